@@ -125,12 +125,12 @@ def _if_one_thread_worked(
     estimator: KernelEstimator, dataset: Dataset, workers: PlannedWorkers, plan: Plan
 ) -> list[str]:
     """Return a note where workers of one thread need far less, since each thread holds a Gram of its own."""
-    from distrff.estimators.fitting.plan import least_memory_limit
+    from distrff.estimators.fitting.plan import min_memory_limit
 
     if not plan.has_gram:
         return []
     alone = estimator.plan_for(replace(workers, threads_per_worker=1), dataset)
-    needed, less = least_memory_limit(plan), least_memory_limit(alone)
+    needed, less = min_memory_limit(plan), min_memory_limit(alone)
     if less > _FAR_LESS * needed or needed - less < _WORTH_A_NOTE:
         return []
     return [
@@ -142,9 +142,9 @@ def _if_one_thread_worked(
 
 def _pod(plan: Plan) -> str:
     """Return the memory of a worker's pod."""
-    from distrff.estimators.fitting.plan import least_memory_limit
+    from distrff.estimators.fitting.plan import min_memory_limit
 
-    return _quantity(least_memory_limit(plan), plan.memory_limit)
+    return _quantity(min_memory_limit(plan), plan.memory_limit)
 
 
 def _lines(plan: Plan, n_workers: int | None) -> list[str]:

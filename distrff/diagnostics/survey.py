@@ -174,7 +174,7 @@ MAX_VALUES = 64
 def few_values(count: Callable[..., LabelCounts], values: Any) -> LabelCounts | None:
     """Return `count(values)` of at most 64 values that can be sorted together, None of others."""
     try:
-        return count(values, most=MAX_VALUES)
+        return count(values, max_labels=MAX_VALUES)
     except InputError:
         return None
 

@@ -1,4 +1,4 @@
-"""Automatic length scales: the width with which a small model has the least held-out error."""
+"""Automatic length scales: the width at which a small model has the smallest held-out error."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SAMPLE_ROWS = 16_384  # that a search uses
 _MAX_OUTPUTS = 32
 _MIN_ROWS = 8
 
-# The best width lies between a thirtieth of the median distance (terrain) and about the
-# median itself; the grid leaves room on both sides and moves on when its end wins.
+# Best widths were between a thirtieth of the median distance (terrain) and about the median
+# itself; the grid leaves room on both sides, and is extended when the best width is its end.
 _COARSE_EXPONENTS = range(-7, 4)
 _FINE_STEPS = (2**-0.5, 2**0.5)
 _FARTHEST = 2.0**14
@@ -34,14 +34,14 @@ SEARCH_ERRORS = len(_COARSE_EXPONENTS) + len(_FINE_STEPS) + 1  # held-out errors
 def automatic_length_scale(
     kernel: Kernel, sample: Sample, make_pilot: MakePilot
 ) -> tuple[Kernel, dict[str, Any]]:
-    """Return the kernel with its automatic widths set, and how they were found.
+    """Return the kernel with its automatic widths set, and a report of the search.
 
-    With targets: the width whose pilot, a small model with the same kind of map, has the least squared error
-    on held-out rows, over a grid of factors 2 around the median distance, refined by factors √2. Without
-    targets: the median distance. All widths "auto" of the kernel get the same number. At most `SAMPLE_ROWS`
-    rows are used. Raises InputError if no two rows of positive weight differ, or a target is not finite.
-    What was found is `rule`, `median_distance`, `length_scale`, and with targets `tried`, a list of
-    [width, held-out error].
+    With targets: the width of smallest held-out squared error of a pilot, a small model with the same kind of
+    map, over a grid of factors 2 around the median distance, refined by factors √2. Without targets: the
+    median distance. All widths "auto" of the kernel get the same number. At most `SAMPLE_ROWS` rows are used.
+    The report holds `rule`, `median_distance`, `length_scale`, and with targets `tried`, a list of
+    [width, held-out error]. Raises InputError if no two rows of positive weight differ, or a target is not
+    finite.
     """
     rows = _searched(sample)
     if not len(rows):
@@ -66,8 +66,8 @@ def automatic_length_scale(
 def coded_targets(y: Any) -> np.ndarray:
     """Return targets as numbers of shape (n_samples, n_outputs): ±1 by class unless they are numbers.
 
-    Of many outputs the 32 of largest variance stand for all: of classes those are the frequent ones. Raises
-    NonFiniteError if a number is NaN or infinite.
+    Of more than 32 outputs those of largest variance are used, which for classes are the frequent ones.
+    Raises NonFiniteError if a number is NaN or infinite.
     """
     Y = np.asarray(y)
     if Y.dtype.kind in "fiu":
@@ -110,7 +110,7 @@ def search_rows(sample: Sample) -> PilotRows:
 
 
 def _searched(sample: Sample) -> np.ndarray:
-    """Return at most SAMPLE_ROWS row numbers in random order, so that parts are random parts."""
+    """Return at most SAMPLE_ROWS row numbers in random order: leading parts are then random samples too."""
     return sample.shuffled_rows("length scale rows")[:SAMPLE_ROWS]
 
 
@@ -127,14 +127,14 @@ def _search(error: Any, median: float) -> dict[float, float]:
     return tried
 
 
-# The small models that judge widths, and the rows on which they do.
+# The small models that widths are judged by, and their rows.
 
 THINNING = 4
 
 
 @dataclass(frozen=True, eq=False)
 class PilotRows:
-    """Rows in random order, the first of which are held out.
+    """Rows in random order; the first `n_held_out` are held out.
 
     X is centred, the columns of Y have mean 0 and deviation 1 where not constant, the weights s are positive.
     """
@@ -164,19 +164,19 @@ class PilotRows:
 
 
 class Pilot(Protocol):
-    """A small model that is fitted with one kernel after the other."""
+    """A small model that is fitted with one kernel after another."""
 
     description: str
     """What it is, for reports."""
 
     def held_out_error(self, kernel: Kernel) -> float:
-        """Return the weighted mean squared error on the held-out rows, the least over all penalties."""
+        """Return the weighted mean squared error on the held-out rows, the smallest over all penalties."""
 
 
 MakePilot = Callable[[PilotRows], Pilot]
 
 PILOT_COMPONENTS = 1024
-# From the rounding noise of a float32 Gram of so many rows upwards.
+# The smallest is about the rounding noise of a float32 Gram of a sample.
 _FOURIER_ALPHAS_PER_ROW = np.logspace(-7.5, 0, 16)
 
 
@@ -216,7 +216,7 @@ def fourier_pilot_flops(n_rows: int, n_components: int) -> float:
 
 
 def _min_error(A: np.ndarray, A_held_out: np.ndarray, n_targets: int) -> float:
-    """Return the least held-out error of ridge over the grid of alphas, from two Grams of [z | 1 | y]."""
+    """Return the smallest held-out error of ridge over the grid of alphas, from two Grams of [z | 1 | y]."""
     D = len(A) - 1 - n_targets
     weight = A[D, D]
     mean, y_mean = A[:D, D] / weight, A[D, D + 1 :] / weight
@@ -248,10 +248,11 @@ _BINNING_ALPHAS_PER_ROW = np.logspace(-7, 0, 15)
 class BinningPilot:
     """Ridge on the bins of at most 64 grids, and on no more than the model's `n_grids`, in its dual form.
 
-    With S the weights of the rows that are not held out and K their shares of common bins, the model is
-    f(x) = Σ_i k(x, x_i)·s_i^½·u_i, (S^½KS^½ + alpha·I)u = S^½y. All alphas have one Krylov space, which the
-    Lanczos process spans by one product with K for each dimension, and in which K is a tridiagonal T: u is
-    V(T + alpha·I)⁻¹Vᵀb (Golub and Van Loan, Matrix Computations, 4th edition, section 10.1).
+    S are the weights of the rows that are not held out, and K holds for each pair of them its share of common
+    bins. The model is f(x) = Σ_i k(x, x_i)·s_i^½·u_i with (S^½KS^½ + alpha·I)u = b = S^½y. All alphas have
+    the same Krylov space. The Lanczos process takes one product with K for each of its dimensions and gives
+    an orthonormal basis V, in which S^½KS^½ is a tridiagonal T: u = V(T + alpha·I)⁻¹Vᵀb (Golub and Van Loan,
+    Matrix Computations, 4th edition, section 10.1).
 
     n·P look-ups, then at most 16 products of 4·n·P·k flops.
     """
@@ -278,10 +279,7 @@ class BinningPilot:
         return OneHotTile(ids, float(np.sqrt(1.0 / self._n_grids)), len(bins["keys"]))
 
     def _held_out_values(self, Z: OneHotTile, B: np.ndarray, root: np.ndarray, weight: float) -> np.ndarray:
-        """Return the values on the held-out rows, (n_held_out, k, n_alphas).
-
-        `root` is S^½ and `weight` the sum of S.
-        """
+        """Return the values on the held-out rows, (n_held_out, k, n_alphas); `root` is S^½, `weight` ΣS."""
         n_held_out, (n_train, k) = self._rows.n_held_out, B.shape
         train = Z[np.arange(n_held_out, len(Z))]
         size = np.linalg.norm(B, axis=0)
@@ -312,12 +310,12 @@ def binning_pilot_flops(n_rows: int, n_columns: int, n_grids: int) -> float:
     return float(n_rows) * min(n_grids, PILOT_GRIDS) * (3 * n_columns + 4 * _PRESUMED_OUTPUTS * _MAX_STEPS)
 
 
-# The ranges of the columns over all rows: a column that is constant in a sample may not be so in all rows.
+# The ranges of the columns over all rows: a column that is constant in a sample may vary in other rows.
 
 
 @dataclass(frozen=True)
 class ColumnRange:
-    """The reduction of rows of positive weight to −min and max of each column, of shape (2, n_columns)."""
+    """The reduction of rows of positive weight to −min and max of each column, shape (2, n_columns)."""
 
     n_columns: int
     label = "column ranges"

@@ -52,8 +52,7 @@ SPARSE_REMEDY = (
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of all maps: `fit` makes a specification, `transform` applies it block by block.
 
-    Subclasses keep their constructor's parameters as they are and implement
-    `_specify`.
+    Subclasses store their constructor's parameters unchanged and implement `_specify`.
     """
 
     random_state: int | None = None
@@ -108,9 +107,9 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         seed: int,
         row_source: RowSource | None = None,
     ) -> Self:
-        """Fit to a sample of rows that were checked before, and with this seed.
+        """Fit to a sample of checked rows with this seed.
 
-        `row_source` reduces all rows; None if the sample is all rows.
+        `row_source` reduces all rows; it is None if the sample holds all rows.
         """
         row_source = RowsInMemory(X, sample_weight) if row_source is None else row_source
         return self._fit(Sample(X, y, sample_weight, seed, row_source))
@@ -126,7 +125,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self
 
     def check_parameters(self) -> None:
-        """Raise InputError for parameters that no data could make right."""
+        """Raise InputError for parameters that are wrong whatever the data."""
 
     def check_shape(self, n_rows: int, n_columns: int) -> None:
         """Raise InputError before the first pass if the map cannot be fitted to rows of this shape."""
@@ -159,7 +158,10 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return 0.0
 
     def trial(self, n_columns: int, **smaller: int) -> Self:
-        """Return a clone fitted to random rows, of sizes at most as given; an automatic width is 1."""
+        """Return a clone fitted to random rows, with the parameters in `smaller` reduced to these at most.
+
+        Automatic widths are 1.
+        """
         trial = clone(self)
         trial._prepare_trial(smaller)
         n_rows = trial._trial_rows(n_columns)
@@ -188,8 +190,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         -------
         ndarray or dask array of shape (n_samples, n_features)
             float32 for float32 rows, else float64. A dask array gives a lazy dask array
-            of the same row chunks. A map whose features are sparse returns a scipy CSR matrix, or a
-            dask array of them.
+            with the same row chunks. A map of sparse features returns a scipy CSR matrix, or a dask
+            array of such blocks.
         """
         check_is_fitted(self, "specification_")
         if hasattr(X, "map_blocks") and hasattr(X, "chunks"):
@@ -230,9 +232,9 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return np.dtype(np.float32 if dtype == np.float32 else np.float64)
 
     def nested_sizes(self) -> tuple[int, ...]:
-        """Return the sizes D' ≤ D whose models are leading blocks of this one, ascending.
+        """Return the sizes D' ≤ D of the maps that are leading columns of this one, ascending.
 
-        Halvings of D down to 16; only (D,) for a map without that property.
+        Halvings of D down to 16; only (D,) for a map that is not nested.
         """
         check_is_fitted(self, "specification_")
         return nested_sizes(self.specification_)
@@ -266,14 +268,14 @@ def transform_block(X: Any, specification: MapSpecification) -> np.ndarray:
 
 
 def nested_sizes(specification: MapSpecification) -> tuple[int, ...]:
-    """Return the sizes of the nested models of a map: D halved down to 16, even numbers only."""
+    """Return the sizes of the nested maps, ascending: D halved down to 16, even numbers only."""
     sizes = [specification.n_features]
     while specification.nested and sizes[-1] % 4 == 0 and sizes[-1] >= 32:
         sizes.append(sizes[-1] // 2)
     return tuple(reversed(sizes))
 
 
-# What maps of a kernel share: their parameter, its widths, and the kernel in their specifications.
+# The base of the maps of a kernel: the parameter, its widths, and the kernel in the specification.
 
 
 @dataclass(frozen=True)
@@ -293,14 +295,14 @@ class KernelMapSpecification(MapSpecification):
 
 
 class KernelFeatureMap(FeatureMap):
-    """Base of the maps with a parameter `kernel`, whose widths `fit` may have to find."""
+    """Base of the maps with a parameter `kernel`; `fit` finds its undecided widths."""
 
     kernel: Kernel | None
     n_components: int
     kernel_: Kernel
     length_scale_search_: dict[str, Any] | None
     _default_kernel: ClassVar[Kernel] = Gaussian()
-    _shrinks_ard: ClassVar[bool] = False  # whether its pilot judges learned widths as well
+    _shrinks_ard: ClassVar[bool] = False  # whether its pilot also shrinks the widths that "ard" learned
 
     def check_parameters(self) -> None:
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
@@ -311,11 +313,11 @@ class KernelFeatureMap(FeatureMap):
 
     @property
     def _chosen_kernel(self) -> Kernel:
-        """The kernel as given, its widths perhaps undecided."""
+        """The kernel as given, perhaps with undecided widths."""
         return self._default_kernel if self.kernel is None else self.kernel
 
     def _pilot(self, rows: PilotRows) -> Pilot:
-        """Return the small model by which widths are judged: here that of Fourier features."""
+        """Return the small model that widths are judged by; that of Fourier features by default."""
         return FourierPilot(rows, n_components=int(self.n_components))
 
     def _pilot_flops(self, n_rows: int, n_columns: int) -> float:

@@ -40,8 +40,8 @@ class RandomBinningFeatures(KernelFeatureMap):
     k(δ)·(k(0) − k(δ))/P (Rahimi and Recht 2007, "Random features for large-scale kernel machines",
     section 4).
 
-    Only bins that rows of the fit are in have a column; a row that falls into another one has no entry
-    there. Bins are told apart by keys of 64 bits.
+    Only bins that hold rows of the fit have a column; a row in any other bin has no entry for that grid.
+    Bins are identified by keys of 64 bits.
 
     Parameters
     ----------
@@ -52,9 +52,9 @@ class RandomBinningFeatures(KernelFeatureMap):
     n_grids : int, default=100
         P, the entries of a row of Z.
     n_bins : int, optional
-        Hash the bins into that many columns, shared evenly by the grids, instead of looking for those that
-        are occupied: no pass over the rows, and memory that is known. Two different bins of a grid of w
-        columns are then one with probability 1/w, so that E⟨z(x), z(x')⟩ = k + (k(0) − k)/w.
+        Hash the bins into that many columns, shared evenly by the grids, instead of finding the occupied
+        ones: this takes no pass over the rows, and a known amount of memory. Two different bins of a grid of
+        w columns then share a column with probability 1/w, and E⟨z(x), z(x')⟩ = k + (k(0) − k)/w.
     random_state : int or None
         Seed of the grids; None is fresh entropy, kept as `seed_`.
 
@@ -67,9 +67,9 @@ class RandomBinningFeatures(KernelFeatureMap):
     counts_ : ndarray of shape (n_features,) or None
         Number of rows in each bin; None for hashed bins.
     expected_collisions_ : float
-        Pairs of occupied bins expected to share a column: Σ B(B − 1)/2⁶⁵ over the grids' B bins, whose keys
-        may be the same; for w hashed columns a grid, Σ B(B − 1)/2w over the bins of the rows given to `fit`,
-        a sample of a large dataset.
+        Expected pairs of occupied bins with a common column: Σ B(B − 1)/2⁶⁵ over grids of B bins, as keys may
+        be equal; for w hashed columns a grid Σ B(B − 1)/2w, where B counts the bins of the rows given to
+        `fit`, a sample of a large dataset.
     specification_ : BinningSpecification or HashedBinningSpecification
     seed_, n_features_in_ : int
 
@@ -77,9 +77,9 @@ class RandomBinningFeatures(KernelFeatureMap):
     -----
     Bins are computed in the dtype of the rows, float32 or float64: give `transform` the dtype of `fit`.
     Numbers beyond ±2³⁰ pitches share a bin. `fit` takes some passes over the rows, the first for one grid and
-    then for as many grids as fit; 32 to 64 bytes a bin. `transform` costs n·d·P floors and a look-up in
-    a table for each entry, and returns a scipy CSR matrix of n·P entries; a dask array gives a lazy dask
-    array of such blocks.
+    each other one for as many grids as memory allows; 32 to 64 bytes a bin. `transform` costs n·d·P floors
+    and a table look-up for each entry, and returns a scipy CSR matrix of n·P entries; a dask array gives a
+    lazy dask array of such blocks.
     """
 
     _default_kernel = Laplacian()
@@ -107,7 +107,7 @@ class RandomBinningFeatures(KernelFeatureMap):
             raise InputError(f"n_bins must be at least n_grids = {self.n_grids}, got {self.n_bins}")
 
     def n_features_for(self, n_columns: int) -> int:
-        """Return the columns of Z before fitting, for exact bins the fewest there can be: one a grid."""
+        """Return the columns of Z before fitting; for exact bins a lower bound, one for each grid."""
         return int(self.n_grids if self.n_bins is None else self.n_bins)
 
     @property
@@ -160,7 +160,7 @@ KEY_ROWS = 2**13  # at a time: their keys take some megabytes
 
 @dataclass(frozen=True)
 class _Binning(KernelMapSpecification):
-    """What both kinds of bins share."""
+    """The base of both kinds of bins."""
 
     is_sparse: ClassVar[bool] = True
 
@@ -194,7 +194,7 @@ class HashedBinningSpecification(_Binning):
 
     @property
     def collision(self) -> float:
-        """Probability that two bins of a grid have one column, on average over the grids."""
+        """Probability that two bins of a grid share a column, on average over the grids."""
         return float(np.mean(1.0 / np.diff(_edges(self.n_grids, self.n_bins))))
 
     def derive_arrays(self) -> dict[str, np.ndarray]:
@@ -206,9 +206,9 @@ class HashedBinningSpecification(_Binning):
 
 @dataclass(frozen=True)
 class BinningSpecification(_Binning, CarryingSpecification):
-    """The occupied bins, a column each; a row in a bin that was empty has no entry there.
+    """The occupied bins, a column each; a row in any other bin of a grid has no entry for it.
 
-    It also holds the grids, so that no bin moves by rounding.
+    The grids are stored too: derived elsewhere, rounding could move rows to other bins.
     """
 
     kind: ClassVar[str] = "binning"
@@ -219,9 +219,9 @@ class BinningSpecification(_Binning, CarryingSpecification):
 
 @dataclass(eq=False)
 class BinningBlockMap(BlockMap):
-    """z(x) has one entry a grid, in the column of the bin that x is in.
+    """z(x) has one entry for each grid, in the column of the bin of x.
 
-    `columns_of` gives the columns of Z of bins' keys, −1 for none, both of shape (n_grids, r).
+    `columns_of` maps keys of bins to columns of Z, −1 for none, both of shape (n_grids, r).
     """
 
     grids: Grids
@@ -230,7 +230,7 @@ class BinningBlockMap(BlockMap):
     value: float
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> Any:
-        """Return z(X) as a scipy CSR matrix; there is no `out` for it."""
+        """Return z(X) as a scipy CSR matrix; `out` must be None."""
         if out is not None:
             raise InputError("features of random binning are sparse and cannot be written to an array")
         columns = self._bins(X).T.copy()
@@ -245,11 +245,11 @@ class BinningBlockMap(BlockMap):
         return csr_matrix((data, indices, indptr), shape=(len(X), self.n_features), copy=False)
 
     def tile(self, X: np.ndarray) -> OneHotTile:
-        """Return z(X) as its columns alone; the entries are not rounded to the dtype of X."""
+        """Return z(X) as column numbers and one value, which is not rounded to the dtype of X."""
         return OneHotTile(self._bins(X), self.value, self.n_features)
 
     def _bins(self, X: np.ndarray) -> np.ndarray:
-        """Return the columns of Z that rows are in, ascending, −1 for none: (r, n_columns) → (n_grids, r)."""
+        """Return the columns of Z of rows, −1 for none, grid by grid: (r, n_columns) → (n_grids, r)."""
         columns = scratch("bins", len(self.grids), len(X), np.dtype(np.int32))
         for first in range(0, len(X), KEY_ROWS):
             strip = slice(first, first + KEY_ROWS)
@@ -261,12 +261,12 @@ def _hashed_columns(keys: np.ndarray, n_bins: int) -> np.ndarray:
     """Return the columns that keys are hashed to, each in the run of columns of its grid."""
     edges = _edges(len(keys), n_bins)
     widths = np.diff(edges).astype(np.uint64)[:, None]
-    # The keys are linear in the bins' numbers: those of neighbours collide in step unless they are mixed.
-    # The high half of mixed bits is spread over the run by a product, which needs no division.
+    # Keys are linear in the numbers of the bins, and without mixing whole runs of neighbours would collide.
+    # The high half of the mixed bits is scaled to the width of the run by a product instead of a division.
     high = mixed_bits(keys) >> np.uint64(32)
     return ((high * widths) >> np.uint64(32)).astype(np.int32) + edges[:-1, None].astype(np.int32)
 
 
 def _edges(n_grids: int, n_bins: int) -> np.ndarray:
-    """Return where the run of columns of each grid begins, and the last one ends."""
+    """Return the first column of each grid's run, and the end of the last run."""
     return np.arange(n_grids + 1) * n_bins // n_grids

@@ -15,7 +15,7 @@ from distrff.kernels.stationary import Laplacian
 from distrff.utils.jit import compiled, compiles_once
 from distrff.utils.random import stream
 
-_TILE = 256  # rows, whose columns and sums stay in the first-level cache
+_TILE = 256  # rows: their columns and sums stay in the first-level cache
 _FARTHEST = float(2**30)
 
 
@@ -33,9 +33,9 @@ class Grids:
 
     @classmethod
     def draw(cls, kernel: Kernel, n_grids: int, n_columns: int, seed: int) -> Grids:
-        """Draw pitches from p·k″(p) and shifts uniform on [0, pitch]; the first grids are those of fewer."""
+        """Draw pitches from p·k″(p) and shifts uniform on [0, pitch]; grids are prefix-stable."""
         pitches = draw_pitches(kernel, n_grids, n_columns, lambda name: stream(seed, "pitches", name))
-        # A pitch of 0 would have no reciprocal; in the smallest one, too, every number has its own bin.
+        # A pitch of 0 has no reciprocal; with the smallest pitch every number has its own bin, too.
         steps = 1.0 / np.maximum(pitches, np.finfo(np.float32).tiny)
         offsets = -stream(seed, "shifts").random((n_grids, n_columns))
         drawn = stream(seed, "multipliers").integers(-(2**30), 2**30, (n_grids, 2, n_columns))  # grid by grid
@@ -54,10 +54,11 @@ class Grids:
     def keys(self, X: np.ndarray) -> np.ndarray:
         """Return the keys of the bins of rows, uint64 of shape (n_grids, r).
 
-        Bins are computed in the dtype of X; those beyond ±2³⁰ pitches are one bin. A key is two multilinear
-        hashes Σ a_j·bin_j mod 2³² side by side. Two bins whose numbers differ by multiples of 2^v in all
-        columns, and of no more, have one key with probability 4^v·2⁻⁶² over the draw of the multipliers, or 0
-        if they differ in one column only. r·n_grids·n_columns floors and two integer multiply-adds for each.
+        Bins are computed in the dtype of X; numbers beyond ±2³⁰ pitches share a bin. A key is two multilinear
+        hashes Σ a_j·bin_j mod 2³² side by side. If 2^v is the largest power of two that divides the
+        differences of two bins in all columns, they have the same key with probability 4^v·2⁻⁶² over the
+        draw of the multipliers, or 0 if they differ in one column only. r·n_grids·n_columns floors and two
+        integer multiply-adds for each.
         """
         _compile_keys()
         keys = np.empty((len(self), len(X)), np.uint64)
@@ -68,7 +69,7 @@ class Grids:
 
 
 def draw_pitches(kernel: Kernel, n_grids: int, n_columns: int, rng_of: Streams) -> np.ndarray:
-    """Draw the pitches of random grids, (n_grids, n_columns); the first grids are those of fewer.
+    """Draw the pitches of random grids, (n_grids, n_columns); grids are prefix-stable.
 
     In one column k(δ)/k(0) = E max(0, 1 − |δ|/p) for a pitch p of the density p·k″(p)/k(0) (Rahimi and Recht
     2007, section 4). For exp(−|δ|/ℓ) that is Gamma(2, ℓ), and a product of Laplacians adds their 1/ℓ.
@@ -78,7 +79,7 @@ def draw_pitches(kernel: Kernel, n_grids: int, n_columns: int, rng_of: Streams) 
 
 
 def laplacian_factors(kernel: Kernel) -> list[Laplacian]:
-    """Return the Laplacians whose product the kernel is but for k(0), or raise InputError."""
+    """Return Laplacians with the kernel as their product, up to the factor k(0), or raise InputError."""
     if isinstance(kernel, Laplacian):
         return [kernel]
     if isinstance(kernel, Product):
@@ -86,8 +87,8 @@ def laplacian_factors(kernel: Kernel) -> list[Laplacian]:
     if isinstance(kernel, Scaled):
         return laplacian_factors(kernel.k)
     raise InputError(
-        f"random binning draws its grids for a Laplacian, or products and multiples of Laplacians, and "
-        f"{kernel!r} is none; use FourierFeatures or NystroemFeatures for it"
+        f"random binning takes a Laplacian kernel, or products and multiples of Laplacians, got {kernel!r}; "
+        f"use FourierFeatures or NystroemFeatures for it"
     )
 
 
@@ -100,9 +101,9 @@ def _compile_keys() -> None:
 
 @compiled()
 def _keys(X, steps, offsets, first, second, farthest, keys):
-    """Write the keys, tile by tile of rows, transposed so that a grid's arithmetic on a column vectorises.
+    """Write the keys, tile by tile of rows; tiles are transposed, for arithmetic on whole vectors.
 
-    Where a grid does not cut between the smallest and the largest number of a tile, all rows share a bin.
+    Where a grid has no edge between the smallest and the largest number of a tile, all its rows share a bin.
     """
     n_rows, n_columns = X.shape
     columns = np.empty((n_columns, _TILE), X.dtype)
@@ -139,7 +140,7 @@ def _keys(X, steps, offsets, first, second, farthest, keys):
                 )
 
 
-# Tables of occupied bins, by open addressing: how many rows are in each, and which column of Z is which.
+# Tables of occupied bins, by open addressing: the number of rows in each, and its column of Z.
 
 _MIN_SLOTS = 2**10
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, made odd
@@ -147,9 +148,9 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, made o
 
 @dataclass(frozen=True, eq=False)
 class BinCounts:
-    """How many rows are in each occupied bin of some grids, a table of keys and counts each.
+    """The number of rows in each occupied bin of some grids; a table of keys and counts for each grid.
 
-    A slot with a count of 0 is empty. The number of the others is `used`, at most half of the table.
+    A slot with a count of 0 is empty. `used` counts the other slots, at most half of the table.
     """
 
     keys: list[np.ndarray]
@@ -163,12 +164,12 @@ class BinCounts:
         return cls([empty.astype(np.uint64) for empty in slots], slots, np.zeros(n_grids, np.int64))
 
     def __reduce__(self) -> Any:
-        """Pickle the occupied slots alone: most are empty."""
+        """Pickle only the occupied slots: most are empty."""
         found = [(keys[n > 0], n[n > 0]) for keys, n in zip(self.keys, self.counts, strict=True)]
         return _tables_of, (found,)
 
     def with_rows(self, keys: np.ndarray) -> BinCounts:
-        """Return these counts after adding rows whose keys are (n_grids, r)."""
+        """Add rows, given by keys of shape (n_grids, r), and return these counts."""
         for g, mine in enumerate(keys):
             self._take(g, mine, np.broadcast_to(np.int64(1), mine.shape), mine.size)
         return self
@@ -212,7 +213,7 @@ def _tables_of(found: list[tuple[np.ndarray, np.ndarray]]) -> BinCounts:
 
 @dataclass(frozen=True, eq=False)
 class BinIds:
-    """The column of Z of each occupied bin, from its `keys`, grid by grid, and the `ends` of the grids.
+    """The column of Z of each occupied bin, from `keys` of all grids in a row and the `ends` of the grids.
 
     24 to 48 bytes a bin; a look-up takes one or two fetches from memory.
     """
@@ -224,7 +225,7 @@ class BinIds:
     def _tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The first slot of each grid, and the keys and ids of all slots.
 
-        They are made when first needed: a process that only sends a map on never needs them.
+        They are made when first needed: a process that only sends the map never needs them.
         """
         _compile_tables()
         starts = np.concatenate([[0], self.ends[:-1]]).tolist()
@@ -277,7 +278,7 @@ def _add(keys, counts, table, totals):
 
 @compiled()
 def _number(keys, first, table, ids):
-    """Give the keys the numbers from `first` on."""
+    """Number the keys from `first` on."""
     mask = table.size - 1
     for i in range(keys.size):
         slot = np.int64((keys[i] * _GOLDEN) >> np.uint64(32)) & mask
@@ -289,7 +290,7 @@ def _number(keys, first, table, ids):
 
 @compiled()
 def _find(keys, firsts, tables, numbers, ids):
-    """Look all rows up in one grid after the other, whose table may stay in a cache."""
+    """Look up all rows in one grid after another: the table of a grid may then stay in a cache."""
     for g in range(len(keys)):
         table, known = tables[firsts[g] : firsts[g + 1]], numbers[firsts[g] : firsts[g + 1]]
         mask = table.size - 1
@@ -301,7 +302,7 @@ def _find(keys, firsts, tables, numbers, ids):
             ids[g, i] = known[slot]
 
 
-# The reduction of all rows to the occupied bins, with the number of rows in each.
+# The reduction of all rows to the occupied bins.
 
 _STRIP = 2**13  # rows
 _MAX_BINS_PER_PASS = 2**21
@@ -312,7 +313,7 @@ _SLOT_BYTES = 16
 
 @dataclass(frozen=True, eq=False)
 class BinReduction:
-    """How many rows of positive weight are in each bin of some grids."""
+    """The reduction to the number of rows of positive weight in each bin of some grids."""
 
     grids: Grids
     label: str
@@ -337,7 +338,7 @@ class BinReduction:
 
 
 def min_passes(n_grids: int) -> int:
-    """Return the passes over the rows that `occupied_bins` needs at least."""
+    """Return the minimum number of passes over the rows that `occupied_bins` takes."""
     return 1 + -(-(n_grids - 1) // _MAX_GRIDS_PER_PASS)
 
 
@@ -345,7 +346,7 @@ def occupied_bins(grids: Grids, row_source: RowSource) -> dict[str, np.ndarray]:
     """Return `keys` and `counts` of the occupied bins, grid by grid with ascending keys, and their `ends`.
 
     The first pass over the rows is for one grid; its number of bins says how many grids a later pass can
-    hold. Before each pass the row source learns how many bins there are already, and may refuse them. Raises
+    hold. Before each pass the row source is given the number of bins so far, and may refuse it. Raises
     InputError if there are more bins than can be numbered.
     """
     found: list[tuple[np.ndarray, np.ndarray]] = []
@@ -355,12 +356,12 @@ def occupied_bins(grids: Grids, row_source: RowSource) -> dict[str, np.ndarray]:
         last = min(len(grids), first + n)
         label = f"bins of grid {first + 1}" + (f" to {last}" if last > first + 1 else "")
         reduction = BinReduction(grids[first:last], label)
-        found += row_source(reduction, least_features=n_bins + len(grids) - first).sorted()
+        found += row_source(reduction, min_features=n_bins + len(grids) - first).sorted()
         n_bins = sum(len(keys) for keys, _ in found)
         if n_bins * len(grids) > _MAX_BINS * len(found):
             raise InputError(
-                f"{len(found)} of {len(grids)} grids have {n_bins:,} occupied bins already, and no more than "
-                f"{_MAX_BINS:,} can be numbered; use n_bins=, fewer grids, or larger length scales"
+                f"{len(found)} of {len(grids)} grids already have {n_bins:,} occupied bins, and at most "
+                f"{_MAX_BINS:,} can be numbered in all; use n_bins=, fewer grids, or larger length scales"
             )
     keys, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return {"keys": keys, "counts": counts, "ends": np.cumsum([len(keys) for keys, _ in found])}

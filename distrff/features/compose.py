@@ -70,7 +70,7 @@ class ConcatenatedSpecification(MapSpecification):
     def parts_with(
         self, arrays: Mapping[str, np.ndarray]
     ) -> Iterator[tuple[MapSpecification, dict[str, np.ndarray]]]:
-        """Yield the parts, each with its own of these arrays."""
+        """Yield the parts, each with its own arrays among these."""
         for i, part in enumerate(self.parts):
             prefix = _prefix(i)
             yield part, {n.removeprefix(prefix): A for n, A in arrays.items() if n.startswith(prefix)}
@@ -105,7 +105,7 @@ class ConcatenatedBlockMap(BlockMap):
             first += map_.n_features
         return Z
 
-    # The basis is that of each part, side by side in float64; the vectors take the roots of the weights.
+    # The basis is that of all parts, side by side in float64; the roots of the weights multiply the vectors.
 
     @property
     def n_basis(self) -> int:
@@ -137,16 +137,16 @@ class ConcatenatedBlockMap(BlockMap):
 class ConcatenatedFeatures(FeatureMap):
     """Several maps side by side, whose kernel is the weighted sum of theirs.
 
-    z(x) = (√w₁·z₁(x), √w₂·z₂(x), …), so that ⟨z(x), z(x')⟩ = Σ w_i·⟨z_i(x), z_i(x')⟩. There is no
-    learning curve: the leading columns are no smaller map.
+    z(x) = (√w₁·z₁(x), √w₂·z₂(x), …), hence ⟨z(x), z(x')⟩ = Σ w_i·⟨z_i(x), z_i(x')⟩. There is no
+    learning curve: the leading columns are not a smaller map of this kind.
 
     Parameters
     ----------
     maps : list of FeatureMap
-        A map without a `random_state` of its own draws from a stream named by its place, so that equal
-        maps differ. Parameters of map i are `maps__i__…` to `set_params`.
+        A map without a `random_state` of its own draws from a stream named by its position: equal maps then
+        differ. `set_params` takes the parameters of map i as `maps__i__…`.
     weights : list of float, optional
-        One positive number a map; None is 1/len(maps) each.
+        One positive number for each map; None is 1/len(maps) each.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ class ConcatenatedFeatures(FeatureMap):
 
     Notes
     -----
-    The cost is the sum of those of the maps, and n·D products where weights are not 1.
+    The cost is the sum of the costs of the maps, plus n·D products for weights other than 1.
     """
 
     def __init__(self, maps: Sequence[FeatureMap], *, weights: Sequence[float] | None = None) -> None:
@@ -189,7 +189,7 @@ class ConcatenatedFeatures(FeatureMap):
             raise InputError(f"weights must be numbers, got {self.weights!r}") from error
         if weights.shape != (len(self.maps),) or not (np.isfinite(weights) & (weights > 0)).all():
             raise InputError(
-                f"weights must be one positive number a map, {len(self.maps)} of them, got {self.weights!r}"
+                f"weights must be {len(self.maps)} positive numbers, one for each map, got {self.weights!r}"
             )
         return tuple(weights.tolist())
 
@@ -242,7 +242,7 @@ class ConcatenatedFeatures(FeatureMap):
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; `maps__i` replaces map i, and `maps__i__…` sets a parameter of it."""
+        """Set parameters; `maps__i` replaces map i, and `maps__i__…` sets one of its parameters."""
         inner = {name: value for name, value in params.items() if name.startswith("maps__")}
         super().set_params(**{name: value for name, value in params.items() if name not in inner})
         if not inner:
@@ -260,7 +260,7 @@ class ConcatenatedFeatures(FeatureMap):
         return self
 
 
-# The identity as a map: linear models, as baselines and for data that is already featurized.
+# The identity as a map: for linear models, as baselines or on rows that are features already.
 
 
 @dataclass(frozen=True)
@@ -298,7 +298,7 @@ class LinearBlockMap(BlockMap):
 
 
 class LinearFeatures(FeatureMap):
-    """z(x) = x: the model on it is the ordinary linear one.
+    """z(x) = x: models on it are ordinary linear models.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ from distrff.utils.jit import compiled, compiles_once, scratch
 from distrff.utils.random import PathStreams
 
 SKETCH_COLUMNS = 2048
-"""B: a constant, so that leading frequencies are those of the smaller map."""
+"""B: a constant, as leading frequencies must be those of the smaller map."""
 
 
 def sketch_arrays(
@@ -49,13 +49,13 @@ def sketch_cost(n_columns: int) -> MapCost:
 def gaussian_sketch_error(squared_distance: Any) -> Any:
     """Return a bound of |E⟨z(x), z(x')⟩ − k(x − x')| for the Gaussian kernel under a CountSketch.
 
-    `squared_distance` is ‖δ‖², coordinates divided by their widths, as a number or an array.
-    Given S the mean over g is exp(−t/2) with t = ‖Sδ‖², δ in widths. S keeps squared lengths, E t = ‖δ‖²,
-    and Var t ≤ 2‖δ‖⁴/B. Taylor's remainder with a second derivative of at most ¼ gives
+    `squared_distance` is ‖δ‖², of coordinates divided by their widths, as a number or an array.
+    For given S the mean over g is exp(−t/2) with t = ‖Sδ‖². S preserves squared norms on average,
+    E t = ‖δ‖², and Var t ≤ 2‖δ‖⁴/B. Taylor's remainder with a second derivative of at most ¼ gives
 
         |bias| ≤ ¼·½·Var t ≤ ‖δ‖⁴/(4B).
 
-    One S serves all frequencies: its own standard deviation, at most ½·√(2/B)·‖δ‖², does not fall
+    One S serves all frequencies: the standard deviation due to S, at most ½·√(2/B)·‖δ‖², does not fall
     with their number, and E(k̂ − k)² ≤ 1/(2m) + ‖δ‖⁴/(2B) for m frequencies of form cos_sin.
     """
     return np.square(squared_distance) / (4 * SKETCH_COLUMNS)

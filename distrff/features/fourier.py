@@ -48,27 +48,27 @@ FORMS = ("cos_sin", "phase", "complex")
 
 _STRIP_BYTES = 2**20  # of phases: they stay in a core's cache between the product and the cosine
 
-# The samplings: the arrays of each, and the projection that they make.
+# The structured samplings: how each draws its arrays, and the projection of these.
 
 _DRAWS = {"sorf": sorf_arrays, "fastfood": fastfood_arrays, "countsketch": sketch_arrays}
 _PROJECTIONS = {"sorf": sorf, "fastfood": fastfood, "countsketch": CountSketch}
 
 STRUCTURED_SAMPLINGS = tuple(_DRAWS)
 SPARSE_SAMPLINGS = (*SAMPLINGS, "countsketch")
-"""The samplings whose phases are computed from CSR rows as they are."""
+"""The samplings that compute phases from CSR rows without making them dense."""
 SAMPLING_CHOICES = (*SAMPLINGS, *STRUCTURED_SAMPLINGS, "auto")
 
-# Of one thread, float32 and 64 to 4096 frequencies, the dense product took 0.5 to 0.7 times as long as
-# SORF's phases at 16 columns, 1.4 to 1.7 times at 33, 0.9 to 2.4 at 65, 1.3 to 10 at 128 and 129, and more
-# beyond. Below 128 the product is no large part of featurizing, and SORF has a bias.
+# Measured on one thread in float32 with 64 to 4096 frequencies, the dense product took 0.5 to 0.7 times as
+# long as SORF's phases at 16 columns, 1.4 to 1.7 times at 33, 0.9 to 2.4 at 65, 1.3 to 10 at 128 and 129, and
+# more beyond. Below 128 columns the product is a small part of the features' cost, and SORF has a bias.
 MIN_STRUCTURED_COLUMNS = 128
 
 
 def resolved_sampling(sampling: str, kernel: Kernel, n_frequencies: int, n_columns: int) -> str:
-    """Return what "auto" chooses; every other sampling is returned as it is.
+    """Return the sampling that "auto" chooses; any other is returned unchanged.
 
     "sorf" from 128 columns on if there are at least half as many frequencies as columns after padding,
-    else "orthogonal", and "iid" where the measure is not rotation invariant.
+    else "orthogonal"; "iid" where the measure is not rotation invariant.
     """
     if sampling != "auto":
         return sampling
@@ -101,7 +101,7 @@ class FourierSpecification(KernelMapSpecification):
 
     @property
     def cost(self) -> MapCost:
-        """That of the projection; the phases b of the form "phase" are too few to count."""
+        """The cost of the projection; the phases b of the form "phase" are too few to count."""
         if self.sampling in SAMPLINGS:
             dense = product_cost(self.n_columns)
             cost = replace(dense, feature_numbers=2 * dense.feature_numbers)  # as drawn and as used
@@ -152,8 +152,8 @@ class FourierSpecification(KernelMapSpecification):
         return parts[0] if len(parts) == 1 else Interleaved(parts, order)
 
     def _components(self) -> tuple[list[tuple[str, Kernel, int]], np.ndarray]:
-        """Return what the names of the arrays of each component of the kernel begin with, the component, and
-        how many frequencies it has; and which component each frequency belongs to."""
+        """Return (prefix of the names of its arrays, component, number of its frequencies) for each component
+        of the kernel, and the index of each frequency's component."""
         components = self.kernel.components()
         order = component_order([share for share, _ in components], self.n_frequencies)
         counts = np.bincount(order, minlength=len(components)).tolist()
@@ -225,16 +225,16 @@ class FourierFeatures(KernelFeatureMap):
         Columns D of Z; even for ``"cos_sin"``.
     form : {"cos_sin", "phase", "complex"}
     sampling : {"iid", "orthogonal", "qmc", "sorf", "fastfood", "countsketch", "auto"}
-        How the frequencies are drawn.
+        How the frequencies are drawn. All but ``"iid"`` and ``"qmc"`` need a rotation invariant measure
+        (Gaussian, Exponential, Matern).
 
-        * ``"iid"``: independently. Any kernel.
-        * ``"orthogonal"``: orthogonal in blocks of n_columns; less error. It needs a measure that is
-          rotation invariant (Gaussian, Exponential, Matern), as all below but ``"qmc"`` do.
-        * ``"qmc"``: scrambled Sobol points; less error in few dimensions. Any kernel.
+        * ``"iid"``: independently.
+        * ``"orthogonal"``: orthogonal in blocks of n_columns; smaller error.
+        * ``"qmc"``: scrambled Sobol points; smaller error in few dimensions.
         * ``"sorf"``: products of signs and Hadamard matrices, nearly orthogonal; O(D log d) a row,
           from 16 columns on. A small bias, which falls with the number of columns.
         * ``"fastfood"``: Hadamard products around a permutation; O(D log d) a row for any number of
-          columns, and more error than ``"iid"``.
+          columns, and a larger error than ``"iid"``.
         * ``"countsketch"``: for very wide sparse rows: the columns are first hashed into 2048 buckets,
           O(nonzeros + 2048·D) a row. `distrff.features.count_sketch.gaussian_sketch_error` bounds its bias.
         * ``"auto"``: ``"sorf"`` where it is faster than ``"orthogonal"``, by a rule in the numbers of
@@ -251,7 +251,7 @@ class FourierFeatures(KernelFeatureMap):
     sampling_ : str
         How they were drawn, which differs from `sampling` for ``"auto"``.
     frequencies_ : ndarray of shape (n_columns, n_frequencies)
-        W itself; of a structured draw it is computed at each access.
+        W itself; for a structured draw it is computed at each access.
     specification_ : FourierSpecification
     seed_, n_features_in_ : int
 
@@ -259,8 +259,8 @@ class FourierFeatures(KernelFeatureMap):
     -----
     Rows may be scipy sparse matrices for ``"iid"``, ``"orthogonal"``, ``"qmc"`` and ``"countsketch"`` if all
     widths are numbers; they stay sparse, and n·d is then the number of their entries.
-    `fit` costs the draw, O(dD) (orthogonal: O(d²D); sorf and fastfood: O(D)). `transform` costs n·d·D
-    multiply-adds, or the cost of the structured draw above, and n·D cosines, 2m of them in pairs.
+    `fit` costs the draw, O(dD) (orthogonal: O(d²D); sorf and fastfood: O(D)). `transform` costs n·d
+    multiply-adds for each frequency, or the cost of the structured draw above, and n·D cosines and sines.
     """
 
     def __init__(
@@ -282,7 +282,7 @@ class FourierFeatures(KernelFeatureMap):
         super().check_parameters()
         if not self._chosen_kernel.is_shift_invariant:
             raise InputError(
-                f"{self.kernel!r} is not shift-invariant, so that it has no frequencies; use NystroemFeatures"
+                f"{self.kernel!r} is not shift-invariant and has no frequencies; use NystroemFeatures"
             )
         one_of("form", self.form, FORMS)
         one_of("sampling", self.sampling, SAMPLING_CHOICES)

@@ -28,13 +28,13 @@ def draw_frequencies(
 
     The leading m columns are the draw for `n_frequencies=m`. With "orthogonal", within each block of
     `n_columns` frequencies the directions are the rows of a Haar-distributed orthogonal matrix and the radii
-    are independent draws of the measure's own radius, so that every single frequency keeps its exact
-    distribution (Yu et al. 2016, "Orthogonal random features", section 3). With "qmc", scrambled Sobol points
-    go through the quantiles of the measure. They fill the cube more evenly than independent ones, and each
-    single frequency again keeps its distribution (Avron et al. 2016, "Quasi-Monte Carlo feature maps for
-    shift-invariant kernels", section 3). Of a sum each component has a fixed share in both. Raises InputError
-    if an orthogonal draw is asked for a measure that is not rotation invariant, or a quasi-random one for
-    more coordinates than there are Sobol sequences.
+    are independent draws of the measure's own radius: every single frequency has the exact distribution (Yu
+    et al. 2016, "Orthogonal random features", section 3). With "qmc", scrambled Sobol points go through the
+    quantiles of the measure. They fill the cube more evenly than independent points, and every single
+    frequency again has the exact distribution (Avron et al. 2016, "Quasi-Monte Carlo feature maps for
+    shift-invariant kernels", section 3). In both, each component of a sum has a fixed share. Raises
+    InputError for "orthogonal" if the measure is not rotation invariant, and for "qmc" if it takes more
+    coordinates than Sobol sequences have.
     """
     if sampling == "iid":
         return kernel.frequencies(n_frequencies, n_columns, streams_under(seed, "frequencies"))
@@ -53,13 +53,12 @@ def draw_frequencies(
 
 
 def component_order(shares: Sequence[float], n: int) -> np.ndarray:
-    """Return which component each of n frequencies belongs to, in proportion to the shares on every prefix.
+    """Return the component of each of n frequencies, in proportion to the shares on every prefix.
 
-    The t-th frequency goes to the component that is furthest behind, the largest share·t − count, so
-    that the first frequencies do not depend on n. Of c components none is ever ahead of its share by
-    more than 1 − 1/c: the numbers they are behind by add to 1 before each choice, so the largest is
-    at least 1/c. Together the others are then ahead by at most (c − 1)(1 − 1/c), which bounds how far
-    one can be behind.
+    The t-th frequency goes to the component that is furthest behind, by the largest share·t − count, so the
+    first frequencies do not depend on n. None of c components is ever ahead of its share by more than
+    1 − 1/c: before each choice the amounts by which they are behind add to 1, so the largest is at least 1/c.
+    The others together are then ahead by at most (c − 1)(1 − 1/c), which bounds how far one can be behind.
     """
     behind = np.zeros(len(shares))
     order = np.empty(n, dtype=np.intp)
@@ -98,11 +97,11 @@ def _quasi_random_frequencies(
     n_coordinates = kernel.n_uniforms(n_columns)
     if n_coordinates > qmc.Sobol.MAXDIM:
         raise InputError(
-            f"sampling='qmc' takes {n_coordinates} coordinates for {n_columns} columns, and Sobol sequences "
-            f"are known for {qmc.Sobol.MAXDIM}; use sampling='orthogonal', 'sorf' or 'iid'"
+            f"sampling='qmc' takes {n_coordinates} coordinates for {n_columns} columns, but Sobol sequences "
+            f"have at most {qmc.Sobol.MAXDIM}; use sampling='orthogonal', 'sorf' or 'iid'"
         )
     sobol = qmc.Sobol(n_coordinates, scramble=True, bits=_SOBOL_BITS, seed=rng_of("scramble"))
-    # Balanced at powers of two only; the first ones are the same whatever their number.
+    # Sobol points are balanced at powers of two only; leading points do not depend on how many are drawn.
     U = sobol.random_base2((max(n_frequencies, 1) - 1).bit_length())[:n_frequencies]
     return kernel.quantile_frequencies(U + 0.5 ** (_SOBOL_BITS + 1), n_columns)
 
@@ -113,11 +112,11 @@ def _haar_orthogonal(size: int, rng: np.random.Generator) -> np.ndarray:
     return Q * np.sign(np.diag(R))
 
 
-# How the phases X W of random frequencies are computed: by a matrix product, or by a structured one.
+# How the phases X W are computed: by a matrix product, or by a structured one.
 
 
 class Projection(ABC):
-    """Rows in, phases out; W of shape (n_columns, n_frequencies) need not exist as a matrix."""
+    """The map from rows to phases; W of shape (n_columns, n_frequencies) need not exist as a matrix."""
 
     n_frequencies: int
 
@@ -127,7 +126,7 @@ class Projection(ABC):
 
     @abstractmethod
     def project(self, X: Any, theta: np.ndarray) -> None:
-        """Write X W into `theta`, whose rows are contiguous; X is a matrix of its dtype, perhaps CSR."""
+        """Write X W into `theta`, which has contiguous rows; X is a matrix of its dtype, perhaps CSR."""
 
     @abstractmethod
     def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:
@@ -155,7 +154,7 @@ class DenseProduct(Projection):
 
 
 class Interleaved(Projection):
-    """The frequencies of several projections; `order` says which of them each frequency belongs to."""
+    """The frequencies of several projections; `order` holds the index of each frequency's projection."""
 
     def __init__(self, parts: Sequence[Projection], order: np.ndarray) -> None:
         self.n_frequencies = len(order)

@@ -1,11 +1,11 @@
 """The fast Walsh-Hadamard transform of many rows at once, rows last.
 
-A tile holds d' = 2^k rows of numbers, one for each coordinate, and in each of them one number for every
-row of data. So a butterfly is an addition and a subtraction of whole vectors, without a shuffle, whatever
-its distance. A pass of radix 8 does three levels of the recursion H_2n = [[H_n, H_n], [H_n, −H_n]] for one
-read and write of the tile. The vectors are written out for the compiler: it would not vectorise eight stores
-into the array that eight loads come from. Every operation is an IEEE addition or multiplication, in an order
-that depends on d' alone: a row's values are the same bits whatever rows are transformed with it.
+A tile has a row for each of d' = 2^k coordinates and a column for each row of data. So a butterfly is an
+addition and a subtraction of whole vectors, without a shuffle, whatever its distance. A pass of radix 8 does
+three levels of the recursion H_2n = [[H_n, H_n], [H_n, −H_n]] for one read and write of the tile. The vectors
+are written out for the compiler: it would not vectorise eight loads and eight stores of the same array. Every
+operation is an IEEE addition or multiplication, in an order that depends on d' alone: the values of a row of
+data have the same bits whatever rows are transformed with it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from distrff.utils.random import PathStreams
 
 RADIX = 8
 
-# Numbers of a vector: 512 bits, which the compiler splits where the processor's registers are shorter.
+# Numbers in a vector of 512 bits, which the compiler splits where the processor's registers are shorter.
 _LANES = {types.float32: 16, types.float64: 8}
 LANES = 16
 
 
 def padded_size(n_columns: int) -> int:
-    """Return d' = 2^k, the least size of a transform that takes so many columns."""
+    """Return d' = 2^k, the smallest size of a transform that takes so many columns."""
     return max(RADIX, 1 << (n_columns - 1).bit_length())
 
 
@@ -106,7 +106,7 @@ _pass_2, _pass_4, _pass_8 = map(_pass_of, (2, 4, 8))
 
 @intrinsic
 def _first_pass_8(typingcontext, source, out, order, diagonal, j, n_rows, r):
-    """out[j:j+8] ← H₈·(diagonal·source[order])[j:j+8], for one vector of rows from r on."""
+    """out[j:j+8] ← H₈·(diagonal·source[order])[j:j+8], for one vector of data rows from r on."""
 
     def emit(context, builder, signature, arguments):
         source_array, out_array, order_array, diagonal_array, first, width, row = arguments
@@ -134,7 +134,7 @@ def _first_pass_8(typingcontext, source, out, order, diagonal, j, n_rows, r):
 
 @intrinsic
 def _transposed(typingcontext, source, start, step, out, out_start, out_step, factors, i):
-    """Copy a square as long as a vector, transposed; row k of the source times factors[i + k]."""
+    """Transpose a square of the size of a vector, with row k of the source times factors[i + k]."""
 
     def emit(context, builder, signature, arguments):
         source_array, first, distance, out_array, out_first, out_distance, factor_array, row = arguments
@@ -145,7 +145,7 @@ def _transposed(typingcontext, source, start, step, out, out_start, out_step, fa
         ones = _steps(builder, row, ir.Constant(row.type, 1), lanes)
         scalars = [builder.load(cgutils.gep_inbounds(builder, data, k)) for k in ones]
         x = [builder.fmul(v, _splat(builder, f, lanes)) for v, f in zip(x, scalars, strict=True)]
-        # log2(lanes) rounds of interleaving the halves of the list rotate the bits of the index.
+        # Each of log2(lanes) rounds interleaves the halves of the list and rotates the bits of the index.
         masks = [
             ir.Constant(
                 ir.VectorType(ir.IntType(32), lanes), [part + k // 2 + (k % 2) * lanes for k in range(lanes)]
@@ -221,11 +221,11 @@ def scaled_transpose(source, start, step, n, m, factors, out, out_start, out_ste
             out[out_start + j * out_step + i] = factors[i] * source[start + i * step + j]
 
 
-# Frequencies whose product with the rows is a few Hadamard transforms: SORF and Fastfood.
+# SORF and Fastfood: frequencies for which the product with the rows is a few Hadamard transforms.
 
 MIN_SORF_COLUMNS = 16
 
-# Rows of a tile: one line of the cache of float32. More were slower, as tiles leave the caches sooner.
+# Data rows of a tile: one cache line of float32. With more, tiles outgrow the caches and were slower.
 _TILE_ROWS = LANES
 
 
@@ -234,15 +234,15 @@ def sorf_arrays(
 ) -> dict[str, np.ndarray]:
     """Draw structured orthogonal frequencies (Yu et al. 2016, "Orthogonal random features").
 
-    A block of d' = 2^k ≥ d directions is H D₁ H D₂ H D₃ / d'^(3/2) with random signs D: exactly orthogonal,
-    and nearly uniform each. The radii are independent draws of the measure's own radius in d' dimensions, of
-    which the rows fill the first d. Raises InputError below 16 columns, where three signs are too few to be
-    like a rotation.
+    A block of d' = 2^k ≥ d directions is H D₁ H D₂ H D₃ / d'^(3/2) with random signs D: the directions are
+    exactly orthogonal, and each is nearly uniform. The radii are independent draws of the measure's own
+    radius in d' dimensions; rows are padded with zeros. Raises InputError below 16 columns, where three
+    diagonals of signs are far from a random rotation.
     """
     if n_columns < MIN_SORF_COLUMNS:
         raise InputError(
-            f"sampling='sorf' needs at least {MIN_SORF_COLUMNS} columns, where its bias is small, got "
-            f"{n_columns}; use sampling='orthogonal', which has none and is as fast there"
+            f"sampling='sorf' needs at least {MIN_SORF_COLUMNS} columns for a small bias, got {n_columns}; "
+            f"use sampling='orthogonal', which has none and is as fast here"
         )
     size = padded_size(n_columns)
     signs = [rng_of("signs", b).integers(0, 2, (3, size)) for b in range(-(-n_frequencies // size))]
@@ -257,9 +257,9 @@ def fastfood_arrays(
 ) -> dict[str, np.ndarray]:
     """Draw Fastfood's frequencies (Le, Sarlós and Smola 2013, "Fastfood"): blocks S H G Π H B.
 
-    B are random signs, Π is a permutation, G is normal and S gives every row a radius of the measure
-    in d' dimensions. As H B is a rotation, and a row of H G a normal vector, each single frequency
-    has exactly the measure's distribution; those of a block depend on each other.
+    B holds random signs, Π is a permutation, G holds normal numbers and S gives every row a radius of the
+    measure in d' dimensions. H B is a rotation up to scale, and a row of H G a normal vector, so each single
+    frequency has exactly the measure's distribution; the frequencies of a block depend on each other.
     """
     size = padded_size(n_columns)
     n_blocks = -(-n_frequencies // size)
@@ -275,9 +275,10 @@ def fastfood_arrays(
 
 
 def hadamard_cost(sampling: str, n_frequencies: int, n_columns: int) -> MapCost:
-    """Return the cost of one of the two, for each frequency; the last block is computed as a whole.
+    """Return the cost of SORF or Fastfood; the last block is always computed as a whole.
 
-    A transform with its diagonal takes log₂ d' + 1 flops a number of the block, the scale one a frequency.
+    A transform with its diagonal takes log₂ d' + 1 flops for each number of a block, the scale one flop for
+    each frequency.
     """
     size = padded_size(n_columns)
     n_transforms = 3 if sampling == "sorf" else 2
@@ -285,7 +286,7 @@ def hadamard_cost(sampling: str, n_frequencies: int, n_columns: int) -> MapCost:
     flops = in_blocks * n_transforms * (np.log2(size) + 1) + n_frequencies
     return MapCost(
         feature_flops=float(flops / n_frequencies),
-        fixed_numbers=3.0 * size,  # of a last block that is not full
+        fixed_numbers=3.0 * size,  # a last block that is not full
         feature_numbers=3.0 + 2.0,  # three diagonals, or two and a permutation; radii and scale
     )
 
@@ -312,9 +313,9 @@ def fastfood(arrays: Mapping[str, np.ndarray], widths: np.ndarray) -> HadamardPr
 class HadamardProducts(Projection):
     """Blocks of d' phases: scale · H diag(…) Π H diag(…) x, tile by tile of rows.
 
-    The `diagonals` of each block, (n_blocks, n_transforms, d'), are applied first to last, and the first one
-    holds 1/widths. Its order is the permutation before the second of two transforms; with three there is
-    none. `radii` are ‖diag(widths)·ω‖, and `scale` the factors of the unnormalised product that give them.
+    The `diagonals` of each block, (n_blocks, n_transforms, d'), are applied first to last; the first one
+    includes 1/widths. `orders` holds the permutation of each block before the second of two transforms, and
+    is not used for three. `radii` are ‖diag(widths)·ω‖; `scale` makes them of the unnormalised product.
     """
 
     def __init__(
@@ -340,7 +341,7 @@ class HadamardProducts(Projection):
             return
         diagonals, scale = self._diagonals[X.dtype], self._scale[X.dtype]
         tiles = scratch("hadamard tiles", 3, _TILE_ROWS * diagonals.shape[2], X.dtype)
-        # What cannot be written is copied: a type of its own would be compiled for it.
+        # Read-only rows are copied: Numba would compile the loop once more for their type.
         rows = np.require(X, requirements=["C", "W"]).reshape(-1)
         _phases(rows, *X.shape, diagonals, self._orders, scale, *flat_elements(theta), *tiles)
 

@@ -1,4 +1,4 @@
-"""Nyström features: the kernel with landmark rows, in coordinates in which theirs is exact."""
+"""Nyström features: coordinates from the kernel with landmark rows, exact on their span."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from distrff.kernels.base import Kernel
 from distrff.utils.random import child_seed, row_hash
 from distrff.utils.validation import check_count, one_of
 
-_STRIP_ROWS = 512  # a strip's solve reads the whole factor, and pays for that from some hundred rows on
+_STRIP_ROWS = 512  # the solve of a strip reads the whole factor, which is cheap from some hundred rows on
 
 # A pivot below this share of the largest k(l, l) is noise: an entry of K_LL may be off by as much.
 _RELATIVE_TOLERANCE = 2.0**-40
@@ -58,9 +58,9 @@ class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
 class NystroemBlockMap(BlockMap):
     """z(x) = L_c⁻¹ k(L, x), strip by strip of rows.
 
-    Kernel values and the solve are in float64 whatever the rows are: the solve magnifies errors by up to
-    the root of K_LL's condition, some 1e6, which the digits of float64 can spare and those of float32
-    cannot. Only the result is cast; values of the basis are not.
+    Kernel values and the solve are in float64 whatever the dtype of the rows: the solve magnifies errors by
+    up to the root of the condition of K_LL, some 1e6, too much for float32. Only the result is cast; values
+    of the basis are not.
     """
 
     has_basis = True
@@ -75,7 +75,7 @@ class NystroemBlockMap(BlockMap):
 
     @property
     def factor(self) -> np.ndarray:
-        """L_c, computed when first needed: a client that only sends the map on never needs it."""
+        """L_c, computed when first needed: a client that only sends the map never needs it."""
         with self._lock:
             if self._made is None:
                 self._made = _cholesky_factor(self._kernel, self.landmarks)
@@ -97,8 +97,8 @@ class NystroemBlockMap(BlockMap):
     def n_basis(self) -> int:
         return len(self.landmarks)
 
-    # z = L_c⁻¹·b for the kernel values b with the landmarks. For products with few vectors the solve is done
-    # on the vectors instead of the rows.
+    # z = L_c⁻¹·b for the kernel values b with the landmarks. For products with few vectors the solve is
+    # applied to the vectors instead of the rows.
 
     def basis(self, X: np.ndarray) -> np.ndarray:
         return self._kernel.block(X.astype(np.float64, copy=False), self.landmarks)
@@ -140,7 +140,7 @@ def _cholesky_factor(kernel: Kernel, landmarks: np.ndarray) -> np.ndarray:
 def pivoted(kernel: Kernel, landmarks: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the landmarks in the order of pivoted Cholesky, and the numerical rank of K_LL.
 
-    Each next landmark is the one that those before it explain least (LAPACK's dpstrf; Higham 2002,
+    The next landmark is always the one that the previous ones explain least (LAPACK's dpstrf; Higham 2002,
     "Accuracy and Stability of Numerical Algorithms", section 10.3). M³/3 flops.
     """
     with threadpool_limits(1, user_api="blas"):
@@ -153,10 +153,10 @@ def pivoted(kernel: Kernel, landmarks: np.ndarray) -> tuple[np.ndarray, int]:
 class NystroemFeatures(KernelFeatureMap):
     """Nyström features of any kernel: exact on the span of landmark rows.
 
-    With landmarks L from the rows and K_LL = L_c L_cᵀ by pivoted Cholesky, z(x) = L_c⁻¹ k(L, x), so that
+    With landmarks L from the rows and K_LL = L_c L_cᵀ by pivoted Cholesky, z(x) = L_c⁻¹ k(L, x), hence
     ⟨z(x), z(x')⟩ = k(x, L) K_LL⁻¹ k(L, x') (Williams and Seeger 2001, "Using the Nyström method to speed
     up kernel machines"; Rudi, Camoriano and Rosasco 2015, "Less is more", for the model in these
-    coordinates). Where the landmarks are all rows, this is the exact kernel machine.
+    coordinates). With all rows as landmarks the model is that of the exact kernel.
 
     The leading columns are the map of the leading landmarks in pivot order. Columns beyond the numerical
     rank of K_LL are zero.
@@ -169,10 +169,10 @@ class NystroemFeatures(KernelFeatureMap):
     n_components : int, default=1024
         Landmarks M, and columns of Z.
     landmarks : {"uniform", "leverage"}
-        All rows of positive weight alike, in one pass; or in proportion to approximate ridge leverage
-        scores, which finds what is rare, in two passes.
+        "uniform" draws from all rows of positive weight alike, in one pass; "leverage" in proportion to
+        approximate ridge leverage scores, which favours rare rows, in two passes.
     random_state : int or None
-        Seed of the choice; None is fresh entropy, kept as `seed_`.
+        Seed of the draw; None is fresh entropy, kept as `seed_`.
 
     Attributes
     ----------
@@ -189,14 +189,14 @@ class NystroemFeatures(KernelFeatureMap):
 
     Notes
     -----
-    Weights only say which rows may be landmarks: whether a row becomes one follows from its number and the
-    seed. So a row of weight 2 is not quite the same as two rows, which draw twice and move the numbers of
-    those after them. Once the landmarks are drawn, models take both alike.
+    A row of weight 0 is never a landmark; otherwise the draw depends on row numbers and the seed, not on
+    weights. So the draw differs between a row of weight 2 and two rows, which are drawn twice and shift the
+    numbers of later rows. For given landmarks both give the same model.
 
-    `fit` costs 2M³/3 flops and 8M² bytes, once more in each process that applies the map. `transform`
+    `fit` costs 2M³/3 flops and 8M² bytes, and once more in each process that applies the map. `transform`
     costs n·(2dM + M²) flops and n·M exponentials, in float64 also for rows of float32. Light sweeps and
-    predictions, which only multiply features with k vectors, cost n·(2dM + 2kM) and kM² a task: the solve
-    against L_c is the vectors' instead of the rows'.
+    predictions, which only multiply features with k vectors, cost n·(2dM + 2kM) flops, and kM² for each task:
+    they solve for the vectors instead of the rows.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class NystroemFeatures(KernelFeatureMap):
         )
 
 
-# The choice of the landmarks: the rows of the smallest random keys, uniform or by leverage.
+# The draw of the landmarks: the rows of the smallest random keys, uniform or by leverage.
 
 LANDMARKS = ("uniform", "leverage")
 
@@ -273,8 +273,8 @@ class Lowest(NamedTuple):
 class LowestKeys:
     """The reduction to the rows of positive weight with the `n_landmarks` smallest keys.
 
-    A row's key is a function of its number and the seed, and no two rows share one, so that the result
-    depends neither on the order nor on the chunks in which rows are read.
+    A row's key is a function of its number and the seed, and no two rows share one: the result does not
+    depend on the order or the chunks in which rows are read.
     """
 
     n_landmarks: int
@@ -283,7 +283,7 @@ class LowestKeys:
     label = "landmarks"
 
     def zero(self) -> Lowest:
-        # Of no rows, and of types that become those of any rows.
+        # Types that turn into those of any rows by concatenation.
         none = np.empty(0, np.uint64)
         return Lowest(none, none, np.empty((0, self.n_columns), np.float32))
 
@@ -313,11 +313,11 @@ class LowestKeys:
 class LowestLeverageKeys(LowestKeys):
     """The reduction to rows drawn without replacement in proportion to their leverage.
 
-    The key of a row is an exponential variate divided by its score, so that each next smallest key is
-    that of a row drawn in proportion to the scores of those left (Efraimidis and Spirakis 2006, "Weighted
-    random sampling with a reservoir", whose keys u^(1/score) these are the logarithms of).
+    The key of a row is an exponential variate divided by its score: the next smallest key is always that of
+    a row drawn in proportion to the scores of the remaining rows (Efraimidis and Spirakis 2006, "Weighted
+    random sampling with a reservoir", use u^(1/score); these keys are minus its logarithm).
 
-    `pilot` holds rows drawn uniformly, and `penalty` is that of their ridge leverage scores.
+    `pilot` holds rows drawn uniformly, and `penalty` is that of the ridge leverage scores.
     """
 
     kernel: Kernel
@@ -330,7 +330,7 @@ class LowestLeverageKeys(LowestKeys):
         return -np.log(u * 2.0**-53) / self.scores(X.astype(np.float64))
 
     def scores(self, X: np.ndarray) -> np.ndarray:
-        """Return k(x, x) − k(x, P)(K_PP + penalty·I)⁻¹k(P, x), in proportion to ridge leverage scores."""
+        """Return k(x, x) − k(x, P)(K_PP + penalty·I)⁻¹k(P, x), proportional to ridge leverage scores."""
         K = self.kernel.block(X, self.pilot)
         norms = squared_norms(self.kernel, X)
         explained = np.einsum("ij,ji->i", K, cho_solve(self._factor, K.T, check_finite=False))
@@ -357,14 +357,14 @@ def squared_norms(kernel: Kernel, X: np.ndarray) -> np.ndarray:
 def chosen_landmarks(
     row_source: RowSource, kernel: Kernel, *, landmarks: str, n_landmarks: int, n_columns: int, seed: int
 ) -> np.ndarray:
-    """Return the rows that are landmarks, float64 of shape (n_landmarks, n_columns), in any order.
+    """Return the landmark rows, float64 of shape (n_landmarks, n_columns), in the order of their keys.
 
-    Uniform landmarks take one pass over the rows. Leverage takes two: rows are drawn in proportion to
-    approximate ridge leverage scores, from at most 1024 uniform pilot rows P. With their kernel matrix of m
-    rows the score of a row is k(x, x) − k(x, P)(K_PP + γI)⁻¹k(P, x) (Rudi, Calandriello, Carratino and
-    Rosasco 2018, "On fast leverage score sampling and optimal learning"), with γ the mean of the m/2 smallest
-    eigenvalues, γ = (2/m)·Σ_{i>m/2} σ_i(K_PP) (Musco and Musco 2017, "Recursive sampling for the Nyström
-    method", whose penalty is such a tail). Raises InputError if there are fewer rows of positive weight.
+    "uniform" takes one pass over the rows, "leverage" two: the first draws m ≤ 1024 uniform pilot rows P, the
+    second draws landmarks in proportion to approximate ridge leverage scores. The score of a row is
+    k(x, x) − k(x, P)(K_PP + γI)⁻¹k(P, x) (Rudi, Calandriello, Carratino and Rosasco 2018, "On fast leverage
+    score sampling and optimal learning"), with γ = (2/m)·Σ_{i>m/2} σ_i(K_PP), the mean of the m/2 smallest
+    eigenvalues (after the penalty of Musco and Musco 2017, "Recursive sampling for the Nyström method").
+    Raises InputError if there are fewer rows of positive weight.
     """
     uniform_seed = child_seed(seed, "landmarks")
     if landmarks == "uniform":
@@ -393,6 +393,6 @@ def _lowest_rows(row_source: RowSource, reduction: LowestKeys, n_landmarks: int)
 
 def _too_few_rows(n_landmarks: int, n_rows: int, what: str) -> InputError:
     return InputError(
-        f"n_components={n_landmarks} landmarks were asked for, but only {n_rows} rows {what} "
+        f"n_components={n_landmarks} landmarks need as many rows, but only {n_rows} rows {what} "
         f"(n_samples={n_rows}); use n_components={max(n_rows, 1)} or fewer, or more rows"
     )

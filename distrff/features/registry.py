@@ -28,9 +28,9 @@ _KINDS: dict[str, type[MapSpecification]] = {
 
 
 def specification_from_dict(data: Mapping[str, Any]) -> MapSpecification:
-    """Return the specification whose `to_dict` gave `data`.
+    """Return the specification of what `to_dict` returned.
 
-    Raises ModelFileError if its kind is not known here, or a field is missing.
+    Raises ModelFileError if its kind is unknown, or a field is missing.
     """
     kind = data.get("kind")
     if kind not in _KINDS:

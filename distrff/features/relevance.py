@@ -1,4 +1,4 @@
-"""One width for each column: by marginal likelihood, then shrunk by the held-out error of a small model."""
+"""One width for each column: by marginal likelihood, then adjusted by the held-out error of a small model."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from distrff.kernels.stationary import Stationary
 from distrff.preprocessing.scaling import EQUAL_TO_ROUNDING, Moments
 from distrff.utils.random import stream
 
-# The eigenvalues of K, at most its few thousand rows, are rounded by about 1e-12. With this jitter C is
-# positive definite in float64 however small the noise.
+# The eigenvalues of K are at most its number of rows, a few thousand, and rounded by about 1e-12. With this
+# jitter C is positive definite in float64 however small the noise.
 _JITTER = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class MarginalLikelihood:
-    """−log p(Y | X) of Gaussian processes of one kernel, as a function of the logarithms of its widths.
+    """−log p(Y | X) of Gaussian processes with one kernel, as a function of the logarithms of its widths.
 
     Each of the k outputs is drawn from N(0, a·C), C = K + λ·diag(1/s): a is the amplitude, λ the noise
-    in units of it. The amplitude is at its best value, a = tr(Yᵀ C⁻¹ Y)/(n·k), so that up to a constant
+    in units of it. With the best amplitude, a = tr(Yᵀ C⁻¹ Y)/(n·k), up to a constant
 
         f = ½·log a + log|C|/(2n)                                                  for one row and output,
         ∂f/∂K = (C⁻¹ − A Aᵀ/(a·k)) / 2n,  A = C⁻¹ Y
 
-    (Rasmussen and Williams 2006, equations 5.8 and 5.9, at the maximum over a). The kernel is the exact
-    one: nothing depends on drawn frequencies, and one objective serves every kernel. Its widths do not
-    matter, the columns of Y are centred, and the weights s are positive.
+    (Rasmussen and Williams 2006, equations 5.8 and 5.9, at the maximum over a). The kernel is exact:
+    nothing depends on drawn frequencies, and one objective serves every kernel. Its own widths are not used,
+    the columns of Y are centred, and the weights s are positive.
 
     A value with its gradient costs n³ + O(n²·(d + k)) flops and about six n × n matrices.
     """
@@ -88,50 +88,49 @@ class MarginalLikelihood:
         return 0.5 * math.log(np.vdot(self.Y, A) / (n * k)) + float(np.log(np.diagonal(L)).sum()) / n
 
 
-# The search for the greatest marginal likelihood on a small sample.
+# The search for the largest marginal likelihood on a small sample.
 
-# First few steps on few rows, which many columns would overfit; from there on more rows. An evaluation costs
-# the cube of the rows.
+# (rows, evaluations): first a few steps on few rows, which many columns could overfit; then from there on
+# more rows. An evaluation costs the cube of the rows.
 _STAGES = ((500, 12), (2000, 25))
 _MIN_ROWS = 8
 _START_FACTORS = 2.0 ** np.arange(-4, 4)
 _START_NOISES = (1e-3, 3e-2, 1.0)
-# In deviations of each column; at 1000 a column no longer counts.
+# In deviations of each column; at 1000 a column has practically no effect.
 _WIDTH_BOUNDS = (1e-2, 1e3)
 _NOISE_BOUNDS = (1e-7, 1e2)
-# The width of a constant column: whatever later rows hold there, up to times in nanoseconds, changes no
-# distance or phase by more than 1e-12. Larger widths overflow in float32, where grids and frequencies take
-# them or their reciprocals.
+# The width of a constant column: whatever later rows hold there, up to times in nanoseconds, changes
+# distances and phases by less than 1e-11. Much larger widths, or their reciprocals, overflow in float32.
 CONSTANT_WIDTH = 1e30
-# In log likelihood for one row: with 2000 rows, a likelihood that is 2 % better is worth no step.
+# In log likelihood for one row: with 2000 rows, a likelihood that is 2 % larger is not worth a step.
 _TOLERANCE = 1e-5
 
 
 def relevant_length_scales(kernel: Kernel, sample: Sample) -> tuple[Kernel, dict[str, Any]]:
     """Return the kernel with one width for each column, and how they were found.
 
-    The widths and the noise maximise the marginal likelihood of Gaussian processes of this kernel
+    The widths and the noise maximise the marginal likelihood of Gaussian processes with this kernel
     (`MarginalLikelihood`; class labels as targets ±1) by L-BFGS with exact gradients (Byrd, Lu, Nocedal and
-    Zhu 1995), a little on 500 rows and from there on 2000. A column that does not matter gets a width of up
-    to 1000 of its deviations (automatic relevance determination; Neal 1996, chapter 1). A column that is
-    constant in all rows has no deviation: it gets a width at which it does not count. The noise of a row of
-    weight s has variance 1/s; the mean of the weights does not matter. Raises InputError if there are no
-    targets or fewer than 8 rows of positive weight, all columns are constant, the targets are, or one is not
-    finite.
+    Zhu 1995), in few steps on 500 rows and more from there on 2000. A column that does not matter gets a
+    width of up to 1000 deviations (automatic relevance determination; Neal 1996, chapter 1). A column that is
+    constant in all rows has no deviation, and gets a width at which it has no effect. The noise of a row of
+    weight s has a variance proportional to 1/s; the mean of the weights does not matter. Raises InputError
+    without targets, with fewer than 8 rows of positive weight, if all columns or the targets are constant, or
+    if a target is not finite.
 
     Returns
     -------
     kernel : Kernel
     search : dict
         `rule`, `length_scale` and `column_scale` (deviations), a number for each column, `noise` (λ, in
-        units of the kernel's amplitude), `stages` (of each its rows, the objective at its start and end
+        units of the kernel's amplitude), `stages` (for each its rows, the objective at its start and end
         in nats a row and output, and counts), `unseen_columns`, constant in the sample alone, which keep the
         width of the common start, and `constant_columns`, constant in all rows, of scale 0 and width 1e30.
 
     Notes
     -----
-    At most 24 values and 12 gradients with 500 rows and 25 gradients with 2000: some 2·10¹¹ flops, and
-    10⁹ a column.
+    About 25 values and 12 gradients with 500 rows and 25 gradients with 2000: some 2·10¹¹ flops, and
+    10⁹ for each column.
     """
     assert isinstance(kernel, Stationary)
     if sample.y is None:
@@ -168,7 +167,7 @@ def relevant_length_scales(kernel: Kernel, sample: Sample) -> tuple[Kernel, dict
 
 
 def relevance_flops(n_rows: int, n_columns: int) -> float:
-    """Return at most how many flops the search takes."""
+    """Return about how many flops the search takes."""
     stages = [(min(n_rows, n), evaluations) for n, evaluations in _STAGES]
     return float(sum(evaluations * n**2 * (n + 10.0 * n_columns) for n, evaluations in stages))
 
@@ -176,7 +175,7 @@ def relevance_flops(n_rows: int, n_columns: int) -> float:
 def _column_scales(
     X: np.ndarray, weights: np.ndarray, row_source: RowSource
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns' deviations, 0 where all rows are equal, and the numbers of unseen columns."""
+    """Return the deviation of each column, 0 if all rows are equal, and the numbers of unseen columns."""
     moments = Moments.of(X, weights)
     scale, unseen = moments.standard_deviation(), np.flatnonzero(moments.is_constant())
     if len(unseen):
@@ -188,8 +187,7 @@ def _column_scales(
         scale[unseen] = width[unseen] / np.sqrt(len(X))
     if not scale.any():
         raise InputError(
-            "every column is constant, so that length_scale='ard' cannot learn widths; give widths, or other "
-            "columns"
+            "length_scale='ard' cannot learn widths: every column is constant; give widths, or other columns"
         )
     huge = np.flatnonzero(~np.isfinite(scale))
     if len(huge):
@@ -203,14 +201,14 @@ def _standardised(Y: np.ndarray, weights: np.ndarray) -> np.ndarray:
     moments = Moments.of(Y, weights)
     moving = ~moments.is_constant()
     if not moving.any():
-        raise InputError("y is constant, so that length_scale='ard' cannot learn widths from it; give widths")
+        raise InputError("length_scale='ard' cannot learn widths: y is constant; give widths")
     return (Y[:, moving] - moments.mean[moving]) / moments.standard_deviation()[moving]
 
 
 def _search(
     kernel: Stationary, U: np.ndarray, Y: np.ndarray, s: np.ndarray
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """Return the logarithms of widths and noise for columns of deviation 1, and what each stage did."""
+    """Return the logarithms of widths and noise for columns of deviation 1, and a report of each stage."""
     d = U.shape[1]
     bounds = [tuple(np.log(_WIDTH_BOUNDS))] * d + [tuple(np.log(_NOISE_BOUNDS))]
     few = _STAGES[0][0]
@@ -238,7 +236,7 @@ def _search(
 
 def _start(likelihood: MarginalLikelihood, is_spherical: bool, d: int) -> np.ndarray:
     """Return the best point of a grid on which all columns have the same width."""
-    # About the distance of two rows with columns of deviation 1, Euclidean or summed over columns.
+    # About the distance of two rows, Euclidean or summed over the columns, of deviation 1.
     distance = np.sqrt(2.0 * d) if is_spherical else float(d)
     widths = np.clip(distance * _START_FACTORS, *_WIDTH_BOUNDS)
     points = [np.log(np.append(np.full(d, w), noise)) for w in widths for noise in _START_NOISES]
@@ -250,10 +248,10 @@ def _start(likelihood: MarginalLikelihood, is_spherical: bool, d: int) -> np.nda
 _EXPONENTS = (0.5, 0.75, 1.0)
 _MAX_COLUMNS = 24
 _FARTHEST = 20  # half octaves
-_MAX_OCTAVES = 5  # of a single column
+_MAX_OCTAVES = 5  # for a single column
 # A smaller change of an error on a few thousand rows is noise.
 _WORTHWHILE = 1e-3
-# Widths shrink at most as the distance of rows that fill a plane, n^(−½).
+# Widths shrink at most like the distance of neighbours in a plane, n^(−½).
 _MAX_RATE = 0.5
 _PAIRS = 4096
 _USUAL_ERRORS = 25  # held-out errors for the exponents and sizes
@@ -262,29 +260,30 @@ _USUAL_ERRORS = 25  # held-out errors for the exponents and sizes
 def shrunk_length_scales(
     kernel: Kernel, search: dict[str, Any], sample: Sample, make_pilot: MakePilot
 ) -> tuple[Kernel, dict[str, Any]]:
-    """Return the kernel of the shrunk widths that the map's pilot judges best, and how they were found.
+    """Return the kernel with the shrunk widths of smallest error of the map's pilot, and how they were found.
 
-    A likelihood of few rows finds which columns matter most, but neither the order of the others nor the
-    widths that many rows allow. So widths c·σ_j·(ℓ_j/σ_j)^p are tried for its ℓ_j and the columns' deviations
-    σ_j, with p = ½, ¾ and 1 (as they are). c follows from the rate Σ_j σ_j/width_j, which makes widths of
-    different p comparable: the rate goes from the likelihood's own in octaves while the error falls, then in
-    half octaves. Then the width of each column that separates rows most, by E|δ_j|/width_j, goes in octaves.
+    The likelihood of few rows finds which columns matter most, but neither the order of the others nor the
+    widths that many rows allow. So widths c·σ_j·(ℓ_j/σ_j)^p are tried for its widths ℓ_j and the deviations
+    σ_j of the columns, with p = ½, ¾ and 1 (no shrinking). c follows from the rate Σ_j σ_j/width_j, which
+    makes widths of different p comparable: starting at the rate of the likelihood, it is changed in octaves
+    while the error falls, then in half octaves. Then the widths of the columns that separate rows most, by
+    E|δ_j|/width_j, are changed one by one in octaves.
 
-    More rows allow shorter widths, by a power of their number (as the bandwidth n^(−1/(2s+d)) for functions
+    More rows allow shorter widths, by a power of their number (like the bandwidth n^(−1/(2s+d)) for functions
     of smoothness s; Stone 1982, "Optimal global rates of convergence for nonparametric regression"). That
-    power, between 0 and ½, comes from the best factors of all widths for the rows of the pilot and for a
-    quarter of them; it sets the widths for all rows. For many columns that takes some 70 to 90 held-out
-    errors. The kernel is of width "ard", and `search` what
-    `relevant_length_scales` returned for it and the same sample.
+    power, between 0 and ½, comes from the best common factors of the widths for the rows of the pilot and for
+    a quarter of its rows; it sets the widths for all rows. With many columns the whole takes some 70 to 90
+    held-out errors. `kernel` has the width "ard", and `search` is what `relevant_length_scales` returned for
+    it and the same sample.
 
     Returns
     -------
     kernel : Kernel
     search : dict
-        That of the likelihood with `length_scale` replaced, its own as `likelihood_length_scale`, the
+        That of the likelihood with `length_scale` replaced; its own as `likelihood_length_scale`, the
         `exponent` p, `tried`, a list of [p, rate, held-out error], the `column_factors` by which widths
-        were then changed, and the `size_factor` of all of them, which includes a power −`shrinking` of the
-        number of rows.
+        were then changed, and the common `size_factor`, which includes a power −`shrinking` of the ratio of
+        the numbers of rows.
     """
     moving = np.array(search["column_scale"]) > 0  # the other columns are constant and keep their width
     scale = np.where(moving, search["column_scale"], 1.0)
@@ -316,7 +315,7 @@ def shrunk_length_scales(
         shrunk = np.array(widths_at(p, own * 2 ** (half_octaves / 2)))
         factors = _column_factors(
             lambda c: pilot.held_out_error(kernel.with_widths(tuple((c * shrunk).tolist()))),
-            _telling_columns(rows.X, shrunk, sample.seed),
+            _separating_columns(rows.X, shrunk, sample.seed),
             len(shrunk),
             tried[p, half_octaves],
         )
@@ -340,30 +339,30 @@ def shrunk_length_scales(
 
 
 def shrinking_errors(n_columns: int) -> int:
-    """Return about how many held-out errors that takes."""
+    """Return about how many held-out errors `shrunk_length_scales` takes."""
     return _USUAL_ERRORS + 2 * min(n_columns, _MAX_COLUMNS)
 
 
-def _telling_columns(X: np.ndarray, widths: np.ndarray, seed: int) -> np.ndarray:
-    """Return the columns in which random pairs of rows are the most widths apart."""
+def _separating_columns(X: np.ndarray, widths: np.ndarray, seed: int) -> np.ndarray:
+    """Return the columns in which random pairs of rows are farthest apart, in widths."""
     first, second = stream(seed, "tempering pairs").integers(0, len(X), (2, _PAIRS))
     apart = np.abs(X[first] - X[second]).mean(axis=0) / widths
     return np.argsort(-apart, kind="stable")[: min(_MAX_COLUMNS, np.count_nonzero(apart))]
 
 
 def _column_factors(
-    error: Callable[[np.ndarray], float], columns: np.ndarray, n_columns: int, least: float
+    error: Callable[[np.ndarray], float], columns: np.ndarray, n_columns: int, min_error: float
 ) -> np.ndarray:
-    """Return factors of the widths after one round over `columns`, each in octaves while the error falls."""
+    """Return factors of the widths after one round over `columns`, in octaves while the error falls."""
     factors = np.ones(n_columns)
     for j in columns:
         for step in (0.5, 2.0):
             for _ in range(_MAX_OCTAVES):
                 changed = factors.copy()
                 changed[j] *= step
-                if (found := error(changed)) >= (1 - _WORTHWHILE) * least:
+                if (found := error(changed)) >= (1 - _WORTHWHILE) * min_error:
                     break
-                factors, least = changed, found
+                factors, min_error = changed, found
             if factors[j] != 1:
                 break
     return factors
@@ -372,21 +371,21 @@ def _column_factors(
 def _size_factor(
     kernel: Kernel, widths: np.ndarray, pilots: list[Pilot], more_rows: float
 ) -> tuple[float, float]:
-    """Return the factor of all widths for `more_rows` times the rows of the first pilot, and the power in it.
+    """Return the common factor for `more_rows` times the rows of the first pilot, and the power in it.
 
-    The second pilot has a quarter of the rows.
+    The second pilot has a quarter of the rows of the first.
     """
 
     def error_at(pilot: Pilot, half_octaves: int) -> float:
         return pilot.held_out_error(kernel.with_widths(tuple((2 ** (half_octaves / 2) * widths).tolist())))
 
-    here, before = (_least_at(partial(error_at, pilot)) for pilot in pilots)
+    here, before = (_minimiser(partial(error_at, pilot)) for pilot in pilots)
     shrinking = float(np.clip((before - here) / 2 / np.log2(THINNING), 0.0, _MAX_RATE))
     return float(2 ** (here / 2) * more_rows**-shrinking), shrinking
 
 
-def _least_at(error: Callable[[int], float]) -> float:
-    """Return where in half octaves from 0 the error is least, by a parabola through three neighbours."""
+def _minimiser(error: Callable[[int], float]) -> float:
+    """Return the minimiser of the error in half octaves from 0, by a parabola through three neighbours."""
     best, errors = 0, {0: error(0)}
     while True:
         errors |= {h: error(h) for h in (best - 1, best + 1) if h not in errors}
@@ -400,7 +399,7 @@ def _least_at(error: Callable[[int], float]) -> float:
 
 
 def _walk(error: Callable[[int], float], start: int) -> None:
-    """Evaluate errors in octaves from `start` while they fall, and then in half octaves."""
+    """Evaluate errors in octaves from `start` while they fall, then in half octaves."""
     best = start
     for step in (2, -2, 1, -1):
         while abs(best + step) <= _FARTHEST and error(best + step) < error(best):

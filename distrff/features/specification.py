@@ -18,10 +18,8 @@ from distrff.utils.arrays import in_one_layout
 from distrff.utils.jit import COUNTS, scratch
 from distrff.utils.random import stream
 
-# Of the block maps that a process keeps beside the one it uses.
-_MAX_MAPS, _MAX_BYTES = 8, 2**29
-# Put before the names of a map's arrays when they are sent beside others.
-_SENT = "map_"
+_MAX_MAPS, _MAX_BYTES = 8, 2**29  # of the block maps that a process keeps, unless one alone is larger
+_SENT = "map_"  # the prefix of a map's arrays when they are sent beside others
 
 
 class BlockMap(ABC):
@@ -46,26 +44,26 @@ class BlockMap(ABC):
         """
 
     def tile(self, X: np.ndarray) -> Any:
-        """Return z(X) in memory that this thread uses again for its next tile."""
+        """Return z(X) in memory that this thread reuses for its next tile."""
         return self.apply(X, out=scratch("tile", X.shape[0], self.n_features, X.dtype))
 
-    # The basis b: functions with z(x) = A·b(x) that cost less than z. Sweeps that only multiply features with
-    # a few vectors use b, and apply A to the vectors. It is z itself unless a map overrides it.
+    # The basis b: functions that cost less than z, with z(x) = A·b(x). Sweeps that only multiply features by
+    # a few vectors use b, and apply A to the vectors. b is z itself unless a map overrides it.
 
     def basis(self, X: np.ndarray) -> np.ndarray:
         """Return b(X), of shape (n_rows, m)."""
         return self.apply(X)
 
     def basis_tile(self, X: np.ndarray) -> Any:
-        """Return b(X) in memory that this thread may use again for its next tile."""
+        """Return b(X) in memory that this thread may reuse for its next tile."""
         return self.tile(X)
 
     def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Return Aᵀ·coef, of shape (m, k), for tiles of rows of a dtype."""
+        """Return Aᵀ·coef, of shape (m, k), for tiles of rows of this dtype."""
         return coef.astype(dtype, copy=False)
 
     def feature_sums(self, sums: np.ndarray) -> np.ndarray:
-        """Return sums of z from those of b, vectors in rows: (k, m) → (k, n_features)."""
+        """Return weighted sums of z from those of b, one in each row: (k, m) → (k, n_features)."""
         return sums
 
 
@@ -73,12 +71,12 @@ class BlockMap(ABC):
 class MapSpecification(ABC):
     """A fitted map as a value of a few bytes, from which its arrays can be derived anywhere.
 
-    `digest` is that of the arrays that the client derived; empty before it did.
+    `digest` is that of the arrays that the client derived; it is empty until then.
     """
 
     kind: ClassVar[str]
     carries_arrays: ClassVar[bool] = False
-    """Whether the arrays come from rows, so that they must be sent."""
+    """Whether the arrays come from rows, and must be sent."""
     is_sparse: ClassVar[bool] = False
     """Whether blocks of Z are scipy CSR matrices."""
     nested: ClassVar[bool] = False
@@ -116,11 +114,11 @@ class MapSpecification(ABC):
 
     @abstractmethod
     def derive_arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of the map; everything that is costly about it."""
+        """Return the arrays of the map; this is the costly part."""
 
     @abstractmethod
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> BlockMap:
-        """Return the map that works with these arrays."""
+        """Return the block map with these arrays."""
 
     @classmethod
     def _stored_fields(cls) -> list[str]:
@@ -136,13 +134,13 @@ class MapSpecification(ABC):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the specification that `to_dict` wrote, without arrays."""
+        """Return the specification of what `to_dict` returned, without arrays."""
         values = {name: data[name.removesuffix("_json")] for name in cls._stored_fields()}
         texts = {name: canonical_json(value) for name, value in values.items() if name.endswith("_json")}
         return cls(**(values | texts))
 
     def with_digest(self) -> Self:
-        """Return the specification with the digest of the arrays derived here, and keep them for `build`."""
+        """Return the specification with the digest of the arrays derived here, and cache them for `build`."""
         arrays = self.derive_arrays()
         digested = self.digested(arrays)
         _CACHE.keep(digested, arrays)
@@ -153,18 +151,18 @@ class MapSpecification(ABC):
         return replace(self, digest=self.digest_of(arrays))
 
     def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
-        """Return the digest by which two maps of different arrays differ."""
+        """Return the digest by which maps of different arrays differ."""
         return arrays_digest(arrays)
 
     @property
     def arrays_at_hand(self) -> bool:
-        """Whether it holds arrays that must be sent apart from it."""
+        """Whether it holds arrays that must be sent separately."""
         return False
 
     def arrays_to_send(self, *, derived: bool) -> dict[str, np.ndarray]:
         """Return the arrays to send to other processes, named as `build_sent` expects them.
 
-        With `derived`, also arrays that follow from the seed: the other processes may derive different ones.
+        With `derived`, also arrays that follow from the seed, for processes that derive different ones.
         """
         if not (derived or self.arrays_at_hand):
             return {}
@@ -175,7 +173,7 @@ class MapSpecification(ABC):
         return self.checked_arrays() if derived or self.carries_arrays else None
 
     def build_sent(self, arrays: Mapping[str, np.ndarray]) -> BlockMap:
-        """Return the block map of its arrays among those sent, or else of arrays derived here."""
+        """Return the block map of its arrays among those sent or, if there are none, derived here."""
         return self.build(sent_arrays(arrays) or None)
 
     def without_arrays(self) -> Self:
@@ -190,29 +188,29 @@ class MapSpecification(ABC):
         """Raise InputError if the map cannot be stored."""
 
     def checked_arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays; raise InputError if this process derives others than the map was made with."""
+        """Return the arrays; raise InputError if this process derives others than the map's own."""
         arrays = self.derive_arrays()
         if self.digest and self.digest_of(arrays) != self.digest:
             raise InputError(
-                "this process derives other frequencies from the seed than the map was made with (another "
-                "processor or NumPy version); load the stored model, which carries them, or fit again here"
+                "this process derives other frequencies from the seed than the process that made the map "
+                "(another processor or NumPy version); load the stored model, which holds them, or fit again"
             )
         return arrays
 
     def build(self, arrays: Mapping[str, np.ndarray] | None = None) -> BlockMap:
-        """Return the block map, derived at most once per process.
+        """Return the block map, derived at most once in each process.
 
-        `arrays` were sent because this process derives others. Raises FrequencyMismatch without them if those
-        derived here differ from the client's in the sixth digit.
+        `arrays` replace those derived here. Without them it raises FrequencyMismatch if the arrays derived
+        here differ from the client's in the sixth digit.
         """
         return _CACHE.block_map(self, arrays)
 
 
 @dataclass(frozen=True)
 class CarryingSpecification(MapSpecification):
-    """A fitted map whose arrays come from rows: it holds them, and is sent to tasks without.
+    """A fitted map with arrays that come from rows: it holds them, but is sent to tasks without them.
 
-    `arrays` is None where they were sent apart. Comparisons use the digest instead.
+    `arrays` is None where they are sent separately. Comparisons use the digest instead.
     """
 
     carries_arrays: ClassVar[bool] = True
@@ -221,7 +219,7 @@ class CarryingSpecification(MapSpecification):
 
     def derive_arrays(self) -> dict[str, np.ndarray]:
         if self.arrays is None:
-            raise FrequencyMismatch(f"the arrays of a {self.kind} map were not sent along")
+            raise FrequencyMismatch(f"the arrays of a {self.kind} map were not sent with it")
         return dict(self.arrays)
 
     def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
@@ -239,12 +237,12 @@ class CarryingSpecification(MapSpecification):
 
 
 def named_to_send(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return a map's arrays under names that no other arrays sent with them have."""
+    """Return a map's arrays under names that no other arrays have."""
     return {_SENT + name: A for name, A in arrays.items()}
 
 
 def sent_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays that `named_to_send` named, under the map's own names."""
+    """Return the arrays of `named_to_send` among these, under the map's own names."""
     return {name.removeprefix(_SENT): A for name, A in arrays.items() if name.startswith(_SENT)}
 
 
@@ -252,7 +250,7 @@ def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
     """Return a digest of the arrays' first six significant digits (20 bits of the mantissa).
 
     Processors and NumPy versions may differ in the last bits of a logarithm or a QR
-    factor; that is no reason to call two maps different.
+    factor; maps that differ by no more count as equal.
     """
     digest = hashlib.sha256()
     for name in sorted(arrays):
@@ -279,7 +277,7 @@ def canonical_json(data: Any) -> str:
 
 
 class _BlockMapCache:
-    """The block maps used last, bounded in number and in bytes; safe for the threads of one worker."""
+    """The block maps used last, bounded in number and in bytes; safe for threads, and not picklable."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -316,16 +314,8 @@ class _BlockMapCache:
             )
         return arrays
 
-    def __reduce__(self) -> tuple:
-        raise TypeError("the cache of block maps belongs to one process and is never pickled")
-
 
 _CACHE = _BlockMapCache()
-
-
-def derivations_in_this_process() -> int:
-    """Return how often this process derived a map's arrays."""
-    return COUNTS["derivations"]
 
 
 # What applying a map costs, as a polynomial in the number of its features.
@@ -355,7 +345,7 @@ class MapCost:
     triangle_share: float = 0.0
 
     @property
-    def least_tile_rows(self) -> int:
+    def min_tile_rows(self) -> int:
         """Rows of a tile below which reading the map's arrays takes as long as computing with them.
 
         With 8192 landmarks in 784 columns, a row of a tile of 128 takes half as long again as one of 512.
@@ -384,7 +374,7 @@ def product_cost(n_columns: int, *, triangle_share: float = 0.0) -> MapCost:
 
 
 def cost_of_parts(parts: Iterable[tuple[MapCost, int]]) -> MapCost:
-    """Return the cost of maps of D_i features side by side, whose shares of D are fixed."""
+    """Return the cost of maps of D_i features side by side, with fixed shares of D."""
     costs = list(parts)
     n_features = sum(n for _, n in costs)
     return MapCost(
@@ -397,7 +387,7 @@ def cost_of_parts(parts: Iterable[tuple[MapCost, int]]) -> MapCost:
     )
 
 
-# What a map sums over all rows before it is fitted, in one pass over them.
+# The sums over all rows that a map takes before it is fitted, each in one pass.
 
 
 class MapReduction(Protocol):
@@ -430,18 +420,18 @@ class RowSource(Protocol):
     def n_rows(self) -> int:
         """Number of rows."""
 
-    def __call__(self, reduction: MapReduction, *, least_features: int = 0) -> Any:
+    def __call__(self, reduction: MapReduction, *, min_features: int = 0) -> Any:
         """Return the total over all rows.
 
-        `least_features` columns of Z are certain before the pass, which a plan may refuse as too many.
+        Z will have at least `min_features` columns, which a plan may refuse before the pass.
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What a map is fitted to: rows in memory, and the source of all rows, of which they are a sample.
+    """What a map is fitted to: a sample of rows in memory, and the source of all rows.
 
-    A `y` that is not of numbers is taken as class labels.
+    A `y` that does not hold numbers is taken as class labels.
     """
 
     X: np.ndarray
@@ -463,13 +453,13 @@ class Sample:
 
     @property
     def n_weighted_rows(self) -> int:
-        """About how many rows have a positive weight, of all rows: as large a share as of the sample."""
+        """About how many of all rows have a positive weight, from their share in the sample."""
         return round(np.count_nonzero(self.weights) / len(self.X) * self.row_source.n_rows)
 
 
 @dataclass(frozen=True, eq=False)
 class RowsInMemory:
-    """The `RowSource` of rows in memory."""
+    """All rows in memory, as a `RowSource`."""
 
     X: np.ndarray
     sample_weight: np.ndarray | None
@@ -478,5 +468,5 @@ class RowsInMemory:
     def n_rows(self) -> int:
         return len(self.X)
 
-    def __call__(self, reduction: MapReduction, *, least_features: int = 0) -> Any:
+    def __call__(self, reduction: MapReduction, *, min_features: int = 0) -> Any:
         return reduction.update(reduction.zero(), 0, self.X, self.sample_weight)

@@ -40,7 +40,7 @@ def fitted_arrays(transformer: Any) -> dict[str, np.ndarray]:
 
 
 def json_parameters(transformer: Any) -> dict[str, Any]:
-    """Return the constructor's parameters as strict JSON data, without those that only a fit uses."""
+    """Return the constructor's parameters as strict JSON data, without those that only `fit` uses."""
     params = transformer.get_params(deep=False)
     for name in ("random_state", "knots", "n_knots"):
         params.pop(name, None)
@@ -53,10 +53,10 @@ def json_parameters(transformer: Any) -> dict[str, Any]:
 def restored(
     name: str, parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray], n_columns: int, n_outputs: int
 ) -> Any:
-    """Return the fitted transformer of that class, parameters and arrays.
+    """Return the fitted transformer from its class name, parameters and arrays.
 
-    Raises ModelFileError if its parameters ask for other columns than `n_outputs`, perhaps more than memory
-    holds.
+    Raises ModelFileError if the parameters do not give `n_outputs` columns: a damaged file could ask for more
+    than fit in memory.
     """
     params = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters.items()}
     transformer: Any = STORABLE[name](**params)
@@ -81,7 +81,7 @@ def restored(
     if isinstance(transformer, PolynomialCountSketch):
         made = transformer.n_components
         if transformer.degree != len(transformer.indexHash_):
-            raise ModelFileError(f"its {name} of degree {transformer.degree} has other hashes than that")
+            raise ModelFileError(f"its {name} of degree {transformer.degree} has hashes of another degree")
     if made != n_outputs:
         raise ModelFileError(f"its {name} makes {made} features, but {n_outputs} are stored")
     return transformer

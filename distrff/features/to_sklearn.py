@@ -1,4 +1,4 @@
-"""Feature maps as fitted transformers of scikit-learn, for those that have one."""
+"""Feature maps as fitted transformers of scikit-learn, where there is one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HAVE_ONE = (
 
 
 class SklearnMap(NamedTuple):
-    """A fitted transformer t and a factor a with z(x) = a·t(x); without a transformer, t(x) = x."""
+    """A fitted transformer t and a factor a with z(x) = a·t(x); None for t(x) = x."""
 
     transformer: Any
     factor: float = 1.0
@@ -41,7 +41,7 @@ class SklearnMap(NamedTuple):
 def sklearn_map(specification: MapSpecification, arrays: Arrays) -> SklearnMap:
     """Return the map as a transformer.
 
-    Raises InputError for a map that scikit-learn has no transformer for, naming those that have one.
+    Raises InputError, naming the maps that can be converted, for a map without a transformer in scikit-learn.
     """
     if isinstance(specification, ConcatenatedSpecification):
         return _union(specification, arrays)
@@ -61,7 +61,7 @@ def sklearn_map(specification: MapSpecification, arrays: Arrays) -> SklearnMap:
 
 
 def identity(n_columns: int) -> FunctionTransformer:
-    """Return the transformer that leaves rows as they are, after checking their columns."""
+    """Return the transformer that returns rows unchanged, after checking their columns."""
     transformer = FunctionTransformer(validate=True)
     transformer.n_features_in_ = n_columns
     return transformer
@@ -94,7 +94,7 @@ def _nystroem(block_map: NystroemBlockMap, specification: NystroemSpecification)
 
 
 def _kernel_options(kernel: Kernel) -> tuple[dict[str, Any], float]:
-    """Return how `Nystroem` names the kernel, and the factor that the name of a Laplacian leaves out."""
+    """Return the parameters of `Nystroem` for the kernel, and a factor that they cannot hold."""
     factor = 1.0
     if isinstance(kernel, Scaled) and isinstance(kernel.k, Laplacian):
         factor, kernel = kernel.a, kernel.k
@@ -118,7 +118,7 @@ def _gp_kernel(kernel: Kernel) -> Any:
         return gp.Matern(kernel.length_scale, nu=kernel.nu)
     if isinstance(kernel, Exponential):
         return gp.Matern(kernel.length_scale, nu=0.5)
-    raise InputError(f"scikit-learn has no kernel like {kernel!r}; maps that it has are {_HAVE_ONE}")
+    raise InputError(f"scikit-learn has no kernel for {kernel!r}; maps that it has are {_HAVE_ONE}")
 
 
 def _union(specification: ConcatenatedSpecification, arrays: Arrays) -> SklearnMap:

@@ -23,10 +23,10 @@ _TRIAL_ROWS = 512
 
 @dataclass(frozen=True)
 class TransformerSpecification(CarryingSpecification):
-    """A fitted transformer of class `name`: its arrays if that is storable, else the object itself.
+    """A fitted transformer of class `name`: its arrays if the class is storable, else the object itself.
 
-    An object of any other class is sent with every task. Its `fingerprint` is a random name, as its contents
-    cannot be compared.
+    An object is sent with every task. Its `fingerprint` is a random name, as its contents cannot be
+    compared.
     """
 
     kind: ClassVar[str] = "transformer"
@@ -72,8 +72,8 @@ class TransformerSpecification(CarryingSpecification):
 class TransformerBlockMap(BlockMap):
     """z(x) = transformer.transform(x), as dense floats.
 
-    Rows are cast to float64, in which the transformer was fitted: rounded to float32, a row may lie just
-    outside the range of the fitted knots.
+    Rows are cast to float64, in which the transformer was fitted: a row of float32 may by rounding lie just
+    outside the range of the knots.
     """
 
     transformer: Any
@@ -87,7 +87,7 @@ class TransformerBlockMap(BlockMap):
 
 
 def dense_output(transformer: Any, X: np.ndarray) -> np.ndarray:
-    """Return the transformed rows as a dense matrix of numbers, or raise InputError for anything else."""
+    """Return the transformed rows as a dense matrix; raise InputError if they are not a matrix of numbers."""
     Z = transformer.transform(X)
     if hasattr(Z, "toarray"):
         Z = Z.toarray()
@@ -107,8 +107,8 @@ class TransformerFeatures(FeatureMap):
     ----------
     transformer : scikit-learn transformer
         If it is not fitted, a clone is fitted to the rows of positive weight given to `fit` (a sample of a
-        large dataset), with their weights if it takes any. If it is fitted, or in a `FrozenEstimator`, it
-        is used as it is, and clones of this map keep it.
+        large dataset), with their weights if it takes weights. If it is fitted, or in a `FrozenEstimator`,
+        it is used unchanged, also by clones of this map.
     random_state : int or None
         Seed of a transformer whose own `random_state` is None.
 
@@ -122,7 +122,7 @@ class TransformerFeatures(FeatureMap):
     Notes
     -----
     Models and Grams can be stored with these transformers, as arrays: PCA, PolynomialCountSketch,
-    PolynomialFeatures, SplineTransformer and StandardScaler. Nothing is ever pickled to a file.
+    PolynomialFeatures, SplineTransformer and StandardScaler. No file ever holds a pickle.
     """
 
     def __init__(self, transformer: Any, *, random_state: int | None = None) -> None:
@@ -151,7 +151,7 @@ class TransformerFeatures(FeatureMap):
         return max(_TRIAL_ROWS, 2 * n_columns)
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
-        """Leave the transformer's own sizes: they may be bound to its other parameters."""
+        """Change nothing: sizes of the transformer may depend on its other parameters."""
 
     def _specify(self, sample: Sample) -> TransformerSpecification:
         from distrff.features.stored_transformers import STORABLE, fitted_arrays, json_parameters

@@ -13,10 +13,10 @@ errors add up (rounding of r, of r², of the Horner steps, of the result) to
 * float64: 1.5e-16 (ε = 2.2e-16),
 * float32: 9e-8 (ε = 1.2e-7).
 
-Every operation is an IEEE operation that is written out, fused ones included, and none is
-left to the compiler's choice. So an element's value does not depend on its position, on
-the rows that are computed with it, or on the width of the machine's vectors. Angles beyond
-2**20 go to the C library one by one; their last bit is that library's.
+Every operation is written out as an IEEE operation, fused ones included; the compiler has
+no choice. So an element's value does not depend on its position, on the rows that are
+computed with it, or on the processor's vector width. Angles beyond 2**20 go to the C
+library one by one, and their last bits depend on it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ f32 = np.float32
 # The largest |x| that is reduced here; k stays below 2**20 as well.
 REDUCED_LIMIT = 2.0**20
 
-# Angles per chunk: they wait in a buffer of 2 or 4 KiB, well inside the first-level cache
-# together with their results, so that looking for far angles first does not read memory twice.
+# Angles per chunk: their buffer of 2 or 4 KiB stays in the first-level cache together with
+# their results, so looking for far angles first does not read memory twice.
 CHUNK = 512
 
 
@@ -46,11 +46,11 @@ def paired_cos_sin(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
 
     ``out[:, 2j] = scale·cos(theta[:, j])``, ``out[:, 2j+1] = scale·sin(theta[:, j])``.
 
-    Both are float32 or both float64, with contiguous rows, and apart from each other in memory. Columns of
-    `out` from 2m on are left alone. NaN and infinity give NaN, without a warning. `scale` is rounded to the
-    dtype, then multiplied in with one rounding. Before that, absolute errors are below 1.5e-16 (float64) and
-    9e-8 (float32, its argument taken as exact) for |theta| ≤ 2**20, and those of the C library beyond. One
-    pass over memory, one thread, without the global interpreter lock.
+    Both are float32 or both float64, with contiguous rows, and share no memory. Columns of `out` from 2m on
+    are not changed. NaN and infinity give NaN, without a warning. `scale` is rounded to the dtype, and the
+    product rounds once more. Before that, absolute errors are below 1.5e-16 (float64) and 9e-8 (float32, its
+    argument taken as exact) for |theta| ≤ 2**20, and those of the C library beyond. One pass over memory, one
+    thread, without the global interpreter lock.
     """
     _check(theta, out, 2)
     if np.shares_memory(theta, out):
@@ -74,8 +74,8 @@ def cosine(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
     """Write the cosine of every angle: ``out[:, j] = scale·cos(theta[:, j])``.
 
     Layouts, errors and cost are as for `paired_cos_sin`; up to 2**20 the values are its even columns, bit for
-    bit. `out` has at least m columns, and may also be `theta` itself, or the matrix of which `theta` is the
-    leading columns.
+    bit. `out` has at least m columns. It may be `theta` itself, or a matrix with `theta` as its leading
+    columns.
     """
     _check(theta, out, 1)
     if not _same_places(theta, out) and np.shares_memory(theta, out):
@@ -122,9 +122,10 @@ def _same_places(theta: np.ndarray, out: np.ndarray) -> bool:
 
 
 def flat_elements(A: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return everything from the first to the last element as a vector, and the distance of rows in it.
+    """Return the memory from the first to the last element as a vector, and the distance of rows in it.
 
-    A vector is contiguous by its type, which the compiler needs to know; a view with distant rows is not.
+    The type of a vector says that it is contiguous, which the compiler needs; that of a strided matrix does
+    not.
     """
     row_step = A.strides[0] // A.itemsize
     return as_strided(A, ((len(A) - 1) * row_step + A.shape[1],), (A.itemsize,)), row_step
@@ -132,7 +133,7 @@ def flat_elements(A: np.ndarray) -> tuple[np.ndarray, int]:
 
 @intrinsic
 def _fma(context, a, b, c):
-    """a·b + c with one rounding (on processors without the instruction: in software, slow but equal)."""
+    """a·b + c with one rounding (in software, slow but equal, on processors without the instruction)."""
 
     def emit(context, builder, signature, arguments):
         return builder.fma(*arguments)
@@ -215,8 +216,8 @@ def _load(angles, buffer):
     return far
 
 
-# The loops over near angles have no branch and are vectorised; results go from the buffer to `out`,
-# which may be where the angles came from.
+# The loops over near angles have no branch and are vectorised. Angles are read from the buffer, as `out` may
+# be their own memory.
 
 
 @compiled()

@@ -17,8 +17,8 @@ from distrff.utils.text import kernel_text, number_text
 from distrff.utils.validation import Widths, finite_rows, positive_number
 
 # By Bochner's theorem a continuous shift-invariant k(x, x') = k(δ), δ = x − x', is k(0) times the
-# characteristic function of a probability measure, so that k(δ) = k(0)·E cos(ωᵀδ) for ω drawn from it
-# (Rahimi and Recht 2007, section 3). A `Kernel` holds both sides of this equation.
+# characteristic function of a probability measure: k(δ) = k(0)·E cos(ωᵀδ) for ω drawn from it (Rahimi and
+# Recht 2007, section 3). A `Kernel` holds both sides of this equation.
 
 Streams = Callable[[str], np.random.Generator]
 
@@ -33,10 +33,10 @@ class Kernel(ABC):
     """A kernel and, where it is shift-invariant, the measure its random frequencies are drawn from.
 
     Kernels are values: immutable, comparable, hashable, with a repr that evaluates. They compose as
-    `k1 + k2`, `k1 * k2` and `a * k` with a > 0. `rng_of(name)` stands for a named random
+    `k1 + k2`, `k1 * k2` and `a * k` with a > 0. `rng_of(name)` returns a named random
     stream (`distrff.utils.random.stream`); draws are *prefix-stable*: the first frequencies or
-    radii do not depend on how many are drawn. What needs a width raises `InputError` while it is
-    still undecided, and where per-column widths do not fit the columns.
+    radii do not depend on how many are drawn. Methods that need a width raise `InputError` while
+    it is undecided, or if per-column widths do not fit the columns.
     """
 
     # NumPy scalars and arrays leave `a * k` to this class.
@@ -49,17 +49,17 @@ class Kernel(ABC):
 
     @property
     def is_auto(self) -> bool:
-        """True where some width in the expression is still to be decided, "auto" or "ard"."""
+        """True where a width in the expression is undecided, "auto" or "ard"."""
         return False
 
     @property
     def is_ard(self) -> bool:
-        """True where each column's width is to be decided by itself; only for one kernel alone."""
+        """True where each column gets a width of its own, by "ard"; only for a single base kernel."""
         return False
 
     @property
     def is_shift_invariant(self) -> bool:
-        """True where k(x, x') is a function of x − x', so that there is a measure."""
+        """True where k(x, x') is a function of x − x'; only then is there a measure."""
         return True
 
     @property
@@ -100,8 +100,8 @@ class Kernel(ABC):
 
         Notes
         -----
-        Distances come from differences of coordinates, not from ‖x‖² + ‖y‖² − 2xᵀy, so that close
-        rows lose nothing: O(n·m·d) time, and O(n·m) memory for each level of an expression.
+        Distances come from differences of coordinates, not from ‖x‖² + ‖y‖² − 2xᵀy, which loses the
+        digits of close rows: O(n·m·d) time, and O(n·m) memory for each level of an expression.
         """
         X = finite_rows(X, "X")
         Y = X if Y is None else finite_rows(Y, "Y")
@@ -110,12 +110,11 @@ class Kernel(ABC):
         return self._evaluate(X, Y)
 
     def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """Return k(X, Y) of rows that were checked before, faster than a call if that loses no digits.
+        """Return k(X, Y) of finite float64 rows, unchecked, faster than a call if that loses no digits.
 
-        Both are float64 and finite. The rows of Y, which all blocks share, decide how distances are computed.
-        Smooth functions of ‖δ‖² take it from ‖x‖² + ‖y‖² − 2xᵀy, one matrix product, with the mean of Y
-        as the origin; where the rows of Y lie so far from it, in widths, that digits would be lost, and
-        for all other kernels, the distances are those of a call.
+        Kernels that are smooth in ‖δ‖² compute it as ‖x‖² + ‖y‖² − 2xᵀy, one matrix product, with the mean
+        of Y as the origin. Distances are those of a call for all other kernels, and where rows of Y lie so
+        many widths from their mean that digits would be lost: only Y decides, which all blocks share.
         """
         return self._evaluate(X, Y)
 
@@ -124,7 +123,7 @@ class Kernel(ABC):
         """Draw independent frequencies, ndarray of shape (n_columns, n_frequencies), float64."""
 
     def n_uniforms(self, n_columns: int) -> int:
-        """Return how many coordinates of a point `quantile_frequencies` takes for one frequency.
+        """Return how many uniform numbers `quantile_frequencies` takes for one frequency.
 
         Raises InputError for a sum: take its `components`.
         """
@@ -133,8 +132,8 @@ class Kernel(ABC):
     def quantile_frequencies(self, U: np.ndarray, n_columns: int) -> np.ndarray:
         """Return the frequencies at points of the open unit cube, (n_columns, n_frequencies), float64.
 
-        Uniformly distributed rows of U, (n_frequencies, n_uniforms(n_columns)), give the kernel's measure.
-        Raises InputError for a sum, or widths that do not fit the columns.
+        U has the shape (n_frequencies, n_uniforms(n_columns)); its rows are the points, and uniform ones give
+        the kernel's measure. Raises InputError for a sum, or widths that do not fit the columns.
         """
         raise self._no_sphere("quantiles")
 
@@ -157,7 +156,7 @@ class Kernel(ABC):
         raise self._no_sphere("widths")
 
     def _profile(self) -> float | tuple[float, ...]:
-        """Return `widths` for any number of columns: as they are written, an "auto" one as 1."""
+        """Return the widths as given, for any number of columns; 1 for an undecided width."""
         raise self._no_sphere("widths")
 
     def _no_sphere(self, what: str) -> InputError:
@@ -167,7 +166,7 @@ class Kernel(ABC):
     def components(self) -> list[tuple[float, Kernel]]:
         """Return the kernel as a flat sum: (share of k(0), component) with shares that add to 1.
 
-        Scaled sums and products of sums are multiplied out; what is no sum is its own component.
+        Scaled sums and products of sums are multiplied out; any other kernel is its own component.
         """
         terms = self._terms()
         return terms if len(terms) > 1 else [(1.0, self)]
@@ -310,7 +309,7 @@ class Sum(_Composite):
         edges = np.cumsum([share for share, _ in terms])[:-1]
         chosen = np.searchsorted(edges, rng_of("component").random(n_frequencies), side="right")
         W = np.empty((n_columns, n_frequencies))
-        # The j-th frequency of a component is its own j-th draw, so that W is prefix-stable as they are.
+        # The j-th frequency of a component is its own j-th draw, which keeps W prefix-stable.
         for i, (_, term) in enumerate(terms):
             mine = np.flatnonzero(chosen == i)
             W[:, mine] = term.frequencies(mine.size, n_columns, nested_streams(rng_of, str(i)))
@@ -384,8 +383,8 @@ class Product(_Composite):
         ratio = np.ravel(self._profile())[0] / np.ravel(self.k2._profile())[0]
         r1 = self.k1.radii(n, n_columns, nested_streams(rng_of, "k1"))
         r2 = self.k2.radii(n, n_columns, nested_streams(rng_of, "k2")) * ratio
-        # The second direction, uniform on the sphere, has the component along/norm on the first one
-        # and a remainder of length across/norm: the sum of both arrows by Pythagoras.
+        # The second direction is uniform on the sphere: its component along the first one is along/norm,
+        # that across it has the length across/norm. The norm of the sum follows by Pythagoras.
         along = rng_of("along").standard_normal(n)
         across = np.sqrt(2.0 * rng_of("across").standard_gamma((n_columns - 1) / 2, n))
         norm = np.hypot(along, across)
@@ -447,12 +446,12 @@ _MAX_COLUMNS = 12  # as bars
 
 
 def kernel_card(kernel: Kernel, n_widths: int) -> str:
-    """Return the card; `n_widths` is the number of columns that the kernel has widths for, 0 for any."""
+    """Return the card of a kernel with per-column widths for `n_widths` columns; 0 for any number."""
     shown = {
         "kernel": kernel_text(repr(kernel)),
         "k(0)": number_text(kernel.at_zero) if math.isfinite(kernel.at_zero) else "depends on the row",
         "columns": str(n_widths) if n_widths else "any",
-        "widths": "still to be found by the fit" if kernel.is_auto else "decided",
+        "widths": "to be found by the fit" if kernel.is_auto else "decided",
         "frequencies": _frequencies(kernel),
     }
     sections = [_by_column(kernel, n_widths)] if kernel.is_shift_invariant and n_widths else []

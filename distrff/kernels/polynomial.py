@@ -17,7 +17,7 @@ from distrff.utils.validation import is_number, positive_number
 class Polynomial(Kernel):
     """k(x, x') = (⟨x, x'⟩ + bias)^degree: all monomials of at most that degree.
 
-    It is not shift-invariant, so that it has no measure: it is evaluated exactly, and approximated by
+    It is not shift-invariant and has no frequencies: it is evaluated exactly, or approximated by
     `NystroemFeatures`.
 
     Parameters
@@ -59,7 +59,7 @@ class Polynomial(Kernel):
         raise self._no_measure()
 
     def _no_measure(self) -> InputError:
-        return InputError(f"{self!r} is not shift-invariant, so that it has no frequencies")
+        return InputError(f"{self!r} is not shift-invariant and has no frequencies")
 
     def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         K = X @ Y.T

@@ -22,8 +22,8 @@ _KINDS = KERNELS | {kind.__name__.lower(): kind for kind in (Polynomial, Sum, Pr
 def kernel_from_dict(data: Any) -> Kernel:
     """Return the kernel of `{"kernel": name, parameter: value, ...}`, as `Kernel.to_dict` writes it.
 
-    What is left out has its default value. Raises InputError if the data is no such dictionary, or a name or
-    value in it cannot be used.
+    Parameters that are left out have their default values. Raises InputError if `data` is not such a
+    dictionary, or a name or value in it cannot be used.
     """
     if not isinstance(data, dict):
         raise InputError(f'a kernel must be a dictionary like {{"kernel": "gaussian"}}, got {short(data)}')

@@ -21,7 +21,7 @@ from distrff.utils.validation import Widths, checked_length_scale, positive_numb
 
 @dataclass(frozen=True)
 class Stationary(Kernel):
-    """A function of the coordinates of δ, each divided by its width; frequencies of width 1 likewise."""
+    """A function of the coordinates of δ, each divided by its width, which divides the frequencies too."""
 
     length_scale: Widths = 1.0
 
@@ -49,10 +49,10 @@ class Stationary(Kernel):
         """Return `width_gradient` for rows that are divided by the widths."""
 
     def width_gradient(self, X: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """Return Σ_{ii'} M_{ii'}·∂k(x_i, x_i')/∂log ℓ_j, by which a function of K changes with the widths.
+        """Return ∂f/∂log ℓ_j = Σ_{ii'} M_{ii'}·∂k(x_i, x_i')/∂log ℓ_j for each column j, shape (d,).
 
-        K is the kernel matrix of the rows of X, and the symmetric M the derivative of the function by K.
-        O(n²·d) time and a few matrices of the size of K.
+        K is the kernel matrix of the rows of X, f a function of K, and the symmetric M = ∂f/∂K. O(n²·d) time
+        and a few matrices of the size of K.
         """
         return self._width_gradient(X / self.column_widths(X.shape[1]), K, M)
 
@@ -262,7 +262,7 @@ class _StudentT(_Spherical):
         return n_columns + 1
 
     def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
-        # The radius' factor, which matters most, takes the first coordinate: the most even one.
+        # The factor of the radius matters most and takes the first Sobol coordinate, the most even one.
         half_u = np.maximum(gammaincinv(self.nu, U[:, :1]), np.finfo(float).tiny)
         return ndtri(U[:, 1:]) * np.sqrt(self.nu / half_u)
 
@@ -314,8 +314,8 @@ class Matern(_StudentT):
 
 # The Matern correlation for every smoothness.
 
-# From this ν on K_ν may overflow where the correlation is not yet 1 in float64, and the uniform
-# expansion with this many terms is exact to rounding.
+# From this ν on, K_ν may overflow where the correlation is below 1 in float64; the uniform expansion
+# with so many terms is then exact to rounding.
 _LARGE_NU = 30.0
 _N_TERMS = 11
 
@@ -403,8 +403,8 @@ def _debye_series(nu: float) -> Polynomial:
 
 # Squared distances by one matrix product, where that loses no digits.
 
-# An entry of ‖x‖² + ‖y‖² − 2xᵀy is off by about 2⁻⁵³ times what is added, which for close rows is
-# 4‖y‖²: by 2⁻⁴⁰ at most within this bound, a relative error of the kernel of 1e-12.
+# An entry of ‖x‖² + ‖y‖² − 2xᵀy is off by about 2⁻⁵³ times the size of its terms, for close rows 4‖y‖²:
+# within this bound by at most 2⁻⁴⁰, a relative error of the kernel of 1e-12.
 _LARGEST_SQUARE = 2.0**11
 
 
@@ -431,17 +431,17 @@ def squared_distances(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
     return np.maximum(D, 0.0, out=D)
 
 
-# Sums over pairs of rows, one a column, that gradients by the columns' widths are made of.
+# Sums over pairs of rows, one for each column: the terms of the gradients by the widths.
 
 
 def square_sums(U: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return Σ_{ii'} B_{ii'}·(u_ij − u_i'j)² of every column j, for symmetric B, by a product of matrices."""
-    U = U - U.mean(axis=0)  # differences of squares then lose no digits to a common offset
+    """Return Σ_{ii'} B_{ii'}·(u_ij − u_i'j)² of every column j, for symmetric B, by a matrix product."""
+    U = U - U.mean(axis=0)  # a common offset would cost digits of the difference below
     return 2.0 * (B.sum(axis=1) @ np.square(U) - np.einsum("ij,ij->j", U, B @ U))
 
 
 def _pair_sums(add: Any, U: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return what `add` sums over pairs of different rows, for symmetric B, of every column j."""
+    """Return the sums over all pairs of rows, for symmetric B; `add` adds those with i' < i."""
     sums = np.zeros(U.shape[1])
     add(np.ascontiguousarray(U), B, sums)
     return 2.0 * sums

@@ -25,8 +25,8 @@ class ColumnEncoder(ABC):
     reads : {"number", "text", "time"}
         The kind of the raw column.
     fill
-        The number, or one number a column made, that replaces missing values; None refuses them. NaN counts
-        as missing where there is a fill.
+        What replaces missing values: a number, or one for each column made. None refuses missing values.
+        NaN counts as missing where there is a fill.
     indicates : bool
         Whether a last column is 1 where a value was missing, else 0.
     """
@@ -39,12 +39,12 @@ class ColumnEncoder(ABC):
     indicates: bool
 
     def _names(self) -> tuple[str, ...]:
-        """Return the names of the columns made but for the indicator."""
+        """Return the names of the columns made, without the indicator."""
         return (self.name,)
 
     @abstractmethod
     def _write(self, column: RawColumn, out: np.ndarray) -> None:
-        """Write the columns made but for the indicator; entries of missing values do not matter."""
+        """Write the columns made, without the indicator; entries of missing values do not matter."""
 
     @property
     def names_out(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class ColumnEncoder(ABC):
 
 @dataclass(frozen=True)
 class NumberStep(ColumnEncoder):
-    """x ↦ x, or `width` columns of a list of so many numbers; 0 for plain numbers."""
+    """x ↦ x, or the `width` columns of a list of `width` numbers; a `width` of 0 is for plain numbers."""
 
     name: str
     dtype: str
@@ -101,7 +101,7 @@ class NumberStep(ColumnEncoder):
         out[...] = values
 
 
-# Text as columns of 0 and 1: one a category, or one a bucket of hashed words.
+# Text as columns of 0 and 1: one for each category, or one for each bucket of hashed words.
 
 
 class _WordEncoder(ColumnEncoder):
@@ -114,7 +114,7 @@ class _WordEncoder(ColumnEncoder):
         """Return the position of a word's column, −1 for none."""
 
     def _write(self, column: RawColumn, out: np.ndarray) -> None:
-        # The last place serves missing values, whose code is −1.
+        # Missing values have the code −1 and thus the last place.
         place = np.asarray([*map(self._place, column.words), -1])[column.values]
         out[...] = 0
         rows = np.flatnonzero(place >= 0)
@@ -137,7 +137,7 @@ class OneHotEncoder(_WordEncoder):
 
     @property
     def dtype(self) -> str:
-        """Of the columns made: 0 and 1 take a byte, shares a float32."""
+        """The dtype of the columns made: a byte for 0 and 1, float32 if a fill is a fraction."""
         return "float32" if self.fill is not None and any(self.fill) else "uint8"
 
     @cached_property
@@ -185,9 +185,9 @@ _MONDAY = 3  # 1970-01-01 was a Thursday
 
 @dataclass(frozen=True)
 class SecondsStep(ColumnEncoder):
-    """t ↦ float64 seconds since the column's minimum.
+    """t ↦ float64 seconds since the column's minimum, which is `origin` ticks after 1970.
 
-    That is at `origin` ticks since 1970, of which a second has `ticks`.
+    A second has `ticks` ticks.
     """
 
     name: str
@@ -201,7 +201,7 @@ class SecondsStep(ColumnEncoder):
     dtype: ClassVar[str] = "float64"
 
     def _write(self, column: RawColumn, out: np.ndarray) -> None:
-        # Whole seconds are subtracted as integers, so that nanoseconds keep their digits near the origin.
+        # Whole seconds are subtracted as integers: nanoseconds then keep their digits near the origin.
         whole, part = np.divmod(column.values, column.ticks)
         whole_origin, part_origin = divmod(self.origin, self.ticks)
         out[:, 0] = (whole - whole_origin) + (part / column.ticks - part_origin / self.ticks)
@@ -251,14 +251,14 @@ _TRUTH = {"true": 1.0, "false": 0.0}
 
 @dataclass(frozen=True)
 class TargetStep:
-    """The raw columns of y and what becomes of them.
+    """The raw columns of y and how they become y.
 
     Parameters
     ----------
     kind : {"numbers", "labels"}
         "labels" for text: y holds the words themselves.
     dtype : str
-        Of y: a number's, "object" for words, "uint8" with `positive`.
+        Of y: that of the numbers, "object" for words, "uint8" with `positive`.
     is_1d : bool
         Whether y has shape (r,); otherwise (r, len(names)).
     positive : str or None
@@ -274,8 +274,8 @@ class TargetStep:
     def apply(self, raw: Mapping[str, RawColumn], first_row: int) -> np.ndarray:
         """Return y of shape (r,) or (r, len(names)).
 
-        Raises NonFiniteError, naming the first missing value, and InputError if a column is of another kind
-        than the step's.
+        Raises NonFiniteError, naming the first missing value, and InputError if a column is not of the step's
+        kind.
         """
         parts = [self._values(raw[name], name, first_row) for name in self.names]
         return parts[0] if self.is_1d else np.stack(parts, axis=1)
@@ -285,7 +285,7 @@ class TargetStep:
         refuse_missing(name, column.missing(), first_row)
         if column.values.ndim > 1:
             raise InputError(
-                f"column {name!r} holds lists, which are no targets; name columns of single values"
+                f"column {name!r} holds lists, which cannot be targets; name columns of single values"
             )
         if self.positive is not None:
             return is_label(column, self.positive, name).astype(self.dtype)
@@ -297,14 +297,16 @@ class TargetStep:
 def is_label(column: RawColumn, label: str, name: str) -> np.ndarray:
     """Return where a column of text, numbers or booleans holds the label, which is given as text.
 
-    Raises InputError if the column holds numbers and the label is none.
+    Raises InputError if the column holds numbers and the label is not a number.
     """
     if column.kind == "text":
         return np.asarray([word == label for word in column.words] + [False])[column.values]
     try:
         number = _TRUTH[label.lower()] if label.lower() in _TRUTH else float(label)
     except ValueError:
-        raise InputError(f"positive={label!r} is no number, but column {name!r} holds numbers") from None
+        raise InputError(
+            f"positive={label!r} is not a number, but column {name!r} holds numbers; give one of them"
+        ) from None
     return column.values == number
 
 
@@ -325,7 +327,7 @@ class RawColumn:
     values : ndarray
         Numbers and booleans in their own type, of shape (r,), or (r, k) for lists of k numbers. For text
         int32 positions in `words`, −1 where missing. For times int64 ticks since 1970, for clocks
-        float64 seconds. Where a value is missing, the entry means nothing.
+        float64 seconds. Entries of missing values have no meaning.
     nulls : bool ndarray of the shape of `values`, or None
         True where a value is missing; None if none is. A number may also be missing as NaN.
     words : tuple of str
@@ -344,7 +346,7 @@ class RawColumn:
         return len(self.values)
 
     def missing(self) -> np.ndarray | None:
-        """Return where values are missing, NaN included, of the shape of `values`; None if nowhere."""
+        """Return where values are missing or NaN, of the shape of `values`; None if none is."""
         if self.kind == "number" and self.values.dtype.kind == "f":
             nan = np.isnan(self.values)
             mask = nan if self.nulls is None else nan | self.nulls
@@ -357,14 +359,14 @@ class RawColumn:
         return np.logical_or.reduce(mask, axis=1) if mask is not None and mask.ndim == 2 else mask
 
     def take(self, kept: np.ndarray) -> RawColumn:
-        """Return the rows of a mask."""
+        """Return the rows that a mask keeps."""
         nulls = None if self.nulls is None else self.nulls[kept]
         return RawColumn(self.kind, self.values[kept], nulls, self.words, self.ticks)
 
     def of_kind(self, kind: str, name: str) -> RawColumn:
         """Return the column as one of `kind`; whole numbers can be read as text, clocks as their seconds.
 
-        Raises InputError if it is of another kind.
+        Raises InputError for any other change of kind.
         """
         if self.kind == kind:
             return self

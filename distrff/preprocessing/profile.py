@@ -1,4 +1,4 @@
-"""What the columns of a table hold, summed over its rows, and the steps that follow from that."""
+"""What the columns of a table hold, summed over its rows, and the steps that follow from it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from distrff.utils.validation import check_count, one_of
 
 @dataclass(frozen=True)
 class TableProfile:
-    """What all columns of some rows hold; there are no columns for no rows.
+    """What all columns of some rows hold; the profile of no rows has no columns.
 
-    Of a column with more than `max_words` different words, none are counted.
+    In a column of more than `max_words` different words, no words are counted.
     """
 
     n_rows: int
@@ -78,7 +78,7 @@ def steps_of(
     `columns` and `target` name the raw columns of X and of y. The report holds `columns_made` (their number),
     `categories` (their number, by raw column), `missing` (rows with a missing value, by raw column with any)
     and `columns_dropped` (why, by raw column). Raises InputError if no column is left, a target or weights
-    are of a kind that cannot be used, or two columns made would have one name.
+    are of a kind that cannot be used, or two of the columns made would have the same name.
     """
     steps: list[ColumnStep] = []
     dropped: dict[str, str] = {}
@@ -171,7 +171,7 @@ def _target_step(names: Sequence[str], profile: TableProfile, options: TableOpti
 
 
 def refuse_missing_values(table: TableSteps, profile: TableProfile, rule: str) -> None:
-    """Raise InputError for a column that lacks values where the rule refuses that."""
+    """Raise InputError for a column with missing values where the rule refuses them."""
     if rule == "drop":
         return
     target = () if table.target is None else table.target.names
@@ -190,7 +190,7 @@ def refuse_missing_values(table: TableSteps, profile: TableProfile, rule: str) -
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """What one column of some kind holds, of which `n_missing` rows have no value.
+    """What one column holds; in `n_missing` of its `n_rows` rows the value is missing.
 
     Parameters
     ----------
@@ -199,8 +199,8 @@ class ColumnProfile:
     width : int
         Numbers in each list; 0 for plain numbers.
     counts, sums : tuple of int
-        How many numbers there are and their `exact_sum`, by entry of the list; of times, whole seconds since
-        1970, in the same unit.
+        How many numbers there are and their `exact_sum`, for each entry of the lists; times are summed as
+        whole seconds since 1970.
     first : int or None
         The earliest time, in ticks.
     ticks : int
@@ -283,7 +283,7 @@ class ColumnProfile:
         )
 
     def _like(self, other: ColumnProfile) -> ColumnProfile:
-        """Return a column of missing values as one of the other's kind."""
+        """Return a column without a value as one of the other's kind, any other column as it is."""
         if self.kind != "null":
             return self
         k = len(other.counts)
@@ -301,19 +301,19 @@ class ColumnProfile:
         return self.n_missing == self.n_rows and not any(self.counts)
 
     def means(self) -> tuple[float, ...]:
-        """Return the mean of the numbers by entry of the list; 0 for an entry without numbers."""
+        """Return the mean for each entry of the lists; 0 for an entry without numbers."""
         return tuple(exact_mean(s, n) if n else 0.0 for s, n in zip(self.sums, self.counts, strict=True))
 
 
 MISSING = ("error", "drop", "mean", "indicator")
 TIMES = ("seconds", "parts")
 LEFT_OUT_TIMES = "it holds times; datetime='seconds' or 'parts' takes them"
-"""Why a column is left out where nothing is said about times."""
+"""Why a column of times is left out if `datetime` is not given."""
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What the user says about a table, its columns and what becomes of each kind: see `open_dataset`."""
+    """The options of a table: its columns, and how each kind of column is encoded; see `open_dataset`."""
 
     target: Any = None
     columns: Sequence[int | str] | str | int | None = None
@@ -335,11 +335,15 @@ class TableOptions:
         one_of("datetime", self.datetime, TIMES, or_none=True)
         check_count("max_categories", self.max_categories, 2)
         if self.hash_columns and not self.one_hot:
-            raise InputError("hash_columns goes with one_hot=True, of whose columns it hashes the widest")
+            raise InputError(
+                "hash_columns needs one_hot=True: it hashes the columns of too many categories; give both"
+            )
         if self.positive is not None and self.target is None:
             raise InputError(f"positive={self.positive!r} is a label of the target; name the target as well")
         if self.positive is not None and isinstance(self.target, (list, tuple)) and len(self.target) != 1:
-            raise InputError("positive goes with one target column, of whose labels it is one")
+            raise InputError(
+                f"positive goes with one target column, got {len(self.target)} columns; name the one it is in"
+            )
 
     @property
     def transforms(self) -> bool:
@@ -351,7 +355,7 @@ class TableOptions:
 
 
 class Numbered(Sequence[str]):
-    """The names of columns that have none: "0", "1" and so on, none of which is stored."""
+    """The names of columns without names, "0", "1" and so on, which are not stored."""
 
     def __init__(self, n_columns: int) -> None:
         self._numbers = range(n_columns)
@@ -378,7 +382,7 @@ def find_columns(keys: Sequence[Any] | str | int, names: Sequence[str], source: 
     """Return the positions of the columns that `keys` name, in the order given.
 
     An integer, also one written as text, is an index (-1 the last) unless a column has that name. Raises
-    InputError if a column is missing or named twice, or none is named.
+    InputError for a column that does not exist or is named twice, or if none is named.
     """
     keys = [keys] if isinstance(keys, (str, int)) else list(keys)
     found = [_find_column(key, names, source) for key in keys]
@@ -402,18 +406,18 @@ def _find_column(key: Any, names: Sequence[str], source: str) -> int:
     return position % len(names)
 
 
-# Sums without rounding: chunks may then be added in any order, and fills have the same bits.
+# Sums without rounding: the means that fill missing values have the same bits for any chunks and any order.
 
 _UNIT = 1074  # every double is a multiple of 2⁻¹⁰⁷⁴
-_DIGITS, _LOW_DIGITS = 53, 27  # of a double, and those that are summed apart
+_DIGITS, _LOW_DIGITS = 53, 27  # of a double, and of its lower half
 _MAX_NUMBERS = 2**25  # at once: their halves add up in a double without rounding
 
 
 def exact_sum(values: np.ndarray) -> int:
-    """Return the sum of the finite ones among real numbers, in units of 2⁻¹⁰⁷⁴.
+    """Return the sum of the finite numbers among `values`, in units of 2⁻¹⁰⁷⁴.
 
-    Digits are summed by the numbers' binary exponents, in halves of 27 and 26 digits. Integers of more than
-    53 digits are rounded to a double first.
+    The digits of numbers of the same binary exponent are summed together, in halves of 27 and 26 digits.
+    Integers of more than 53 digits are rounded to a double first.
     """
     if values.dtype.kind in "iub" and values.dtype.itemsize <= 4:
         return int(values.sum(dtype=np.int64)) << _UNIT

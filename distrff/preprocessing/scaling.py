@@ -25,13 +25,13 @@ class Scaling:
         return cls(moments.mean, np.where(moments.is_constant(), 1.0, moments.standard_deviation()))
 
     def apply(self, X: Any, dtype: np.dtype) -> Any:
-        """Return the scaled rows in `dtype`, C-contiguous; CSR as CSR, unless there is something to subtract.
+        """Return the scaled rows in `dtype`, C-contiguous; CSR rows stay CSR under the identity.
 
-        Entries of CSR are in the order of columns, in which products add them up.
-        Shift and scale act in float64, before the cast, so that a large common offset
+        Entries of CSR rows are put in the order of columns, in which products add them up.
+        Shift and scale act in float64, before the cast: a large common offset then
         costs no digits of a float32 model.
         """
-        # Too large numbers become inf, which every sweep refuses with the column's name or the dtype to use.
+        # Numbers too large for the dtype become inf; every sweep refuses them, with the column or the dtype.
         with np.errstate(over="ignore"):
             if self.shift is None or self.scale is None:
                 if issparse(X):
@@ -43,7 +43,7 @@ class Scaling:
             return np.ascontiguousarray(shifted, dtype=dtype)
 
     def equals(self, other: Scaling) -> bool:
-        """Return True if both scale every column alike, to the last bit."""
+        """Return True if both have the same shift and scale, to the last bit."""
         mine, its = self.arrays(), other.arrays()
         return mine.keys() == its.keys() and all(np.array_equal(mine[name], its[name]) for name in mine)
 
@@ -56,10 +56,10 @@ class Scaling:
 
 # Weighted means and squared deviations of columns, merged without cancellation.
 
-# Of numbers of one size: relative differences up to this one are those of rounding.
+# Relative differences up to this one are rounding.
 EQUAL_TO_ROUNDING = 8 * np.finfo(np.float64).eps
 
-# Deviations below the one are multiplied by 2 to the power of the other before they are squared.
+# Deviations below `_SMALL` are multiplied by 2**_LIFT before they are squared; the squares could underflow.
 _SMALL, _LIFT = 2.0**-400, 600
 
 
@@ -166,7 +166,7 @@ class Moments:
             )
 
     def _squares(self, small: np.ndarray) -> np.ndarray:
-        """Return the squares in the units of columns of which only `small` are small."""
+        """Return the squares in units of 2⁻¹²⁰⁰ for the columns in `small`, all small here too, else in 1."""
         return np.ldexp(self.squares, np.where(self.small & ~small, -2 * _LIFT, 0))
 
     @property
@@ -188,7 +188,7 @@ class Moments:
         return self.standard_deviation() <= EQUAL_TO_ROUNDING * np.abs(self.mean)
 
     def has_one_value(self) -> np.ndarray:
-        """Return True for the columns all of whose numbers are equal, to the last bit."""
+        """Return True for the columns in which all numbers are equal, to the last bit."""
         return self.min >= self.max
 
 
@@ -196,7 +196,7 @@ def _overflow_is_infinite() -> np.errstate:
     return np.errstate(over="ignore", invalid="ignore")
 
 
-# Whether columns drift with the row number, as they do where rows are sorted, or stored day by day.
+# Whether columns drift along the rows, as they do where rows are sorted, or stored day by day.
 
 N_RUNS = 16
 _HARMLESS = 0.01
@@ -208,8 +208,8 @@ def drift_shares(X: np.ndarray, sample_weight: np.ndarray | None = None) -> np.n
 
     The share is ε² = (B − (r − 1)/(m − r)·W)/(B + W) for the squared deviations B between r = 16 runs of
     the m rows and W within them (Kelley 1935): 0 on average for shuffled rows, near 1 for sorted ones. The
-    rows are in the order in which they are stored. Constant columns, and too few rows to tell, give zeros.
-    A change within a sixteenth is not seen, but one that repeats that often does not bias an average.
+    rows are in stored order. Constant columns, and fewer than 64 rows, give zeros. A change within a
+    sixteenth is not seen, but one that repeats that often does not bias an average.
     """
     m, n_columns = X.shape
     if m < 4 * N_RUNS:
@@ -225,16 +225,13 @@ def drift_shares(X: np.ndarray, sample_weight: np.ndarray | None = None) -> np.n
 
 
 def drifting(shares: np.ndarray, n_rows: int) -> np.ndarray:
-    """Return True for the columns whose `drift_shares` of so many rows are beyond chance, and above 1 %."""
+    """Return True for the columns whose `drift_shares` exceed 1 % by six standard deviations of chance."""
     chance = np.sqrt(2.0 * (N_RUNS - 1)) / n_rows
     return shares > _HARMLESS + _DEVIATIONS * chance
 
 
 def drift_message(column_shares: np.ndarray, target_shares: np.ndarray, n_rows: int) -> str | None:
-    """Return the warning before a fit by SGD, or None.
-
-    It follows from the `drift_shares` of the columns of X and of the coded targets, of so many rows.
-    """
+    """Return the warning before a fit by SGD, or None if neither columns of X nor coded targets drift."""
     columns = np.flatnonzero(drifting(column_shares, n_rows))
     names = [f"column {j} of X" for j in columns[:3]]
     if len(columns) > 3:
@@ -243,9 +240,9 @@ def drift_message(column_shares: np.ndarray, target_shares: np.ndarray, n_rows: 
         names.insert(0, "y")
     if not names:
         return None
-    most = float(max(column_shares.max(initial=0.0), target_shares.max(initial=0.0)))
+    largest = float(max(column_shares.max(initial=0.0), target_shares.max(initial=0.0)))
     return (
-        "solver='sgd' takes rows as they are stored and needs shuffled ones, but the row number tells of "
-        f"{', '.join(names)}: up to {most:.0%} of the variance lies between sixteenths of the rows; "
+        "solver='sgd' takes rows in stored order and needs shuffled ones, but there is drift along the rows "
+        f"in {', '.join(names)}: up to {largest:.0%} of the variance lies between sixteenths of the rows; "
         "shuffle the rows first, or use another solver"
     )

@@ -30,7 +30,7 @@ FIELDS = ("X", "y", "sample_weight")
 
 @dataclass(frozen=True)
 class TableSteps:
-    """What becomes of each raw column; a value, the same wherever it is applied.
+    """How each raw column becomes columns of X, y or weights; the same wherever it is applied.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class TableSteps:
     def sizes_within(self, max_columns: int) -> bool:
         """Return whether no step of a list or of hashed words makes more than `max_columns` columns.
 
-        A file that was damaged may hold any number, and `names_out` would list them all.
+        A damaged file may hold any number, and `names_out` would list that many names.
         """
         sizes = [getattr(step, size, 0) for step in self.columns for size in ("width", "n_places")]
         return all(isinstance(size, int) and 0 <= size <= max_columns for size in sizes)
@@ -81,7 +81,7 @@ class TableSteps:
         return len(self.names_out) * self.dtype.itemsize + target + 8 * (self.weight is not None)
 
     def check_names(self, names: Iterable[str], source: str) -> None:
-        """Raise InputError if a raw column is not among `names`, in whatever order these are."""
+        """Raise InputError if a raw column is not among `names`, which may have any order."""
         names = list(names)
         lacking = [name for name in self.raw_names if name not in names]
         if lacking:
@@ -99,10 +99,10 @@ class TableSteps:
     ) -> dict[str, np.ndarray]:
         """Return X, y and sample_weight of the rows that are kept, by name; y and weights if there are any.
 
-        `raw` holds at least the columns of `raw_names`, all of the same rows; in messages the first of them
-        has the number `first_row`. `fields` says what to make; the kept rows do not depend on it. Raises
-        NonFiniteError, naming the first value that is missing and may not be, and InputError if a column is
-        of another kind than when its step was made.
+        `raw` holds at least the columns of `raw_names`, all of the same rows; in messages the first row has
+        the number `first_row`. `fields` says what to make; the kept rows do not depend on it. Raises
+        NonFiniteError, naming the first missing value without a fill, and InputError if the kind of a column
+        has changed since its step was made.
         """
         kept = self.kept(raw)
         if kept is not None:
@@ -132,17 +132,17 @@ class TableSteps:
         refuse_missing(self.weight, column.missing(), first_row)
         if column.values.ndim > 1:
             raise InputError(
-                f"column {self.weight!r} holds lists, which are no weights; name a column of numbers"
+                f"column {self.weight!r} holds lists, which cannot be weights; name a column of numbers"
             )
         return column.values.astype(np.float64)
 
     def of_columns(self, positions: Iterable[int]) -> TableSteps:
-        """Return the steps to some of the columns of X, in the order given."""
+        """Return the steps that make some of the columns of X, in the order given."""
         before = range(len(self.names_out)) if self.chosen is None else self.chosen
         return replace(self, chosen=tuple(before[i] for i in positions))
 
     def for_prediction(self) -> TableSteps:
-        """Return the steps to X alone; rows with missing values are refused, as every row is predicted."""
+        """Return the steps that make X alone and drop no rows, as every row gets a prediction."""
         return replace(self, target=None, weight=None, drops_missing=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -151,9 +151,9 @@ class TableSteps:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TableSteps:
-        """Return the steps whose `to_dict` gave `data`.
+        """Return the steps of what `to_dict` returned.
 
-        Raises ModelFileError if they name a kind of step that is not known.
+        Raises ModelFileError for an unknown kind of step.
         """
         target = data["target"]
         return cls(

@@ -19,7 +19,7 @@ class NumericTargets:
     """y ↦ (y − shift) / scale, target by target.
 
     The shift is about the mean: the products in a tile then lose no digits to a common offset. The scale is
-    a power of two near the deviation, so that scaling back is exact.
+    a power of two near the deviation: scaling back is then exact.
     """
 
     shift: np.ndarray
@@ -45,13 +45,13 @@ class NumericTargets:
         return sample_weight
 
     def same_kind(self, other: Targets) -> bool:
-        """Return True if the targets of both differ by shift and scale alone."""
+        """Return True if both code numeric targets, equally many; shift and scale may differ."""
         return isinstance(other, NumericTargets) and len(self.shift) == len(other.shift)
 
 
 @dataclass(frozen=True)
 class ClassTargets:
-    """Labels as ±1: one column for two classes (the second is +1), else one a class.
+    """Labels as ±1: one column for two classes (the second is +1), else one column for each class.
 
     `classes` are the sorted labels; `class_weight` multiplies the weights of the rows of each.
     """
@@ -72,7 +72,7 @@ class ClassTargets:
         return np.ones(self.n_outputs)
 
     def indices(self, y: np.ndarray) -> np.ndarray:
-        """Return the position of each label among the classes, −1 for one that is not there."""
+        """Return the position of each label among the classes, −1 for any other label."""
         y = np.reshape(y, len(y))
         position = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
         return np.where(self.classes[position] == y, position, -1)
@@ -95,7 +95,7 @@ class ClassTargets:
         return by_class if sample_weight is None else by_class * sample_weight
 
     def decode(self, F: np.ndarray) -> np.ndarray:
-        """Return the labels that the decision values of shape (n_rows, n_outputs) stand for."""
+        """Return the predicted labels from decision values of shape (n_rows, n_outputs)."""
         index = (F[:, 0] > 0).astype(np.intp) if self.n_outputs == 1 else F.argmax(axis=1)
         return self.classes[index]
 
@@ -129,7 +129,9 @@ class ClassTargets:
         index = self.indices(y)
         if (index < 0).any():
             label = np.reshape(y, len(y))[index < 0].tolist()[0]
-            raise InputError(f"y has the label {label!r}, which is none of the {len(self.classes)} classes")
+            raise InputError(
+                f"y has the label {label!r}, which is not one of the {len(self.classes)} classes"
+            )
         return index
 
 
@@ -137,10 +139,10 @@ Targets = NumericTargets | ClassTargets
 
 
 def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.ndarray) -> np.ndarray | None:
-    """Return one weight a class from None, "balanced", or a mapping of labels to weights.
+    """Return one weight for each class from None, "balanced", or a mapping of labels to weights.
 
-    Balanced: Σs / (n_classes · s_c) for the summed row weights s_c of each class. Raises InputError if it is
-    something else, names a label that is no class, or a weight is not a finite number ≥ 0.
+    Balanced: Σs / (n_classes · s_c) for the summed row weights s_c of each class. Raises InputError for
+    anything else, an unknown label, or a weight that is not a finite number ≥ 0.
     """
     if class_weight is None:
         return None
@@ -154,14 +156,12 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
     weights = np.ones(len(labels))
     for label, weight in class_weight.items():
         if label not in labels:
-            raise InputError(f"class_weight names {label!r}, which is none of the classes {labels[:20]}")
+            raise InputError(f"class_weight names {label!r}, which is not one of the classes {labels[:20]}")
         if not is_finite(weight) or weight < 0:
             raise InputError(f"class_weight[{label!r}] must be a finite number ≥ 0, got {weight!r}")
         weights[labels.index(label)] = weight
     if np.count_nonzero(weights) < 2:
-        raise InputError(
-            "class_weight leaves fewer than two classes a positive weight; give more of them one"
-        )
+        raise InputError("class_weight gives fewer than two classes a positive weight; give at least two one")
     return weights
 
 
@@ -169,7 +169,7 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
 
 
 def coding_parts(scaling: Scaling, targets: Targets) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return arrays and metadata from which `coding_from_parts` makes both again."""
+    """Return the arrays and metadata that `coding_from_parts` reads."""
     arrays = scaling.arrays()
     if isinstance(targets, NumericTargets):
         return arrays | {"target_shift": targets.shift, "target_scale": targets.scale}, {"targets": "numeric"}
@@ -192,7 +192,7 @@ def coding_from_parts(
     raise ModelFileError(f"targets of kind {metadata['targets']!r} are not known; update distrff")
 
 
-# The class labels of rows, with the number and weight of the rows of each.
+# The class labels of rows.
 
 _MAX_LABELS = 10_000
 
@@ -214,8 +214,8 @@ class LabelCounts:
     def of(cls, y: np.ndarray, sample_weight: np.ndarray | None) -> LabelCounts:
         """Return the counts of one block.
 
-        Raises InputError if labels are fractions, of types that cannot be sorted together, too many to be
-        classes, or more than one a row.
+        Raises InputError if labels are fractions, cannot be sorted together, or are too many to be classes,
+        or if a row has several.
         """
         if y.size != len(y):
             raise InputError(f"y must be one column of class labels, got shape {y.shape}")
@@ -235,11 +235,12 @@ class LabelCounts:
         weights: np.ndarray | None = None,
         counts: np.ndarray | None = None,
         *,
-        most: int | None = None,
+        max_labels: int | None = None,
     ) -> LabelCounts:
-        """Return the sums of counts and weights, each 1 if not given, over values that need not be classes.
+        """Return the summed counts and weights, each 1 if not given, of each distinct value.
 
-        Raises InputError if they cannot be sorted together, or are more than `most` (default 10,000).
+        Values need not be classes. Raises InputError if they cannot be sorted together, or more than
+        `max_labels` (default 10,000) are distinct.
         """
         try:
             labels, index = np.unique(values, return_inverse=True)
@@ -247,16 +248,16 @@ class LabelCounts:
             raise InputError(
                 f"y mixes labels that cannot be sorted together ({error}); use one type"
             ) from error
-        most = most or _MAX_LABELS
-        if len(labels) > most:
+        max_labels = max_labels or _MAX_LABELS
+        if len(labels) > max_labels:
             raise InputError(
-                f"y has more than {most} different values, too many for classes; "
+                f"y has more than {max_labels} different values, too many for classes; "
                 f"use KernelRidge if they are numbers"
             )
         n_rows, weight = (np.bincount(index, given, minlength=len(labels)) for given in (counts, weights))
         return cls(labels, n_rows.astype(np.int64), weight.astype(np.float64))
 
-    def merge(self, other: LabelCounts, *, most: int | None = None) -> LabelCounts:
+    def merge(self, other: LabelCounts, *, max_labels: int | None = None) -> LabelCounts:
         """Return the counts of both; raises as `of_values`."""
         if not len(self.labels) or not len(other.labels):
             return self if len(self.labels) else other
@@ -264,4 +265,4 @@ class LabelCounts:
             np.concatenate([getattr(self, name), getattr(other, name)])
             for name in ("labels", "weights", "counts")
         )
-        return self.of_values(*both, most=most)
+        return self.of_values(*both, max_labels=max_labels)

@@ -1,4 +1,4 @@
-"""What is summed over rows, one pass a reduction."""
+"""What is summed over rows: each reduction is one pass."""
 
 from distrff.features import registry as registry  # all maps: loaded with the first task, hence idle memory
 from distrff.features.trigonometry import compile_loops

@@ -1,4 +1,4 @@
-"""What reductions over features of rows share: the map, and which fold a row belongs to."""
+"""The base of reductions over the features of rows, and the fold that each row belongs to."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from distrff.preprocessing.targets import Targets
 from distrff.utils.random import row_hash
 
 FOLD_RULES = ("hash", "contiguous")
-# A fold that is held out alone is one row in five.
-HELD_OUT_STRIDE = 5
+HELD_OUT_STRIDE = 5  # a single held-out fold has one row in five
 
 
 @dataclass(frozen=True)
 class Folds:
     """Assignment of rows to `n_folds` folds: a function of a row's number and a seed, never of chunks.
 
-    By "hash", raster or periodic orders are spread evenly over the folds. Folds that are "contiguous" are for
-    rows with neighbours alike, as in a raster or a time series. "one held out" has two folds: the first of
-    five by the hash, and all other rows.
+    "hash" spreads rasters and periodic orders evenly over the folds. "contiguous" is for rows that resemble
+    their neighbours, as in a raster or a time series. "one held out" has two folds: the first of five by the
+    hash, and all other rows.
     """
 
     n_folds: int
     seed: int
     by: str
-    n_rows: int  # of the whole dataset; contiguous folds need it
+    n_rows: int  # of the whole dataset; only for contiguous folds
 
     def of_rows(self, start: int, stop: int) -> np.ndarray:
-        """Return the fold of each of the rows start … stop, int64."""
+        """Return the fold of each row from `start` to before `stop`, int64."""
         rows = np.arange(start, stop, dtype=np.uint64)
         if self.by == "contiguous":
             return (rows * np.uint64(self.n_folds) // np.uint64(self.n_rows)).astype(np.int64)
@@ -46,11 +45,11 @@ class Folds:
 class RowReduction(Reduction):
     """A reduction over the features of rows and their coded targets, a tile of rows at a time."""
 
-    specification: MapSpecification  # its arrays are sent apart from the tasks, once for all passes of a run
+    specification: MapSpecification  # its arrays are sent once for all passes of a run, not with each task
     scaling: Scaling
     targets: Targets
     dtype: str  # of the features; sums of their products are float64
-    tile_rows: int  # rows whose features are live at once
+    tile_rows: int  # rows with features in memory at once
 
     def shared(self) -> SharedArrays:
         return self.specification
@@ -59,9 +58,9 @@ class RowReduction(Reduction):
         return replace(self, specification=self.specification.without_arrays())
 
     def block_map(self, arrays: Arrays) -> BlockMap:
-        """Return the map, of the arrays that were sent for it if any were."""
+        """Return the map, made from the arrays sent for it or derived here."""
         return self.specification.build_sent(arrays)
 
     def scaled(self, X: Any) -> Any:
-        """Return rows as the map takes them."""
+        """Return scaled rows in the dtype of the map."""
         return self.scaling.apply(X, np.dtype(self.dtype))

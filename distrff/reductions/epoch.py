@@ -1,4 +1,4 @@
-"""A pass of SGD: points take steps over each segment's rows, and the mean of where they end is kept."""
+"""A pass of SGD: points take steps over the rows of each segment, and their last points are averaged."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from distrff.reductions.base import RowReduction
 from distrff.solvers.losses import Loss
 from distrff.solvers.sgd import LocalStart, LocalSteps
 from distrff.solvers.spectral_metric import SpectralMetric
+from distrff.utils.arrays import Sums
 
 _OF_POINTS = ("X", "gradient", "curvature", "damping", "dimension")
 
 
 @dataclass(frozen=True, eq=False)
-class EpochSums:
-    """Weighted sums of segments' last points."""
+class EpochSums(Sums):
+    """Weighted sums of the last points of segments."""
 
-    weight: float  # Σs of the rows that were stepped over
+    weight: float  # Σs of the rows
     X: np.ndarray  # (D + 1, k), or (D, k) without an intercept: Σ of a segment's weight times its points
-
-    def __add__(self, other: EpochSums) -> EpochSums:
-        return EpochSums(self.weight + other.weight, self.X + other.X)
 
     def mean(self) -> np.ndarray:
         """Return the mean points, of the shape of `X`."""
@@ -33,11 +31,12 @@ class EpochSums:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochReduction(RowReduction):
-    """Reduction to the `EpochSums` of points that start where `sent_start` says.
+    """Reduction to the `EpochSums` of points that start from `sent_start`.
 
     Rows are taken in stored order, which must be independent of their values. A row costs
     2dD + 8Dk flops and D cosines, a batch 4Dqk more for q directions of the metric. One batch of features
-    and the metric are live. A step takes `tile_rows`, the last of a segment fewer. Points are float64.
+    and the metric are in memory. A batch has `tile_rows` rows, the last of a segment fewer. Points are
+    float64.
     """
 
     loss: Loss  # of finite curvature

@@ -27,13 +27,13 @@ from distrff.utils.text import public_name
 class GramReduction(RowReduction):
     """Reduction to the Grams of some folds.
 
-    The total has shape (len(members), p, p), p = D + 1 + k; partials are its packed
-    lower triangles. A row costs 2dD + p² flops and D cosines. One D × D product in
-    `dtype`, one tile and its rows are live beside the total.
+    The total has the shape (len(members), p, p), p = D + 1 + k; partials are its packed
+    lower triangles. A row costs 2dD + p² flops and D cosines. Memory beside the total: one
+    p × p product in `dtype`, one tile and its rows.
 
     Without folds a product takes T = `tile_rows` consecutive rows. With K folds, K·T rows are read, ordered
-    by fold, and each fold's rows are one product of about T. Targets of no output give the Gram of [z | 1],
-    whether the rows have a y or not.
+    by fold, and each fold's rows, about T, are one product. Targets without an output give the Gram of
+    [z | 1], whether the rows have a y or not.
     """
 
     folds: Folds | None = None
@@ -56,7 +56,8 @@ class GramReduction(RowReduction):
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         tile = _Tile(self, self.block_map(arrays))
         n_folds = 1 if self.folds is None else self.folds.n_folds
-        # K tiles ordered by fold cost at most 5 % more than no folds; each tile in K small products, 75 %.
+        # Ordering K tiles by fold costs at most 5 % more than no folds; cutting each tile into K small
+        # products would cost 75 % more.
         for block in rows.tiles(n_folds * self.tile_rows):
             for position, X, y, s in self.by_fold(block, tile.capacity):
                 tile.add_product(total[position], X, y, s)
@@ -65,9 +66,9 @@ class GramReduction(RowReduction):
     def by_fold(
         self, block: RowBlock, max_rows: int
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray | None]]:
-        """Yield the position, X, y and sample weights of each fold that is summed, at most so many rows.
+        """Yield position, X, y and sample weights of each member fold, at most `max_rows` rows at a time.
 
-        Without folds the block is whole: it has no more.
+        Without folds it yields the whole block, which has at most `max_rows` rows.
         """
         X, s = block.X, block.sample_weight
         y = block.y if self.targets.n_outputs else np.empty((X.shape[0], 0))
@@ -83,13 +84,14 @@ class GramReduction(RowReduction):
 
 
 class _Tile:
-    """The buffers of one task, filled with rows t and multiplied again and again."""
+    """The buffer of one task: it is filled with rows t, and the product is added to a Gram."""
 
     def __init__(self, reduction: GramReduction, block_map: BlockMap) -> None:
         self._reduction = reduction
         self._block_map = block_map
         self._dtype = np.dtype(reduction.dtype)
-        # A fold's share of K·T hashed rows is T ± √T; six deviations more, and only uneven folds are split.
+        # Of K·T hashed rows a fold has T ± √T. With room for six standard deviations, folds are practically
+        # never split.
         spread = 0 if reduction.folds is None else 6 * int(np.sqrt(reduction.tile_rows))
         self.capacity = reduction.tile_rows + spread
         self._rows = np.empty((self.capacity, reduction.size), self._dtype)
@@ -106,8 +108,8 @@ class _Tile:
         s = reduction.targets.row_weights(y, sample_weight)
         if s is not None:
             t *= np.sqrt(s).astype(self._dtype)[:, None]
-        # NumPy sees XᵀX and calls syrk: half the flops. The product is not kept in a buffer: that would
-        # be a fiftieth faster, but it would lie beside the next chunk while this is decoded.
+        # NumPy computes XᵀX by syrk, in half the flops. The product has no buffer of its own: reusing one is
+        # a fiftieth faster, but it would stay in memory while the next chunk is decoded.
         A += t.T @ t
 
 
@@ -118,11 +120,11 @@ class _Tile:
 class CurvatureGramReduction(GramReduction):
     """The same sums with weights s·ℓ″(f, y) of one binary problem at a point.
 
-    Its tasks are sent `coef` of shape (D, 1) and `intercept` of shape (1,).
+    Tasks are sent `coef` of shape (D, 1) and `intercept` of shape (1,).
 
-    A row costs 2dD flops and D cosines, and p² flops more if its loss is curved. The features of `light_rows`
-    are made at a time, so few that they stay in a cache. Those of them at which the loss is curved are
-    gathered for products of `tile_rows`.
+    A row costs 2dD flops and D cosines, and p² flops more if its loss is curved. Features are made for
+    `light_rows` rows at a time, few enough to stay in a cache. Rows with a curved loss are gathered for
+    products of `tile_rows`.
     """
 
     loss: Loss
@@ -158,13 +160,13 @@ class CurvatureGramReduction(GramReduction):
 
 
 class _Gathered:
-    """Rows that wait until they fill a tile, whose product is then added to A."""
+    """Rows are gathered until they fill a tile; its product is then added to A."""
 
     def __init__(self, A: np.ndarray, tile: np.ndarray) -> None:
         self._A, self._tile, self._n_rows = A, tile, 0
 
     def add(self, t: np.ndarray) -> None:
-        """Take some rows."""
+        """Gather some rows."""
         while len(t):
             room = self._tile[self._n_rows :]
             taken = t[: len(room)]
@@ -175,18 +177,18 @@ class _Gathered:
                 self.multiply()
 
     def multiply(self) -> None:
-        """Add the product of the rows that wait."""
+        """Add the product of the gathered rows."""
         t = self._tile[: self._n_rows]
         self._A += t.T @ t
         self._n_rows = 0
 
 
-# A Gram as a value: add sites or days, take rows away again, keep it in a file, fit models to it.
+# A Gram as a value: add those of sites or days, subtract rows, keep it in a file, fit models to it.
 
 
 @dataclass(frozen=True, eq=False)
 class GramStatistics:
-    """All that ridge needs to know of some rows.
+    """The sums over some rows that ridge needs.
 
     Parameters
     ----------
@@ -204,9 +206,9 @@ class GramStatistics:
 
     Notes
     -----
-    `+` joins disjoint sets of rows, `−` forgets rows that are in the first set; folds are
-    joined one by one, but a difference has one fold: which fold a forgotten row was in is
-    not known. Both need the same map, scaling and classes, and refuse others.
+    `+` joins disjoint sets of rows, fold by fold. `−` subtracts rows of the first set; a
+    difference has one fold, as the fold of a subtracted row is not known. Both need the
+    same map, scaling and classes, and refuse others.
     """
 
     A: np.ndarray
@@ -247,8 +249,8 @@ class GramStatistics:
             return NotImplemented
         if difference.n_rows < 0 or difference.weight < 0:
             raise InputError(
-                f"cannot take {other.n_rows} rows of weight {other.weight:g} away from {self.n_rows} rows "
-                f"of weight {self.weight:g}; they are not among them"
+                f"cannot subtract {other.n_rows} rows of weight {other.weight:g} from {self.n_rows} rows "
+                f"of weight {self.weight:g}; subtract rows that the first Gram holds"
             )
         return difference
 
@@ -281,13 +283,14 @@ class GramStatistics:
                 f"they need the same number of folds, features and targets"
             )
         if not self.targets.same_kind(other.targets):
-            why = "other classes or class weights"
-            raise InputError(f"these Grams code their targets differently ({why}); {remedy}")
+            raise InputError(
+                f"these Grams code their targets differently (other classes or class weights); {remedy}"
+            )
 
     def with_targets(self, targets: NumericTargets) -> GramStatistics:
-        """Return the same Gram with its numeric targets shifted and scaled as `targets` says.
+        """Return the same Gram with its numeric targets shifted and scaled as in `targets`.
 
-        Exact to rounding: the coding is a linear map of the rows t.
+        It is exact up to rounding: the coding is a linear map of the rows t.
         """
         ratio = self.targets.scale / targets.scale
         A = recoded(self.A, ratio, (self.targets.shift - targets.shift) / targets.scale)

@@ -1,4 +1,4 @@
-"""Light sweeps: what one pass over the rows sums for binary problems at one point each."""
+"""Light sweeps: the sums of one pass over the rows, for binary problems at one point each."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ _MAX_BLOCK_TILES, _MAX_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays 
 
 
 class _Block(NamedTuple):
-    """Rows of a few tiles, with what losses are made of."""
+    """The rows of a few tiles, with the arguments of the losses."""
 
     rows: RowBlock
     labels: np.ndarray
-    """What the losses take for targets, an entry a row."""
+    """The targets of the losses, an entry or a row of entries for each row."""
     weights: RowWeights
     F: np.ndarray
-    """Values at the points, a column each; filled tile by tile."""
+    """Values of the problems at their points, one column each; filled tile by tile."""
     arrays: Arrays
 
 
 @dataclass(frozen=True, kw_only=True)
 class LightReduction(RowReduction):
-    """What light passes share: the values F of binary problems at points, a small tile at a time.
+    """The base of light passes: the values F of binary problems at points, a small tile at a time.
 
-    Subclasses say what the losses take for targets (`_labels`), with which weights of shape (m, r) the
-    features of the r rows of a tile are summed (`_row_weights`), and what is made of these sums, `vectors`
-    of shape (m, D), and of the block (`_sums`).
+    Subclasses define the targets of the losses (`_labels`), the weights of shape (m, r) with which the
+    features of the r rows of a tile are summed (`_row_weights`), and the result from these sums, `vectors`
+    of shape (m, D), and the block (`_sums`).
 
     Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,). Tiles are so small that their
-    features stay in a cache: a pass over 200,000 rows of 20 columns takes 0.44 s on one core so, and 0.87 s
-    with tiles of 8192 rows.
+    features stay in a cache: a pass over 200,000 rows of 20 columns then takes 0.44 s on one core, against
+    0.87 s with tiles of 8192 rows.
     """
 
     targets: ClassTargets
@@ -87,7 +87,7 @@ class LightReduction(RowReduction):
         return self.merge(total, own)
 
     def _block_rows(self, n_values: int) -> int:
-        """Return the rows of a few tiles: what is done once for all of them costs as much as for one."""
+        """Return the rows of a few tiles: the losses of all cost little more than those of one."""
         n_tiles = _MAX_BLOCK_VALUES // (self.tile_rows * n_values)
         return self.tile_rows * max(1, min(_MAX_BLOCK_TILES, n_tiles))
 
@@ -103,14 +103,14 @@ class LightReduction(RowReduction):
     def _held_out(self, start: int, n_rows: int) -> np.ndarray | None:
         if self.folds is None:
             return None
-        # No row is in the fold −1, which stands for None.
+        # None is coded as the fold −1, which has no rows.
         members = np.array([-1 if fold is None else fold for fold in self.held_out])
         return self.folds.of_rows(start, start + n_rows)[:, None] == members
 
 
 @dataclass(frozen=True, kw_only=True)
 class MarginReduction(LightReduction):
-    """Reduction to the `MarginSums` of k problems; `width` of shape (k,) is sent as well.
+    """Reduction to the `MarginSums` of k problems; `epsilon` of shape (k,) is sent as well.
 
     A row costs 2dD + 4Dk flops and D cosines; for many problems 6Dk.
     """
@@ -125,11 +125,11 @@ class MarginReduction(LightReduction):
         return self.targets.encode(block.y)[:, list(self.outputs)]
 
     def _row_weights(self, at: _Block, tile: slice) -> np.ndarray:
-        F, proxy = at.F[tile], self.loss.rounded(at.arrays["width"])
+        F, proxy = at.F[tile], self.loss.rounded(at.arrays["epsilon"])
         return sided_weights(proxy, F, at.labels[tile], at.weights.at(tile)).reshape(-1, len(F))
 
     def _sums(self, at: _Block, vectors: np.ndarray) -> MarginSums:
-        proxy, vectors = self.loss.rounded(at.arrays["width"]), vectors.reshape(at.F.shape[1], 2, -1)
+        proxy, vectors = self.loss.rounded(at.arrays["epsilon"]), vectors.reshape(at.F.shape[1], 2, -1)
         return margin_sums(self.loss, proxy, at.F, at.labels, at.weights, vectors)
 
 
@@ -162,23 +162,24 @@ class SoftmaxReduction(LightReduction):
         return F.reshape(len(F), len(self.held_out), -1)
 
 
-# The sweep of hinge problems that looks for the rows on which a problem of few rows and the hinge differ.
+# The sweep of hinge problems that finds the rows at which an active-set model differs from the hinge.
 
-_MAX_FEATURES = 4096  # beyond, a Newton step of a model costs more than many sweeps
+_MAX_FEATURES = 4096  # with more, a Newton step of a model costs more than many sweeps
 _MIN_KEPT, _MAX_KEPT, _KEPT_ENTRIES = 2**10, 2**14, 2**21
 _GROWTH, _MIN_GROWN = 8, 2**14
 
 
 def can_model(n_features: int, sparse_entries: int) -> bool:
-    """Return whether models of few rows are worth their steps, which for sparse features cost rows alone."""
+    """Return whether active-set models are worth their steps; with sparse features these are always cheap."""
     return sparse_entries > 0 or n_features <= _MAX_FEATURES
 
 
 def kept_rows(n_features: int, sparse_entries: int) -> int:
     """Return how many rows of each label a sweep keeps for a model.
 
-    Of dense features a row a feature, as many as can be between their bounds at an optimum, and 1024 at
-    least. Sparse ones have more features than rows: as many as have two million entries, 1024 to 16,384.
+    With dense features one for each feature, as many as can be between their bounds at an optimum, but at
+    least 1024. Sparse features may be more than the rows: then as many rows as have two million entries, 1024
+    to 16,384.
     """
     if sparse_entries:
         return max(_MIN_KEPT, min(_MAX_KEPT, _KEPT_ENTRIES // sparse_entries))
@@ -188,8 +189,8 @@ def kept_rows(n_features: int, sparse_entries: int) -> int:
 def max_model_rows(n_features: int, sparse_entries: int) -> int:
     """Return how many rows a model may grow to.
 
-    Eight times what a sweep keeps of a label, and 16,384 at least: of a rare class against the rest, the rows
-    that may be on either side of the hinge are many whatever the number of features is.
+    Eight times the rows that a sweep keeps for a label, but at least 16,384: for a rare class against the
+    rest many rows may be on either side of the hinge, whatever the number of features.
     """
     return max(_MIN_GROWN, _GROWTH * kept_rows(n_features, sparse_entries))
 
@@ -207,7 +208,7 @@ class KeptRows:
         return type(self)(**{f.name: getattr(self, f.name)[:n] for f in fields(self)})
 
     def merge(self, other: Self, n_kept: int | None) -> Self:
-        """Return the first rows of both; all of them in the order given if `n_kept` is None."""
+        """Return the first `n_kept` rows of both; None keeps all, those of `self` first."""
         joined = {f.name: joined_rows([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)}
         if n_kept is not None:
             kept = np.lexsort((joined["number"], joined["score"]))[:n_kept]
@@ -222,7 +223,7 @@ def lowest(score: np.ndarray, eligible: np.ndarray, n_kept: int) -> np.ndarray:
 
 
 def merged_sides(first: Sequence[Any], second: Sequence[Any], n_kept: int) -> tuple[Any, ...]:
-    """Return the kept rows of both, of label 1 and of label −1 of each problem."""
+    """Return the kept rows of both, for each problem those of label 1 and those of label −1."""
     return tuple(
         (above.merge(more_above, n_kept), below.merge(more_below, n_kept))
         for (above, below), (more_above, more_below) in zip(first, second, strict=True)
@@ -233,7 +234,7 @@ def merged_sides(first: Sequence[Any], second: Sequence[Any], n_kept: int) -> tu
 class NearestRows(KeptRows):
     """Rows near the hinge y·f = 1 of one problem.
 
-    The score is |1 − m| of a first look, then −s·|1 − m|, the error of the problem, negative.
+    The score is |1 − m| without a reference, else −s·|1 − m|, minus the error of the model at the row.
     """
 
     label: np.ndarray  # (r,), ±1
@@ -246,12 +247,12 @@ Sides = tuple[NearestRows, NearestRows]
 
 @dataclass(frozen=True, eq=False)
 class NearestSums:
-    """What a sweep found at one point of each of k problems."""
+    """The result of a sweep at one point of each of k problems."""
 
     value: np.ndarray  # (k,): Σ s·max(0, 1 − m)
     violating_weight: np.ndarray  # (k,): Σ s over the rows with m < 1
-    violating_vector: np.ndarray  # (k, D + 1): Σ s·y·[z | 1] over the same
-    held_out: np.ndarray  # (2, k): Σ s and Σ s·max(0, 1 − m) over the rows that are held out
+    violating_vector: np.ndarray  # (k, D + 1): Σ s·y·[z | 1] over the same rows
+    held_out: np.ndarray  # (2, k): Σ s and Σ s·max(0, 1 − m) over the held-out rows
     sides: tuple[Sides, ...]  # of each problem, the rows of label 1 and of label −1
 
     def rows(self, problem: int) -> NearestRows:
@@ -270,9 +271,9 @@ class NearestRowsReduction(LightReduction):
     """Reduction to the `NearestSums` of k problems.
 
     Without a reference the rows nearest to the hinge are kept. With one, `coef` and `intercept` have the
-    columns of the k reference points after those of the k points themselves, `known_j` holds the sorted row
-    numbers of problem j's rows, and of the others those are kept that are on another side of the hinge than
-    at the reference point.
+    columns of the k reference points after those of the k points themselves, and `known_j` holds the sorted
+    numbers of the rows that problem j has already. Of the other rows those are kept that have changed sides
+    of the hinge since the reference point.
 
     A row costs 2dD + 4Dk flops, 2Dk more with a reference, and D cosines.
     """
@@ -314,12 +315,12 @@ class NearestRowsReduction(LightReduction):
             value=weighted_sum(s, losses),
             violating_weight=np.where(violation > 0, s, 0.0).sum(axis=0),
             violating_vector=np.concatenate([vectors, by_intercept[:, None]], axis=1),
-            held_out=at.weights.judged(losses),
+            held_out=at.weights.held_out_sums(losses),
             sides=tuple(self._kept(at, j, violation[:, j], before[:, j] > 0) for j in range(k)),
         )
 
     def _kept(self, at: _Block, j: int, violation: np.ndarray, was_violating: np.ndarray) -> Sides:
-        """Return the rows of problem j that a block offers, of label 1 and of label −1."""
+        """Return the rows of a block to keep for problem j, of label 1 and of label −1."""
         y, weight, known = at.labels[:, j], at.weights.fitted[:, j], at.arrays.get(f"known_{j}")
         number = at.rows.start + np.arange(len(y), dtype=np.int64)
         eligible, score = weight > 0, np.abs(violation)
@@ -336,16 +337,16 @@ class NearestRowsReduction(LightReduction):
         return side(y > 0), side(y < 0)
 
 
-# The sweep of hard-margin problems: the rows of smallest margin, with what they say of all others.
+# The sweep of hard-margin problems: the rows of smallest margin, and counts over all rows.
 
 
 @dataclass(frozen=True, eq=False)
 class SmallestMargins:
-    """What a sweep found at one point of each of k problems; rows of weight 0 do not count."""
+    """The result of a sweep at one point of each of k problems; rows of weight 0 do not count."""
 
     sides: tuple[tuple[KeptRows, KeptRows], ...]  # of label 1 and of label −1; the score is the margin
-    n_violating: np.ndarray  # (k,), int64: rows whose margin is below 1
-    largest_norm: float  # of z
+    n_violating: np.ndarray  # (k,), int64: rows with a margin below 1
+    largest_norm: float  # max ‖z‖
 
     def rows(self, problem: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return number (r,), X (r, d), label (r,) and margin (r,) of one problem's rows, label 1 first."""
@@ -393,7 +394,7 @@ class SmallestMarginsReduction(RowReduction):
         return total
 
     def critical_rows(self, found: SmallestMargins, position: int) -> CriticalRows:
-        """Return what was found at the point of one of the outputs, with features made again here."""
+        """Return the critical rows of one of the outputs, with their features made again here."""
         number, X, label, margin = found.rows(position)
         Z = self.specification.build().apply(self.scaled(X))
         n_violating = int(found.n_violating[position])
@@ -402,7 +403,7 @@ class SmallestMarginsReduction(RowReduction):
     def _of_tile(
         self, block: RowBlock, Z: np.ndarray, F: np.ndarray, found: SmallestMargins | None
     ) -> SmallestMargins:
-        """Return what one tile adds to what was found before it."""
+        """Return the result of one tile; `found` is that of earlier tiles."""
         if not np.isfinite(F).all():
             raise InputError(f"the problem's values are too large for {self.dtype}; use dtype='float64'")
         Y = self.targets.encode(block.y)[:, list(self.outputs)]
@@ -424,7 +425,7 @@ class SmallestMarginsReduction(RowReduction):
     def _side(
         self, block: RowBlock, margin: np.ndarray, counts: np.ndarray, before: KeptRows | None
     ) -> KeptRows:
-        """Return the rows of a tile that may be among the smallest, given the ones of earlier rows."""
+        """Return the rows of a tile that may be among those of smallest margin, given earlier rows' best."""
         if before is not None and len(before.score) == self.n_kept:
             counts = counts & (margin < before.score[-1])
         rows = lowest(margin, counts, self.n_kept)

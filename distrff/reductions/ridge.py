@@ -23,17 +23,18 @@ class _Tile(NamedTuple):
     F: np.ndarray
     """Z·coef + intercept."""
     y: np.ndarray
-    """As it was read."""
+    """Targets as they were read."""
     s: np.ndarray
     fold: np.ndarray | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RidgePass(RowReduction):
-    """What light passes share. Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
+    """The base of these passes. Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
 
-    Products are float64 in any `dtype` of the features: they are few beside the cosines, and the accuracy of
-    a solution is then the features' own. Tiles are so small that their features stay in a cache.
+    Products are float64 whatever the `dtype` of the features: they are cheap beside the cosines, and the
+    accuracy of a solution is then that of the features. Tiles are so small that their features stay in a
+    cache.
     """
 
     offset: np.ndarray | None  # (k,), added to the coded targets
@@ -64,7 +65,7 @@ class RidgePass(RowReduction):
 
 @dataclass(frozen=True, kw_only=True)
 class RightSidesReduction(RidgePass):
-    """Reduction to the `RidgeMoments` of rows and of first coefficients.
+    """Reduction to the `RidgeMoments` of rows and a first model.
 
     A row costs 2dD + 6Dk flops and D cosines.
     """
@@ -81,14 +82,14 @@ class RightSidesReduction(RidgePass):
 
 @dataclass(frozen=True, kw_only=True)
 class ComplementMomentsReduction(RidgePass):
-    """Reduction to the `RidgeMoments` of the rows outside of each of some folds; None where there are none.
+    """Reduction to the `RidgeMoments` of the rows outside each held-out fold; None if there are none.
 
-    Tasks are sent a `coef` of shape (D, 0) and an `intercept` of length 0: there are no first coefficients.
+    Tasks are sent `coef` of shape (D, 0) and `intercept` of shape (0,): there is no first model.
 
     A row costs 2dD flops, and 2Dk more for each of the folds.
     """
 
-    held_out: tuple[int, ...]  # those folds
+    held_out: tuple[int, ...]
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * len(self.held_out) * self.specification.n_features * (2 + self.targets.n_outputs)
@@ -118,14 +119,13 @@ class ComplementMomentsReduction(RidgePass):
 class ProductReduction(RidgePass):
     """Reduction to Σ s·[z | 1]·fᵀ of shape (D + 1, m), of values f = coefᵀz + intercept.
 
-    With coef = V and intercept = −z̄ᵀV the first D rows are ZᵀSZ·V with the columns of Z centred on one
-    side, which is all that the product of the centred Gram needs but for rounding; the last row corrects
-    that.
+    With coef = V and intercept = −z̄ᵀV the first D rows are ZᵀS(Z − z̄)·V, which is the product of the centred
+    Gram with V up to rounding; the last row serves to correct that.
 
     A row costs 2dD + 4Dm flops and D cosines.
     """
 
-    held_out: tuple[int | None, ...]  # of each direction v, the fold whose rows it leaves out
+    held_out: tuple[int | None, ...]  # the fold that the product with each direction leaves out
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * (self.specification.n_features + 1) * len(self.held_out)
@@ -150,13 +150,13 @@ class ProductReduction(RidgePass):
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutErrorReduction(RidgePass):
-    """Reduction to Σ s·(y − f)² and Σ s, of shape (2, m): each model over the fold that it did not see.
+    """Reduction to Σ s·(y − f)² and Σ s, of shape (2, m), of each model over its held-out fold.
 
     Tasks are sent `coef` of shape (D, m) and `intercept` of shape (m,).
     """
 
     held_out: tuple[int, ...]  # the fold of each of m models
-    outputs: tuple[int, ...]  # the target of each
+    outputs: tuple[int, ...]  # the target of each model
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * 2 * len(self.held_out)

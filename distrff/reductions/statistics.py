@@ -34,14 +34,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """What the first sweep found."""
+    """The result of the first sweep."""
 
     n_rows: int
     columns: Moments  # of X
     magnitude: np.ndarray  # (n_columns,): largest |x| of each column
     targets: Moments | None  # of numeric targets
     labels: LabelCounts | None  # of class labels
-    samples: tuple[Sample, ...]  # one a segment
+    samples: tuple[Sample, ...]  # one for each segment
 
     def sample(self) -> Sample:
         """Return the whole sample."""
@@ -60,7 +60,7 @@ def _joined(parts: Sequence[Sample]) -> Sample:
 
 
 def sample_rows(n_columns: int) -> int:
-    """Return how many rows are sampled: 16,384, fewer where they are wide."""
+    """Return how many rows are sampled: 16,384, fewer but at least 2,048 of more than 256 columns."""
     return min(_SAMPLE_ROWS, max(_MIN_SAMPLE_ROWS, _SAMPLE_BYTES // (8 * n_columns)))
 
 
@@ -102,7 +102,7 @@ class ColumnStatisticsReduction(Reduction):
             n_rows=first.n_rows + second.n_rows,
             columns=first.columns.merge(second.columns),
             magnitude=np.maximum(first.magnitude, second.magnitude),
-            # Of one kind of target; the other is None in both.
+            # Both hold the same kind of targets; the other kind is None in both.
             targets=first.targets and second.targets and first.targets.merge(second.targets),
             labels=first.labels and second.labels and first.labels.merge(second.labels),
             samples=first.samples + second.samples,
@@ -140,12 +140,12 @@ def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
     )
 
 
-# The pass for the sums over all rows that a feature map needs before it is fitted.
+# The pass for the sums over all rows that the fit of a feature map takes.
 
 
 @dataclass(frozen=True)
 class MapSumsReduction(Reduction):
-    """What a `MapReduction` sums over all rows, as a reduction that the engine runs."""
+    """A `MapReduction` as a reduction that the engine runs."""
 
     map_reduction: MapReduction
     scaling: Scaling

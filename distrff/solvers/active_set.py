@@ -2,11 +2,12 @@
 
     q(x) = ½‖w‖² + constant + slopeᵀx + Σ_i u_i·max(0, 1 − y_i·z̃_iᵀx),  x = [w | b],  z̃ = [z | 1],
 
-where the linear part holds the rows far on the wrong side. Their true losses are nowhere below it, and those
-of the rows far on the right side are nowhere below 0, so min q bounds the objective of all rows from below;
-where no row has changed sides q is the objective. It is minimised by the method of multipliers: each inner
-problem is piecewise quadratic and solved by semismooth Newton steps (Li, Sun and Toh, SIAM J. Optim. 28,
-2018, section 3, use the same pair for the lasso).
+where the linear part is that of the rows far on the wrong side; rows far on the right side are left out. The
+losses of the former are nowhere below their linear part and those of the latter nowhere below 0, so min q
+bounds the objective of all rows from below. Where no row has changed sides, q is the objective.
+
+q is minimised by the method of multipliers: each inner problem is piecewise quadratic and solved by
+semismooth Newton steps (as Li, Sun and Toh, SIAM J. Optim. 28, 2018, section 3, do for the lasso).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class ActiveSetModel:
     Parameters
     ----------
     A : ndarray or scipy CSR matrix of shape (r, D + 1) or (r, D)
-        Rows y_i·z̃_i, without the last column where there is no intercept. Sparse ones are for
+        Rows y_i·z̃_i, without the last column if there is no intercept; dense for `minimise`, CSR for
         `ascend`.
     upper : ndarray of shape (r,)
         u = C·s.
@@ -116,7 +117,7 @@ def _shift(t: np.ndarray, rate: np.ndarray, y: np.ndarray, upper: np.ndarray, to
 
 @dataclass(frozen=True, eq=False)
 class ActiveSetSolution:
-    """A minimiser of q, the multipliers of its rows, and a lower bound of min q."""
+    """A point, the multipliers of the rows, q at the point, and the bound of min q by the multipliers."""
 
     x: np.ndarray
     alpha: np.ndarray
@@ -132,18 +133,18 @@ def first_multipliers(model: ActiveSetModel, x: np.ndarray) -> np.ndarray:
 
 
 def minimise(
-    model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, width: float, tol: float
+    model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, epsilon: float, tol: float
 ) -> ActiveSetSolution:
     """Return the minimiser of q to a gap of `tol`, or as near as rounding allows.
 
-    It starts from x and its multipliers alpha, with hinges rounded over `width`: row i has the weight
-    σ = u/width in the multipliers' term, and all σ grow by the same factor. A step costs
-    D²·(rows within the width) + D³/3 flops; there are some tens of steps.
+    It starts from x and multipliers alpha. The penalty weight of row i is σ = u/ε, as in a hinge rounded
+    over ε, and all σ grow by the same factor. A step costs D²·(rows within ε) + D³/3 flops; there are some
+    tens of steps.
     """
     best = ActiveSetSolution(x, alpha, model.value(x), model.bound(alpha))
     inside = _InsideGram(model)
     steps_left, share = _MAX_STEPS, _INNER_SHARE
-    sigma = np.maximum(model.upper, np.finfo(float).tiny) / width
+    sigma = np.maximum(model.upper, np.finfo(float).tiny) / epsilon
     for _ in range(_MAX_ROUNDS):
         gap = best.value - best.bound
         aim = share * max(0.1 * tol, min(gap, abs(best.value)))
@@ -160,10 +161,11 @@ def minimise(
         stuck = not n_steps and not better and share < _INNER_SHARE**3
         if best.value - best.bound <= tol or steps_left <= 0 or stuck:
             break
-        # Also after a round without a step: the last error may be in the multiplier of a row of little
-        # weight, which moves by σ·(1 − margin) a round.
+        # Even after a round without a step: the remaining error may be that of the multiplier of a row of
+        # little weight, which moves by σ·(1 − margin) a round.
         sigma = sigma * _GROWTH
-        # Multipliers slightly out of balance may give a poor bound, as no strong convexity ties b.
+        # The objective is not strongly convex in b: multipliers slightly out of balance may give a poor
+        # bound, and the next inner problem is then solved more precisely.
         if best.value - best.bound > _SLOW * gap:
             share *= _INNER_SHARE
     return best
@@ -171,14 +173,14 @@ def minimise(
 
 @dataclass(frozen=True, eq=False)
 class _Lagrangian:
-    """The augmented Lagrangian of a model, for multipliers α and the weights σ of their term."""
+    """The augmented Lagrangian of a model, for multipliers α and penalty weights σ, one for each row."""
 
     model: ActiveSetModel
     alpha: np.ndarray
     sigma: np.ndarray
 
     def unbounded(self, margin: np.ndarray) -> np.ndarray:
-        """Return the multipliers that belong to the margins of a point, before they are bounded."""
+        """Return the multipliers at the margins of a point, before they are clipped to their bounds."""
         return self.alpha + self.sigma * (1 - margin)
 
     def multipliers(self, margin: np.ndarray) -> np.ndarray:
@@ -192,12 +194,12 @@ class _Lagrangian:
     def minimised(
         self, inside: _InsideGram, x: np.ndarray, aim: float, max_steps: int
     ) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return a point about `aim` above the minimum or nearer, its multipliers, and the steps to it."""
+        """Return a point within about `aim` of the minimum, its multipliers, and the number of steps."""
         model, n_steps = self.model, 0
         x, margin = self._with_best_intercept(x, model.A @ x)
         while n_steps < max_steps:
             gradient = model.penalised * x + model.slope - model.A.T @ self.multipliers(margin)
-            # The Lagrangian is 1-strongly convex in w; b is already best for the first w.
+            # The Lagrangian is 1-strongly convex in w, so ½‖g‖² bounds the error; b is best for the first w.
             if 0.5 * gradient @ gradient <= aim:
                 break
             direction = _newton_step(model, inside, self.unbounded(margin), self.sigma, gradient)
@@ -211,7 +213,7 @@ class _Lagrangian:
     def _with_best_intercept(self, x: np.ndarray, margin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return x with the b that is best for its w, and the margins there.
 
-        Nothing penalises b: Newton steps alone would creep where no row is within the width.
+        Nothing penalises b: Newton steps alone move it very slowly where no row is within ε.
         """
         model = self.model
         if not model.fit_intercept:
@@ -236,7 +238,7 @@ class _Lagrangian:
 
 
 class _InsideGram:
-    """Σ u·aaᵀ over the rows within the width, updated by those that enter and leave it."""
+    """Σ u·aaᵀ over the rows within ε of the hinge, updated by the rows that enter and leave."""
 
     def __init__(self, model: ActiveSetModel) -> None:
         self._A, self._root = model.A, np.sqrt(model.upper)
@@ -254,7 +256,7 @@ class _InsideGram:
         return self.afresh(rows)
 
     def afresh(self, rows: np.ndarray) -> np.ndarray:
-        """Return the same, from these rows alone."""
+        """Return the same sum, computed from these rows alone."""
         self._G, self._rows = self._sum(rows), rows
         return self._G
 
@@ -267,14 +269,14 @@ class _InsideGram:
 def _newton_step(
     model: ActiveSetModel, inside: _InsideGram, t: np.ndarray, sigma: np.ndarray, gradient: np.ndarray
 ) -> np.ndarray:
-    # σ is u over the same width for all rows.
+    # σ is u over the same ε for all rows.
     steepness = float(sigma.max(initial=0.0) / max(model.upper.max(initial=0.0), np.finfo(float).tiny))
     rows = (t > 0) & (t < model.upper)
     try:
         return _solved(model, inside.of(rows) * steepness, gradient)
-    except np.linalg.LinAlgError:  # the rounding error of subtracted heavy rows outweighs the others
+    except np.linalg.LinAlgError:  # heavy rows were subtracted, and their rounding outweighs the others
         H = inside.afresh(rows) * steepness
-    # With a large C the penalty is below the rounding of H; that much more keeps it positive definite.
+    # With a large C the penalty is below the rounding of H; raised to it, H + P stays positive definite.
     rounding = len(H) * np.finfo(float).eps * float(np.diagonal(H).max())
     return _solved(model, H, gradient, min_penalty=rounding)
 
@@ -291,13 +293,13 @@ def _solved(
 
 # Coordinate ascent, for models of sparse rows: one row's multiplier at a time.
 #
-# Multipliers α make w = Σ α_i·y_i·z_i − slope, and each in turn is set to maximise the dual while the others
+# Multipliers α give w = Σ α_i·y_i·z_i − slope, and each in turn is set to maximise the dual while the others
 # stay (Hsieh, Chang, Lin, Keerthi and Sundararajan 2008, "A dual coordinate descent method
-# for large-scale linear SVM", algorithm 1). Nothing penalises b, so Σ α_i·y_i must equal slope_b; the method
-# of multipliers sees to that: b = b₀ + ρ·(Σ α_i·y_i − slope_b), and b₀ moves to b after some passes.
+# for large-scale linear SVM", algorithm 1). Nothing penalises b, so Σ α_i·y_i must equal slope_b. The method
+# of multipliers enforces that: b = b₀ + ρ·(Σ α_i·y_i − slope_b), and b₀ moves to b after some passes.
 #
-# A step costs the entries of one row, whatever D is, and curvatures are those of single rows: nothing needs a
-# preconditioner as long as C·‖z‖² is of moderate size.
+# The cost of a step is proportional to the entries of one row, whatever D is. As long as C·‖z‖² is moderate
+# no preconditioner is needed.
 
 _MAX_ASCENT_ROUNDS = 100
 _INNER_PASSES = 9  # over the rows between their bounds, after one over all of them
@@ -305,10 +307,10 @@ _SEED = 0
 
 
 def ascend(model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, tol: float) -> ActiveSetSolution:
-    """Return the minimiser of q for a CSR matrix A to a gap of `tol`, or what a thousand passes reach.
+    """Return the minimiser of q for a CSR matrix A to a gap of `tol`, or the best of a thousand passes.
 
-    Of x only the intercept counts; the multipliers determine w. A pass costs 4 flops per entry of its rows; a
-    round is ten passes, nine of them over the rows whose multipliers are between their bounds. Each pass has
+    Only the intercept of x is used; the multipliers determine w. A pass costs 4 flops per entry of its rows.
+    A round is one pass over all rows and nine over those with multipliers between their bounds. Each pass has
     a new random order of the rows, from a fixed seed.
     """
     compile_ascent()
@@ -318,7 +320,7 @@ def ascend(model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, tol: floa
     squares = A.multiply(A)
     reach = np.ones(A.shape[1])
     if fit_intercept:
-        # b moves as one more feature of the size of a row would.
+        # b is moved like one more feature, of the norm of a row.
         rho = reach[-1] = max(float(squares[:, :-1].sum()), np.finfo(float).tiny) / A.shape[0]
         y = model.label
         off = float(y @ alpha - model.slope[-1])
@@ -364,7 +366,7 @@ def _compile_ascent() -> None:
 
 @compiled()
 def _pass(indptr, indices, data, upper, reach, curvature, order, x, alpha):
-    """Set the multiplier of each row in turn, and move x along."""
+    """Set the multiplier of each row in turn, and update x."""
     for i in order:
         margin = 0.0
         for at in range(indptr[i], indptr[i + 1]):

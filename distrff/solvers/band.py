@@ -17,11 +17,11 @@ _STRIP_ROWS = 512
 class BandRidge:
     """Solutions of (G + alpha·I) w = B for many alphas.
 
-    w = Q (T + alpha·I)⁻¹ QᵀB, T of half bandwidth b = 64. The reduction costs 4/3·D³ flops once, then each
-    alpha a banded Cholesky solution of D·b² + 4·D·b·k and its share, 2·D²·k, of one product with Q. An
-    eigendecomposition gives the same at several times the cost, as T's eigenvectors are never needed. A
-    tridiagonal T is slower too: half of that reduction are products with a vector, which wait for memory
-    where D is large.
+    w = Q (T + alpha·I)⁻¹ QᵀB, T of half bandwidth b = 64. The reduction costs 4/3·D³ flops once; each alpha
+    then costs a banded Cholesky solution of D·b² + 4·D·b·k flops, and 2·D²·k for the product with Q. An
+    eigendecomposition costs several times as much, for eigenvectors of T that are not needed. A tridiagonal T
+    is slower too: half of the flops of that reduction are products of a matrix with a vector, which are
+    bound by memory where D is large.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class BandRidge:
     Notes
     -----
     One D × D array is kept: the Householder vectors of Q below the band, in place of G (or of its copy).
-    Beside it there are a strip of shape (512, D) and some of shape (D, b); `solve` adds two of (D, m·k).
+    The reduction also takes an array of shape (512, D) and some of shape (D, b), `solve` two of (D, m·k).
 
     References
     ----------
@@ -46,7 +46,7 @@ class BandRidge:
         self._reduced = (np.asarray(G, order="F") if overwrite_G else np.array(G, order="F")).T
         D = len(self._reduced)
         self._width = min(_BAND_WIDTH, D - 1)
-        # A single row below the band's last block is in the band.
+        # A single row below a block lies within the band: no panel starts there.
         self._starts = range(0, D - self._width - 1, max(1, self._width))
         self._factors = [self._reduce_panel(start) for start in self._starts]
         self._band = np.zeros((self._width + 1, D), order="F")
@@ -56,7 +56,7 @@ class BandRidge:
     def _reduce_panel(self, start: int) -> np.ndarray:
         """Apply to both sides of G the reflections that make a band of these columns; return their U.
 
-        Together they are I − V U Vᵀ, and leave of what is behind the panel A − V Wᵀ − W Vᵀ, with
+        Their product is I − V U Vᵀ. It turns the block A behind the panel into A − V Wᵀ − W Vᵀ, with
         W = Y − V Uᵀ VᵀY / 2 and Y = A V U.
         """
         below = start + self._width
@@ -139,10 +139,10 @@ def _triangle(V: np.ndarray, tau: np.ndarray) -> np.ndarray:
 
 
 def _strips(size: int, first: int) -> Iterator[tuple[slice, slice]]:
-    """Return the rows and columns of each strip of a matrix's lower triangle, from row and column `first` on.
+    """Yield the rows and columns of each strip of a matrix's lower triangle, from row and column `first` on.
 
     A strip spans the columns up to its last row. Strips end at the same rows of the matrix whatever `first`
-    is, so what one strip has above the diagonal is never read by another.
+    is, so the entries of a strip above the diagonal are never read by another.
     """
     stops = [*range((first // _STRIP_ROWS + 1) * _STRIP_ROWS, size, _STRIP_ROWS), size]
     for start, stop in pairwise([first, *stops]):
@@ -150,7 +150,7 @@ def _strips(size: int, first: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _symmetric_product(A: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """Return S X of the last rows and columns S of A, from its strips up to the diagonal's blocks."""
+    """Return S X for the trailing block S of A, which is read from the strips of its lower triangle."""
     first = len(A) - len(X)
     Y = np.empty_like(X)
     for rows, columns in _strips(len(A), first):
@@ -161,7 +161,7 @@ def _symmetric_product(A: np.ndarray, X: np.ndarray) -> np.ndarray:
 
 
 def _subtract_symmetric(A: np.ndarray, P: np.ndarray, Q: np.ndarray) -> None:
-    """Subtract P Qᵀ, which is symmetric, from the strips of the last rows and columns of A."""
+    """Subtract P Qᵀ, which is symmetric, from the strips of the trailing block of A."""
     first = len(A) - len(P)
     scratch = np.empty(min(_STRIP_ROWS, len(P)) * len(P))
     for rows, columns in _strips(len(A), first):

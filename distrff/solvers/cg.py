@@ -1,6 +1,6 @@
 """Preconditioned conjugate gradients as a solver generator: it yields residuals and is sent products.
 
-Several systems are solved in lockstep, so that one sweep over the rows serves all of them.
+Several systems are solved in lockstep: one sweep over the rows serves all.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class ConjugateGradients:
     """One system A·x = b, A symmetric positive definite, solved until ‖b − A·x‖ ≤ bound.
 
     In each step the response to the residual r is v = M⁻¹r, for a preconditioner M, and A·v. The next
-    direction is p = v + βp with β = rᵀv/(rᵀv of the step before), and A·p follows by the same sum. So a step
-    takes one product with A, of a vector that is known as soon as r is (Chronopoulos and Gear,
+    direction is p = v + βp with β = rᵀv/(rᵀv of the last step), and A·p follows by the same recurrence. So a
+    step takes one product with A, of a vector that is known as soon as r is (Chronopoulos and Gear,
     J. Comput. Appl. Math. 25, 1989; the steps themselves are algorithm 9.1 of Saad, Iterative Methods for
     Sparse Linear Systems, 2nd edition). Each x minimises ½xᵀAx − bᵀx over all directions so far, so the
     last one is the best.
@@ -32,15 +32,15 @@ class ConjugateGradients:
     Parameters
     ----------
     x, residual : ndarrays of shape (D,), float64
-        Where to start, and b − A·x there; both are copied. As attributes, the current iterate and its
+        The starting point, and b − A·x there; both are copied. As attributes, the current iterate and its
         residual, which the next step changes in place.
     bound : float
-        0 only ends at an exact solution, or where rounding ends it.
+        Of ‖b − A·x‖; with 0 it ends only at an exact solution or at the rounding of the residual.
 
     Notes
     -----
-    14·D flops a step beside the products; four vectors of D live. From the residual's norm follows
-    ‖x − A⁻¹b‖ ≤ ‖b − A·x‖/λ, λ the smallest eigenvalue of A.
+    14·D flops a step beside the products, and four vectors of length D. The residual bounds the error:
+    ‖x − A⁻¹b‖ ≤ ‖b − A·x‖/λ for the smallest eigenvalue λ of A.
     """
 
     def __init__(self, x: np.ndarray, residual: np.ndarray, *, bound: float) -> None:
@@ -53,7 +53,7 @@ class ConjugateGradients:
 
     @property
     def error(self) -> float:
-        """A bound of ‖b − A·x‖: the updated residual, plus how far rounding may have moved that."""
+        """A bound of ‖b − A·x‖: the norm of the updated residual, plus its rounding error."""
         return self._size + self._rounding
 
     @property
@@ -92,7 +92,7 @@ class ConjugateGradients:
 
 
 def _dot(x: np.ndarray, y: np.ndarray) -> float:
-    """Return xᵀy without BLAS, whose threads wait for each other where others use the cores."""
+    """Return xᵀy without BLAS: its threads would wait for each other on busy cores."""
     return float(np.einsum("i,i->", x, y))
 
 
@@ -100,12 +100,12 @@ def _norm(x: np.ndarray) -> float:
     return float(np.sqrt(_dot(x, x)))
 
 
-# The Cholesky factor of a sample's Gram: a preconditioner, and ridge models to start from.
+# The Cholesky factor of a sample's Gram: a preconditioner, and the sample's ridge models as starting points.
 
 
 @dataclass(frozen=True, eq=False)
 class SampledFactor:
-    """M = G + alpha·I, for the Gram of a sample that is scaled to the weight of all rows.
+    """M = G + alpha·I, for the Gram of a sample, scaled to the weight of all rows.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 """The hard-margin model by a working set, as a solver generator: it yields points and is sent critical rows.
 
-min ½‖w‖² s.t. y_i(⟨w, z_i⟩ + b) ≥ 1 for all rows. A sweep at a point finds the rows of smallest margin; with
-those found before they make a problem that is solved in memory (`nearest_points`). Its weights, 0 on all
+min ½‖w‖² s.t. y_i(⟨w, z_i⟩ + b) ≥ 1 for all rows. A sweep at a point finds the rows of smallest margin. The
+problem of these rows and those found before is solved in memory (`nearest_points`): its weights, 0 on all
 other rows, bound every model's margin from above, and its model is the next point. A model whose smallest
 margin m over all rows is positive has the margin m/‖w‖. Each sweep but the last finds a row that the problem
 in memory lacked, so the bound falls until it meets the margin.
@@ -37,11 +37,11 @@ class CriticalRows:
     label : ndarray of shape (r,)
         ±1.
     margin : ndarray of shape (r,)
-        y_i(⟨w, z_i⟩ + b); the smallest of each side over all rows that count are among them.
+        y_i(⟨w, z_i⟩ + b), including the smallest of each side over all rows of positive weight.
     n_violating : int
-        Rows, of all that count, whose margin is below 1.
+        Rows of positive weight, of the whole data, with a margin below 1.
     largest_norm : float
-        Of z over all rows that count.
+        max ‖z‖ over all rows of positive weight.
     """
 
     number: np.ndarray
@@ -52,7 +52,7 @@ class CriticalRows:
     largest_norm: float
 
     def min_rows(self) -> list[int]:
-        """Return the row of smallest margin of each side that has rows, that of label 1 first."""
+        """Return the row of smallest margin of each side, label 1 first; a side without rows has none."""
         sides = [np.flatnonzero(self.label > 0), np.flatnonzero(self.label < 0)]
         return [int(side[self.margin[side].argmin()]) for side in sides if len(side)]
 
@@ -67,7 +67,7 @@ class WorkingRows:
     a: np.ndarray
 
     def with_rows(self, found: CriticalRows) -> WorkingRows:
-        """Return these rows and those found, new ones with weight 0."""
+        """Return these rows and the new ones among those found, which get the weight 0."""
         new = ~np.isin(found.number, self.number)
         return WorkingRows(
             np.concatenate([self.number, found.number[new]]),
@@ -77,7 +77,7 @@ class WorkingRows:
         )
 
     def without_idle(self, x: np.ndarray, max_rows: int) -> WorkingRows:
-        """Return at most so many rows, leaving out those of weight 0 with the largest margins at x."""
+        """Return at most `max_rows` rows, but all of positive weight; the others by smallest margin at x."""
         if len(self.a) <= max_rows:
             return self
         D = self.Z.shape[1]
@@ -89,23 +89,23 @@ class WorkingRows:
 
 @dataclass(frozen=True)
 class Inseparability:
-    """The evidence that no model separates the classes, complete or not.
+    """The evidence so far that no model separates the classes.
 
     Attributes
     ----------
     bound : float
         No model on these features has a larger margin.
     largest_norm : float
-        Of z over the rows.
-    least_margin, n_violating : float, int
-        The smallest margin at the last point, where every row should have at least 1, and how many have less.
+        max ‖z‖ over the rows.
+    min_margin, n_violating : float, int
+        The smallest margin at the last point, and the number of rows with a margin below 1.
     n_weighted : int
-        Rows in the weighted mean that gives the bound.
+        Rows of positive weight in the mean that gives the bound.
     """
 
     bound: float
     largest_norm: float
-    least_margin: float
+    min_margin: float
     n_violating: int
     n_weighted: int
 
@@ -116,19 +116,19 @@ class HardMargin:
     Parameters
     ----------
     start : ndarray of shape (D + 1,) or (D,)
-        [w | b] or [w] to begin with; zeros, or any model.
+        The first point, [w | b] or [w]: zeros, or any model.
     tol : float
-        The relative gap (P − D)/P of ½‖w‖² at which it ends.
+        The relative gap (P − D)/P of ½‖w‖² at which the solver ends.
 
     Attributes
     ----------
     x : ndarray
-        The model of the largest margin so far, scaled so that its smallest margin is 1; the last
-        point while none separates.
+        The model of largest margin so far, scaled to a smallest y·f of 1; the last point until a model
+        separates the rows.
     margin, bound : float
-        1/‖w‖ of x, 0 while none separates; no model has a larger one than the bound.
+        The margin 1/‖w‖ of x, 0 until a model separates the rows; no model has a margin above the bound.
     checked_margin : float or None
-        The smallest margin of a last sweep at x; 1 up to the rounding of the sweep.
+        The smallest y·f in a last sweep at x; 1 up to the rounding of the sweep.
     """
 
     def __init__(self, start: np.ndarray, *, fit_intercept: bool, tol: float) -> None:
@@ -160,12 +160,12 @@ class HardMargin:
 
     @property
     def inseparability(self) -> Inseparability:
-        """The evidence so far; only after a first sweep."""
+        """The evidence so far; available after the first sweep."""
         assert self._last is not None
         return Inseparability(
             bound=self.bound,
             largest_norm=self._last.largest_norm,
-            least_margin=float(self._last.margin.min()),
+            min_margin=float(self._last.margin.min()),
             n_violating=self._last.n_violating,
             n_weighted=int(np.count_nonzero(self.working.a)),
         )
@@ -174,7 +174,7 @@ class HardMargin:
         """Yield points to be swept.
 
         It ends when the model is found and a sweep has checked it (`converged`), when no model separates the
-        classes (`inseparable`), or when the rows of smallest margin are in memory already, so that rounding
+        classes (`inseparable`), or when the rows of smallest margin are in memory already: rounding then
         allows no smaller gap.
         """
         x = self.x
@@ -208,7 +208,7 @@ class HardMargin:
             self.x = x
 
     def _solve(self, x: np.ndarray, found: CriticalRows) -> np.ndarray:
-        """Return the model of the working rows with those found, and improve the bound by it."""
+        """Return the model of the working rows and those found, and improve the bound."""
         rows = self.working.without_idle(x, _MAX_KEPT * len(found.number)).with_rows(found)
         nearest = nearest_points(
             rows.Z,
@@ -226,8 +226,8 @@ class HardMargin:
 
 # The largest margin of rows in memory: the nearest points of the hulls of two classes.
 #
-# By duality the largest margin is the least ‖Σ a_i y_i z_i‖ over weights a ≥ 0 of sum ½ on each class (of
-# sum 1 on all rows, without an intercept; Bennett and Bredensteiner, Duality and geometry in SVM
+# By duality the largest margin is the minimum of ‖Σ a_i y_i z_i‖ over weights a ≥ 0 of sum ½ on each class
+# (of sum 1 on all rows, without an intercept; Bennett and Bredensteiner, Duality and geometry in SVM
 # classifiers, 2000). In this form nothing diverges where no plane separates the classes: the hulls meet,
 # and the norm is 0.
 #
@@ -237,9 +237,9 @@ class HardMargin:
 #
 # where σ rises while the steps are easy. A step is solved in D dimensions: a = Π(a_old − σUw), where Π
 # projects on the simplices and w = Uᵀa is the zero of the gradient of a strongly convex function, found by
-# semismooth Newton steps (Li, Sun and Toh, 2018). They find which rows have positive weight; on these the
-# least norm is a linear system, and rows whose weight reaches 0 on the way there are left out (Wolfe,
-# Finding the nearest point in a polytope, 1976).
+# semismooth Newton steps (Li, Sun and Toh, 2018). They find which rows have positive weight. For these the
+# point of least norm solves a linear system; rows with weights that reach 0 on the way to it are left out
+# (Wolfe, Finding the nearest point in a polytope, 1976).
 
 _UNIT = 2.0**-53
 _MAX_STEPS = 100
@@ -255,7 +255,7 @@ _MAX_LEFT_OUT = 20
 
 @dataclass(frozen=True, eq=False)
 class NearestPoints:
-    """Nearest points of two hulls, and the plane between them.
+    """The nearest points of two hulls, as the plane between them.
 
     Attributes
     ----------
@@ -265,14 +265,14 @@ class NearestPoints:
         Σ a_i y_i z_i. Its norm bounds the margin of every model on these rows.
     b : float
         The intercept that is best with w; 0 without one.
-    least : float
+    min_margin : float
         Smallest y_i(⟨w, z_i⟩ + b): at most ‖w‖², and equal to it where w is exact.
     """
 
     a: np.ndarray
     w: np.ndarray
     b: float
-    least: float
+    min_margin: float
 
     @property
     def bound(self) -> float:
@@ -281,9 +281,9 @@ class NearestPoints:
 
     @property
     def gap(self) -> float:
-        """1 − least/‖w‖², by which the margin of w falls short of the bound, relatively; 1 where w is 0."""
+        """1 − min_margin/‖w‖², the relative distance of the margin of w from the bound; 1 if w is 0."""
         square = float(self.w @ self.w)
-        return max(0.0, 1 - self.least / square) if square else 1.0
+        return max(0.0, 1 - self.min_margin / square) if square else 1.0
 
 
 def nearest_points(
@@ -295,24 +295,25 @@ def nearest_points(
     tol: float,
     negligible: float = 0.0,
 ) -> NearestPoints:
-    """Return the nearest points of the hulls of the rows of y = 1 and of y = −1, which are of float64.
+    """Return the nearest points of the hulls of the rows of y = 1 and of y = −1.
 
     Without an intercept: the point nearest to 0 of the hull of the y_i z_i. It ends at a gap of `tol`, at a
-    norm of w that is `negligible`, or where rounding allows no smaller gap, with the best that was found.
+    norm of w of at most `negligible`, or where rounding allows no smaller gap, and returns the best found.
 
     Parameters
     ----------
+    Z : ndarray of shape (r, D), float64
     y : ndarray of shape (r,)
-        Of ±1; both occur if there is an intercept.
+        ±1; both occur if there is an intercept.
     start : ndarray of shape (r,), optional
         Weights near the solution; any numbers. Default: equal ones.
 
     Notes
     -----
     With p rows of positive weight a Newton step costs about 4rD + min(p, D)·p·D + min(p, D)³/3 flops; there
-    are some tens. Beside Z there are live U = (y_i z_i), its rows of positive weight, and square matrices.
+    are some tens. Memory beside Z: U = (y_i z_i), its rows of positive weight, and square matrices of them.
     """
-    # With an intercept the origin is free; one far from the rows would cost digits.
+    # With an intercept the origin is arbitrary; one far from the rows would cost digits.
     origin = Z.mean(axis=0) if fit_intercept else np.zeros(Z.shape[1])
     U = (Z - origin) * y[:, None]
     scale = float(np.sqrt(np.einsum("ij,ij->i", U, U).max())) or 1.0
@@ -333,17 +334,17 @@ def nearest_points(
             elif n_newton > _HARD:
                 sigma /= _SIGMA_FACTOR
         else:
-            # From a good start the first steps may be too short to gain; later ones that gain nothing are
-            # too long for the rounding of their Newton steps.
+            # From a good start the first steps may be too short to improve it; later steps that improve
+            # nothing are too long for the rounding of their Newton steps.
             factor = 1 / _SIGMA_FACTOR if ever_gained else _SIGMA_FACTOR**2
             sigma = min(sigma * factor, _MAX_SIGMA)
             n_in_vain += 1
     w = scale * at.w
-    return NearestPoints(at.a, w, scale**2 * at.b - float(w @ origin), scale**2 * at.least)
+    return NearestPoints(at.a, w, scale**2 * at.b - float(w @ origin), scale**2 * at.min_margin)
 
 
 class _Hulls(NamedTuple):
-    """The rows U = (y_i z_i), and those of each simplex of weights; all simplices have the same sum."""
+    """The rows U = (y_i z_i), and the rows of each simplex of weights; all simplices have the same sum."""
 
     U: np.ndarray
     sides: list[np.ndarray]
@@ -360,7 +361,7 @@ class _Hulls(NamedTuple):
         return a
 
     def centred(self, a: np.ndarray) -> np.ndarray:
-        """Return the rows of positive weight, side by side, each less the mean of its side."""
+        """Return the rows of positive weight, one side after the other, each less the mean of its side."""
         parts = [self.U[side[a[side] > 0]] for side in self.sides]
         return np.concatenate([part - part.mean(axis=0) for part in parts])
 
@@ -374,13 +375,13 @@ def _points(hulls: _Hulls, a: np.ndarray) -> NearestPoints:
 
 
 def _better(found: NearestPoints, at: NearestPoints) -> bool:
-    """Whether the norm fell; where rounding hides whether it did, whether the gap fell."""
+    """Return whether the norm fell or, if its change is within rounding, whether the gap fell."""
     ratio = found.bound / at.bound
     return ratio < 1 - _MIN_GAIN or (ratio <= 1 + _MIN_GAIN and found.gap < at.gap)
 
 
 def _proximal_step(hulls: _Hulls, at: NearestPoints, sigma: float) -> tuple[np.ndarray, int]:
-    """Return the weights that minimise ½‖Uᵀa‖² + ‖a − a_old‖²/2σ, nearly, and the Newton steps it took."""
+    """Return weights that nearly minimise ½‖Uᵀa‖² + ‖a − a_old‖²/2σ, and the number of Newton steps."""
     w, margins = at.w, hulls.U @ at.w
     a = hulls.project(at.a - sigma * margins)
     for n_newton in range(_MAX_NEWTON_STEPS):
@@ -401,10 +402,10 @@ def _proximal_step(hulls: _Hulls, at: NearestPoints, sigma: float) -> tuple[np.n
 def _line_search(
     hulls: _Hulls, c: np.ndarray, change: np.ndarray, w: np.ndarray, step: np.ndarray, along: np.ndarray
 ) -> float:
-    """Return a share of the step where the slope, which rises along it, is a tenth of what it is at 0.
+    """Return a share of the step at which the slope, which rises along it, is a tenth of that at 0 or less.
 
-    The slope of the function whose gradient is w − UᵀΠ(c). A trial costs a sort, which is little beside the
-    factorisation that gave the step.
+    The slope is that of the function with the gradient w − UᵀΠ(c). A trial costs a sort, which is little
+    beside the factorisation that gave the step.
     """
     line, square = float(w @ step), float(step @ step)
 
@@ -432,16 +433,16 @@ def _line_search(
 
 
 def _newton_solve(C: np.ndarray, sigma: float, gradient: np.ndarray) -> np.ndarray:
-    """Return (I + σ·CᵀC)⁻¹g: the derivative of Π centres what is positive, and drops the rest."""
+    """Return (I + σ·CᵀC)⁻¹g: the derivative of Π centres the rows of positive weight and drops the others."""
     if len(C) > C.shape[1]:
         return _damped_solve(C.T @ C, 1 / sigma, gradient) / sigma
     return gradient - C.T @ _damped_solve(C @ C.T, 1 / sigma, C @ gradient)
 
 
 def _on_face(hulls: _Hulls, a: np.ndarray) -> np.ndarray:
-    """Go down to the least norm that the rows of positive weight allow, leaving out those that reach 0.
+    """Return the weights of least norm on the rows of positive weight, leaving out rows that reach 0.
 
-    More rows than columns have no least norm of their own; the weights are then returned as they are.
+    With more rows than columns these weights are not unique, and are returned unchanged.
     """
     for _ in range(_MAX_LEFT_OUT):
         C = hulls.centred(a)
@@ -465,7 +466,7 @@ def _on_face(hulls: _Hulls, a: np.ndarray) -> np.ndarray:
 
 
 def _damped_solve(A: np.ndarray, damping: float, c: np.ndarray) -> np.ndarray:
-    """Return (A + damping·I)⁻¹c, damped by as much as rounding demands if that is more."""
+    """Return (A + damping·I)⁻¹c, with more damping if rounding demands it."""
     damping = max(damping, _UNIT * len(A) * float(np.trace(A)), float(np.finfo(float).tiny))
     while True:
         damped = A.copy()

@@ -1,7 +1,7 @@
 """L-BFGS from a preconditioner, as a solver generator: it yields points and is sent their evaluations.
 
 The two loops are algorithm 7.4 of Nocedal and Wright, Numerical Optimization, 2nd edition. Several problems
-are solved in lockstep, so that one sweep over the rows serves all of them.
+are solved in lockstep: one sweep over the rows serves all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Finished = Callable[[Evaluation], bool]
 Descent = Generator[np.ndarray, Evaluation, Evaluation]
 
 _N_PAIRS = 12
-_RENEWED_BEYOND = 3.0  # times the curvature that the preconditioner was made for
+_RENEWED_BEYOND = 3.0  # times the curvature that the preconditioner was made for, or less by that factor
 
 
 class _Pairs:
@@ -46,7 +46,7 @@ class _Pairs:
         self._kept.clear()
 
     def solve_again(self, precondition: Precondition) -> None:
-        """Replace M⁻¹y by that of another preconditioner."""
+        """Replace each M⁻¹y by that of another preconditioner."""
         renewed = [(s, y, precondition(y), curvature) for s, y, _, curvature in self._kept]
         self._kept = deque(renewed, _N_PAIRS)
 
@@ -68,11 +68,11 @@ class _Pairs:
 
 
 def lbfgs(start: Evaluation, preconditioner: Preconditioners, finished: Finished) -> Descent:
-    """Yield points x, and return the evaluation of one that is finished, or where rounding ends the descent.
+    """Yield points x; return the evaluation that is finished, or the last one if rounding ends the descent.
 
-    `preconditioner` makes g ↦ M⁻¹g from a curvature, a mean of C·ℓ″ over the rows. It is called again when
-    the curvature of the rows has changed threefold, as it does where margins grow a lot. `finished` says
-    whether the point just evaluated is good enough.
+    `preconditioner` makes g ↦ M⁻¹g from a curvature, the mean of C·ℓ″ over the rows. It is called again when
+    that mean has changed threefold, as it does when margins grow a lot. `finished` says whether an evaluation
+    is good enough.
     """
     at, pairs, curvature = start, _Pairs(), start.curvature
     if finished(at):
@@ -98,18 +98,18 @@ def lbfgs(start: Evaluation, preconditioner: Preconditioners, finished: Finished
     return at
 
 
-# The line search: it brackets a step that meets the Wolfe conditions (Nocedal and Wright, section 3.1).
+# The line search: it brackets a step that meets the weak Wolfe conditions (Nocedal and Wright, section 3.1).
 
 _SUFFICIENT_DECREASE = 1e-4
 _FLATTER = 0.9
 _MAX_TRIALS = 12
-_ROUNDING = 1e-10  # of the objective, below which values of float32 tiles cannot be compared
+_ROUNDING = 1e-10  # of the objective: smaller differences of sums over float32 tiles are rounding
 
 
 def line_search(
     at: Evaluation, direction: np.ndarray, finished: Finished
 ) -> Generator[np.ndarray, Evaluation, Evaluation | None]:
-    """Return a point of sufficient decrease and flatter slope, by bracketing; None if there is none."""
+    """Return a point of sufficient decrease and flatter slope, or of sufficient decrease alone, or None."""
     slope = float(at.gradient @ direction)
     if not slope < 0:
         return None
@@ -132,7 +132,7 @@ def line_search(
 
 
 def _next_step(step: float, low: float, high: float, slope: float, slope_there: float) -> float:
-    """Return where the slope would vanish were it linear, kept in the bracket's lower half."""
+    """Return the zero of the linearly interpolated slope, kept in the lower half of the bracket."""
     secant = step * slope / (slope - slope_there) if slope_there > slope else 4 * step
     if np.isinf(high):
         return min(max(secant, 2 * step), 10 * step)
@@ -144,33 +144,33 @@ def _next_step(step: float, low: float, high: float, slope: float, slope_there: 
 SolverGenerator = Generator[Point, Evaluation, Evaluation]
 RestingGenerator = Generator[Point | None, Evaluation, Evaluation]
 
-_FIRST_WIDTH = 0.3
+_FIRST_EPSILON = 0.3
 _SOLVED_TO = 2.0  # a stage ends when its gap is this many times the gap at its own optimum
-_AIM = 0.4  # the share of tol that the next width may leave
-_MIN_STEP, _MAX_STEP = 0.1, 0.3
-_MIN_WIDTH = 1e-9
+_AIM = 0.4  # the share of tol that the next ε may leave as bias
+_MIN_STEP, _MAX_STEP = 0.1, 0.3  # of ε from one stage to the next
+_MIN_EPSILON = 1e-9
 _POINTS_A_HESSIAN, _MAX_HESSIANS = 9, 3
-# Rows may be curved four times as much as their mean, and M is made for a power of four below that.
+# Rows may be curved four times as much as their mean, and M is made for a power of four below that mean.
 _MAX_CURVATURE = 16.0
 
 
 @dataclass
 class Rests:
-    """When a solver rests, so that the active set may finish what it began.
+    """When a solver rests, to let the active set try to finish.
 
     Parameters
     ----------
     after : int
-        Points at one width before the first rest; doubled after each rest.
+        Points at one ε before the first rest; doubled after each rest.
     early : bool
-        Whether to rest as well where the first stage ends.
+        Whether to rest also at the end of the first stage.
     """
 
     after: int
     early: bool = False
 
     def within(self, solver: SolverGenerator) -> RestingGenerator:
-        """Return the solver generator of one width, with rests between its points."""
+        """Yield the points of the solver generator of one ε, and None for a rest; return its result."""
         n_points = 0
         response: Any = None  # which starts the generator
         while True:
@@ -188,7 +188,7 @@ class Rests:
 class Hessian(NamedTuple):
     """The objective's Hessian H at a point, of all rows or of a sample, as `solve`: g ↦ H⁻¹g.
 
-    `is_light` says whether it is the Hessian of all rows, at the cost of a few light sweeps.
+    `is_light` says whether it is that of all rows, for the cost of a few light sweeps.
     """
 
     solve: Precondition
@@ -203,12 +203,12 @@ def solve_smooth(
 ) -> SolverGenerator:
     """Minimise a smooth objective from x by L-BFGS.
 
-    The preconditioner takes all rows for equally curved. Where that has not sufficed for nine points, or a
-    step promises more than the duality gap, the Hessian replaces it: `hessian` makes it from an evaluation,
-    or None where no row is curved. A light one is made at each point for a Newton step, which ends at the
-    optimum of the squared hinge once the violating rows are known (Keerthi and DeCoste 2005, "A modified
-    finite Newton method for fast solution of large scale linear SVMs", J. Mach. Learn. Res. 6, section 2).
-    Any other preconditions nine points, at most three times.
+    The preconditioner treats all rows as equally curved. After nine points, or a step that promises far more
+    than the duality gap, the Hessian replaces it: `hessian` makes it from an evaluation, or None where no row
+    is curved. A light one is made at each point for a Newton step, which ends at the optimum of the squared
+    hinge once the violating rows are known (Keerthi and DeCoste 2005, "A modified finite Newton method for
+    fast solution of large scale linear SVMs", J. Mach. Learn. Res. 6, section 2). Any other is the
+    preconditioner of nine points, and is made at most three times.
     """
     at = yield Point(x)
     if hessian is not None:
@@ -217,15 +217,15 @@ def solve_smooth(
         def ended(response: Evaluation) -> bool:
             return finished(response) or _promises_too_much(start, response)
 
-        found = yield from _of_width(start, 0.0, lbfgs(start, preconditioner, ended), _POINTS_A_HESSIAN)
+        found = yield from _at_epsilon(start, 0.0, lbfgs(start, preconditioner, ended), _POINTS_A_HESSIAN)
         at = yield from _by_hessians(min(start, found, key=lambda at: at.value), hessian, finished)
-    return (yield from _of_width(at, 0.0, lbfgs(at, preconditioner, finished)))
+    return (yield from _at_epsilon(at, 0.0, lbfgs(at, preconditioner, finished)))
 
 
 def _by_hessians(
     at: Evaluation, hessian: Callable[[Evaluation], Hessian | None], finished: Finished
 ) -> SolverGenerator:
-    """Return a point that is finished, or the best where Hessians lead no further."""
+    """Return an evaluation that is finished, or the best one if Hessians lead no further."""
     n_heavy = 0
     while not finished(at) and n_heavy < _MAX_HESSIANS:
         made = hessian(at)
@@ -236,8 +236,8 @@ def _by_hessians(
         else:
             solver = lbfgs(at, partial(lambda solve, curvature: solve, made.solve), finished)
             max_points, n_heavy = _POINTS_A_HESSIAN, n_heavy + 1
-        del made  # the generator alone keeps it, and is gone before the next is made
-        found = yield from _of_width(at, 0.0, solver, max_points)
+        del made  # now only the generator holds this D × D array, and it is dropped before the next is made
+        found = yield from _at_epsilon(at, 0.0, solver, max_points)
         del solver
         if found is at:
             return at
@@ -246,15 +246,15 @@ def _by_hessians(
 
 
 def _newton_step(at: Evaluation, precondition: Precondition, finished: Finished) -> Descent:
-    """Return where a step along −H⁻¹g ends; the point itself if rounding allows no descent."""
+    """Return the evaluation after a step along −H⁻¹g; `at` itself if rounding allows no descent."""
     found = yield from line_search(at, -precondition(at.gradient), finished)
     return at if found is None else found
 
 
 def _promises_too_much(start: Evaluation, response: Evaluation) -> bool:
-    """Return whether the gain −δᵀg/2 that M promises of a step δ = −M⁻¹g is far above the duality gap.
+    """Return whether the gain −δᵀg/2 that M promises for a step δ = −M⁻¹g is far above the duality gap.
 
-    Then M misses rows that are curved along δ: a sample's Gram does where some rows are unlike all others.
+    M then lacks rows that are curved along δ, as a sample's Gram does if some rows are unlike all others.
     """
     slope = float(start.gradient @ (response.x - start.x))
     return -0.5 * slope > _MAX_CURVATURE * (start.primal - start.dual)
@@ -270,28 +270,28 @@ def solve_smoothed(
     rests: Rests | None = None,
     looks_ahead: bool = False,
 ) -> RestingGenerator:
-    """Minimise the hinge's objective from x, through hinges rounded over smaller and smaller widths ε.
+    """Minimise the hinge's objective from x, by smoothed hinges of smaller and smaller ε.
 
-    Each stage is L-BFGS at one width. At its optimum the gap is at most the bias
+    Each stage is L-BFGS at one ε. At its optimum the gap is at most the bias
 
         C·Σ s·(hinge − rounded) + (ε/2)·C·Σ s·g²,  g = clip((1 − m)/ε, 0, 1),
 
-    so the stage ends when the gap at the current point is at most twice that. The next width should leave a
-    bias of 0.4·tol, judged at the last point, or when looking ahead at the one before it; it is between a
-    tenth and three tenths of this width.
+    so the stage ends when the gap at the current point is at most twice the bias. The next ε should leave a
+    bias of 0.4·tol, as judged at the last point, or with `looks_ahead` at the one before; it is between a
+    tenth and three tenths of the current ε.
 
     Parameters
     ----------
     tol : float
-        Relative duality gap that is aimed at.
+        The relative duality gap to reach.
     min_curvature : float
-        C times the smallest share of rows to count as curved. How few rows lie within the rounded hinge at
-        first does not show how many will: about one per feature.
+        C times the smallest share of rows to count as curved. At first few rows may be within ε of the hinge;
+        at the optimum there are about as many as features.
     rests : Rests, optional
-        When to yield None in place of a point; the solver is resumed where it was.
+        When to yield None in place of a point; the solver resumes at the same point.
     looks_ahead : bool
-        Whether to request the next width with each point of a stage but its first, so that the next stage
-        needs no sweep of its own to begin.
+        Whether to request the next ε with each point of a stage but its first, which saves the first sweep of
+        the next stage.
     """
 
     def ended(at: Evaluation) -> bool:
@@ -299,44 +299,44 @@ def solve_smoothed(
 
     def following(at: Evaluation) -> float:
         step = _AIM * tol * at.primal / at.smoothing if at.smoothing > 0 else _MIN_STEP
-        return width * float(np.clip(step, _MIN_STEP, _MAX_STEP))
+        return epsilon * float(np.clip(step, _MIN_STEP, _MAX_STEP))
 
     def floored(curvature: float) -> Precondition:
-        return preconditioner(max(curvature, min_curvature / width))
+        return preconditioner(max(curvature, min_curvature / epsilon))
 
-    width = _FIRST_WIDTH
-    at = yield Point(x, width)
+    epsilon = _FIRST_EPSILON
+    at = yield Point(x, epsilon)
     while not finished(at):
-        solver = _of_width(at, width, lbfgs(at, floored, ended), None, following if looks_ahead else None)
+        solver = _at_epsilon(at, epsilon, lbfgs(at, floored, ended), None, following if looks_ahead else None)
         at = yield from solver if rests is None else rests.within(solver)
-        if finished(at) or not ended(at) or width <= _MIN_WIDTH:
+        if finished(at) or not ended(at) or epsilon <= _MIN_EPSILON:
             break
-        if rests is not None and rests.early and width == _FIRST_WIDTH:
+        if rests is not None and rests.early and epsilon == _FIRST_EPSILON:
             yield None
         if at.next is None:
-            width = following(at)
-            at = yield Point(at.x, width)
+            epsilon = following(at)
+            at = yield Point(at.x, epsilon)
         else:
-            width, at = at.next
+            epsilon, at = at.next
     return at
 
 
-def _of_width(
+def _at_epsilon(
     start: Evaluation,
-    width: float,
+    epsilon: float,
     solver: Descent,
     max_points: int | None = None,
     following: Callable[[Evaluation], float] | None = None,
 ) -> SolverGenerator:
-    """Run a solver that yields x alone, at one width; after `max_points` return the best point so far.
+    """Run a solver that yields x alone, at one ε; after `max_points` return the best evaluation so far.
 
-    With `following`, each request names the next width as well, judged by the evaluation before it.
+    With `following`, each request also names the next ε, as judged by the evaluation before.
     """
     best = response = start
     try:
         x = next(solver)
         for _ in itertools.count() if max_points is None else range(max_points):
-            response = yield Point(x, width, None if following is None else following(response))
+            response = yield Point(x, epsilon, None if following is None else following(response))
             best = min(best, response, key=lambda at: at.value)
             x = solver.send(response)
     except StopIteration as end:
@@ -344,7 +344,7 @@ def _of_width(
     return best
 
 
-# Preconditioners: the inverse of (curvature · Gram + I) as a map of gradients, from one Gram for every loss.
+# Preconditioners: the inverse of (curvature · Gram + I) as a map of gradients; one Gram serves every loss.
 
 
 @dataclass(frozen=True, eq=False)
@@ -361,10 +361,7 @@ class _Centred:
         raise NotImplementedError
 
     def apply(self, gradient: np.ndarray) -> np.ndarray:
-        """Return M⁻¹g for g of shape (D + 1,), or (D,) without an intercept.
-
-        A second axis of g is that of several problems.
-        """
+        """Return M⁻¹g for g of shape (D + 1,) or (D + 1, k); D in place of D + 1 without an intercept."""
         if not self.fit_intercept:
             return self._solve(gradient)
         by_w, by_b = gradient[:-1], gradient[-1]
@@ -375,7 +372,7 @@ class _Centred:
 
 @dataclass(frozen=True, eq=False)
 class DiagonalPreconditioner(_Centred):
-    """M⁻¹ where no Gram is formed: that of the diagonal, in O(D).
+    """M⁻¹ from the diagonal of the Gram alone, in O(D), where no Gram is formed.
 
     Attributes
     ----------
@@ -393,7 +390,7 @@ class DiagonalPreconditioner(_Centred):
 
 @dataclass(frozen=True, eq=False)
 class Preconditioner(_Centred):
-    """M⁻¹ for M = h·Σ s·z̃z̃ᵀ + I, with z̃ = [z | 1] if there is an intercept, whose entry of I is 0.
+    """M⁻¹ for M = h·Σ s·z̃z̃ᵀ + I, z̃ = z; with an intercept z̃ = [z | 1], and its entry in I is 0.
 
     Attributes
     ----------
@@ -407,7 +404,7 @@ class Preconditioner(_Centred):
 
     @classmethod
     def of(cls, system: RidgeSystem, curvature: float) -> Preconditioner:
-        """Factor the Gram of all rows, or of a sample that stands for them; D³/3 flops."""
+        """Factor the Gram of all rows, or of a sample, scaled to the weight of all rows; D³/3 flops."""
         L = cholesky_factor(system.G, 1 / curvature)
         return cls(curvature, system.z_mean, system.weight, system.fit_intercept, L)
 

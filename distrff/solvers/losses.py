@@ -23,7 +23,7 @@ from distrff.utils.validation import positive
 _ROOT_TWO = np.sqrt(2.0)
 _ROOT_TWO_OVER_PI = np.sqrt(2 / np.pi)
 _NEWTON_STEPS = 12
-_FAR = 1e3  # clear margins; a share whose best constant is farther away underflows to 0
+_FAR = 1e3  # clear margins; the share of a best constant beyond underflows to 0
 
 Function = Callable[..., np.ndarray]
 
@@ -33,11 +33,11 @@ class Loss(Protocol):
 
     @property
     def clear_margin(self) -> float:
-        """The size of f at which the loss is most curved: a row beyond is clearly on its side."""
+        """The |f| beyond which a row is clearly on its side of the boundary."""
 
     @property
     def curvature(self) -> float:
-        """The least upper bound of ℓ″; infinite for the hinge."""
+        """The smallest upper bound of ℓ″; infinite for the hinge."""
 
     def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return ℓ(f, y)."""
@@ -46,13 +46,13 @@ class Loss(Protocol):
         """Return ∂ℓ/∂f; for the hinge at m = 1 the derivative from the right."""
 
     def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return ℓ″; 0 for the hinge at m = 1, that of either side where ℓ″ jumps."""
+        """Return ℓ″; 0 for the hinge, even at m = 1; where ℓ″ jumps, its value on one side."""
 
     def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return ℓ*(−a, y), infinite outside its domain."""
 
     def rounded(self, epsilon: Any) -> Loss:
-        """Return the loss itself; for the hinge a smooth loss that is curved over the width ε."""
+        """Return the loss itself; for the hinge the `SmoothedHinge` of that ε."""
         return self
 
 
@@ -102,7 +102,7 @@ class MarginLoss(Loss):
         return np.where(inside, self._dual(np.clip(alpha, 0, self._max_alpha)), np.inf)
 
     def constant(self, share: float) -> float:
-        """Return the constant f of least loss where the share of y = 1 in the weight is `share`."""
+        """Return the constant f of smallest loss if rows of y = 1 have the share `share` of the weight."""
         y, parts = np.array([1.0, -1.0]), np.array([share, 1 - share])
         size = self.clear_margin
         return size * brentq(lambda t: parts @ self.derivative(size * t * y**2, y), -_FAR, _FAR)
@@ -136,36 +136,36 @@ class Hinge(MarginLoss):
 
 @dataclass(frozen=True)
 class SmoothedHinge(MarginLoss):
-    """The hinge rounded over a width ε, below the hinge by at most ε/2.
+    """The hinge with its corner rounded for 1 − ε < m < 1, below the hinge by at most ε/2.
 
     φ(m) = g·(1 − m) − ε·g²/2 with g = clip((1 − m)/ε, 0, 1), which is −φ′(m) and, being in
     [0, 1], a dual candidate for the hinge itself; φ*(−α) = −α + ε·α²/2 on [0, 1].
 
     Parameters
     ----------
-    width : float or ndarray of shape (k,)
-        ε > 0, one a model.
+    epsilon : float or ndarray of shape (k,)
+        ε > 0, one for each problem.
     """
 
-    width: Any
+    epsilon: Any
     _max_alpha = 1.0
 
     @property
     def curvature(self) -> Any:
-        return 1 / self.width
+        return 1 / self.epsilon
 
     def _phi(self, m: np.ndarray) -> np.ndarray:
         g = self._slope(m)
-        return g * (1 - m - self.width / 2 * g)
+        return g * (1 - m - self.epsilon / 2 * g)
 
     def _slope(self, m: np.ndarray) -> np.ndarray:
-        return np.clip((1 - m) / self.width, 0, 1)
+        return np.clip((1 - m) / self.epsilon, 0, 1)
 
     def _second_derivative(self, m: np.ndarray) -> np.ndarray:
-        return np.where((m < 1) & (m > 1 - self.width), 1 / self.width, 0.0)
+        return np.where((m < 1) & (m > 1 - self.epsilon), 1 / self.epsilon, 0.0)
 
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
-        return alpha * (self.width / 2 * alpha - 1)
+        return alpha * (self.epsilon / 2 * alpha - 1)
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ class Laplace(_Likelihood):
 class Probit(_Likelihood):
     """−log Φ(t) for Gaussian noise; its slope is the inverse Mills ratio.
 
-    Its conjugate has no closed form and is found by Newton's method.
+    Its conjugate has no closed form and is computed by Newton's method.
     """
 
     _unit_curvature: ClassVar[float] = 1.0
@@ -301,7 +301,7 @@ class Probit(_Likelihood):
         return np.where(t < -1e3, 1.0, slope * (t + slope))
 
     def _unit_dual(self, p: np.ndarray) -> np.ndarray:
-        """Return −p·t − φ(t) at the t with slope p, by Newton's method on log slope, which is concave."""
+        """Return −p·t − φ(t) at the t of slope p, by Newton's method on the concave log of the slope."""
         p = np.asarray(p, dtype=np.float64)
         target = np.log(np.where(p > 0, p, 1.0))
         t = np.where(target < 0, np.sqrt(np.maximum(-2 * target, 0)), -np.exp(target))

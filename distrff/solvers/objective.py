@@ -16,19 +16,19 @@ from distrff.utils.arrays import Sums
 
 
 class Point(NamedTuple):
-    """Where to evaluate a problem: x = [w | b], or [w], and the width ε over which the hinge is rounded.
+    """Where to evaluate a problem: x = [w | b], or [w], and the ε of the smoothed hinge.
 
-    A second width may be requested in the same sweep.
+    A second ε may be requested in the same sweep.
     """
 
     x: np.ndarray
-    width: float = 0.0
-    next_width: float | None = None
+    epsilon: float = 0.0
+    next_epsilon: float | None = None
 
     @property
-    def widths(self) -> tuple[float, ...]:
-        """The one width, or both."""
-        return (self.width,) if self.next_width is None else (self.width, self.next_width)
+    def epsilons(self) -> tuple[float, ...]:
+        """The one ε, or both."""
+        return (self.epsilon,) if self.next_epsilon is None else (self.epsilon, self.next_epsilon)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,22 +40,22 @@ class Evaluation:
     primal : float
         The objective itself.
     candidate : DualCandidate or None
-        What bounds its minimum from below; None where there is no bound.
-    gradient : ndarray
-        Both of the objective with the proxy in place of the loss.
+        The lower bound of its minimum; None if there is none.
+    value, gradient : float, ndarray
+        Of the objective with the proxy in place of the loss.
     curvature : float
         C times the weighted mean of the proxy's ℓ″ over the rows.
     smoothing : float
-        C·(Σ s·(ℓ − ℓ_proxy) + Σ s·(ℓ_proxy*(−a) − ℓ*(−a))), which bounds the duality gap that is left at
-        the proxy's own optimum; 0 where the proxy is the loss. The gap itself is the difference of the two
-        terms: as a rule for when to end a stage it takes more sweeps (covtype, penalties 1e-3 to 1e-6 a
-        row: 22, 22, 23, 46 in place of 16, 16, 39, 56).
+        C·(Σ s·(ℓ − ℓ_proxy) + Σ s·(ℓ_proxy*(−a) − ℓ*(−a))), an upper bound of the duality gap at the
+        proxy's own optimum; 0 where the proxy is the loss. The gap itself is the difference of the two
+        terms; with stages that end by it, sweeps were 22, 22, 23, 46 in place of 16, 16, 39, 56 (covtype,
+        penalties 1e-3 to 1e-6 a row).
     held_out : ndarray of shape (2,)
-        Σ s and Σ s·ℓ over the rows that are held out.
+        Σ s and Σ s·ℓ over the held-out rows.
     n_curved : int
-        Rows of weight at which the proxy's ℓ″ is not 0; not counted for softmax.
+        Rows of positive weight at which the proxy's ℓ″ is not 0; not counted for softmax.
     next : (float, Evaluation) or None
-        The second width that was requested, and the same point at that width.
+        The second ε that was requested, and the evaluation of the same point at it.
     """
 
     x: np.ndarray
@@ -126,10 +126,10 @@ class Evaluation:
 #
 # Conventions
 # -----------
-# k problems f_j(x) = w_jᵀz(x) + b_j are evaluated at once: Σ s_ij ℓ(f_ij, y_ij) for the loss ℓ that counts,
-# and for its smooth *proxy* (ℓ itself where it is smooth) the row weights a_ij = −ℓ′_proxy(f_ij, y_ij), which
-# are the proxy's gradient and a candidate for the dual of ℓ. Sums over a > 0 and over a < 0 are kept apart,
-# because the dual's constraint Σ s_i a_i = 0 is met by shrinking one of them.
+# k problems f_j(x) = w_jᵀz(x) + b_j are evaluated at once. Summed are s_ij ℓ(f_ij, y_ij) for the loss ℓ, and
+# for its smooth *proxy* (ℓ itself where it is smooth) the row weights a_ij = −ℓ′_proxy(f_ij, y_ij), which
+# give the proxy's gradient and a candidate for the dual of ℓ. Sums over a > 0 and over a < 0 are kept apart,
+# because the dual's constraint Σ s_i a_i = 0 is met by shrinking one of the two.
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +141,7 @@ class MarginSums(Sums):
     weight, value : ndarrays of shape (k,)
         Σ s and Σ s·ℓ(f, y) over the rows that a problem is fitted to.
     held_out : ndarray of shape (2, k)
-        The same two over the rows that are held out of it.
+        The same two sums over the held-out rows of each problem.
     proxy_value, proxy_dual : ndarrays of shape (k,)
         Σ s·ℓ_proxy(f, y) and Σ s·ℓ_proxy*(−a).
     curvature : ndarray of shape (k,)
@@ -173,7 +173,7 @@ class MarginSums(Sums):
 
 
 def sided_weights(proxy: Loss, F: np.ndarray, Y: np.ndarray, weights: RowWeights) -> np.ndarray:
-    """Return s·a of each row, those above zero apart from those below: shape (k, 2, r)."""
+    """Return max(0, s·a) and min(0, s·a) of each row, shape (k, 2, r)."""
     weighted = (-weights.fitted * proxy.derivative(F, Y)).T
     return np.stack([np.maximum(weighted, 0), np.minimum(weighted, 0)], axis=1)
 
@@ -191,7 +191,7 @@ def margin_sums(
     a = -proxy.derivative(F, Y)
     smooth = proxy is loss
     proxy_values = values if smooth else proxy.value(F, Y)
-    own = -a * F - proxy_values  # the proxy's conjugate where its slope is −a, by Fenchel and Young
+    own = -a * F - proxy_values  # ℓ_proxy*(−a), by the Fenchel–Young equality where the slope is −a
     conjugates = fitted * (own if smooth else loss.conjugate(a, Y))
     weighted = fitted * a
     above = np.maximum(weighted, 0).sum(axis=0)
@@ -200,7 +200,7 @@ def margin_sums(
     return MarginSums(
         weight=fitted.sum(axis=0),
         value=weighted_sum(fitted, values),
-        held_out=weights.judged(values),
+        held_out=weights.held_out_sums(values),
         proxy_value=weighted_sum(fitted, proxy_values),
         proxy_dual=weighted_sum(fitted, own),
         curvature=curved.sum(axis=0),
@@ -225,7 +225,7 @@ class SoftmaxSums(Sums):
     weight, value : ndarrays of shape (m,)
         Σ s and Σ s·ℓ over the rows that a problem is fitted to.
     held_out : ndarray of shape (2, m)
-        The same two over the rows that are held out of it.
+        The same two sums over the held-out rows of each problem.
     curvature : ndarray of shape (m,)
         Σ s·Σ_j p_j(1 − p_j)/(kσ²), the mean of the diagonal of ℓ″.
     slope : ndarray of shape (m, D + 1, k)
@@ -264,7 +264,7 @@ def softmax_sums(
     return SoftmaxSums(
         weight=fitted.sum(axis=0),
         value=weighted_sum(fitted, values),
-        held_out=weights.judged(values),
+        held_out=weights.held_out_sums(values),
         curvature=curvature,
         slope=np.concatenate([vector.transpose(0, 2, 1), by_intercept], axis=1),
     )
@@ -285,8 +285,8 @@ def _slopes(P: np.ndarray, classes: np.ndarray, weights: RowWeights, sigma: floa
 class RowWeights(NamedTuple):
     """Weights of r rows for k problems, of shape (r, k).
 
-    `fitted` is s where a problem is fitted to the row, else 0; `held_out` is s where a problem is judged on
-    the row, else 0, and None is all zeros.
+    `fitted` is s for the rows that a problem is fitted to, else 0; `held_out` is s for its held-out rows,
+    else 0, and None stands for all zeros.
     """
 
     fitted: np.ndarray
@@ -304,8 +304,8 @@ class RowWeights(NamedTuple):
         """Return the weights of some of the rows."""
         return RowWeights(self.fitted[rows], None if self.held_out is None else self.held_out[rows])
 
-    def judged(self, values: np.ndarray) -> np.ndarray:
-        """Return Σ s and Σ s·v over the rows that are held out of each problem, shape (2, k)."""
+    def held_out_sums(self, values: np.ndarray) -> np.ndarray:
+        """Return Σ s and Σ s·v over the held-out rows of each problem, shape (2, k)."""
         if self.held_out is None:
             return np.zeros((2, values.shape[1]))
         return np.stack([self.held_out.sum(axis=0), weighted_sum(self.held_out, values)])
@@ -324,13 +324,13 @@ def weighted_sum(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 #
 # Candidates rarely meet the constraint. The side of larger sum is multiplied by r = (smaller sum)/(larger
 # sum). Since ℓ*(−r·a) ≤ r·ℓ*(−a) for r in [0, 1] (convexity, and ℓ*(0) ≤ 0), the bound needs only each
-# side's sums. For the same reason the whole may be multiplied by any t in [0, 1], and the best t is known
-# in closed form.
+# side's sums. For the same reason a itself may be multiplied by any t in [0, 1]; the best t has a closed
+# form.
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """The least objective of one problem so far, and the highest lower bound so far."""
+    """The smallest objective of one problem so far, and the largest lower bound so far."""
 
     primal: float = np.inf
     dual: float = -np.inf
@@ -350,12 +350,12 @@ class Certificate:
 
 @dataclass(frozen=True, eq=False)
 class DualCandidate:
-    """A candidate a that meets the constraint, as the two numbers that its bound takes.
+    """A candidate a that meets the constraint, as what its bound takes.
 
     Attributes
     ----------
     slope : float
-        −C·Σ s·ℓ*(−a), or something below it.
+        −C·Σ s·ℓ*(−a), or a lower bound of it.
     vector : ndarray of shape (D,)
         C·Σ s·a·z.
     """
@@ -365,7 +365,7 @@ class DualCandidate:
 
     @classmethod
     def of(cls, C: float, sums: MarginSums, problem: int, *, fit_intercept: bool) -> DualCandidate:
-        """Return the candidate of a sweep, its sides brought into balance where there is an intercept."""
+        """Return the candidate of a sweep, with its sides balanced if there is an intercept."""
         r = _balance(sums.sided_weight[problem]) if fit_intercept else np.ones(2)
         return cls(-C * float(r @ sums.sided_dual[problem]), C * (r @ sums.sided_vector[problem]))
 
@@ -386,27 +386,27 @@ def _balance(weight: np.ndarray) -> np.ndarray:
     return np.array([smaller / above if above > 0 else 0.0, smaller / below if below > 0 else 0.0])
 
 
-# The best lower bound that the last candidates of one problem give together.
+# The best lower bound from the last candidates of one problem together.
 #
 # The conjugate ℓ* is convex, so the slope of a convex combination of candidates is at least the combination
 # of their slopes, and its vector is the combination of their vectors:
 #
 #     min P ≥ Σ_t θ_t·slope_t − ½‖Σ_t θ_t·vector_t‖²   for θ ≥ 0, Σ θ ≤ 1.
 #
-# Candidates near the optimum lie around the best one, so the errors of their vectors cancel: the bound closes
-# some times faster than that of the last candidate alone.
+# Candidates near the optimum lie around the best one, so the errors of their vectors cancel, and the gap
+# closes several times faster than by the last candidate alone.
 
 _MAX_CANDIDATES, _MAX_BYTES = 12, 2**23
 
 
 class DualBundle:
-    """The last candidates of a problem: at most twelve, and no more than 8 MiB hold, but at least two."""
+    """The last candidates of a problem: at most twelve, fewer beyond 8 MiB, but at least two."""
 
     def __init__(self) -> None:
         self._kept: deque[DualCandidate] = deque()
 
     def add(self, candidate: DualCandidate) -> float:
-        """Add a candidate, and return the best bound of all that are kept."""
+        """Add a candidate, and return the best bound from all kept ones."""
         self._kept.append(candidate)
         while len(self._kept) > max(2, min(_MAX_CANDIDATES, _MAX_BYTES // candidate.vector.nbytes)):
             self._kept.popleft()
@@ -425,8 +425,8 @@ class DualBundle:
 def _moderate(candidate: DualCandidate, largest: float) -> DualCandidate:
     """Return the candidate, or its best multiple where its terms exceed `largest`.
 
-    With a large C only a tiny multiple of most candidates is a useful bound, and their own terms overflow
-    beside it.
+    With a large C only a tiny multiple of most candidates gives a useful bound; their own terms, divided by
+    that bound, may overflow.
     """
     square = float(candidate.vector @ candidate.vector)
     if max(abs(candidate.slope), square) <= largest:
@@ -436,7 +436,7 @@ def _moderate(candidate: DualCandidate, largest: float) -> DualCandidate:
 
 
 def _best_shares(slopes: np.ndarray, G: np.ndarray, first: int) -> np.ndarray:
-    """Return θ of about the largest slopesᵀθ − ½θᵀGθ over θ ≥ 0, Σ θ ≤ 1, from a candidate alone."""
+    """Return about the θ of largest slopesᵀθ − ½θᵀGθ over θ ≥ 0, Σ θ ≤ 1, from the unit vector of `first`."""
     start = np.zeros(len(slopes))
     start[first] = 1.0
     found = minimize(

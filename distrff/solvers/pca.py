@@ -22,7 +22,7 @@ class PrincipalComponents:
     components : ndarray of shape (k, D)
         Orthonormal rows; the entry of largest magnitude of each is positive.
     mean : ndarray of shape (D,)
-        Weighted mean of the features.
+        Weighted mean z̄ of the features.
     total : float
         Sum of all D eigenvalues.
     """
@@ -36,9 +36,9 @@ class PrincipalComponents:
 def principal_components(triangles: np.ndarray, n_components: int) -> PrincipalComponents:
     """Return the k ≤ D leading components from the packed Gram of the rows [z | 1]; about 4/3·D³ flops.
 
-    Schölkopf, Smola and Müller 1998, "Nonlinear component analysis as a kernel eigenvalue problem": an
-    eigenvector of the centred Gram matrix of all rows, for the kernel ⟨z, z'⟩, becomes one of the D × D
-    matrix Σ s(z − z̄)(z − z̄)ᵀ of the same eigenvalue.
+    Schölkopf, Smola and Müller 1998, "Nonlinear component analysis as a kernel eigenvalue problem", in primal
+    form: for the kernel ⟨z, z'⟩ the centred n × n kernel matrix has the nonzero eigenvalues of the D × D
+    matrix Σ s(z − z̄)(z − z̄)ᵀ.
     """
     A = unpack(triangles[0])
     if not np.isfinite(A).all():

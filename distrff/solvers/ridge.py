@@ -29,7 +29,7 @@ from distrff.utils.products import squared, transposed_product
 
 @dataclass(frozen=True, eq=False)
 class RidgeSystem:
-    """The normal equations (G + alpha·I) w = B of Σ s_i ‖y_i − wᵀz_i − b‖² + alpha‖w‖², b eliminated.
+    """The normal equations (G + alpha·I) w = B of Σ s_i ‖y_i − wᵀz_i − b‖² + alpha‖w‖², with b eliminated.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class RidgeSystem:
     B : ndarray of shape (D, k)
         Σ s_i (z_i − z̄)(y_i − ȳ)ᵀ, or uncentred.
     z_mean, y_mean : ndarrays of shape (D,) and (k,)
-        What was subtracted: z̄ and ȳ, or zeros.
+        z̄ and ȳ, or zeros without an intercept.
     weight : float
         W = Σ s_i.
     yy : ndarray of shape (k,)
@@ -60,8 +60,8 @@ class RidgeSystem:
     def residual(self, coef: np.ndarray) -> np.ndarray:
         """Return the weighted residual sum of squares per target, (D, k) → (k,).
 
-        yy − 2·wᵀB + wᵀGw has no first-order term in the error of w at the solution, where the
-        shorter yy − wᵀB − alpha‖w‖² has one.
+        yy − 2·wᵀB + wᵀGw has no first-order term in the error of w at the solution; the shorter
+        yy − wᵀB − alpha‖w‖² has one.
         """
         quadratic = np.einsum("ij,ij->j", coef, self.G @ coef - 2 * self.B)
         return np.maximum(self.yy + quadratic, 0)
@@ -75,10 +75,10 @@ def ridge_system(
     n_features: int | None = None,
     feature_scale: float = 1.0,
 ) -> RidgeSystem:
-    """Return the ridge system of a Gram, which is not changed, or of the nested model of D' leading features.
+    """Return the ridge system of a Gram, or of the nested model of its D' leading features.
 
-    Allocates one D' × D' array, G. The rank-one centring is done in place as −v vᵀ with v = z̄·√W,
-    which keeps G exactly symmetric.
+    Allocates one D' × D' array, G; the Gram is not changed. The rank-one centring is done in place as −v vᵀ
+    with v = z̄·√W, which keeps G exactly symmetric.
 
     Raises
     ------
@@ -114,12 +114,11 @@ def ridge_system(
 def held_out_error(
     A: np.ndarray, coef: np.ndarray, intercept: np.ndarray, *, feature_scale: float = 1.0
 ) -> np.ndarray:
-    """Return Σ s_i (y_ij − w_jᵀz_i − b_j)² over the rows of a Gram, for m models of k targets at once.
+    """Return Σ s_i (y_ij − w_jᵀz_i − b_j)² over the rows of a Gram, for m models of k targets, shape (m, k).
 
     The residual of target j is −tᵀv with v = [c·w_j; b_j; −e_j], so its sum of squares is vᵀAv. `coef` of
-    shape (m, D', k) is that of the leading D' ≤ D features times `feature_scale`, `intercept` of shape
-    (m, k). The errors have the shape (m, k); NaN in a model gives NaN, and rounding below zero is clipped.
-    It costs 2·m·k·p² flops.
+    shape (m, D', k) belongs to the leading D' ≤ D features times `feature_scale`, `intercept` has the shape
+    (m, k). NaN in a model gives NaN, and rounding below zero is clipped. 2·m·k·p² flops.
     """
     m, size, k = coef.shape
     p = A.shape[0]
@@ -143,7 +142,7 @@ def held_out_error(
 
 @dataclass(frozen=True, eq=False)
 class RidgeMoments(Sums):
-    """Sums over rows of features z, targets y and what a first model leaves of them, e = y − wᵀz − b.
+    """Sums over rows of features z, targets y and the residuals e = y − wᵀz − b of a first model.
 
     Attributes
     ----------
@@ -151,10 +150,10 @@ class RidgeMoments(Sums):
         Σ s.
     z, zz : ndarrays of shape (D,)
         Σ s·z and Σ s·z², the latter for a diagonal preconditioner.
-    y, yy : ndarrays of shape (k,)
-    zy : ndarray of shape (D, k)
-    e : ndarray of shape (k,)
-    ze : ndarray of shape (D, k)
+    y, yy, e : ndarrays of shape (k,)
+        Σ s·y, Σ s·y² and Σ s·e.
+    zy, ze : ndarrays of shape (D, k)
+        Σ s·z·yᵀ and Σ s·z·eᵀ.
     """
 
     weight: float
@@ -200,7 +199,7 @@ class RidgeEquations:
     descent : ndarray of shape (D, k)
         B − G·w at the first model's w.
     z_mean, y_mean : ndarrays of shape (D,) and (k,)
-        What is subtracted: z̄ and ȳ, or zeros.
+        z̄ and ȳ, or zeros without an intercept.
     yy : ndarray of shape (k,)
         Σ s (y − ȳ)², or uncentred.
     """
@@ -232,9 +231,9 @@ class RidgeEquations:
         return self.y_mean - self.z_mean @ coef
 
     def squared_error(self, coef: np.ndarray, residual: np.ndarray, alpha: np.ndarray) -> np.ndarray:
-        """Return Σ s (y − wᵀz − b)² of each target, from the residual B − (G + alpha·I)·w: no pass is needed.
+        """Return Σ s (y − wᵀz − b)² of each target without a pass, from the residual B − (G + alpha·I)·w.
 
-        wᵀGw = wᵀ(B − alpha·w − residual).
+        It takes wᵀGw = wᵀ(B − alpha·w − residual).
         """
         return np.maximum(self.yy - np.einsum("ij,ij->j", coef, self.B + alpha * coef + residual), 0)
 
@@ -244,7 +243,7 @@ NOT_FINITE = (
     "use scale='standard' or dtype='float64'"
 )
 
-# Symmetric matrices as lower triangles: half the memory while they wait, half the bytes when they move.
+# Symmetric matrices as lower triangles: half the memory and half the bytes to send.
 
 
 def packed_length(size: int) -> int:
@@ -281,7 +280,7 @@ def unpack(packed: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class GramProblem:
-    """How a Gram is read, whatever the alpha.
+    """What does not depend on alpha: the rows, targets and nested models of a Gram.
 
     Parameters
     ----------
@@ -290,7 +289,8 @@ class GramProblem:
     rescaled : bool
         Whether a nested model's features are multiplied by √(D/D').
     offset : ndarray of shape (k,) or None
-        Added to the coded targets: a model without intercept needs the mean that was subtracted from them.
+        Added to the coded targets: without an intercept the model has to fit the mean as well, which the
+        coding subtracted.
     """
 
     n_rows: int
@@ -316,7 +316,7 @@ class GramProblem:
         return float(A[-1 - self.n_targets, -1 - self.n_targets])
 
     def with_offset(self, A: np.ndarray) -> np.ndarray:
-        """Return the Gram of the targets with their offset."""
+        """Return the Gram with the offset added to its targets."""
         return A if self.offset is None else recoded(A, np.ones(self.n_targets), self.offset)
 
 
@@ -348,7 +348,7 @@ def recoded(A: np.ndarray, ratio: np.ndarray, offset: np.ndarray) -> np.ndarray:
 
 
 def fold_of(parts: list[np.ndarray], fold: int) -> np.ndarray:
-    """Return the Gram of a fold, of shape (p, p), from parts that hold all folds or one each.
+    """Return the Gram of a fold, of shape (p, p), from one part with all folds or a part for each fold.
 
     Parts are stacks of matrices, full or packed; a packed one is unpacked into a new array.
     """
@@ -357,7 +357,7 @@ def fold_of(parts: list[np.ndarray], fold: int) -> np.ndarray:
 
 
 def total_gram(parts: list[np.ndarray], problem: GramProblem) -> np.ndarray:
-    """Return the Gram of all rows, of shape (p, p), added in the order of the folds; it must be finite."""
+    """Return the Gram of all rows, of shape (p, p), summed in the order of the folds; raise if not finite."""
     n_folds = len(parts[0]) if len(parts) == 1 else len(parts)
     total = fold_of(parts, 0).copy()
     for fold in range(1, n_folds):
@@ -388,15 +388,15 @@ def fold_errors(
 
     Notes
     -----
-    About 4/3·D³ flops a size and at most two D × D arrays beside the inputs: the complement and its G, of
-    which the second is reduced in place after the first is gone; then three of shape (m·k, p).
+    About 4/3·D³ flops a size. Memory beside the inputs: two D × D arrays, the complement, which is freed
+    first, and its G, which is reduced in place; then three arrays of shape (m·k, p).
     """
     held_out, errors = problem.with_offset(fold_of(parts, fold)), []
     for size, alphas in zip(problem.sizes, grids, strict=True):
         system = problem.system(total - held_out, size)
         coef = BandRidge(system.G, overwrite_G=True).solve(system.B, alphas)
         scale, intercept = problem.feature_scale(size), system.intercept(coef)
-        del system  # before the complement of the next size is made
+        del system  # frees its memory before the complement of the next size is made
         errors.append(held_out_error(held_out, coef, intercept, feature_scale=scale))
     return errors, problem.weight(held_out)
 
@@ -413,7 +413,8 @@ def gcv_errors(
 
     df = tr G (G + alpha·I)⁻¹, plus 1 for an intercept, is the effective dimension; n is the number of rows,
     whatever their weights. The errors have the shape (m, k) and are NaN where the model interpolates
-    (1 − df/n < 1e-6), or where rounding leaves none. It costs as much as one size of `fold_errors`.
+    (1 − df/n < 1e-6), or where rounding leaves no usable model. The cost is that of one size of
+    `fold_errors`.
 
     References
     ----------
@@ -438,34 +439,35 @@ def solution_of(total: np.ndarray, alpha: np.ndarray, problem: GramProblem) -> R
 
 
 def posterior_of(total: np.ndarray, alpha: float, problem: GramProblem) -> PosteriorFactor:
-    """Return what standard deviations of f(x) need; its noise is in squared coded units."""
+    """Return the factor for standard deviations of f(x), with the noise in squared coded units."""
     return posterior_factor(problem.system(total), alpha)
 
 
-# Which alpha: the grid, its errors by cross-validation or GCV from Grams alone, and the choice.
+# The choice of alpha: the grid, its noise floor, and the alpha of smallest error.
 
 N_DEFAULT_ALPHAS = 25
-# RSS/W carries about 1e-15 of the targets' mean square by cancellation; divided by (1 − df/n)² ≥ 1e-12
-# that stays near 1e-3 of it. Closer to interpolation than this, GCV is a ratio of two roundings.
+# RSS/W is off by about 1e-15 of the targets' mean square, by cancellation; divided by (1 − df/n)² ≥ 1e-12
+# that is about 1e-3 of it. Closer to interpolation, GCV is a ratio of two rounding errors.
 _MIN_FREEDOM = 1e-6
-# GCV takes df/n for the leverage of every row. Rows far from all others have one near 1 while df is still a
-# small part of n: small alphas make their residuals vanish, and the others pay. Of 13,500 rows in clusters or
-# with heavy tails the test error was 1 to 2 % above that of folds at df/n = 0.04, 4 to 30 % at 0.12 to 0.15.
+# GCV replaces the leverage of every row by the mean df/n. Rows far from all others have a leverage near 1
+# while df/n is still small: small alphas make their residuals vanish, and GCV prefers these alphas. For
+# 13,500 rows in clusters or with heavy tails the test error was 1 to 2 % above that of folds at
+# df/n = 0.04, and 4 to 30 % above at 0.12 to 0.15.
 _MAX_GCV_SHARE = 1 / 20
 
 
 @dataclass(frozen=True, eq=False)
 class AlphaChoice:
-    """The alpha of least error.
+    """The alpha of smallest error.
 
     Attributes
     ----------
     index : int
-        Its place in the grid.
+        Its position in the grid.
     score : float
         Its weighted mean squared error, averaged over targets.
     scores : ndarray of shape (m,)
-        The same for the whole grid; NaN where there is no usable model.
+        The same for the whole grid; NaN for an alpha without a usable model.
     """
 
     index: int
@@ -479,18 +481,17 @@ def noise_floor(
 ) -> float:
     """Return the alpha below which a Gram of products in `dtype` is noise: 10·u·Σs·√(T/(n·D))·k(0).
 
-    u is the unit roundoff (2⁻²⁴ for float32, 2⁻⁵³ for float64). An entry of ZᵀZ is a sum of n/T tiles,
-    each rounded to about u·T·k(0)/D independently, so its error is about u·√(nT)·k(0)/D; a symmetric
-    matrix of such entries has a norm of 2·√D times that, for which 10 is allowed here. T = `tile_rows` are
-    the rows whose products are summed in `dtype` before they are added in float64; k(0) = `at_zero` is the
-    mean of ‖z‖².
+    u is the unit roundoff (2⁻²⁴ for float32, 2⁻⁵³ for float64). An entry of ZᵀZ is a sum of n/T tiles with
+    independent rounding errors of about u·T·k(0)/D, so its error is about u·√(nT)·k(0)/D. A symmetric matrix
+    of such errors has a norm of 2·√D times that; the factor 10 in place of 2 leaves a margin. T = `tile_rows`
+    rows are summed in `dtype` before they are added in float64; k(0) = `at_zero` is the mean of ‖z‖².
     """
     unit_roundoff = float(np.finfo(dtype).eps) / 2
     return 10 * unit_roundoff * weight_sum * float(np.sqrt(tile_rows / (n_rows * n_features))) * at_zero
 
 
 def above_noise(alphas: np.ndarray, floor: float) -> tuple[np.ndarray, int]:
-    """Return the alphas that are not below the noise floor, in their order, and how many were dropped."""
+    """Return the alphas that are not below the noise floor, in their order, and the number of the others."""
     alphas = np.asarray(alphas, dtype=np.float64)
     kept = alphas[alphas >= floor]
     if not len(kept):
@@ -502,7 +503,7 @@ def above_noise(alphas: np.ndarray, floor: float) -> tuple[np.ndarray, int]:
 
 
 def default_alphas(weight_sum: float, at_zero: float, *, floor: float) -> tuple[np.ndarray, int]:
-    """Return the default grid, ascending, and how many of its values were dropped at the noise floor.
+    """Return the default grid, ascending, and how many of its values were below the noise floor.
 
     25 values, geometric from Σs·k(0)·1e-9 to Σs·k(0), which bounds the largest eigenvalue of G.
     """
@@ -510,16 +511,16 @@ def default_alphas(weight_sum: float, at_zero: float, *, floor: float) -> tuple[
 
 
 def gcv_may_overfit(dimension: float, n_rows: int) -> bool:
-    """Return whether GCV may be far too small for this effective dimension, or number of features."""
+    """Return whether GCV may be far too optimistic at this effective dimension, or number of features."""
     return dimension > _MAX_GCV_SHARE * n_rows
 
 
 def choose_alpha(errors: np.ndarray, weights: np.ndarray, *, alphas: np.ndarray) -> AlphaChoice:
-    """Return the alpha, shared by all targets, of least weighted mean squared error.
+    """Return the alpha, shared by all targets, of smallest weighted mean squared error.
 
-    The score of an alpha is Σ_folds errors / Σ_folds weights, averaged over the targets. Among equals the
-    largest alpha wins; an alpha with NaN in any fold or target cannot. `errors` of shape (K, m, k) are the
-    held-out sums of squares of K folds; those of GCV are one fold of weight 1.
+    The score of an alpha is Σ_folds errors / Σ_folds weights, averaged over the targets. Of equal scores the
+    largest alpha wins; an alpha with NaN in any fold or target never does. `errors` of shape (K, m, k) are
+    the held-out sums of squares of K folds; GCV errors count as one fold of weight 1.
     """
     scores = np.sum(errors, axis=0).mean(axis=1) / np.sum(weights)
     usable = np.flatnonzero(np.isfinite(scores))
@@ -538,11 +539,11 @@ def choose_alpha(errors: np.ndarray, weights: np.ndarray, *, alphas: np.ndarray)
 
 @dataclass(frozen=True, eq=False)
 class PosteriorFactor:
-    """What the standard deviation of f(x) needs.
+    """What the standard deviation of f(x) takes.
 
     std² = σ̂²·‖L⁻¹(z − z̄)‖² + σ̂²/W, with L Lᵀ = G + alpha·I; without an intercept the second term is absent
-    and z̄ = 0. It is the spread of the weights alone: far from the data, where few features
-    can tell rows apart (D ≪ n), it is too small.
+    and z̄ = 0. It is the uncertainty of the coefficients alone: far from the data it is too small if there
+    are few features (D ≪ n), which cannot tell these rows from others.
 
     Attributes
     ----------
@@ -589,22 +590,22 @@ def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:
 def solve_ridge(system: RidgeSystem, alpha: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return coefficients (D, k) and intercepts (k,) at one alpha, or at one per target.
 
-    Targets of equal alpha share a factorisation of D³/3 flops; one D × D array lives beside the system.
+    Targets of equal alpha share a factorisation of D³/3 flops. Memory: one D × D array beside the system.
     """
     alphas = np.broadcast_to(np.asarray(alpha, dtype=np.float64), system.yy.shape)
     coef = np.empty_like(system.B)
     for value in np.unique(alphas):
         group, L = alphas == value, cholesky_factor(system.G, value)
         coef[:, group] = cho_solve((L, True), system.B[:, group], check_finite=False)
-        del L  # before the next one is made
+        del L  # frees its memory before the next one is made
     return coef, system.intercept(coef)
 
 
 def posterior_factor(system: RidgeSystem, alpha: float) -> PosteriorFactor:
-    """Return what the standard deviation of predictions needs, for the model at one alpha.
+    """Return the factor for standard deviations of predictions, of the model at one alpha.
 
-    The effective dimension is D − alpha·tr(G + alpha·I)⁻¹ = D − alpha·‖L⁻¹‖²_F. 2/3·D³ flops; two D × D
-    arrays live beside the system.
+    The effective dimension is D − alpha·tr(G + alpha·I)⁻¹ = D − alpha·‖L⁻¹‖²_F. 2/3·D³ flops, and two D × D
+    arrays beside the system.
 
     Raises
     ------

@@ -2,8 +2,8 @@
 
 From a point whose objective and gradient over all rows are known, every segment takes mini-batch steps over
 its own rows (`LocalSteps`), and the next point to evaluate is the mean of their last points. Steps, batches
-and metric follow from the spectrum of a sample, so there is no learning rate. A line search shortens what
-makes the objective larger, as local steps may where rows are not shuffled; hence it never grows.
+and metric follow from the spectrum of a sample, so there is no learning rate. Where rows are not shuffled,
+local steps may increase the objective; a line search shortens the step, so that it never grows.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from distrff.solvers.objective import Evaluation
 from distrff.solvers.spectral_metric import SpectralMetric
 from distrff.utils.products import transposed_product, values_of
 
-# Of the hinge: its optimum is then about a thousandth above the hinge's own (measured: 0.06 to 0.11 %
-# for λ from 1e-3 to 1e-6), and a tenth of the curvature's bound is still met by enough rows of a batch. Of
-# 4,000 rows of 25 features whose scales differ a thousandfold it is 0.1 to 1.4 % above, by their labels.
-# With more features than rows most margins end within that width, which then left up to 1.2 %.
-_HINGE_WIDTH, _SPARSE_HINGE_WIDTH = 0.1, 0.03
+# The ε of the smoothed hinge. Its optimum is about a thousandth above the hinge's own (measured: 0.06 to
+# 0.11 % for λ from 1e-3 to 1e-6), and enough rows of a batch are still curved. For 4,000 rows of 25 features
+# with scales that differ a thousandfold it is 0.1 to 1.4 % above, depending on the labels. With more features
+# than rows most margins end within ε, and 0.1 left up to 1.2 %; hence the smaller one of sparse features.
+_EPSILON, _SPARSE_EPSILON = 0.1, 0.03
 _MIN_CURVATURE = 1e-6  # of the loss's bound
 _MIN_BATCH = 256
 _BATCH_BYTES = 80 * 2**20
-# A solve in the metric costs as much as the products of a batch of q/2 rows; with sparse features a step
-# changes all of them, which costs as much as the products of half as many entries.
+# A solve in the metric costs as much as the products of q/2 rows; with q/4 rows it is two thirds of a step.
+# With sparse features a step changes all D coefficients, which costs as much as the products of D/2 entries.
 _DIRECTIONS_PER_ROW, _FEATURES_PER_ENTRY = 4, 2
 _SPARSE_BYTES = 12
 _MIN_STEPS = 4
 _FINISHING_SWEEPS = 3
-_LESS = 4.0
+_CAUTION = 4.0  # the factor of each epoch that led too far
 _MAX_TRIALS = 3
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST = 1e-3
-_MAX_CAUTION = 4  # steps that led too far do not show how near the optimum is
+_MAX_CAUTION = 4  # up to here a step that led too far is no sign that the optimum is near
 
 
 @dataclass(frozen=True, eq=False)
 class Epoch:
     """The request for one pass of local steps; the response is the mean of the segments' last points.
 
-    `curvature` is h, a mean of ℓ″ over the rows. `caution` is how many epochs led to no better point: each
-    makes steps shorter, most of all in directions that the sample hardly has.
+    `curvature` is h, a mean of ℓ″ over the rows. `caution` counts the epochs that led too far: each makes
+    steps shorter, most of all in directions that the sample hardly has.
     """
 
     start: Evaluation
@@ -79,14 +79,14 @@ class SGDProblem:
 
     def damping(self, curvature: float, caution: int) -> float:
         """Return the λ of the metric."""
-        return self.penalty + (curvature * self.metric.unseen * _LESS ** (caution - 1) if caution else 0.0)
+        return self.penalty + (curvature * self.metric.unseen * _CAUTION ** (caution - 1) if caution else 0.0)
 
     def curvature(self, at: Evaluation, caution: int) -> float:
-        """Return h for a metric at a point: the mean of ℓ″ over the rows, or more where that is too little.
+        """Return h for a metric at a point: the mean of ℓ″ over the rows, or more where that is too small.
 
         A Newton step in the metric promises a decrease of ½·gᵀM⁻¹g, and the objective cannot fall below
-        zero. Where few rows are curved yet (of the hinge none at zero), h is doubled until the promise is
-        possible.
+        zero. Where few rows are curved so far (for the hinge none at w = 0), h is doubled until the promised
+        decrease is possible.
         """
         g, bound = at.gradient, self.curvature_bound
         h = max(at.curvature / self.C, _MIN_CURVATURE * bound)
@@ -104,7 +104,7 @@ class SGDProblem:
         """Return what the segments need for the epochs of several problems."""
         curvature = np.array([epoch.curvature for epoch in epochs])
         damping = np.array([self.damping(epoch.curvature, epoch.caution) for epoch in epochs])
-        unevenness = np.array([_LESS**epoch.caution for epoch in epochs])
+        unevenness = np.array([_CAUTION**epoch.caution for epoch in epochs])
         return LocalStart(
             X=np.stack([epoch.start.x for epoch in epochs], axis=1),
             gradient=np.stack([epoch.start.gradient for epoch in epochs], axis=1) / (self.C * self.weight),
@@ -119,15 +119,16 @@ def smooth_loss(loss: Loss, *, is_sparse: bool = False) -> Loss:
     """Return the loss that SGD descends: itself if its curvature is bounded, else the smoothed hinge."""
     if np.isfinite(loss.curvature):
         return loss
-    return SmoothedHinge(_SPARSE_HINGE_WIDTH if is_sparse else _HINGE_WIDTH)
+    return SmoothedHinge(_SPARSE_EPSILON if is_sparse else _EPSILON)
 
 
 def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> int:
     """Return the rows of a batch: as many as the effective dimension, within limits.
 
-    Fewer would take more steps of r/(r + d) each and get as far; many more would waste rows on directions
-    that are known. Not so few that solving in the metric costs more than the products, nor so many that a
-    segment has less than four steps, or that features take more than 80 MiB.
+    Fewer rows would take more and shorter steps, of r/(r + d) each, to the same point; many more would be
+    wasted on directions that are already known. There are not so few rows that the solve in the metric takes
+    more than two thirds of a step, nor so many that a segment has less than four steps or that their
+    features exceed 80 MiB.
     """
     V = metric.directions
     if isinstance(V, np.ndarray):
@@ -161,10 +162,10 @@ def ridge_start(
 def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[], bool]) -> SolverGenerator:
     """Yield points and epochs, and return the last evaluation.
 
-    It ends when an epoch lowers the objective relatively by less than `tol`, and so do three sweeps of L-BFGS
-    in the same metric from there, or when `finished` says that the point just evaluated is good enough by
-    another measure, a certificate's gap. Evaluations are of the smooth loss: their `value`, `gradient` and
-    `curvature` are used. An epoch and the evaluation of where it led are two sweeps.
+    It ends when an epoch lowers the objective by a share of less than `tol`, and so do three sweeps of L-BFGS
+    in the same metric from there, or when `finished` says that the point just evaluated is good enough, by
+    the gap of a certificate. Evaluations are of the smooth loss: their `value`, `gradient` and `curvature`
+    are used. An epoch and the evaluation of its end point are two sweeps.
     """
     at, caution = start, 0
     while not finished():
@@ -189,16 +190,16 @@ def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[
     return at
 
 
-def _along(at: Evaluation, way: np.ndarray) -> Generator[np.ndarray, Evaluation, Evaluation | None]:
-    """Return the first of three trial points along the way with a sufficient decrease; None if none has."""
-    slope, step = float(at.gradient @ way), 1.0
+def _along(at: Evaluation, direction: np.ndarray) -> Generator[np.ndarray, Evaluation, Evaluation | None]:
+    """Return the first of three trial points along a direction with a sufficient decrease, or None."""
+    slope, step = float(at.gradient @ direction), 1.0
     if not slope < 0:
         return None
     for _ in range(_MAX_TRIALS):
-        found = yield at.x + step * way
+        found = yield at.x + step * direction
         if found.value < at.value + _SUFFICIENT_DECREASE * step * slope:
             return found
-        # Where the parabola through both values and the slope here is lowest, but well inside.
+        # The minimum of the parabola through both values with the slope at `at`, at most half the step.
         above = found.value - at.value - slope * step
         lowest = -0.5 * slope * step**2 / above if np.isfinite(above) else 0.0
         step = min(max(lowest, _SHORTEST * step), 0.5 * step)
@@ -228,16 +229,16 @@ def _finish(
 
 # Mini-batch steps over the rows of one segment, in a metric, with the full gradient as control variate.
 #
-# At x the rows of a batch give g = ∇_batch(x) − ∇_batch(x₀) + ∇(x₀), where x₀ is where all segments start
+# At x the rows of a batch give g = ∇_batch(x) − ∇_batch(x₀) + ∇(x₀), where x₀ is the start of all segments
 # and ∇ the gradient over all rows (Johnson and Zhang 2013, SVRG). Its error vanishes at x₀ and grows with
 # the distance from it. With ∇_batch(x) alone each segment drifts to an optimum of its own, and their mean is
-# not that of all rows: on 200,000 rows of 2,048 features (logistic, λ = 1e-6) ten epochs ended 10 % above
-# it.
+# not the optimum of all rows: on 200,000 rows of 2,048 features (logistic, λ = 1e-6) ten epochs ended 10 %
+# above it.
 
 
 @dataclass(frozen=True, eq=False)
 class LocalStart:
-    """Where k models start on every segment; all per unit of row weight.
+    """What the steps of k models need on every segment; all per unit of row weight.
 
     Attributes
     ----------
@@ -267,7 +268,7 @@ class LocalSteps:
     X : ndarray of the shape of `start.X`, float64
         The current points.
     weight : float
-        Of the rows so far.
+        Σs of the rows so far.
     """
 
     def __init__(self, loss: Loss, metric: SpectralMetric, start: LocalStart) -> None:
@@ -280,10 +281,10 @@ class LocalSteps:
     def step(self, Z: Any, Y: np.ndarray, sample_weight: np.ndarray | None) -> None:
         """Take one step on a batch, in 8·r·D·k flops and one solve in the metric.
 
-        The step −t·M⁻¹g has t = r/(r + d) for r rows (of unequal weights (Σs)²/Σs², as many as count)
-        and effective dimension d: M⁻¹ times the batch's Hessian has the mean 1 and adds to it, in the
-        direction of any one row, about d/r (Ma, Bassily and Belkin 2018, "The power of interpolation").
-        Where the batch is more curved than that along the step, as it is where a few rows carry all
+        The step −t·M⁻¹g has t = r/(r + d) for r rows (for unequal weights their effective number
+        (Σs)²/Σs²) and effective dimension d: M⁻¹ times the batch's Hessian has the mean 1, and about d/r
+        more in the direction of any one row (Ma, Bassily and Belkin 2018, "The power of interpolation").
+        Where the batch is more curved than that along the step, as it is if a few rows carry all
         curvature, t is the batch's own Newton length.
         """
         s = np.ones(Z.shape[0]) if sample_weight is None else sample_weight
@@ -294,7 +295,7 @@ class LocalSteps:
         share = (s / total)[:, None]
         start, k = self._start, Y.shape[1]
         moved = self.X - start.X
-        # As a difference, so that a small step is not lost in the float32 rounding of a large f.
+        # The change of f is computed apart: a small one would be lost in the float32 rounding of a large f.
         F = self._values(Z, np.hstack([start.X, moved]))
         F_start, F = F[:, :k], F[:, :k] + F[:, k:]
         slopes = share * (self._loss.derivative(F, Y) - self._loss.derivative(F_start, Y))

@@ -6,8 +6,8 @@ one eigenvalue ε for all other directions (Ma and Belkin 2017, "Diving into the
 
     M = V·diag(h·e + λ)·Vᵀ + (h·ε + λ)·(I − V·Vᵀ).
 
-All D eigenvectors make it the whole matrix; a few make it a metric for D where no D × D array fits. Those of
-sparse features are kept as combinations of the sampled rows.
+With all D eigenvectors M is the whole matrix; a few make a metric where no D × D array fits. The eigenvectors
+of sparse features are kept as combinations of the sampled rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from distrff.errors import InputError
 
 _ARRAYS = ("eigenvalues", "rest", "z_mean")
 _MAX_BYTES = 2**26
-# The lower part of a sample's spectrum is that of the sample, not that of all rows.
+# The smaller eigenvalues of a sample are far from those of all rows.
 _ROWS_PER_DIRECTION = 4
 _MIN_SHARE = 1e-12  # of the largest eigenvalue: below it, rounding
 
@@ -36,8 +36,8 @@ class SpectralMetric:
     Attributes
     ----------
     directions : ndarray of shape (D, q), float32 or float64, or RowDirections
-        V, the leading eigenvectors of the covariance of the features, or of their second moments without an
-        intercept.
+        V, the leading eigenvectors of the covariance of the features; without an intercept, of their second
+        moments.
     eigenvalues : ndarray of shape (q,)
         e, descending.
     rest : float
@@ -45,7 +45,7 @@ class SpectralMetric:
     spread : float
         The sum of all eigenvalues that are left out.
     unseen : float
-        The share of one row in the sample: directions with eigenvalues below it may occur in few rows, which
+        The share of one row in the trace: directions with smaller eigenvalues may be those of few rows, which
         the sample has missed.
     z_mean : ndarray of shape (D,)
         Zeros without an intercept.
@@ -65,9 +65,9 @@ class SpectralMetric:
     ) -> SpectralMetric:
         """Return the metric of the features of sampled rows, in their dtype; of sparse rows in float64.
 
-        `Z` of shape (m, D) is an array or a scipy CSR matrix; its rows are drawn evenly over all. If m < D,
-        at most m/4 of the `n_directions` are kept. m²·D + 9·m³ flops through the m × m products of rows if
-        m < D, else m·D² + 9·D³.
+        `Z` of shape (m, D) is an array or a scipy CSR matrix; its rows are drawn evenly over all rows. If
+        m < D, at most m/4 of the `n_directions` are kept, and the eigenvectors come from the m × m products
+        of rows: m²·D + 9·m³ flops, else m·D² + 9·D³.
         """
         n_rows, D = Z.shape
         s = np.ones(n_rows) if sample_weight is None else sample_weight
@@ -100,16 +100,16 @@ class SpectralMetric:
             eigenvalues=eigenvalues[:q].copy(),
             rest=float(eigenvalues[min(q, len(eigenvalues) - 1)]),
             spread=spread,
-            # The norms are weighted by themselves: the large rows matter.
+            # The mean of the squared norms, weighted by themselves: large rows matter.
             unseen=float(norms @ norms) / trace if trace > 0 else 0.0,
             z_mean=z_mean.astype(np.float64),
             fit_intercept=fit_intercept,
         )
 
     def dimension(self, curvature: np.ndarray, penalty: np.ndarray) -> np.ndarray:
-        """Return d = tr(h·S·M⁻¹) for each h and λ, the effective dimension; with the intercept, one more.
+        """Return d = tr(h·S·M⁻¹) for each h and λ, the effective dimension, plus 1 for an intercept.
 
-        It is the mean of h·‖z − z̄‖²_{M⁻¹} over the rows: so many rows make one good step.
+        It is the mean of h·‖z − z̄‖²_{M⁻¹} over the rows: a batch of d rows gives one good step.
         """
         curved = self.eigenvalues[:, None] * curvature
         left = curvature * self.spread / (curvature * self.rest + penalty)
@@ -135,7 +135,7 @@ class SpectralMetric:
         return np.vstack([W, gradient[-1] / curvature - self.z_mean @ W])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays from which `from_arrays` makes the metric in another process."""
+        """Return the arrays that `from_arrays` takes in another process."""
         V = self.directions
         directions = {"directions": V} if isinstance(V, np.ndarray) else V.arrays()
         return directions | {name: np.asarray(getattr(self, name)) for name in _ARRAYS}
@@ -143,8 +143,8 @@ class SpectralMetric:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], *, fit_intercept: bool) -> SpectralMetric:
         """Return a metric for `solve`; `spread` and `unseen`, which are not sent, are zero."""
-        # Arrays off a network may be unaligned, and NumPy multiplies those without BLAS: slowly, and with
-        # other bits.
+        # Arrays from a network may be unaligned. NumPy multiplies those without BLAS: slowly, and with other
+        # bits.
         e, rest, z_mean = (np.require(arrays[name], requirements="A") for name in _ARRAYS)
         V: np.ndarray | RowDirections
         if "directions" in arrays:
@@ -182,12 +182,12 @@ def _leading(K: np.ndarray, n_directions: int) -> tuple[int, np.ndarray, np.ndar
     return q, eigenvalues, U / np.sqrt(np.maximum(eigenvalues, floor))
 
 
-def most_directions(n_features: int, dtype: np.dtype) -> int:
+def max_directions(n_features: int, dtype: np.dtype) -> int:
     """Return q: all D, fewer where V would be larger than 64 MiB."""
     return max(1, min(n_features, _MAX_BYTES // (n_features * np.dtype(dtype).itemsize)))
 
 
-# Orthonormal directions among many features, as combinations of few sparse rows.
+# Orthonormal directions in the space of many features, as combinations of few sparse rows.
 #
 # V = ZᵀB for m rows Z of P entries each and B of shape (m, q): m·P + m·q numbers in place of D·q, and
 # products that cost as little. Eigenvectors of the rows' own covariance are of this form (Ma and Belkin
@@ -221,7 +221,7 @@ class RowDirections:
         return self.Z.T @ (self.B @ shares)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays from which `from_arrays` makes the directions again."""
+        """Return the arrays that `from_arrays` takes."""
         return {"indptr": self.Z.indptr, "indices": self.Z.indices, "data": self.Z.data, "B": self.B}
 
     @classmethod

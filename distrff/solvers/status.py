@@ -1,4 +1,4 @@
-"""How solvers run and end: status, history, and several of them in lockstep."""
+"""How solvers run and end: status, history, and several solvers in lockstep."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Status(enum.Enum):
     CONVERGED = "converged: exact to rounding if solved directly, else to the tolerance asked for"
     NOT_CONVERGED = "not converged: the gap or the residual is above tol; allow more sweeps, or a larger tol"
     NOT_DECIDED = (
-        "not decided: the rows are neither separated nor shown not to be; allow more sweeps, or use C"
+        "not decided: the rows are neither separated nor shown not to be; allow more sweeps, or a finite C"
     )
     CONVERGED_UNCERTIFIED = (
         "converged: the objective no longer falls; how far it is from the optimum is not bounded"
@@ -24,7 +24,7 @@ class Status(enum.Enum):
 
     @property
     def is_converged(self) -> bool:
-        """Whether nothing more can be done."""
+        """Whether the solver reached what it can show; more sweeps would not help."""
         return self in (Status.CONVERGED, Status.CONVERGED_UNCERTIFIED)
 
 
@@ -33,10 +33,10 @@ _MAX_ENTRIES = 200
 
 @dataclass
 class History:
-    """The error of an iterative model after each light sweep, with the best objective so far.
+    """The error of an iterative solver after each light sweep, and the best primal and dual values so far.
 
     Entries are (light sweep, error, primal, dual). The error is what `tol` bounds; primal and dual are NaN
-    where there are none.
+    if unknown.
     """
 
     entries: list[tuple[int, float, float, float]] = field(default_factory=list)
@@ -48,9 +48,9 @@ class History:
         self.entries.append((sweep, error, primal, dual))
 
     def values(self, measure: str) -> dict[str, Any]:
-        """Return lists for the report, of at most 200 sweeps: the first, the last and evenly between.
+        """Return lists for the report, of at most 200 sweeps: the first, the last, and others spread evenly.
 
-        `measure` is the name of the error. `primal` and `dual` are left out where no bound is known.
+        `measure` is the name of the error. `primal` and `dual` are left out if no bound is known.
         """
         names, n = ("sweep", "error", "primal", "dual"), len(self.entries)
         n_kept = min(n, _MAX_ENTRIES)
@@ -74,11 +74,11 @@ def in_lockstep(
     solvers: Mapping[Key, Generator[Any, Any, Result]],
     respond: Callable[[dict[Key, Request]], Mapping[Key, Response]],
 ) -> dict[Key, Result]:
-    """Run solver generators together, and return what each of them that ends returns.
+    """Run solver generators together, and return the results of those that end, by key.
 
-    Each yields requests and is sent the responses. One that yields None rests; the next call resumes it.
-    `respond` makes of the requests of all solvers that still run their responses, both by key. A solver
-    without a response is left where it is.
+    Each yields requests and is sent responses. `respond` takes the requests of all running solvers and
+    returns their responses, both by key. A solver that yields None rests until the next call; one that gets
+    no response is stopped there.
     """
     results: dict[Key, Result] = {}
     responses: Mapping[Key, Response | None] = dict.fromkeys(solvers)  # None starts or resumes a generator

@@ -201,7 +201,7 @@ def test_class_weights_have_the_labels_of_the_target():
         ("or n_components=1234; or cv=4", "or --n-components 1234; or --cv 4"),
         ("n_bins must be even, got 3", "--n-bins must be even, got 3"),
         ("alpha must be positive, got -1", "--alpha must be positive, got -1"),
-        ("hash_columns goes with one_hot=True, of whose", "--hash-columns goes with --one-hot, of whose"),
+        ("hash_columns needs one_hot=True: it", "--hash-columns needs --one-hot: it"),
         ("pass overwrite=True or --overwrite to replace it", "pass --overwrite to replace it"),
         ("needs dtype='float64' (--dtype float64)", "needs --dtype float64"),
         ("--resume (resume=True) goes on", "--resume goes on"),

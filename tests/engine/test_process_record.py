@@ -21,7 +21,7 @@ from distrff.engine.record import (
     peak_resident_bytes,
     resident_bytes,
 )
-from distrff.features.specification import derivations_in_this_process
+from tests.support.draws import derivations
 
 RECORDS = st.builds(
     WorkRecord,
@@ -64,7 +64,7 @@ def test_a_task_is_recorded():
     assert name == f"{socket.gethostname()}:{os.getpid()}"
     assert process.peak_bytes >= process.idle_bytes > 10 * 2**20
     assert process.blas_threads >= 1
-    assert process.n_derivations == derivations_in_this_process()
+    assert process.n_derivations == derivations()
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no peaks that can be reset here")

@@ -183,7 +183,7 @@ def test_a_gram_like_another_needs_like_rows_and_folds(problem):
     with pytest.raises(InputError, match="the feature map was fitted to 4"):
         drf.gram(problem.X[:, :3], fourier().fit(problem.X), problem.y)
     labelled = drf.gram(problem.X, fourier(), classes_of(problem))
-    with pytest.raises(InputError, match="y has the label 'z', which is none of the 3 classes"):
+    with pytest.raises(InputError, match="y has the label 'z', which is not one of the 3 classes"):
         drf.gram(problem.X, y=np.full(len(problem.X), "z"), like=labelled)
 
 

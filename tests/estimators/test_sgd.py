@@ -85,7 +85,7 @@ def test_ridge(rows, features, most, fit_intercept):
 def test_sorted_rows_are_a_warning(rows):
     X, y, _ = rows
     order = np.argsort(X[:, 0])
-    with pytest.warns(DataWarning, match="needs shuffled ones, but the row number tells of y, column 0 of X"):
+    with pytest.warns(DataWarning, match="there is drift along the rows in y, column 0 of X"):
         drf.KernelSVC(FEATURES, 0.1, solver="sgd", random_state=0).fit(X[order], y[order] > 0)
 
 

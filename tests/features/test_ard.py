@@ -373,7 +373,7 @@ class AskedOfMore:
     answered: RowSource
     n_rows: int
 
-    def __call__(self, question, *, least_features=0):
+    def __call__(self, question, *, min_features=0):
         return self.answered(question)
 
 

@@ -182,9 +182,9 @@ def test_whoever_has_the_rows_hears_of_the_bins_and_may_refuse_them(rng):
     X, heard = np.arange(200.0)[:, None] * 1e4, []
     grids = Grids.draw(Laplacian(), 100, 1, seed_of(rng))
 
-    def row_source(question, *, least_features):
-        heard.append(least_features)
-        if least_features > 1000:
+    def row_source(question, *, min_features):
+        heard.append(min_features)
+        if min_features > 1000:
             raise PlanRefused("too many")
         return RowsInMemory(X, None)(question)
 

@@ -139,10 +139,10 @@ def test_all_questions_are_asked(rng):
         ([FourierFeatures(n_components=4, form="complex")], None, r"maps\[0\] is of form='complex'"),
         ([FourierFeatures(n_components=3)], None, "n_components must be even"),
         ([RandomBinningFeatures()], None, r"maps\[0\] has sparse features"),
-        ([LinearFeatures()], [0.0], "one positive number a map"),
-        ([LinearFeatures()], [1.0, 2.0], "one positive number a map"),
+        ([LinearFeatures()], [0.0], "positive numbers, one for each map"),
+        ([LinearFeatures()], [1.0, 2.0], "positive numbers, one for each map"),
         ([LinearFeatures()], ["much"], "weights must be numbers"),
-        ([LinearFeatures()], [math.nan], "one positive number a map"),
+        ([LinearFeatures()], [math.nan], "positive numbers, one for each map"),
     ],
 )
 def test_bad_input_is_named(maps, weights, message):

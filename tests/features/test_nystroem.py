@@ -145,7 +145,7 @@ def test_the_cost_counts_landmarks_and_factor_and_landmarks_must_be_sent(rng):
     assert spec.cost == NystroemFeatures(n_components=256).cost_for(5)
     assert spec.cost.triangle_numbers(256) == 256**2
     assert len(pickle.dumps(spec.without_arrays())) < 1000 < len(pickle.dumps(spec))
-    with pytest.raises(FrequencyMismatch, match="not sent along"):
+    with pytest.raises(FrequencyMismatch, match="were not sent with it"):
         replace(spec.without_arrays(), digest="0").build()
 
 

@@ -98,12 +98,12 @@ def test_a_process_without_a_cluster(X, tmp_path):
 import sys
 import numpy as np
 import distrff
-from distrff.features.specification import derivations_in_this_process
+from distrff.utils.jit import COUNTS
 folder = sys.argv[1]
 prediction = distrff.load_model(f"{folder}/model.zarr").predict(np.load(f"{folder}/X.npy"))
 np.save(f"{folder}/prediction.npy", prediction)
 assert "distributed" not in sys.modules and "dask" not in sys.modules
-assert derivations_in_this_process() == 0
+assert COUNTS["derivations"] == 0
 """
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
     np.testing.assert_array_equal(np.load(tmp_path / "prediction.npy"), estimator.predict(X))

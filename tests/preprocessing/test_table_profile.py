@@ -189,7 +189,7 @@ def test_what_steps_refuse(raw, arguments, message):
         ({"missing": "ignore"}, "missing must be one of 'error', 'drop', 'mean', 'indicator', got 'ignore'"),
         ({"datetime": "days"}, "datetime must be None or one of 'seconds', 'parts', got 'days'"),
         ({"max_categories": 1}, "max_categories must be an integer of at least 2, got 1"),
-        ({"hash_columns": True}, "hash_columns goes with one_hot=True"),
+        ({"hash_columns": True}, "hash_columns needs one_hot=True"),
         ({"positive": "u"}, "positive='u' is a label of the target; name the target as well"),
         ({"columns": ["a"], "drop": ["b"]}, "columns and drop were both given"),
     ],

@@ -131,9 +131,9 @@ def test_labels_stored_as_another_type_are_the_same_labels():
 )
 def test_unknown_labels_are_named(classes, y, named):
     targets = ClassTargets(classes, np.ones(2))
-    with pytest.raises(InputError, match=f"label .*{named}.*none of the 2 classes"):
+    with pytest.raises(InputError, match=f"label .*{named}.*not one of the 2 classes"):
         targets.encode(y)
-    with pytest.raises(InputError, match="none of the 2 classes"):
+    with pytest.raises(InputError, match="not one of the 2 classes"):
         targets.row_weights(y, None)
     assert (targets.indices(y) < 0).any()
 
@@ -168,13 +168,13 @@ def test_class_weights_by_label():
     [
         ("even", "must be None, 'balanced' or a dict"),
         ([1, 2], "must be None, 'balanced' or a dict"),
-        ({3: 1.0}, "names 3, which is none of the classes"),
+        ({3: 1.0}, "names 3, which is not one of the classes"),
         ({0: -1.0}, r"class_weight\[0\] must be a finite number"),
         ({0: np.nan}, r"class_weight\[0\] must be a finite number"),
         ({0: np.inf}, r"class_weight\[0\] must be a finite number"),
         ({0: "much"}, r"class_weight\[0\] must be a finite number"),
         ({0: None}, r"class_weight\[0\] must be a finite number"),
-        ({0: 0, 1: 0.0}, "class_weight leaves fewer than two classes"),
+        ({0: 0, 1: 0.0}, "class_weight gives fewer than two classes"),
     ],
 )
 def test_other_class_weights_are_refused(given, message):

@@ -83,10 +83,10 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("n_outputs", [1, 2, 9])
 @pytest.mark.parametrize("loss", [Logistic(), Hinge()])
 def test_margins(make, rng, tile_rows, n_outputs, loss):
-    rows, width = make(n_outputs), np.linspace(0.1, 0.5, n_outputs)
-    point = point_of(rng, n_outputs, width=width)
+    rows, epsilon = make(n_outputs), np.linspace(0.1, 0.5, n_outputs)
+    point = point_of(rng, n_outputs, epsilon=epsilon)
     found = rows.swept(MarginReduction, tile_rows, point, loss=loss, outputs=rows.outputs)
-    F, proxy = rows.Z @ point["coef"] + point["intercept"], loss.rounded(width)
+    F, proxy = rows.Z @ point["coef"] + point["intercept"], loss.rounded(epsilon)
     vector = sided_weights(proxy, F, rows.Y, rows.weights) @ rows.Z
     assert_same(found, margin_sums(loss, proxy, F, rows.Y, rows.weights, vector))
 
@@ -113,7 +113,7 @@ def test_nearest_rows(make, rng, tile_rows, n_outputs):
     s, losses = rows.weights.fitted, np.maximum(0, short)
     pulls = np.where(short > 0, s * rows.Y, 0)
     np.testing.assert_allclose(found.value, (s * losses).sum(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(found.held_out, rows.weights.judged(losses), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.held_out, rows.weights.held_out_sums(losses), rtol=1e-12, atol=1e-12)
     vector = np.column_stack([pulls.T @ rows.Z, pulls.sum(axis=0)])
     np.testing.assert_allclose(found.violating_vector, vector, rtol=1e-12, atol=1e-9)
     for j in range(n_outputs):

@@ -41,7 +41,7 @@ def sparse_model_of(rng, C, **options):
 def test_it_is_the_minimum(rng, C, fit_intercept, linear):
     model = dense_model_of(rng, C=C, fit_intercept=fit_intercept, linear=linear)
     size = 5 + fit_intercept
-    found = minimise(model, np.zeros(size), np.zeros(60), width=0.3, tol=1e-9 * C)
+    found = minimise(model, np.zeros(size), np.zeros(60), epsilon=0.3, tol=1e-9 * C)
     assert found.value == model.value(found.x)
     # One ulp of sums of 60 terms aside, the value is within the gap of the minimum: see the test of bounds.
     scale = abs(found.value) + C
@@ -52,7 +52,7 @@ def test_it_is_the_minimum(rng, C, fit_intercept, linear):
 def test_the_multiplier_of_a_row_of_little_weight_is_found(seed, linear):
     """It is all that is wrong after some rounds, and moves little in each."""
     model = dense_model_of(np.random.default_rng([seed, 10_000, True, linear]), C=100.0, linear=linear)
-    found = minimise(model, np.zeros(6), np.zeros(60), width=0.3, tol=1e-7)
+    found = minimise(model, np.zeros(6), np.zeros(60), epsilon=0.3, tol=1e-7)
     assert found.value - found.bound <= 1e-8 * (abs(found.value) + 100)
 
 
@@ -74,7 +74,7 @@ def test_rows_that_cannot_balance_the_slope_bound_nothing():
 
 def test_first_multipliers_bound_better_than_sides_alone(rng):
     model = dense_model_of(rng)
-    x = minimise(model, np.zeros(6), np.zeros(60), width=0.3, tol=1e-2).x
+    x = minimise(model, np.zeros(6), np.zeros(60), epsilon=0.3, tol=1e-2).x
     alpha = first_multipliers(model, x)
     assert ((alpha >= 0) & (alpha <= model.upper)).all()
     by_side = np.where(model.A @ x < 1, model.upper, 0.0)
@@ -83,9 +83,9 @@ def test_first_multipliers_bound_better_than_sides_alone(rng):
 
 
 def test_a_large_C_takes_the_penalty_and_no_more(rng):
-    """The Hessian of few rows, times C/width, has rounding of more than 1."""
+    """The Hessian of few rows, times C/ε, has rounding of more than 1."""
     model = dense_model_of(rng, n=12, D=30, C=1e30, linear=False)
-    found = minimise(model, np.zeros(31), np.zeros(12), width=1.0, tol=1e27)
+    found = minimise(model, np.zeros(31), np.zeros(12), epsilon=1.0, tol=1e27)
     assert np.isfinite(found.x).all()
     assert found.value <= model.value(np.zeros(31))
 
@@ -108,7 +108,7 @@ def test_ascent_is_the_minimum(rng, C, fit_intercept, linear):
     size = D + fit_intercept
     tol = 1e-4 * N * C
     found = ascend(sparse(model), np.zeros(size), np.zeros(N), tol=tol)
-    exact = minimise(model, np.zeros(size), np.zeros(N), width=0.3, tol=1e-9 * C)
+    exact = minimise(model, np.zeros(size), np.zeros(N), epsilon=0.3, tol=1e-9 * C)
     assert found.value == pytest.approx(model.value(found.x), rel=1e-12)
     assert found.bound == pytest.approx(model.bound(found.alpha), rel=1e-12)
     assert found.value - found.bound <= tol

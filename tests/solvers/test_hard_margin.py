@@ -119,7 +119,7 @@ def test_not_separable(fit_intercept, tol):
     assert model.margin == 0
     evidence = model.inseparability
     assert evidence.bound <= 1e-6 * evidence.largest_norm
-    assert evidence.least_margin < 1
+    assert evidence.min_margin < 1
     assert evidence.n_violating >= 1
     assert evidence.n_weighted >= 2
     # The evidence holds without trusting the solver: a mean of rows of both labels that is nearly 0.
@@ -229,8 +229,8 @@ def assert_proves_itself(found, Z, y, fit_intercept, gap):
     np.testing.assert_allclose(found.w, Z.T @ (found.a * y), rtol=0, atol=2 * r * UNIT * largest)
     margins = y * (Z @ found.w + found.b)
     rounding = 4 * (Z.shape[1] + 2) * UNIT * largest * (found.bound + abs(found.b) / largest)
-    assert abs(margins.min() - found.least) <= rounding
-    assert found.least >= (1 - gap) * found.bound**2 - rounding
+    assert abs(margins.min() - found.min_margin) <= rounding
+    assert found.min_margin >= (1 - gap) * found.bound**2 - rounding
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])

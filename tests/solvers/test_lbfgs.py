@@ -86,18 +86,20 @@ class Stages:
         f = self.Z[:, 0] + curvature * np.square(self.Z[:, 1]) - 0.4
         self.y = np.where(f + noise * rng.standard_normal(n) > 0, 1.0, -1.0)
         self.system = ridge_system(gram(self.Z, self.y), 1, fit_intercept=True)
-        self.best, self.widths, self.points_before_hessians = Certificate(), [], []
+        self.best, self.epsilons, self.points_before_hessians = Certificate(), [], []
 
     def respond(self, points):
-        at = self.evaluate(points[0].x, points[0].width)
-        if points[0].next_width is not None:
-            at = replace(at, next=(points[0].next_width, self.evaluate(points[0].x, points[0].next_width)))
-        self.widths.append(points[0].width)
+        at = self.evaluate(points[0].x, points[0].epsilon)
+        if points[0].next_epsilon is not None:
+            at = replace(
+                at, next=(points[0].next_epsilon, self.evaluate(points[0].x, points[0].next_epsilon))
+            )
+        self.epsilons.append(points[0].epsilon)
         return {0: at}
 
-    def evaluate(self, x, width):
-        loss = Hinge() if width else self.loss
-        at = evaluation(self.C, self.Z, self.y, None, x, loss, loss.rounded(width))
+    def evaluate(self, x, epsilon):
+        loss = Hinge() if epsilon else self.loss
+        at = evaluation(self.C, self.Z, self.y, None, x, loss, loss.rounded(epsilon))
         self.best = self.best.improved(at.primal, at.dual)
         return at
 
@@ -109,7 +111,7 @@ class Stages:
             return Preconditioner.of(self.system, max(h, 1e-9)).apply
 
         def hessian(at):
-            self.points_before_hessians.append(len(self.widths))
+            self.points_before_hessians.append(len(self.epsilons))
             h = self.loss.second_derivative(self.Z @ at.x[:-1] + at.x[-1], self.y)
             system = ridge_system(gram(self.Z, self.y, h), 1, fit_intercept=True)
             return Hessian(Preconditioner.of(system, self.C).apply, is_light)
@@ -122,37 +124,37 @@ class Stages:
         )
 
 
-def test_widths_shrink_until_the_gap_is_closed():
+def test_epsilons_shrink_until_the_gap_is_closed():
     problem = Stages()
     problem.solve(solve_smoothed, 1e-3, tol=1e-3, min_curvature=1e-4)
     assert problem.best.gap <= 1e-3
-    assert len(problem.widths) <= 80
-    steps = np.unique(problem.widths)[::-1]
+    assert len(problem.epsilons) <= 80
+    steps = np.unique(problem.epsilons)[::-1]
     assert steps[0] == 0.3
     ratios = steps[1:] / steps[:-1]
     assert ((ratios >= 0.1 - 1e-12) & (ratios <= 0.3 + 1e-12)).all()
 
 
-def test_looking_ahead_saves_the_first_sweep_of_each_width():
+def test_looking_ahead_saves_the_first_sweep_of_each_epsilon():
     plain, ahead = Stages(), Stages()
     plain.solve(solve_smoothed, 1e-3, tol=1e-3, min_curvature=1e-4)
     ahead.solve(solve_smoothed, 1e-3, tol=1e-3, min_curvature=1e-4, looks_ahead=True)
     assert ahead.best.gap <= 1e-3
-    # Widths depend on the respond before, and so do the numbers of points; one a width is saved.
-    assert len(ahead.widths) < len(plain.widths)
+    # Epsilons depend on the response before, and so do the numbers of points; one an epsilon is saved.
+    assert len(ahead.epsilons) < len(plain.epsilons)
 
 
 def rested(rests):
-    """The widths that were asked for up to each rest."""
+    """The epsilons that were asked for up to each rest."""
     problem, at_rest = Stages(), []
     solver = partial(solve_smoothed, rests=rests)
     resting = problem.solver_of(solver, 1e-9, tol=1e-9, min_curvature=1e-4)
     while not in_lockstep({0: resting}, problem.respond):
-        at_rest.append(list(problem.widths))
+        at_rest.append(list(problem.epsilons))
     return problem, at_rest
 
 
-def test_it_rests_after_so_many_points_at_a_width_and_goes_on_there():
+def test_it_rests_after_so_many_points_at_an_epsilon_and_goes_on_there():
     problem, at_rest = rested(Rests(3))
     first, second = at_rest[:2]
     # The point at which a stage begins is that of the one before.
@@ -162,10 +164,10 @@ def test_it_rests_after_so_many_points_at_a_width_and_goes_on_there():
     assert new[0] == first[-1]
     alone = Stages()
     alone.solve(solve_smoothed, 1e-9, tol=1e-9, min_curvature=1e-4)
-    assert problem.widths == alone.widths
+    assert problem.epsilons == alone.epsilons
 
 
-def test_an_early_rest_is_where_the_first_width_ends():
+def test_an_early_rest_is_where_the_first_epsilon_ends():
     at_rest = rested(Rests(1000, early=True))[1]
     assert len(at_rest) == 1
     assert set(at_rest[0]) == {0.3}
@@ -176,7 +178,7 @@ def test_smooth_losses_have_one_stage(tol):
     problem = Stages()
     problem.solve(solve_smooth, tol)
     assert problem.best.gap <= tol
-    assert set(problem.widths) == {0.0}
+    assert set(problem.epsilons) == {0.0}
 
 
 def test_the_hessian_ends_what_the_gram_makes_slow():
@@ -186,7 +188,7 @@ def test_the_hessian_ends_what_the_gram_makes_slow():
     with_hessian.solve(solve_smooth, 1e-9, is_light=False)
     assert with_hessian.best.gap <= 1e-9
     assert 1 <= len(with_hessian.points_before_hessians) <= 3
-    assert len(with_hessian.widths) < len(gram_alone.widths)
+    assert len(with_hessian.epsilons) < len(gram_alone.epsilons)
 
 
 def test_a_light_hessian_is_made_at_each_point():
@@ -196,7 +198,7 @@ def test_a_light_hessian_is_made_at_each_point():
     assert problem.best.gap <= 1e-9
     made = problem.points_before_hessians
     assert made[0] == 10
-    assert len(problem.widths) < 10 + 2 * len(made)
+    assert len(problem.epsilons) < 10 + 2 * len(made)
 
 
 def test_hessians_come_at_once_where_the_preconditioner_promises_what_cannot_be():

@@ -99,12 +99,12 @@ def test_tails_to_full_precision():
     )
 
 
-@pytest.mark.parametrize("width", [1.0, 0.1, 1e-4])
-def test_the_smoothed_hinge_is_near_the_hinge(width):
+@pytest.mark.parametrize("epsilon", [1.0, 0.1, 1e-4])
+def test_the_smoothed_hinge_is_near_the_hinge(epsilon):
     m = np.linspace(-3, 3, 4001)
-    below = Hinge().value(m, 1.0) - SmoothedHinge(width).value(m, 1.0)
+    below = Hinge().value(m, 1.0) - SmoothedHinge(epsilon).value(m, 1.0)
     assert below.min() >= -2 * EPS
-    assert below.max() <= width / 2 * (1 + 1e-12) + 2 * EPS
+    assert below.max() <= epsilon / 2 * (1 + 1e-12) + 2 * EPS
 
 
 @pytest.mark.parametrize("loss", LIKELIHOODS, ids=str)

@@ -65,14 +65,14 @@ class RowsInMemory:
     log_C=st.floats(-6, 4),
     weighted=st.booleans(),
     fit_intercept=st.booleans(),
-    width=st.floats(1e-4, 3),
+    epsilon=st.floats(1e-4, 3),
 )
 def test_no_candidate_of_one_model_is_above_the_objective_of_another(
-    seed, loss, size, log_C, weighted, fit_intercept, width
+    seed, loss, size, log_C, weighted, fit_intercept, epsilon
 ):
     rows, rng = RowsInMemory(seed, weighted=weighted), np.random.default_rng(seed + 1)
     C = 10.0**log_C
-    proxy = loss.rounded(width)
+    proxy = loss.rounded(epsilon)
     models = [np.zeros(4 + fit_intercept), *(size * rng.standard_normal((3, 4 + fit_intercept)))]
     sums = [rows.sums(loss, proxy, x, fit_intercept) for x in models]
     candidates = [DualCandidate.of(C, each, 0, fit_intercept=fit_intercept) for each in sums]

@@ -13,7 +13,7 @@ from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SmoothedHin
 from distrff.solvers.objective import Certificate
 from distrff.solvers.ridge import ridge_system, solve_ridge
 from distrff.solvers.sgd import Epoch, LocalSteps, SGDProblem, batch_rows, ridge_start, sgd, smooth_loss
-from distrff.solvers.spectral_metric import SpectralMetric, most_directions
+from distrff.solvers.spectral_metric import SpectralMetric, max_directions
 from distrff.solvers.status import in_lockstep
 from tests.support.solvers import evaluation, gram
 
@@ -309,9 +309,9 @@ def test_features_that_are_constant_have_a_metric(rng):
 
 
 def test_directions_that_fit():
-    assert most_directions(2048, np.dtype(np.float32)) == 2048
-    assert most_directions(16384, np.dtype(np.float32)) == 1024
-    assert most_directions(10**9, np.dtype(np.float64)) == 1
+    assert max_directions(2048, np.dtype(np.float32)) == 2048
+    assert max_directions(16384, np.dtype(np.float32)) == 1024
+    assert max_directions(10**9, np.dtype(np.float64)) == 1
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])

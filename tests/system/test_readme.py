@@ -17,7 +17,7 @@ from click.testing import CliRunner
 import distrff as drf
 from distrff.cli import main
 from distrff.engine.execution import PlannedWorkers
-from distrff.estimators.fitting.plan import least_memory_limit
+from distrff.estimators.fitting.plan import min_memory_limit
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -118,7 +118,7 @@ def test_its_table_of_sizes_is_what_the_plan_counts(D):
 
     def counted(alpha, below=None):
         """The plan of a worker without a limit, or with one under which another plan would not fit."""
-        limit = 0 if below is None else int(0.9 * least_memory_limit(below))
+        limit = 0 if below is None else int(0.9 * min_memory_limit(below))
         return drf.KernelRidge(features, alpha).plan_for(PlannedWorkers(1, 1, limit), X, X[:, 0])
 
     at_once, given = counted("cv"), counted(1.0)

@@ -20,8 +20,8 @@ from distrff.engine import execution
 from distrff.engine.reduction import OrderedMerge, n_levels
 from distrff.errors import FrequencyMismatch
 from distrff.features import fourier as sampling
-from distrff.features.specification import derivations_in_this_process
 from tests.support.commands import wait_until
+from tests.support.draws import derivations
 from tests.support.fits import in_process, small_ridge, within_patience
 
 pytestmark = pytest.mark.usefixtures("small_segments")
@@ -118,16 +118,16 @@ def test_a_search_by_dask_ml(rows, client):
 
 def test_each_worker_draws_the_frequencies_once(rows, client, rng):
     X, y = rows
-    before = client.run(derivations_in_this_process)
+    before = client.run(derivations)
     fitted = small_ridge(random_state=int(rng.integers(2**40))).fit(X, y)
     assert fitted.plan_.n_segments > 10
-    after = client.run(derivations_in_this_process)
+    after = client.run(derivations)
     assert [after[worker] - before[worker] for worker in before] == [1, 1]
     lazy = da.from_array(X, chunks=(3000, 3))
     fitted.predict(lazy).compute()
     fitted.score(lazy, y)
     fitted.fit(lazy, y)
-    assert client.run(derivations_in_this_process) == after
+    assert client.run(derivations) == after
 
 
 def spoil_frequencies():

@@ -111,7 +111,7 @@ KERNELS = [
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: repr(kernel)[:40])
 def test_a_kernel(kernel: Kernel):
     shown = told(kernel._repr_html_())
-    assert shown["widths"] == ("still to be found by the fit" if kernel.is_auto else "decided")
+    assert shown["widths"] == ("to be found by the fit" if kernel.is_auto else "decided")
     assert len(shown["kernel"]) < 200
     n_widths = max(kernel._column_counts(), default=0)
     assert shown["columns"] == (str(n_widths) if n_widths else "any")

@@ -25,7 +25,7 @@ from distrff.reductions.margins import NearestRows, NearestSums
 from distrff.solvers.active_set import ActiveSetModel, ActiveSetSolution, ascend, first_multipliers, minimise
 
 _MODEL_SHARE = 0.4  # of tol
-_FIRST_WIDTH = 1.0
+_FIRST_EPSILON = 1.0
 _FAR = 2.0**20  # for an intercept
 _WIDENING = 4
 # With a poor reference point, rows can be added round after round and the bound never rises enough.
@@ -184,7 +184,7 @@ def solve_model(
     alpha = first_multipliers(model, x) if at.alpha is None else at.alpha
     if issparse(A):
         return ascend(model, x, alpha, tol=tol)
-    return minimise(model, x, alpha, width=_FIRST_WIDTH, tol=tol)
+    return minimise(model, x, alpha, epsilon=_FIRST_EPSILON, tol=tol)
 
 
 def _signed(Z: Any, label: np.ndarray) -> Any:

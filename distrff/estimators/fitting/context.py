@@ -396,10 +396,10 @@ class _RowsOfFit:
     def n_rows(self) -> int:
         return self.fit.dataset.n_rows
 
-    def __call__(self, map_reduction: MapReduction, *, least_features: int = 0) -> Any:
+    def __call__(self, map_reduction: MapReduction, *, min_features: int = 0) -> Any:
         fit = self.fit
-        if least_features:
-            choose_solver(fit, self.n_outputs, least_features)  # refuses before another pass
+        if min_features:
+            choose_solver(fit, self.n_outputs, min_features)  # refuses before another pass
         cuts = light_segmentation(self.n_rows, fit.dataset.n_columns)
         reduction = MapSumsReduction(map_reduction, self.scaling, fit.features_dtype, cuts.tile_rows)
         return fit.sum(map_reduction.label, reduction, cuts)

@@ -74,6 +74,6 @@ def _refusal(targets: ClassTargets, problem: MarginProblem, model: HardMargin) -
         f"{named} not separable with these features: by a weighted mean of "
         f"{evidence.n_weighted} rows no margin is above {evidence.bound:.2g}, under {NEGLIGIBLE:g} of the "
         f"largest ‖z‖, {evidence.largest_norm:.2g}; of the model tried last {evidence.n_violating} rows "
-        f"violate y·f ≥ 1, the worst with y·f = {evidence.least_margin:.3g}"
+        f"violate y·f ≥ 1, the worst with y·f = {evidence.min_margin:.3g}"
         f"; use a finite C, more features, or a narrower kernel"
     )

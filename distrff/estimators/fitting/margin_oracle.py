@@ -99,7 +99,7 @@ class MarginOracle:
         self.can_model = can_model(self.n_features, entries)
         self.kept_rows = kept_rows(self.n_features, entries)
         self.max_model_rows = max_model_rows(self.n_features, entries)
-        tile_rows = margin_tile_rows(self.n_features, dtype, plan.size.map_cost.least_tile_rows)
+        tile_rows = margin_tile_rows(self.n_features, dtype, plan.size.map_cost.min_tile_rows)
         self._cuts = (
             sparse_segmentation(self.n_rows, entries)
             if self.is_sparse
@@ -109,18 +109,20 @@ class MarginOracle:
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
         """Return each problem's objective and gradient at its point, and more; one pass over the rows."""
-        requests = [(p, point.x, width) for p, point in points.items() for width in point.widths]
+        requests = [(p, point.x, epsilon) for p, point in points.items() for epsilon in point.epsilons]
         problems = tuple(problem for problem, _, _ in requests)
         reduction = self._fit.reduction(
             self._kind, **self._shared, **self._held_out(problems), **self._of_loss(problems)
         )
         X = np.concatenate([self.columns(x) for _, x, _ in requests], axis=1)
-        sent = self._point(X) | {"width": np.array([width for _, _, width in requests])}
+        sent = self._point(X) | {"epsilon": np.array([epsilon for _, _, epsilon in requests])}
         sums = self._fit.sum("margins", reduction, self._cuts, sent)
         responses: dict[MarginProblem, Evaluation] = {}
-        for i, (problem, x, width) in enumerate(requests):
+        for i, (problem, x, epsilon) in enumerate(requests):
             at = self._evaluation(problem.C, sums, i, x)
-            responses[problem] = replace(responses[problem], next=(width, at)) if problem in responses else at
+            responses[problem] = (
+                replace(responses[problem], next=(epsilon, at)) if problem in responses else at
+            )
         return responses
 
     def nearest_rows(self, points: Mapping[MarginProblem, HingePoint], n_kept: int) -> NearestSums:

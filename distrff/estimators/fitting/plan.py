@@ -369,7 +369,7 @@ def fits(plan: Plan) -> bool:
     return not plan.memory_limit or plan.worker_peak_bytes + _IDLE_BYTES <= _USABLE_SHARE * plan.memory_limit
 
 
-def least_memory_limit(plan: Plan) -> float:
+def min_memory_limit(plan: Plan) -> float:
     """Return about the smallest memory limit, in bytes, under which the plan fits."""
     return 1.01 * (plan.worker_peak_bytes + _IDLE_BYTES) / _USABLE_SHARE
 
@@ -383,7 +383,7 @@ def refusal(plan: Plan) -> str:
         f"({human_bytes(plan.worker_peak_bytes)} above an idle worker), "
         f"but {_USABLE_SHARE:.0%} of its memory limit of {human_bytes(plan.memory_limit)} is "
         f"{human_bytes(_USABLE_SHARE * plan.memory_limit)}; smallest changes that fit: "
-        + "; or ".join([f"a memory limit of {human_bytes(least_memory_limit(plan))}", *_remedies(plan)])
+        + "; or ".join([f"a memory limit of {human_bytes(min_memory_limit(plan))}", *_remedies(plan)])
     )
 
 
@@ -505,7 +505,7 @@ def light_cuts(size: Size) -> Segmentation:
     if size.sparse_entries:
         return sparse_segmentation(size.n_rows, size.sparse_entries)
     exact = np.dtype(np.float64)
-    tile_rows = margin_tile_rows(size.n_features, exact, size.map_cost.least_tile_rows)
+    tile_rows = margin_tile_rows(size.n_features, exact, size.map_cost.min_tile_rows)
     return replace(size.segmentation(), tile_rows=tile_rows)
 
 

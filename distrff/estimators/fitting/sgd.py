@@ -35,7 +35,7 @@ from distrff.solvers.losses import SmoothedHinge
 from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import RidgeSolution
 from distrff.solvers.sgd import Epoch, Request, SGDProblem, batch_rows, ridge_start, sgd, smooth_loss
-from distrff.solvers.spectral_metric import SpectralMetric, most_directions
+from distrff.solvers.spectral_metric import SpectralMetric, max_directions
 from distrff.solvers.status import Status, in_lockstep
 
 
@@ -135,7 +135,7 @@ class _SGDOracle:
         self.options = options = self._margins.options
         assert options.C is not None
         self._smooth = smooth_loss(options.loss, is_sparse=fit.specification.is_sparse)
-        self._width = self._smooth.width if isinstance(self._smooth, SmoothedHinge) else 0.0
+        self._epsilon = self._smooth.epsilon if isinstance(self._smooth, SmoothedHinge) else 0.0
         metric, X0 = self._metric(plan, options.C)
         self.problem = SGDProblem(metric, options.C, fit.weight, self._smooth.curvature)
         self.starts = {MarginProblem(output, options.C): x for output, x in enumerate(X0.T)}
@@ -148,7 +148,7 @@ class _SGDOracle:
 
     def evaluate(self, points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, Evaluation]:
         """Return each problem's objective and gradient at its point, by a margin sweep."""
-        return self._margins.evaluate({problem: Point(x, self._width) for problem, x in points.items()})
+        return self._margins.evaluate({problem: Point(x, self._epsilon) for problem, x in points.items()})
 
     def epoch(self, epochs: Mapping[MarginProblem, Epoch]) -> dict[MarginProblem, np.ndarray]:
         """Return the mean of the points at which local steps over the segments end."""
@@ -194,7 +194,7 @@ def metric_of_sample(
 ) -> tuple[SpectralMetric, np.ndarray]:
     """Return the metric of sampled rows, and their ridge models of shape (D + 1, k) or (D, k)."""
     Z = features_of(X, sent)
-    n_directions = Z.shape[1] if issparse(Z) else most_directions(Z.shape[1], Z.dtype)
+    n_directions = Z.shape[1] if issparse(Z) else max_directions(Z.shape[1], Z.dtype)
     metric = SpectralMetric.of_rows(Z, sample_weight, n_directions, fit_intercept=fit_intercept)
     s = np.ones(X.shape[0]) if sample_weight is None else sample_weight
     share = (s / s.sum())[:, None]
