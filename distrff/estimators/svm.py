@@ -173,12 +173,11 @@ class KernelLikelihoodClassifier(MarginClassifier):
     Minimises C·Σ s_i·(−log Ψ(y_i·f(x_i)/σ)) + ½‖w‖² over f(x) = ⟨w, z(x)⟩ + b, with labels coded as
     ±1 and Ψ the distribution function of the noise. One Gram sweep gives the preconditioner,
     then a few light sweeps of L-BFGS close the duality gap, which certifies the
-    model. More than two classes are one against the rest each, all in the same sweeps.
+    model. More than two classes are one against the rest each, all in the same sweeps. See `KernelSVC` for the
+    cost, and for the parameters not listed here.
 
     Parameters
     ----------
-    features : FeatureMap, optional
-        Default: `FourierFeatures()`. A clone is fitted.
     C : float or "cv"
         Weight of the likelihood against the penalty, from 1e-50 to 1e50, or the value of least held-out
         loss. C and `sigma` are redundant: up to the scale of f, (C, σ) is the model of (C/σ², 1).
@@ -188,19 +187,6 @@ class KernelLikelihoodClassifier(MarginClassifier):
     multi_class : {"ovr", "softmax"}
         One model a class against the rest, or for logistic noise the loss log Σ_j exp(f_j/σ) − f_c/σ
         of a row of class c, shared by all; of two classes there is one model in any case.
-    Cs : sequence of float, optional
-        Grid for "cv"; default: λ = 1/(C·Σs·mean‖z‖²) from 1e-1 to 1e-6, a value a decade.
-    cv : int
-        Folds of the grid; its models are solved to a gap of `tol`, at least 1e-2.
-    fold_by : {"hash", "contiguous"}
-    class_weight : None, "balanced" or dict of label to weight
-        Multiplies the weights of the rows of each class, the same in all models.
-    fit_intercept : bool
-        The intercept is not penalised.
-    scale : {"none", "standard"}
-    dtype : {"auto", "float32", "float64"}
-        Of the features; sums are float64. "auto" is float32 for columns that are so, or standardised with a
-        `tol` of 1e-4 or more; else float64.
     solver : {"auto", "lbfgs", "sgd"}
         "sgd" needs no Gram and rows in no order; it is not for softmax. "auto" is "lbfgs", or "sgd"
         where the Gram does not fit in the workers' memory.
@@ -208,10 +194,6 @@ class KernelLikelihoodClassifier(MarginClassifier):
         Largest relative duality gap, (primal − dual)/max(|primal|, |dual|), of any class. Below
         about 1e-6 it takes dtype="float64". For softmax ‖∇‖ relative to its norm at zero; for "sgd" the
         least relative fall of the objective.
-    max_sweeps : int, optional
-        Light sweeps at most, for each C; default 200.
-    random_state : int or None
-        None draws a seed, recorded as `seed_`.
 
     Attributes
     ----------
@@ -232,16 +214,6 @@ class KernelLikelihoodClassifier(MarginClassifier):
     n_features_in_ : int
     feature_names_in_ : ndarray of str, where columns have names
     seed_ : int
-
-    Notes
-    -----
-    If `max_sweeps` or rounding end it first, a `ConvergenceWarning` says so and the best model is
-    kept, as it is when the light sweeps are interrupted. No model's objective is above that of the best
-    constant, w = 0. n·(2dD + D²) flops for the Gram,
-    n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each factor. Where ten light sweeps were
-    not enough for a smooth loss and two classes, or the first step shows that the sample misses rows,
-    another pass makes the Hessian. It is that of all rows, and made again for each step, where the products
-    of rows with a curved loss take no longer than four light sweeps; else of a sample, at most three times.
     """
 
     def __init__(
