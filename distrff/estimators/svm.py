@@ -173,8 +173,8 @@ class KernelLikelihoodClassifier(MarginClassifier):
     Minimises C·Σ s_i·(−log Ψ(y_i·f(x_i)/σ)) + ½‖w‖² over f(x) = ⟨w, z(x)⟩ + b, with labels coded as
     ±1 and Ψ the distribution function of the noise. One Gram sweep gives the preconditioner,
     then a few light sweeps of L-BFGS close the duality gap, which certifies the
-    model. More than two classes are one against the rest each, all in the same sweeps. See `KernelSVC` for the
-    cost, and for the parameters not listed here.
+    model. More than two classes are one against the rest each, all in the same sweeps. See `KernelSVC` for
+    the cost, and for the parameters not listed here.
 
     Parameters
     ----------
