@@ -92,10 +92,10 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
     columns, data_digest = _columns(run, results, dataset)
     cuts = output_segmentation(dataset.n_rows, dataset.n_columns, sum(c.row_bytes for c in columns))
     if is_parquet:
-        files: Any = ParquetResults(place.growing, columns)
+        files: Any = ParquetResults(place.partial, columns)
         cuts = replace(cuts, segment_rows=cuts.tile_rows)  # a file is made in memory
     else:
-        files = ZarrResults(place.growing, columns, compressed=method != "transform")
+        files = ZarrResults(place.partial, columns, compressed=method != "transform")
     header = {
         "kind": "features" if method == "transform" else "predictions",
         "model": model.kind,
@@ -110,7 +110,7 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
     }
     light, sent = light_model(model, with_std=results.return_std)
     with place.filled(header) as done:
-        marks = place.growing.within(RUNS)
+        marks = place.partial.within(RUNS)
         if done is None:
             files.begin(dataset.n_rows, cuts.tile_rows, header)
             marks.make_folder()

@@ -345,7 +345,7 @@ def test_files_that_changed_meanwhile(path, read_rows, tmp_path):
     with pytest.raises(InputError, match="was changed after it was opened"):
         read_rows(data.rows(0, N), 10)
     (tmp_path / "rows.parquet").unlink()
-    with pytest.raises(InputError, match="is not there as this process sees it, or not any more"):
+    with pytest.raises(InputError, match="cannot be found by this process"):
         read_rows(data.rows(0, N), 10)
 
 
