@@ -17,9 +17,10 @@ import numpy as np
 import pandas as pd
 from sklearn import metrics as sklearn_metrics
 
-from distrff.errors import DataWarning, InputError, InputTypeError, warn
+from distrff.errors import DataWarning, InputError, warn
 from distrff.io.arrays import (
-    check_known_chunks,
+    check_dask_array,
+    cut,
     frame_arrays,
     in_native,
     is_frame,
@@ -415,7 +416,7 @@ def _rows(
             raise InputError(f"Complex data not supported: {name} is complex")
         if A.shape[0] != n:
             raise InputError(
-                f"y_true has {n} rows but {name} has {A.shape[0]}; they must be of the same length"
+                f"y_true has {n} rows but {name} has {A.shape[0]}; they must have the same length"
             )
         arrays[name] = A[:, 0] if one_column and A.ndim == 2 else A
     if not n:
@@ -433,8 +434,7 @@ def _rows(
 def _lazy(A: Any, row_chunks: tuple[int, ...]) -> da.Array:
     """Return a dask array of one block across columns."""
     if not isinstance(A, da.Array):
-        # name=False: hashing the data for a name would be a pass over it.
-        return da.from_array(A, chunks=(row_chunks, *A.shape[1:]), name=False)
+        return cut(A, (row_chunks, *A.shape[1:]))
     return A.rechunk({1: -1}) if A.ndim == 2 else A
 
 
@@ -444,11 +444,7 @@ def _array(name: str, values: Any) -> Any:
         return targets_of(values)[0] if is_pandas else plain_array(values, name)
     if is_frame(values):
         return frame_arrays({"y": values})[0]["y"]
-    if not isinstance(values, da.Array):
-        raise InputTypeError(
-            f"{name} is a dask {type(values).__name__}; pass a dask Array, DataFrame or Series"
-        )
-    check_known_chunks(values, name)
+    check_dask_array(values, name)
     return values
 
 
@@ -458,7 +454,7 @@ def _checked(values: Any, name: str, is_label: bool, block_info: Any = None) -> 
     start = place[0][0]
     if values.shape != tuple(stop - start for start, stop in place):
         raise InputError(
-            f"a block of {name} has shape {values.shape}, and its dask array states another; "
+            f"a block of {name} has shape {values.shape}, and its dask array declares another; "
             f"return as many rows as the block was given"
         )
     if name == "sample_weight":

@@ -196,7 +196,7 @@ def test_class_weights_have_the_labels_of_the_target():
         ("needs dtype='float64' (--dtype float64)", "needs --dtype float64"),
         ("call again with resume=True (--resume) to continue", "call again with --resume to continue"),
         ("give it by storage_options (--storage-option)", "give it by --storage-option"),
-        ("as open_dataset(..., missing='drop') and --missing drop do", "as --missing drop does"),
+        ("as open_dataset(..., missing='drop') does", "as --missing drop does"),
         ("convert with missing='drop' (--missing), or", "convert with --missing drop, or"),
         ("use n_bins=, fewer grids", "use --n-bins, fewer grids"),
         ("positive goes with tables", "--positive goes with tables"),

@@ -132,7 +132,7 @@ def test_rows_that_are_no_numbers(problem, X, message):
 
 
 def test_lengths_that_differ(problem):
-    message = "X has 900 rows but y has 899; they must be of the same length"
+    message = "X has 900 rows but y has 899; they must have the same length"
     assert refusal(small_ridge().fit, problem.X, problem.y[:-1]) == message
     lazy = da.from_array(problem.X, chunks=300), da.from_array(problem.y[:-1], chunks=300)
     assert refusal(small_ridge().fit, *lazy) == message
@@ -161,7 +161,7 @@ def test_chunks_that_are_unknown(problem):
     [
         (lambda s: spoilt(s, -1.0, 3), "sample_weight must not be negative, got -1 in row 3"),
         (lambda s: 0 * s, "all sample weights are zero; give at least one row a positive weight"),
-        (lambda s: s[:, None], "sample_weight must be 1-D, one number a row, got shape (900, 1)"),
+        (lambda s: s[:, None], "sample_weight must be 1-D, one number per row, got shape (900, 1)"),
         (lambda s: s.astype(str), "sample_weight must hold numbers"),
     ],
 )
