@@ -87,9 +87,7 @@ def read_group(
         header = header_of(document)
         if header is None:
             what = "is not a Zarr group" if location.exists() else "does not exist"
-            what = (
-                what if document is None else "is not a group of distrff (its zarr.json says nothing of it)"
-            )
+            what = what if document is None else "is not a group of distrff (no header in its zarr.json)"
             raise ModelFileError(f"{location} {what}; give the path that a {kind} was saved to")
         found, form = header.get("kind"), header.get("format")
         if isinstance(form, int) and form > FORMAT:
