@@ -156,7 +156,7 @@ def test_results_that_the_model_does_not_have(rng, tmp_path):
         ({"method": "decision_function"}, "of classifiers"),
         ({"return_std": True}, "include_std=True"),
         ({"method": "transform", "return_std": True}, "with method 'predict'"),
-        ({"ids": {"prediction": np.arange(20)}}, "called like a result"),
+        ({"ids": {"prediction": np.arange(20)}}, "has the name of a result"),
         ({"ids": {"i": np.arange(19)}}, "has 19 rows"),
     ):
         with pytest.raises(InputError, match=message):
