@@ -46,28 +46,28 @@ class ColumnError(InputError):
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a real number, which True and False are not here."""
+    """Tell whether a value is a real number; True and False do not count as numbers here."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def is_finite(value: Any) -> bool:
-    """Return whether a value is a finite real number that a float can hold."""
+    """Tell whether a value is a real number that a float can hold."""
     try:
         return is_number(value) and math.isfinite(value)
     except OverflowError:  # an integer or a fraction beyond the largest float
         return False
 
 
-def check_count(name: str, value: Any, minimum: int = 1, *, or_none: bool = False) -> None:
-    """Raise InputError unless a parameter is an integer of at least `minimum`, or None with `or_none`."""
+def check_count(name: str, value: Any, least: int = 1, *, or_none: bool = False) -> None:
+    """Raise InputError unless a parameter is an integer of at least `least`, or None if it may be."""
     if value is None and or_none:
         return
     is_integer = is_number(value) and isinstance(value, Integral)
     is_huge = is_integer and abs(int(value)) > sys.maxsize
-    # Python does not print integers of more than 4300 digits.
+    # Python writes no integer of more than 4300 digits.
     got = f"an integer of {int(value).bit_length()} bits" if is_huge else repr(value)
-    if not is_integer or value < minimum:
-        kind = "a positive integer" if minimum == 1 else f"an integer of at least {minimum}"
+    if not is_integer or value < least:
+        kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
         raise InputError(f"{name} must be {kind}{' or None' if or_none else ''}, got {got}")
     if is_huge:
         raise InputError(f"{name} must be at most {sys.maxsize}, the largest size of an array, got {got}")

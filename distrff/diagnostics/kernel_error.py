@@ -173,9 +173,9 @@ def kernel_error(
     One pass over the rows for the sample; for a block of r rows O(r²(d + D) + r³).
     """
     exact = _exact_kernel(features)
-    check_count("n_pairs", n_pairs, minimum=2)
+    check_count("n_pairs", n_pairs, least=2)
     check_count("n_blocks", n_blocks)
-    check_count("block_rows", block_rows, minimum=2)
+    check_count("block_rows", block_rows, least=2)
     positive("alpha", alpha)
     if not isinstance(confidence, Real) or not 0 < float(confidence) < 1:
         raise InputError(f"confidence must be between 0 and 1, got {confidence!r}")

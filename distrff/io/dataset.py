@@ -287,7 +287,7 @@ def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
     return replace(dataset, id_readers=readers, id_dtypes=dtypes)
 
 
-# Values that no model can use, found block by block and reported by array, row and column.
+# Numbers that no model can use, found block by block and reported by array, row and column.
 
 
 def check_known(dataset: Dataset, target_kind: str) -> None:
