@@ -220,14 +220,13 @@ def kernel_error(
 
 
 class _Sample(NamedTuple):
-    """Sampled rows of X, and which of them make pairs and blocks: arrays of shape (n_pairs,) and
-    (n_blocks, block_rows)."""
+    """Sampled rows X, and the indices in X of the rows of pairs and blocks."""
 
-    n_rows: int
+    n_rows: int  # from which X was sampled
     X: np.ndarray
-    first: np.ndarray
+    first: np.ndarray  # of shape (n_pairs,)
     second: np.ndarray
-    blocks: np.ndarray
+    blocks: np.ndarray  # of shape (n_blocks, block_rows)
 
 
 def _sample(features: FeatureMap, X: Any, n_pairs: int, n_blocks: int, block_rows: int, seed: int) -> _Sample:

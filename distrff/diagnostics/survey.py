@@ -356,9 +356,9 @@ def rechunk_advice(part: dict[str, Any]) -> list[str]:
     if part["request_bytes"] < _REQUEST_BYTES and part["n_requests"] >= 2 * part["proposed_requests"]:
         reasons.append(
             f"a pass makes {part['n_requests']:,} requests of {human_bytes(part['request_bytes'])}, "
-            f"then {part['proposed_requests']:,}"
+            f"afterwards {part['proposed_requests']:,}"
         )
     if part["unit_bytes"] > _LARGE_UNIT_BYTES:
-        reasons.append(f"{human_bytes(part['unit_bytes'])} are decoded at once, then at most 8 MiB")
+        reasons.append(f"{human_bytes(part['unit_bytes'])} are decoded at once, afterwards at most 8 MiB")
     change = f"rechunk {part['name']} from {part['unit_rows']:,} to {part['proposed_rows']:,} rows: "
     return [change + "; ".join(reasons)] if reasons else []

@@ -137,7 +137,7 @@ class ParquetTable(Table):
         return [ParquetPart.of(self.fs, run) for run in runs]
 
     def holds_only_numbers(self, names: Sequence[str] | None = None) -> bool:
-        """Tell whether some columns can be taken as they are: all numeric, none without any value.
+        """Return whether some columns can be taken as they are: all numeric, none without any value.
 
         Default: all numeric columns.
         """
@@ -375,7 +375,7 @@ def _written(column_type: pa.DataType) -> pa.DataType:
 
 
 def is_feature(column_type: pa.DataType) -> bool:
-    """Tell whether a column is numeric or boolean, or a list of a fixed number of such values."""
+    """Return whether a column is numeric or boolean, or a list of a fixed number of such values."""
     return is_number(column_type.value_type if pa.types.is_fixed_size_list(column_type) else column_type)
 
 

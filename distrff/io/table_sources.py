@@ -1,4 +1,4 @@
-"""pandas, dask and xarray objects as tables whose rows go through steps."""
+"""pandas, dask and xarray objects as tables."""
 
 from __future__ import annotations
 
