@@ -143,9 +143,10 @@ def ambient_execution() -> Execution:
 
 logger = logging.getLogger(__name__)
 
-_LARGE_PARTIAL = 2**20
-_SMALL_BYTES, _SMALL_SHIPMENT = 2**23, 2**18
-_MAX_ATTEMPTS = 5
+_LARGE_PARTIAL = 2**20  # bytes; with larger partials a thread has no second segment ready
+_SMALL_BYTES = 2**23  # of all partials of a pass, which the client then merges itself
+_SMALL_ARRAYS = 2**18  # bytes of arrays that are sent with each task
+_MAX_ATTEMPTS = 5  # of a pass in which the cluster loses values
 
 # The calls of all fits, as lost values that a fitted model keeps can block another fit.
 _CALLS: WeakKeyDictionary[Client, WeakSet[Call]] = WeakKeyDictionary()
@@ -280,7 +281,7 @@ class ClusterExecution:
 
     def send(self, arrays: dict[str, Any]) -> Any:
         """Return an argument for tasks: small arrays themselves, sent with each task, else a value."""
-        if sum(A.nbytes for A in arrays.values()) <= _SMALL_SHIPMENT:
+        if sum(A.nbytes for A in arrays.values()) <= _SMALL_ARRAYS:
             return arrays
         return self.submit(dict, arrays)
 
@@ -587,8 +588,8 @@ def _not_again() -> NoReturn:
 
 _LOOK_SECONDS = 1.0
 _NO_WORKERS_SECONDS = 60.0
-_IDLE_LOOKS = 5
-_LEAVING_SECONDS = 5.0
+_IDLE_LOOKS = 5  # in succession without a task on any worker: a single look may fall between two tasks
+_LEAVING_SECONDS = 5.0  # in which a restarted cluster removes its old workers
 _MAX_LOOKS = 11
 
 

@@ -21,10 +21,11 @@ _USUAL_SEGMENTS = 16
 _SAMPLE_ROWS_PER_FEATURE = 16
 _MIN_SAMPLE_ROWS = 2**14
 _MAX_PICKED_ROWS = 2**15
+# Light sweeps over features: segments, and of each the minimum of rows and of products (rows times features).
 _LIGHT_SEGMENTS, _MIN_LIGHT_ROWS, _LIGHT_PRODUCTS = 8, 2**12, 2**26
 _LIGHT_SEGMENT_BYTES = 2**26
 _LIGHT_SEGMENT_ROWS = 2**18
-_ENTRY_COLUMNS = 16
+_ENTRY_COLUMNS = 16  # dense columns that take as long as one sparse entry
 _SPARSE_TILE_ROWS, _SPARSE_TILE_ENTRIES = 2**12, 2**23
 
 

@@ -100,7 +100,7 @@ class RowResults:
             )
         if self.method == "decision_function" and not self.model.is_classifier:
             raise InputError(
-                f"a {self.model.kind} has no decision function, only classifiers do; use predict"
+                f"a {self.model.kind} has no decision function, which only classifiers have; use predict"
             )
         if self.method == "transform" and self.model.specification.is_sparse:
             raise InputError(

@@ -174,7 +174,7 @@ def test_surfaces_that_cannot_be_drawn(ax, rows):
         ((KernelRidge(), X), "expected a fitted model"),
         ((model, X[:, :2]), "X must have shape"),
         ((model, X, y[:-1]), "y must have shape"),
-        ((several, X), "of one output"),
+        ((several, X), "one output"),
         ((flat, X[:, :1]), "at least two columns"),
     ):
         with pytest.raises(InputError, match=words):

@@ -153,7 +153,7 @@ def test_results_that_the_model_does_not_have(rng, tmp_path):
     X, out = rng.standard_normal((20, 2)), tmp_path / "out.zarr"
     for how, message in (
         ({"method": "predict_proba"}, "no probabilities"),
-        ({"method": "decision_function"}, "of classifiers"),
+        ({"method": "decision_function"}, "only classifiers"),
         ({"return_std": True}, "include_std=True"),
         ({"method": "transform", "return_std": True}, "with method 'predict'"),
         ({"ids": {"prediction": np.arange(20)}}, "has the name of a result"),
@@ -353,7 +353,7 @@ def test_what_cannot_be_written(fitted, frame, tmp_path):
         (X, {"ids": ["who"]}, "a dict of columns"),
         (X, {"ids": {"who": np.arange(59)}}, "'who' cannot be used"),
         (X[:, :1], {}, "has 1 columns"),
-        (X, {"method": "transform"}, "no predictions"),
+        (X, {"method": "transform"}, "not predictions"),
         (X, {"method": "predict_proba"}, "no probabilities"),
     ):
         with pytest.raises(InputError, match=message):
