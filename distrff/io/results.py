@@ -173,7 +173,7 @@ class ResultPlace:
                 n_written = 0 if ends else len(written_runs(self.partial))
                 if n_written:
                     error.add_note(
-                        f"{n_written} runs of {header['region_rows']} rows are kept; call again with "
+                        f"{n_written} runs of {header['region_rows']} rows are kept; repeat with "
                         f"resume=True (--resume) to continue"
                     )
                 else:

@@ -194,7 +194,7 @@ def test_class_weights_have_the_labels_of_the_target():
         ("hash_columns goes with one_hot=True, of whose", "--hash-columns goes with --one-hot, of whose"),
         ("pass overwrite=True or --overwrite to replace it", "pass --overwrite to replace it"),
         ("needs dtype='float64' (--dtype float64)", "needs --dtype float64"),
-        ("call again with resume=True (--resume) to continue", "call again with --resume to continue"),
+        ("repeat with resume=True (--resume) to continue", "repeat with --resume to continue"),
         ("give it by storage_options (--storage-option)", "give it by --storage-option"),
         ("as open_dataset(..., missing='drop') does", "as --missing drop does"),
         ("convert with missing='drop' (--missing), or", "convert with --missing drop, or"),
