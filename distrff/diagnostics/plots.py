@@ -405,7 +405,7 @@ def _chart(title: str, draw: Callable[[Any, Mapping[str, Any]], Any], report: Ma
         ax.get_legend().remove()
         figure.legend(loc="outside upper left")
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-    return Chart(_inlined(file.getvalue(), title, _in_words(ax)))
+    return Chart(_inlined(file.getvalue(), title, _described(ax)))
 
 
 def _inlined(svg: str, title: str, description: str) -> str:
@@ -424,7 +424,7 @@ def _inlined(svg: str, title: str, description: str) -> str:
     )
 
 
-def _in_words(ax: Any) -> str:
+def _described(ax: Any) -> str:
     """Return a description of a chart: each curve by its lowest and highest point, all else by its label."""
     sentences = [f"{ax.get_xlabel()} across, {ax.get_ylabel()} upwards."]
     for drawn, label in zip(*ax.get_legend_handles_labels(), strict=True):

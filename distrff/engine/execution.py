@@ -533,12 +533,12 @@ class Call:
         value = self._value()
         if value is None:
             return None
-        was_there = self._begin is _not_again and value.future.status != "finished"
-        return value.future if was_there or value.is_gone(self._roll.n_losses) else None
+        is_lost = self._begin is _cannot_recompute and value.future.status != "finished"
+        return value.future if is_lost or value.is_gone(self._roll.n_losses) else None
 
     def forget(self) -> None:
         """Release the rows and arrays behind the value, which then cannot be computed again."""
-        self._begin = _not_again
+        self._begin = _cannot_recompute
 
 
 @dataclass(eq=False)
@@ -577,7 +577,7 @@ def calls_in(args: Any) -> Any:
     return type(args)(map(calls_in, args)) if type(args) in (list, tuple) else args
 
 
-def _not_again() -> NoReturn:
+def _cannot_recompute() -> NoReturn:
     raise ClusterError(
         "the cluster lost the Gram of this model (its workers were restarted or replaced since the fit); "
         "fit again"

@@ -222,8 +222,8 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
                 f"column {name!r} of {table.name} has type {column_type}, which is not a number; "
                 "convert it to numbers or leave it out"
             )
-    says_nothing = options == TableOptions(options.target, sample_weight=options.sample_weight)
-    table.check((*names, *choice.target, *weight), all_features=says_nothing)
+    is_default = options == TableOptions(options.target, sample_weight=options.sample_weight)
+    table.check((*names, *choice.target, *weight), all_features=is_default)
     nullable = frozenset().union(*(footer.nullable for footer in table.footers))
     fields = {"X": columns_of(schema, names, nullable)}
     if choice.target:

@@ -144,8 +144,8 @@ def output_segmentation(n_rows: int, n_columns: int, row_bytes: int) -> Segmenta
 def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[ResultColumn, ...], str]:
     """Return the columns to write, ids first, and a digest of some rows with their ids."""
     numbers = np.unique(np.linspace(0, dataset.n_rows - 1, _SAMPLED_ROWS).astype(np.int64))
-    seen = run.compute_all(_look_at, [(dataset.rows(int(i), int(i) + 1),) for i in numbers])
-    digest = hashlib.sha256("".join(row_digest for row_digest, _ in seen).encode())
+    sampled = run.compute_all(_digest_and_ids, [(dataset.rows(int(i), int(i) + 1),) for i in numbers])
+    digest = hashlib.sha256("".join(row_digest for row_digest, _ in sampled).encode())
     digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
     examples = results.of(np.zeros((1, results.model.n_columns)))
     columns = []
@@ -154,7 +154,7 @@ def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[Res
             raise InputError(f"the id column {name!r} has the name of a result; rename it")
         if "/" in name:
             raise InputError(f"the id column {name!r} has a slash in its name; rename it")
-        values = np.concatenate([ids[name] for _, ids in seen])
+        values = np.concatenate([ids[name] for _, ids in sampled])
         columns.append(ResultColumn(name, np.dtype(dtype), (), arrow_type(name, values)))
     for name, A in examples.items():
         labels = tuple(results.labels(A.shape[1])) if A.ndim == 2 else ()
@@ -162,7 +162,7 @@ def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[Res
     return tuple(columns), digest.hexdigest()[:32]
 
 
-def _look_at(rows: Rows) -> tuple[str, dict[str, np.ndarray]]:
+def _digest_and_ids(rows: Rows) -> tuple[str, dict[str, np.ndarray]]:
     """Return a digest of one row, and its ids."""
     n_rows = rows.stop - rows.start
     block = next(iter(rows.tiles(n_rows)))
@@ -268,13 +268,13 @@ def _identified(model: Model, data: Any, ids: Any) -> Dataset:
     dataset = as_dataset(data)
     if columns is None:
         return dataset
-    nothing = np.broadcast_to(np.float32(0), (dataset.n_rows, 1))
-    return with_ids(dataset, {name: _column(name, nothing, values) for name, values in columns.items()})
+    placeholder = np.broadcast_to(np.float32(0), (dataset.n_rows, 1))
+    return with_ids(dataset, {name: _column(name, placeholder, values) for name, values in columns.items()})
 
 
-def _column(name: str, nothing: np.ndarray, values: Any) -> Dataset:
+def _column(name: str, placeholder: np.ndarray, values: Any) -> Dataset:
     try:
-        return as_dataset(nothing, values)
+        return as_dataset(placeholder, values)
     except InputError as error:
         raise InputError(f"the id column {name!r} cannot be used: {error}") from error
 

@@ -237,7 +237,7 @@ class Conversion:
         pieces: Iterator[Any] = source.pieces(encoder.steps.raw_names)
         n_raw = n_kept = n_positive = 0
         sink: Sink | None = None
-        with _disk_room(group) as folder, _progress("convert", source) as tell:
+        with _disk_room(group) as folder, _progress("convert", source) as advance_to:
             for piece, (rows, n) in in_order(encoder.encode, pieces):
                 n_raw, n_kept = n_raw + n, n_kept + rows["X"].shape[0]
                 if rows["X"].shape[0]:
@@ -245,7 +245,7 @@ class Conversion:
                     sink.append(rows)
                 if positive is not None:
                     n_positive += int(rows["y"].sum())
-                tell(piece.position)
+                advance_to(piece.position)
             if sink is None:
                 raise InputError(
                     f"no row of {source.name} is left, since each lacks a value; use another rule for "
@@ -307,8 +307,10 @@ class Conversion:
         source, steps, options = self.source, self.steps, self.options
         if isinstance(source, LibsvmSource):
             if steps is None:
-                with _progress("look through", source) as tell:
-                    steps = _libsvm_steps(source, self.dtype or np.dtype(np.float64), options.positive, tell)
+                with _progress("look through", source) as advance_to:
+                    steps = _libsvm_steps(
+                        source, self.dtype or np.dtype(np.float64), options.positive, advance_to
+                    )
             return SparseEncoder(source, steps), {"columns_made": len(steps.names_out)}
         if steps is not None:
             source.follow(steps)
@@ -317,8 +319,8 @@ class Conversion:
         if isinstance(source, CsvSource):
             source.refuse_mixtures([*choice.used, *choice.dropped])
             source.keep_whole(choice.target)
-        with _progress("look through", source) as tell:
-            steps, report = _table_steps(source, choice, options, tell)
+        with _progress("look through", source) as advance_to:
+            steps, report = _table_steps(source, choice, options, advance_to)
         if self.dtype is not None:  # numbers are written in it straight away
             written = (
                 replace(step, dtype=str(self.dtype)) if isinstance(step, NumberStep) else step
@@ -342,19 +344,19 @@ def _disk_room(group: zarr.Group) -> Iterator[Path]:
 
 
 @contextmanager
-def _progress(label: str, source: Source) -> Iterator[Tell]:
-    """Yield the function that tells a progress bar how much of the source is read."""
+def _progress(label: str, source: Source) -> Iterator[AdvanceTo]:
+    """Yield a function that sets a progress bar to how much of the source is read."""
     with Progress(label, max(1, source.total), source.unit) as bar:
         yield lambda position: bar.update(position - bar.n)
 
 
-Tell = Callable[[int], object]
+AdvanceTo = Callable[[int], object]
 
 # Which steps a raw table needs: from its first rows if the types decide, else from all rows.
 
 
 def _table_steps(
-    source: TableSource, choice: ColumnSelection, options: TableOptions, tell: Tell
+    source: TableSource, choice: ColumnSelection, options: TableOptions, advance_to: AdvanceTo
 ) -> tuple[TableSteps, dict[str, Any]]:
     """Return the steps for a table, and the report of what they do; see `steps_of`.
 
@@ -377,7 +379,7 @@ def _table_steps(
     pieces: Iterator[Any] = source.pieces(choice.used)
     for piece, part in in_order(profiled, pieces):
         profile = profile.merge(part)
-        tell(piece.position)
+        advance_to(piece.position)
     return choice.steps(profile, options)
 
 
@@ -400,7 +402,7 @@ def _types_suffice(head: TableProfile, choice: ColumnSelection, options: TableOp
 _MAX_COLUMNS = 2**25
 
 
-def _libsvm_steps(source: LibsvmSource, dtype: np.dtype, positive: Any, tell: Tell) -> TableSteps:
+def _libsvm_steps(source: LibsvmSource, dtype: np.dtype, positive: Any, advance_to: AdvanceTo) -> TableSteps:
     """Return the steps for libsvm files, after one pass: all columns as one list, and the label.
 
     The index of the first column is 1, or 0 in files that use it.
@@ -415,7 +417,7 @@ def _libsvm_steps(source: LibsvmSource, dtype: np.dtype, positive: Any, tell: Te
                 f"{source.name}: index {last:,} makes {last + 1 - first:,} columns, but at most "
                 f"{_MAX_COLUMNS:,} are possible; renumber the columns that occur, or hash them to fewer"
             )
-        tell(piece.position)
+        advance_to(piece.position)
     if last < first:
         raise InputError(f"{source.name} holds no entries index:value; give a file with some")
     name = next(name for name, index in FIRST_INDEX.items() if index == first)
