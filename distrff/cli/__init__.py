@@ -137,7 +137,7 @@ def _stop(ctx: click.Context, code: int, message: str) -> NoReturn:
     if ctx.meta.get(VERBOSE) and code != INTERRUPTED:
         for line in traceback.format_exc().splitlines():
             click.echo(public_text(line), err=True)
-    notes = getattr(sys.exception(), "__notes__", [])
+    notes = map(spelt_as_options, getattr(sys.exception(), "__notes__", []))
     click.echo("distrff: " + public_text(_one_line("; ".join([message, *notes]))), err=True)
     ctx.exit(code)
 
