@@ -1,7 +1,7 @@
 """Every exception and warning that distrff raises on purpose.
 
-The command line maps them to exit codes: `InputError` and its kinds to 2,
-`PlanRefused` to 4. Their messages say what was wrong, what was got and what to do.
+The command line maps `InputError` and its subclasses to exit code 2, `PlanRefused` to 4. Messages say what
+was wrong, what was got and what to do.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class InputError(DistrffError, ValueError):
 
 
 class InputTypeError(InputError, TypeError):
-    """An argument of a type that cannot be used; a `TypeError` as well."""
+    """An argument of a type that cannot be used; also a `TypeError`."""
 
 
 class ColumnError(InputError):
-    """A column that cannot be used; it is known by its number until a caller adds its name.
+    """A column that cannot be used, identified by its index until a caller adds its name.
 
-    The message has "{column}" where the column is to be named.
+    "{column}" in the message is replaced by the column.
     """
 
     def __init__(self, message: str, column: int, name: str | None = None) -> None:
@@ -37,7 +37,7 @@ class ColumnError(InputError):
         return str(message).replace("{column}", column_called(column, name))
 
     def named(self, names: Sequence[str] | None) -> ColumnError:
-        """Return the error with the column's name, where columns have any."""
+        """Return the error with the column's name, if columns have names."""
         message, column, _ = self.args
         return type(self)(message, column, None if names is None else str(names[column]))
 
@@ -47,31 +47,31 @@ class NonFiniteError(InputError):
 
 
 class NonFiniteColumnError(ColumnError, NonFiniteError):
-    """The same, known by the column's number until a caller adds its name."""
+    """The same, with the column's index until a caller adds its name."""
 
 
 class ModelFileError(InputError):
-    """A stored model or Gram that is incomplete, altered, or of a newer format."""
+    """A stored model or Gram that is missing, incomplete, altered, or of a newer format."""
 
 
 class ClusterError(InputError):
-    """A scheduler that does not answer, or a scheduler or workers that cannot run distrff."""
+    """A scheduler that does not answer, or a cluster that cannot run distrff or has lost its workers."""
 
 
 class PlanRefused(DistrffError, MemoryError):
-    """A fit that would not fit into the workers' memory, refused before its first task."""
+    """A fit that would exceed the workers' memory, refused before its first task."""
 
 
 class FrequencyMismatch(DistrffError):
-    """A worker derives other frequencies than the client from the same specification."""
+    """A worker derives other frequencies from a specification than the client."""
 
 
 class DataWarning(UserWarning):
-    """Data that can be used, but probably not as meant (scales, constants, drift)."""
+    """Data that can be used, but probably not as intended (scales, constants, drift)."""
 
 
 class ClusterWarning(UserWarning):
-    """Workers that can be used, but differ from the client in what decides the last bits."""
+    """Workers that can be used, but have other numerical packages than the client."""
 
 
 class PrecisionWarning(UserWarning):
@@ -79,7 +79,7 @@ class PrecisionWarning(UserWarning):
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn at the line outside of distrff that led here."""
+    """Warn at the line outside of distrff that led to this call."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "distrff":
         level, frame = level + 1, frame.f_back
@@ -87,23 +87,23 @@ def warn(message: str, category: type[Warning]) -> None:
 
 
 def column_called(column: int, name: str | None) -> str:
-    """Return how messages call a column: by its name, where it has one."""
+    """Return a column for messages: by its name if it has one, else by its index."""
     return f"column {column if name is None else repr(name)}"
 
 
 def access_remedy(error: BaseException) -> str:
-    """Return what to do about a store without its package or without credentials, else nothing."""
+    """Return what to do about a store if its package or credentials are missing, else ""."""
     if isinstance(error, ImportError):
-        return "; install the package that is named, here and on every worker"
+        return "; install this package, here and on every worker"
     if "Credential" not in type(error).__name__ and not isinstance(error, PermissionError):
         return ""
     return (
-        "; give credentials that may do this, by the environment variables or files of the store's package, "
-        "or by storage_options (--storage-option key=... --storage-option secret=...)"
+        "; give credentials with this permission, by the environment variables or files of the store's "
+        "package, or by storage_options (--storage-option key=... --storage-option secret=...)"
     )
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says, or its kind if it says nothing."""
+    """Return the first line of an error's message, or its type if there is none."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

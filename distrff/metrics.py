@@ -1,6 +1,6 @@
-"""Scores of predictions on NumPy and dask arrays: scikit-learn's by name, arguments and value.
+"""Scores of predictions on NumPy and dask arrays, with the names, arguments and values of scikit-learn.
 
-Blocks of dask arrays are summed where they are, in one pass. Only `roc_auc_score` brings all rows together.
+Blocks of dask arrays are summed where they are, in one pass. Only `roc_auc_score` gathers all rows.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import numpy as np
 import pandas as pd
 from sklearn import metrics as sklearn_metrics
 
-from distrff.errors import DataWarning, InputError, InputTypeError, warn
+from distrff.errors import DataWarning, InputError, warn
 from distrff.io.arrays import (
-    check_known_chunks,
+    check_dask_array,
+    cut,
     frame_arrays,
     in_native,
     is_frame,
@@ -45,7 +46,7 @@ _MERGED_AT_ONCE = 16
 _NO_WEIGHT = "all sample weights are zero; give at least one row a positive weight"
 
 
-# Scores of predicted numbers.
+# Scores of regressions.
 
 
 def r2_score(
@@ -58,22 +59,22 @@ def r2_score(
     y_true, y_pred : array-like or dask array of shape (n,) or (n, k)
     sample_weight : array-like or dask array of shape (n,), optional
     multioutput : {"uniform_average", "raw_values", "variance_weighted"} or array-like of shape (k,)
-        How the targets' r² are averaged, if they are.
+        Whether and how r² is averaged over targets.
 
     Returns
     -------
     float, or ndarray of shape (k,) for raw values
-        Of a constant target 1 if it is predicted without error, else 0.
+        For a constant target 1 if it is predicted without error, else 0.
 
     Raises
     ------
     InputError
-        If shapes differ, there are fewer than two rows, a value is missing or no number, or all weights
+        If shapes differ, there are fewer than two rows, a value is missing or not a number, or all weights
         are zero.
 
     Notes
     -----
-    One pass; as scikit-learn's `r2_score`, merged without cancellation.
+    One pass; as scikit-learn's `r2_score`, with blocks merged without cancellation.
     """
     squared_error, targets, n_rows = _squared_errors(y_true, y_pred, sample_weight)
     if n_rows < 2:
@@ -86,16 +87,15 @@ def mean_squared_error(
 ) -> Any:
     """Return Σs(ŷ − y)²/Σs.
 
-    Parameters, errors and cost as of `r2_score`; targets are averaged alike, or not at all
-    ("raw_values").
+    Parameters, errors and cost as for `r2_score`, without "variance_weighted".
     """
     squared_error, targets, _ = _squared_errors(y_true, y_pred, sample_weight)
     return _averaged(squared_error / targets.weight, multioutput)
 
 
 def r2_scores(squared_error: np.ndarray, targets: Moments) -> np.ndarray:
-    """Return 1 − Σs(ŷ − y)²/Σs(y − ȳ)² of each target; of a constant one, 1 without error and else 0."""
-    # Rounding leaves deviations from the mean of equal numbers, and r² would be anything.
+    """Return 1 − Σs(ŷ − y)²/Σs(y − ȳ)² of each target; for a constant target 1 without error, else 0."""
+    # Rounding can leave deviations from the mean of equal numbers, and r² would be arbitrary.
     total = np.where(targets.has_one_value(), 0.0, targets.deviations)
     with np.errstate(divide="ignore", invalid="ignore"):
         r2 = 1.0 - squared_error / total
@@ -108,7 +108,7 @@ def _squared_errors(y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[np.nd
     n_targets, n_predicted = map(_width, rows[:2])
     if n_targets != n_predicted:
         raise InputError(
-            f"y_true has {n_targets} column(s) but y_pred has {n_predicted}; score like with like"
+            f"y_true has {n_targets} column(s) but y_pred has {n_predicted}; they must have the same number"
         )
     squared_error, targets = _summed(_block_errors, rows, _merged_errors)
     if not targets.weight > 0:
@@ -144,20 +144,20 @@ def _averaged(values: np.ndarray, multioutput: Any, spread: np.ndarray | None = 
     return float(np.average(values, weights=weights))
 
 
-# Scores of predicted labels.
+# Scores of classifications.
 
 
 def confusion_matrix(
     y_true: Any, y_pred: Any, *, labels: Any = None, sample_weight: Any = None, normalize: str | None = None
 ) -> np.ndarray:
-    """Return C with C[i, j] the rows of label i that were predicted as label j.
+    """Return C, where C[i, j] counts the rows of label i that were predicted as label j.
 
     Parameters
     ----------
     y_true, y_pred : array-like or dask array of shape (n,)
         Labels of any type that sorts, at most 10,000 different ones.
     labels : array-like of shape (k,), optional
-        Which labels, and their order; rows of others are left out. Default: all that occur, sorted.
+        Labels in order; rows with other labels are left out. Default: all that occur, sorted.
     sample_weight : array-like or dask array of shape (n,), optional
     normalize : {None, "true", "pred", "all"}
         Divide by the sums of rows, of columns, or of all.
@@ -170,7 +170,7 @@ def confusion_matrix(
     Raises
     ------
     InputError
-        If lengths differ, a label is missing or a fraction, or none of `labels` is in `y_true`.
+        If lengths differ, a label is missing or a fraction, or none of `labels` occurs in `y_true`.
 
     Notes
     -----
@@ -190,8 +190,8 @@ def confusion_matrix(
 
 def _block_pairs(y: np.ndarray, p: np.ndarray, s: np.ndarray) -> pd.Series:
     """Return the weight of each pair of a true and a predicted label."""
-    # scikit-learn's matrix of a block would refuse one that has none of `labels`, and warn of one with a
-    # single label, as blocks of sorted rows have. It gets the pairs of all rows.
+    # scikit-learn would refuse a block with none of `labels`, and warn of one with a single label, as blocks
+    # of sorted rows have. So it gets the pairs of all rows.
     return _merged_pairs([pd.Series(s, pd.MultiIndex.from_arrays([_of_one_type(y, p), p]))])
 
 
@@ -203,15 +203,15 @@ def _merged_pairs(parts: list[pd.Series]) -> pd.Series:
 
 
 def accuracy_score(y_true: Any, y_pred: Any, *, normalize: bool = True, sample_weight: Any = None) -> float:
-    """Return the share of weight that is labelled rightly, or with ``normalize=False`` that weight itself.
+    """Return the share of weight with correct labels, or with ``normalize=False`` that weight itself.
 
-    Parameters and errors as of `confusion_matrix`; one pass, as scikit-learn's `accuracy_score`. Of dask
-    arrays it is dask-ml's.
+    Parameters and errors as for `confusion_matrix`; one pass, as scikit-learn's `accuracy_score`, or for dask
+    arrays that of dask-ml.
     """
     y, p, s = _rows(y_true, y_pred, sample_weight, labels=("y_true", "y_pred"))
     weight = s.sum()
     if isinstance(y, da.Array):
-        # Imported here, since it takes 2.5 s and 305 MB. Its r2_score and log_loss fail.
+        # Imported here, since it takes 2.5 s and 305 MB. Its r2_score and log_loss cannot be used.
         from dask_ml import metrics as dask_metrics
 
         y = da.blockwise(_of_one_type, "i", y, "i", p, "i", meta=np.empty(0, y.dtype))
@@ -226,7 +226,7 @@ def accuracy_score(y_true: Any, y_pred: Any, *, normalize: bool = True, sample_w
 
 
 def _of_one_type(y: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Return y, or refuse text beside numbers, which dask-ml would just find unequal."""
+    """Return y; raise InputError for text compared with numbers, which dask-ml would count as unequal."""
     if len(y) and isinstance(y[0], str) != isinstance(p[0], str):
         raise InputError(f"labels of different types: y_true has {y[0]!r}, y_pred {p[0]!r}; use one type")
     return y
@@ -238,19 +238,19 @@ def _of_one_type(y: np.ndarray, p: np.ndarray) -> np.ndarray:
 def log_loss(
     y_true: Any, y_proba: Any, *, normalize: bool = True, sample_weight: Any = None, labels: Any = None
 ) -> float:
-    """Return the mean of −log of the probability that was given to the true label.
+    """Return the mean of −log of the probability predicted for the true label.
 
     Parameters
     ----------
     y_true : array-like or dask array of shape (n,)
     y_proba : array-like or dask array of shape (n, k) or (n,)
-        Probabilities of the sorted labels; (n,): of the second of two. They are clipped to [ε, 1 − ε] with
-        the ε of their dtype.
+        Probabilities of the sorted labels; with shape (n,), of the second of two. They are clipped to
+        [ε, 1 − ε] with the ε of their dtype.
     normalize : bool
-        The mean; else the sum.
+        Whether to return the mean, not the sum.
     sample_weight : array-like or dask array of shape (n,), optional
     labels : array-like of shape (k,), optional
-        All labels; default: those of `y_true`, for which it is passed over once more.
+        All labels; default: those of `y_true`, which takes another pass over it.
 
     Raises
     ------
@@ -283,7 +283,7 @@ def _block_loss(y: np.ndarray, P: np.ndarray, s: np.ndarray, *, labels: np.ndarr
             f"pass what predict_proba returns"
         )
     P = np.hstack([1 - P, P]) if P.shape[1] == 1 else P
-    # Not scikit-learn's log_loss: its warning of sums would be lost on the worker, and it adds up in float32.
+    # Not scikit-learn's log_loss: its warning about sums would be lost on the worker, and it sums in float32.
     eps = np.finfo(P.dtype).eps
     losses = -np.log(np.clip(P[_one_hot(y, labels)], eps, 1 - eps), dtype=np.float64)
     return np.array([s @ losses, s.sum(), np.sum(np.abs(P.sum(axis=1) - 1) > np.sqrt(eps))])
@@ -298,18 +298,18 @@ def roc_auc_score(
     multi_class: str = "raise",
     labels: Any = None,
 ) -> Any:
-    """Return the area under the ROC curve, exactly, ties counting half.
+    """Return the exact area under the ROC curve; ties count half.
 
     Parameters
     ----------
     y_true : array-like or dask array of shape (n,)
-    y_score : array-like or dask array of shape (n,), or (n, k) of more than two labels
-        Decision values or probabilities: of the second label, or of each.
+    y_score : array-like or dask array of shape (n,), or (n, k) for more than two labels
+        Decision values or probabilities of the second label, or of each label.
     average : {"macro", "weighted", None}
-        Of several labels: the mean, that weighted by the labels' rows, or all areas.
+        For several labels: the mean of the areas, their mean weighted by the labels' rows, or all areas.
     sample_weight : array-like or dask array of shape (n,), optional
     multi_class : {"raise", "ovr"}
-        "ovr": each label against the rest.
+        "ovr": each label against the rest; "raise": refuse more than two labels.
     labels : array-like of shape (k,), optional
         All labels; default: those of `y_true`.
 
@@ -320,11 +320,11 @@ def roc_auc_score(
     Raises
     ------
     InputError
-        If shapes do not fit, a value is missing, or a label has no weight: there is no curve then.
+        If shapes do not fit, a value is missing, or a label has no weight, so that there is no curve.
 
     Notes
     -----
-    As scikit-learn's `roc_auc_score`, which sorts: one task holds the truths, scores and weights of all rows.
+    As scikit-learn's `roc_auc_score`, which sorts: one task holds the labels, scores and weights of all rows.
     """
     rows = _rows(y_true, y_score, sample_weight, "y_score", labels=("y_true",))
     n_columns = _width(rows[1])
@@ -349,7 +349,7 @@ def _block_area(y: np.ndarray, S: np.ndarray, s: np.ndarray, *, labels: Any, ave
         raise InputError("y_true has a label without rows of positive weight: there is no ROC curve then")
     if S.shape[1] == 1:
         Y, S = Y[:, 1], S[:, 0]
-    # Of several classes scikit-learn takes probabilities only; of as many yes or no, any scores.
+    # For several classes scikit-learn takes only probabilities; for as many binary labels, any scores.
     return sklearn_metrics.roc_auc_score(Y, S, average=average, sample_weight=s)
 
 
@@ -375,8 +375,8 @@ def _known(y: np.ndarray, n_columns: int, name: str) -> np.ndarray:
     labels = _unique(y)
     if n_columns != len(labels):
         raise InputError(
-            f"{name} is of {n_columns} labels, but there are {len(labels)}: {labels[:20].tolist()}; "
-            f"name all labels in labels=…, in the order of the columns"
+            f"{name} is for {n_columns} labels, but there are {len(labels)}: {labels[:20].tolist()}; "
+            f"give all labels as labels=…"
         )
     return labels
 
@@ -386,21 +386,21 @@ def _one_hot(y: np.ndarray, labels: np.ndarray) -> np.ndarray:
     known = Y.any(axis=1)
     if not known.all():
         raise InputError(
-            f"y_true has the label {y[~known].tolist()[0]!r}, which is none of the labels; "
-            f"name all of them in labels=…"
+            f"y_true has the label {y[~known].tolist()[0]!r}, which is not among the labels; "
+            f"give all labels as labels=…"
         )
     return Y
 
 
-# Rows of any kind, checked, and sums over their blocks.
+# Checked rows of any kind, and sums over their blocks.
 
 
 def _rows(
     y_true: Any, y_pred: Any, sample_weight: Any, prediction: str = "y_pred", labels: tuple[str, ...] = ()
 ) -> list[Any]:
-    """Return truths, predictions and weights, all as NumPy arrays or all as dask arrays.
+    """Return true values, predictions and weights, all as NumPy arrays or all as dask arrays.
 
-    Those named in `labels` become 1-D. Values of dask arrays are checked when their blocks are computed.
+    Arrays named in `labels` become 1-D. Values of dask arrays are checked when their blocks are computed.
     """
     arrays = {"y_true": _array("y_true", y_true), prediction: _array(prediction, y_pred)}
     n = arrays["y_true"].shape[0] if arrays["y_true"].ndim else 0
@@ -415,7 +415,7 @@ def _rows(
             raise InputError(f"Complex data not supported: {name} is complex")
         if A.shape[0] != n:
             raise InputError(
-                f"y_true has {n} rows but {name} has {A.shape[0]}; they must be of the same length"
+                f"y_true has {n} rows but {name} has {A.shape[0]}; they must have the same length"
             )
         arrays[name] = A[:, 0] if one_column and A.ndim == 2 else A
     if not n:
@@ -431,10 +431,9 @@ def _rows(
 
 
 def _lazy(A: Any, row_chunks: tuple[int, ...]) -> da.Array:
-    """Return a dask array of one block across columns."""
+    """Return a dask array with one block across the columns."""
     if not isinstance(A, da.Array):
-        # name=False: hashing the data for a name would be a pass over it.
-        return da.from_array(A, chunks=(row_chunks, *A.shape[1:]), name=False)
+        return cut(A, (row_chunks, *A.shape[1:]))
     return A.rechunk({1: -1}) if A.ndim == 2 else A
 
 
@@ -444,22 +443,18 @@ def _array(name: str, values: Any) -> Any:
         return targets_of(values)[0] if is_pandas else plain_array(values, name)
     if is_frame(values):
         return frame_arrays({"y": values})[0]["y"]
-    if not isinstance(values, da.Array):
-        raise InputTypeError(
-            f"{name} is a dask {type(values).__name__}; pass a dask Array, DataFrame or Series"
-        )
-    check_known_chunks(values, name)
+    check_dask_array(values, name)
     return values
 
 
 def _checked(values: Any, name: str, is_label: bool, block_info: Any = None) -> np.ndarray:
-    """Return the rows of a block as an array, or refuse what no score can use."""
+    """Return the rows of a block as an array; raise InputError for values that no score can use."""
     place = block_info[0]["array-location"] if block_info else [(0, n) for n in values.shape]
     start = place[0][0]
     if values.shape != tuple(stop - start for start, stop in place):
         raise InputError(
-            f"a block of {name} has shape {values.shape}, and its dask array states another; "
-            f"return as many rows as the block was given"
+            f"a block of {name} has shape {values.shape}, but its dask array declares another; "
+            f"the function of a block must return as many rows as it was given"
         )
     if name == "sample_weight":
         values = weights_of(values)
@@ -482,7 +477,7 @@ def _numbers(name: str, values: np.ndarray) -> np.ndarray:
     try:
         return as_columns(np.ascontiguousarray(values, dtype=np.float64))
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must hold numbers ({error}); of labels take accuracy_score") from error
+        raise InputError(f"{name} must hold numbers ({error}); for labels use accuracy_score") from error
 
 
 def _width(A: Any) -> int:
@@ -495,8 +490,8 @@ def _summed(
     """Return the merged values of `function` of each block of rows."""
     if not isinstance(rows[0], da.Array):
         return function(*rows)
-    # One array of what the function returns, so that what truths and predictions have in common is computed
-    # once: to_delayed() of each would compute it for each. Chunks that differ are cut by blockwise.
+    # One array of the function's values, so that what y_true and y_pred have in common is computed once:
+    # to_delayed() of each would compute it twice. blockwise aligns chunks that differ.
     indices = (index[: A.ndim] for A, index in zip(rows, ("ij", "ik", "i"), strict=False))
     arguments = chain.from_iterable(zip(rows, indices, strict=True))
     found = da.blockwise(function, "i", *arguments, concatenate=True, meta=np.empty(0, dtype=object))

@@ -137,7 +137,7 @@ def _stop(ctx: click.Context, code: int, message: str) -> NoReturn:
     if ctx.meta.get(VERBOSE) and code != INTERRUPTED:
         for line in traceback.format_exc().splitlines():
             click.echo(public_text(line), err=True)
-    notes = getattr(sys.exception(), "__notes__", [])
+    notes = map(spelt_as_options, getattr(sys.exception(), "__notes__", []))
     click.echo("distrff: " + public_text(_one_line("; ".join([message, *notes]))), err=True)
     ctx.exit(code)
 
@@ -175,7 +175,6 @@ def _one_line(text: str) -> str:
 _CALL = r"\w\((?:[^()]|\([^()]*\))*\)"  # such as a kernel's repr
 _OPTION = r"((--[\w-]+)(?: [\w.…]+)?)"  # whole, and without its value
 _TWICE = re.compile(rf"{_OPTION}(?: or \1\b| \((?:\1|\2)\))")  # where a message has both spellings
-_BOTH = re.compile(rf"{_OPTION} and \1 do\b")
 _CLASSES = {
     "FourierFeatures": "--features fourier",
     "NystroemFeatures": "--features nystroem",
@@ -219,7 +218,7 @@ def spelt_as_options(text: str) -> str:
     text = re.sub(r"\bn_components(?==[^,]+, but the map has)", "n_outputs", text)  # of KernelPCA
     text = re.sub(r"\bopen_dataset\(\.\.\., ([^()]*)\)", r"\1", text)
     text = re.sub(rf"{_CALL}|(?<![\w.'\"/?&-])(?:{parameter}|{bare}|{kind})", spelt, text)
-    return _BOTH.sub(r"\1 does", _TWICE.sub(r"\1", text))
+    return _TWICE.sub(r"\1", text)
 
 
 @cache

@@ -1,13 +1,13 @@
 """Bounds of the literature on the error of approximate kernels, and the number of features they require.
 
-Bounds are probabilities, cut at 1; errors are an ε that is exceeded with probability at most δ over the
-draw of the map. `eps` is in units of k(0), but for `features_needed`, which is given the kernel. The forms
+Bounds are probabilities, at most 1; errors are an ε that is exceeded with probability at most δ over the
+draw of the map. `eps` is in units of k(0), except for `features_needed`, which takes the kernel. The forms
 "cos_sin" and "phase" count D real columns.
 
 They hold for independent draws only (``sampling="iid"``, grids of random binning). Orthogonal,
 quasi-random and structured draws have less error in practice, but not by these theorems. Hashed bins and
-sketched rows make a kernel that is biased: their bounds hold bias and deviation. Those of landmarks
-are in units of the kernel and hold for any landmarks.
+sketched rows make the kernel biased: their bounds include bias and deviation. Bounds for landmarks are in
+units of the kernel and hold for any landmarks.
 
 References
 ----------
@@ -118,7 +118,7 @@ def uniform_bound_as_published(
 
     Notes
     -----
-    RR, Claim 1, for reference; `uniform_bound` is the corrected one, form by form.
+    RR, Claim 1, for reference; `uniform_bound` is the corrected bound for each form.
     """
     log = 8 * math.log(2) + 2 * _log(sigma * diameter / eps) - n_pairs * eps**2 / (4 * (n_columns + 2))
     return _probability(log)
@@ -251,7 +251,7 @@ def binning_uniform_bound(
     mean_inverse_pitch : float
         a = E[1/pitch]; of the Laplacian 1/ℓ.
     lipschitz : float
-        Constant of k/k(0) in the L1 norm; of the Laplacian 1/ℓ.
+        Lipschitz constant of k/k(0) in the L1 norm; of the Laplacian 1/ℓ.
 
     Returns
     -------
@@ -325,15 +325,15 @@ def features_needed(
 ) -> float:
     """Return how many columns of Fourier features keep the error below ε with probability 1 − δ.
 
-    For one pair of rows; with `n_rows` for all pairs of so many rows at once; with `diameter` for all
-    pairs of points in a set, seen or not. Iid draws only.
+    For one pair of rows; with `n_rows` for all pairs of `n_rows` rows at once; with `diameter` for all pairs
+    of points in a set, whether or not they are rows. For iid draws only.
 
     Parameters
     ----------
     eps : float
         Largest |⟨z(x), z(x')⟩ − k(x, x')|.
     delta : float
-        Probability, over the draw of the frequencies, that it is exceeded.
+        Probability, over the draw of the frequencies, that this error is exceeded.
     n_rows : int, optional
     diameter : float, optional
         Euclidean, of the set that holds the rows; needs `kernel` and `n_columns`.
@@ -351,15 +351,14 @@ def features_needed(
     Raises
     ------
     InputError
-        For numbers that cannot be meant.
+        For arguments out of range, or that exclude each other.
 
     Notes
     -----
-    One pair 4·ln(2/δ)/ε², n rows 4·ln(n²/δ)/ε². Over a set it inverts `uniform_bound` with 2σ in the
-    place of σ: the published proofs take the mean of the squared slope at the point where it is largest
-    as if that point did not depend on the frequencies. Whatever the point, a slope of ẑ − k is at most
-    mean ‖ω‖ + E‖ω‖ (phase: 2·mean ‖ω‖ + √2·E‖ω‖). Its mean square is below 4σ² (12σ²): four times
-    what the proofs take.
+    One pair 4·ln(2/δ)/ε², n rows 4·ln(n²/δ)/ε². Over a set it inverts `uniform_bound` with 2σ instead of σ:
+    the published proofs take the mean of the squared slope at the point where it is largest as if that point
+    did not depend on the frequencies. At any point the slope of ẑ − k is at most mean ‖ω‖ + E‖ω‖
+    (phase: 2·mean ‖ω‖ + √2·E‖ω‖). Its mean square is below 4σ² (12σ²): four times what the proofs take.
     """
     positive("eps", eps, "positive and finite")
     if not isinstance(delta, Real) or not 0 < float(delta) < 1:
@@ -368,7 +367,7 @@ def features_needed(
     unit = 1.0 if kernel is None else kernel.at_zero
     relative = float(eps) / unit
     if n_rows is not None and diameter is not None:
-        raise InputError("give n_rows, for so many rows, or diameter, for all points of a set, not both")
+        raise InputError("give n_rows, for that many rows, or diameter, for all points of a set, not both")
     if diameter is not None:
         n = _features_for_set(relative, delta, diameter, kernel, n_columns, form)
     else:
@@ -390,9 +389,9 @@ def _features_for_set(
     sigma = math.sqrt(kernel.second_moment(int(n_columns)))
     if math.isinf(sigma):
         warn(
-            f"the frequencies of {kernel!r} have no second moment, so that no number of features is bounded "
+            f"the frequencies of {kernel!r} have no second moment, so no number of features bounds the error "
             f"over a set; use the pairwise bounds: features_needed(eps, delta) for one pair, or with "
-            f"n_rows=… for all pairs of so many rows",
+            f"n_rows=… for all pairs of n_rows rows",
             DataWarning,
         )
         return math.inf
@@ -405,7 +404,7 @@ def _features_for_set(
 def _uniform_terms(
     eps: float, *, n_columns: int, diameter: float, sigma: float, form: str
 ) -> tuple[float, float]:
-    """Return the logarithm of the factor of the exponential, and the exponent of one column."""
+    """Return the logarithm of the factor before the exponential, and the exponent per column."""
     d, reach = n_columns, _log(sigma * diameter / eps)
     if form == "cos_sin":
         h = d / 2
@@ -423,7 +422,7 @@ def _probability(log: float) -> float:
     return math.exp(min(0.0, log))
 
 
-# Maps that are hashed, sketched or projected: their kernels are biased, and κ = k/k(0).
+# Hashed, sketched and projected maps, whose kernels are biased; κ = k/k(0).
 
 
 def hashed_bins_square(kappa: np.ndarray, n_grids: int, collision: float) -> np.ndarray:
@@ -445,7 +444,8 @@ def hashed_bins_square(kappa: np.ndarray, n_grids: int, collision: float) -> np.
     Notes
     -----
     Two rows share a column of a grid with probability p = κ + (1 − κ)c: they share the bin, or their bins
-    are hashed to one column, with probability c. Variance and squared bias make p(1 − p)/P + ((1 − κ)c)².
+    are hashed to one column, with probability c. Variance and squared bias add up to
+    p(1 − p)/P + ((1 − κ)c)².
     """
     shared = kappa + (1 - kappa) * collision
     return shared * (1 - shared) / n_grids + np.square((1 - kappa) * collision)
@@ -469,8 +469,8 @@ def hashed_bins_pairs_error(delta: float, n_grids: int, n_pairs: int, collision:
 
     Notes
     -----
-    The bias (1 − κ)c is at most c. The mean of P indicators deviates as that of bins without hashing does:
-    Hoeffding's inequality, as `binning_pair_bound`.
+    The bias (1 − κ)c is at most c. The mean of P indicators deviates as without hashing: Hoeffding's
+    inequality, as in `binning_pair_bound`.
     """
     return collision + pairs_error(delta, 8 * n_grids, n_pairs)
 
@@ -497,8 +497,8 @@ def hashed_bins_spectral_error(
 
     Notes
     -----
-    E K̂ = K + c(11ᵀ − K), whose second term has entries in [0, c] and a norm of at most cn. Around E K̂ the
-    matrix Bernstein inequality (T, section 6.1) holds as for bins without hashing.
+    E K̂ = K + c(11ᵀ − K), where the second term has entries in [0, c] and a norm of at most cn. Around E K̂
+    the matrix Bernstein inequality (T, section 6.1) holds as for bins without hashing.
     """
     bias = collision * n_rows
     return bias + spectral_norm_error(delta, 2 * n_grids, n_rows, min(n_rows, kernel_norm + bias))
@@ -521,12 +521,12 @@ def sketch_square(kappa: np.ndarray, n_buckets: int) -> np.ndarray:
 
     Notes
     -----
-    With s = ‖δ‖² in widths and t = ‖Sδ‖², κ = exp(−s/2) and κ_S = exp(−t/2). E t = s and
+    With s = ‖δ‖² in length scales and t = ‖Sδ‖², κ = exp(−s/2) and κ_S = exp(−t/2). E t = s and
     Var t = (2/B)·(s² − Σ δ_j⁴) ≤ 2s²/B (Weinberger, Dasgupta, Langford, Smola and Attenberg 2009, "Feature
     hashing for large scale multitask learning", Lemma 2; Pham and Pagh 2013, "Fast and scalable polynomial
     kernels via explicit feature maps", on the same sketch). As a function of t the kernel has a slope of at
     most ½, and of at most ½·exp(−s/4) where t ≥ s/2; t < s/2 has a probability of at most 8/(B + 8), by
-    Cantelli's inequality. So it is at most s²/(2B), and at most s²·exp(−s/2)/(2B) + 8/(B + 8).
+    Cantelli's inequality. So E(κ_S − κ)² is at most s²/(2B), and at most s²·exp(−s/2)/(2B) + 8/(B + 8).
     """
     s = -2 * np.log(np.clip(kappa, np.finfo(np.float64).tiny, 1.0))
     by_slope = np.square(s) / (2 * n_buckets)
@@ -553,9 +553,9 @@ def sketched_pairs_error(delta: float, n_components: int, kappa: np.ndarray, n_b
 
     Notes
     -----
-    One half of δ is for the frequencies, given the sketch (`pairs_error`), one for the sketch: by Markov's
-    inequality the largest (κ_S − κ)² is at most Σ E(κ_S − κ)²/(δ/2) (`sketch_square`), and never more
-    than 1.
+    One half of δ is for the frequencies, given the sketch (`pairs_error`), the other for the sketch: by
+    Markov's inequality the largest (κ_S − κ)² is at most Σ E(κ_S − κ)²/(δ/2) (`sketch_square`), and never
+    more than 1.
     """
     of_sketch = math.sqrt(min(1.0, float(sketch_square(kappa, n_buckets).sum()) / (delta / 2)))
     return of_sketch + pairs_error(delta / 2, n_components, kappa.size)
@@ -595,7 +595,7 @@ def sketched_spectral_error(
 
 
 def nystroem_pairs_error(residuals: np.ndarray, others: np.ndarray) -> float:
-    """Return what no error of some pairs exceeds, for landmarks: the largest √(r(x)·r(x')).
+    """Return a bound of the errors of some pairs, for landmarks: the largest √(r(x)·r(x')).
 
     Parameters
     ----------
@@ -608,13 +608,13 @@ def nystroem_pairs_error(residuals: np.ndarray, others: np.ndarray) -> float:
 
     Notes
     -----
-    K − K̂ is a Schur complement and so positive semidefinite: the inequality of Cauchy and Schwarz.
+    The Cauchy-Schwarz inequality, as K − K̂ is a Schur complement and so positive semidefinite.
     """
     return float(np.sqrt(residuals * others).max())
 
 
 def nystroem_spectral_error(residuals: np.ndarray) -> float:
-    """Return what ‖K̂ − K‖₂ does not exceed, for landmarks: the trace Σ r(x) of K − K̂.
+    """Return a bound of ‖K̂ − K‖₂, for landmarks: the trace Σ r(x) of K − K̂.
 
     Parameters
     ----------
@@ -627,9 +627,9 @@ def nystroem_spectral_error(residuals: np.ndarray) -> float:
 
     Notes
     -----
-    K − K̂ is positive semidefinite. This is a bound of the landmarks at hand, as the trace is known once
-    they are chosen. Those beforehand (Rudi, Camoriano and Rosasco 2015, "Less is more: Nyström
-    computational regularization"; Musco and Musco 2017, "Recursive sampling for the Nyström method") ask
-    for more landmarks than a constant times the effective dimension.
+    K − K̂ is positive semidefinite. This bound holds for the given landmarks, as the trace is known once they
+    are chosen. Bounds beforehand (Rudi, Camoriano and Rosasco 2015, "Less is more: Nyström computational
+    regularization"; Musco and Musco 2017, "Recursive sampling for the Nyström method") require more landmarks
+    than a constant times the effective dimension.
     """
     return float(residuals.sum())

@@ -1,4 +1,4 @@
-"""The error of a fitted map's kernel, measured on sampled pairs and blocks of rows, beside its theory."""
+"""The error of a fitted map's kernel, measured on sampled pairs and blocks of rows, and its theory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from distrff.kernels.stationary import Gaussian
 from distrff.utils.random import resolve_seed, stream
 from distrff.utils.validation import check_count, positive
 
-# Kernels evaluate matrices, and pairs need their diagonals alone: small ones waste the least.
+# Kernels evaluate matrices, but pairs need only their diagonals, so small matrices waste least.
 _EXACT_SIDE = 32
 
 Interval = tuple[float, float] | None
@@ -58,7 +58,7 @@ class KernelError:
     n_samples : int
         Rows that were sampled from.
     confidence : float
-        Of the intervals, the share and the bounds.
+        Of the intervals, of the share and of the bounds.
     n_pairs : int
         Sampled pairs of distinct rows.
     max_error : float
@@ -66,24 +66,24 @@ class KernelError:
     max_exceeded_share : float
         At most this share of all pairs has a larger error than `max_error`.
     max_bound : float or None
-        What `max_error` stays below by theory; None for draws without a bound: orthogonal, quasi-random,
-        Hadamard products, and concatenations.
+        Theoretical bound of `max_error`; None for draws without one: orthogonal, quasi-random, Hadamard
+        products, and concatenations.
     rms_error : float
         Root of the mean squared error of the pairs.
     rms_interval : (float, float)
-        Of the root mean square over all pairs.
+        Confidence interval of the root mean square over all pairs.
     rms_expected : float or None
-        What it is on average over maps, by theory. None as above, and for landmarks.
+        Expected RMS over draws of the map, by theory. None as above, and for landmarks.
     rms_bound : float or None
-        What that average is at most, where no more is known: of a CountSketch.
+        Upper bound of this expectation, if no more is known: for a CountSketch.
     n_blocks, block_rows : int
         Disjoint blocks of rows, and their size.
     spectral_error : float
         Mean of ‖K̂ − K‖₂ over the blocks.
     spectral_interval : (float, float) or None
-        Of that mean over all blocks; None with a single block.
+        Confidence interval of the mean over all blocks; None with a single block.
     spectral_bound : float or None
-        What `spectral_error` stays below by theory; None as above.
+        Theoretical bound of `spectral_error`; None as above.
     kernel_norm : float
         Mean of ‖K‖₂.
     alpha : float
@@ -91,7 +91,7 @@ class KernelError:
         Mean of tr K(K + alpha·I)⁻¹ over the blocks.
     effective_dimension_interval : (float, float) or None
     seed : int
-        Of the sample.
+        Seed of the sample.
     """
 
     kernel: str
@@ -140,14 +140,15 @@ def kernel_error(
     features : FeatureMap
         Fitted, with an exact kernel `kernel_`.
     X : array-like, DataFrame, dask array or Dataset of shape (n_samples, n_columns)
-        Rows as the map takes them, scaled where the map was fitted to scaled ones.
+        Rows as the map takes them, scaled if the map was fitted to scaled ones.
     n_pairs : int
         Pairs of distinct rows, drawn independently.
     n_blocks, block_rows : int
-        Disjoint blocks of rows; fewer or smaller ones where there are not so many rows.
+        Disjoint blocks of rows; fewer or smaller ones if there are not enough rows.
     alpha : float
         For the effective dimension of a block, tr K(K + alpha·I)⁻¹ of the exact kernel.
     confidence : float
+        Of the intervals, of the share and of the bounds.
     random_state : int or None
         Seed of the sample.
 
@@ -162,12 +163,12 @@ def kernel_error(
 
     Notes
     -----
-    Intervals are of the sample of rows, for this one map: normal for the mean of the pairs' squares,
-    Student's t over the blocks. No larger error than the maximum of N independent pairs was seen, so
-    that with confidence c the share of larger ones is at most 1 − (1 − c)^{1/N}. Bounds and the
-    expected RMS are of the draw of the map (see `bounds`): `max_bound` for all sampled
-    pairs together, `spectral_bound` for all blocks together with the measured ‖K‖. Those of landmarks
-    hold for the rows at hand and any draw, up to rounding.
+    Intervals account for the sample of rows, for this one map: normal for the mean of the pairs' squared
+    errors, Student's t over the blocks. Since N independent pairs have no larger error than their maximum,
+    the share of larger errors is at most 1 − (1 − c)^{1/N} with confidence c. Bounds and the expected RMS
+    account for the draw of the map (see `bounds`): `max_bound` for all sampled pairs together,
+    `spectral_bound` for all blocks together with the measured ‖K‖. Those of landmarks hold for the given
+    rows and any draw, up to rounding.
 
     One pass over the rows for the sample; for a block of r rows O(r²(d + D) + r³).
     """
@@ -219,14 +220,13 @@ def kernel_error(
 
 
 class _Sample(NamedTuple):
-    """Sampled rows of X, and which of them make pairs and blocks: arrays of shape (n_pairs,) and
-    (n_blocks, block_rows)."""
+    """Sampled rows X, and the indices in X of the rows of pairs and blocks."""
 
-    n_rows: int
+    n_rows: int  # from which X was sampled
     X: np.ndarray
-    first: np.ndarray
+    first: np.ndarray  # of shape (n_pairs,)
     second: np.ndarray
-    blocks: np.ndarray
+    blocks: np.ndarray  # of shape (n_blocks, block_rows)
 
 
 def _sample(features: FeatureMap, X: Any, n_pairs: int, n_blocks: int, block_rows: int, seed: int) -> _Sample:
@@ -244,7 +244,7 @@ def _sample(features: FeatureMap, X: Any, n_pairs: int, n_blocks: int, block_row
     first = rng.integers(n, size=n_pairs)
     second = (first + rng.integers(1, n, size=n_pairs)) % n
     chosen = rng.choice(n, size=blocks * rows, replace=False)
-    # Bins are cut in the dtype of the rows, so that this must not change.
+    # The bins of rows depend on the rows' dtype, which must not change.
     dtype = np.float32 if dataset.dtype == np.float32 else np.float64
     wanted, place = np.unique(np.concatenate([first, second, chosen]), return_inverse=True)
     values = np.ascontiguousarray(dataset.X[wanted].compute(), dtype=dtype)
@@ -265,14 +265,12 @@ def _exact_kernel(features: Any) -> ExactKernel:
             "the feature map is not fitted; call its fit, or fit_features for rows of any storage"
         )
     if not hasattr(features, "kernel_"):
-        raise InputError(
-            f"{type(features).__name__} approximates no kernel, so that there is no error to measure"
-        )
+        raise InputError(f"{type(features).__name__} approximates no kernel, so there is no error to measure")
     return features.kernel_
 
 
 def _measure_pairs(sample: _Sample, z: Any, exact: ExactKernel) -> tuple[np.ndarray, PairFacts]:
-    """Return the squared error of each pair, and what theory needs of them."""
+    """Return the squared error of each pair, and what theory needs to know about the pairs."""
     strips = []
     for start in range(0, len(sample.first), _EXACT_SIDE):
         part = slice(start, start + _EXACT_SIDE)
@@ -290,7 +288,7 @@ def _measure_pairs(sample: _Sample, z: Any, exact: ExactKernel) -> tuple[np.ndar
 def _measure_blocks(
     sample: _Sample, z: Any, exact: ExactKernel, alpha: float
 ) -> tuple[np.ndarray, np.ndarray, list[BlockFacts]]:
-    """Return the spectral error and the effective dimension of each block, and what theory needs of it."""
+    """Return the spectral error and effective dimension of each block, and what theory needs to know."""
     errors, dimensions, facts = [], [], []
     for rows in sample.blocks:
         X = sample.X[rows]
@@ -310,10 +308,10 @@ def _row_products(Z: Any, Y: Any) -> np.ndarray:
 
 
 def _residuals(Z: Any, squared_norms: np.ndarray) -> np.ndarray:
-    """Return k(x, x) − ‖z(x)‖² of rows, where it is positive and no rounding.
+    """Return k(x, x) − ‖z(x)‖² of rows, at least as large as its rounding errors.
 
-    The solve of landmarks magnifies that of float64 by up to 2²⁰, and more with their number; Z in float32
-    has been rounded again.
+    The triangular solve of landmarks magnifies the rounding of float64 by up to 2²⁰, and more with their
+    number; Z in float32 is rounded again.
     """
     rounding = max(2.0**-26, 16 * float(np.finfo(Z.dtype).eps)) * squared_norms
     return np.maximum(squared_norms - np.real(_row_products(Z, Z)), rounding)
@@ -333,11 +331,11 @@ def _interval(values: np.ndarray, confidence: float) -> Interval:
     return max(0.0, float(values.mean() - half)), float(values.mean() + half)
 
 
-# What theory says of the error of a fitted map: its mean square over draws, and its bounds.
+# What theory says about the error of a fitted map: its mean square over draws, and its bounds.
 
 
 class PairFacts(NamedTuple):
-    """What is known of sampled pairs: k(δ), k(2δ), and k(x, x) − ‖z(x)‖² of both rows."""
+    """What is known about sampled pairs: k(δ), k(2δ), and k(x, x) − ‖z(x)‖² of both rows."""
 
     k: np.ndarray
     k_doubled: np.ndarray
@@ -346,7 +344,7 @@ class PairFacts(NamedTuple):
 
 
 class BlockFacts(NamedTuple):
-    """What is known of a block of rows: K, its spectral norm, and k(x, x) − ‖z(x)‖² of each row."""
+    """What is known about a block of rows: K, its spectral norm, and k(x, x) − ‖z(x)‖² of each row."""
 
     K: np.ndarray
     norm: float
@@ -354,16 +352,18 @@ class BlockFacts(NamedTuple):
 
 
 class MapTheory(NamedTuple):
-    """What theory says of errors, in the kernel's own units; probabilities are over draws of the map.
+    """What theory says about errors, in units of the kernel; probabilities are over draws of the map.
 
     Parameters
     ----------
     max_bound : float
-        What an error of the pairs, all together, exceeds with probability at most δ.
+        The largest error of the pairs exceeds it with probability at most δ.
     spectral_bound : callable
-        Of a block and δ: what ‖K̂ − K‖₂ exceeds with probability at most δ.
+        Function of a block and δ; ‖K̂ − K‖₂ exceeds its value with probability at most δ.
     expected_square : float or None
-        The mean over the pairs of E(ẑ − k)², or a bound of it; None where there is neither.
+        The mean over the pairs of E(ẑ − k)², or a bound of it; None if neither is known.
+    expected_is_bound : bool
+        Whether `expected_square` is a bound.
     """
 
     max_bound: float
@@ -373,7 +373,7 @@ class MapTheory(NamedTuple):
 
 
 def theory_of(spec: MapSpecification, pairs: PairFacts, delta: float) -> MapTheory | None:
-    """Return the theory of a map; None for draws that are neither independent nor bounded by themselves."""
+    """Return the theory of a map; None if no theorem bounds the errors of its draws."""
     # Orthogonal and Sobol frequencies err less than independent ones: by factors of 0.56 and 0.65 with 256
     # columns for a Gaussian kernel of 16. But these are measurements; no theorem here bounds such draws.
     if isinstance(spec, FourierSpecification) and spec.form in FORMS:
@@ -384,7 +384,7 @@ def theory_of(spec: MapSpecification, pairs: PairFacts, delta: float) -> MapTheo
     if isinstance(spec, BinningSpecification | HashedBinningSpecification):
         return _bins(spec, pairs, delta)
     if isinstance(spec, NystroemSpecification):
-        # The projection on landmarks: bounds that hold for sure, and no mean over draws.
+        # The projection on landmarks: bounds that hold with certainty, and no mean over draws.
         bound = nystroem_pairs_error(pairs.residuals, pairs.others)
         return MapTheory(bound, lambda block, _: nystroem_spectral_error(block.residuals))
     return None
@@ -395,8 +395,11 @@ def _is_gaussian(kernel: Kernel) -> bool:
 
 
 def _independent(spec: FourierSpecification, pairs: PairFacts, delta: float) -> MapTheory:
-    """Independent frequencies; with κ = k/k(0), of variance k(0)²/D·(1 + κ(2δ) − 2κ(δ)²) for "cos_sin" and
-    k(0)²/D·(1 + κ(2δ)/2 − κ(δ)²) for "phase" (Sutherland and Schneider 2015)."""
+    """Return the theory of independent frequencies.
+
+    With κ = k/k(0), the variance is k(0)²/D·(1 + κ(2δ) − 2κ(δ)²) for "cos_sin" and
+    k(0)²/D·(1 + κ(2δ)/2 − κ(δ)²) for "phase" (Sutherland and Schneider 2015).
+    """
     D, unit = spec.n_features, spec.at_zero
     share = 1.0 if spec.form == "cos_sin" else 0.5
     spread = 1 + share * (pairs.k_doubled / unit) - 2 * share * (pairs.k / unit) ** 2
@@ -409,8 +412,10 @@ def _independent(spec: FourierSpecification, pairs: PairFacts, delta: float) -> 
 
 
 def _sketched(spec: FourierSpecification, pairs: PairFacts, delta: float) -> MapTheory:
-    """Independent frequencies of a Gaussian kernel after one CountSketch for all: of variance at most
-    k(0)²/D given the sketch, to which the square of its own error comes."""
+    """Return the theory of independent frequencies of a Gaussian kernel after a common CountSketch.
+
+    The variance is at most k(0)²/D given the sketch; the squared error of the sketch is added to it.
+    """
     D, unit, B = spec.n_features, spec.at_zero, SKETCH_COLUMNS
     kappa = pairs.k / unit
 
@@ -425,8 +430,10 @@ def _sketched(spec: FourierSpecification, pairs: PairFacts, delta: float) -> Map
 def _bins(
     spec: BinningSpecification | HashedBinningSpecification, pairs: PairFacts, delta: float
 ) -> MapTheory:
-    """P independent indicators of a shared bin, of variance k(0)²/P·κ(1 − κ), or of a shared column where
-    bins are hashed. Bins without hashing never collide, and the bounds of hashed ones hold with c = 0.
+    """Return the theory of P independent indicators of a shared bin, or of a shared column for hashed bins.
+
+    The variance is k(0)²/P·κ(1 − κ) without hashing; there bins never collide, and the bounds of hashed bins
+    hold with c = 0.
 
     A grid is one indicator, which bounds a pair as eight columns of frequencies do, and one positive matrix
     of norm at most n, as two columns are.

@@ -1,7 +1,7 @@
-"""Plots of a fit with matplotlib, which is imported when one is drawn.
+"""Plots of a fit with matplotlib, which is imported when the first one is drawn.
 
-Each takes the Axes to draw in, or makes a figure, and returns the Axes. What differs in colour differs in
-line, marker or hatching as well, so that grey is enough to read them. The report page shows the same curves.
+Each takes the Axes to draw in, or makes a figure, and returns the Axes. Whatever differs in colour also
+differs in line, marker or hatching, so plots are readable in grey. The report page shows the same curves.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from distrff.utils.text import number_text
 COLORS = ("#0b62a8", "#c2560c", "#2d7d46", "#7a4fa3")  # those of the page in its light theme
 MARKERS = ("o", "s", "^", "D")
 _BAND = {"color": COLORS[0], "alpha": 0.18, "linewidth": 0}
-_NEAR = 0.5  # while the relative gap is larger, both bounds do not fit one linear axis
-_LARGEST = 1e100  # beyond, the margins of an axis overflow
+_NEAR = 0.5  # with a larger relative gap, both bounds do not fit on one linear axis
+_LARGEST = 1e100  # larger values make the margins of an axis overflow
 
 
 def plot_kernel_error(errors: KernelError | Sequence[KernelError], *, ax: Any = None) -> Any:
-    """Draw measured kernel errors against the number of features, beside what theory says of them.
+    """Draw measured kernel errors and their theory against the number of features.
 
     Parameters
     ----------
-    errors : KernelError or sequence of them
+    errors : KernelError or sequence of KernelError
         Of maps of different sizes on the same rows, from `kernel_error`.
     ax : matplotlib Axes, optional
 
@@ -44,7 +44,7 @@ def plot_kernel_error(errors: KernelError | Sequence[KernelError], *, ax: Any = 
     """
     measured = [errors] if isinstance(errors, KernelError) else list(errors)
     if not measured or not all(isinstance(error, KernelError) for error in measured):
-        raise InputError("errors must be what kernel_error returned, or a list of that")
+        raise InputError("errors must be a KernelError, as kernel_error returns, or a list of these")
     measured.sort(key=lambda error: error.n_components)
     ax = new_axes(ax)
     D = np.array([error.n_components for error in measured])
@@ -98,7 +98,7 @@ def draw_penalty_path(ax: Any, report: Mapping[str, Any]) -> Any:
     ax.plot(values, mean, color=COLORS[0], marker=MARKERS[0], markersize=3, label=report["criterion"])
     ax.axvline(chosen, color=COLORS[1], linestyle="--", label=f"chosen: {number_text(chosen)}")
     floor = report.get("noise_floor")
-    # Farther below, it took no part in the choice and would only press the curve to one side.
+    # A floor far below the values does not affect the choice, and would press the curve to one side.
     if floor is not None and 10 * floor >= values.min():
         ax.axvline(floor, color=COLORS[3], linestyle=":", label=f"noise floor: {number_text(floor)}")
     _log_axis(ax, "x", values)
@@ -149,7 +149,7 @@ def draw_certificate(ax: Any, report: Mapping[str, Any]) -> Any:
 
 
 def draw_bounds(ax: Any, report: Mapping[str, Any]) -> Any:
-    """Draw how primal and dual close in on the optimum, from where both fit one linear axis."""
+    """Draw how primal and dual approach the optimum, from where both fit on one linear axis."""
     known = report["history"]
     rows = _numbers([known[name] for name in ("sweep", "error", "primal", "dual")])
     sweep, _, primal, dual = rows[:, rows[1] <= _NEAR]
@@ -165,9 +165,9 @@ def plot_relevance(fit: Any, *, names: Sequence[str] | None = None, ax: Any = No
     Parameters
     ----------
     fit : fitted feature map, or a model fitted with one
-        Whose kernel has a width for each column.
+        The kernel must have a length scale for each column.
     names : sequence of str, optional
-        Of the columns; default those of a data frame that was fitted, else their numbers.
+        Of the columns; default those of the DataFrame that was fitted, else their indices.
     ax : matplotlib Axes, optional
 
     Returns
@@ -176,21 +176,21 @@ def plot_relevance(fit: Any, *, names: Sequence[str] | None = None, ax: Any = No
     """
     features = getattr(fit, "features_", fit)
     kernel: Any = getattr(features, "kernel_", None)
-    while hasattr(kernel, "k"):  # a multiple of a kernel has its widths
+    while hasattr(kernel, "k"):  # a multiple of a kernel has the same length scales
         kernel = kernel.k
-    widths = getattr(kernel, "length_scale", None)
-    if not isinstance(widths, tuple):
+    scales = getattr(kernel, "length_scale", None)
+    if not isinstance(scales, tuple):
         raise InputError(
-            f"the kernel {kernel!r} has no width for each column; fit a map with a tuple as length_scale"
+            f"the kernel {kernel!r} has no length scale for each column; fit a map with a tuple of them"
         )
     if names is None:
         names = getattr(fit, "feature_names_in_", None)
-    labels = list(map(str, range(len(widths)) if names is None else names))
-    if len(labels) != len(widths):
-        raise InputError(f"names has {len(labels)} entries, but the kernel has {len(widths)} widths")
+    labels = list(map(str, range(len(scales)) if names is None else names))
+    if len(labels) != len(scales):
+        raise InputError(f"names has {len(labels)} entries, but the kernel has {len(scales)} length scales")
     ax = new_axes(ax)
-    ax.bar(range(len(widths)), 1 / np.array(widths), color=COLORS[0], edgecolor="black", linewidth=0.6)
-    ax.set_xticks(range(len(widths)), labels, rotation=90 if max(map(len, labels)) > 3 else 0)
+    ax.bar(range(len(scales)), 1 / np.array(scales), color=COLORS[0], edgecolor="black", linewidth=0.6)
+    ax.set_xticks(range(len(scales)), labels, rotation=90 if max(map(len, labels)) > 3 else 0)
     ax.set(xlabel="column", ylabel="1 / length scale")
     return ax
 
@@ -218,12 +218,12 @@ def _labelled(ax: Any, xlabel: str, ylabel: str) -> Any:
 
 
 def _numbers(values: Any) -> np.ndarray:
-    """Return an array in which what is missing is NaN, and nothing too large to be drawn."""
+    """Return an array with NaN for missing values, clipped to what can be drawn."""
     return np.clip(np.array(values, dtype=np.float64), -_LARGEST, _LARGEST)
 
 
 def _spans_decades(values: np.ndarray) -> bool:
-    """Whether a linear axis would press most of the values onto its end."""
+    """Return whether a linear axis would press most values onto its end."""
     known = values[np.isfinite(values)]
     return known.size > 0 and known.min() > 0 and known.max() > 10 * known.min()
 
@@ -231,7 +231,7 @@ def _spans_decades(values: np.ndarray) -> bool:
 def _log_axis(ax: Any, which: str, values: np.ndarray, base: Literal[2, 10] = 10) -> None:
     """Make an axis logarithmic, if any of the values is positive.
 
-    Its ticks are plain text, as in 10⁻⁶: what matplotlib typesets by itself needs its own font.
+    Its ticks are plain text such as 10⁻⁶: what matplotlib typesets by default needs a font of its own.
     """
     from matplotlib.ticker import LogLocator, NullLocator
 
@@ -250,7 +250,7 @@ def _tick_text(value: float, position: int | None = None) -> str:
     return number_text(value, trim=True).removeprefix("1×")
 
 
-# Predictions on the plane of the first two principal components of some rows.
+# Predictions on the plane of the first two principal components of rows.
 
 _FILLS = ("#cfe3f4", "#f9dcb8", "#d2ead9", "#e3d7ef")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
@@ -264,19 +264,18 @@ def plot_decision_surface(
 ) -> Any:
     """Draw a model's classes or values on the plane of the first two principal components of rows.
 
-    The plane goes through the mean of the rows, in the columns as the model scales them. Rows are drawn
-    where they project to, so that a row far from the plane may lie in another region than that of its
-    predicted class.
+    The plane goes through the mean of the rows, in the columns as the model scales them. Rows are projected
+    onto it, so a row far from the plane may lie in another region than that of its predicted class.
 
     Parameters
     ----------
     machine : fitted classifier or regressor of one output
     X : array-like of shape (n_samples, n_columns)
-        In memory; a few thousand rows at most are readable.
+        In memory; more than a few thousand rows are hardly readable.
     y : array-like of shape (n_samples,), optional
         Marks the rows by class, or colours them by value.
     resolution : int
-        Points of the grid along either axis.
+        Grid points along each axis.
     ax : matplotlib Axes, optional
 
     Returns
@@ -298,7 +297,7 @@ def plot_decision_surface(
     if y is not None and np.shape(y) != (len(rows),):
         raise InputError(f"y must have shape ({len(rows)},), got {np.shape(y)}")
     if not model.is_classifier and model.n_outputs != 1:
-        raise InputError(f"a surface is of one output, and the model has {model.n_outputs}")
+        raise InputError(f"a surface shows one output, but the model has {model.n_outputs}")
     scaling = model.scaling
     scaled = scaling.apply(rows, np.dtype(np.float64))
     mean = scaled.mean(axis=0)
@@ -321,7 +320,7 @@ def plot_decision_surface(
 
 
 def _first_components(centred: np.ndarray) -> np.ndarray:
-    """Return the two directions along which rows vary most, their signs fixed by the largest entry."""
+    """Return the two directions along which rows vary most, each with a positive largest entry."""
     V = np.linalg.svd(centred, full_matrices=False)[2][:2]
     largest = np.abs(V).argmax(axis=1)
     return V * np.sign(V[np.arange(2), largest])[:, None]
@@ -359,14 +358,14 @@ def _draw_values(ax: Any, axes: list, values: np.ndarray, T: np.ndarray, y: Any)
         ax.scatter(*T.T, c=np.asarray(y), **style)
 
 
-# The charts of the report page: the same curves as <svg> elements that take its colours.
+# The charts of the report page: the same curves as <svg> elements in the colours of the page.
 
 _PAGE_STYLE = {
-    "figure.figsize": (400 / 72, 250 / 72),  # in points, so that texts are readable on a telephone
+    "figure.figsize": (400 / 72, 250 / 72),  # in points, so that text is readable on a telephone
     "figure.constrained_layout.use": True,
-    "svg.fonttype": "none",  # texts stay texts
+    "svg.fonttype": "none",  # text stays text
     "font.size": 12,
-    "font.sans-serif": ["DejaVu Sans"],  # wider than what pages are shown in, so that texts do not touch
+    "font.sans-serif": ["DejaVu Sans"],  # wider than the fonts of the page, so that labels do not touch
     "axes.grid": True,
     "grid.color": "black",
     "grid.alpha": 0.15,
@@ -376,11 +375,11 @@ _PAGE_STYLE = {
 }
 _PAGE_COLORS = {color: f"var(--series-{i})" for i, color in enumerate(COLORS, 1)}
 _PAGE_COLORS["#000000"] = "currentColor"
-_DRAWING = threading.Lock()  # a style is global while it is in use
+_DRAWING = threading.Lock()  # matplotlib's style is global while it is in use
 
 
 def page_charts(report: Mapping[str, Any]) -> dict[str, Chart]:
-    """Return the curves that a report has, by the heading of their section."""
+    """Return the charts of a report, by the heading of their section."""
     drawn: list[tuple[str, Callable[[Any, Mapping[str, Any]], Any]]] = []
     if report.get("alphas") or report.get("Cs"):
         drawn.append((f"Error against {'alpha' if report.get('alphas') else 'C'}", draw_penalty_path))
@@ -406,14 +405,14 @@ def _chart(title: str, draw: Callable[[Any, Mapping[str, Any]], Any], report: Ma
         ax.get_legend().remove()
         figure.legend(loc="outside upper left")
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-    return Chart(_inlined(file.getvalue(), title, _in_words(ax)))
+    return Chart(_inlined(file.getvalue(), title, _described(ax)))
 
 
 def _inlined(svg: str, title: str, description: str) -> str:
     """Return matplotlib's document as an element of a page.
 
-    Its head goes, with a style that would be that of the whole page. Groups lose their names, which several
-    charts would share; what is referred to has a name of its own by the hash salt.
+    The head is removed, since its style would apply to the whole page. Groups lose their ids, which several
+    charts would share; ids that are referred to are unique by the hash salt.
     """
     view, body = re.findall(r'viewBox="([^"]*)".*?(<g id="figure_1">.*)</svg>', svg, re.DOTALL)[0]
     body = re.sub(r'<g id="[^"]*"', "<g", body).replace("xlink:href", "href")
@@ -425,8 +424,8 @@ def _inlined(svg: str, title: str, description: str) -> str:
     )
 
 
-def _in_words(ax: Any) -> str:
-    """Return what a chart shows: each curve by its ends, all else by its label."""
+def _described(ax: Any) -> str:
+    """Return a description of a chart: each curve by its lowest and highest point, all else by its label."""
     sentences = [f"{ax.get_xlabel()} across, {ax.get_ylabel()} upwards."]
     for drawn, label in zip(*ax.get_legend_handles_labels(), strict=True):
         points = drawn.get_xydata() if drawn in ax.lines and drawn.get_transform() is ax.transData else []

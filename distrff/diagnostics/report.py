@@ -1,4 +1,4 @@
-"""What a fit was, as strict JSON data: the same for `report_`, the command line and the report page."""
+"""The report of a fit as strict JSON data, for `report_`, the command line and the report page."""
 
 from __future__ import annotations
 
@@ -26,28 +26,29 @@ class FitReport(Mapping[str, Any]):
     ----
     model, status, n_samples, n_columns, n_components, n_outputs, dtype, seed : as named
     features : the map as fitted, its specification
-    kernel, length_scale, length_scale_search : the kernel as fitted, and how its widths were found
+    kernel, length_scale, length_scale_search : the kernel as fitted, and how its length scales were found
     expected_collisions : of random binning, pairs of occupied bins expected to share a column
     alpha, criterion, cv_score, alphas, mean_score, fold_scores, noise_floor : choice of alpha, of ridge
-    training_r2 : of ridge, the share of the targets' variance that the rows' own fit explains; a target each
-    solver : which
-    tol, relative_residual, preconditioner : of conjugate gradients; the target of largest residual
-    C, loss, tol, primal, dual, duality_gap, relative_gradient : of margin models; the worst class
+    training_r2 : of ridge, the share of the targets' variance explained on the fitted rows, for each target
+    solver : name of the solver
+    tol, relative_residual, preconditioner : of conjugate gradients, for the target of largest residual
+    C, loss, tol, primal, dual, duality_gap, relative_gradient : of margin models, for the worst class
     Cs, mean_score, fold_scores : the choice of C by held-out loss
     history : of iterative models, what was known after each light sweep: `measure`, the name of what
-        `tol` bounds, and lists `sweep`, `error` and, where there are bounds, `primal` and `dual`; of the
-        class that is worst in the end, of targets always the worst; at most 200 sweeps
+        `tol` bounds, and lists `sweep`, `error` and, if there are bounds, `primal` and `dual`; for the
+        class that is worst at the end, for targets always the worst one; at most 200 sweeps
     explained_variance, explained_variance_ratio : of principal components
     margin, smallest_margin : with C=inf, 1/‖w‖ and the smallest y·f over all rows
     learning_curve : list of [n_components, score, alpha]
     n_sweeps, sweep_seconds, sweep_labels, seconds, workers, threads : the work done
     phases : list of [name, seconds], which add up to `seconds`
     source, column_names : of the rows
-    planned_peak_bytes, measured_peak_bytes : of a worker, above its idle resident set; without a cluster of
-        the one process that is client and worker
-    plan : what was counted before the fit, as of `Plan`; `seconds` is what `plan` predicted, null without it
-    rkhs_norm : ‖w‖₂, one number or one an output
-    table : rows read and dropped, columns made and dropped, of a table of mixed columns
+    planned_peak_bytes, measured_peak_bytes : of a worker, above its idle resident set; without a cluster
+        of the single process
+    plan : what was counted before the fit, as in `Plan`; `seconds` is the prediction of `plan`, null
+        without one
+    rkhs_norm : ‖w‖₂, one number or one per output
+    table : rows read and dropped, columns made and dropped, for a table of mixed columns
     notes : list of sentences on choices that were made
     """
 
@@ -74,20 +75,20 @@ class FitReport(Mapping[str, Any]):
         facts: Iterable[Sequence[str]] = (),
         scores: Mapping[str, Any] | None = None,
     ) -> str:
-        """Return the report as one HTML page, which needs nothing outside itself; write it as UTF-8.
+        """Return the report as one self-contained HTML page; write it as UTF-8.
 
-        It shows what was fitted on what, plan against measured, the path of the penalty with the spread
-        of the folds, the learning curve in the number of features, how the certificate closed, which
-        columns matter, and where the time went: each where the fit has it.
+        It shows the model and its rows, plan against measured, the path of the penalty with the spread of the
+        folds, the learning curve in the number of features, the convergence of the certificate, the columns
+        that matter, and the time of each phase, as far as the fit has them.
 
         Parameters
         ----------
         title : str, optional
-            Default: what was fitted.
+            Default: the name of the model.
         facts : iterable of (name, text)
-            What the report cannot know, shown first.
+            Further facts, shown first.
         scores : {"columns": [...], "rows": [[...], ...]}, optional
-            The model beside its rivals, as a table; the first column names the rows.
+            A table of this model and others; the first column names the rows.
         """
         from distrff.diagnostics.plots import page_charts
 
@@ -100,7 +101,7 @@ class FitReport(Mapping[str, Any]):
         return html_page(title, [*facts, *_facts(self)], self["notes"], sections)
 
     def _repr_html_(self) -> str:
-        """Return the page without its frame and its curves, which take matplotlib."""
+        """Return the page without its frame and its charts, which need matplotlib."""
         return html_card(self._title(), _facts(self), self["notes"], _sections(self))
 
     def _title(self) -> str:
@@ -160,7 +161,7 @@ def strict(value: Any) -> Any:
 
 _MAX_COLUMNS = 20  # as bars
 _MAX_COMPONENTS = 20  # as bars
-_MAX_NUMBERS = 8  # one a target or class
+_MAX_NUMBERS = 8  # one per target or class
 
 _Parts = list[str | Table | Bars | Chart]
 
@@ -185,7 +186,7 @@ def _facts(report: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _objective(report: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return what was minimised, and how well."""
+    """Return what was minimised, and how precisely."""
     shown: dict[str, str | None] = {}
     if "C" in report:
         shown |= {"loss": report["loss"], "C": _numbers(report["C"]), "solver": report["solver"]}
@@ -208,7 +209,7 @@ def _objective(report: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _numbers(value: Any) -> str:
-    """Write one number or some; C may be "inf"."""
+    """Return one number or several as text; C may be "inf"."""
     values = value if isinstance(value, list) else [value]
     shown = [one if isinstance(one, str) else number_text(one) for one in values[:_MAX_NUMBERS]]
     left_out = len(values) - len(shown)
@@ -216,7 +217,7 @@ def _numbers(value: Any) -> str:
 
 
 def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart] | None = None) -> list[Section]:
-    """Return the sections below the facts of a fit, with the charts of these headings."""
+    """Return the sections below the facts of a fit; `charts` are given by heading."""
     parts: dict[str, _Parts] = {}
     for heading, chart in (charts or {}).items():
         parts[heading] = [chart]
@@ -228,7 +229,7 @@ def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart] | None = No
         )
         bounds = (
             f"The optimum lies between {dual} and the objective of this model, {primal}; "
-            f"of one class against the rest where there are several."
+            f"for one class against the rest if there are several."
         )
         parts.setdefault("The optimum", []).append(bounds)
     search = report.get("length_scale_search") or {}
@@ -245,7 +246,7 @@ def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart] | None = No
 
 
 def _relevance(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:
-    """Return the columns of the shortest learned widths, each width beside the column's deviation."""
+    """Return bars of the columns with the shortest learned widths in units of their standard deviations."""
     widths = search["length_scale"]
     names = report.get("column_names") or [f"column {j}" for j in range(len(widths))]
     pairs = zip(search["column_scale"], widths, strict=True)

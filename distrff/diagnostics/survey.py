@@ -1,4 +1,4 @@
-"""What one pass over rows finds, refusing nothing: missing values, ranges, targets, drift."""
+"""A survey of rows in one pass, which refuses nothing: missing values, ranges, targets, drift."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class RowSurvey:
     missing, infinite : int64 ndarrays of shape (n_columns,)
         Rows with NaN, and with an infinity.
     low, high : ndarrays of shape (n_columns,)
-        Of the finite values; inf and −inf where there are none.
+        Of the finite values; inf and −inf if there are none.
     y_missing : int
-        Rows of which a target is missing.
+        Rows with a missing target.
     values : LabelCounts or None
-        Of a single target; None once there were more than 64, or some that cannot be sorted together.
+        Of a single target; None for more than 64 values, or for values that cannot be sorted together.
     y_moments : Moments or None
-        Of the finite values of numeric targets, those of rows with a missing one left out.
+        Of numeric targets, without rows that have a missing or infinite one.
     X, y : tuples of matrices
-        A sample of the rows, segment by segment; X in CSR where the rows are.
+        A sample of the rows, segment by segment; X in CSR if the rows are.
     """
 
     n_rows: int
@@ -63,7 +63,7 @@ class RowSurvey:
     y: tuple[np.ndarray, ...] = ()
 
     def column_drift(self) -> np.ndarray:
-        """Return `drift_shares` of the columns of the sample, what is not finite at its column's mean."""
+        """Return `drift_shares` of the columns of the sample, with column means for non-finite values."""
         X = joined_rows(self.X).copy()
         n, d = X.shape
         values, columns = (X.data, X.indices) if issparse(X) else (X.ravel(), np.tile(np.arange(d), n))
@@ -74,7 +74,7 @@ class RowSurvey:
         return drift_shares(X)
 
     def target_drift(self) -> np.ndarray:
-        """Return `drift_shares` of the targets: of numbers, or of indicators of at most 64 labels."""
+        """Return `drift_shares` of numeric targets, or of the indicators of at most 64 labels."""
         if not self.y:
             return np.zeros(0)
         y = as_columns(np.concatenate(self.y))
@@ -97,9 +97,9 @@ class RowSurveyReduction(Reduction):
     Parameters
     ----------
     rows_per_segment : int
-        To sample in each segment.
+        Rows to sample in each segment.
     column_share : float
-        Of the columns, that a row has entries in.
+        Share of the columns in which a row has entries.
     """
 
     n_columns: int
@@ -172,7 +172,7 @@ MAX_VALUES = 64
 
 
 def few_values(count: Callable[..., LabelCounts], values: Any) -> LabelCounts | None:
-    """Return `count(values)` of at most 64 values that can be sorted together, None of others."""
+    """Return `count(values)` for at most 64 values that can be sorted together, else None."""
     try:
         return count(values, max_labels=MAX_VALUES)
     except InputError:
@@ -188,7 +188,7 @@ def _ranges(X: np.ndarray) -> _Ranges:
 
 
 def _sparse_ranges(X: Any) -> _Ranges:
-    """Return the same of rows in CSR: entries that are not stored are zeros, and are not written out."""
+    """Return the same for rows in CSR, whose missing entries are zeros, without making them dense."""
     X = X.copy()
     X.sum_duplicates()
     n, d = X.shape
@@ -213,12 +213,11 @@ def survey_rows(run: Run, dataset: Dataset) -> RowSurvey:
         rows_per_segment=-(-sample // cuts.n_segments),
         column_share=dataset.column_share,
     )
-    found: RowSurvey = run.gather([run.sweep("survey", dataset, reduction, cuts)])[0]
-    return found
+    return run.value(run.sweep("survey", dataset, reduction, cuts))
 
 
 def survey_to_dict(survey: RowSurvey, dataset: Dataset) -> dict[str, Any]:
-    """Return what was found as data for JSON: a list of columns, and the target."""
+    """Return the survey as data for JSON: a list of columns, and the target."""
     names = dataset.column_names or tuple(map(str, range(dataset.n_columns)))
     shares = survey.column_drift()
     beyond_chance = survey.drifts(shares)
@@ -256,17 +255,17 @@ def _target(survey: RowSurvey) -> dict[str, Any]:
     return target
 
 
-# How stored rows are cut, and when other chunks would make passes over them cheaper.
+# How stored rows are chunked, and when other chunks would make passes over them cheaper.
 
-_REQUEST_BYTES = 2**20  # a smaller one takes a store longer to answer than to send: 10 ms at 100 MB/s
-_MIN_BYTES = 2**24  # fewer are read at once, however they are cut
-_LARGE_UNIT_BYTES = 2**28  # a unit is decoded as a whole, beside what a task works on
+_REQUEST_BYTES = 2**20  # a smaller request has more latency than transfer: 10 ms at 100 MB/s
+_MIN_BYTES = 2**24  # less data is read quickly in any chunks
+_LARGE_UNIT_BYTES = 2**28  # a unit is decoded as a whole, beside the rows of a task
 _MAX_DECODED_SHARE = 1.1
 _GRAM_FEATURES = 1024
 
 
 def stored_layout(dataset: Dataset) -> list[dict[str, Any]]:
-    """Return `stored_part` of each array of Zarr, or of the row groups; from metadata and sizes only.
+    """Return the `stored_part` of each Zarr array, or of the row groups, from metadata and sizes only.
 
     Segments are those of a Gram of 1024 features.
     """
@@ -295,7 +294,7 @@ def stored_layout(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def _zarr_part(name: str, z: Any, n_rows: int, segment_rows: int) -> dict[str, Any]:
-    """Return an array of one item a row; or one of the entries of sparse rows, as if all had equally many."""
+    """Return the part of an array with one item per row, or of the entries of equally filled sparse rows."""
     n, item_bytes = z.shape[0], row_bytes(z)
     whole = z.shards if z.shards is not None and z.shards[0] * item_bytes <= SHARD_BYTES else z.chunks
     n_requests = math.prod(-(-size // step) for size, step in zip(z.shape, whole, strict=True))
@@ -323,9 +322,9 @@ def stored_part(
 ) -> dict[str, Any]:
     """Return what a pass over segments of rows decodes and requests, as data for JSON.
 
-    A unit is a chunk or row group, the largest where they differ. One that lies across the bounds of
-    segments is decoded for each of them; with `from_the_first` from its first row on, and only as far as
-    is needed. `proposed_rows` are those of units of at most 8 MiB decoded that divide a segment.
+    A unit is a chunk or row group, the largest if they differ. A unit in several segments is decoded for each
+    of them; with `from_the_first` from its first row to the last one needed. `proposed_rows` is the size of
+    units that divide a segment and have at most 8 MiB decoded.
     """
     start = np.arange(0, n_rows, segment_rows)
     stop = np.minimum(start + segment_rows, n_rows)
@@ -348,7 +347,7 @@ def stored_part(
 
 
 def rechunk_advice(part: dict[str, Any]) -> list[str]:
-    """Return a sentence where other chunks of a `stored_part` would pay, by one of three rules; else none."""
+    """Return a sentence if other chunks of a `stored_part` would pay, by one of three rules; else none."""
     if part["decoded_bytes"] < _MIN_BYTES:
         return []
     reasons = []
@@ -357,9 +356,9 @@ def rechunk_advice(part: dict[str, Any]) -> list[str]:
     if part["request_bytes"] < _REQUEST_BYTES and part["n_requests"] >= 2 * part["proposed_requests"]:
         reasons.append(
             f"a pass makes {part['n_requests']:,} requests of {human_bytes(part['request_bytes'])}, "
-            f"then {part['proposed_requests']:,}"
+            f"afterwards {part['proposed_requests']:,}"
         )
     if part["unit_bytes"] > _LARGE_UNIT_BYTES:
-        reasons.append(f"{human_bytes(part['unit_bytes'])} are decoded at once, then at most 8 MiB")
+        reasons.append(f"{human_bytes(part['unit_bytes'])} are decoded at once, afterwards at most 8 MiB")
     change = f"rechunk {part['name']} from {part['unit_rows']:,} to {part['proposed_rows']:,} rows: "
     return [change + "; ".join(reasons)] if reasons else []

@@ -1,4 +1,4 @@
-"""A connected client from the value of `--scheduler`, and a check of the versions of its workers."""
+"""Connecting to a Dask cluster, and a check of the versions of its workers."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from distrff.utils.text import public_name, public_text
 from distrff.utils.validation import check_count
 
 _START_SECONDS = 60.0
-# A local cluster gives up a worker that its nanny has not started again in this time, and starts no other.
-# Dask's 15 s are too short: on a loaded machine the imports alone take longer.
+# A local cluster gives up a worker that its nanny has not restarted in this time, and starts no other. Dask's
+# 15 s are too short: on a loaded machine the imports alone take longer.
 _RESTART_PATIENCE = {"distributed.deploy.lost-worker-timeout": "10 minutes"}
-_SMALLEST_LIMIT = 2**20  # "4" is a forgotten unit, not four bytes
+_SMALLEST_LIMIT = 2**20  # "4" is more likely a forgotten unit than four bytes
 _HOST_AND_PORT = re.compile(r"[^/\\\s]+:\d+")
 
 
@@ -48,9 +48,8 @@ def connect(
 ) -> Iterator[Client]:
     """Connect to a Dask cluster, which is the ambient one inside the `with`.
 
-    A local cluster ends with the `with`, also when that is left by Ctrl-C: no process and
-    no file of it stays. Any other cluster is only disconnected from. TLS is set up by
-    Dask's own configuration (`distributed.comm.tls`).
+    A local cluster ends with the `with`, even after Ctrl-C, and leaves no process or file behind. From any
+    other cluster the client only disconnects. TLS is configured by Dask (`distributed.comm.tls`).
 
     Parameters
     ----------
@@ -62,10 +61,10 @@ def connect(
     threads_per_worker : int
         Threads of each worker of a local cluster.
     memory_limit : str or int, optional
-        Bytes for each worker of a local cluster, such as "4GB" or "4GiB"; "0" for no
-        limit. Default, and "auto": an equal share of this machine's memory.
+        Bytes for each worker of a local cluster, such as "4GB" or "4GiB"; "0" for no limit.
+        Default, and "auto": an equal share of this machine's memory.
     timeout : float
-        Seconds that a scheduler has to answer.
+        Seconds to wait for the scheduler.
 
     Yields
     ------
@@ -75,11 +74,9 @@ def connect(
     Raises
     ------
     InputError
-        If `scheduler` is neither an address nor an existing file, or a size or number is
-        not one.
+        If `scheduler` is neither an address nor an existing file, or another argument has a wrong value.
     ClusterError
-        If no scheduler answers there within `timeout`, or TLS is on one side only or set up with other
-        certificates.
+        If no scheduler answers within `timeout`, or TLS is used on one side only or with other certificates.
 
     Examples
     --------
@@ -102,7 +99,7 @@ def connect(
 
 
 def memory_limit_bytes(memory_limit: str | int | None, n_workers: int) -> int:
-    """Return the bytes that each of `n_workers` local workers may use; 0 for no limit.
+    """Return the bytes that each of `n_workers` local workers may use; 0 means no limit.
 
     `memory_limit` is a size such as "4GB" or "4GiB", "auto", "0" or None.
     """
@@ -122,7 +119,7 @@ def memory_limit_bytes(memory_limit: str | int | None, n_workers: int) -> int:
 
 @contextmanager
 def _local_cluster(n_workers: int, threads_per_worker: int, memory_limit: int) -> Iterator[LocalCluster]:
-    """Yield a cluster of processes on this machine, and leave nothing of it behind."""
+    """Yield a cluster of processes on this machine, of which nothing is left after the block."""
     with ExitStack() as cleanup:
         with _interrupts_held_back():
             scratch = tempfile.TemporaryDirectory(
@@ -150,7 +147,7 @@ def _local_cluster(n_workers: int, threads_per_worker: int, memory_limit: int) -
 def _interrupts_held_back() -> Iterator[None]:
     """Delay a Ctrl-C to the end of the block; a second one takes effect at once."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # Ctrl-C reaches the main thread only.
+        yield  # Ctrl-C interrupts the main thread only
         return
     held_back: list[int] = []
 
@@ -173,8 +170,8 @@ def _start_cluster(**options: Any) -> LocalCluster:
     started: Future[LocalCluster] = Future()
 
     def start() -> None:
-        # Threads and processes inherit the mask, so that Ctrl-C ends this process alone, which ends the
-        # workers in order. The resource tracker, which comes with the first process, would reset it.
+        # Threads and processes inherit the mask, so that Ctrl-C reaches only this process, which then ends
+        # the workers in order. The resource tracker, which starts with the first process, would reset it.
         multiprocessing.resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -188,13 +185,13 @@ def _start_cluster(**options: Any) -> LocalCluster:
     except Exception as error:
         reason = first_line(error) if started.done() else f"in {_START_SECONDS:g} s"
         raise ClusterError(
-            f"the local workers did not start ({reason}); a script that starts them needs its main part "
-            f"under `if __name__ == '__main__':`, else look for too little memory"
+            f"the local workers did not start ({reason}); in a script put the main part under "
+            f"`if __name__ == '__main__':`, otherwise check that there is enough memory"
         ) from error
 
 
 def _address_of(scheduler: str) -> str:
-    """Return the address that the user names, or that the scheduler file names."""
+    """Return the address given by the user, or by the scheduler file."""
     if "://" in scheduler:
         return _checked_address(scheduler)
     path = Path(scheduler)
@@ -229,46 +226,46 @@ def _checked_address(address: str) -> str:
 def _remote_client(address: str, timeout: float) -> Iterator[Client]:
     security = _tls_settings()
     try:
-        # A client waits without end for the greeting of something that is no scheduler.
+        # A client would wait forever for the greeting of something that is not a scheduler.
         greeting = asyncio.wait_for(_greet(address, timeout, security), timeout)
-        with ThreadPoolExecutor(1) as thread:  # as this thread may run a loop, in a notebook
+        with ThreadPoolExecutor(1) as thread:  # in a notebook this thread already runs an event loop
             thread.submit(asyncio.run, greeting).result()
         client = Client(address, timeout=timeout)
     except Exception as error:
         raise ClusterError(_no_answer(address, timeout, error)) from error
-    # Dask also logs what it raises.
+    # Dask also logs the errors that it raises.
     with silence_logging_cmgr(logging.CRITICAL), client:
         yield client
 
 
 async def _greet(address: str, timeout: float, security: dict[str, Any]) -> None:
     """Check that a scheduler listens at the address."""
-    # Connecting gives up a little before the caller does, so that its own error is raised.
+    # Connecting gives up shortly before the caller does, so that its own error is raised.
     async with rpc(address, timeout=0.9 * timeout, connection_args=security) as remote:
         identity = await remote.identity()
     if identity["type"] != "Scheduler":
         raise OSError(f"it is a {identity['type'].lower()}")
 
 
-# What to do where an address does not answer, by what is in the text of OpenSSL's or Dask's error.
+# What to do if an address does not answer, by a text in the error of OpenSSL or Dask.
 
 _TLS = "ca-file, client.cert and client.key under distributed.comm.tls in Dask's configuration"
 _NO_TLS = "what listens there has no TLS: write {tcp} in place of {tls}"
 _CERTIFICATE = f"refuses this client's certificate: set {_TLS} to those that it knows"
 _REMEDIES = {
     "WRONG_VERSION_NUMBER": _NO_TLS,
-    "cannot convert to SSL": _NO_TLS,  # it spoke before it was asked to
+    "cannot convert to SSL": _NO_TLS,  # it sent data before the handshake
     "CERTIFICATE_VERIFY_FAILED": "the ca-file under distributed.comm.tls in Dask's configuration did not "
     "sign the certificate of what listens there; give the one that did",
     "ALERT": f"it {_CERTIFICATE}",
-    "EOF occurred": f"it hung up, as one does that {_CERTIFICATE}",  # before its reason is read
+    "EOF occurred": f"it hung up, probably because it {_CERTIFICATE}",  # the reason did not arrive
     "ssl_context": f"this client has no settings for TLS: set {_TLS} to those that belong to the scheduler, "
     "or by the environment: DASK_DISTRIBUTED__COMM__TLS__CA_FILE, …__CLIENT__CERT, …__CLIENT__KEY; or write "
     "{tcp} if it has no TLS",
     "encryption required": "distributed.comm.require-encryption is set: give a tls:// address, or unset it "
-    "for a network that is trusted",
+    "in a trusted network",
     "": "check that it runs, that this is its address and port (not the dashboard's), that no firewall is "
-    "between, and that TLS is on both sides or on none ({tls} with TLS, {tcp} without)",
+    "between, and that TLS is used on both sides or on neither ({tls} with TLS, {tcp} without)",
 }
 
 
@@ -290,7 +287,7 @@ def _no_answer(address: str, timeout: float, error: Exception) -> str:
 
 
 def _tls_settings() -> dict[str, Any]:
-    """Return the TLS settings of Dask's configuration; name a missing file, as Dask's errors do not."""
+    """Return the TLS settings of Dask's configuration; errors name a missing file, which Dask's do not."""
     try:
         return Security().get_connection_args("client")
     except (OSError, ValueError) as error:  # OpenSSL's own errors are OSErrors
@@ -311,23 +308,23 @@ def _tls_settings() -> dict[str, Any]:
 
 Versions = Mapping[str, str | None]
 
-# How many numbers of each version must be the same. Tasks are functions of distrff; Python's code objects
-# and Dask's messages change with the minor version, which for Dask is the month. Other releases of the last
-# three read arrays alike, but last digits may differ.
+# How many numbers of each version must be the same; None: all, 0: none. Tasks are functions of distrff;
+# Python's code objects and Dask's messages change with the minor version, which for Dask is the month. Other
+# releases of the last three packages read arrays alike, but results may differ in their last digits.
 _NEEDED = {"distrff": None, "python": 2, "dask": 2, "distributed": 2, "numpy": 0, "scipy": 0, "numba": 0}
-_MUST = {None: "must be the same", 2: "must be the same but for the last number", 0: "must be there"}
+_MUST = {None: "must be the same", 2: "must be the same except the last number", 0: "must be installed"}
 _NUMERIC = ("numpy", "scipy", "numba")
 
 
 def check_workers(client: Client, timeout: float = 10.0, *, patience: float = 60.0) -> None:
-    """Make sure that there are workers, and that they and the scheduler can run this distrff.
+    """Check that there are workers, and that they and the scheduler can run this distrff.
 
-    Everywhere there must be the client's distrff, Python to its minor version, and dask and distributed
-    to their month. Other releases of NumPy, SciPy and numba give a warning: a model is then the
-    same up to rounding, not to the last bit.
+    All need the client's version of distrff, of Python up to the minor version, and of dask and distributed
+    up to the month. Other releases of NumPy, SciPy and numba give a warning: a model is then the same up to
+    rounding, not to the last bit.
 
-    Raises ClusterError if there is no worker within `timeout` seconds, one does not answer within `patience`
-    seconds, or the scheduler or a worker lacks distrff or has another release of what must be the same.
+    Raises ClusterError if there is no worker within `timeout` seconds, a worker does not answer within
+    `patience` seconds, or the scheduler or a worker has another version where it must be the same.
     """
     address = client.scheduler.address
     try:
@@ -338,11 +335,11 @@ def check_workers(client: Client, timeout: float = 10.0, *, patience: float = 60
         if client.scheduler_info()["n_workers"]:
             raise ClusterError(
                 f"workers of {address} do not answer within {patience:g} s; "
-                f"look at their logs and restart those that hang"
+                f"look at their logs and restart workers that hang"
             ) from error
         raise ClusterError(
             f"the scheduler at {address} has no workers after {timeout:g} s; "
-            f"start some (`dask worker {address}`), or look at the logs of those that should be there"
+            f"start some (`dask worker {address}`), or look at the logs of those that should be running"
         ) from error
     except OSError as error:
         raise ClusterError(
@@ -364,8 +361,8 @@ def _check_versions(name: str, theirs: Versions, ours: Versions) -> None:
             install = "" if package == "python" or here is None else f"install {wanted} there, or "
             raise ClusterError(
                 f"{name} has {_shown(package, there)}, this client {_shown(package, here)}, which "
-                f"{_MUST[n_parts]}; {install}start scheduler and workers from the image or environment that "
-                f"the client has"
+                f"{_MUST[n_parts]}; {install}start scheduler and workers from the image or environment of "
+                f"the client"
             )
 
 
@@ -383,13 +380,13 @@ def _warn_of_differences(workers: Mapping[str, Versions], ours: Versions) -> Non
         there, here = workers[name].get(package), ours.get(package)
         warn(
             f"{name} has {_shown(package, there)}, this client {_shown(package, here)}{more}; "
-            f"results are then the same up to rounding, not to the last bit",
+            f"results are the same up to rounding, not to the last bit",
             ClusterWarning,
         )
 
 
 def _release(version: str | None, n_parts: int | None) -> list[str] | None:
-    """Return the first numbers of a version; None where there is none."""
+    """Return the first numbers of a version; None if there is no version."""
     return None if version is None else version.split(".")[:n_parts]
 
 

@@ -64,7 +64,7 @@ class PlannedWorkers:
 
 
 class LocalExecution:
-    """Runs tasks by one of dask's own schedulers, a round of one segment a thread at a time.
+    """Runs tasks by one of dask's own schedulers, in rounds of one segment per thread.
 
     Handles on results are the results themselves.
     """
@@ -90,7 +90,7 @@ class LocalExecution:
             for offset, summed in enumerate(partials):
                 merge.add(start + offset, summed)
                 progress.update(batch[offset].stop - batch[offset].start)
-            del partials, summed  # or they would wait beside those of the next round
+            del partials, summed  # or they would be alive beside those of the next round
         return merge.result()
 
     def send(self, arrays: dict[str, Any]) -> Any:
@@ -101,7 +101,8 @@ class LocalExecution:
 
     def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
         tasks = [dask.delayed(function, pure=False)(*args) for args in calls]
-        # One BLAS thread a task, as on a cluster's workers: the same bits, and no more threads than cores.
+        # One BLAS thread per task, as on the workers of a cluster: the same bits, and no more threads than
+        # cores.
         with _libraries().limit(limits=1, user_api="blas"):
             return list(dask.compute(*tasks, scheduler=self._scheduler))
 
@@ -114,16 +115,16 @@ class LocalExecution:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """Return the BLAS libraries of this process, cached as the search takes milliseconds."""
+    """Return the BLAS libraries of this process; cached, as the search takes milliseconds."""
     return ThreadpoolController()
 
 
 def ambient_execution() -> Execution:
     """Return the execution on the ambient cluster or in this process.
 
-    Inside a Dask task: this thread alone, so that a search over parameters cannot wait
-    for itself. Else the default client, unless dask's configuration names a local
-    scheduler; without a client, dask's configured scheduler.
+    Inside a Dask task that is this thread only, so that a search over parameters cannot wait for itself. Else
+    it is the default client, unless dask's configuration names a local scheduler; without a client it is
+    dask's configured scheduler.
     """
     with suppress(ValueError):  # outside of a task there is no worker
         get_worker()
@@ -138,15 +139,16 @@ def ambient_execution() -> Execution:
     return ClusterExecution(client)
 
 
-# Tasks on a distributed cluster: one segment per thread, ordered merges, and recovery of what is lost.
+# Tasks on a distributed cluster: one segment per thread, ordered merges, and recovery of lost values.
 
 logger = logging.getLogger(__name__)
 
-_LARGE_PARTIAL = 2**20
-_SMALL_BYTES, _SMALL_SHIPMENT = 2**23, 2**18
-_MAX_ATTEMPTS = 5
+_LARGE_PARTIAL = 2**20  # bytes; with larger partials a thread has no second segment ready
+_SMALL_BYTES = 2**23  # of all partials of a pass, which the client then merges itself
+_SMALL_ARRAYS = 2**18  # bytes of arrays that are sent with each task
+_MAX_ATTEMPTS = 5  # of a pass in which the cluster loses values
 
-# Of all fits, as the lost values that a fitted model keeps can block another fit.
+# The calls of all fits, as lost values that a fitted model keeps can block another fit.
 _CALLS: WeakKeyDictionary[Client, WeakSet[Call]] = WeakKeyDictionary()
 
 T = TypeVar("T")
@@ -155,21 +157,22 @@ T = TypeVar("T")
 class ClusterExecution:
     """Runs tasks through a `distributed.Client`, which stays in this object and is never pickled.
 
-    Each thread has one segment under way, and where partials are small a second one ready, so that no thread
-    waits for the client. Each segment is sent to a worker with a free thread. The scheduler alone would queue
-    some behind a segment of another worker, and all that take a sent array where that array is. Real passes
-    on two workers do not show it (Gram of D = 2048 over 200,000 rows: 10.3 s bound, 10.1 s free; light sweeps
-    of D = 256 over a million: 4.46 and 4.48 s). Of tasks that sleep, with two and eight workers, free passes
-    over segments of 0.3 s took 1.08 and 1.2 times as long, and passes of 0.2 s that send a megabyte 1.25 and
-    2.1 times; light sweeps of 400,000 rows of a lazy dask array took 9.5 in place of 5.1 s with two workers,
-    since its blocks are spread over all. Partials are merged as soon as their neighbours are there, so those
-    alive are one per thread and the few that wait in the tree of merges.
+    Each thread has one segment under way, and if partials are small a second one ready, so that no thread
+    waits for the client. Each segment is bound to a worker with a free thread. The scheduler by itself would
+    queue some behind the segment of another worker, and all that take a sent array on the worker that has
+    it. Real passes on two workers hardly differ (Gram of D = 2048 over 200,000 rows: 10.3 s bound, 10.1 s
+    free; light sweeps of D = 256 over a million rows: 4.46 and 4.48 s). But with tasks that sleep, on two and
+    eight workers, free passes over segments of 0.3 s took 1.08 and 1.2 times as long as bound ones, and
+    passes of 0.2 s that send a megabyte 1.25 and 2.1 times; free light sweeps of 400,000 rows of a lazy dask
+    array took 9.5 instead of 5.1 s on two workers, since its blocks are spread over all workers. Partials are
+    merged as soon as their neighbours have arrived, so that only one per thread and the few that wait in the
+    tree of merges are alive.
 
-    Lost values are computed again: those of a dead worker by the scheduler; where no worker
-    survived, or the cluster was restarted, by the calls that the values keep.
+    Lost values are computed again: those of a dead worker by the scheduler; if no worker survived, or the
+    cluster was restarted, by the calls that the values keep.
 
-    Raises ClusterError if the cluster has no workers, or none that takes tasks for a minute, or the client is
-    one of an event loop, from which it is called.
+    Raises ClusterError if the cluster has no workers, or none that takes tasks for a minute, or if it is
+    called from the event loop of an asynchronous client.
     """
 
     in_client = False
@@ -195,21 +198,13 @@ class ClusterExecution:
         self.threads_per_worker = max(worker["nthreads"] for worker in workers)
         self.memory_limit = min((w["memory_limit"] for w in workers if w["memory_limit"]), default=0)
 
-    def workers(self) -> dict[str, dict[str, Any]]:
-        """Return what the scheduler knows of each worker now, by address."""
-        return self.roll.workers()
-
-    def running_threads(self) -> dict[str, int]:
-        """Return the threads of each worker that takes tasks now, by address."""
-        return self.roll.running_threads()
-
     def reduce(
         self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]
     ) -> ClusterValue | Partial:
-        """Return the merged partial as a value on the workers, or itself if partials are small."""
+        """Return the merged partial: a value on the workers, or the partial itself if partials are small."""
         sent = calls_in(sent)
         size = reduction.size_bytes(segments[0].stop - segments[0].start)
-        here = size * len(segments) <= _SMALL_BYTES  # the client then merges them faster than tasks would
+        here = size * len(segments) <= _SMALL_BYTES  # the client merges so little faster than tasks would
         per_thread = 1 if size > _LARGE_PARTIAL else 2
 
         def one_pass() -> Any:
@@ -229,7 +224,7 @@ class ClusterExecution:
         here: bool,
         per_thread: int,
     ) -> Future | Partial:
-        threads = self.running_threads()  # first, so that earlier losses are not counted for this pass
+        threads = self.roll.running_threads()  # first, so that earlier losses do not count for this pass
         arrays = futures_in(sent)
         flight = Flight(self.roll)
         merge = OrderedMerge(
@@ -262,7 +257,7 @@ class ClusterExecution:
                 if here:
                     landed[index] = future
                 else:
-                    merge.add(index, future)  # before the next segment, or it would wait behind that
+                    merge.add(index, future)  # before the next segment, or the merge would wait behind it
                 start_where_free()
                 progress.update(segments[index].stop - segments[index].start)
             for index, found in zip(landed, flight.gathered(list(landed.values())), strict=True):
@@ -270,14 +265,14 @@ class ClusterExecution:
         return merge.result()
 
     def _free_places(self, busy: Counter[str], per_thread: int) -> list[str]:
-        """Return a worker's address for each task that it could take, the least busy first.
+        """Return a worker's address for each task that it could take, the least busy workers first.
 
-        Workers that joined since the sweep began are among them. If all are gone, one task
-        waits for the next to come.
+        Workers that joined since the sweep began are included. If all are gone, one task waits for the next
+        worker to join.
         """
         places = [
             (position, worker)
-            for worker, n_threads in self.running_threads().items()
+            for worker, n_threads in self.roll.running_threads().items()
             for position in range(busy[worker], per_thread * n_threads)
         ]
         if not places and not busy:
@@ -285,8 +280,8 @@ class ClusterExecution:
         return [worker for _, worker in sorted(places)]
 
     def send(self, arrays: dict[str, Any]) -> Any:
-        """Return what tasks may take: small arrays themselves, which are sent in each task, else a value."""
-        if sum(A.nbytes for A in arrays.values()) <= _SMALL_SHIPMENT:
+        """Return an argument for tasks: small arrays themselves, sent with each task, else a value."""
+        if sum(A.nbytes for A in arrays.values()) <= _SMALL_ARRAYS:
             return arrays
         return self.submit(dict, arrays)
 
@@ -301,12 +296,12 @@ class ClusterExecution:
         return self._value_of(begin)
 
     def submit_to(self, worker: str, function: Callable[..., Any], *args: Any) -> Future:
-        """Return the future of a task that only this worker may take; for measurements."""
+        """Return the future of a task that only this worker may run; for measurements."""
         self.roll.check_connection()
         return self.client.submit(function, *args, pure=False, workers=[worker])
 
     def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[ClusterValue]:
-        # As delayed tasks, so that rows which hold blocks of a dask array are found and computed.
+        # As delayed tasks, so that dask finds and computes blocks of dask arrays inside rows.
         def begin(taken: tuple) -> Future:
             return self.client.compute(dask.delayed(function, pure=False)(*futures_in(taken)))
 
@@ -327,7 +322,7 @@ class ClusterExecution:
         return self._until_done(look)
 
     def settle(self, handle: ClusterValue) -> ClusterValue:
-        """Return a handle that outlives its fit; the rows that could make its value again are released."""
+        """Return a handle that outlives its fit, and release the rows behind it."""
         handle.call.forget()
         return handle
 
@@ -336,19 +331,19 @@ class ClusterExecution:
         self._calls.add(call)
         return call.value()
 
-    def _give_up_what_is_gone(self) -> None:
+    def _forget_lost_values(self) -> None:
         """Have the scheduler forget the values that it will never compute again.
 
-        While they have futures it keeps the tasks that read their rows, bound to workers that
-        are gone, and does not run them. The blocks of a dask array have the same keys in every
-        pass and every fit, so the next pass would wait for these.
+        While they have futures it keeps the tasks that read their rows, bound to workers that are gone, and
+        does not run them. The blocks of a dask array have the same keys in every pass and fit, so the next
+        pass would wait for these tasks.
         """
         gone = [future for call in self._calls if (future := call.gone_future()) is not None]
         if gone and self.client.status == "running":
             self.client.cancel(gone, force=True)
 
     def _until_done(self, attempt: Callable[[], T]) -> T:
-        """Return what an attempt returns, repeated when the cluster has lost its values."""
+        """Return the result of an attempt, which is repeated if the cluster has lost values."""
         lacked_input = False
         for _ in range(_MAX_ATTEMPTS):
             try:
@@ -356,17 +351,18 @@ class ClusterExecution:
             except Lost as lost:
                 if lost.lacks_input and lacked_input:
                     raise ClusterError(
-                        "the cluster lost blocks of a dask array that it held (persist), as it was restarted "
-                        "or all its workers were replaced; persist the array again and fit again"
+                        "the cluster lost the persisted blocks of a dask array, since it was restarted or "
+                        "all its workers were replaced; persist the array again and fit again"
                     ) from lost
                 lacked_input, cause = lost.lacks_input, lost
-                logger.warning("%s; what was lost is computed again", lost)
+                logger.warning("%s; lost values are computed again", lost)
                 if lost.restarting:
                     self.roll.await_replacement()
-                self._give_up_what_is_gone()
+                self._forget_lost_values()
         raise ClusterError(
-            f"{cause}, {_MAX_ATTEMPTS} times during one pass; if nobody restarted them, most often their "
-            f"memory limit is too small: compare it with the plan's peak, look at their logs, and fit again"
+            f"{cause}, {_MAX_ATTEMPTS} times during one pass; unless somebody restarted the workers, their "
+            f"memory limit is probably too small: compare it with the plan's peak, look at their logs, and "
+            f"fit again"
         ) from cause
 
 
@@ -380,7 +376,7 @@ _LOST_SECONDS = 0.1
 
 
 class Flight:
-    """Futures under way; those that will never finish raise Lost."""
+    """Futures under way; raises Lost if some will never finish."""
 
     def __init__(self, roll: Roll) -> None:
         self.client = roll.client
@@ -390,7 +386,7 @@ class Flight:
         self._alive: WeakSet[Future] = WeakSet()
 
     def compute(self, task: Any, worker: str) -> Future:
-        # Rows that live in the client's memory travel inside their own segment's task, on purpose.
+        # Rows in the client's memory are sent inside the task of their own segment, on purpose.
         with large_graphs():
             where = None if worker == ANY_WORKER else [worker]
             return self.watch(self.client.compute(task, workers=where, allow_other_workers=bool(where)))
@@ -412,7 +408,7 @@ class Flight:
                 future = self._landed.get(timeout=self._watch.seconds)
             except queue.Empty:
                 continue
-            if future.status in ("lost", "pending"):  # its worker died since; the scheduler computes it again
+            if future.status in ("lost", "pending"):  # its worker has died; the scheduler computes it again
                 time.sleep(_LOST_SECONDS)  # a lost future calls back at once
                 future.add_done_callback(self._landed.put)
                 continue
@@ -423,7 +419,7 @@ class Flight:
     def gathered(self, futures: list[Any]) -> list[Any]:
         """Return the results of finished futures, which may still be lost on their way here.
 
-        The client's own `gather` waits without end for a value that no worker will compute again.
+        The client's own `gather` would wait forever for a value that no worker will compute again.
         """
         with ThreadPoolExecutor(1, "distrff-gather") as pool:
             fetched = pool.submit(self.client.gather, futures)
@@ -436,14 +432,14 @@ class Flight:
             except KilledWorker as error:
                 raise _deadly(error) from error
             except BaseException:
-                self._cancel()  # which also ends the thread
+                self._cancel()  # this also ends the thread
                 raise
 
     @contextmanager
     def cancelled_on_failure(self) -> Iterator[None]:
-        """Cancel all futures, running or done, when the body fails or is interrupted.
+        """Cancel all futures, running or done, when the block fails or is interrupted.
 
-        Futures that the failing frames hold would live as long as the traceback is kept.
+        The failing frames hold futures, which would otherwise live as long as the traceback is kept.
         """
         try:
             yield
@@ -473,8 +469,8 @@ def _raise_failure(future: Future) -> None:
 def _deadly(error: KilledWorker) -> ClusterError:
     return ClusterError(
         f"workers died repeatedly on the same task ({error.task}); most often their memory limit is "
-        f"too small: compare it with the plan's peak, or raise distributed.scheduler.allowed-failures "
-        f"where workers are preempted"
+        f"too small: compare it with the plan's peak; if workers are preempted, raise "
+        f"distributed.scheduler.allowed-failures"
     )
 
 
@@ -484,17 +480,17 @@ def _lost_by(error: CancelledError) -> Lost:
 
 
 def large_graphs() -> Any:
-    """Return a context in which tasks that carry rows are sent without a warning of their size."""
+    """Return a context in which tasks that carry rows are sent without a warning about their size."""
     return dask.config.set({"distributed.admin.large-graph-warning-threshold": "64GB"})
 
 
-# Values on the workers, and how each is computed again when the cluster has lost it.
+# Values on the workers, and how each is computed again if the cluster has lost it.
 
 
 class Lost(Exception):
     """The cluster lost values, and will not compute them again by itself.
 
-    `cause` is a sentence without its full stop; `restarting` says that the present workers may be about to
+    `cause` is a sentence without a full stop; `restarting` says that the present workers may be about to
     leave, `lacks_input` that a task was refused because its input is lost.
     """
 
@@ -505,11 +501,11 @@ class Lost(Exception):
 
 
 class Call:
-    """A function call whose value is on the workers, and can be computed again.
+    """A function call with its value on the workers, which can be computed again.
 
-    `begin()` is a new future of the value; it may take as long as a pass over the rows. A call refers to its
-    arguments by their calls, never by their futures. So a value is freed on the workers as soon as nothing
-    refers to it, and can be computed again from the rows.
+    `begin()` returns a new future of the value; it may take as long as a pass over the rows. A call refers to
+    its arguments by their calls, never by their futures. So a value is freed on the workers as soon as
+    nothing refers to it, and can still be computed again from the rows.
     """
 
     def __init__(self, begin: Callable[[], Future], roll: Roll) -> None:
@@ -524,7 +520,7 @@ class Call:
         return value
 
     def future(self) -> Future:
-        """Return the future of the value if it is still in use, else that of a new one."""
+        """Return the future of the value if it is still in use, else of a new value."""
         value = self._value()
         if value is None:
             return self._begin()
@@ -537,19 +533,19 @@ class Call:
         value = self._value()
         if value is None:
             return None
-        was_there = self._begin is _not_again and value.future.status != "finished"
-        return value.future if was_there or value.is_gone(self._roll.n_losses) else None
+        is_lost = self._begin is _cannot_recompute and value.future.status != "finished"
+        return value.future if is_lost or value.is_gone(self._roll.n_losses) else None
 
     def forget(self) -> None:
-        """Release the rows and arrays that the value was made of; it cannot be computed again then."""
-        self._begin = _not_again
+        """Release the rows and arrays behind the value, which then cannot be computed again."""
+        self._begin = _cannot_recompute
 
 
 @dataclass(eq=False)
 class ClusterValue:
     """A value on the workers, and the call that computes it again.
 
-    `n_losses` is how often the cluster had lost all values when the future was made.
+    `n_losses` is how often the cluster had lost all values when the future was created.
     """
 
     call: Call
@@ -559,41 +555,41 @@ class ClusterValue:
     def is_gone(self, n_losses: int) -> bool:
         """Return whether the future will never finish.
 
-        The scheduler computes the values of a dead worker again. But where all workers are gone,
-        a task that is bound to one of them waits for ever (distributed 2026.8 looks at the
-        address alone when a worker joins), and so do all that depend on it.
+        The scheduler computes the values of a dead worker again. But if all workers are gone, a task that is
+        bound to one of them waits forever (distributed 2026.8 compares only the address when a worker joins),
+        and so do all tasks that depend on it.
         """
         status = self.future.status
         return status == "cancelled" or (status in ("pending", "lost") and self.n_losses != n_losses)
 
 
 def futures_in(args: Any) -> Any:
-    """Return arguments with the future in place of each call; calls may be in lists and tuples."""
+    """Return arguments with each call replaced by its future, also in lists and tuples."""
     if isinstance(args, Call):
         return args.future()
     return type(args)(map(futures_in, args)) if type(args) in (list, tuple) else args
 
 
 def calls_in(args: Any) -> Any:
-    """Return arguments with the call in place of each value; values may be in lists and tuples."""
+    """Return arguments with each value replaced by its call, also in lists and tuples."""
     if isinstance(args, ClusterValue):
         return args.call
     return type(args)(map(calls_in, args)) if type(args) in (list, tuple) else args
 
 
-def _not_again() -> NoReturn:
+def _cannot_recompute() -> NoReturn:
     raise ClusterError(
         "the cluster lost the Gram of this model (its workers were restarted or replaced since the fit); "
         "fit again"
     )
 
 
-# While the client waits, it looks at the cluster from time to time: can the awaited futures still finish?
+# While the client waits, it checks from time to time whether the awaited futures can still finish.
 
 _LOOK_SECONDS = 1.0
 _NO_WORKERS_SECONDS = 60.0
-_IDLE_LOOKS = 5
-_LEAVING_SECONDS = 5.0
+_IDLE_LOOKS = 5  # in succession without a task on any worker: a single look may fall between two tasks
+_LEAVING_SECONDS = 5.0  # in which a restarted cluster removes its old workers
 _MAX_LOOKS = 11
 
 
@@ -606,10 +602,10 @@ class Roll:
         self._known: set[str] = set()
 
     def workers(self) -> dict[str, dict[str, Any]]:
-        """Return what the scheduler knows of each worker now, by address.
+        """Return what the scheduler knows about each worker now, by address.
 
-        Between a request and its response the client may overwrite this with a summary that lists
-        no workers; then it is requested again.
+        Between a request and its response the client may overwrite this with a summary that lists no workers;
+        then it is requested again.
         """
         for _ in range(_MAX_LOOKS):
             info = self.client.scheduler_info(n_workers=-1)
@@ -622,7 +618,7 @@ class Roll:
         return info["workers"]
 
     def running_threads(self) -> dict[str, int]:
-        """Return the threads of each worker that takes tasks now, by address."""
+        """Return the threads of each worker that now takes tasks, by address."""
         return {
             a: worker["nthreads"] for a, worker in self.workers().items() if worker["status"] == "running"
         }
@@ -635,9 +631,9 @@ class Roll:
             )
 
     def await_replacement(self) -> None:
-        """Wait until the workers of a cluster that is restarted have been replaced, or stay as they are.
+        """Wait until a restarted cluster has replaced its workers, or evidently keeps them.
 
-        Tasks sent before would go to workers that are about to leave.
+        Tasks sent earlier would go to workers that are about to leave.
         """
         began, n_losses = time.monotonic(), self.n_losses
         while self.n_losses == n_losses:
@@ -651,8 +647,8 @@ class Roll:
 class Watch:
     """Raises an error when waiting for futures has become useless.
 
-    Lost if all workers have been replaced, or no worker does anything although some could; ClusterError if
-    the scheduler is out of reach, or no worker takes tasks for a minute.
+    That is Lost if all workers have been replaced, or all are idle although tasks wait; ClusterError if the
+    scheduler is out of reach, or no worker takes tasks for a minute.
     """
 
     def __init__(self, roll: Roll) -> None:
@@ -664,7 +660,7 @@ class Watch:
         self._idle_looks = 0
 
     def look_when_due(self) -> None:
-        """Look if the last time is `seconds` ago, however much has landed since."""
+        """Look if the last look is `seconds` ago, however many futures have finished since."""
         if time.monotonic() >= self._due:
             self.look()
             self._due = time.monotonic() + self.seconds
@@ -698,9 +694,9 @@ def _has_tasks_to_give(dask_scheduler: Any) -> bool:
 def _nobody_works(workers: dict[str, dict[str, Any]]) -> ClusterError:
     if workers:
         return ClusterError(
-            f"all {len(workers)} worker(s) of the cluster have been paused for "
-            f"{_NO_WORKERS_SECONDS:.0f} s, which they are while their memory is nearly full; free what "
-            f"else they hold (client.restart()), or start workers with more memory, and fit again"
+            f"all {len(workers)} worker(s) of the cluster have been paused for {_NO_WORKERS_SECONDS:.0f} s, "
+            f"as Dask does while their memory is nearly full; free their memory (client.restart()), or start "
+            f"workers with more memory, and fit again"
         )
     return ClusterError(
         f"the cluster has had no workers for {_NO_WORKERS_SECONDS:.0f} s; "
@@ -712,11 +708,11 @@ def _nobody_works(workers: dict[str, dict[str, Any]]) -> ClusterError:
 
 
 class SegmentShares:
-    """A run of segments for each worker; one with none left takes half of the longest run.
+    """A run of segments for each worker; a worker without segments takes half of the longest run.
 
-    Runs are proportional to the threads of the workers, by address; other workers may join later. Segments
-    that a worker takes one after another are neighbours in the tree of merges, so most partials are merged
-    where they lie, as soon as they are there.
+    Runs are proportional to the threads of the workers, given by address; other workers may join later. A
+    worker takes neighbours in the tree of merges one after another, so most partials are merged where they
+    are, without being sent.
     """
 
     def __init__(self, n_segments: int, threads: dict[str, int]) -> None:
@@ -728,11 +724,11 @@ class SegmentShares:
             first_thread += count
 
     def __bool__(self) -> bool:
-        """Return whether any segment was not taken yet."""
+        """Return whether any segment is left."""
         return any(self._left.values())
 
     def take(self, worker: str) -> int:
-        """Return the next segment for a worker, also for one that joined later."""
+        """Return the next segment for a worker, which may have joined later."""
         if not self._left.get(worker):
             longest = max(self._left, key=lambda name: len(self._left[name]))
             run = self._left[longest]

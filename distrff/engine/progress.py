@@ -8,15 +8,15 @@ from tqdm import tqdm
 
 
 class Progress(tqdm):
-    """A bar on standard error from two seconds on, gone when its work ends; none in logs.
+    """A bar on standard error after two seconds, removed at the end; none if that is not a terminal.
 
     A notebook shows the bar as text. `tqdm.auto` would make widgets for each of hundreds of passes, most of
-    them over within two seconds, and warns where ipywidgets is missing.
+    which end within two seconds, and warns if ipywidgets is missing.
 
-    `total` is the amount of work, most often the rows of the pass, and `unit` its unit in the plural.
+    `total` is the amount of work, usually the rows of the pass, and `unit` its unit in the plural.
     """
 
-    monitor_interval = 0  # no thread of tqdm's, as each update may draw
+    monitor_interval = 0  # no monitor thread of tqdm, as each update may draw
 
     def __init__(self, label: str, total: int, unit: str = "rows") -> None:
         stream = sys.stderr

@@ -1,4 +1,4 @@
-"""What each worker process reports of itself: memory, BLAS threads, how often it derived a map."""
+"""What each worker process reports about itself: memory, BLAS threads, how often it derived a map."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """One process, as seen at the end of a task."""
+    """State of a process at the end of a task."""
 
     idle_bytes: int  # resident set when the first task began, after all imports
     peak_bytes: int  # largest resident set since the fit began
@@ -31,17 +31,14 @@ class ProcessRecord:
 
 @dataclass
 class WorkRecord:
-    """How the result of some tasks came about; seconds are summed over tasks.
-
-    `processes` has its keys by host and process id.
-    """
+    """The work behind a result; seconds are summed over tasks. Keys of `processes` are host:process id."""
 
     n_rows: int = 0
     seconds: float = 0.0
     processes: dict[str, ProcessRecord] = field(default_factory=dict)
 
     def merge(self, other: WorkRecord) -> WorkRecord:
-        """Return the record of both; of one process the later state, which has the higher peak."""
+        """Return the record of both; of a process in both the later state, which has the higher peak."""
         processes = self.processes | other.processes
         for name in self.processes.keys() & other.processes.keys():
             both = self.processes[name], other.processes[name]
@@ -54,14 +51,14 @@ class WorkRecord:
         return max((p.peak_bytes - p.idle_bytes for p in self.processes.values()), default=0)
 
 
-# State of the process that this module was imported into.
+# State of this process.
 _THIS = SimpleNamespace(idle_bytes=0, blas_threads=0, fit=None)
 
 
 def begin_task(fit: str) -> None:
-    """Measure the idle memory before the first task, and forget the peak of another fit."""
+    """Measure the idle memory before the first task, and reset the peak when a new fit begins."""
     if not _THIS.idle_bytes:
-        prepare_process()  # idle is a process with all that it will use loaded
+        prepare_process()  # so that the idle process has loaded all that it will use
         _THIS.idle_bytes, _THIS.blas_threads = resident_bytes(), blas_threads()
     if fit != _THIS.fit:
         _THIS.fit = fit
@@ -69,14 +66,14 @@ def begin_task(fit: str) -> None:
 
 
 def end_task(n_rows: int, seconds: float) -> WorkRecord:
-    """Return the record of one task of this process."""
+    """Return the record of a task that this process has just run."""
     peak = max(_THIS.idle_bytes, peak_resident_bytes())
     record = ProcessRecord(_THIS.idle_bytes, peak, _THIS.blas_threads, COUNTS["derivations"])
     return WorkRecord(n_rows, seconds, {f"{socket.gethostname()}:{os.getpid()}": record})
 
 
 def blas_threads() -> int:
-    """Return the threads that a matrix product takes in this process."""
+    """Return the threads of a matrix product in this process."""
     return max((lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"), default=1)
 
 
@@ -98,11 +95,11 @@ def peak_resident_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """Return the resident set of this process; its peak where the system does not report that."""
+    """Return the resident set of this process; its peak if the system does not report the present one."""
     return _status_bytes("VmRSS:") or peak_resident_bytes()
 
 
 def _reset_peak() -> None:
-    """Set the peak to the present resident set, where the system allows it."""
+    """Set the peak to the present resident set, if the system allows it."""
     with suppress(OSError):
         _CLEAR_REFS.write_text("5")

@@ -1,4 +1,4 @@
-"""What is summed over rows, as data: the engine runs any reduction of this form."""
+"""Reductions over rows, as data: the engine runs anything that implements `Reduction`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Rows(Protocol):
-    """The rows `start` to `stop`, as a small picklable dataclass that a reduction reads."""
+    """The rows [start, stop), as a small picklable dataclass from which a reduction reads them."""
 
     @property
     def start(self) -> int: ...
@@ -31,14 +31,14 @@ class Rows(Protocol):
 
 
 class SharedArrays(Protocol):
-    """What all tasks of a run take beside the rows; hashable, and equal only where the arrays are."""
+    """What all tasks of a run need beside the rows; hashable, and equal only if the arrays are equal."""
 
     def arrays_to_send(self, *, derived: bool) -> dict[str, np.ndarray]:
-        """Return the arrays that tasks cannot make; those that they could derive as well if `derived`."""
+        """Return the arrays that tasks cannot derive; with `derived` also those that they could."""
 
 
 class Reduction(ABC):
-    """A monoid over runs of rows, as a frozen dataclass; the same whatever worker runs it."""
+    """A monoid over runs of rows, as a frozen dataclass; its result does not depend on the worker."""
 
     def zero(self) -> Any:
         """Return the sum of no rows, a new one for each task."""
@@ -46,27 +46,27 @@ class Reduction(ABC):
 
     @abstractmethod
     def update(self, total: Any, rows: Any, arrays: Arrays) -> Any:
-        """Return the sum with the rows added; it may be changed in place.
+        """Return the total with the rows added; `total` may be changed in place.
 
         `arrays` are those that were sent apart from the task.
         """
 
     def merge(self, first: Any, second: Any) -> Any:
-        """Return the sum of two partials, neither of which is changed; None is that of no rows."""
+        """Return the sum of two partials, neither of which is changed; None is the sum of no rows."""
         if first is None or second is None:
             return second if first is None else first
         return first + second
 
     def finish(self, total: Any) -> Any:
-        """Return the partial in which the sum waits and travels."""
+        """Return the partial of a total: the form in which it is kept and sent."""
         return total
 
     @abstractmethod
     def size_bytes(self, n_rows: int) -> int:
-        """Return the bytes of a partial of that many rows."""
+        """Return the bytes of a partial of `n_rows` rows."""
 
     def shared(self) -> SharedArrays | None:
-        """Return the arrays that its tasks share with those of other passes."""
+        """Return the arrays that its tasks share with those of other passes; None if there are none."""
         return None
 
     def light(self) -> Self:
@@ -76,7 +76,7 @@ class Reduction(ABC):
 
 @dataclass(frozen=True)
 class Partial:
-    """The finished sum of some rows, with the record of how it came about."""
+    """The sum of some rows, with the record of the work behind it."""
 
     value: Any
     record: WorkRecord
@@ -96,7 +96,7 @@ def joined(sent: list[Arrays]) -> Arrays:
 
 
 def _reduce_with_retries(reduction: Reduction, rows: Rows, arrays: Arrays) -> Any:
-    """Read and sum the rows; start the segment again after an error of the storage, which may pass."""
+    """Read and sum the rows; start the segment again after an error of the storage."""
     for wait in _RETRY_SECONDS:
         try:
             return reduction.finish(reduction.update(reduction.zero(), rows, arrays))
@@ -109,14 +109,14 @@ def _reduce_with_retries(reduction: Reduction, rows: Rows, arrays: Arrays) -> An
 
 
 def merge_partials(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
-    """Return the sum of a partial with one neighbour after the other, each in its place before or after."""
+    """Return the sum of a partial with its neighbours, one after another, each before or after it."""
     started = time.perf_counter()
     merged = merged_here(reduction, partial, neighbours)
     return Partial(merged.value, merged.record.merge(end_task(0, time.perf_counter() - started)))
 
 
 def merged_here(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
-    """Return the same sum without a record of the process that adds it up."""
+    """Return the same sum, without a record of the process that computes it."""
     value, record = partial.value, partial.record
     for neighbour, is_before in neighbours:
         first, second = (neighbour.value, value) if is_before else (value, neighbour.value)
@@ -124,23 +124,23 @@ def merged_here(reduction: Reduction, partial: Partial, neighbours: list[Neighbo
     return Partial(value, record)
 
 
-# The one order in which partials are merged: a binary tree over segment numbers.
+# The fixed order in which partials are merged: a binary tree over segment numbers.
 
 Neighbour = tuple[Any, bool]
 
 
 class OrderedMerge:
-    """Merges neighbours as soon as both are there.
+    """Merges neighbours as soon as both have arrived.
 
-    Node i of level l covers the segments [i·2ˡ, (i+1)·2ˡ). Which partials are added, and
-    in which order, depends on their number alone, so the total has the same bits however
-    they arrive. If they arrive in order, at most one a level waits; if one is late, those
-    behind it are merged among themselves, and at most two a level wait. Of several workers
-    that each take neighbours in order, at most two a level wait on each.
+    Node i of level l covers the segments [i·2ˡ, (i+1)·2ˡ). Which partials are added, and in which order,
+    depends only on the number of segments, so the total has the same bits in whatever order they arrive. If
+    they arrive in order, at most one per level waits; if one is late, those behind it are merged among
+    themselves, and at most two per level wait. With several workers that each take neighbours in order, at
+    most two per level wait on each worker.
 
-    `merge(total, neighbours)` is the sum of a partial with one neighbour after the other, each a pair of its
-    partial and whether it lies before. All merges that one arrival makes possible are one call, so that one
-    task does them.
+    `merge(partial, neighbours)` is the sum of a partial with its neighbours, one after another; each is a
+    pair of its partial and whether it lies before. All merges that one arrival makes possible are one call,
+    so that they are one task.
     """
 
     def __init__(self, n_segments: int, merge: Callable[[Any, list[Neighbour]], Any]) -> None:
@@ -164,7 +164,7 @@ class OrderedMerge:
 
     @property
     def n_waiting(self) -> int:
-        """How many partials wait for their neighbour."""
+        """The number of partials that wait for their neighbour."""
         return len(self._waiting)
 
     def result(self) -> Any:
@@ -176,5 +176,5 @@ class OrderedMerge:
 
 
 def n_levels(n_segments: int) -> int:
-    """Return the levels of the tree above its leaves: the most partials that wait if they arrive in order."""
+    """Return the levels of the tree above its leaves: the most partials that wait if all arrive in order."""
     return (n_segments - 1).bit_length()

@@ -1,4 +1,4 @@
-"""The passes over the rows of one fit: each timed, counted, and run on the ambient cluster or locally."""
+"""The passes over the rows of a fit: timed, counted, and run on the ambient cluster or in this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class SegmentSource(Protocol):
-    """Rows that can be cut by their number; a dataset is one."""
+    """Rows that can be cut by row number, such as a dataset."""
 
     @property
     def n_rows(self) -> int: ...
@@ -42,7 +42,7 @@ class SegmentSource(Protocol):
     def held_bytes(self) -> int: ...
 
     def rows(self, start: int, stop: int) -> Rows:
-        """Return what a task reads the rows [start, stop) from."""
+        """Return the handle from which a task reads the rows [start, stop)."""
 
 
 class Run:
@@ -52,7 +52,7 @@ class Run:
         self.execution = ambient_execution() if execution is None else execution
         self.sweeps: list[tuple[str, float]] = []  # label and seconds of each pass so far
         self.record = WorkRecord()  # of all tasks so far
-        # Whether a worker derived other frequencies than this process; they are sent then.
+        # Whether a worker derived other frequencies than this process, so that they must be sent.
         self.sends_derived = False
         self._sent: dict[SharedArrays, list[Any]] = {}
         self._started = time.perf_counter()
@@ -64,7 +64,7 @@ class Run:
         return time.perf_counter() - self._started
 
     def begin_phase(self, name: str) -> None:
-        """Begin a named phase; its time includes more than the passes over the rows."""
+        """Begin a named phase, which may include more than passes over the rows."""
         self._phases.append((name, self.seconds))
 
     def phases(self) -> list[tuple[str, float]]:
@@ -80,10 +80,10 @@ class Run:
         cuts: Segmentation,
         arrays: Arrays | None = None,
     ) -> Any:
-        """Return the reduction of all rows, or a handle on it; `arrays` go to each task.
+        """Return the reduction of all rows, or a handle on it; `arrays` are sent to each task.
 
-        If a worker derives other frequencies from the seed than the client, the pass starts again with the
-        frequencies themselves sent along. Refused if workers lack the memory to read rows stored like these.
+        If a worker derives other frequencies from the seed than the client, the pass starts again and sends
+        the frequencies. Raises PlanRefused if workers lack the memory to read rows stored like these.
         """
         check_reading(self.execution, dataset, reduction.size_bytes(min(cuts.segment_rows, dataset.n_rows)))
         segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
@@ -96,7 +96,7 @@ class Run:
         reduction: Reduction,
         arrays: Arrays | None = None,
     ) -> Any:
-        """Return the reduction of segments that are cut already, or cannot be cut by row number."""
+        """Return the reduction of given segments, such as those that cannot be cut by row number."""
         started = time.perf_counter()
         sent = [self.execution.send(dict(arrays))] if arrays else []
         try:
@@ -112,13 +112,13 @@ class Run:
             value, record = handle.value, handle.record
         else:
             record = self.compute(getattr, handle, "record")
-            # After the record, so that a pass lost by a restart is repeated once.
+            # After the record, so that a pass that a restart has lost is repeated only once.
             value = self.submit(getattr, handle, "value")
         self.record = self.record.merge(record)
         return value
 
     def share(self, shared: SharedArrays | None) -> list[Any]:
-        """Return a handle on arrays that tasks share, one for the whole run; none if there are no arrays."""
+        """Return a list of one handle on shared arrays, the same for the whole run; empty without arrays."""
         if shared is None:
             return []
         if shared not in self._sent:
@@ -157,21 +157,21 @@ class Run:
 
 
 def begin_run() -> Run:
-    """Return a run of the ambient execution, after checking that each worker has this distrff."""
+    """Return a run of the ambient execution, after checking that each worker can run this distrff."""
     run = Run()
     if isinstance(run.execution, ClusterExecution):
         check_workers(run.execution.client)
     return run
 
 
-_MAX_TASKS = 2**20  # the client makes an object for each of them before it sends the first
-_SPANS = 3  # two decoded ones and a tile
+_MAX_TASKS = 2**20  # the client makes an object for each task before it sends the first one
+_SPANS = 3  # two decoded spans and a tile
 
 
 def check_reading(workers: Workers, dataset: SegmentSource, sum_bytes: int = 0) -> None:
     """Raise PlanRefused for rows that the threads of a worker cannot all read at once.
 
-    Shape and chunks alone decide, before a row is read; `sum_bytes` is the size of a task's partial.
+    Only shape and chunks decide, before a row is read; `sum_bytes` is the size of a task's partial.
     """
     limit, threads = workers.memory_limit or math.inf, workers.threads_per_worker
     row = threads * (_SPANS * dataset.row_bytes + sum_bytes)
@@ -185,11 +185,11 @@ def check_reading(workers: Workers, dataset: SegmentSource, sum_bytes: int = 0) 
         )
     if unit > limit:
         raise PlanRefused(
-            f"{dataset.source}: to read a chunk or row group takes {human_bytes(unit)} in {have}; write the "
-            f"rows anew in smaller ones (`distrff convert`), or give more memory"
+            f"{dataset.source}: reading a chunk or row group takes {human_bytes(unit)} in {have}; rewrite "
+            f"the rows in smaller ones (`distrff convert`), or give more memory"
         )
     if n_tasks > _MAX_TASKS:
         raise PlanRefused(
             f"{dataset.source}: {dataset.n_rows:,} rows of {dataset.n_columns:,} columns are {n_tasks:,} "
-            f"tasks a pass, of at most {_MAX_TASKS:,}; fit a sample of the rows"
+            f"tasks per pass, but at most {_MAX_TASKS:,} are possible; fit a sample of the rows"
         )

@@ -1,4 +1,4 @@
-"""Where rows are cut: segments (a task each) and tiles (a product each), by row number alone."""
+"""Where rows are cut: segments (one task each) and tiles (one product each), by row number only."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ _LIGHT_TILE_BYTES = 2**22
 _CACHED_TILE_BYTES = 2**22
 _MAX_TILE_ROWS = 8192
 
-# Starting a segment, packing its Gram and merging it cost about as much as the products of some
-# hundred rows, whatever D is; with many times as many a segment's overhead stays small.
-_LEAST_SEGMENT_ROWS = 15_000
+# Starting a segment, packing its Gram and merging it cost about as much as the products of a few hundred
+# rows, whatever D is; with many times as many rows this overhead is small.
+_MIN_SEGMENT_ROWS = 15_000
 # Longer segments would save little, and cost more when their worker is lost.
-_MOST_SEGMENT_ROWS = 2**17
+_MAX_SEGMENT_ROWS = 2**17
 _SEGMENT_PRODUCTS = 2.0**39  # rows times squared columns of t: some seconds of one core
 _USUAL_SEGMENTS = 16
-_SAMPLE_ROWS_A_FEATURE = 16
-_LEAST_SAMPLE_ROWS = 2**14
+_SAMPLE_ROWS_PER_FEATURE = 16
+_MIN_SAMPLE_ROWS = 2**14
 _MAX_PICKED_ROWS = 2**15
+# Light sweeps over features: segments, and of each the minimum of rows and of products (rows times features).
 _LIGHT_SEGMENTS, _MIN_LIGHT_ROWS, _LIGHT_PRODUCTS = 8, 2**12, 2**26
 _LIGHT_SEGMENT_BYTES = 2**26
 _LIGHT_SEGMENT_ROWS = 2**18
-_ENTRY_COLUMNS = 16
+_ENTRY_COLUMNS = 16  # dense columns that take as long as one sparse entry
 _SPARSE_TILE_ROWS, _SPARSE_TILE_ENTRIES = 2**12, 2**23
 
 
 @dataclass(frozen=True)
 class Segmentation:
-    """Equal cuts of the rows 0 … n_rows; the last segment, and the last tile of each, may be shorter."""
+    """Equal cuts of the rows [0, n_rows); the last segment, and the last tile of each, may be shorter."""
 
     n_rows: int
     segment_rows: int
@@ -52,57 +53,57 @@ def gram_tile_rows(n_features: int, n_outputs: int, dtype: np.dtype) -> int:
     return _power_of_two_at_most(_TILE_BYTES // row_bytes, 512, _MAX_TILE_ROWS)
 
 
-def gram_stride(n_rows: int, n_features: int, least_rows: int = 0) -> int:
+def gram_stride(n_rows: int, n_features: int, min_rows: int = 0) -> int:
     """Return q such that one row in q preconditions as well as all: 16 rows per feature, at least 2¹⁴.
 
-    The sample has at least `least_rows` rows.
+    The sample has at least `min_rows` rows.
     """
-    return max(1, n_rows // max(_SAMPLE_ROWS_A_FEATURE * n_features, _LEAST_SAMPLE_ROWS, least_rows))
+    return max(1, n_rows // max(_SAMPLE_ROWS_PER_FEATURE * n_features, _MIN_SAMPLE_ROWS, min_rows))
 
 
 def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dtype) -> Segmentation:
     """Return the cuts of the Gram sweep.
 
-    Sixteen segments from a quarter of a million rows, and a smaller power of two for fewer, while none
-    has more than 2¹⁷ rows (fewer where D is large); then multiples of sixteen. So 2, 4, 8 or 16
-    workers finish together.
+    Sixteen segments from a quarter of a million rows on, a smaller power of two for fewer rows, and multiples
+    of sixteen where a segment would have more than 2¹⁷ rows (fewer if D is large). So 2, 4, 8 or 16 workers
+    finish together.
     """
     tile_rows = gram_tile_rows(n_features, n_outputs, dtype)
     max_rows = _SEGMENT_PRODUCTS / (n_features + 1 + n_outputs) ** 2
-    max_rows = min(_MOST_SEGMENT_ROWS, max(_LEAST_SEGMENT_ROWS, max_rows))
-    fewest, most = -(-n_rows // int(max_rows)), n_rows // _LEAST_SEGMENT_ROWS
-    if fewest > _USUAL_SEGMENTS:
-        n_segments = _ceil_to(fewest, _USUAL_SEGMENTS)
+    max_rows = min(_MAX_SEGMENT_ROWS, max(_MIN_SEGMENT_ROWS, max_rows))
+    min_segments, max_segments = -(-n_rows // int(max_rows)), n_rows // _MIN_SEGMENT_ROWS
+    if min_segments > _USUAL_SEGMENTS:
+        n_segments = _ceil_to(min_segments, _USUAL_SEGMENTS)
     else:
-        n_segments = _power_of_two_at_most(max(2 * fewest - 1, most), 1, _USUAL_SEGMENTS)
+        n_segments = _power_of_two_at_most(max(2 * min_segments - 1, max_segments), 1, _USUAL_SEGMENTS)
     return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), 512), tile_rows)
 
 
 def sampled_tile_rows(tile_rows: int, stride: int) -> int:
-    """Return T for a Gram of one row in q, whose tiles are picked from q·T rows in memory."""
+    """Return T for a Gram of one row in q; each tile is picked from q·T rows in memory."""
     return min(tile_rows, _power_of_two_at_most(_MAX_PICKED_ROWS // stride, 64, _MAX_TILE_ROWS))
 
 
 def light_segmentation_of_features(n_rows: int, n_features: int, tile_rows: int) -> Segmentation:
-    """Return the cuts of a light sweep over features, which 2, 4 or 8 workers end together.
+    """Return the cuts of a light sweep over features, which 2, 4 or 8 workers finish together.
 
-    To start a task and to merge its partial takes the client, the scheduler and a worker some milliseconds.
-    Segments are so long that this is a small share of their work, or half as long where one would hold all
-    rows.
+    Starting a task and merging its partial takes client, scheduler and worker some milliseconds. Segments are
+    long enough to make this a small share of their work; rows that would fit in one segment are still halved
+    if that pays.
     """
     min_rows = max(_MIN_LIGHT_ROWS, _LIGHT_PRODUCTS // n_features)
-    max_rows = min(_MOST_SEGMENT_ROWS, 2 * min_rows)
-    fewest = 2 if 2 * n_rows * n_features >= _LIGHT_PRODUCTS else 1
-    n_segments = _power_of_two_at_most(n_rows // min_rows, fewest, _LIGHT_SEGMENTS)
+    max_rows = min(_MAX_SEGMENT_ROWS, 2 * min_rows)
+    min_segments = 2 if 2 * n_rows * n_features >= _LIGHT_PRODUCTS else 1
+    n_segments = _power_of_two_at_most(n_rows // min_rows, min_segments, _LIGHT_SEGMENTS)
     if n_rows > n_segments * max_rows:
         n_segments = _ceil_to(-(-n_rows // max_rows), _LIGHT_SEGMENTS)
     return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), tile_rows), tile_rows)
 
 
 def sparse_segmentation(n_rows: int, n_entries: int) -> Segmentation:
-    """Return the cuts of a light sweep over sparse features, whose rows have so many entries.
+    """Return the cuts of a light sweep over sparse features, with `n_entries` entries per row.
 
-    An entry takes as long as some columns of dense features: its bin, a look-up, and sums out of order.
+    An entry takes as long as several columns of dense features: its bin, a look-up, and sums out of order.
     Tiles are large, so that the sums of a bin are updated several times while they are in a cache.
     """
     cuts = light_segmentation_of_features(n_rows, _ENTRY_COLUMNS * n_entries, _SPARSE_TILE_ROWS)
@@ -110,13 +111,15 @@ def sparse_segmentation(n_rows: int, n_entries: int) -> Segmentation:
     return replace(cuts, tile_rows=tile_rows)
 
 
-def margin_tile_rows(n_features: int, dtype: np.dtype, least: int = 128) -> int:
-    """Return the rows of a tile whose features stay in a cache: a power of two from 128 or more to 1024."""
-    return _power_of_two_at_most(_CACHED_TILE_BYTES // (n_features * np.dtype(dtype).itemsize), least, 1024)
+def margin_tile_rows(n_features: int, dtype: np.dtype, min_rows: int = 128) -> int:
+    """Return the rows of a tile whose features fit in a cache: a power of two from `min_rows` to 1024."""
+    return _power_of_two_at_most(
+        _CACHED_TILE_BYTES // (n_features * np.dtype(dtype).itemsize), min_rows, 1024
+    )
 
 
 def light_segmentation(n_rows: int, n_columns: int) -> Segmentation:
-    """Return the cuts of a sweep whose result is small beside its rows."""
+    """Return the cuts of a sweep with a result that is small beside the rows."""
     row_bytes = 8 * n_columns
     segment_rows = min(_LIGHT_SEGMENT_ROWS, max(1024, _LIGHT_SEGMENT_BYTES // row_bytes))
     tile_rows = min(segment_rows, max(256, _LIGHT_TILE_BYTES // row_bytes))

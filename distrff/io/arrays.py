@@ -1,4 +1,4 @@
-"""Datasets of arrays: of NumPy arrays the rows are sent with the task, of dask arrays the blocks."""
+"""Datasets of arrays in memory or of dask: tasks carry the rows of NumPy arrays, or blocks of dask arrays."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from distrff.io.rows import Rows, Span
 from distrff.preprocessing.table import FIELDS
 
 _INDEX_BYTES = 4
-_PRESUMED_SHARE = 0.01  # of the columns of lazy sparse rows, whose entries are not counted
+_PRESUMED_SHARE = 0.01  # filled columns of lazy sparse rows, whose entries cannot be counted beforehand
 
 
 @dataclass(frozen=True)
 class ArrayRows(Rows):
     """Rows as lists of consecutive blocks: arrays, or Delayed blocks that are arrays in the task.
 
-    The blocks of each field cover exactly [start, stop); those of y and sample_weight may be cut elsewhere
-    than those of X. `dtypes` maps the fields to what the blocks are cast to; `is_sparse` tells whether those
-    of X are scipy sparse matrices.
+    The blocks of each field cover exactly [start, stop); blocks of y and sample_weight may be cut elsewhere
+    than blocks of X. Each block is cast to the dtype of its field; `is_sparse` says whether blocks of X are
+    scipy sparse matrices.
     """
 
     blocks: dict[str, list[Any]]
@@ -54,7 +54,7 @@ class ArrayRows(Rows):
         if (n := sum(block.shape[0] for block in blocks)) != self.stop - self.start:
             raise InputError(
                 f"the blocks of {field} for rows {self.start} to {self.stop - 1} hold {n} rows; "
-                "a block function returned another number of rows than its dask array states"
+                "the function of a block returned another number of rows than its dask array declares"
             )
         return ({field: block.astype(self.dtypes[field], copy=False)} for block in blocks)
 
@@ -63,15 +63,15 @@ class ArrayRows(Rows):
             return plain_array(block, field)
         if issparse(block) and self.is_sparse:
             return sparse_rows(block, field)
-        states, has = ("sparse", "dense") if self.is_sparse else ("dense", "sparse")
+        declared, found = ("sparse", "dense") if self.is_sparse else ("dense", "sparse")
         raise InputTypeError(
-            f"X is a dask array that states {states} blocks but has {has} ones; build it with a meta like "
-            f"them, for sparse ones meta=scipy.sparse.csr_matrix((0, 0))"
+            f"X is a dask array that declares {declared} blocks but has {found} ones; build it with a meta "
+            f"of the same kind, for sparse blocks meta=scipy.sparse.csr_matrix((0, 0))"
         )
 
 
 class ArrayReader:
-    """Reads rows of arrays that are all NumPy or all dask."""
+    """Reads rows of arrays, which are all NumPy or all dask arrays."""
 
     def __init__(self, arrays: dict[str, Any]) -> None:
         self._arrays = arrays
@@ -87,8 +87,8 @@ class ArrayReader:
     def _blocks(self, part: Any) -> list[Any]:
         if not isinstance(part, da.Array):
             return [part]
-        # Optimized, reading and slicing a block are one task. But arrays are optimized one by one,
-        # so that what X and y have in common would be computed for each.
+        # An optimized graph reads and slices a block in one task. But arrays are optimized one by one, so
+        # that layers common to X and y would be computed for each.
         return part.to_delayed(optimize_graph=not self._have_common_layers).ravel().tolist()
 
     def lazy(self, field: str) -> da.Array:
@@ -97,19 +97,19 @@ class ArrayReader:
         if isinstance(values, da.Array):
             return values
         rows = block_rows(self._arrays["X"])
-        return _cut(values, (rows, *values.shape[1:]))
+        return cut(values, (rows, *values.shape[1:]))
 
 
 def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     """Return whatever the user has as a `Dataset`.
 
-    Costs nothing but for dask DataFrames, whose partitions are computed once to count their rows.
-    If one of the three is a dask collection, the others are made dask arrays with the same row chunks.
+    Costs nothing, except for dask DataFrames: their partitions are computed once to count their rows.
+    If one of the three is a dask collection, the others become dask arrays with the same row chunks.
 
     Parameters
     ----------
     X : array-like, DataFrame, scipy sparse matrix, dask Array, dask DataFrame or Dataset, (n, d)
-        A dask array of CSR chunks must say so by its meta. A Dataset is returned as it is; `y` and
+        A dask array of CSR chunks must have a CSR meta. A Dataset is returned as it is; `y` and
         `sample_weight` must then be None.
     y : array-like, Series, DataFrame or their dask kinds, of shape (n,) or (n, k), optional
         Of any type.
@@ -171,11 +171,7 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
     arrays, frame_names = frame_arrays(frames) if frames else ({}, {})
     arrays |= {f: v for f, v in given.items() if f not in frames and f not in concrete}
     for field, values in arrays.items():
-        if not isinstance(values, da.Array):
-            raise InputTypeError(
-                f"{field} is a dask {type(values).__name__}; pass a dask Array, DataFrame or Series"
-            )
-        check_known_chunks(values, field)
+        check_dask_array(values, field)
         if field == "y":
             check_target_shape(values.shape, values.dtype)
             continue
@@ -191,18 +187,22 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
     check_lengths({f: a.shape[0] for f, a in (concrete | arrays).items()})
     row_chunks = next(iter(arrays.values())).chunks[0]
     for field, values in concrete.items():
-        arrays[field] = _cut(values, (row_chunks, *values.shape[1:]))
+        arrays[field] = cut(values, (row_chunks, *values.shape[1:]))
     return {f: whole_rows(a, f) for f, a in arrays.items()}, names | frame_names
 
 
-def _cut(values: Any, chunks: tuple[Any, ...]) -> da.Array:
-    """Return a matrix of either kind as a dask array."""
+def cut(values: Any, chunks: tuple[Any, ...]) -> da.Array:
+    """Return a NumPy array or scipy sparse matrix as a dask array."""
     # name=False: hashing the data for a name would be a pass over it.
     return da.from_array(values, chunks=chunks, name=False, asarray=not issparse(values))
 
 
-def check_known_chunks(values: da.Array, name: str) -> None:
-    """Refuse a dask array whose number of rows is unknown."""
+def check_dask_array(values: Any, name: str) -> None:
+    """Refuse other dask collections, and arrays with an unknown number of rows."""
+    if not isinstance(values, da.Array):
+        raise InputTypeError(
+            f"{name} is a dask {type(values).__name__}; pass a dask Array, DataFrame or Series"
+        )
     if np.isnan(values.shape).any():
         raise InputError(
             f"{name} is a dask array with unknown chunk sizes; call {name}.compute_chunk_sizes() first"
@@ -210,12 +210,12 @@ def check_known_chunks(values: da.Array, name: str) -> None:
 
 
 def whole_rows(values: da.Array, field: str) -> da.Array:
-    """Return the array in one block across the columns, in the type that the tiles will have."""
+    """Return the array in one block across the columns, in the dtype of tiles."""
     if values.ndim == 2 and values.numblocks[1] > 1:
         values = values.rechunk({1: -1})
     if field == "sample_weight":
         return values.astype(np.float64)
-    # Blocks of text can be of different widths, so the type of one would cut off another.
+    # Text blocks can have different widths, and the dtype of one would truncate another.
     return values.astype(native(values.dtype) if values.dtype.kind in "biufmM" else object)
 
 
@@ -228,7 +228,7 @@ def _row_bytes(values: Any) -> int:
 
 
 def _column_share(values: Any) -> float:
-    """Return the share of columns that a row has entries in: 1 of dense rows, below 1 of sparse ones."""
+    """Return the share of columns in which a row has entries: 1 for dense rows, below 1 for sparse ones."""
     if not _is_sparse(values):
         return 1.0
     n_rows, n_columns = values.shape
@@ -246,7 +246,7 @@ def block_rows(X: np.ndarray) -> int:
 
 
 def is_frame(values: Any) -> bool:
-    """Tell whether `values` is a DataFrame or Series of pandas or dask."""
+    """Return whether `values` is a DataFrame or Series of pandas or dask."""
     return is_dataframe_like(values) or is_series_like(values)
 
 
@@ -256,15 +256,15 @@ def _kind(X: Any) -> str:
     return "pandas DataFrame" if is_dataframe_like(X) else "NumPy array"
 
 
-# What users have in memory (NumPy, lists, pandas) as plain arrays.
+# Data in memory (NumPy, lists, pandas) as plain arrays.
 
 
 def block_of(X: Any, name: str = "X") -> tuple[Any, tuple[str, ...] | None]:
     """Return `X` as a 2-D array of real numbers, or CSR, and its column names if all are strings.
 
-    A sparse matrix of any format becomes CSR. Numbers and booleans keep their type, long doubles become
-    float64, object arrays are converted to float64, nullable pandas columns to floats with NaN. Nothing is
-    copied where no copy is needed. What is not such a matrix, or has no rows or columns, is refused.
+    A sparse matrix of any format becomes CSR. Numbers and booleans keep their type, long doubles and objects
+    become float64, nullable pandas columns become floats with NaN. Data are copied only if necessary.
+    Anything else, and a matrix without rows or columns, is refused.
     """
     if issparse(X):
         check_shape(X.shape, name)
@@ -296,7 +296,7 @@ def targets_of(y: Any) -> tuple[np.ndarray, tuple[str, ...] | None]:
 
 
 def weights_of(sample_weight: Any) -> np.ndarray:
-    """Return `sample_weight` as a float64 array of shape (n,); its values are not checked."""
+    """Return `sample_weight` as a float64 array of shape (n,), without checking its values."""
     if isinstance(sample_weight, pd.Series):
         sample_weight = series_values(sample_weight)
     values = real_numbers(plain_array(sample_weight, "sample_weight"), "sample_weight")
@@ -308,7 +308,7 @@ def plain_array(values: Any, name: str) -> np.ndarray:
     """Return array-like `values` as a base-class ndarray of any type."""
     if issparse(values) or hasattr(values, "todense"):
         raise InputTypeError(
-            f"{name} is a sparse {type(values).__name__}, and only X may be one, of scipy's; "
+            f"{name} is a sparse {type(values).__name__}, but only X may be sparse, as a scipy matrix; "
             f"pass {name}.toarray() if it fits in memory"
         )
     if isinstance(values, np.ma.MaskedArray):
@@ -320,7 +320,7 @@ def plain_array(values: Any, name: str) -> np.ndarray:
     try:
         return np.asarray(values)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{name} cannot be made an array: {' '.join(str(error).split())}") from error
+        raise InputError(f"{name} cannot be converted to an array: {' '.join(str(error).split())}") from error
 
 
 def real_numbers(values: np.ndarray, name: str) -> np.ndarray:
@@ -337,7 +337,7 @@ def real_numbers(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def in_native(values: np.ndarray) -> np.ndarray:
-    """Return `values` in the type that `native` names."""
+    """Return `values` in the dtype that `native` returns."""
     return values.astype(native(values.dtype), copy=False)
 
 
@@ -353,7 +353,7 @@ def names_of(columns: Iterable[Any]) -> tuple[str, ...] | None:
 def frame_dtype(dtypes: Iterable[tuple[Any, Any]], name: str = "X") -> np.dtype:
     """Return the common NumPy type of the columns of a frame, from its (column, dtype) pairs.
 
-    Nullable types count as floats that hold them, whether or not there are nulls. A column that is neither
+    Nullable types count as floats that hold them, even if there are no nulls. A column that is neither
     numeric nor boolean is refused.
     """
     found = []
@@ -363,7 +363,7 @@ def frame_dtype(dtypes: Iterable[tuple[Any, Any]], name: str = "X") -> np.dtype:
         if not _is_number(dtype):
             raise InputError(
                 f"column {column!r} of {name} has dtype {dtype}, which is not a number; convert it to "
-                f"numbers or drop it, or have it made numbers by distrff.open_dataset(frame, one_hot=True)"
+                f"numbers or drop it, or encode it with distrff.open_dataset(frame, one_hot=True)"
             )
         found.append(_numpy_dtype(dtype))
     return native(np.result_type(*found))
@@ -408,9 +408,9 @@ OBJECT = np.dtype(object)
 def frame_arrays(frames: dict[str, Any]) -> Named:
     """Return the frames, keyed X, y or sample_weight, as dask arrays, and their column names.
 
-    The rows of all partitions are counted in one pass. It goes over the partitions that the arrays
-    are made of, because another query of the same frame (its length, one column) can be optimized
-    to other partitions: of one frame X can have six and y two.
+    The rows of all partitions are counted in one pass, over the very partitions that become the arrays:
+    another query of the same frame (its length, one column) can be optimized to other partitions, so that
+    X has six and y two.
     """
     dtypes = {field: _dtype(frame, field) for field, frame in frames.items()}
     parts = {field: frame.to_delayed() for field, frame in frames.items()}
@@ -431,7 +431,7 @@ def frame_arrays(frames: dict[str, Any]) -> Named:
 
 
 def _dtype(frame: Any, field: str) -> np.dtype:
-    """The type of the array, which must not depend on the values of one partition."""
+    """Return the dtype of the array, which must not depend on the values of one partition."""
     pairs = list(frame.dtypes.items()) if is_dataframe_like(frame) else [(frame.name, frame.dtype)]
     if field != "y":
         return frame_dtype(pairs, field)

@@ -1,4 +1,4 @@
-"""Arrow columns as NumPy values: numbers, codes of words, or ticks of time, and where there are none."""
+"""Arrow columns as NumPy values: numbers, codes of words, or ticks of time, and a mask of the nulls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DAY = 86_400
 
 
 def raw_columns(batch: pa.RecordBatch, names: Iterable[str]) -> dict[str, RawColumn]:
-    """Return some columns of a batch by their names; refuse one that is missing."""
+    """Return columns of a batch by their names; raise InputError for one that is missing."""
     columns = {}
     for name in names:
         position = batch.schema.get_field_index(name)
@@ -28,7 +28,7 @@ def raw_columns(batch: pa.RecordBatch, names: Iterable[str]) -> dict[str, RawCol
 
 
 def raw_kind(column_type: pa.DataType) -> str | None:
-    """Return the kind of `RawColumn` that values of a type become; None if there is none."""
+    """Return the kind of `RawColumn` of values of an Arrow type; None if there is none."""
     t = pa.types
     if isinstance(column_type, pa.BaseExtensionType):
         return raw_kind(column_type.storage_type)
@@ -49,17 +49,17 @@ def raw_kind(column_type: pa.DataType) -> str | None:
 
 
 def raw_column(column: pa.Array, name: str) -> RawColumn:
-    """Return the values of a column; refuse one of a type for which there is no step.
+    """Return the values of a column; raise InputError for a type that no step encodes.
 
     Numbers and booleans keep their type; decimals become float64, times of day and durations float64 seconds.
-    Dates are times. Of dictionaries the values are the words, whatever their type.
+    Dates are times. The values of a dictionary are the words, whatever their type.
     """
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     kind = raw_kind(column.type)
     if kind is None:
         raise InputError(
-            f"column {name!r} has the type {column.type}, for which there is no step; "
+            f"column {name!r} has the type {column.type}, which cannot be encoded; "
             f"convert it to numbers, text or times, or leave it out"
         )
     if kind == "null":
@@ -72,7 +72,7 @@ def raw_column(column: pa.Array, name: str) -> RawColumn:
 
 
 def is_number(t: pa.DataType) -> bool:
-    """Tell whether values of a type are real numbers or booleans."""
+    """Return whether values of an Arrow type are real numbers or booleans."""
     return (
         pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_boolean(t) or pa.types.is_decimal(t)
     )

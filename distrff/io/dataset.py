@@ -1,4 +1,4 @@
-"""The one dataset that everything above sees: numbered rows, read in runs or as lazy dask arrays."""
+"""The dataset that fits, scores and predictions read: numbered rows, in runs or as lazy dask arrays."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from distrff.utils.arrays import as_columns
 from distrff.utils.html import html_card
 from distrff.utils.text import human_bytes, listed, number_text
 
-BLOCK_BYTES = 64 * 2**20  # about, in a block of a lazy array where the storage leaves a choice
+BLOCK_BYTES = 64 * 2**20  # approximate size of a block of a lazy array, where the storage leaves a choice
 
 
 class Reader(Protocol):
-    """What a kind of source implements."""
+    """Reads the rows of one source."""
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> Rows:
-        """Return the rows [start, stop) with those of `fields` that the source has."""
+        """Return the rows [start, stop), with the `fields` that the source has."""
         ...
 
     def lazy(self, field: str) -> da.Array:
@@ -40,10 +40,10 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Dataset:
-    """Rows X, with targets y and weights where there are any, wherever they are stored.
+    """Rows X, with targets y and weights if there are any, wherever they are stored.
 
-    Made by `open_dataset` and `as_dataset`. Nothing is read before a task reads its rows;
-    values (finite or not, negative weights) are therefore not checked here.
+    Made by `open_dataset` and `as_dataset`. Rows are read in the tasks; so values (finite or not, negative
+    weights) are not checked here.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Dataset:
     source : str
         Where the rows come from, for reports; without credentials.
     row_bytes : int
-        Decoded bytes that reading one row takes.
+        Decoded bytes of one row.
     chunk_rows : int
         Rows that are typically decoded at once.
     column_names, target_names : tuple of str, or None
@@ -65,24 +65,23 @@ class Dataset:
     skipped_columns : tuple of str
         Columns of the source that were left out because they are not numbers.
     steps : TableSteps or None
-        What made X, y and weights of the raw columns of a table; None where they are stored as they are.
+        What made X, y and weights from the raw columns of a table; None if they are stored as they are.
     table_report : dict or None
         What was done to the table: rows read and dropped, columns made, columns dropped and why.
     id_dtypes : mapping of str to dtype
-        Of the id columns, by name; see `ids` of `open_dataset`.
+        Dtypes of the id columns by name; see `ids` of `open_dataset`.
     id_readers : mapping of str to reader
-        Of the same columns, each as y.
+        Readers of the same columns, each as y.
     column_share : float
-        Share of the columns in which a row has entries: below 1 where rows are read as scipy CSR matrices.
+        Share of the columns in which a row has entries: below 1 if rows are read as scipy CSR matrices.
     held_bytes : int
-        What a reading task holds beside decoded rows: stored bytes, pages, and the rest of chunks that it
-        needs in part.
+        Bytes that a reading task holds beside decoded rows: stored bytes, pages, and the rest of chunks that
+        it needs in part.
     known_missing : mapping of str to mapping of str to int
-        By field, the columns that are known to lack values before a row is read, and how many; there may be
-        more.
+        By field and column, how many values are known to be missing before a row is read; there may be more.
     whole_rows : int
-        Rows of the largest row group that is decoded as far as a task needs it before its first row is
-        used; 0 where there is none.
+        Rows of the largest row group that a task decodes, as far as it needs them, before it uses the first;
+        0 if there is none.
     """
 
     reader: Reader
@@ -114,7 +113,7 @@ class Dataset:
         return self.column_share < 1.0
 
     def rows(self, start: int, stop: int) -> Rows:
-        """Return the rows `start` to `stop`, to be read in a task.
+        """Return the rows [start, stop), to be read in a task.
 
         Raises
         ------
@@ -160,12 +159,12 @@ def check_lengths(lengths: dict[str, int]) -> None:
     for field, length in lengths.items():
         if length != lengths["X"]:
             raise InputError(
-                f"X has {lengths['X']} rows but {field} has {length}; they must be of the same length"
+                f"X has {lengths['X']} rows but {field} has {length}; they must have the same length"
             )
 
 
 def sparse_share(row_entries: float, n_columns: int) -> float:
-    """Return the `column_share` of sparse rows of so many entries: below 1 even if no column is left out."""
+    """Return the `column_share` of sparse rows with `row_entries` entries, below 1 even if all are filled."""
     return min(row_entries / n_columns, 1.0 - 2.0**-20)
 
 
@@ -178,10 +177,10 @@ def lazy_blocks(
     *,
     are_delayed: bool = False,
 ) -> da.Array:
-    """Return `field` as a dask array whose blocks are read by `Rows` of `row_chunks` rows each.
+    """Return `field` as a dask array with blocks of `row_chunks` rows, each read by its own `Rows`.
 
-    `columns` is the shape after the rows: (d,) or (). The graph holds one handle a block. `are_delayed`
-    tells that the handles hold Delayed objects, which dask finds only in the arguments of tasks.
+    `columns` is the shape after the rows: (d,) or (). The graph holds one handle per block. `are_delayed`
+    says that handles hold Delayed objects, which dask finds only in the arguments of tasks.
     """
     bounds = pairwise(accumulate(row_chunks, initial=0))
     handles = [reader.rows(start, stop, (field,)) for start, stop in bounds]
@@ -212,7 +211,7 @@ def _read_field(rows: Rows, field: str) -> Any:
     return getattr(next(rows.tiles(rows.stop - rows.start)), field)
 
 
-# A dataset as a card of a notebook: what is known without reading a row.
+# A dataset as a notebook card: what is known without reading a row.
 
 
 def dataset_card(dataset: Dataset) -> str:
@@ -257,7 +256,7 @@ def _target(dataset: Dataset) -> str:
 
 @dataclass(frozen=True)
 class IdentifiedRows(Rows):
-    """The rows of a dataset, and the same rows of each id column, as the y of `ids`."""
+    """The rows of a dataset, and the same rows of each id column: the y of one of `ids`."""
 
     rows: Rows
     ids: list[Rows]
@@ -274,15 +273,15 @@ class IdentifiedRows(Rows):
 
 
 def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
-    """Return the dataset with id columns, each given as a dataset that has it as y."""
+    """Return the dataset with id columns, each given as the y of a dataset."""
     for name, column in columns.items():
         if column.n_rows != dataset.n_rows:
             raise InputError(
                 f"the id column {name!r} has {column.n_rows} rows, but {dataset.source} has "
-                f"{dataset.n_rows}; give one id a row"
+                f"{dataset.n_rows}; give one id per row"
             )
         if not column.y_is_1d:
-            raise InputError(f"the id {name!r} has {column.n_targets} columns; name each of them as an id")
+            raise InputError(f"the id {name!r} has {column.n_targets} columns; name each one as an id")
     readers = {name: column.reader for name, column in columns.items()}
     dtypes: dict[str, Any] = {name: column.y_dtype for name, column in columns.items()}
     return replace(dataset, id_readers=readers, id_dtypes=dtypes)
@@ -350,21 +349,20 @@ def check_known(dataset: Dataset, target_kind: str) -> None:
         for column, n in dataset.known_missing.get(name, {}).items():
             raise NonFiniteError(
                 f"{name} contains NaN: column {column!r} of {dataset.source} lacks {n} of "
-                f"{dataset.n_rows} values; drop or fill such rows, as open_dataset(..., missing='drop') and "
-                f"--missing drop do"
+                f"{dataset.n_rows} values; drop or fill such rows, as open_dataset(..., missing='drop') does"
             )
 
 
 def check_rows(rows: Rows, target_kind: str) -> None:
-    """Raise for a number among some rows that no model can use; see `check_block`."""
+    """Raise for a value in some rows that no model can use; see `check_block`."""
     for block in rows.tiles(rows.stop - rows.start):
         check_block(block, target_kind)
 
 
 def check_block(block: RowBlock, target_kind: str) -> None:
-    """Raise for a number that no model can use, naming its array, row and column.
+    """Raise for a value that no model can use, naming its array, row and column.
 
-    That is NaN or infinity in X, numeric y or sample_weight, a missing label, or a negative weight.
+    That is NaN or infinity in X, in a numeric y or in sample_weight, a missing label, or a negative weight.
     """
     check_finite("X", block.X, block.start)
     if block.sample_weight is not None:
@@ -376,7 +374,7 @@ def check_block(block: RowBlock, target_kind: str) -> None:
 
 
 def check_weights(sample_weight: np.ndarray, start: int) -> None:
-    """Raise for a weight that is missing, infinite or negative; the first row has the number `start`."""
+    """Raise for a missing, infinite or negative weight, naming its row; the first one is row `start`."""
     check_finite("sample_weight", sample_weight, start)
     if (sample_weight < 0).any():
         row = int(np.flatnonzero(sample_weight < 0)[0])
@@ -400,12 +398,11 @@ def _check_numbers(y: np.ndarray, start: int) -> None:
 
 
 def check_finite(name: str, values: Any, start: int) -> None:
-    """Raise NonFiniteError for a missing or infinite value, naming the row; the first is row `start`."""
+    """Raise NonFiniteError for a missing or infinite value, naming its row; the first one is row `start`."""
     if issparse(values):
-        if not np.isfinite(values.data).all():
-            row = (
-                int(np.searchsorted(values.indptr, np.flatnonzero(~np.isfinite(values.data))[0], "right")) - 1
-            )
+        bad_entries = np.flatnonzero(~np.isfinite(values.data))
+        if len(bad_entries):
+            row = int(np.searchsorted(values.indptr, bad_entries[0], "right")) - 1
             check_finite(name, values[row].toarray(), start + row)
         return
     if values.dtype.kind == "O":

@@ -8,7 +8,7 @@ checksum. Everything else is strict JSON in the root attribute ``distrff``::
      "metadata": {...}, "checksums": {array: sha256 of its bytes},
      "metadata_checksum": sha256 of all of this and the arrays' own zarr.json}
 
-Checksums tell damage and careless edits, not forgery: whoever can write the group can seal it again.
+Checksums reveal damage and careless edits, not forgery: whoever can write the group can seal it again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def write_group(
     overwrite: bool = False,
     storage_options: Options = None,
 ) -> None:
-    """Write `arrays` and `metadata` as one group that readers see whole or not at all; see `replacing`.
+    """Write `arrays` and `metadata` as one group, which readers see complete or not at all; see `replacing`.
 
     Arrays hold booleans, integers or floats of at most 64 bits, in any shape (0-d and empty ones too);
     `metadata` is strict JSON: string keys, finite numbers. `kind` is "model" or "gram".
@@ -76,9 +76,10 @@ def write_group(
 def read_group(
     url: Url, *, kind: str, storage_options: Options = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return (arrays, metadata) as `write_group` wrote them; everything is checked against its checksum.
+    """Return (arrays, metadata) as `write_group` wrote them, all checked against the checksums.
 
-    Raises ModelFileError if there is none, or it is of another kind, incomplete, newer, damaged or altered.
+    Raises ModelFileError if there is no group, or it is of another kind, incomplete, of a newer format,
+    damaged or altered.
     """
     location = Location.of(url, storage_options)
     with storage_errors(f"{location} cannot be read", ModelFileError):
@@ -86,7 +87,7 @@ def read_group(
         header = header_of(document)
         if header is None:
             what = "is not a Zarr group" if location.exists() else "does not exist"
-            what = what if document is None else "is not a group of distrff (nothing of it in zarr.json)"
+            what = what if document is None else "is not a group of distrff (no header in its zarr.json)"
             raise ModelFileError(f"{location} {what}; give the path that a {kind} was saved to")
         found, form = header.get("kind"), header.get("format")
         if isinstance(form, int) and form > FORMAT:
@@ -111,7 +112,7 @@ def read_group(
 
 
 def _fill(fresh: Location, arrays: Mapping[str, np.ndarray], header: dict[str, Any]) -> None:
-    # File by file in this thread: the order is certain, and nothing is written after an interrupt.
+    # File by file in this thread: the order is fixed, and nothing is written after an interrupt.
     for name, A in arrays.items():
         chunk = f"{name}/{_chunk_key(A.ndim)}"
         fresh.within(chunk.rpartition("/")[0]).make_folder()

@@ -1,4 +1,4 @@
-"""Opening whatever holds rows: what is stored as X and y as it is, tables of mixed columns through steps."""
+"""Opening whatever holds rows: stored X and y as they are, tables of mixed columns through steps."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def open_dataset(
     path : str, path-like, list of these, DataFrame or xarray Dataset
         A Zarr group that holds the arrays X (n, d), y (n,) or (n, k) and sample_weight (n,), the
         last two optional. Or Parquet: a file, a folder (searched for \\*.parquet and \\*.pq), a glob, a list;
-        files are taken in sorted order. URLs are opened through fsspec. Or a pandas or dask DataFrame. Or an
-        xarray Dataset: its data variables along `sample_dim`, flattened beyond it.
+        files are read in sorted order. URLs are opened through fsspec. Or a pandas or dask DataFrame. Or an
+        xarray Dataset: its data variables along `sample_dim`, with all other dimensions flattened.
     target : str, int or list, optional
         Tables: the column that is y, or a list of columns for a 2-D y. An integer is an index (-1
         the last) unless a column has that name; columns that hold a pandas index are not counted.
@@ -63,54 +63,54 @@ def open_dataset(
     sample_weight : str or int, optional
         Column (tables) or array (Zarr) of the weights.
     one_hot : bool
-        Whether text and categories become columns of 0 and 1, one a category. A category that is not among
-        those found now has 0 in all of them. Otherwise such columns are left out.
+        Whether text and categories become columns of 0 and 1, one per category; otherwise such columns are
+        left out. Categories that first occur in later data are encoded as all zeros.
     max_categories : int
         A column with more is left out; the report says so.
     hash_columns : bool
         Hash the words of such a column into `max_categories` columns instead.
     missing : {"error", "drop", "mean", "indicator"}
-        Refuse missing values; leave out their rows; put the column's mean in their place (for a category the
-        shares of all, for a time the mean time, for its parts 0); or put the mean there (0 in all columns of
-        categories) and add a column that is 1 where it was done. A missing target or weight is refused by all
-        but "drop". Columns without any value are always left out.
+        Refuse missing values; leave out their rows; replace them by the column's mean (for a category the
+        shares of all, for a time the mean time, for its parts 0); or replace them by the mean (0 in all
+        columns of categories) and add a column that marks them by 1. A missing target or weight is refused
+        except with "drop". Columns without any value are always left out.
     datetime : {"seconds", "parts"}, optional
         What becomes of dates and times: float64 seconds since the column's minimum, or sine and cosine of
         their place in the year, the week (by days) and the day (by hours), in UTC. Times of day and
-        durations become seconds by either. None leaves them all out.
+        durations become seconds in both cases. With None all are left out.
     positive : str or number, optional
         The label of the target that becomes 1; all others become 0.
     steps : TableSteps, optional
-        Of a model, `model.steps`: take a table's columns as those that the model was fitted to. They are
-        found by their names, and the options above must not be given.
+        The `steps` of a model: encode the columns of a table as for the fit of this model. They are found by
+        their names, and the options above must not be given.
     sample_dim : str, optional
-        Of an xarray Dataset: the dimension along which its samples lie.
+        The dimension of the samples in an xarray Dataset.
     x_name, y_name, weight_name : str
         Names of the Zarr arrays.
     ids : list of str, optional
         Columns (Parquet) or arrays (Zarr), of any type, that identify the rows: no model
-        reads them, and `write_predictions` writes them beside what it predicts. Not where rows are dropped.
+        reads them, and `write_predictions` writes them beside its predictions. Refused if rows are dropped.
     storage_options : dict, optional
         Passed to the fsspec filesystem.
 
     Returns
     -------
     Dataset
-        Its `steps` say what was made of the raw columns, and `table_report` what was done.
+        Its `steps` say how the raw columns are encoded, and `table_report` what was done.
 
     Raises
     ------
     InputError
         If the path does not exist, is of no accepted kind, or cannot be read; if a column or array is
-        missing, of a kind that the options do not take, or lacks values where they refuse that; if lengths
-        disagree, or there are no rows or columns.
+        missing, of a kind that the options do not take, or lacks values that the options require; if
+        lengths disagree, or there are no rows or columns.
 
     Notes
     -----
-    Costs one metadata read (Zarr) or one footer a file (Parquet). Numbers without nulls are taken as they
-    are; for categories, times, means or rows to leave out, one pass over the columns needed, and to leave
-    out rows a second one over those of them that lack values. The passes run on the current Dask
-    scheduler, like those of a fit.
+    Reads the metadata of the group (Zarr) or one footer per file (Parquet). Numbers without nulls are taken
+    as they are. Categories, times, means and rows to leave out need one pass over their columns; leaving out
+    rows needs a second one over the columns that lack values. The passes run on the current Dask scheduler,
+    like those of a fit.
     """
     options = TableOptions(
         target,
@@ -125,7 +125,7 @@ def open_dataset(
         positive,
     )
     if steps is not None and (name := _first_given(options)):
-        raise InputError(f"{name} was given beside steps, which say all about columns; leave it out")
+        raise InputError(f"{name} was given beside steps, which define all columns; leave it out")
     is_frame, is_xarray = is_dataframe_like(path), hasattr(path, "data_vars") and hasattr(path, "sizes")
     if is_frame or is_xarray:
         if ids:
@@ -168,14 +168,14 @@ def _first_given(options: TableOptions, besides: Sequence[str] = ()) -> str | No
 
 
 def _without(columns: Any, name: str) -> Any:
-    """Return the columns of X but one, which may be an id as well."""
+    """Return the columns of X without one, which may be an id as well."""
     if isinstance(columns, (list, tuple)):
         return [column for column in columns if column != name] or None
     return None if columns == name else columns
 
 
 def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | None) -> Dataset:
-    """Numbers are taken as they are unless an option changes them; all else goes through steps."""
+    """Return the dataset of a Parquet table: numbers as they are, all else encoded by steps."""
     if steps is not None:
         return _of_table(table, options, steps)
     if options == TableOptions(options.target, options.columns, sample_weight=options.sample_weight):
@@ -188,7 +188,7 @@ def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | 
 
 
 def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> Dataset:
-    """The rows of a table through the steps of a model, or those that follow from what it holds."""
+    """Return the rows of a table, encoded by the steps of a model or by those that its contents require."""
     if steps is not None:
         steps.check_names(table.kinds, table.name)
         table = _with_rows(table, steps.raw_names)
@@ -213,12 +213,12 @@ def _with_rows(table: Table, names: Sequence[str]) -> Table:
     return table
 
 
-# What is stored, taken as it is.
+# Stored rows, taken as they are.
 
 _ZARR_MARKERS = ("zarr.json", ".zgroup", ".zattrs", ".zarray")
 _ACCEPTED = (
     "a Zarr group (zarr.json or .zgroup in a folder) or Parquet (a *.parquet file, a folder of them, a glob)"
-    "; CSV, TSV, libsvm, .npz and .npy files become a Zarr group by distrff.convert or `distrff convert`"
+    "; convert CSV, TSV, libsvm, .npz and .npy files to a Zarr group by distrff.convert or `distrff convert`"
 )
 
 
@@ -233,7 +233,7 @@ def stored_dataset(
     weight_name: str = "sample_weight",
     storage_options: Options = None,
 ) -> Dataset:
-    """Return the numbers stored at `path` as they are, of which none is read; see `open_dataset`."""
+    """Return the dataset of the numbers stored at `path`, as they are; see `open_dataset`."""
     if stored_kind(path, storage_options) == "parquet":
         options = TableOptions(target, columns, sample_weight=sample_weight)
         return open_parquet(parquet_table(path, storage_options), options)
@@ -249,7 +249,7 @@ def stored_dataset(
 
 
 def stored_kind(path: Any, storage_options: Options) -> str:
-    """Return what lies at a path, "zarr" or "parquet", or raise InputError; a list of paths is Parquet."""
+    """Return "zarr" or "parquet", the format of what is at a path; a list of paths is Parquet."""
     if isinstance(path, (list, tuple)):
         return "parquet"
     location = Location.of(path, storage_options)
@@ -271,7 +271,7 @@ def stored_kind(path: Any, storage_options: Options) -> str:
 
 
 def is_raw(path: Any, storage_options: Options) -> bool:
-    """Tell whether `path` stands for files that must be converted: there, and neither Zarr nor Parquet."""
+    """Return whether `path` names existing files that are neither Zarr nor Parquet, so must be converted."""
     location = Location.of(path, storage_options)
     with location.reached() as (fs, inner):
         markers = [f"{inner.rstrip('/')}/{marker}" for marker in _ZARR_MARKERS]

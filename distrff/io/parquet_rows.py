@@ -54,14 +54,14 @@ class RowGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class ParquetPart(TablePart):
-    """Consecutive row groups of a file: a path and numbers, no data."""
+    """Consecutive row groups of a file: a path and their numbers, no data."""
 
     fs: Any = field(repr=False)
     groups: tuple[RowGroup, ...] = field(repr=False)  # their path may be a signed URL
 
     @classmethod
     def of(cls, fs: Any, groups: Sequence[RowGroup]) -> ParquetPart:
-        """Return the part of row groups of one file that follow each other."""
+        """Return the part that holds consecutive row groups of one file."""
         return cls(groups[0].start, groups[-1].start + groups[-1].n_rows, fs, tuple(groups))
 
     def batches(
@@ -91,7 +91,7 @@ class ParquetTable(Table):
     def check(self, names: Sequence[str], *, all_features: bool = False) -> None:
         """Refuse files in which some columns differ from those of the first file.
 
-        With `all_features` they may have no further column of numbers either.
+        With `all_features`, further numeric columns are refused as well.
         """
         first = self.footers[0]
         for footer in self.footers[1:]:
@@ -112,7 +112,7 @@ class ParquetTable(Table):
                 )
 
     def held(self, names: Sequence[str], *, together: bool) -> tuple[int, int]:
-        """Return the most bytes that decoding holds, and the rows of the largest group decoded in packs."""
+        """Return the most bytes that decoding holds, and the rows of the largest group read in packs."""
         sizes = np.concatenate(
             [f.column_bytes[:, [f.schema.get_field_index(name) for name in names]] for f in self.footers]
         )
@@ -126,7 +126,7 @@ class ParquetTable(Table):
         return int(sums.max(initial=0)), whole_rows
 
     def joined(self, parts: Sequence[Any]) -> list[Any]:
-        """Return consecutive row groups of a file as one part, for which the file is opened once."""
+        """Return consecutive row groups of a file as one part, so that the file is opened once."""
         runs: list[list[RowGroup]] = []
         for group in (group for part in parts for group in part.groups):
             last = runs[-1][-1] if runs else None
@@ -137,16 +137,16 @@ class ParquetTable(Table):
         return [ParquetPart.of(self.fs, run) for run in runs]
 
     def holds_only_numbers(self, names: Sequence[str] | None = None) -> bool:
-        """Tell whether columns can be taken as they are: numbers, of which there are some.
+        """Return whether some columns can be taken as they are: all numeric, none without any value.
 
-        By default these are the columns that are taken by default, those of numbers.
+        Default: all numeric columns.
         """
         empty = frozenset.intersection(*(footer.empty for footer in self.footers))
         numbers = {field.name for field in self.footers[0].schema if is_feature(field.type)}
         return numbers.issuperset(names or ()) and empty.isdisjoint(numbers if names is None else names)
 
     def n_missing(self, names: Sequence[str]) -> dict[str, int]:
-        """Return how many values some columns are known to lack, those that lack some."""
+        """Return how many values columns are known to lack, for those that lack some."""
         found = {n: sum(int(f.n_missing[f.schema.get_field_index(n)]) for f in self.footers) for n in names}
         return {name: n for name, n in found.items() if n}
 
@@ -155,7 +155,7 @@ _BYTES_OF_KIND = {"number": 8, "time": 8, "text": 32}  # about
 
 
 def parquet_table(paths: Any, storage_options: Options = None) -> ParquetTable:
-    """Return the files that a path, or a list of paths, stands for as a table; reads the footers only."""
+    """Return the files of a path, or of a list of paths, as a table; only their footers are read."""
     paths = list(paths) if isinstance(paths, (list, tuple)) else [paths]
     name = ", ".join(map(public_name, paths[:3])) + (", ..." if len(paths) > 3 else "")
     fs, files = _find_files(paths, storage_options)
@@ -182,11 +182,11 @@ def _row_bytes(column_type: pa.DataType) -> int:
     return _BYTES_OF_KIND.get(raw_kind(column_type) or "", 1)
 
 
-# Numbers that are taken as they are.
+# Numeric columns, taken as they are.
 
 
 class NumbersEncoding(Encoding):
-    """Batches whose columns become arrays as they are."""
+    """Encoding of numeric columns, which become arrays unchanged."""
 
     def __init__(self, columns: dict[str, Columns]) -> None:
         self.columns = columns
@@ -206,7 +206,7 @@ class NumbersEncoding(Encoding):
 
 
 def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
-    """Return the dataset of the numbers among the columns that the options name, taken as they are."""
+    """Return the dataset of the numeric columns that the options select, taken as they are."""
     schema = table.footers[0].schema
     if isinstance(options.columns, (list, tuple)):
         options = replace(options, columns=lists_by_name(schema, options.columns))
@@ -222,8 +222,8 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
                 f"column {name!r} of {table.name} has type {column_type}, which is not a number; "
                 "convert it to numbers or leave it out"
             )
-    says_nothing = options == TableOptions(options.target, sample_weight=options.sample_weight)
-    table.check((*names, *choice.target, *weight), all_features=says_nothing)
+    is_default = options == TableOptions(options.target, sample_weight=options.sample_weight)
+    table.check((*names, *choice.target, *weight), all_features=is_default)
     nullable = frozenset().union(*(footer.nullable for footer in table.footers))
     fields = {"X": columns_of(schema, names, nullable)}
     if choice.target:
@@ -240,10 +240,10 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
     )
 
 
-# The Parquet files, and what their footers say: rows, columns, nulls.
+# Parquet files and their footers: rows, columns, nulls.
 
 SUFFIXES = (".parquet", ".pq")
-MAGIC = b"PAR1"  # begins every file
+MAGIC = b"PAR1"  # the first bytes of every file
 
 
 class Footer(NamedTuple):
@@ -252,16 +252,16 @@ class Footer(NamedTuple):
     path: str
     schema: pa.Schema
     group_rows: tuple[int, ...]
-    nullable: frozenset[str]  # columns of which the statistics do not say that they hold no nulls
+    nullable: frozenset[str]  # columns that hold nulls, or have no statistics to exclude them
     row_labels: frozenset[str]  # columns in which pandas kept a frame's index
-    empty: frozenset[str]  # columns that the statistics know to hold nothing but nulls
+    empty: frozenset[str]  # columns that hold only nulls according to the statistics
     name: str  # of the file, for messages
-    n_missing: np.ndarray  # values that each column lacks, as far as the statistics tell
-    column_bytes: np.ndarray  # that decoding takes, of shape (row groups, columns)
+    n_missing: np.ndarray  # nulls of each column that the statistics count
+    column_bytes: np.ndarray  # bytes that decoding takes, of shape (row groups, columns)
 
 
 def _find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, list[str]]:
-    """Return the one filesystem and the sorted files that files, folders and globs stand for."""
+    """Return the common filesystem, and the sorted files, of files, folders and globs."""
     if not paths:
         raise InputError("the list of Parquet paths is empty")
     locations = [Location.of(path, storage_options) for path in paths]
@@ -305,9 +305,9 @@ def _footer(fs: Any, file: str) -> Footer:
 
 @contextmanager
 def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
-    """Open one file for reading; what is wrong with its content becomes an `InputError`.
+    """Open one file for reading; errors in its content become an `InputError`.
 
-    The bytes come through Python file objects, so that errors of the store keep their own type and
+    The bytes are read through Python file objects, so that errors of the store keep their own type and
     can be retried, while those of the decoder are pyarrow's or bare OSErrors without a number.
     """
     name = file_name(fs, file)
@@ -319,7 +319,7 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
         raise
     except FileNotFoundError as error:
         raise InputError(
-            f"{name} is not there as this process sees it, or not any more: open the dataset again; "
+            f"{name} cannot be found by this process; open the dataset again if the file was replaced; "
             f"{SEEN_BY_ALL}"
         ) from error
     except Exception as error:
@@ -328,7 +328,7 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
             is_damage = type(error) is OSError and error.errno is None
         if not is_damage:
             raise retryable(error) from error
-        remedy = (  # "range requests" are fsspec's words for a server of HTTP that sends whole files only
+        remedy = (  # fsspec says "range requests" of an HTTP server that sends whole files only
             "download the file and fit that"
             if "range requests" in str(error)
             else "the file is truncated, damaged or of another kind: write it again"
@@ -337,7 +337,7 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
 
 
 def _null_count(group: Any, leaves: Sequence[int]) -> int:
-    """How many values a column of a row group lacks, -1 where its statistics do not tell."""
+    """Return how many values a column of a row group lacks, -1 if it has no statistics."""
     found = [group.column(leaf).statistics for leaf in leaves]
     known = all(statistics is not None and statistics.has_null_count for statistics in found)
     return sum(statistics.null_count for statistics in found) if known else -1
@@ -351,7 +351,7 @@ def _row_labels(schema: pa.Schema) -> frozenset[str]:
     return frozenset(column for column in columns if isinstance(column, str))
 
 
-# Columns of a Parquet file as NumPy arrays: which, of what common type, and how a batch becomes a matrix.
+# Columns of a Parquet file as NumPy arrays: their labels, their common type, and the matrix of a batch.
 
 
 def columns_of(
@@ -370,12 +370,12 @@ def columns_of(
 
 
 def _written(column_type: pa.DataType) -> pa.DataType:
-    """The type without the size of dictionary indices, which follows the number of labels in a file."""
+    """The type without that of dictionary indices, which depends on the number of labels in a file."""
     return column_type.value_type if pa.types.is_dictionary(column_type) else column_type
 
 
 def is_feature(column_type: pa.DataType) -> bool:
-    """Tell whether a column is numeric or boolean, or a list of a fixed number of such values."""
+    """Return whether a column is numeric or boolean, or a list of a fixed number of such values."""
     return is_number(column_type.value_type if pa.types.is_fixed_size_list(column_type) else column_type)
 
 
@@ -399,7 +399,7 @@ def _labels(name: str, column_type: pa.DataType) -> list[str]:
 
 
 def lists_by_name(schema: pa.Schema, keys: Sequence[int | str]) -> list[int | str]:
-    """Return `keys` with the labels of a list column, which models keep, replaced by its name."""
+    """Return `keys` with the labels of a list column, as models store them, replaced by its name."""
     found = list(keys)
     for column in schema:
         labels = _labels(column.name, column.type)
@@ -413,8 +413,8 @@ def lists_by_name(schema: pa.Schema, keys: Sequence[int | str]) -> list[int | st
 def array_from(batch: pa.RecordBatch, columns: Columns) -> np.ndarray:
     """Return the columns of a batch as an array of shape (r, *columns.shape).
 
-    A single column of the right type is passed through without a copy (and is then read-only).
-    Nulls are NaN in a float array and None in an object array.
+    A single column of the right type is not copied, and is then read-only. Nulls are NaN in a float array
+    and None in an object array.
     """
     parts = [_values(batch.column(name), columns.dtype, name) for name in columns.names]
     if len(parts) == 1 and parts[0].dtype == columns.dtype:
@@ -438,7 +438,7 @@ def _values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
         return raw.values
     if dtype.kind in "iub":
         raise InputError(
-            f"column {name!r} has nulls, which the statistics of its file deny; write the file again"
+            f"column {name!r} has nulls, although the statistics of its file count none; write the file again"
         )
     return np.where(raw.nulls, np.nan, raw.values)
 
@@ -451,12 +451,12 @@ def _objects(column: pa.Array) -> np.ndarray:
 
 # Rows of Parquet row groups in batches, with little else in memory.
 #
-# To decode a column takes the bytes it is stored in, and a page of it, which may be all it holds: of a row
-# group of a million rows hundreds of megabytes, however few rows a batch has. So the columns of a large row
-# group are decoded some at a time, each over all rows that the task needs.
+# Decoding a column holds its stored bytes and one decoded page, which may be the whole column: hundreds of
+# megabytes for a row group of a million rows, however few rows a batch has. So the columns of a large row
+# group are decoded a few at a time, each over all rows that the task needs.
 
 PACK_BYTES = 64 * 2**20
-"""Of columns that are decoded together: their stored bytes and their pages."""
+"""Stored bytes and pages of the columns that are decoded together."""
 
 
 def _group_batches(
@@ -464,8 +464,8 @@ def _group_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield columns of the rows [first, last) of a row group, at most `n_rows` at a time.
 
-    Decoding begins with the first row of the row group, since pages must be decoded in their order, and
-    ends with row `last`. That is None for all rows, whose columns are decoded together.
+    Decoding begins with the first row of the row group, since pages must be decoded in order, and ends with
+    row `last`. With None for `last`, all rows are read and all columns are decoded together.
     """
     group, names = parquet.metadata.row_group(number), list(names)
     packs = _packs(_group_bytes(group, _leaves_of(parquet.metadata, names)))
@@ -489,13 +489,13 @@ def _decoded(
         offset, at = begin - at, at + batch.num_rows
         if begin < end:
             yield batch.select(names).slice(offset, end - begin)
-        del batch  # else it would live while the next one is decoded
+        del batch  # or it would be alive while the next one is decoded
         if at >= last:
             return
 
 
 def _leaves_of(metadata: Any, names: Sequence[str]) -> list[list[int]]:
-    """The numbers of the stored columns of each column: of a list those of its elements."""
+    """Return the indices of the stored columns (leaves) that make up each column."""
     found: dict[str, list[int]] = {name: [] for name in names}
     for j in range(metadata.num_columns):
         path = metadata.schema.column(j).path
@@ -507,14 +507,14 @@ def _leaves_of(metadata: Any, names: Sequence[str]) -> list[list[int]]:
 
 
 def _group_bytes(group: Any, leaves: Sequence[Sequence[int]]) -> np.ndarray:
-    """The bytes that decoding each column of a row group may hold: as it is stored, and as pages."""
+    """Return the bytes that decoding each column of a row group may hold: stored bytes and pages."""
     chunks = [[group.column(j) for j in numbers] for numbers in leaves]
     sizes = [sum(c.total_compressed_size + c.total_uncompressed_size for c in column) for column in chunks]
     return np.array(sizes, np.int64)
 
 
 def _packs(sizes: np.ndarray) -> list[list[int]]:
-    """Return the columns in runs of at most `PACK_BYTES`, or of one column."""
+    """Return runs of columns of at most `PACK_BYTES`, or of a single larger column."""
     packs: list[list[int]] = [[]]
     left = PACK_BYTES
     for j, size in enumerate(sizes.tolist()):

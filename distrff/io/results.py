@@ -1,4 +1,4 @@
-"""Results a row each: their columns, the place where they grow, and their files in Zarr or Parquet."""
+"""Results with one entry per row: their columns, where they are written, and their Zarr or Parquet files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zarr
 
-from distrff.errors import ClusterError, InputError
+from distrff.errors import ClusterError, InputError, first_line
 from distrff.io.storage import (
     FOLDER_MARK,
     ROOT,
@@ -30,12 +30,12 @@ from distrff.io.storage import (
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """One result or one id: numbers, text, or a row of numbers for each row."""
+    """One result or one id column: numbers or text, or several numbers per row."""
 
     name: str
     dtype: np.dtype  # object for text, and for ids of other kinds
-    labels: tuple[str, ...]  # of the columns of a 2-D result; empty for one that is 1-D
-    arrow_type: pa.DataType  # of each of its columns
+    labels: tuple[str, ...]  # of the columns of a 2-D result; empty for a 1-D one
+    arrow_type: pa.DataType  # of each column
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -49,16 +49,16 @@ class ResultColumn:
 
     @property
     def type_name(self) -> str:
-        """Name of the type of its values, for reports."""
+        """Name of the type of the values, for reports."""
         return str(self.arrow_type) if self.is_text else str(self.dtype)
 
     @property
     def is_text(self) -> bool:
-        """Whether Zarr stores its values as text."""
+        """Whether Zarr stores the values as text."""
         return self.dtype.kind not in "biuf"
 
     def arrow(self, values: np.ndarray) -> dict[str, pa.Array]:
-        """Return the columns of a Parquet file, by name; refuse values of other types than the first."""
+        """Return the columns of a Parquet file, by name; refuse values that are not of `arrow_type`."""
         columns = {f"{self.name}_{label}": values[:, j] for j, label in enumerate(self.labels)}
         try:
             return {
@@ -67,12 +67,12 @@ class ResultColumn:
             }
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise InputError(
-                f"column {self.name!r} holds values of several types ({str(error).splitlines()[0]}); "
-                f"make them one type, or write to Zarr, where they become text"
+                f"column {self.name!r} holds values of several types ({first_line(error)}); "
+                f"convert them to one type, or write to Zarr, where they become text"
             ) from error
 
     def plain(self, values: np.ndarray) -> np.ndarray:
-        """Return the values as a Zarr array takes them: what is no number becomes text, missing ones ""."""
+        """Return the values as a Zarr array takes them: all but numbers become text, missing values ""."""
         if not self.is_text:
             return values
         if values.dtype.kind in "mM":
@@ -91,70 +91,67 @@ def arrow_type(name: str, values: np.ndarray) -> pa.DataType:
         found = pa.infer_type(values.tolist(), from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(
-            f"column {name!r} holds values that no file can keep ({str(error).splitlines()[0]}); "
-            f"make them numbers, text or dates"
+            f"column {name!r} holds values that cannot be stored ({first_line(error)}); "
+            f"convert them to numbers, text or dates"
         ) from error
     return pa.string() if pa.types.is_null(found) else found
 
 
-# Where a result grows: it is moved into place at the end, and kept when interrupted, to be resumed.
+# Where a result is written: moved into place at the end, and kept after an interrupt, to be resumed.
 
-# What must agree with an unfinished result to resume it, and what it is called in messages.
+# What must agree with an unfinished result to resume it, and what messages say if it differs.
 _MUST_AGREE = {
     "model_digest": "another model",
     "data_digest": "other data",
     "columns": "other results or ids",
-    "format": "another format of file",
+    "format": "another file format",
     "n_rows": "another number of rows",
-    "region_rows": "another version's cuts of the rows",
-    "chunk_rows": "another version's cuts of the rows",
+    "region_rows": "another version of distrff",  # which cuts the same rows otherwise
+    "chunk_rows": "another version of distrff",
 }
 
-
 KINDS = ("predictions", "features")
-"""What results may replace."""
+"""The kinds of stored things that a result may replace."""
 
 
 class ResultPlace:
-    """The place of a result, `out`, and where it is written until it is whole.
+    """The place of a result, `out`, and where it is written until it is complete, `partial`.
 
-    On a local file system that is a folder beside it, which is moved into place. An object store cannot
-    rename: there it is `out` itself, whose header says "incomplete" until the end. An empty file for each
-    run of rows that is written whole is kept beside the data until then.
+    On a local file system that is a folder beside `out`, which is moved into place at the end. An object
+    store cannot rename: there it is `out` itself, with a header that says "incomplete" until the end. Until
+    then an empty file beside the data marks each run of rows that is completely written.
     """
 
     def __init__(self, out: Location, *, overwrite: bool = False, resume: bool = False) -> None:
         self.out, self._overwrite, self._resume = out, overwrite, resume
         path = out.path
-        self.growing = out if path is None else Location(str(path.with_name(f".{path.name}.partial")))
+        self.partial = out if path is None else Location(str(path.with_name(f".{path.name}.partial")))
 
     def check(self) -> None:
-        """Raise InputError now for what `filled` would refuse later, but for another model or other data.
+        """Raise InputError now for what `filled` would refuse later, except another model or other data.
 
-        Costs a look at the store, and writes nothing.
+        Reads one header, and writes nothing.
         """
         unfinished = self._unfinished()
-        if unfinished is None or self.growing is not self.out:
+        if unfinished is None or self.partial is not self.out:
             try:
                 check_writable(self.out, overwrite=self._overwrite, kinds=KINDS)
             except InputError as error:
                 if self._resume and unfinished is None:
-                    raise InputError(
-                        f"nothing is unfinished that --resume could go on with: {error}"
-                    ) from None
+                    raise InputError(f"there is no unfinished result to resume: {error}") from None
                 raise
         if unfinished is not None and not (self._resume or self._overwrite):
             raise InputError(
-                f"{self.growing} was left unfinished, or is being written now; go on with it by resume=True "
-                f"or --resume, or begin anew by overwrite=True or --overwrite"
+                f"{self.partial} was left unfinished, or is still being written; continue it with "
+                f"resume=True (--resume), or start over with overwrite=True (--overwrite)"
             )
 
     @contextmanager
     def filled(self, header: Mapping[str, Any]) -> Iterator[frozenset[int] | None]:
-        """Yield where the runs of rows begin that are written already, or None to begin with nothing.
+        """Yield the first rows of the runs that are written already, or None for a new result.
 
-        At the end the result is in its place. When an error of the data ends the block, nothing of
-        it is left; an interrupt or a lost cluster leaves what is written, if any run of rows is.
+        After the block the result is in its place. If an error of the data ends the block, everything
+        written is removed; an interrupt or a lost cluster leaves the runs of rows that are complete.
         """
         self.check()
         unfinished, done = self._unfinished(), None
@@ -162,10 +159,10 @@ class ResultPlace:
             for key, what in _MUST_AGREE.items():
                 if unfinished.get(key) != header[key]:
                     raise InputError(
-                        f"what is unfinished at {self.out} is of {what}; begin anew by "
-                        f"overwrite=True or --overwrite"
+                        f"the unfinished result at {self.out} is of {what}; start over with overwrite=True "
+                        f"(--overwrite)"
                     )
-            done = written_runs(self.growing)
+            done = written_runs(self.partial)
         else:
             self._remove()
         with full_disk_errors(self.out):
@@ -173,52 +170,52 @@ class ResultPlace:
                 yield done
             except BaseException as error:
                 ends = isinstance(error, InputError) and not isinstance(error, ClusterError)
-                n_written = 0 if ends else len(written_runs(self.growing))
+                n_written = 0 if ends else len(written_runs(self.partial))
                 if n_written:
                     error.add_note(
-                        f"{n_written} runs of {header['region_rows']} rows are kept; the same command with "
-                        f"--resume (resume=True) goes on"
+                        f"{n_written} runs of {header['region_rows']} rows are kept; repeat with "
+                        f"resume=True (--resume) to continue"
                     )
                 else:
                     self._remove()
                 raise
-        if self.growing is not self.out:
-            put_in_place(Path(self.growing.url), self.out, overwrite=self._overwrite, kinds=KINDS)
+        if self.partial is not self.out:
+            put_in_place(Path(self.partial.url), self.out, overwrite=self._overwrite, kinds=KINDS)
 
     def _unfinished(self) -> dict[str, Any] | None:
-        """Return the header of an unfinished result, empty if it has none yet."""
-        if self.growing is not self.out:
-            return (self.growing.header() or {}) if self.growing.exists() else None
+        """Return the header of an unfinished result, empty if it has none yet; None without a result."""
+        if self.partial is not self.out:
+            return (self.partial.header() or {}) if self.partial.exists() else None
         header = self.out.header()
         incomplete = header is not None and header.get("kind") in KINDS and not header.get("complete")
         return header if incomplete else None
 
     def _remove(self) -> None:
-        if self.growing is self.out:
-            self.growing.remove()
+        if self.partial is self.out:
+            self.partial.remove()
         else:
-            remove_folder(Path(self.growing.url))
+            remove_folder(Path(self.partial.url))
 
 
 RUNS = "_written"  # a folder with an empty file for each run of rows that is written
 
 
-def mark_written(growing: Location, start: int) -> None:
-    """Record that the run of rows that begins at row `start` is written whole."""
-    growing.within(f"{RUNS}/{start:012d}").write(b"")
+def mark_written(place: Location, start: int) -> None:
+    """Record that the run of rows from row `start` on is completely written."""
+    place.within(f"{RUNS}/{start:012d}").write(b"")
 
 
-def written_runs(growing: Location) -> frozenset[int]:
-    """Return where the runs of rows begin that are written."""
-    return frozenset(map(int, growing.within(RUNS).names()))
+def written_runs(place: Location) -> frozenset[int]:
+    """Return the first row of each run that is completely written."""
+    return frozenset(map(int, place.within(RUNS).names()))
 
 
-# What results grow into: a Zarr array or group, or a folder of Parquet files in row order by their names.
+# The files of a result: a Zarr array or group, or a folder of Parquet files whose names sort in row order.
 
 
 @dataclass(frozen=True)
 class ZarrResults:
-    """A Zarr array at `place` for a single column, a group with an array a column for several.
+    """A Zarr array at `place` for a single column; for several, a group with one array per column.
 
     `compressed` is False for features: cosines do not compress.
     """
@@ -243,17 +240,17 @@ class ZarrResults:
             )
 
     def write(self, start: int, blocks: Iterator[dict[str, np.ndarray]]) -> None:
-        """Write consecutive blocks of rows, which begin at row `start`; they hold whole chunks."""
+        """Write consecutive blocks of rows from row `start` on; each holds whole chunks."""
         for values in blocks:
             stop = start + len(next(iter(values.values())))
             for column in self.columns:
-                # Opened each time: once it is taken away, it must not come back chunk by chunk.
+                # Opened for each block: a result that was removed meanwhile must not reappear chunk by chunk.
                 array = open_array(self._place_of(column), mode="r+")
                 array[start:stop] = column.plain(values[column.name]).astype(array.dtype, copy=False)
             start = stop
 
     def finish(self, header: dict[str, Any]) -> None:
-        """Write the last header."""
+        """Write the final header."""
         zarr.open(self.place.zarr_store(), mode="r+").update_attributes({ROOT: header})
 
     def _place_of(self, column: ResultColumn) -> Location:
@@ -261,29 +258,29 @@ class ZarrResults:
 
 
 def open_array(place: Location, *, mode: Any) -> zarr.Array:
-    """Return the Zarr array at a place; refuse one that this process does not see."""
+    """Return the Zarr array at a place; raise InputError if this process does not see it."""
     try:
         return zarr.open_array(place.zarr_store(), mode=mode)
     except FileNotFoundError:
         pass  # raised below: Zarr's own error, as a cause, could not travel from a worker
-    raise InputError(f"there is no array at {place} as this process sees it; {SEEN_BY_ALL}")
+    raise InputError(f"the array {place} cannot be found by this process; {SEEN_BY_ALL}")
 
 
 @dataclass(frozen=True)
 class ParquetResults:
-    """A folder at `place`, a file a run of rows: ids first, a matrix as one column a class or output."""
+    """A folder at `place` with one file per run of rows: ids first, one column per class or output."""
 
     place: Location
     columns: tuple[ResultColumn, ...]
 
     def begin(self, n_rows: int, chunk_rows: int, header: dict[str, Any]) -> None:
-        """Make the folder."""
+        """Create the folder."""
         self.place.make_folder()
         self.finish(header)
 
     def write(self, start: int, blocks: Iterator[dict[str, np.ndarray]]) -> None:
-        """Write the file of consecutive blocks of rows, which begin at row `start`."""
-        buffer, writer = BytesIO(), None  # a file is not larger than a few blocks
+        """Write one file of consecutive blocks of rows, which begin at row `start`."""
+        buffer, writer = BytesIO(), None  # a file is no larger than a few blocks
         for values in blocks:
             arrays: dict[str, pa.Array] = {}
             for column in self.columns:
@@ -294,14 +291,14 @@ class ParquetResults:
         assert writer is not None, "a run of rows is never empty"
         writer.close()
         try:
-            # Twelve digits: the names sort as the rows do.
+            # Twelve digits, so that the names sort in row order.
             self.place.within(f"rows-{start:012d}.parquet").write(buffer.getvalue())
         except FileNotFoundError as error:
             raise InputError(
-                f"there is no folder {self.place} as this process sees it; {SEEN_BY_ALL}"
+                f"the folder {self.place} cannot be found by this process; {SEEN_BY_ALL}"
             ) from error
 
     def finish(self, header: dict[str, Any]) -> None:
-        """Write the last header."""
+        """Write the final header."""
         text = json.dumps({"attributes": {ROOT: header}}, indent=2, allow_nan=False)
         self.place.within(FOLDER_MARK).write(text.encode())

@@ -1,4 +1,4 @@
-"""A run of consecutive rows that a task reads for itself, and how tiles are cut from what was decoded."""
+"""Runs of consecutive rows, which tasks read themselves, and how tiles are cut from decoded spans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scipy.sparse import issparse
 from distrff.errors import InputError
 from distrff.utils.arrays import in_one_layout, joined_rows
 
-# A decoded span: field name -> array, of X also CSR; all of one span have the same number of rows.
+# A decoded span: field name -> array; X may be CSR. All arrays of a span have the same number of rows.
 Span = dict[str, Any]
 
 
@@ -33,10 +33,10 @@ class RowBlock(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows(ABC):
-    """The rows `start` to `stop` of a dataset, as a small picklable handle that a task reads them from.
+    """The rows [start, stop) of a dataset, as a small picklable handle from which a task reads them.
 
     Implementations are dataclasses: `dask.delayed` walks dataclass fields, so a field may be a list of
-    Delayed blocks that arrive in the task as arrays.
+    Delayed blocks, which are arrays in the task.
     """
 
     start: int
@@ -44,27 +44,27 @@ class Rows(ABC):
 
     @abstractmethod
     def spans(self) -> Iterable[Iterator[Span]]:
-        """Return runs of decoded spans, each of some of the fields; none holds on to what it has yielded."""
+        """Return iterators over decoded spans, each of some fields; none keeps a span that it has yielded."""
 
     def tiles(self, n_rows: int) -> Iterator[RowBlock]:
         """Yield blocks cut at start, start + n_rows, ...; the last may be shorter.
 
-        At most one decoded span of each run and one tile are in memory, and nothing is decoded twice.
+        At most one decoded span of each iterator and one tile are in memory, and nothing is decoded twice.
 
-        An InputError says which data are gone, damaged, changed since they were opened, not seen by this
-        process, or lack a value that they must have. After an OSError a retry may succeed.
+        An InputError says which data are missing, damaged, changed since they were opened, not accessible to
+        this process, or lack a required value. After an OSError a retry may succeed.
         """
         readers = [TileReader(spans, self.stop - self.start) for spans in self.spans()]
         for first in range(self.start, self.stop, n_rows):
-            # Built in a call of its own: a local name here would keep the tile alive while the next is made.
+            # Built in a function: a local name here would keep the tile alive while the next one is made.
             yield _tile(first, min(n_rows, self.stop - first), readers)
 
 
 class TileReader:
-    """Takes runs of rows off consecutive decoded spans, which hold `n_rows` rows together.
+    """Takes runs of rows from consecutive decoded spans, which together hold `n_rows` rows.
 
-    A run inside one span is a view of it. A run that needs several is copied piece by piece, so
-    that a span is released before the next is decoded. `spans` must not hold on to what it has yielded.
+    A run inside one span is a view of it. A run across several is copied piece by piece, so that a span is
+    released before the next one is decoded. `spans` must not keep a span that it has yielded.
     """
 
     def __init__(self, spans: Iterable[Span], n_rows: int) -> None:
@@ -81,7 +81,7 @@ class TileReader:
             return self._gather(n)
         part = self._next(n)
         if self._size - self._at < min(n, self._left) and n < self._size:
-            # The next run needs the next span, and a view held meanwhile would keep this one alive.
+            # The next run needs the next span, and a view would keep this one alive until then.
             part = {name: values.copy() for name, values in part.items()}
         if self._at == self._size:
             self._span = {}
@@ -101,13 +101,13 @@ class TileReader:
         while filled < n:
             self._refill()
             r = min(n - filled, self._size - self._at)
-            # A call of its own: a local name here would keep the span alive while the next is decoded.
+            # In a function: a local name here would keep the span alive while the next one is decoded.
             _fill(out, filled, self._next(r))
             filled += r
         return out
 
     def _gather_sparse(self, n: int) -> Span:
-        """Return the next rows of a sparse matrix, whose number of entries is unknown beforehand."""
+        """Return the next rows of a sparse matrix; their number of entries is not known beforehand."""
         pieces: list[Span] = []
         while n:
             self._refill()
@@ -137,7 +137,7 @@ def _tile(first: int, n: int, readers: Sequence[TileReader]) -> RowBlock:
     fields: dict[str, Any] = {"X": None}
     for reader in readers:
         fields.update(reader.take(n))
-    # X is copied as it is scaled; y and weights enter sums as they are.
+    # Only y and weights, which enter sums as they are; X is copied when it is scaled.
     return RowBlock(first, **{name: A if name == "X" else in_one_layout(A) for name, A in fields.items()})
 
 
@@ -149,18 +149,18 @@ def cuts(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
         start = end
 
 
-# Work done ahead of its consumer: reading from stores of high latency, and decoding.
+# Work ahead of its consumer: reading from stores with high latency, and decoding.
 
 P = TypeVar("P")
 R = TypeVar("R")
 
 
 def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -> Iterator[R]:
-    """Return what the calls return, in their order, up to `n_ahead` of them made in threads beforehand.
+    """Return an iterator over the results of `calls`, in order, up to `n_ahead` computed ahead in threads.
 
-    Work begins with this call. At most n_ahead + 1 results are in memory, if the caller releases each before
-    it takes the next. What a call raises is raised where its result would have come; after that, or when
-    the caller leaves, no further call is begun.
+    Work begins at once. At most n_ahead + 1 results are in memory, if the caller releases each before it
+    takes the next. An exception is raised in the place of the result; after that, or when the iterator is
+    closed, no further call begins.
     """
     calls = iter(calls)
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="distrff-ahead")
@@ -171,7 +171,7 @@ def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -
             while waiting:
                 taken = [waiting.popleft().result()]
                 waiting.extend(pool.submit(call) for call in islice(calls, 1))
-                yield taken.pop()  # else it would live here while the next one is waited for
+                yield taken.pop()  # a local name would keep it alive while the next one is awaited
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -179,9 +179,9 @@ def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -
 
 
 def read_ahead(spans: Iterable[Span], n_ahead: int) -> Iterator[Span]:
-    """Return the spans in their order, up to `n_ahead` of them read in a thread beforehand; see `prefetched`.
+    """Return the spans in order, up to `n_ahead` read ahead in a thread; see `prefetched`.
 
-    Only that thread iterates over `spans`, which must not hold on to what it has yielded.
+    Only that thread iterates over `spans`, which must not keep a span that it has yielded.
     """
     source = iter(spans)
     return takewhile(bool, prefetched(repeat(partial(next, source, {})), 1, n_ahead))
@@ -190,11 +190,11 @@ def read_ahead(spans: Iterable[Span], n_ahead: int) -> Iterator[Span]:
 def in_order(function: Callable[[P], R], pieces: Iterable[P]) -> Iterator[tuple[P, R]]:
     """Yield each piece with `function(piece)`, in the order of the pieces; see `prefetched`.
 
-    The function runs in as many threads as there are cores; one piece more is read ahead of them.
+    The function runs in as many threads as there are cores; one more piece is read ahead.
     """
 
-    # Threads, since what takes time here (Arrow's decoders, compiled loops, NumPy on large arrays,
-    # compression) runs without the interpreter's lock.
+    # Threads, since the slow parts (Arrow's decoders, compiled loops, NumPy on large arrays, compression)
+    # run without the interpreter's lock.
     def with_result(piece: P) -> tuple[P, R]:
         return piece, function(piece)
 

@@ -1,4 +1,4 @@
-"""Locations of stored things: what may be replaced there, and how files are replaced only when complete."""
+"""Locations of stored things: reading and writing there, replacing them, and errors of file systems."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from distrff.utils.text import public_name, public_text, refuse_open_secret
 ROOT = "distrff"  # the attribute of a root zarr.json with the header of what distrff wrote there
 FOLDER_MARK = "_distrff.json"  # holds the header in a folder that is not Zarr
 PAGE = "page"
-"""The kind of a file that is a page of distrff."""
+"""The kind of a file that holds a report page of distrff."""
 
 SPAN_BYTES = 8 * 2**20
-"""How much a reader decodes at once where the storage leaves a choice: large enough that the fixed cost of a
-read and the latency of an object store vanish, small against a worker's memory."""
+"""What a reader decodes at once where the storage leaves a choice: large against the fixed cost of a read and
+the latency of an object store, small against a worker's memory."""
 
 SEEN_BY_ALL = "if workers run on several machines, use a folder that all of them share, or an object store"
-"""What to do about rows that one process sees and another does not."""
+"""The remedy where one process finds data and another does not."""
 
 GLOB_CHARACTERS = "*?["
-_PAGE_HEAD_BYTES = 512  # in which a page names its generator
+_PAGE_HEAD_BYTES = 512  # a page names its generator in the first bytes
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Url = str | os.PathLike[str]
@@ -46,10 +46,9 @@ Options = Mapping[str, Any] | None
 
 @dataclass(frozen=True)
 class Location:
-    """A path or URL, and the options of its file system, which are shown nowhere.
+    """A path or URL with the options of its file system, which are never shown.
 
-    Its representation is what logs of workers and messages of Dask may hold; `str` gives the URL without
-    credentials.
+    Its `repr` is empty, as Dask puts it into logs and messages; `str` gives the URL without credentials.
     """
 
     url: str = field(repr=False)
@@ -57,7 +56,7 @@ class Location:
 
     @classmethod
     def of(cls, url: Any, options: Options = None) -> Location:
-        """Return the location of a path, a URL, or of a location itself; refuse anything else."""
+        """Return the location of a path or URL, or a location itself; raise InputTypeError for others."""
         if isinstance(url, cls):
             return url
         text = os.fspath(url) if isinstance(url, os.PathLike) else url
@@ -70,18 +69,18 @@ class Location:
 
     @property
     def local(self) -> str | None:
-        """The local path as it was given, or None for a URL of another file system."""
+        """The local path as given, or None for a URL of another file system."""
         text = self.url.removeprefix("file://")
         return None if "://" in text or "::" in text else os.path.expanduser(text)
 
     @property
     def path(self) -> Path | None:
         """The local path without symbolic links, or None for a URL of another file system."""
-        # Of a loop of links, Path.resolve raises.
+        # Path.resolve raises for a loop of links.
         return None if self.local is None else Path(os.path.realpath(self.local))
 
     def within(self, name: str) -> Location:
-        """Return the location of that name inside this one."""
+        """Return the location of a name inside this one."""
         return Location(f"{self.url.rstrip('/')}/{name}", self.options)
 
     def file_system(self) -> tuple[Any, str]:
@@ -95,8 +94,8 @@ class Location:
             return url_to_fs(self.url, **(self.options or {}))
 
     def zarr_store(self, *, read_only: bool = False) -> Any:
-        """Return what Zarr takes as a store: a local path, or fsspec's."""
-        from zarr.storage import FsspecStore  # here, since the command line's --help loads this module
+        """Return a store for Zarr: a local path, or an `FsspecStore`."""
+        from zarr.storage import FsspecStore  # imported here, as the command line's --help loads this module
 
         fs, path = self.file_system()
         if is_local(fs):
@@ -106,18 +105,18 @@ class Location:
 
     @contextmanager
     def reached(self) -> Iterator[tuple[Any, str]]:
-        """Give the fsspec file system and the path on it; what these raise in the block is one clear line."""
+        """Yield the fsspec file system and the path on it; errors in the block become an InputError."""
         fs, path = self.file_system()
         with storage_errors(f"{self} cannot be reached"):
             yield fs, path
 
     def exists(self) -> bool:
-        """Return whether anything is there."""
+        """Return whether anything exists there."""
         with self.reached() as (fs, path):
             return bool(fs.exists(path))
 
     def names(self) -> list[str]:
-        """Return the names of the files and folders in it, none where there is nothing."""
+        """Return the names of the files and folders in it, none if it does not exist."""
         with self.reached() as (fs, path):
             fs.invalidate_cache(path)
             found = fs.ls(path, detail=False) if fs.exists(path) else []
@@ -125,10 +124,10 @@ class Location:
         return [item.rstrip("/").rsplit("/", 1)[-1] for item in found if item.strip("/") != path.strip("/")]
 
     def files(self, suffixes: tuple[str, ...] = ("",)) -> tuple[Any, list[str]]:
-        """Return the file system, and in sorted order the files that a file, a folder or a glob stands for.
+        """Return the file system, and the sorted files of this file, folder or glob.
 
-        Of a folder those with one of the suffixes, but none that is hidden: writers keep files of their own
-        (_temporary, _metadata, .crc) beside the data.
+        In a folder these are the files with one of the suffixes, except hidden ones: writers keep files of
+        their own (_temporary, _metadata, .crc) beside the data.
         """
         with self.reached() as (fs, path):
             if fs.isfile(path):
@@ -141,25 +140,25 @@ class Location:
             return fs, sorted(f for f in found if fs.isfile(f) and not f.rsplit("/", 1)[-1].startswith("."))
 
     def write(self, content: bytes) -> None:
-        """Write one file; its folder must be there."""
+        """Write one file; its folder must exist."""
         fs, path = self.file_system()
         fs.pipe_file(path, content)
 
     def make_folder(self) -> None:
-        """Make a folder where the file system has any."""
+        """Create a folder, if the file system has folders."""
         fs, path = self.file_system()
         if is_local(fs):
             fs.makedirs(path, exist_ok=True)
 
     def remove(self) -> None:
-        """Remove all that is there."""
+        """Remove everything that exists there."""
         with self.reached() as (fs, path):
             fs.invalidate_cache(path)
             if fs.exists(path):
                 fs.rm(path, recursive=True)
 
     def root(self) -> dict[str, Any] | None:
-        """Return what its zarr.json or folder mark says: {} if it is no JSON, None where there is neither."""
+        """Return its zarr.json or folder mark: {} if that is no JSON object, None if neither exists."""
         with self.reached() as (fs, path):
             for name in ("zarr.json", FOLDER_MARK):
                 try:
@@ -172,7 +171,7 @@ class Location:
         return None
 
     def header(self) -> dict[str, Any] | None:
-        """Return the header of what distrff wrote there, None if it wrote nothing."""
+        """Return the header of what distrff wrote there; None if it wrote nothing."""
         path = self.path
         if path is not None and path.is_file():
             with storage_errors(f"{self} cannot be read"), path.open("rb") as handle:
@@ -181,30 +180,30 @@ class Location:
 
 
 def header_of(document: Any) -> dict[str, Any] | None:
-    """Return the header of distrff in a root document, None if there is none."""
+    """Return the header of distrff in a root document; None if there is none."""
     for key in ("attributes", ROOT):
         document = document.get(key) if isinstance(document, dict) else None
     return document if isinstance(document, dict) else None
 
 
 def is_local(fs: Any) -> bool:
-    """Tell whether `fs` is this machine's own file system."""
+    """Return whether `fs` is the local file system."""
     return isinstance(fs, LocalFileSystem)
 
 
 def file_name(fs: Any, path: str) -> str:
-    """Return what messages call a file at a path of `fs`, from which the protocol was stripped."""
+    """Return the name of a file for messages, given its path on `fs` without the protocol."""
     return path if is_local(fs) else public_name(fs.unstrip_protocol(path))
 
 
 def first_bytes(fs: Any, path: str) -> bytes:
-    """Return the first bytes of a file, which tell its format."""
+    """Return the first bytes of a file, which identify its format."""
     with fs.open(path, "rb") as handle:
         return bytes(handle.read(io.DEFAULT_BUFFER_SIZE)[:8])
 
 
 def file_bytes(fs: Any, path: str) -> bytes:
-    """Return what a file holds, or raise ValueError if it is not a regular one."""
+    """Return the content of a file; raise ValueError if it is not a regular file."""
     # Reading a pipe would wait for a writer, and a device may have no end.
     if is_local(fs) and (kind := fs.info(path)["type"]) not in ("file", "directory"):
         raise ValueError(f"{Path(path).name} is no regular file ({kind})")
@@ -212,13 +211,13 @@ def file_bytes(fs: Any, path: str) -> bytes:
 
 
 def overlaps(first: Location, second: Location) -> bool:
-    """Tell whether one of two locations is, holds or lies inside the other."""
+    """Return whether one of two locations is, contains or lies inside the other."""
     (system, path), (other_system, other_path) = _place(first), _place(second)
     return system == other_system and (path.is_relative_to(other_path) or other_path.is_relative_to(path))
 
 
 def _place(location: Location) -> tuple[str, PurePath]:
-    """The kind of file system and the path on it."""
+    """Return the kind of file system, and the path on it."""
     if location.path is not None:
         return "file", location.path
     protocol, _, path = str(location).partition("://")
@@ -226,7 +225,7 @@ def _place(location: Location) -> tuple[str, PurePath]:
 
 
 def refuse_overlap(option: str, out: Url, **others: Url) -> None:
-    """Raise InputError if what `option` writes to `out` is, holds or lies inside one of the others."""
+    """Raise InputError if `out`, which `option` writes, is, contains or lies inside one of the others."""
     target = Location.of(out)
     for name, other in others.items():
         if overlaps(target, Location.of(other)):
@@ -235,15 +234,15 @@ def refuse_overlap(option: str, out: Url, **others: Url) -> None:
             )
 
 
-# Writing: what may be replaced, and how something whole takes its place.
+# Writing: what may be replaced, and replacing it by something complete.
 
 
 def check_writable(location: Location, *, overwrite: bool = False, kinds: tuple[str, ...] = ()) -> None:
-    """Raise now what writing there would raise later, such as at the end of a long fit. Writes nothing.
+    """Raise now what writing there would raise later, such as at the end of a long fit; write nothing.
 
-    With `overwrite`, only what distrff wrote, of one of `kinds` if any are named, or an empty folder may
-    be replaced, so that a mistyped path costs no data. Refused are also a symbolic link that leads nowhere,
-    and a folder or store that cannot be written to.
+    With `overwrite`, an empty folder may be replaced, and what distrff wrote, of one of `kinds` if any are
+    given; so a mistyped path costs no data. A broken symbolic link and a folder that is not writable are
+    refused too.
     """
     target = location.path
     if target is not None:
@@ -262,7 +261,7 @@ def check_writable(location: Location, *, overwrite: bool = False, kinds: tuple[
 
 
 def _check_folder(location: Location, target: Path) -> None:
-    """Refuse a local path that cannot be written to, or is a link that leads nowhere."""
+    """Refuse a local path that is not writable, or is a broken link."""
     link, folder = Path(str(location.local)), public_name(target.parent)
     if link.is_symlink() and not link.exists():
         raise InputError(
@@ -279,15 +278,15 @@ def _check_folder(location: Location, target: Path) -> None:
 def replacing(
     location: Location, *, overwrite: bool = False, kinds: tuple[str, ...] = ()
 ) -> Iterator[Location]:
-    """Give an empty folder to write a group into, which is at `location` when the block is left.
+    """Yield an empty folder to write a group into, which is at `location` after the block.
 
-    On a local file system it lies beside that place. On any exception, KeyboardInterrupt included, it is
-    removed and what was at `location` is there as before; that is deleted only once the new content is in
-    place. Tasks that write into the folder must be over or cancelled when the block is left. An object store
-    cannot rename: there it is `location` itself, whose root says "incomplete" before anything else, until
-    the group's own root is written, as the last thing; on an exception it is removed.
+    On a local file system the folder lies beside `location`. After any exception, KeyboardInterrupt included,
+    it is removed and `location` is as before: the old content is deleted only once the new one is in place.
+    Tasks that write into the folder must have ended or been cancelled by the end of the block. An object
+    store cannot rename: there the folder is `location` itself. Its root says "incomplete" from the start
+    until the group's own root is written at the end; after an exception the folder is removed.
 
-    `overwrite` and `kinds` are those of `check_writable`, which is called before the block and, since hours
+    `overwrite` and `kinds` are passed to `check_writable`, which is called before the block and, since hours
     may pass, on a local file system again after it.
     """
     check_writable(location, overwrite=overwrite, kinds=kinds)
@@ -323,7 +322,7 @@ def root_text(header: dict[str, Any]) -> bytes:
 def write_file(
     text: str, location: Location, *, overwrite: bool = False, kinds: tuple[str, ...] = ()
 ) -> None:
-    """Put a file at a local path as UTF-8: whole, or not at all; see `check_writable`."""
+    """Write a local file as UTF-8, completely or not at all; see `check_writable`."""
     check_writable(location, overwrite=overwrite, kinds=kinds)
     target = location.path
     assert target is not None
@@ -333,7 +332,7 @@ def write_file(
 
 
 def put_in_place(fresh: Path, location: Location, *, overwrite: bool, kinds: tuple[str, ...]) -> None:
-    """Move a finished folder to a local place, if it may go there; see `check_writable`."""
+    """Move a complete folder to a local place, if that may be written; see `check_writable`."""
     target = location.path
     assert target is not None
     aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
@@ -351,16 +350,16 @@ def put_in_place(fresh: Path, location: Location, *, overwrite: bool, kinds: tup
         shutil.rmtree(aside, ignore_errors=True)
 
 
-# Temporary folders of one process, which the next process removes if this one was killed.
+# Temporary folders of a process; if it is killed, the next process removes them.
 
 
 @contextmanager
 def own_folder(parent: Path, prefix: str, suffix: str = "", *, mode: int = 0o777) -> Iterator[Path]:
-    """Give an empty folder in `parent`, which is removed at the end if it is still there.
+    """Yield an empty folder in `parent`, which is removed at the end if it still exists.
 
-    Folders of the same names that killed processes left behind are removed first. A folder is in use as long
-    as it is locked, and the lock ends with its process. Where the file system has no locks for folders (NFS),
-    all are left alone.
+    Folders of the same names that killed processes left behind are removed first. A folder is in use while it
+    is locked, and the lock ends with its process. If the file system has no locks for folders (NFS), no
+    folder is removed.
     """
     remove_abandoned(parent, prefix, suffix)
     folder, lock = _locked_folder(parent, prefix, suffix, mode)
@@ -373,11 +372,11 @@ def own_folder(parent: Path, prefix: str, suffix: str = "", *, mode: int = 0o777
 
 
 def remove_abandoned(parent: Path, prefix: str, suffix: str = "") -> None:
-    """Remove the folders of `own_folder` in which no process works any more."""
+    """Remove the folders of `own_folder` that no process uses."""
     name = re.compile(f"{re.escape(prefix)}[0-9a-f]{{8}}{re.escape(suffix)}")
     try:
         names = os.listdir(parent)
-    except PermissionError:  # a folder to write to, whose contents are hidden
+    except PermissionError:  # the folder can be written but not listed
         return
     for folder in (parent / found for found in names if name.fullmatch(found)):
         try:
@@ -390,10 +389,10 @@ def remove_abandoned(parent: Path, prefix: str, suffix: str = "") -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder that tasks may have written to until now, if it is there."""
+    """Remove a folder that tasks may just have written to, if it exists."""
     if folder.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(0.2)  # Zarr's own threads still finish the write that an interrupt cut off
+        time.sleep(0.2)  # after an interrupt, Zarr's own threads still finish their write
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -404,7 +403,7 @@ def _locked_folder(parent: Path, prefix: str, suffix: str, mode: int) -> tuple[P
         try:
             lock = _lock(folder)
         except (BlockingIOError, FileNotFoundError):
-            continue  # another process took it for abandoned before it was locked, and removes it
+            continue  # before it was locked, another process saw it as abandoned and removes it
         except OSError:  # no locks here
             return folder, None
         if folder.exists():
@@ -413,7 +412,7 @@ def _locked_folder(parent: Path, prefix: str, suffix: str, mode: int) -> tuple[P
 
 
 def _lock(folder: str | Path) -> int:
-    """Lock a folder and return its handle; an OSError says why it cannot be locked."""
+    """Lock a folder and return its file descriptor; an OSError says why it cannot be locked."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -432,10 +431,10 @@ def storage_errors(
     error_type: type[DistrffError] = InputError,
     remedy: str = "check the path and the storage options",
 ) -> Iterator[None]:
-    """Turn what a file system raises into one line that begins with `what`.
+    """Turn the exceptions of a file system into errors of one line that begins with `what`.
 
-    Only for calls of the file system: the packages behind fsspec raise exceptions of their own (no
-    credentials, no such host) with no common base.
+    For calls of the file system only: the packages behind fsspec raise their own exceptions (no credentials,
+    no such host), which have no common base class.
     """
     try:
         yield
@@ -454,8 +453,8 @@ def full_disk_errors(location: Location | Path) -> Iterator[None]:
         if error.errno not in _NO_ROOM:
             raise
         full = InputError(
-            f"{location} could not be written ({error.strerror}): make room there, or choose "
-            f"another disk (of temporary files by the environment variable TMPDIR)"
+            f"{location} could not be written ({error.strerror}): make room there, or choose another disk "
+            f"(for temporary files by the environment variable TMPDIR)"
         )
         for note in getattr(error, "__notes__", ()):
             full.add_note(note)
@@ -465,7 +464,7 @@ def full_disk_errors(location: Location | Path) -> Iterator[None]:
 def retryable(error: Exception) -> Exception:
     """Return the error of a read as an OSError, which is retried, if it may be a lost connection.
 
-    For those the packages of object stores raise exceptions of their own. Python's are returned as they are.
+    The packages of object stores raise their own exceptions for these. Python's own are returned unchanged.
     """
     if isinstance(error, OSError) or type(error).__module__ == "builtins":
         return error
@@ -477,6 +476,6 @@ def one_line(error: BaseException) -> str:
     kind = type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         return f"{kind}: {error.strerror}"
-    # The error of a missing file holds nothing but its path, spelt as the file system does.
+    # The error of a missing file holds only its path, as the file system spells it.
     text = "" if isinstance(error, FileNotFoundError) else public_text(" ".join(str(error).split()))
     return f"{kind}: {text[:160]}" if text else kind

@@ -1,4 +1,4 @@
-"""pandas, dask and xarray objects as tables whose rows go through steps."""
+"""pandas, dask and xarray objects as tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _VALUE_BYTES = 16  # about
 
 
 def _kind_of(arrow_array: Callable[[], pa.Array]) -> str | None:
-    """The kind of a column by an array of it without values, None where Arrow has no type for it."""
+    """Return the kind of a column, given an empty array of it; None if Arrow has no type for it."""
     try:
         return raw_kind(arrow_array().type)
     except InputError:
@@ -34,16 +34,16 @@ def _kind_of(arrow_array: Callable[[], pa.Array]) -> str | None:
 
 @contextmanager
 def _readable(what: str) -> Iterator[None]:
-    """Turn what Arrow raises about values into an `InputError`."""
+    """Turn Arrow's exceptions about values into an `InputError`."""
     try:
         yield
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InputError(
-            f"{what} cannot be read ({one_line(error)}); give it values of one type, or leave it out"
+            f"{what} cannot be read ({one_line(error)}); convert its values to one type, or leave it out"
         ) from error
 
 
-# pandas and dask DataFrames as tables for steps: a part is a run of rows, or a partition.
+# pandas and dask DataFrames as tables: a part is a run of rows, or a partition.
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ class FramePart(TablePart):
         if len(self.frame) != self.stop - self.start:
             raise InputError(
                 f"a partition of the DataFrame has {len(self.frame)} rows, but had {self.stop - self.start} "
-                f"when it was opened; its source was changed, or random numbers without a seed are in it"
+                f"when it was opened; its source was changed, or it uses random numbers without a seed: "
+                f"open it again, or persist it"
             )
         positions = {str(name): j for j, name in enumerate(self.frame.columns)}
         last = len(self.frame) if last is None else last
@@ -77,12 +78,12 @@ class FrameTable(Table):
 
     def loaded(self, names: Sequence[str]) -> Table:
         """Return some columns; the partitions of a dask DataFrame are computed once to count their rows."""
-        of = {str(column): column for column in self.frame.columns}
-        chosen = self.frame[[of[name] for name in names]]  # no others are sent to the tasks
+        by_name = {str(column): column for column in self.frame.columns}
+        chosen = self.frame[[by_name[name] for name in names]]  # tasks get no others
         is_delayed = dask.is_dask_collection(chosen)
         if is_delayed:
-            # Rows are counted of the very partitions that are read: another query of the frame, such as its
-            # length, can be optimized to other partitions.
+            # The rows of the very partitions that are read: another query of the frame, such as its length,
+            # can be optimized to other partitions.
             runs = chosen.to_delayed()
             (lengths,) = dask.compute([dask.delayed(len)(run) for run in runs])
             bounds = list(pairwise(accumulate(lengths, initial=0)))
@@ -109,7 +110,7 @@ def frame_table(frame: Any) -> FrameTable:
 
 
 def _series_kind(dtype: Any) -> str | None:
-    """The kind of a column; "unknown" for objects, whose values decide."""
+    """Return the kind of a column; "unknown" for objects, where the values decide."""
     if isinstance(dtype, pd.SparseDtype):
         return _series_kind(dtype.subtype)
     if dtype == np.dtype(object):
@@ -125,19 +126,19 @@ def _arrow_array(column: pd.Series, name: str) -> pa.Array:
     return pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
 
 
-# xarray Datasets as tables whose rows go through steps; xarray itself is never imported.
+# xarray Datasets as tables; xarray itself is never imported.
 
 
 @dataclass(frozen=True)
 class ArraysPart(TablePart):
-    """Rows of arrays by name: each a list of blocks, or of Delayed ones that are arrays in the task."""
+    """Rows of named arrays, each a list of blocks: arrays, or Delayed blocks that are arrays in the task."""
 
     blocks: dict[str, list[Any]] = field(repr=False)
 
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield columns, `n_rows` rows at a time; further dimensions become a list."""
+        """Yield columns, `n_rows` rows at a time; rows of several dimensions become lists."""
         arrays = {name: np.concatenate(self.blocks[name]) for name in names}
         last = self.stop - self.start if last is None else last
         for at in range(first, last, n_rows):
@@ -146,9 +147,9 @@ class ArraysPart(TablePart):
 
 
 def xarray_table(data: Any, sample_dim: str | None) -> Table:
-    """Return the data variables that lie along `sample_dim` as a table; at least one must.
+    """Return the data variables with the dimension `sample_dim` as a table; there must be one.
 
-    A variable with further dimensions becomes a column of lists, their entries in C order.
+    A variable with further dimensions becomes a column of lists, with entries in C order.
     """
     dimensions = ", ".join(map(str, data.sizes))
     if sample_dim is None:
@@ -164,7 +165,7 @@ def xarray_table(data: Any, sample_dim: str | None) -> Table:
         raise InputError(
             f"no data variable has the dimension {sample_dim!r}; the dimensions are {dimensions}"
         )
-    # Runs of rows: the chunks of the first dask array, or else of equal length.
+    # Runs of rows: the chunks of the first dask array, or runs of equal length if there is none.
     lazy = [A for A in arrays.values() if dask.is_dask_collection(A)]
     n_rows = len(next(iter(arrays.values())))
     bounds = pairwise(accumulate(lazy[0].chunks[0], initial=0)) if lazy else cuts(0, n_rows, _PART_ROWS)

@@ -1,4 +1,4 @@
-"""Tables: which raw columns become X, y and weights, and their rows, encoded in the task that reads them."""
+"""Tables: which raw columns become X, y and weights; the task that reads their rows also encodes them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from distrff.preprocessing.profile import (
 from distrff.preprocessing.table import FIELDS, TableSteps, complete_rows
 from distrff.utils.text import listed
 
-BATCH_ROWS = 2**16  # of a piece that is converted
+BATCH_ROWS = 2**16  # rows of a piece in a conversion
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,20 @@ class TablePart(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns `names` of the part's rows [first, last), at most about `n_rows` at a time.
 
-        `last` is None for all rows, which are then never held together. Data that are gone, damaged or not
-        as they were when the table was opened are refused, and a column with values of several types.
+        With `last` None all rows are read, and never held together. Raises InputError for data that are
+        missing, damaged or changed since the table was opened, and for a column with values of several types.
         """
 
 
 class Piece(NamedTuple):
-    """A batch of rows."""
+    """A batch of rows, from row `start` of the table on."""
 
-    start: int  # number of its first row
+    start: int
     batch: pa.RecordBatch
 
     @property
     def position(self) -> int:
-        """Number of the row after its last."""
+        """The number of rows up to its end."""
         return self.start + self.batch.num_rows
 
 
@@ -71,15 +71,15 @@ class Piece(NamedTuple):
 class Table:
     """A stored table in consecutive parts, none of which is empty.
 
-    `kinds` has for each column, in their order, the kind of `RawColumn`: "unknown" where only the values
-    tell, None for a type that no step takes.
+    `kinds` maps each column, in order, to the kind of its `RawColumn`: "unknown" if only the values can
+    tell, None for a type that no step encodes.
     """
 
     parts: tuple[TablePart, ...]
     kinds: Mapping[str, str | None]
     name: str  # for messages; without credentials
-    row_bytes: int  # about, of a raw row
-    row_labels: frozenset[str] = frozenset()  # columns that are neither counted nor taken unless named
+    row_bytes: int  # approximate bytes of a raw row
+    row_labels: frozenset[str] = frozenset()  # columns that are ignored unless named, such as a frame's index
     is_delayed: bool = False  # whether parts hold Delayed objects
 
     unit = "rows"  # of `total` and of the positions of pieces
@@ -90,25 +90,22 @@ class Table:
 
     @property
     def total(self) -> int:
-        """How much there is to be read."""
+        """The size of the table in `unit`, for a progress bar."""
         return self.n_rows
 
     def check(self, names: Sequence[str]) -> None:
-        """Raise InputError if some columns are not the same in all parts."""
+        """Raise InputError if these columns are not the same in all parts."""
 
     def loaded(self, names: Sequence[str]) -> Table:
-        """Return the table with the rows of some columns, where it has none before they are chosen."""
+        """Return the table with the rows of these columns, if it has no rows before columns are chosen."""
         return self
 
     def held(self, names: Sequence[str], *, together: bool) -> tuple[int, int]:
-        """Return what decoding some columns, together or not, holds beside a batch: bytes and whole rows.
-
-        See `held_bytes` and `whole_rows` of `Dataset`.
-        """
+        """Return `held_bytes` and `whole_rows`, see `Dataset`, for decoding columns together or in packs."""
         return 0, 0
 
     def joined(self, parts: Sequence[TablePart]) -> list[TablePart]:
-        """Return the rows of some parts in fewer, where that saves requests."""
+        """Return the rows of some parts in fewer parts, if that saves requests."""
         return list(parts)
 
     def pieces(self, names: Sequence[str]) -> Iterator[Piece]:
@@ -121,7 +118,7 @@ class Table:
                 start += batch.num_rows
 
     def raw(self, piece: Piece, names: Sequence[str]) -> dict[str, RawColumn]:
-        """Return some columns of a batch; called in any thread."""
+        """Return some columns of a batch; may be called in any thread."""
         return raw_columns(piece.batch, names)
 
     def place(self, piece: Piece, row: int) -> str:
@@ -129,7 +126,7 @@ class Table:
         return f"{self.name}, row {piece.start + row}"
 
     def follow(self, steps: TableSteps) -> None:
-        """Read columns as the steps take them; here their types are fixed."""
+        """Read columns with the types that the steps take; in a table these are fixed."""
 
 
 # Rows of a table, encoded in the task that reads them.
@@ -138,9 +135,9 @@ class Table:
 class Columns(NamedTuple):
     """Columns of a table that become one array."""
 
-    names: tuple[str, ...]  # of the table's columns
-    labels: tuple[str, ...]  # of the array's
-    dtype: np.dtype  # object if some column is not a number
+    names: tuple[str, ...]  # of the columns of the table
+    labels: tuple[str, ...]  # of the columns of the array
+    dtype: np.dtype  # object if some column is not numeric
     is_1d: bool = False
 
     @property
@@ -155,12 +152,12 @@ class Columns(NamedTuple):
 
 
 class Encoding(ABC):
-    """What becomes of a batch; not a dataclass, so that dask does not walk it."""
+    """How batches become arrays; not a dataclass, so that dask does not walk its fields."""
 
-    columns: dict[str, Columns]  # that X, y and sample_weight are made of
-    names: tuple[str, ...]  # of the columns of the table that are read
-    row_bytes: int  # that reading a row takes
-    drops_rows = False  # whether a batch becomes fewer rows than it has
+    columns: dict[str, Columns]  # of X, y and sample_weight
+    names: tuple[str, ...]  # columns of the table that are read
+    row_bytes: int  # bytes that reading a row takes
+    drops_rows = False  # whether rows of a batch may be left out
 
     @property
     def batch_rows(self) -> int:
@@ -179,7 +176,7 @@ class Encoding(ABC):
 
 
 class StepsEncoding(Encoding):
-    """Batches through the steps of a model."""
+    """Encoding by the steps of a model."""
 
     def __init__(self, table: Table, steps: TableSteps) -> None:
         steps.check_names(table.kinds, table.name)
@@ -192,14 +189,14 @@ class StepsEncoding(Encoding):
             self.columns["sample_weight"] = Columns((), (steps.weight,), np.dtype(np.float64), True)
 
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
-        """Return what the steps make of a batch."""
+        """Return the arrays that the steps make from a batch."""
         raw = raw_columns(batch, self.names)
         return self.steps.apply(raw, first_row=first_row, fields=tuple(self.columns))
 
 
 @dataclass(frozen=True)
 class TableRows(Rows):
-    """The rows [start, stop) of those that are kept, with the parts of the table that hold them.
+    """The rows [start, stop), counted without dropped rows, with the parts of the table that hold them.
 
     `skipped` kept rows of the first part come before `start`.
     """
@@ -216,7 +213,7 @@ class TableRows(Rows):
         before, left = self.skipped, self.stop - self.start
         for part in self.parts:
             first, last = 0, None
-            if not self.encoding.drops_rows:  # else which rows are kept shows in them alone
+            if not self.encoding.drops_rows:  # otherwise rows are counted from the part's start
                 first, last = before, min(part.stop - part.start, before + left)
                 before = 0
             for given in self._encoded(part, first, last):
@@ -225,14 +222,14 @@ class TableRows(Rows):
                 before -= begin
                 left -= end - begin
                 if end > begin:
-                    # Popped: held here it would live while its copy is worked on, and the next is decoded.
+                    # Popped: a local name would keep it alive while the next one is decoded.
                     yield {name: values[begin:end] for name, values in given.pop().items()}
                 if not left:
                     return
                 given.clear()
 
     def _encoded(self, part: TablePart, first: int, last: int | None) -> Iterator[list[Span]]:
-        """Yield the spans of a part, each in a list to be emptied."""
+        """Yield the spans of a part, each in a list, which the caller empties to release the span."""
         at = part.start + first
         for batch in part.batches(self.encoding.names, self.encoding.batch_rows, first, last):
             yield [self.encoding.span(batch, at)]
@@ -241,7 +238,7 @@ class TableRows(Rows):
 
 
 class TableReader:
-    """Reads rows of a table by the parts that hold them, of which `kept` rows each are kept, default all."""
+    """Reads rows of a table; `kept` is the number of rows that are kept of each part, by default all."""
 
     def __init__(self, table: Table, encoding: Encoding, kept: Sequence[int] | None = None) -> None:
         kept = [part.stop - part.start for part in table.parts] if kept is None else kept
@@ -257,7 +254,7 @@ class TableReader:
     def chunk_rows(self) -> int:
         """Rows that are decoded at once."""
         largest = int(np.diff(self._bounds).max())
-        # A partition of dask's arrives whole in the task.
+        # A partition of a dask DataFrame is whole in the task.
         return largest if self.table.is_delayed else min(self.encoding.batch_rows, largest)
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> TableRows:
@@ -269,7 +266,7 @@ class TableReader:
         return TableRows(start, stop, skipped, parts, self.encoding.restricted(fields))
 
     def lazy(self, field: str) -> da.Array:
-        """Return one field; the blocks of all fields are the same parts, several if they are small."""
+        """Return one field as a lazy array; its blocks are parts, small ones joined, alike for all fields."""
         limit = max(1, BLOCK_BYTES // self.encoding.row_bytes)
         row_chunks: list[int] = []
         for start, stop in pairwise(self._bounds.tolist()):
@@ -284,7 +281,7 @@ class TableReader:
 
 
 def table_dataset(reader: TableReader, **more: Any) -> Dataset:
-    """Return the dataset of the rows of a reader; `more` are further attributes of it."""
+    """Return the dataset of a reader's rows; `more` are further attributes of the dataset."""
     table, encoding = reader.table, reader.encoding
     X, y = encoding.columns["X"], encoding.columns.get("y")
     held_bytes, whole_rows = table.held(encoding.names, together=encoding.drops_rows)
@@ -314,30 +311,31 @@ def encoded_dataset(
     kept: Sequence[int] | None,
     report: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Return the dataset of what the steps make of a table, of which they keep `kept` rows of each part.
+    """Return the dataset of a table encoded by steps, which keep `kept` rows of each part.
 
     `Dataset.table_report` is the report with the numbers of rows added.
     """
     reader = TableReader(table, StepsEncoding(table, steps), kept)
     if not reader.n_rows:
         raise InputError(
-            f"{table.name}: none of the {table.n_rows} rows is left, for each lacks a value of one of "
-            f"{listed(steps.raw_names)}; leave out columns that are seldom filled, or give another rule"
+            f"{table.name}: none of the {table.n_rows} rows is left, since each lacks a value in one of "
+            f"{listed(steps.raw_names)}; leave out columns with few values, or use another rule for missing "
+            f"values"
         )
     counts = {"rows_read": table.n_rows, "rows_dropped": table.n_rows - reader.n_rows}
     return table_dataset(reader, steps=steps, table_report=counts | dict(report or {}))
 
 
-# Which raw columns of a table become X, y and weights, and why others do not.
+# Which raw columns of a table become X, y and weights, and why others are left out.
 
 
 class ColumnSelection(NamedTuple):
     """Names of raw columns."""
 
-    columns: tuple[str, ...]  # of X, in the table's order unless they were named in another
+    columns: tuple[str, ...]  # of X, as named, else in the table's order
     target: tuple[str, ...]
     weight: str | None
-    dropped: dict[str, str]  # why others are left out
+    dropped: dict[str, str]  # columns that are left out, and why
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -355,9 +353,10 @@ class ColumnSelection(NamedTuple):
 
 
 def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
-    """Return what the options mean in a `Table`, or whatever has its `kinds`, `row_labels` and `name`.
+    """Return the columns that the options select from a `Table`, or from any object with its `kinds`,
+    `row_labels` and `name`.
 
-    A column that they name is refused if it is missing, of a kind that they do not take, or named twice.
+    A named column is refused if it is missing, of a kind that the options do not take, or named twice.
     """
     target = named_columns(table, options.target)
     weights = named_columns(table, options.sample_weight)
@@ -370,7 +369,7 @@ def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
         for name in columns:
             if name in target or name in weights:
                 other = "y" if name in target else "weights"
-                raise InputError(f"column {name!r} is asked for as a column of X and as {other}")
+                raise InputError(f"column {name!r} is named both as a column of X and as {other}")
             if (why := _left_out(table.kinds[name], options)) is not None:
                 raise InputError(f"column {name!r} of {table.name} cannot be a column of X: {why}")
     else:
@@ -386,7 +385,7 @@ def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
 
 
 def named_columns(table: Any, keys: Any) -> list[str]:
-    """Return the names of columns by their names, or by indices that count those that label no rows."""
+    """Return the names of columns given by name, or by index; indices do not count row labels."""
     if keys is None:
         return []
     plain = [name for name in table.kinds if name not in table.row_labels]
@@ -396,9 +395,9 @@ def named_columns(table: Any, keys: Any) -> list[str]:
 
 
 def _left_out(kind: str | None, options: TableOptions) -> str | None:
-    """Why columns of a kind are left out; None if they are not."""
+    """Return why columns of a kind are left out; None if they are not."""
     if kind is None:
-        return "its type is neither numbers nor text nor times"
+        return "its type is neither number, text nor time"
     if kind == "text" and not options.one_hot:
         return "it holds text; one_hot=True takes it"
     if kind in ("time", "clock") and options.datetime is None:
@@ -406,7 +405,7 @@ def _left_out(kind: str | None, options: TableOptions) -> str | None:
     return None
 
 
-# Passes over the raw rows of a table: what its columns hold, and how many rows lack no value.
+# Passes over the raw rows of a table: the contents of its columns, and the number of complete rows.
 
 _SEGMENT_ROWS = 2**17
 _WORD_BYTES = 100
@@ -414,7 +413,7 @@ _WORD_BYTES = 100
 
 @dataclass(frozen=True)
 class RawSegment:
-    """Consecutive parts of a table: what one task reads."""
+    """Consecutive parts of a table, which one task reads."""
 
     start: int
     stop: int
@@ -469,7 +468,7 @@ class ProfileReduction(_RawReduction):
 
 @dataclass(frozen=True)
 class CompleteRowsReduction(_RawReduction):
-    """Reduction to the number of rows without a missing value in some columns, part by part."""
+    """Reduction to the number of rows without a missing value in some columns, for each part."""
 
     def size_bytes(self, n_rows: int) -> int:
         return 8
@@ -493,7 +492,7 @@ def profile_of(run: Run, table: Table, names: tuple[str, ...], max_words: int) -
 
 
 def complete_rows_of(run: Run, table: Table, names: tuple[str, ...]) -> tuple[int, ...]:
-    """Return how many rows of each part have a value in each of some columns, after one pass over these."""
+    """Return the number of rows of each part without a missing value in some columns, after one pass."""
     reduction = CompleteRowsReduction(names, _batch_rows(table))
     return run.value(run.sweep_segments("complete rows", raw_segments(table.parts), reduction))
 

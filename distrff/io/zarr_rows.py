@@ -45,12 +45,12 @@ from distrff.preprocessing.table import FIELDS, TableSteps
 # A shard is one object and one request; above this size only parts of it are decoded at a time.
 SHARD_BYTES = 256 * 2**20
 
-# From an object store: reading it takes about as long as the latency of a request, and it is small against
-# what a task works on, since each task waits for its first span.
+# A span from an object store: sending it takes about as long as the latency of a request. It is small against
+# the rows of a task, since each task waits for its first span.
 REMOTE_SPAN_BYTES = 2 * 2**20
 
-# What zarr raises on chunks that are cut off or altered, by codec: RuntimeError (zstd, blosc), ValueError
-# (raw bytes, checksums), the others gzip. An OSError of another kind may pass and is left to be retried.
+# What zarr raises on truncated or altered chunks, by codec: RuntimeError (zstd, blosc), ValueError (raw
+# bytes, checksums), the others gzip. Any other OSError may be temporary and is left to be retried.
 DAMAGE = (RuntimeError, ValueError, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 
 
@@ -69,8 +69,8 @@ class ZarrRows(Rows):
 class ZarrReader:
     """Reads rows of up to three Zarr arrays; an array pickles to 1.5 kB, so that tasks can hold the reader.
 
-    From an object store the next few spans are read ahead, in small spans, so that tasks wait for the
-    first alone. On a local disk that would not help: to decode a span is work of the same core.
+    From an object store spans are small and the next few are read ahead, so that a task waits for the
+    first one only. On a local disk that would not help: decoding a span is work for the same core.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class ZarrReader:
         columns = (len(self._columns),) if field == "X" and self._columns is not None else z.shape[1:]
         return lazy_blocks(self, field, row_chunks, columns, self.dtype(field))
 
-    def _check_in_sight(self, field: str) -> None:
-        """Raise where this process does not see the array: Zarr would read missing chunks as zeros."""
+    def _check_found(self, field: str) -> None:
+        """Raise if this process does not find the array: Zarr would read missing chunks as zeros."""
         z = self.arrays[field]
         try:
-            # The format is known: to look for the other one as well would take more requests.
+            # The format is given, since looking for the other one as well would take more requests.
             zarr.open_array(store=z.store_path, mode="r", zarr_format=z.metadata.zarr_format)
             return
         except FileNotFoundError:
@@ -106,7 +106,7 @@ class ZarrReader:
         except Exception as error:
             raise retryable(error) from error
         raise InputError(
-            f"{self._source}: array {z.basename!r} is not there as this process sees it; {SEEN_BY_ALL}"
+            f"{self._source}: array {z.basename!r} cannot be found by this process; {SEEN_BY_ALL}"
         )
 
     def dtype(self, field: str) -> np.dtype:
@@ -120,7 +120,7 @@ class ZarrReader:
         return read_ahead(spans, n_ahead) if n_ahead else spans
 
     def _steps(self, field: str) -> tuple[int, int]:
-        """The rows of a span, and how many spans to read ahead: as many as are one in local storage."""
+        """Return the rows of a span, and how many spans to read ahead: together a span of local storage."""
         z = self.arrays[field]
         if not self._is_remote:
             return span_rows(z, SPAN_BYTES), 0
@@ -128,20 +128,20 @@ class ZarrReader:
         return step, max(1, SPAN_BYTES // (step * row_bytes(z)))
 
     def held_rows(self, field: str) -> int:
-        """Return how many decoded rows of a field a task holds at most: a span, and those read ahead."""
+        """Return how many decoded rows of a field a task holds at most: of one span and those read ahead."""
         step, n_ahead = self._steps(field)
         return step * (1 + n_ahead)
 
     def held_bytes(self, n_rows: int) -> int:
-        """Return what decoding holds beside two spans of so many rows: chunks as they are, and as stored.
+        """Return the bytes that decoding holds beside two spans of `n_rows` rows.
 
-        That is the rest of chunks of which a task needs a part, by their whole shape: Zarr fills up those
-        at the edge of an array.
+        These are the rows of a chunk beyond the span, decoded and as stored. Chunks count with their whole
+        shape, since Zarr pads those at the edge of an array.
         """
         return 2 * sum(max(0, _chunk_bytes(z) - n_rows * row_bytes(z)) for z in self.arrays.values())
 
     def _spans(self, field: str, start: int, stop: int, step: int) -> Iterator[dict[str, np.ndarray]]:
-        self._check_in_sight(field)
+        self._check_found(field)
         for a, b in cuts(start, stop, step):
             yield {field: self._read(field, a, b)}
 
@@ -153,7 +153,7 @@ class ZarrReader:
             values = z.oindex[slice(a, b), self._columns] if chosen else z[a:b]
         except DAMAGE as error:
             first = a // step * step
-            if b > first + step:  # chunk by chunk, so that the message names the one that is damaged
+            if b > first + step:  # chunk by chunk, so that the message names the damaged one
                 return np.concatenate([self._read(field, *part) for part in cuts(a, b, step)])
             last = min(first + step, z.shape[0]) - 1
             raise InputError(
@@ -166,7 +166,7 @@ class ZarrReader:
 
 
 def span_rows(z: Any, span_bytes: int) -> int:
-    """Return how many rows to decode at once: whole shards or chunks, `span_bytes` if they are small."""
+    """Return how many rows to decode at once: whole shards or chunks, several up to `span_bytes`."""
     n_bytes = row_bytes(z)
     unit = z.chunks[0]
     if z.shards is not None and z.shards[0] * n_bytes <= SHARD_BYTES:
@@ -175,7 +175,7 @@ def span_rows(z: Any, span_bytes: int) -> int:
 
 
 def _chunk_bytes(z: Any) -> int:
-    """The decoded bytes of the chunks that hold a row."""
+    """Return the decoded bytes of the chunks that one row lies in."""
     across = (-(-size // step) * step for size, step in zip(z.shape[1:], z.chunks[1:], strict=True))
     return z.dtype.itemsize * z.chunks[0] * math.prod(across)
 
@@ -185,7 +185,7 @@ def row_bytes(z: Any) -> int:
     return z.dtype.itemsize * math.prod(z.shape[1:])
 
 
-# Opening a Zarr group: which of its arrays are the rows, and what is refused before any is read.
+# Opening a Zarr group: which arrays hold the rows, and what is refused before any row is read.
 
 
 def open_zarr(
@@ -208,7 +208,7 @@ def open_zarr(
         "y": y_name if target is None else target,
         "sample_weight": weight_name if sample_weight is None else sample_weight,
     }
-    # A y or weights that the user named must be there; the defaults may be absent.
+    # Arrays that the user named must exist; the default y and weights may be absent.
     required = {"X": True, "y": target is not None or y_name != "y"}
     required["sample_weight"] = sample_weight is not None or weight_name != "sample_weight"
     with storage_errors(f"{source} cannot be reached"):
@@ -268,12 +268,12 @@ def open_zarr(
 
 
 def _csr_parts(X: Any, name: str) -> dict[str, Any]:
-    """The arrays of a group that holds a CSR matrix."""
+    """Return the arrays of a group that holds a CSR matrix."""
     encoding, shape = X.attrs.get("encoding-type"), X.attrs.get("shape")
     if encoding != ENCODING or not isinstance(shape, (list, tuple)) or len(shape) != 2:
         raise InputError(
-            f"{name} is a group of encoding-type {encoding!r} and shape {shape!r}; of groups, only a "
-            f"{ENCODING!r} with its shape can be X"
+            f"{name} is a group of encoding-type {encoding!r} and shape {shape!r}, which cannot be X; write "
+            f"an array, or a group of encoding-type {ENCODING!r} with the matrix's shape"
         )
     parts: dict[str, Any] = {part: _array(X, part, name, required=True) for part in ENTRIES}
     if parts["indptr"].shape[0] != int(shape[0]) + 1 or parts["indices"].shape != parts["data"].shape:
@@ -296,7 +296,7 @@ def _open_group(location: Location) -> Any:
 
 
 def _wrong_document(fs: Any, inner: str) -> str | None:
-    """What is wrong with the form of the root metadata; None if nothing."""
+    """Return what is wrong with the form of the root metadata; None if nothing is."""
     try:
         document = json.loads(fs.cat_file(f"{inner.rstrip('/')}/zarr.json"))
     except FileNotFoundError:
@@ -326,7 +326,7 @@ def _array(group: Any, name: str, source: str, *, required: bool) -> Any:
 
 
 def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) -> TableSteps | None:
-    """The steps that made X of a table, if it was made so."""
+    """Return the steps that made X from a table; None if X was not made from one."""
     stored = group.attrs.get("steps")
     if stored is None:
         return None
@@ -344,7 +344,7 @@ def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) ->
 def _columns(
     group: Any, n_columns: int, columns: Any, source: str, *, is_sparse: bool
 ) -> tuple[list[int] | None, tuple[str, ...] | None]:
-    """The indices of the chosen columns (None: all) and their names, which sparse rows have none of."""
+    """Return the indices of the chosen columns (None: all) and their names; sparse rows have no names."""
     given = None if is_sparse else group.attrs.get("column_names")
     names = None if given is None else tuple(map(str, given))
     if names is not None and len(names) != n_columns:
@@ -359,7 +359,7 @@ def _columns(
 
 ENTRIES = ("data", "indices", "indptr")
 ENCODING = "csr_matrix"
-"""What a group of these arrays calls itself in its attribute `encoding-type`."""
+"""The value of the attribute `encoding-type` of such a group."""
 
 _INDPTR_ROWS = 2**16
 
@@ -367,8 +367,8 @@ _INDPTR_ROWS = 2**16
 class CsrReader:
     """Reads rows of a CSR matrix; pickles to a few kilobytes.
 
-    `arrays` reads data, indices and indptr, and y and sample_weight where there are any; `fields` are those
-    of X, y and sample_weight that exist. `columns` are the chosen ones of X in their order, None for all.
+    `arrays` reads data, indices and indptr, and y and sample_weight if they exist; `fields` lists which of X,
+    y and sample_weight exist. `columns` are the chosen columns of X, in order; None for all.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The frozen model: all that prediction needs, as NumPy arrays; it works without a cluster."""
+"""The frozen model: all that prediction needs, as NumPy arrays; it predicts without a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from distrff.utils.arrays import dense_rows, lay_out
 from distrff.utils.html import html_card
 from distrff.utils.text import kernel_text, listed, number_text
 
-_STRIP_BYTES = 2**25  # of Z at a time in a prediction
+_STRIP_BYTES = 2**25  # size of the strips of Z in a prediction
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +45,16 @@ class Model:
         Whether predictions of one output are one-dimensional.
     column_names : tuple of str or None
     posterior : PosteriorFactor or None
-        For standard deviations, if they were kept.
+        For standard deviations, if these can be predicted.
     likelihood : mapping with `noise`, `sigma` and `multi_class`, or None
         Of a model that predicts probabilities.
-    arrays : mapping of str to ndarray
-        The map's arrays where they come from a file, or where workers derive others than the
-        client; else they follow from the seed.
+    arrays : mapping of str to ndarray, or None
+        The map's arrays, if they come from a file or workers derive others than the client; None if they
+        follow from the seed.
     report : dict
-        How it was fitted; strict JSON.
+        How the model was fitted; strict JSON.
     steps : TableSteps or None
-        Encodes the raw columns of a table, like the one it was fitted to, as the columns of X and y.
+        Encodes the raw columns of a table, like the fitted one, as the columns of X and y.
     """
 
     kind: str
@@ -89,7 +89,7 @@ class Model:
 
     @property
     def digest(self) -> str:
-        """A hash of everything that predictions depend on; equal for a model and its stored copy."""
+        """A hash of everything on which predictions depend; equal for a model and its stored copy."""
         arrays, metadata = coding_parts(self.scaling, self.targets)
         arrays |= {"coef": self.coef, "intercept": self.intercept}
         likelihood = None if self.likelihood is None else dict(self.likelihood)
@@ -146,7 +146,7 @@ class Model:
     def predict(self, X: np.ndarray, return_std: bool = False) -> Any:
         """Return predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels.
 
-        With `return_std`, a pair of these and of their standard deviations.
+        With `return_std`, a pair of predictions and their standard deviations.
         """
         if self.kind == "KernelPCA":
             raise InputError("principal components have no predictions; take the coordinates by transform")
@@ -173,8 +173,8 @@ class Model:
     def transform(self, X: np.ndarray) -> Any:
         """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the model's dtype.
 
-        A scipy CSR matrix where the map is sparse. A model of principal components returns the rows'
-        coordinates along these instead, (n_rows, n_outputs) in float64.
+        A scipy CSR matrix if the map is sparse. A model of principal components returns the rows' coordinates
+        along these instead, of shape (n_rows, n_outputs) in float64.
         """
         if self.kind == "KernelPCA":
             return self.decision(X)
@@ -216,17 +216,17 @@ class Model:
             X = X.tocsr()
         else:
             raise InputTypeError(
-                f"X is sparse, and {self.specification.kind} features take no sparse rows; pass X.toarray()"
+                f"X is sparse, but {self.specification.kind} features take no sparse rows; give dense rows"
             )
         if X.dtype.kind not in "biuf":
-            raise InputTypeError(f"X must hold numbers, got dtype {X.dtype}; code or drop such columns")
+            raise InputTypeError(f"X must hold numbers, got dtype {X.dtype}; encode or drop such columns")
         if X.ndim != 2 or X.shape[1] != self.n_columns:
             raise InputError(f"X must have shape (n_samples, {self.n_columns}), got {X.shape}")
         return X
 
 
 def _counted(names: Sequence[Any], n: int) -> str:
-    """Return how many there are, and the first names, if they are known."""
+    """Return the count, and the first names if they are known, as text."""
     return f"{number_text(n)}: {listed(names)}" if names else number_text(n)
 
 

@@ -1,4 +1,4 @@
-"""A frozen model as a stored group: every array that prediction needs, and how it was fitted."""
+"""Storing a frozen model: every array that prediction needs, and how the model was fitted."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from distrff.utils.validation import is_number
 def save_model(
     model: Model, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
 ) -> None:
-    """Write the model as a Zarr group, the map's arrays included, so that NumPy alone can read it.
+    """Write the model as a Zarr group that NumPy alone can read, including the map's arrays.
 
-    Raises InputError if something is there already and `overwrite` is not given, or for a map that cannot be
+    Raises InputError if something exists at `url` and `overwrite` is not given, or for a map that cannot be
     stored.
     """
     model.specification.check_storable()
@@ -54,20 +54,20 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Mo
     Raises
     ------
     ModelFileError
-        If it is incomplete, altered, of a newer format, or no model.
+        If it is missing, incomplete, altered, of a newer format, or not a model.
     """
     return model_of(url, *read_group(url, kind="model", storage_options=storage_options))
 
 
 def model_of(url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
-    """Return the model of a group that was read from `url`; raise ModelFileError if it cannot predict."""
+    """Return the model of a group read from `url`; raise ModelFileError if it cannot predict."""
     try:
         model = _model_of(arrays, metadata)
     except ModelFileError as error:
         raise ModelFileError(f"{public_name(url)}: {short(error)}") from error
     except KeyError as error:
         raise ModelFileError(f"{public_name(url)} lacks {error}; save the model again") from error
-    # A value of another type may raise anything.
+    # A value of a wrong type may raise anything.
     except Exception as error:
         detail = f"{type(error).__name__}: {short(error)}"
         raise ModelFileError(f"{public_name(url)} is no model ({detail}); save it again") from error
@@ -84,8 +84,8 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
     of_map = sent_arrays(arrays)
     steps = metadata.get("steps")  # models of earlier versions have none
     if of_map:
-        # A process keeps one map for each digest. The digest in the file may belong to other arrays: the file
-        # may be forged, or follow the rule of an earlier version.
+        # A process keeps one map per digest, but the digest in the file may belong to other arrays: the file
+        # may be forged, or an earlier version may have computed digests otherwise.
         specification = specification.digested(of_map)
     return Model(
         kind=metadata["model"],
@@ -106,7 +106,7 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
 
 
 def posterior_arrays(posterior: PosteriorFactor) -> dict[str, np.ndarray]:
-    """Return the arrays from which `posterior_of` restores it."""
+    """Return the arrays from which `posterior_of` restores the posterior."""
     return {
         "posterior_factor": posterior.L,
         "posterior_z_mean": posterior.z_mean,
@@ -116,7 +116,7 @@ def posterior_arrays(posterior: PosteriorFactor) -> dict[str, np.ndarray]:
 
 
 def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | None:
-    """Return the posterior among such arrays, None where there is none."""
+    """Return the posterior in the arrays of a model; None if there is none."""
     if "posterior_factor" not in arrays:
         return None
     return PosteriorFactor(
@@ -130,11 +130,11 @@ def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | None:
 
 # Whether the parts of a stored model fit together, checked before they are used.
 #
-# Checksums find damage, but not a file that was written to do harm or by a program with a mistake. The checks
-# here bound the arrays that a prediction makes by those that are stored; one row is then predicted. Only
-# frequencies are not bounded so: they are derived from a seed, and are columns x features numbers.
+# Checksums find damage, but not a malicious file or one from a faulty program. These checks bound the arrays
+# that a prediction makes by the stored ones; then one row is predicted. Only frequencies are not bounded in
+# this way: they are derived from a seed, and are columns x features numbers.
 
-_FEW_COLUMNS = 2**20  # a row of them is small whatever is stored
+_FEW_COLUMNS = 2**20  # a row of so many columns is small, whatever is stored
 
 
 def what_is_wrong(model: Model) -> str | None:
@@ -169,7 +169,7 @@ def _predict_a_row(model: Model) -> None:
             model.predict_proba(X)
         if model.posterior is not None:
             model.std(X)
-    assert model.digest and model._repr_html_()  # which use more than predictions do
+    assert model.digest and model._repr_html_()  # these use more attributes than predictions do
 
 
 def _has_few_columns(model: Model) -> bool:
@@ -212,17 +212,17 @@ _CHECKS: dict[str, Callable[[Model], bool]] = {
     "its coefficients are no matrix of finite float64": lambda m: (
         m.coef.ndim == 2 and m.coef.dtype == np.float64 and bool(np.isfinite(m.coef).all())
     ),
-    "its intercept is not one finite number an output": lambda m: (
+    "its intercept is not one finite number per output": lambda m: (
         m.intercept.shape == (m.n_outputs,) and bool(np.isfinite(m.intercept).all())
     ),
-    "its number of columns is none, or larger than what is stored": _has_few_columns,
-    "its map has not as many features as there are coefficients": lambda m: (
+    "its number of columns is not a positive integer, or too large for what is stored": _has_few_columns,
+    "its map does not have as many features as there are coefficients": lambda m: (
         is_number(m.specification.n_features) and m.specification.n_features == len(m.coef)
     ),
-    "its scaling is not that of its columns": _scales_every_column,
-    "its targets are not as many as its outputs": _has_its_targets,
+    "its scaling does not fit its columns": _scales_every_column,
+    "its targets do not fit its outputs": _has_its_targets,
     "its likelihood has no known noise or no positive sigma": _has_its_noise,
-    "its column names are not those of its columns": lambda m: (
+    "its column names do not fit its columns": lambda m: (
         m.column_names is None
         or (len(m.column_names) == m.n_columns and all(isinstance(name, str) for name in m.column_names))
     ),

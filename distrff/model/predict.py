@@ -1,4 +1,4 @@
-"""Predictions of the frozen model: for lazy dask arrays, and as named columns for blocks of rows."""
+"""Predictions of the frozen model for lazy dask arrays, and as named columns for blocks of rows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _EMBEDDED_BYTES = 2**20  # a larger model is a task of its own, on which all blo
 
 
 def predict_with(model: Model, X: Any, method: str) -> Any:
-    """Return a lazy dask array of "predict", "decision", "predict_proba" or "std" of the rows of X."""
+    """Return the result of "predict", "decision", "predict_proba" or "std" for X as a lazy dask array."""
     if X.ndim != 2 or X.shape[1] != model.n_columns:
         raise InputError(
             f"X must have shape (n_samples, {model.n_columns}), got a dask array of shape {X.shape}"
         )
     if issparse(X._meta) and not model.specification.takes_sparse_rows:
         raise InputTypeError(
-            f"X is sparse, and {model.specification.kind} features take no sparse rows; "
+            f"X is sparse, but {model.specification.kind} features take no sparse rows; "
             f"pass X.map_blocks(lambda block: block.toarray())"
         )
     if X.numblocks[1] > 1:
@@ -57,10 +57,10 @@ def _meta(model: Model, method: str) -> np.ndarray:
 
 
 def light_model(model: Model, *, with_std: bool = False) -> tuple[Model, Arrays]:
-    """Return the model without its large arrays, and those of them that are sent to the tasks.
+    """Return the model without its large arrays, and the arrays to send to the tasks.
 
-    The map's arrays of a model from a file go to each worker once. Those of a model that was just fitted are
-    derived there, as they were in the fit. `with_std` adds what standard deviations need, D² numbers.
+    The map's arrays of a model from a file are sent to each worker once. For a model that was just fitted the
+    workers derive them, as in the fit. `with_std` adds what standard deviations need, D² numbers.
     """
     light = replace(model, arrays=None, posterior=None, report={}, steps=None)
     posterior = posterior_arrays(model.posterior) if with_std and model.posterior is not None else {}
@@ -83,7 +83,7 @@ RESULTS = {
 
 @dataclass(frozen=True)
 class RowResults:
-    """The result of a model's method, one of `RESULTS`, for blocks of rows; perhaps with its deviation."""
+    """The result of a model's method, one of `RESULTS`, for blocks of rows, and perhaps its deviation."""
 
     model: Model
     method: str
@@ -95,16 +95,16 @@ class RowResults:
             raise InputError(f"method must be one of {', '.join(RESULTS)}, got {self.method!r}")
         if self.return_std and self.method != "predict":
             raise InputError(
-                f"standard deviations are of predictions; request them with method 'predict', "
+                f"standard deviations belong to predictions; request them with method 'predict', "
                 f"not {self.method!r}"
             )
         if self.method == "decision_function" and not self.model.is_classifier:
             raise InputError(
-                f"a {self.model.kind} has no decision function, which is of classifiers; use predict"
+                f"a {self.model.kind} has no decision function, which only classifiers have; use predict"
             )
         if self.method == "transform" and self.model.specification.is_sparse:
             raise InputError(
-                "features of random binning are sparse, and no dense array is made of them; call the "
+                "features of random binning are sparse, and are not written as a dense array; call the "
                 "model's transform on blocks of rows, which returns scipy CSR matrices"
             )
 
@@ -121,7 +121,7 @@ class RowResults:
         return found
 
     def labels(self, width: int) -> list[str]:
-        """Return names for the columns of a result of `width` columns: the classes, or numbers."""
+        """Return names for the columns of a result with `width` columns: the classes, or indices."""
         targets = self.model.targets
         if isinstance(targets, ClassTargets) and len(targets.classes) == width:
             return [str(label) for label in targets.classes.tolist()]

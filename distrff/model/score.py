@@ -1,4 +1,4 @@
-"""The score sweep: errors of predictions, summed over rows of any storage."""
+"""The score sweep: errors of predictions, summed over rows in any storage."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from distrff.preprocessing.targets import ClassTargets
 
 @dataclass(frozen=True)
 class ScoreSums:
-    """Sums over rows."""
+    """Sums over rows, from which scores follow."""
 
     n_rows: int
     squared_error: np.ndarray  # (k,): Σ s (ŷ − y)²; for classes the weight of wrongly labelled rows
     squared_norm: np.ndarray  # (k,): Σ s y²
-    targets: Moments  # of numeric targets; for classes only its weight is used
+    targets: Moments  # of numeric targets; for classes only the weight is used
     n_unseen: int = 0  # rows whose label is not one of the model's classes; they count as wrong
 
     def regression_scores(self) -> dict[str, float]:
@@ -40,14 +40,14 @@ class ScoreSums:
         }
 
     def classification_scores(self) -> dict[str, float]:
-        """Return accuracy and error, the shares of weight."""
+        """Return accuracy and error, as shares of the weight."""
         error = float(self.squared_error[0] / self.targets.weight)
         return {"accuracy": 1.0 - error, "error": error}
 
 
 @dataclass(frozen=True)
 class ScoreReduction(Reduction):
-    """Reduction to `ScoreSums` of one model."""
+    """Reduction to the `ScoreSums` of a model."""
 
     model: Model
     tile_rows: int

@@ -1,4 +1,4 @@
-"""A frozen model as a pipeline of scikit-learn's stock parts, their fitted arrays set."""
+"""A frozen model as a pipeline of scikit-learn's own estimators, with their fitted attributes set."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from distrff.preprocessing.targets import ClassTargets
 def sklearn_pipeline(model: Model) -> Pipeline:
     """Return a fitted pipeline that predicts as the model does.
 
-    A `StandardScaler` where the model scales, the map (`sklearn_map`), and a linear model: Ridge,
+    A `StandardScaler` if the model scales, the map (`sklearn_map`), and a linear model: Ridge,
     RidgeClassifier, LinearSVC, LogisticRegression (one per class against the rest) or PCA.
 
     Raises InputError for a map, or a noise, that scikit-learn does not have.
@@ -32,7 +32,7 @@ def sklearn_pipeline(model: Model) -> Pipeline:
     make = _ESTIMATORS[model.kind]
     steps = [*_scaler(model.scaling, model.n_columns)]
     steps += [("features", map_.transformer)] if map_.transformer is not None else []
-    if not steps:  # names of columns are kept by the first step, and the last expects unnamed features
+    if not steps:  # the first step keeps the column names, and the last one expects unnamed features
         steps = [("features", identity(model.n_columns))]
     if model.column_names is not None:
         _first_leaf(steps[0][1]).feature_names_in_ = np.asarray(model.column_names, dtype=object)
@@ -49,7 +49,7 @@ def _scaler(scaling: Scaling, n_columns: int) -> list[tuple[str, Any]]:
 
 
 def _first_leaf(transformer: Any) -> Any:
-    """Return the transformer itself, or the first one of a union, which keeps the names of the columns."""
+    """Return the transformer itself, or the first one of a union, which keeps the column names."""
     is_union = hasattr(transformer, "transformer_list")
     return _first_leaf(transformer.transformer_list[0][1]) if is_union else transformer
 
@@ -64,7 +64,7 @@ def _ridge(model: Model, coef: np.ndarray) -> Ridge:
 
 
 def _ridge_classifier(model: Model, coef: np.ndarray) -> RidgeClassifier:
-    # Fitted to a row of each class for the labels; its coefficients are replaced.
+    # Fitted to one row per class, for the labels; the coefficients are replaced.
     classes = _classes(model)
     estimator = RidgeClassifier().fit(np.zeros((len(classes), len(coef))), classes)
     estimator.coef_, estimator.intercept_ = coef.T, model.intercept
@@ -82,7 +82,7 @@ def _likelihood_classifier(model: Model, coef: np.ndarray) -> Any:
     classes, coef, intercept = _classes(model), coef / sigma, model.intercept / sigma
     if model.n_outputs == 1 or model.likelihood["multi_class"] == "softmax":
         return _linear(LogisticRegression(), classes, coef, intercept)
-    # Fitted to a row of each class for the labels; the coefficients are replaced.
+    # Fitted to one row per class, for the labels; the coefficients are replaced.
     estimator = OneVsRestClassifier(LogisticRegression()).fit(np.zeros((len(classes), len(coef))), classes)
     for k, one in enumerate(estimator.estimators_):
         _linear(one, one.classes_, coef[:, [k]], intercept[[k]])

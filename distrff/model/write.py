@@ -1,4 +1,4 @@
-"""The writing sweep: a frozen model's results for all rows, written in row order by tasks in any order."""
+"""The writing sweep: a frozen model's results for all rows, in row order whatever the order of tasks."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from distrff.model.predict import RESULTS, RowResults, light_model, restored
 from distrff.utils.text import listed
 
 _CHUNK_BYTES = 2**25
-_SAMPLED_ROWS = 8  # by which a resumed call recognises the data
+_SAMPLED_ROWS = 8  # rows by which a resumed call recognises the data
 
 
 @dataclass(frozen=True)
 class WriteReduction(Reduction):
-    """Writes the results of every row; the sum is the number of rows written.
+    """Writes the results of every row; the sum is the number of written rows.
 
-    A segment holds whole chunks of the arrays, or is a file, so no two tasks write to one, and a
-    task that is run again writes the same bytes.
+    A segment is a file or a run of whole chunks, so no two tasks write to the same one, and a task that is
+    repeated writes the same bytes.
     """
 
     results: RowResults
@@ -78,24 +78,25 @@ class WriteReduction(Reduction):
 def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPlace) -> dict[str, Any]:
     """Write the results of every row, and the rows' ids, in one pass; return a report.
 
-    The report is that of `write_predictions` without `out`. The workers must reach the place too: a folder of
-    Parquet files if it ends in .parquet or .pq, else Zarr: an array, or with ids or standard deviations a
-    group of arrays. Refused are NaN or infinity in the rows, a result that the model does not have, a place
-    that a worker cannot reach or that may not be replaced, and an unfinished result of something else.
+    The report is that of `write_predictions` without `out`. The place is a folder of Parquet files if it ends
+    in .parquet or .pq, else a Zarr array, or with ids or standard deviations a Zarr group. Workers must be
+    able to write there. Raises InputError for NaN or infinity in the rows, a result that the model does not
+    have, a place that a worker cannot reach or that may not be replaced, and an unfinished result of another
+    model or other rows.
     """
     model, method = results.model, results.method
     results.check()
     place.check()
     is_parquet = place.out.url.rstrip("/").endswith(SUFFIXES)
     if is_parquet and method == "transform":
-        raise InputError("features are one matrix, which goes to Zarr; give --out another ending")
+        raise InputError("features are one matrix, which goes to Zarr; give --out another suffix")
     columns, data_digest = _columns(run, results, dataset)
     cuts = output_segmentation(dataset.n_rows, dataset.n_columns, sum(c.row_bytes for c in columns))
     if is_parquet:
-        files: Any = ParquetResults(place.growing, columns)
+        files: Any = ParquetResults(place.partial, columns)
         cuts = replace(cuts, segment_rows=cuts.tile_rows)  # a file is made in memory
     else:
-        files = ZarrResults(place.growing, columns, compressed=method != "transform")
+        files = ZarrResults(place.partial, columns, compressed=method != "transform")
     header = {
         "kind": "features" if method == "transform" else "predictions",
         "model": model.kind,
@@ -110,7 +111,7 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
     }
     light, sent = light_model(model, with_std=results.return_std)
     with place.filled(header) as done:
-        marks = place.growing.within(RUNS)
+        marks = place.partial.within(RUNS)
         if done is None:
             files.begin(dataset.n_rows, cuts.tile_rows, header)
             marks.make_folder()
@@ -141,19 +142,19 @@ def output_segmentation(n_rows: int, n_columns: int, row_bytes: int) -> Segmenta
 
 
 def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[ResultColumn, ...], str]:
-    """Return the columns to be written, ids first, and a digest of some rows with their ids."""
+    """Return the columns to write, ids first, and a digest of some rows with their ids."""
     numbers = np.unique(np.linspace(0, dataset.n_rows - 1, _SAMPLED_ROWS).astype(np.int64))
-    seen = run.compute_all(_look_at, [(dataset.rows(int(i), int(i) + 1),) for i in numbers])
-    digest = hashlib.sha256("".join(row_digest for row_digest, _ in seen).encode())
+    sampled = run.compute_all(_digest_and_ids, [(dataset.rows(int(i), int(i) + 1),) for i in numbers])
+    digest = hashlib.sha256("".join(row_digest for row_digest, _ in sampled).encode())
     digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
     examples = results.of(np.zeros((1, results.model.n_columns)))
     columns = []
     for name, dtype in dataset.id_dtypes.items():
         if name in examples:
-            raise InputError(f"the id column {name!r} is called like a result; rename it")
+            raise InputError(f"the id column {name!r} has the name of a result; rename it")
         if "/" in name:
             raise InputError(f"the id column {name!r} has a slash in its name; rename it")
-        values = np.concatenate([ids[name] for _, ids in seen])
+        values = np.concatenate([ids[name] for _, ids in sampled])
         columns.append(ResultColumn(name, np.dtype(dtype), (), arrow_type(name, values)))
     for name, A in examples.items():
         labels = tuple(results.labels(A.shape[1])) if A.ndim == 2 else ()
@@ -161,7 +162,7 @@ def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[Res
     return tuple(columns), digest.hexdigest()[:32]
 
 
-def _look_at(rows: Rows) -> tuple[str, dict[str, np.ndarray]]:
+def _digest_and_ids(rows: Rows) -> tuple[str, dict[str, np.ndarray]]:
     """Return a digest of one row, and its ids."""
     n_rows = rows.stop - rows.start
     block = next(iter(rows.tiles(n_rows)))
@@ -189,21 +190,22 @@ def write_predictions(
     ----------
     model : Model or fitted estimator
     data : Dataset, array-like, DataFrame, dask array or dask DataFrame
-        A dataset brings the `ids` that it was opened with.
+        A dataset has the `ids` with which it was opened.
     out : str
-        Path or URL. A folder of Parquet files if it ends in .parquet or .pq. Else Zarr: an array
-        "prediction", "decision" or "probability" and "std" and the ids in a group, or where there
-        is only one of these that array itself.
+        Path or URL. A folder of Parquet files if it ends in .parquet or .pq. Else a Zarr group with the
+        array "prediction", "decision" or "probability", with "std" and with the ids; a single array is
+        written without a group.
     ids : list of str, or mapping of str to array-like, optional
         Columns that are written beside the predictions: their names in a DataFrame, or their values by name.
     method : {"predict", "decision_function", "predict_proba"}
+        What to write.
     return_std : bool
         Also write the standard deviations of predictions, if the model has them.
     overwrite : bool
         Replace predictions that exist at `out`.
     resume : bool
-        Continue an interrupted call for the same model and rows, if there was one. The whole model is
-        compared, and of the rows their number and a sample.
+        Continue an interrupted call for the same model and rows, if there was one. To recognize these, the
+        whole model is compared, the number of rows and a sample of the rows.
     storage_options : dict, optional
         For fsspec, where `out` is a URL.
 
@@ -221,8 +223,8 @@ def write_predictions(
 
     Notes
     -----
-    One light pass, n·(2dD + 2Dk) flops (with standard deviations n·D² more); a task holds a block of
-    at most 32 MB of results. An interrupted call leaves what it has written: in an object store at `out`,
+    One light pass of n·(2dD + 2Dk) flops (n·D² more with standard deviations); a task holds a block of
+    at most 32 MB of results. An interrupted call keeps what it has written: in an object store at `out`,
     marked incomplete, on a local file system beside `out`.
     """
     if isinstance(model, Model):
@@ -238,7 +240,7 @@ def write_predictions(
             f"{frozen.n_columns}; choose them when the dataset is opened"
         )
     if method == "transform":
-        raise InputError("method 'transform' makes features, no predictions; use the model's transform")
+        raise InputError("method 'transform' makes features, not predictions; use the model's transform")
     place = ResultPlace(Location.of(out, storage_options), overwrite=overwrite, resume=resume)
     report = write_rows(begin_run(), RowResults(frozen, method, return_std), dataset, place)
     return {"out": str(place.out), **report}
@@ -266,13 +268,13 @@ def _identified(model: Model, data: Any, ids: Any) -> Dataset:
     dataset = as_dataset(data)
     if columns is None:
         return dataset
-    nothing = np.broadcast_to(np.float32(0), (dataset.n_rows, 1))
-    return with_ids(dataset, {name: _column(name, nothing, values) for name, values in columns.items()})
+    placeholder = np.broadcast_to(np.float32(0), (dataset.n_rows, 1))
+    return with_ids(dataset, {name: _column(name, placeholder, values) for name, values in columns.items()})
 
 
-def _column(name: str, nothing: np.ndarray, values: Any) -> Dataset:
+def _column(name: str, placeholder: np.ndarray, values: Any) -> Dataset:
     try:
-        return as_dataset(nothing, values)
+        return as_dataset(placeholder, values)
     except InputError as error:
         raise InputError(f"the id column {name!r} cannot be used: {error}") from error
 

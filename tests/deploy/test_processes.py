@@ -162,7 +162,7 @@ def n_cores() -> int:
 def assert_strangers_are_told(address: str, of_another_authority: dict[str, str]) -> None:
     """Who has no certificate, or one of another authority, is not let in."""
     for scheme, settings, told in (
-        ("tcp", {}, f"TLS is on both sides or on none .tls://{address} with TLS"),
+        ("tcp", {}, f"TLS is used on both sides or on neither .tls://{address} with TLS"),
         ("tls", of_another_authority, "did not sign the certificate of what listens there"),
     ):
         refused = pytest.raises(ClusterError, match=told)

@@ -126,7 +126,7 @@ def test_relevance(ax, rows, kernel):
     with pytest.raises(InputError, match="names has 2 entries"):
         plot_relevance(model, names=["a", "b"], ax=ax)
     for map_ in (small_map(), LinearFeatures()):
-        with pytest.raises(InputError, match="no width for each column"):
+        with pytest.raises(InputError, match="no length scale for each column"):
             plot_relevance(map_.fit(rows[0]), ax=ax)
     own = plot_relevance(model)
     assert own is not ax and pyplot.fignum_exists(own.figure.number)
@@ -174,7 +174,7 @@ def test_surfaces_that_cannot_be_drawn(ax, rows):
         ((KernelRidge(), X), "expected a fitted model"),
         ((model, X[:, :2]), "X must have shape"),
         ((model, X, y[:-1]), "y must have shape"),
-        ((several, X), "of one output"),
+        ((several, X), "one output"),
         ((flat, X[:, :1]), "at least two columns"),
     ):
         with pytest.raises(InputError, match=words):

@@ -162,7 +162,7 @@ def test_what_is_advised():
 
     values = part(600_000, 512, request_bytes=MIB // 8)
     (sentence,) = rechunk_advice(values)
-    assert f"1,172 requests of 131 kB, then {values['proposed_requests']}" in sentence
+    assert f"1,172 requests of 131 kB, afterwards {values['proposed_requests']}" in sentence
     assert 400 * values["proposed_rows"] <= 8 * MIB
     assert rechunk_advice(part(600_000, 512, request_bytes=2 * MIB)) == []
 

@@ -69,7 +69,8 @@ def test_more_rows_than_tasks_can_have(tmp_path, few_bytes):
     data = drf.open_dataset(declared(tmp_path, (10**15, 10), (10, 10)))
     for begin in (drf.KernelSVC().plan, drf.KernelSVC().fit, lambda data: survey_rows(Run(), data)):
         with pytest.raises(
-            PlanRefused, match=r"3,814,697,266 tasks a pass, of at most 1,048,576; fit a sample"
+            PlanRefused,
+            match=r"3,814,697,266 tasks per pass, but at most 1,048,576 are possible; fit a sample",
         ):
             begin(data)
 
@@ -100,7 +101,7 @@ def test_a_score_is_refused_as_well(tmp_path, few_bytes):
     X = np.arange(40.0).reshape(20, 2)
     model = drf.KernelRidge(drf.FourierFeatures(n_components=4), alpha=1.0).fit(X, X[:, 0])
     data = drf.open_dataset(declared(tmp_path, (10**12, 2), (10**12, 2)))
-    with pytest.raises(PlanRefused, match="write the rows anew in smaller ones"):
+    with pytest.raises(PlanRefused, match="rewrite the rows in smaller ones"):
         model.score(data)
 
 

@@ -132,7 +132,7 @@ def test_rows_that_are_no_numbers(problem, X, message):
 
 
 def test_lengths_that_differ(problem):
-    message = "X has 900 rows but y has 899; they must be of the same length"
+    message = "X has 900 rows but y has 899; they must have the same length"
     assert refusal(small_ridge().fit, problem.X, problem.y[:-1]) == message
     lazy = da.from_array(problem.X, chunks=300), da.from_array(problem.y[:-1], chunks=300)
     assert refusal(small_ridge().fit, *lazy) == message

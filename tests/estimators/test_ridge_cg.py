@@ -31,7 +31,7 @@ def model(alpha=1.0, kind=drf.KernelRidge, features=FOURIER, **options):
 def preconditioner(request, monkeypatch):
     """Each of the three there are: small problems would only ever see the first."""
     if request.param == "sample":
-        monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_ROWS", 1)
+        monkeypatch.setattr("distrff.engine.segments._MIN_SAMPLE_ROWS", 1)
         monkeypatch.setattr("distrff.engine.segments._SAMPLE_ROWS_A_FEATURE", 8)
     if request.param == "diagonal":
         no_factor(monkeypatch)
@@ -139,7 +139,7 @@ def test_targets_that_are_constant(problem, preconditioner):
 
 def test_rows_that_weigh_nothing(problem, monkeypatch):
     """Few rows have weight, and a sample has none of them."""
-    monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_ROWS", 1)
+    monkeypatch.setattr("distrff.engine.segments._MIN_SAMPLE_ROWS", 1)
     monkeypatch.setattr("distrff.engine.segments._SAMPLE_ROWS_A_FEATURE", 1)
     s = np.zeros(900)
     s[:2] = 1.0

@@ -98,7 +98,7 @@ def test_types_that_are_converted():
         ([["a", "b"]], "must hold numbers"),
         (np.array([["a"]], dtype=object), "could not convert string to float"),
         (np.zeros((2, 2), "M8[s]"), "must hold numbers"),
-        ([[1, 2], [3]], "cannot be made an array"),
+        ([[1, 2], [3]], "cannot be converted to an array"),
         (sparse.csr_matrix(1j * np.eye(2)), "Complex data not supported"),
         (sparse.csr_matrix((0, 2)), "0 sample"),
         (

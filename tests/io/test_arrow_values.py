@@ -85,7 +85,7 @@ def test_numbers_keep_their_type_and_are_not_copied():
 )
 def test_types_without_a_step(column_type):
     assert raw_kind(column_type) is None
-    with pytest.raises(InputError, match=r"column 'a' has the type .*for which there is no step; convert it"):
+    with pytest.raises(InputError, match=r"column 'a' has the type .*which cannot be encoded; convert it"):
         raw_column(pa.nulls(2, column_type), "a")
 
 

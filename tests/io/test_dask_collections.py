@@ -89,7 +89,7 @@ def test_blocks_that_are_not_what_the_array_states(read_dataset):
     x = da.zeros((6, 2), chunks=3)
     with pytest.raises(InputError, match=r"the blocks of X for rows 0 to 5 hold 4 rows"):
         read_dataset(as_dataset(x.map_blocks(lambda b: b[:2], dtype=float, chunks=x.chunks)), 6, 6)
-    with pytest.raises(InputTypeError, match=r"states dense blocks but has sparse ones"):
+    with pytest.raises(InputTypeError, match=r"declares dense blocks but has sparse ones"):
         read_dataset(as_dataset(x.map_blocks(sparse.csr_matrix, dtype=float, meta=np.empty((0, 0)))), 6, 6)
 
 

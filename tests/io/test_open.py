@@ -134,9 +134,7 @@ class _NeedsAPackage(AbstractFileSystem):
 
 def test_a_store_whose_package_is_missing():
     fsspec.register_implementation("needs-a-package", _NeedsAPackage, clobber=True)
-    told = (
-        r"install some-package to read these\)?; install the package that is named, here and on every worker"
-    )
+    told = r"install some-package to read these\)?; install this package, here and on every worker"
     with pytest.raises(InputError, match=told):
         open_dataset("needs-a-package://x/rows.parquet")
 

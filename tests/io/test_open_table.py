@@ -222,7 +222,7 @@ def test_variables_of_xarray(rng, lazily):
         ({"missing": "mean", "columns": ["k"], "target": "y"}, "column 'y' .* give missing='drop'$"),
         ({"columns": ["c"]}, r"c.*: it holds text; one_hot=True"),
         ({"columns": ["t"], "missing": "drop"}, "cannot be a column of X: it holds times; datetime"),
-        ({"columns": ["y"], "target": "y", "one_hot": True}, "'y' is asked for as a column of X and as y"),
+        ({"columns": ["y"], "target": "y", "one_hot": True}, "'y' is named both as a column of X and as y"),
         ({"target": "z", "one_hot": True}, "has no column 'z'; its 10 columns are: a, k, flag"),
         ({"drop": ["z"]}, "has no column 'z'"),
         ({"sample_weight": "c", "missing": "drop"}, "the weights 'c' hold text, not numbers"),
@@ -241,7 +241,9 @@ def test_tables_that_cannot_be_used(frame, tmp_path):
         open_dataset(frame.iloc[:0], one_hot=True)
     with pytest.raises(InputError, match="the DataFrame has two columns named 'a'; rename one"):
         open_dataset(pd.concat([frame[["a"]], frame], axis=1))
-    with pytest.raises(InputError, match="none of the 2 rows is left, for each lacks a value of one of a, b"):
+    with pytest.raises(
+        InputError, match="none of the 2 rows is left, since each lacks a value in one of a, b"
+    ):
         open_dataset(pd.DataFrame({"a": [1, None], "b": [None, 1]}), missing="drop")
     with pytest.raises(InputError, match="sample_dim='time' goes with an xarray Dataset"):
         open_dataset(tmp_path, sample_dim="time")

@@ -268,7 +268,7 @@ def test_files_that_disagree(tmp_path, read_dataset, other, options, phrase):
         ({"columns": ["a", "name"]}, "column 'name' of .* cannot be a column of X: it holds text"),
         ({"columns": ["a", "a"]}, "column 'a' is named twice"),
         ({"columns": []}, "no column is named"),
-        ({"columns": ["a", "y"], "target": "y"}, "column 'y' is asked for as a column of X and as y"),
+        ({"columns": ["a", "y"], "target": "y"}, "column 'y' is named both as a column of X and as y"),
         ({"sample_weight": "name"}, "column 'name' of .* is not a number"),
         ({"sample_weight": ["a", "b"]}, "sample_weight must name one column"),
         (
@@ -345,7 +345,7 @@ def test_files_that_changed_meanwhile(path, read_rows, tmp_path):
     with pytest.raises(InputError, match="was changed after it was opened"):
         read_rows(data.rows(0, N), 10)
     (tmp_path / "rows.parquet").unlink()
-    with pytest.raises(InputError, match="is not there as this process sees it, or not any more"):
+    with pytest.raises(InputError, match="cannot be found by this process"):
         read_rows(data.rows(0, N), 10)
 
 

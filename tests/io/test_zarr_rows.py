@@ -251,7 +251,7 @@ def test_a_missing_chunk_is_the_fill_value_but_not_a_missing_store(tmp_path, rea
     assert (read_rows(data.rows(0, N), N)[0][20:30] == 0).all()
     rows = pickle.dumps(data.rows(0, N))
     path.rename(tmp_path / "elsewhere")
-    with pytest.raises(InputError, match="not there as this process sees it"):
+    with pytest.raises(InputError, match="cannot be found by this process"):
         next(iter(pickle.loads(rows).tiles(N)))
 
 

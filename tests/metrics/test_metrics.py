@@ -252,9 +252,9 @@ REFUSED = {
     "multioutput": (lambda m, A: m.mean_squared_error(A(ONES), A(ONES), multioutput="sum"), "multioutput"),
     "averages": (lambda m, A: m.r2_score(A(ONES), A(ONES), multioutput=[1, 2]), "one weight for each of 1"),
     "probability": (lambda m, A: m.log_loss(A(HALVES), A(2 * ONES)), "y_proba has 2, .* no probability"),
-    "unknown": (lambda m, A: m.log_loss(A(HALVES), A(ONES / 2), labels=[0, 2]), "the label 1, which is none"),
-    "one label": (lambda m, A: m.log_loss(A(ONES), A(ONES)), r"of 2 labels, but there are 1: \[1.0\]"),
-    "width": (lambda m, A: m.log_loss(A(HALVES), A(np.ones((8, 3)) / 3)), "of 3 labels, but there are 2"),
+    "unknown": (lambda m, A: m.log_loss(A(HALVES), A(ONES / 2), labels=[0, 2]), "label 1, which is not"),
+    "one label": (lambda m, A: m.log_loss(A(ONES), A(ONES)), r"for 2 labels, but there are 1: \[1.0\]"),
+    "width": (lambda m, A: m.log_loss(A(HALVES), A(np.ones((8, 3)) / 3)), "for 3 labels, but there are 2"),
     "two columns": (lambda m, A: m.roc_auc_score(A(HALVES), A(np.ones((8, 2)))), r"y_score\[:, 1\]"),
     "no curve": (lambda m, A: m.roc_auc_score(A(ONES), A(ONES), labels=[0, 1]), "no ROC curve"),
     "of no weight": (

@@ -153,10 +153,10 @@ def test_results_that_the_model_does_not_have(rng, tmp_path):
     X, out = rng.standard_normal((20, 2)), tmp_path / "out.zarr"
     for how, message in (
         ({"method": "predict_proba"}, "no probabilities"),
-        ({"method": "decision_function"}, "of classifiers"),
+        ({"method": "decision_function"}, "only classifiers"),
         ({"return_std": True}, "include_std=True"),
         ({"method": "transform", "return_std": True}, "with method 'predict'"),
-        ({"ids": {"prediction": np.arange(20)}}, "called like a result"),
+        ({"ids": {"prediction": np.arange(20)}}, "has the name of a result"),
         ({"ids": {"i": np.arange(19)}}, "has 19 rows"),
     ):
         with pytest.raises(InputError, match=message):
@@ -166,7 +166,7 @@ def test_results_that_the_model_does_not_have(rng, tmp_path):
 
 @pytest.mark.parametrize("end", ["zarr", "parquet"])
 @pytest.mark.parametrize("remote", [False, True])
-def test_an_interrupted_sweep_goes_on(end, remote, small_cuts, bucket, fails_late, rng, tmp_path):
+def test_an_interrupted_sweep_is_resumed(end, remote, small_cuts, bucket, fails_late, rng, tmp_path):
     X, model, ids = rng.standard_normal((60, 2)), model_of(), {"i": np.arange(60)}
     out = f"{bucket if remote else tmp_path}/out.{end}"
     fails_late(KeyboardInterrupt())
@@ -188,7 +188,7 @@ def test_an_interrupted_sweep_goes_on(end, remote, small_cuts, bucket, fails_lat
     assert 0 < report["n_kept"] < 60
     assert calls["calls"] <= 1 + (60 - report["n_kept"]) // 3 + 1
     assert report["n_samples"] == 60
-    with pytest.raises(InputError, match=r"nothing is unfinished that --resume could go on with: .* exists"):
+    with pytest.raises(InputError, match=r"there is no unfinished result to resume: .* exists"):
         written(model, X, out, ids=ids, resume=True)
     if end == "zarr":
         group = zarr.open_group(Location(out).zarr_store(), mode="r")
@@ -201,7 +201,7 @@ def test_an_interrupted_sweep_goes_on(end, remote, small_cuts, bucket, fails_lat
     assert [path.name for path in tmp_path.iterdir()] == ([] if remote else [f"out.{end}"])
 
 
-def test_what_is_unfinished_can_be_begun_anew(small_cuts, fails_late, rng, tmp_path):
+def test_an_unfinished_result_can_be_overwritten(small_cuts, fails_late, rng, tmp_path):
     X, out = rng.standard_normal((60, 2)), tmp_path / "out.zarr"
     fails_late(OSError(5, "the disk is full"))
     with pytest.raises(OSError, match="disk is full"):
@@ -353,7 +353,7 @@ def test_what_cannot_be_written(fitted, frame, tmp_path):
         (X, {"ids": ["who"]}, "a dict of columns"),
         (X, {"ids": {"who": np.arange(59)}}, "'who' cannot be used"),
         (X[:, :1], {}, "has 1 columns"),
-        (X, {"method": "transform"}, "no predictions"),
+        (X, {"method": "transform"}, "not predictions"),
         (X, {"method": "predict_proba"}, "no probabilities"),
     ):
         with pytest.raises(InputError, match=message):

@@ -14,8 +14,8 @@ from distributed import Client, LocalCluster
 def small_segments(monkeypatch) -> None:
     """Cut sweeps into segments of a thousand or two rows; only the client decides where to cut."""
     for name, rows in (
-        ("_LEAST_SEGMENT_ROWS", 1024),
-        ("_MOST_SEGMENT_ROWS", 1024),
+        ("_MIN_SEGMENT_ROWS", 1024),
+        ("_MAX_SEGMENT_ROWS", 1024),
         ("_LIGHT_SEGMENT_ROWS", 2048),
     ):
         monkeypatch.setattr(f"distrff.engine.segments.{name}", rows)

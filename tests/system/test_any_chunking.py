@@ -21,7 +21,7 @@ SETTINGS = settings(max_examples=15, suppress_health_check=[HealthCheck.function
 @pytest.fixture(autouse=True)
 def many_cuts(monkeypatch):
     """Segments and tiles of a few hundred rows, so that chunks straddle all of them."""
-    for name, rows in (("_LEAST_SEGMENT_ROWS", 128), ("_LIGHT_SEGMENT_ROWS", 400), ("_MAX_TILE_ROWS", 512)):
+    for name, rows in (("_MIN_SEGMENT_ROWS", 128), ("_LIGHT_SEGMENT_ROWS", 400), ("_MAX_TILE_ROWS", 512)):
         monkeypatch.setattr(f"distrff.engine.segments.{name}", rows)
 
 

@@ -237,7 +237,7 @@ def test_tls_is_dasks_configuration(tls_of, dask_processes):
     with dask.config.set(theirs), connect(address) as client:
         assert client.scheduler.address == address
     plain = address.replace("tls://", "tcp://")
-    said = f"that TLS is on both sides or on none ({address} with TLS, {plain} without)"
+    said = f"that TLS is used on both sides or on neither ({address} with TLS, {plain} without)"
     assert said in refusal(plain)
     with dask.config.set(others):
         assert said in refusal(plain)

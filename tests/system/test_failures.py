@@ -176,7 +176,7 @@ def test_rows_that_workers_do_not_see(rows, client, tmp_path, kind):
         pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y).to_parquet(path)
     dataset = drf.open_dataset(path, target="y" if kind == "parquet" else None)
     path.rename(tmp_path / "elsewhere")
-    told = r"not there as this process sees it.* folder that all of them share"
+    told = r"cannot be found by this process.* folder that all of them share"
     with pytest.raises(InputError, match=told):
         small_ridge().fit(dataset)
 

@@ -77,15 +77,19 @@ OURS = {
     [
         ("distrff", "0.3.1", "distrff 0.3.1, this client distrff 0.3.0, which must be the same; install"),
         ("distrff", None, "no installed distrff, this client distrff 0.3.0, which must"),
-        ("python", "3.11.9.final.0", "Python 3.11.9, this client Python 3.12.1, which must be the same but"),
-        ("dask", "2026.7.1", "dask 2026.7.1, this client dask 2026.8.1, which must be the same but for"),
+        (
+            "python",
+            "3.11.9.final.0",
+            "Python 3.11.9, this client Python 3.12.1, which must be the same except",
+        ),
+        ("dask", "2026.7.1", "dask 2026.7.1, this client dask 2026.8.1, which must be the same except"),
         ("python", "3.12.9.final.0", None),
         ("dask", "2026.8.0", None),
         ("numpy", "2.0.0", None),
         (
             "numpy",
             None,
-            "no installed numpy, this client numpy 2.4.6, which must be there; install numpy==2.4.6 there",
+            "no installed numpy, this client numpy 2.4.6, which must be installed; install numpy==2.4.6",
         ),
     ],
 )

@@ -89,7 +89,7 @@ BINS = drf.RandomBinningFeatures(drf.Laplacian(4.0), 10, random_state=0)
 @pytest.mark.parametrize("has_factor", [True, False])
 def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, monkeypatch, has_factor):
     """With the Gram of a sample of the rows, or where none fits."""
-    monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_ROWS", 2048)
+    monkeypatch.setattr("distrff.engine.segments._MIN_SAMPLE_ROWS", 2048)
     if not has_factor:
         monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
     data = rows[0], np.column_stack([rows[1], np.cos(rows[1])]), np.abs(rows[0][:, 0])
@@ -115,7 +115,7 @@ def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, mo
 )
 def test_classes_on_workers(rows, assert_same_on_workers, monkeypatch, estimator):
     """Every solver: preconditioners from a sample of the rows, models of a part of them."""
-    monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_ROWS", 2048)
+    monkeypatch.setattr("distrff.engine.segments._MIN_SAMPLE_ROWS", 2048)
     is_probit = getattr(estimator, "noise", None) == "probit"  # the one that comes to Newton steps
     X, y = rows[0][:6007], np.digitize(rows[1][:6007], [-0.5] if is_probit else [-0.5, 0.5])
     data = X, y, np.abs(X[:, 0])

@@ -50,7 +50,7 @@ pytestmark = pytest.mark.usefixtures("small_segments")
 def large(monkeypatch) -> None:
     """Partials and arrays that are sent are values on the workers, however small they are."""
     monkeypatch.setattr(execution, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(execution, "_SMALL_SHIPMENT", 0)
+    monkeypatch.setattr(execution, "_SMALL_ARRAYS", 0)
 
 
 @pytest.fixture
@@ -222,7 +222,9 @@ def test_blocks_that_the_cluster_held(rows, start_cluster, monkeypatch):
     X = da.from_array(rows[0], chunks=(2000, 3)).persist()
     wait(X)
     client.restart()
-    with pytest.raises(ClusterError, match=r"lost blocks of a dask array .* persist the array again"):
+    with pytest.raises(
+        ClusterError, match=r"lost the persisted blocks of a dask array.* persist the array again"
+    ):
         within_patience(small_ridge("cv").fit, X, rows[1])
 
 

@@ -67,7 +67,7 @@ def test_live_partials_are_bounded(rows, request, monkeypatch, where):
             super().add(segment, partial)
             waiting.append(self.n_waiting)
 
-    for name in ("_LEAST_SEGMENT_ROWS", "_MOST_SEGMENT_ROWS"):
+    for name in ("_MIN_SEGMENT_ROWS", "_MAX_SEGMENT_ROWS"):
         monkeypatch.setattr(f"distrff.engine.segments.{name}", 512)
     monkeypatch.setattr(execution, "OrderedMerge", Counting)
     if where == "cluster":

@@ -1,4 +1,4 @@
-"""Conversion of raw files to a Zarr group of rows: options, steps, encoding, and the writing itself."""
+"""Conversion of raw files to a Zarr group of rows: options, steps, encoding, writing."""
 
 from __future__ import annotations
 
@@ -72,44 +72,45 @@ def convert(
     ----------
     src : str, path, or list of these
         Files, folders or globs of one format, recognized by their first bytes: delimited text (comma, tab,
-        semicolon or bar) and libsvm files, both perhaps compressed by gzip, bzip2, xz or Zstandard; a .npz or
-        .npy file; Parquet. Rows of several files follow each other in sorted order.
+        semicolon or bar) or libsvm files, optionally compressed by gzip, bzip2, xz or Zstandard; a .npz or
+        .npy file; Parquet. Several files are read in sorted order.
     dst : str or path
-        The group to be written; a path or a URL.
+        Path or URL of the group to write.
     target : str, int or list, optional
-        Columns of y. Text becomes labels. Libsvm files and .npz files bring their own.
+        Columns of y. Text becomes labels. Libsvm files and .npz files have their own.
     positive : str or number, optional
         The label of the target that becomes 1; all others become 0.
     columns, drop : list of str or int, optional
-        Columns of X, or those to be left out. An integer is an index unless a column has that name.
+        Columns of X, or those to leave out. An integer is an index unless a column has that name.
     sample_weight : str or int, optional
+        Column of the weights.
     one_hot : bool
-        Make a column of 0 and 1 of each category of text columns; otherwise they are left out.
+        Make a column of 0 and 1 for each category of text columns; otherwise these are left out.
     max_categories : int
         A column with more categories is left out, or hashed.
     hash_columns : bool
-        Hash such a column into `max_categories` columns.
+        Hash a column with more categories into `max_categories` columns.
     datetime : {"seconds", "parts"}, optional
         What becomes of dates and times: seconds since the column's minimum, or sine and cosine of year,
         weekday and hour. Times of day and durations become seconds by either. None leaves them all out.
     missing : {"error", "drop", "mean", "indicator"}
-        What becomes of missing values: refused, their rows left out, the mean in their place, or that and
-        a further column that says where.
+        What becomes of missing values: they are refused, their rows are left out, the mean replaces them, or
+        the mean and a further column that marks them.
     shuffle : int, optional
-        Seed of a uniformly random order over all rows.
+        Seed of a uniformly random order of all rows.
     test_fraction : float, optional
-        Share of rows that go to the group `test` inside of dst, each with this probability.
+        Probability with which each row goes to the group `test` inside of dst.
     dtype : {"auto", "float32", "float64"}
         Of X. "auto": the common type of its columns; decimal numbers in text are float64.
     chunk_rows : int, optional
-        Rows of a chunk of X; default about 4 MB, eight to a shard.
+        Rows per chunk of X; default about 4 MB. A shard has eight chunks.
     header : bool, optional
-        Whether delimited text begins with names; by default if its first line has text and no number in it.
+        Whether delimited text begins with names; by default if its first line has text and no number.
     x_name, y_name : str
         Arrays of a .npz file; default "X" and, if there is one, "y". For a .npy file y_name is the path
-        of another with the targets.
+        of another one with the targets.
     overwrite : bool
-        Replace what was converted to dst before; in an object store it is removed first.
+        Replace a group that was converted before; in an object store it is removed first.
     storage_options : dict, optional
         For the fsspec filesystems of URLs.
 
@@ -121,16 +122,17 @@ def convert(
     Raises
     ------
     InputError
-        For anything in the files that cannot be used, naming file, line or row, and column; nothing is
-        left at dst then, or on a local disk what was there before.
+        For anything in the files that cannot be used, naming file, line or row, and column. On a local disk
+        dst is then as it was before; in an object store nothing is left there.
 
     Notes
     -----
-    One pass over the files where the types of columns decide everything; a first pass for categories,
-    means, minima, and the width of libsvm files. Text is decoded in as many threads as there are cores;
-    memory is that of a few blocks of 8 MB and one shard, whatever the size of the files. Shuffling takes
-    as much room on disk, beside dst, as the rows of X decoded. Rows of more than 2,048 columns of which fewer
-    than a tenth are filled are stored as a sparse matrix: X is then a group with data, indices and indptr.
+    One pass over the files if the types of the columns decide everything; otherwise an earlier pass for
+    categories, means, minima, and the number of columns of libsvm files. Text is decoded in as many threads
+    as there are cores; memory holds a few blocks of 8 MB and one shard, whatever the size of the files.
+    Shuffling takes as much further room on disk as the decoded rows. Rows of more than 2,048 columns of which
+    fewer than a tenth are filled are stored as a sparse matrix: X is then a group with data, indices and
+    indptr.
     """
     if dtype not in _DTYPES:
         raise InputError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
@@ -166,9 +168,9 @@ def convert_like(
     y_name: str | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Convert files by the steps of a model, or of what was converted before; see `convert`.
+    """Convert files with the steps of a model, or of an earlier conversion; see `convert`.
 
-    A column that is missing or of another kind than it was is refused.
+    A column that is missing or of another kind than before is refused.
     """
     known = steps.raw_names
     source = open_source(src, known=known, x_name=x_name, y_name=y_name, storage_options=storage_options)
@@ -176,13 +178,13 @@ def convert_like(
 
 
 def _fitting_options(source: Source, options: TableOptions, positive: Any) -> TableOptions:
-    """The options with the target that the format itself defines, and its positive label."""
+    """Return the options with the target that the format itself defines, and its positive label."""
     if isinstance(source, LibsvmSource):
         for name in ("target", "columns", "drop", "sample_weight", "one_hot", "missing"):
             if getattr(options, name) != getattr(TableOptions, name):
                 raise InputError(
-                    f"{source.name} is a libsvm file, whose label is the target and whose entries are all "
-                    f"columns; {name} does not apply to it: leave it out"
+                    f"{source.name} is a libsvm file, where the label is the target and all entries are "
+                    f"columns; leave out {name}"
                 )
         return replace(options, target=LABEL, positive=positive)
     if isinstance(source, ArraySource):
@@ -194,19 +196,19 @@ def _fitting_options(source: Source, options: TableOptions, positive: Any) -> Ta
     return replace(options, positive=positive)
 
 
-# Rows of a raw source on their way into a Zarr group: encoded, split, shuffled, written.
+# From a raw source to a Zarr group: rows are encoded, split, shuffled, written.
 
 TEST = "test"
-"""Name of the group of the test rows, inside that of the others."""
+"""Name of the group of the test rows, inside the group of the others."""
 
 _MIN_SPARSE_COLUMNS, _MAX_FILLED = 2048, 0.1
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """Writes the rows of a source, by the steps if there are any, else by those that the options call for.
+    """Writes the rows of a source, encoded by the given steps, or by those that the options call for.
 
-    What is None is as `convert` does it by default.
+    Attributes that are None stand for the defaults of `convert`.
     """
 
     source: Source
@@ -236,7 +238,7 @@ class Conversion:
         pieces: Iterator[Any] = source.pieces(encoder.steps.raw_names)
         n_raw = n_kept = n_positive = 0
         sink: Sink | None = None
-        with _disk_room(group) as folder, _progress("convert", source) as tell:
+        with _disk_room(group) as folder, _progress("convert", source) as advance_to:
             for piece, (rows, n) in in_order(encoder.encode, pieces):
                 n_raw, n_kept = n_raw + n, n_kept + rows["X"].shape[0]
                 if rows["X"].shape[0]:
@@ -244,11 +246,11 @@ class Conversion:
                     sink.append(rows)
                 if positive is not None:
                     n_positive += int(rows["y"].sum())
-                tell(piece.position)
+                advance_to(piece.position)
             if sink is None:
                 raise InputError(
-                    f"no row of {source.name} is left, each lacks a value; take another rule for missing "
-                    f"values"
+                    f"no row of {source.name} is left, since each lacks a value; use another rule for "
+                    f"missing values"
                 )
             if positive is not None and not n_positive:
                 raise InputError(
@@ -281,7 +283,7 @@ class Conversion:
         return report
 
     def _sink(self, group: zarr.Group, folder: Path, X: Any) -> Sink:
-        """Where encoded rows go: to the group, or part of them to the group inside; shuffled or not.
+        """Return the sink of encoded rows: the group, or both the group and its test group; shuffled or not.
 
         The first rows, dense or CSR, decide whether all are stored as a sparse matrix.
         """
@@ -306,8 +308,10 @@ class Conversion:
         source, steps, options = self.source, self.steps, self.options
         if isinstance(source, LibsvmSource):
             if steps is None:
-                with _progress("look through", source) as tell:
-                    steps = _libsvm_steps(source, self.dtype or np.dtype(np.float64), options.positive, tell)
+                with _progress("look through", source) as advance_to:
+                    steps = _libsvm_steps(
+                        source, self.dtype or np.dtype(np.float64), options.positive, advance_to
+                    )
             return SparseEncoder(source, steps), {"columns_made": len(steps.names_out)}
         if steps is not None:
             source.follow(steps)
@@ -316,8 +320,8 @@ class Conversion:
         if isinstance(source, CsvSource):
             source.refuse_mixtures([*choice.used, *choice.dropped])
             source.keep_whole(choice.target)
-        with _progress("look through", source) as tell:
-            steps, report = _table_steps(source, choice, options, tell)
+        with _progress("look through", source) as advance_to:
+            steps, report = _table_steps(source, choice, options, advance_to)
         if self.dtype is not None:  # numbers are written in it straight away
             written = (
                 replace(step, dtype=str(self.dtype)) if isinstance(step, NumberStep) else step
@@ -329,7 +333,7 @@ class Conversion:
 
 @contextmanager
 def _disk_room(group: zarr.Group) -> Iterator[Path]:
-    """Give an empty folder for buckets of rows: inside a local group, else where temporary files go."""
+    """Yield an empty folder for buckets of rows: inside a local group, else among the temporary files."""
     store = group.store
     if isinstance(store, zarr.storage.LocalStore):
         with own_folder(Path(store.root), ".buckets-") as folder:
@@ -341,23 +345,23 @@ def _disk_room(group: zarr.Group) -> Iterator[Path]:
 
 
 @contextmanager
-def _progress(label: str, source: Source) -> Iterator[Tell]:
-    """Give the function that takes how much of the source is read, for a progress bar."""
+def _progress(label: str, source: Source) -> Iterator[AdvanceTo]:
+    """Yield a function that sets a progress bar to how much of the source is read."""
     with Progress(label, max(1, source.total), source.unit) as bar:
         yield lambda position: bar.update(position - bar.n)
 
 
-Tell = Callable[[int], object]
+AdvanceTo = Callable[[int], object]
 
-# Which steps a raw table needs: from its first rows where types alone decide, else from all of them.
+# Which steps a raw table needs: from its first rows if the types decide, else from all rows.
 
 
 def _table_steps(
-    source: TableSource, choice: ColumnSelection, options: TableOptions, tell: Tell
+    source: TableSource, choice: ColumnSelection, options: TableOptions, advance_to: AdvanceTo
 ) -> tuple[TableSteps, dict[str, Any]]:
-    """The steps for a table, and the report of what they do; see `steps_of`.
+    """Return the steps for a table, and the report of what they do; see `steps_of`.
 
-    Costs the first piece where the types of the columns decide everything. Otherwise it costs one pass: for
+    Reads the first piece if the types of the columns decide everything; otherwise all rows once, for
     categories, means, and the minima of times.
     """
 
@@ -376,12 +380,12 @@ def _table_steps(
     pieces: Iterator[Any] = source.pieces(choice.used)
     for piece, part in in_order(profiled, pieces):
         profile = profile.merge(part)
-        tell(piece.position)
+        advance_to(piece.position)
     return choice.steps(profile, options)
 
 
 def _types_suffice(head: TableProfile, choice: ColumnSelection, options: TableOptions) -> bool:
-    """Whether no row after the first ones can change the steps."""
+    """Return whether no row after the first ones can change the steps."""
     if options.missing in ("mean", "indicator"):
         return False
     for name in choice.used:
@@ -399,10 +403,10 @@ def _types_suffice(head: TableProfile, choice: ColumnSelection, options: TableOp
 _MAX_COLUMNS = 2**25
 
 
-def _libsvm_steps(source: LibsvmSource, dtype: np.dtype, positive: Any, tell: Tell) -> TableSteps:
-    """The steps for libsvm files, in one pass: all columns as one list, and the label.
+def _libsvm_steps(source: LibsvmSource, dtype: np.dtype, positive: Any, advance_to: AdvanceTo) -> TableSteps:
+    """Return the steps for libsvm files, after one pass: all columns as one list, and the label.
 
-    The first column is 1, or 0 in files that use it.
+    The index of the first column is 1, or 0 in files that use it.
     """
     first, last, labels_are_whole = 1, 0, True
     for piece, rows in in_order(source.rows, source.pieces(())):
@@ -411,37 +415,37 @@ def _libsvm_steps(source: LibsvmSource, dtype: np.dtype, positive: Any, tell: Te
             first, last = min(first, int(rows.indices.min())), max(last, int(rows.indices.max()))
         if last + 1 - first > _MAX_COLUMNS:
             raise InputError(
-                f"{source.name}: index {last:,} makes {last + 1 - first:,} columns, of at most "
-                f"{_MAX_COLUMNS:,}; renumber the columns that occur, or hash them to fewer"
+                f"{source.name}: index {last:,} makes {last + 1 - first:,} columns, but at most "
+                f"{_MAX_COLUMNS:,} are possible; renumber the columns that occur, or hash them to fewer"
             )
-        tell(piece.position)
+        advance_to(piece.position)
     if last < first:
-        raise InputError(f"{source.name} holds no entry index:value; give a file with some")
+        raise InputError(f"{source.name} holds no entries index:value; give a file with some")
     name = next(name for name, index in FIRST_INDEX.items() if index == first)
     kind = "uint8" if positive is not None else "int64" if labels_are_whole else "float64"
     target = TargetStep((LABEL,), "numbers", kind, positive=None if positive is None else str(positive))
     return TableSteps((NumberStep(name, str(dtype), last + 1 - first),), target)
 
 
-# Pieces of a raw source as rows of X, y and weights, by steps that are known.
+# Pieces of a raw source as rows of X, y and weights, by known steps.
 
 LABEL = "label"
-"""Name of the labels of libsvm files, as a column."""
+"""Column name of the labels of libsvm files."""
 FIRST_INDEX = {"x": 1, "x0": 0}
-"""Names of the list of all their other columns, and the index of the first of these."""
+"""Name of the list of all columns of libsvm files, by the index of its first column."""
 
 
 class TableEncoder:
-    """Encodes pieces of a table, X in `dtype` if it is given, else in that of the steps."""
+    """Encodes pieces of a table, X in `dtype` if it is given, else in the dtype of the steps."""
 
     def __init__(self, source: TableSource, steps: TableSteps, dtype: np.dtype | None) -> None:
         steps.check_names(source.kinds, source.name)
         self._source, self.steps, self._dtype = source, steps, dtype
 
     def encode(self, piece: Any) -> tuple[Span, int]:
-        """Return the rows of a piece, and how many raw rows it has; called in any thread.
+        """Return the rows of a piece, and the number of its raw rows; called in any thread.
 
-        What cannot be used is refused by its place.
+        An InputError names the place of a value that cannot be used.
         """
         raw = self._source.raw(piece, self.steps.raw_names)
         self._refuse_infinity(piece, raw)
@@ -457,7 +461,7 @@ class TableEncoder:
         return rows, len(next(iter(raw.values())))
 
     def _too_large(self, piece: Any, raw: dict[str, RawColumn]) -> InputError:
-        """The error that says which number float32 cannot hold."""
+        """Return the error that says which number float32 cannot hold."""
         largest = np.finfo(np.float32).max
         for step in self.steps.columns:
             values = raw[step.name].values
@@ -468,12 +472,12 @@ class TableEncoder:
                 row = int(np.flatnonzero(beyond.reshape(len(values), -1).any(axis=1))[0])
                 return InputError(
                     f"{self._source.place(piece, row)}, column {step.name!r}: a number too large for "
-                    f"float32; take dtype='float64' (--dtype float64)"
+                    f"float32; use dtype='float64'"
                 )
-        return InputError(f"{self._source.name} holds numbers too large for float32; take dtype='float64'")
+        return InputError(f"{self._source.name} holds numbers too large for float32; use dtype='float64'")
 
     def _refuse_infinity(self, piece: Any, raw: dict[str, RawColumn]) -> None:
-        """Refuse infinity, which no rule for missing values covers, in a row that is kept."""
+        """Refuse infinity in the rows that are kept; no rule for missing values covers it."""
         for name, column in raw.items():
             if column.kind != "number" or column.values.dtype.kind != "f" or np.isfinite(column.values).all():
                 continue
@@ -497,8 +501,7 @@ class TableEncoder:
                 place = self._source.place(piece, int(np.flatnonzero(missing)[0]))
                 rules = "'drop', 'mean' or 'indicator'" if name in columns else "'drop'"
                 raise NonFiniteError(
-                    f"{place}, column {name!r}: no value; convert or fit with missing={rules} (--missing), "
-                    f"or fill it"
+                    f"{place}, column {name!r}: no value; convert or fit with missing={rules}, or fill it"
                 )
 
 
@@ -510,10 +513,10 @@ class SparseEncoder:
         if not isinstance(step, NumberStep) or step.name not in FIRST_INDEX:
             raise InputError(
                 f"{source.name} is a libsvm file, but the model was fitted to named columns "
-                f"({', '.join(steps.raw_names[:5])}, ...); give a file of the same kind"
+                f"({', '.join(steps.raw_names[:5])}, ...); give a file with these columns"
             )
         if steps.target is not None and steps.target.names != (LABEL,):
-            raise InputError(f"{source.name} is a libsvm file, whose label is the target; name no other")
+            raise InputError(f"{source.name} is a libsvm file, where the label is the target; name no other")
         self._source, self.steps, self._step = source, steps, step
 
     def encode(self, piece: TextBlock) -> tuple[Span, int]:

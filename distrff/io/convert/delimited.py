@@ -11,7 +11,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
@@ -25,11 +24,11 @@ from distrff.io.arrow import raw_columns, raw_kind
 from distrff.io.storage import file_name, one_line, retryable, storage_errors
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.table import TableSteps
-from distrff.utils.jit import compiled, in_own_thread
+from distrff.utils.jit import compiled, compiles_once
 from distrff.utils.text import listed
 
 BLOCK_BYTES = 8 * 2**20
-"""Of text in a block: large against the fixed cost of decoding one, small against a worker's memory."""
+"""Size of a block of text: large against the fixed cost of decoding one, small against a worker's memory."""
 
 _LONGEST_RECORD = 64 * 2**20
 _OPENERS: tuple[tuple[bytes, Callable[[Any], Any]], ...] = (
@@ -40,7 +39,7 @@ _OPENERS: tuple[tuple[bytes, Callable[[Any], Any]], ...] = (
 )
 _DAMAGE = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, pa.ArrowException)
 _OTHER_TEXT = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
-_MARK = b"\xef\xbb\xbf"  # of UTF-8, which is allowed and says nothing
+_MARK = b"\xef\xbb\xbf"  # byte order mark of UTF-8, which is allowed and skipped
 
 
 class TextFile(NamedTuple):
@@ -51,7 +50,7 @@ class TextFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The name of the file, for messages."""
         return file_name(self.fs, self.path)
 
 
@@ -60,14 +59,14 @@ class TextBlock(NamedTuple):
 
     file: str  # its name, for messages
     line: int  # number of the block's first line in the file, from 1
-    data: bytes  # the records, each with its line end but perhaps the last of a file
-    has_quotes: bool  # whether a record may hold line ends of its own
+    data: bytes  # the records, each with its line end; the last one of a file may lack it
+    has_quotes: bool  # whether records may contain line ends
     position: int  # compressed bytes read so far
 
 
 @contextmanager
 def _opened(file: TextFile) -> Iterator[tuple[Any, Any]]:
-    """Give the file as stored, and the stream of its text."""
+    """Yield the file as stored, and the stream of its text."""
     with storage_errors(f"{file.name} cannot be reached"):
         stored = file.fs.open(file.path, "rb")
     try:
@@ -90,7 +89,7 @@ def _opened(file: TextFile) -> Iterator[tuple[Any, Any]]:
 
 
 def head_of(file: TextFile, n_bytes: int = BLOCK_BYTES) -> bytes:
-    """Return the first bytes of the text, without a byte order mark; UTF-16 is refused."""
+    """Return the first bytes of the text, without a byte order mark; refuse UTF-16."""
     with _opened(file) as (_, stream):
         return _checked_head(file, _read(stream, n_bytes))
 
@@ -104,11 +103,11 @@ def _checked_head(file: TextFile, head: bytes) -> bytes:
 
 
 def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) -> Iterator[TextBlock]:
-    """Yield the records of a file in blocks of about 8 MB, but for the first `skip_records`.
+    """Yield the records of a file in blocks of about 8 MB, without the first `skip_records`.
 
-    A block ends where a record does: at a line end outside of quotes, which mean nothing where `delimiter`
-    is None. Files whose lines end in a bare carriage return are read as well. Damage, UTF-16, a quote that is
-    never closed and a record of more than 64 MB are refused.
+    A block ends where a record does: at a line end outside of quotes; with `delimiter` None, quotes have no
+    meaning. Lines may also end in a bare carriage return. Damage, UTF-16, a quote that is never closed and a
+    record of more than 64 MB are refused.
     """
     with _opened(file) as (stored, stream):
         data = _read(stream, BLOCK_BYTES)
@@ -125,14 +124,14 @@ def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) ->
                 end = end if at_end else last
             if at_end and opened >= 0:  # all lines after the quote would be one field
                 raise InputError(
-                    f"{file.name}, line {line + data.count(newline, 0, opened)}: a quote is opened there and "
-                    f"never closed; close it, or remove it"
+                    f"{file.name}, line {line + data.count(newline, 0, opened)}: a quote is opened here and "
+                    f"never closed; close or remove it"
                 )
             block, rest = data[:end], data[end:]
             if not block and len(data) > _LONGEST_RECORD:
                 raise InputError(
                     f"{file.name}, line {line}: a record is longer than {_LONGEST_RECORD // 2**20} MB; look "
-                    f"for a quote that is opened there and never closed"
+                    f"for a quote that is opened here and never closed"
                 )
             first = 0
             while skip_records and first < len(block):
@@ -148,7 +147,7 @@ def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) ->
 
 
 def _line_end(data: bytes, at_end: bool) -> tuple[bytes, bool]:
-    """Return what ends the lines, and whether that is certain; a carriage return may be half of a pair."""
+    """Return the line end, and whether it is certain; a last carriage return may be half of a pair."""
     if b"\n" in data:
         return b"\n", True
     return (b"\r", True) if b"\r" in (data if at_end else data[:-1]) else (b"\n", at_end)
@@ -164,7 +163,7 @@ def first_record(data: bytes, delimiter: str | None) -> bytes:
 
 
 def _read(stream: Any, n_bytes: int) -> bytes:
-    """Read so many bytes, fewer only at the end; streams may return less at a time."""
+    """Return `n_bytes` bytes, fewer only at the end of the stream; one read may return less."""
     parts = []
     while n_bytes > 0 and (part := stream.read(n_bytes)):
         parts.append(bytes(part))
@@ -173,9 +172,9 @@ def _read(stream: Any, n_bytes: int) -> bytes:
 
 
 def _scanned(data: bytes, newline: bytes, delimiter: str, *, stop_at_first: bool = False) -> list[int]:
-    """The bytes up to the last or first line end outside of quotes, and where a quote is left open.
+    """Return the end of the last (or first) line outside of quotes, and the position of an unclosed quote.
 
-    They are 0 and −1 where there is none.
+    The end is 0 if there is none, the position −1.
     """
     _compile_scan()
     found = np.array([0, -1], np.int64)
@@ -183,14 +182,14 @@ def _scanned(data: bytes, newline: bytes, delimiter: str, *, stop_at_first: bool
     return found.tolist()
 
 
-@cache
+@compiles_once
 def _compile_scan() -> None:
-    in_own_thread(lambda: _scan_quotes(np.frombuffer(b"a", np.uint8), 10, 44, True, np.zeros(2, np.int64)))
+    _scan_quotes(np.frombuffer(b"a", np.uint8), 10, 44, True, np.zeros(2, np.int64))
 
 
 @compiled()
 def _scan_quotes(data, newline, delimiter, stop_at_first, found):
-    # A quote opens only at the beginning of a field; inside, two of them are one that is written.
+    # A quote opens only at the beginning of a field; inside, a doubled quote stands for one character.
     at_field_start, inside = True, False
     i, opened = 0, 0
     while i < len(data):
@@ -218,7 +217,7 @@ def _scan_quotes(data, newline, delimiter, stop_at_first, found):
 
 
 def blocks_of(files: Sequence[TextFile], delimiter: str | None, skip_records: int = 0) -> Iterator[TextBlock]:
-    """Yield the blocks of several files, one after the other; positions count on from file to file."""
+    """Yield the blocks of several files in order; positions continue from file to file."""
     before = 0
     for file in files:
         for block in text_blocks(file, delimiter, skip_records):
@@ -227,13 +226,13 @@ def blocks_of(files: Sequence[TextFile], delimiter: str | None, skip_records: in
 
 
 def stored_bytes(files: Sequence[TextFile]) -> int:
-    """Return the size of all files as they are stored, for a progress bar."""
+    """Return the stored size of all files, for a progress bar."""
     with storage_errors(f"{files[0].name} cannot be reached"):
         return sum(int(file.fs.size(file.path) or 0) for file in files)
 
 
 class TextSource:
-    """Text files that follow each other."""
+    """Text files, read one after another."""
 
     unit = "bytes"  # of `total` and of the positions of blocks
 
@@ -242,35 +241,34 @@ class TextSource:
         self.name = files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
 
 
-# Delimited text as Arrow batches: names, types of columns, and where a record is wrong.
+# Delimited text as Arrow batches: the names and types of columns, and the place of a wrong record.
 
 DELIMITERS = ",\t;|"
 NULLS = ["", "NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "?"]
-"""What stands for a missing value, in numbers and in text."""
+"""The spellings of a missing value, in columns of numbers and of text."""
 
 _NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
 _COLUMN = re.compile(r"CSV column #(\d+).*invalid value '(.*)'", re.DOTALL)
 
 
 class WiderTypes(Exception):
-    """A block holds values for which the types so far are too narrow; `types` hold all."""
+    """A block holds values that do not fit the types so far; those in `types` hold all values."""
 
     def __init__(self, types: dict[str, pa.DataType]) -> None:
-        super().__init__("read the columns again by wider types")
+        super().__init__("read the columns again with wider types")
         self.types = types
 
 
 class CsvSource(TextSource):
     """Files of delimited text with the same columns.
 
-    `types`, by which all columns are read, are those of the first 8 MB until a `WiderTypes` holds wider ones:
-    numbers are float64, text dictionaries, the rest as Arrow infers it. Missing values are empty, `?` or one
-    of NA, N/A, nan, null.
+    All columns are read with `types`, which are inferred from the first 8 MB until a `WiderTypes` gives wider
+    ones: numbers are float64, text is a dictionary, the rest is as Arrow infers it. A missing value is empty,
+    `?` or one of NA, N/A, nan, null.
 
-    `header` tells whether the first record of each file holds names. By default it does if it has some text
-    and no number in it. Columns without a name are named by their indices. `known` are names of columns that
-    must be there, as a model has them: if they are indices there is no header, and there is one if the first
-    record holds them all.
+    `header` says whether the first record of each file holds names. By default it does if it has some text
+    and no number. Columns without a name are named by their indices. `known` lists columns that a model
+    needs: if these are indices there is no header; if the first record holds them all, it is one.
     """
 
     row_labels: frozenset[str] = frozenset()
@@ -308,11 +306,11 @@ class CsvSource(TextSource):
 
     @property
     def kinds(self) -> dict[str, str | None]:
-        """Kinds of the columns, as far as known."""
+        """Kinds of the columns, as far as they are known."""
         return {name: raw_kind(self.types[name]) for name in self.names}
 
     def keep_whole(self, names: Sequence[str]) -> None:
-        """Read targets that hold whole numbers as such, so that they are classes like any others."""
+        """Read targets of whole numbers as integers, so that they can be classes."""
         self.types |= {name: pa.int64() for name in names if name in self._whole}
 
     def refuse_mixtures(self, names: Sequence[str]) -> None:
@@ -322,7 +320,7 @@ class CsvSource(TextSource):
                 raise self._mixtures[name]
 
     def widen(self, types: dict[str, pa.DataType]) -> None:
-        """Read columns by the types of a `WiderTypes` from here on."""
+        """Read columns with the types of a `WiderTypes` from here on."""
         self._whole = {name for name in self._whole if types[name] == self.types[name]}
         self.types = types
 
@@ -339,7 +337,7 @@ class CsvSource(TextSource):
         if names != self.names:
             raise InputError(
                 f"{file.name}, line 1: the columns {listed(names)} are not those of {self._files[0].name} "
-                f"({listed(self.names)}); convert files of different columns one by one"
+                f"({listed(self.names)}); convert files with different columns one by one"
             )
 
     def follow(self, steps: TableSteps) -> None:
@@ -366,8 +364,8 @@ class CsvSource(TextSource):
     def batch(self, block: TextBlock, columns: Sequence[str]) -> pa.RecordBatch:
         """Return some columns of a block.
 
-        Raises `WiderTypes` for values of wider types than those before, and an `InputError` that names file,
-        line and column for what cannot be read.
+        Raises `WiderTypes` for values that do not fit the types so far, and an `InputError` that names file,
+        line and column for values that cannot be read.
         """
         types = {name: self.types[name] for name in columns}
         try:
@@ -418,7 +416,7 @@ class CsvSource(TextSource):
             self._fail(block, error)
 
     def _record_mixture(self, block: TextBlock, name: str, column: pa.ChunkedArray) -> None:
-        """Record text in a column of mostly numbers: a typing error, which would become a category."""
+        """Record text in a column of mostly numbers: likely a typing error, which would become a category."""
         if pa.types.is_binary(column.type):
             self._fail(block, None)
         if not pa.types.is_string(column.type):
@@ -431,14 +429,14 @@ class CsvSource(TextSource):
             self._mixtures[name] = self._error_at(block, self.names.index(name), value, where)
 
     def _fail(self, block: TextBlock, error: pa.ArrowInvalid | None) -> NoReturn:
-        """Raise the error that says where the block is wrong, by reading it once more, record by record."""
+        """Raise the error that names the place of the mistake, found by reading record by record."""
         found = None if error is None else _COLUMN.search(str(error))
         wanted = None if found is None else (int(found[1]), found[2])
         for line, fields in _records(block, self.delimiter):
             if len(fields) != len(self.names):
                 raise InputError(
                     f"{block.file}, line {line}: {len(fields)} fields, but there are {len(self.names)} "
-                    f"columns; mend or remove the line"
+                    f"columns; correct or remove the line"
                 )
             for j, field in enumerate(fields):
                 if any("\udc80" <= c <= "\udcff" for c in field):
@@ -452,7 +450,7 @@ class CsvSource(TextSource):
             plural = "numbers" if _is_numeric(kind) else plural
             raise self._error_at(block, *wanted, f"where the lines before hold {plural}")
         raise InputError(
-            f"{block.file}, from line {block.line} on: {' '.join(str(error).split())[:160]}; mend the file"
+            f"{block.file}, from line {block.line} on: {' '.join(str(error).split())[:160]}; correct the file"
         )
 
     def _error_at(self, block: TextBlock, column: int, value: str, where: str) -> InputError:
@@ -461,13 +459,13 @@ class CsvSource(TextSource):
         line = lines[0] if lines else block.line
         names = "" if line > 1 else ", or pass header=True (--header) if the line holds names"
         return InputError(
-            f"{block.file}, line {line}, column {self.names[column]!r}: {value!r} {where}; mend the value, "
-            f"leave it empty if it is missing, or drop the column{names}"
+            f"{block.file}, line {line}, column {self.names[column]!r}: {value!r} {where}; correct the "
+            f"value, leave it empty if it is missing, or drop the column{names}"
         )
 
 
 def _delimiter_of(head: bytes) -> str:
-    """The most frequent delimiter of the first record, outside of quotes."""
+    """Return the most frequent delimiter of the first record, outside of quotes."""
     text = re.sub(r'"[^"]*"', "", first_record(head, ",").decode("utf-8", "replace"))
     return max(DELIMITERS, key=text.count)
 
@@ -507,20 +505,20 @@ def _records(block: TextBlock, delimiter: str) -> Iterator[tuple[int, list[str]]
         before = reader.line_num
 
 
-# Types by which columns of delimited text are read.
+# Types with which columns of delimited text are read.
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def read_as(inferred: pa.DataType) -> pa.DataType:
-    """The type by which a column is read, from the type `inferred` from its first values."""
+    """Return the type with which a column is read, given the one inferred from its first values."""
     if pa.types.is_integer(inferred):
         return pa.float64()
     return TEXT if pa.types.is_string(inferred) or pa.types.is_binary(inferred) else inferred
 
 
 def wider_type(known: pa.DataType, found: pa.DataType) -> pa.DataType | None:
-    """The type that holds the values of both; None for text among numbers."""
+    """Return a type that holds the values of both; None for text among numbers."""
     t = pa.types
     if known == found or t.is_null(found):
         return known

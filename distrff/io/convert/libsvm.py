@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -13,7 +12,7 @@ from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
 from distrff.io.convert.delimited import TextBlock, TextSource, blocks_of
-from distrff.utils.jit import compiled, in_own_thread
+from distrff.utils.jit import compiled, compiles_once
 
 _LINE = re.compile(rb"\s*[-+.\deE]+(\s+\d+:[-+.\deEinfaNIF]+)*\s*(#.*)?$")
 _ENTRIES = rb"(\s+\d+:[-+.\deEinfaNIF]+)+\s*(#.*)?$"
@@ -26,44 +25,44 @@ _LARGEST_INDEX = 2**31 - 2
 _NO_LABEL, _NO_INDEX, _NO_VALUE, _DISORDER, _TOO_LARGE, _NOT_FINITE = range(1, 7)
 _WRONG = {
     _NO_LABEL: "the label is no number; a line of a libsvm file begins with one label, a number",
-    _NO_INDEX: "an entry is not index:value with a whole index; mend the line",
-    _NO_VALUE: "a value is no number; mend the line",
+    _NO_INDEX: "an entry is not index:value with a whole index; correct the line",
+    _NO_VALUE: "a value is no number; correct the line",
     _DISORDER: "indices do not increase; sort the entries of the line and name each column once",
-    _TOO_LARGE: f"an index is larger than {_LARGEST_INDEX}; mend the line",
+    _TOO_LARGE: f"an index is larger than {_LARGEST_INDEX}; correct the line",
     _NOT_FINITE: "this is no finite number; correct the value, or remove the line or the entry",
 }
 
 
 def looks_like_libsvm(head: bytes) -> bool:
-    """Tell whether the first lines of some text have the form of libsvm files."""
+    """Return whether the first lines of some text have the form of a libsvm file."""
     lines = _first_lines(head)
     return bool(lines) and all(map(_LINE.match, lines)) and any(b":" in line for line in lines)
 
 
 def refuse_other_libsvm(head: bytes, name: str) -> None:
-    """Raise InputError for libsvm files of several labels a line, or none, and those of queries."""
+    """Raise InputError for libsvm files with several labels per line, and for those with queries."""
     lines = _first_lines(head)
     several = next(filter(_SEVERAL_LABELS.match, lines), None)
     if several is not None and all(map(_ANY_LABELS.match, lines)):
         raise InputError(
-            f"{name} is a libsvm file with several labels a line ({several.split()[0].decode()!r}), but a "
-            f"model learns one; write one label a line, or a table with a column of 0 and 1 for each"
+            f"{name} is a libsvm file with several labels per line ({several.split()[0].decode()!r}), but a "
+            f"model learns one; write one label per line, or a table with a column of 0 and 1 for each label"
         )
     if lines and all(map(_QUERY.match, lines)):
         raise InputError(
-            f"{name} is a libsvm file for ranking ({lines[0].split()[1].decode()!r}), and queries are not "
-            f"learned here; remove the qid: fields to fit the labels alone"
+            f"{name} is a libsvm file for ranking ({lines[0].split()[1].decode()!r}), which no model here "
+            f"learns; remove the qid: fields to fit the labels alone"
         )
 
 
 def _first_lines(head: bytes) -> list[bytes]:
-    """Up to ten lines that hold more than a comment; the last one may be cut off and counts only alone."""
+    """Return up to ten lines without comments, and without the last one, if others remain."""
     lines = [line.rstrip() for line in head[: 2**16].splitlines()[:10]]
     return [line for line in (lines[:-1] or lines) if line and not line.lstrip().startswith(b"#")]
 
 
 class SparseRows(NamedTuple):
-    """Rows of a block: entries with the file's own indices."""
+    """Rows of a block: entries with the indices of the file."""
 
     labels: np.ndarray  # float64, of shape (r,)
     values: np.ndarray  # float64
@@ -84,7 +83,7 @@ class LibsvmSource(TextSource):
         return blocks_of(self._files, None)
 
     def rows(self, block: TextBlock) -> SparseRows:
-        """Return the rows of a block; refuse by file and line what is not libsvm's form."""
+        """Return the rows of a block; raise InputError with file and line for what is not in libsvm form."""
         _compile_parser()
         labels, values, indices, starts, hard, (wrong, place, n_rows, n_hard) = _parsed(block.data)
         if wrong:
@@ -122,7 +121,7 @@ class LibsvmSource(TextSource):
 
 
 def _word_start(data: bytes, at: int) -> int:
-    """Where the word begins that holds a place: of a value, its index."""
+    """Return where the word around a position begins: for a value, at its index."""
     while at and data[at - 1] > 32:
         at -= 1
     return at
@@ -144,14 +143,14 @@ def _parsed(text: bytes) -> Any:
     return labels, values, indices, starts, hard, found.tolist()
 
 
-@cache
+@compiles_once
 def _compile_parser() -> None:
-    in_own_thread(lambda: _parsed(b"1 1:1\n"))
+    _parsed(b"1 1:1\n")
 
 
 @compiled()
 def _number_at(data, i, powers, out):
-    """Parse the number at i into out[0]; return where it ends, negated if Python must read it."""
+    """Parse the number at i into out[0]; return its end, negated if Python must parse it."""
     begin = i
     negative = i < len(data) and data[i] == 45
     if negative or (i < len(data) and data[i] == 43):
@@ -178,7 +177,7 @@ def _number_at(data, i, powers, out):
     plain = plain and exponent >= -22
     if not plain:
         return -i
-    # Both are exact, so that their quotient is the nearest number to what is written.
+    # Both are exact, so their quotient is the float64 nearest to the written number.
     value = mantissa / powers[-exponent]
     out[0] = -value if negative else value
     return i
@@ -186,8 +185,8 @@ def _number_at(data, i, powers, out):
 
 @compiled()
 def _parse(data, powers, labels, values, indices, starts, hard, found):
-    # found: what is wrong and where, rows, numbers left to Python. hard: where such a number goes
-    # (−1 − row for a label), and where its text begins and ends.
+    # found: what is wrong, where it is, the number of rows, and how many numbers are left to Python. hard:
+    # where such a number goes (−1 − row for a label), and where its text begins and ends.
     number = np.zeros(1)
     i, row, entry, n_hard = 0, 0, 0, 0
     n = len(data)

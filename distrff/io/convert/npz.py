@@ -31,15 +31,15 @@ class ArrayBlock(NamedTuple):
     start: int  # number of the first row
     X: np.ndarray  # of shape (r, d)
     y: np.ndarray | None  # of shape (r,) or (r, k)
-    position: int  # bytes read so far, decompressed
+    position: int  # decompressed bytes read so far
 
 
 class ArraySource:
     """The arrays X and y of a .npz file, or X of a .npy file and y of another, as a table.
 
-    Its columns are "X", a list of numbers, and "y"; or, by columns, those of X by their indices. All axes of
-    X but the first are flattened. `x_name` and `y_name` are names of the arrays in a .npz file; for a .npy
-    file `y_name` is the path of another that holds y.
+    Its columns are "X", a list of numbers, and "y"; or each column of X by its index, after `by_columns`. All
+    axes of X but the first are flattened. `x_name` and `y_name` are names of arrays in a .npz file; for a
+    .npy file `y_name` is the path of another one that holds y.
     """
 
     unit = "bytes"
@@ -51,7 +51,7 @@ class ArraySource:
         with ExitStack() as stack:
             X, y = self._arrays(stack)
             if not X.shape or not X.shape[0] or 0 in X.shape[1:]:
-                raise InputError(f"{X.name} has shape {X.shape}, which holds no rows; name another by x_name")
+                raise InputError(f"{X.name} has shape {X.shape}, which holds no rows; name another as x_name")
             check_real(X.dtype, X.name)
             self.targets: tuple[str, ...] = ()
             self._label_kind = "number"
@@ -104,7 +104,7 @@ class ArraySource:
         return RawColumn("number", piece.X[:, int(name)])
 
     def place(self, piece: ArrayBlock, row: int) -> str:
-        """Say which row of the array one of a block is."""
+        """Return the name and number of a row of a block, for messages."""
         return f"{piece.file}, row {piece.start + row}"
 
     def follow(self, steps: TableSteps) -> None:
@@ -138,8 +138,7 @@ class ArraySource:
             handle = stack.enter_context(self.file.fs.open(self._y_name, "rb"))
         except FileNotFoundError as error:
             raise InputError(
-                f"{name} does not exist; for a .npy file y_name (--y-name) is the path "
-                f"of the file that holds y"
+                f"{name} does not exist; for a .npy file y_name is the path of the file that holds y"
             ) from error
         return _Stream(handle, name, stack)
 
@@ -147,15 +146,15 @@ class ArraySource:
         members = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
         if name not in members:
             raise InputError(
-                f"{self.file.name} has no array {name!r}; name one by {parameter} "
-                f"(--{parameter.replace('_', '-')}) among: {', '.join(members) or 'none'}"
+                f"{self.file.name} has no array {name!r}; give {parameter} as one of: "
+                f"{', '.join(members) or 'none'}"
             )
         member = stack.enter_context(archive.open(f"{name}.npy"))
         return _Stream(member, f"array {name!r} of {self.file.name}", stack)
 
 
 class _Stream:
-    """An array in NumPy's format, read from its first row on."""
+    """An array in NumPy's format, read row by row from the first."""
 
     def __init__(self, handle: Any, name: str, stack: ExitStack) -> None:
         self.name = name
@@ -184,7 +183,7 @@ class _Stream:
 
 
 def _on_disk(handle: Any, stream: _Stream, stack: ExitStack) -> np.ndarray:
-    """An array written column by column, as a map of a temporary file, since its rows are scattered."""
+    """Return an array in Fortran order as a memory map of a temporary file, since its rows are scattered."""
     parent = Path(tempfile.gettempdir())
     path = stack.enter_context(own_folder(parent, "distrff-array-", mode=0o700)) / "array"
     with full_disk_errors(path), path.open("wb") as copy, _reading(stream.name):

@@ -1,4 +1,4 @@
-"""Which raw format files are of, by what they begin with."""
+"""Opening raw files: their format is recognized by their first bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distrff.io.storage import Location, Options, first_bytes, storage_errors
 from distrff.io.tables import Table
 
 TableSource = CsvSource | ArraySource | Table
-"""Each reads raw columns in pieces, and has the kinds, names, places and progress that `Table` has."""
+"""Each reads raw columns in pieces, and has the kinds, names, places and progress of a `Table`."""
 Source = TableSource | LibsvmSource
 
 _NUMPY = (b"PK\x03\x04", b"\x93NUMPY")  # .npz, .npy
@@ -29,11 +29,12 @@ def open_source(
     y_name: str | None = None,
     storage_options: Options = None,
 ) -> Source:
-    """Return the source of the raw files that a file, a folder, a glob or a list of these stands for.
+    """Return the source of raw files, given as a file, a folder, a glob or a list of these.
 
-    Their one format is recognized by the first bytes, not the names: Parquet, a .npz or .npy file of NumPy,
-    libsvm if the first lines have its form, else delimited text; text may be compressed by gzip, bzip2,
-    xz or Zstandard. `header` and `known` are those of `CsvSource`, `x_name` and `y_name` of `ArraySource`.
+    All have one format, which is recognized by the first bytes, not by the names: Parquet, a .npz or .npy
+    file of NumPy, libsvm if the first lines have its form, else delimited text; text may be compressed by
+    gzip, bzip2, xz or Zstandard. `header` and `known` are those of `CsvSource`, `x_name` and `y_name` those
+    of `ArraySource`.
     """
     files: list[TextFile] = []
     for path in paths if isinstance(paths, (list, tuple)) else [paths]:
@@ -42,6 +43,8 @@ def open_source(
         if not found:
             raise InputError(f"{location} does not exist or holds no files; check the path")
         files.extend(TextFile(fs, file) for file in found)
+    if not files:
+        raise InputError("the list of files is empty; give at least one file to convert")
     with storage_errors(f"{files[0].name} cannot be reached"):
         magic = first_bytes(*files[0])
     if magic.startswith(MAGIC) or files[0].path.endswith(SUFFIXES):

@@ -1,4 +1,4 @@
-"""A Zarr group of rows, written shard by shard: in the order given, split in two, or shuffled."""
+"""Writing rows to a Zarr group, shard by shard: in the given order, split in two, or shuffled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Sink(Protocol):
     """Takes encoded rows, in order."""
 
     def append(self, rows: Span) -> None:
-        """Take some rows: X, dense or CSR, and y and sample_weight where there are any."""
+        """Take some rows: X, dense or CSR, and y and sample_weight if there are any."""
 
     def finish(self) -> int:
         """Store what is left, and return the number of all rows."""
@@ -35,9 +35,9 @@ class Sink(Protocol):
 
 @contextmanager
 def new_group(location: Location, *, overwrite: bool = False) -> Iterator[zarr.Group]:
-    """Give an empty group that readers see whole when the block is left, or not at all; see `replacing`.
+    """Yield an empty group, which readers see complete after the block or not at all; see `replacing`.
 
-    Until `mark_complete` it says that it is incomplete, and readers refuse it.
+    Until `mark_complete` its header says that it is incomplete, and readers refuse it.
     """
     with replacing(location, overwrite=overwrite, kinds=(KIND,)) as fresh:
         unfinished = {"kind": KIND, "format": 1, "complete": False}
@@ -52,9 +52,9 @@ def mark_complete(group: zarr.Group) -> None:
 
 
 class GrowingArray:
-    """One Zarr array that grows by `length` rows at a time; fewer wait in a buffer of the type of `like`.
+    """A Zarr array that grows by `length` rows at a time; fewer wait in a buffer of the dtype of `like`.
 
-    A `chunk` that is shorter than `length` makes shards of `length` rows.
+    With a `chunk` shorter than `length`, shards have `length` rows.
     """
 
     def __init__(
@@ -77,19 +77,19 @@ class GrowingArray:
         )
 
     def append(self, values: Any) -> None:
-        """Take more rows, dense or sparse; whole lengths are written."""
+        """Take more rows, dense or sparse; write full buffers."""
         at, n_rows = 0, values.shape[0]
         while at < n_rows:
             n = min(n_rows - at, len(self._buffer) - self._held)
             rows = values[at : at + n]
-            # Sparse rows become dense here, at most a shard of them.
+            # Sparse rows become dense here, at most one shard at a time.
             self._buffer[self._held : self._held + n] = rows.toarray() if issparse(rows) else rows
             at, self._held = at + n, self._held + n
             if self._held == len(self._buffer):
                 self._flush()
 
     def _flush(self) -> None:
-        if self._array is None:  # chunks are not longer than the rows, where these are few
+        if self._array is None:  # a short array has chunks of its own length
             self.create(min(self._chunk, self._held))
         assert self._array is not None
         values, stop = self._buffer[: self._held], self._written + self._held
@@ -98,7 +98,7 @@ class GrowingArray:
         self._written, self._held = stop, 0
 
     def finish(self) -> int:
-        """Write what waits, and return the number of rows."""
+        """Write the rows in the buffer, and return the number of all rows."""
         if self._held:
             self._flush()
         return self._written
@@ -107,8 +107,8 @@ class GrowingArray:
 class DenseWriter:
     """Writes the arrays X (n, d), y and sample_weight.
 
-    A chunk of X has `chunk_rows` rows, by default about 4 MB, and a shard eight chunks. The other arrays have
-    one chunk for each shard.
+    A chunk of X has `chunk_rows` rows, by default about 4 MB, and a shard has eight chunks. The other arrays
+    have one chunk per shard of X.
     """
 
     def __init__(self, group: zarr.Group, chunk_rows: int | None = None) -> None:
@@ -116,7 +116,7 @@ class DenseWriter:
         self._arrays: dict[str, GrowingArray] = {}
 
     def append(self, rows: Span) -> None:
-        """Take some rows; whole shards are written."""
+        """Take some rows; write full shards."""
         self._arrays = self._arrays or self._new_arrays(rows)
         for name, values in rows.items():
             self._arrays[name].append(values)
@@ -132,8 +132,8 @@ class DenseWriter:
             }
         except (MemoryError, ValueError) as error:  # NumPy raises ValueError for sizes beyond its integers
             raise InputError(
-                f"chunk_rows={chunk} makes shards of {shard * row_bytes:.3g} bytes, "
-                f"which memory does not hold; give fewer (--chunk-rows)"
+                f"chunk_rows={chunk} makes shards of {shard * row_bytes:.3g} bytes, which memory does not "
+                f"hold; give fewer rows"
             ) from error
 
     def finish(self) -> int:
@@ -144,7 +144,7 @@ class DenseWriter:
 class SparseWriter:
     """Writes X as a group with the arrays data, indices and indptr of a CSR matrix, and y, sample_weight.
 
-    The group has the attributes by which other readers (anndata) know such a matrix: `encoding-type`
+    The group has the attributes by which other readers (anndata) recognize such a matrix: `encoding-type`
     "csr_matrix" and `shape`. A chunk of indptr, y and sample_weight has `chunk_rows` rows, by default 65,536.
     """
 
@@ -182,17 +182,17 @@ class SparseWriter:
         return self._shape[0]
 
 
-# Test rows apart from training rows.
+# Test rows and training rows.
 
 
 def is_test_row(rows: np.ndarray, seed: int, fraction: float) -> np.ndarray:
-    """Return which rows are test rows: each with probability `fraction`, by its number and the seed alone."""
+    """Return which rows are test rows: each with probability `fraction`, by its number and the seed only."""
     hashes = row_hash(np.asarray(rows, np.uint64), child_seed(seed, "test rows"))
     return hashes < np.uint64(fraction * 2.0**64)
 
 
 class SetApart:
-    """Hands rows on to one of two sinks: about the share `fraction` to `test`, the others to `training`."""
+    """Passes rows to one of two sinks: about the share `fraction` to `test`, the others to `training`."""
 
     def __init__(self, training: Sink, test: Sink, fraction: float, seed: int) -> None:
         self._sinks, self._fraction, self._seed = (training, test), fraction, seed
@@ -208,7 +208,7 @@ class SetApart:
                 sink.append(_taken(rows, chosen))
 
     def finish(self) -> int:
-        """Return the number of rows of both."""
+        """Finish both sinks, and return the number of all rows."""
         self.n_written = (self._sinks[0].finish(), self._sinks[1].finish())
         return sum(self.n_written)
 
@@ -219,31 +219,31 @@ def _taken(rows: Span, chosen: Any) -> Span:
 
 # Rows in a uniformly random order, by two passes through buckets on disk.
 
-_BUCKET_BITS = 6  # 64 buckets: so many files of each field are open at a time
-_BUCKET_BYTES = 64 * 2**20  # in memory when it is put in order
-_PART_BYTES = 8 * 2**20  # handed on at once
+_BUCKET_BITS = 6  # 64 buckets, so 64 open files per field
+_BUCKET_BYTES = 64 * 2**20  # a bucket up to this size is sorted in memory
+_PART_BYTES = 8 * 2**20  # of a larger one, read at a time
 
 
 def shuffle_keys(rows: np.ndarray, seed: int) -> np.ndarray:
     """Return the key of each row number, uint64: shuffled rows are sorted by their keys.
 
-    Keys are 64 hashed bits, different for different rows. Hence the order is uniform over all orders as far
-    as the hash is random, and does not depend on how the rows are cut into blocks.
+    Keys are 64 hashed bits, different for different rows. So all orders are equally likely, as far as the
+    hash is random, and the order does not depend on how the rows are cut into blocks.
     """
     return row_hash(np.asarray(rows, np.uint64), child_seed(seed, "shuffle"))
 
 
 class Shuffled:
-    """Hands all rows on to a sink in the order of their keys.
+    """Passes all rows to a sink in the order of their keys.
 
-    The first pass appends each row to one of 64 buckets on disk, by the leading bits of its key; the
-    second reads them one by one and puts each in order. A bucket of more than 64 MB is first cut into 64
-    by the next bits. Hence about two blocks and two buckets are in memory, whatever the number of rows.
+    The first pass appends each row to one of 64 buckets on disk, by the leading bits of its key; the second
+    reads and sorts one bucket after another. A bucket of more than 64 MB is first split into 64 by the next
+    bits. So about two blocks and two buckets are in memory, whatever the number of rows.
 
     `folder` is empty, on a disk with room for all rows.
 
-    Independent uniform buckets followed by a uniform order in each are a uniform order of all: Sandelius
-    1962, "A simple randomization procedure"; Rao 1961.
+    Independent uniform buckets, each in uniform order, make a uniform order of all rows: Sandelius 1962,
+    "A simple randomization procedure"; Rao 1961.
     """
 
     def __init__(self, sink: Sink, seed: int, folder: Path) -> None:
@@ -262,7 +262,7 @@ class Shuffled:
         self._buckets.append(rows)
 
     def finish(self) -> int:
-        """Hand the rows on in their new order; return their number."""
+        """Pass the rows on in their new order, and return their number."""
         words = np.array([*self._codes, None], dtype=object)
         for rows in self._buckets.in_order():
             del rows["keys"]
@@ -273,7 +273,7 @@ class Shuffled:
 
 
 class _Buckets:
-    """Rows in 64 files of each field, by bits of their keys; those of `level` were cut so often before."""
+    """Rows in 64 files per field, by bits of their keys; `level` counts the splits before this one."""
 
     def __init__(self, folder: Path, level: int) -> None:
         self._folder, self._level = folder, level
@@ -313,7 +313,7 @@ class _Buckets:
             handle.close()
         for b, size in enumerate(self._sizes):
             if size > _BUCKET_BYTES:
-                yield from self._cut_again(b)
+                yield from self._split_again(b)
             elif size:
                 rows = self._read(b)
                 rows = _taken(rows, np.argsort(rows["keys"]))
@@ -331,7 +331,7 @@ class _Buckets:
             rows["X"] = csr_matrix((rows.pop("data"), rows.pop("indices"), starts), shape=shape)
         return rows
 
-    def _cut_again(self, b: int) -> Iterator[Span]:
+    def _split_again(self, b: int) -> Iterator[Span]:
         folder = self._folder / f"{b:02d}"
         folder.mkdir()
         finer = _Buckets(folder, self._level + 1)
@@ -351,5 +351,5 @@ class _Buckets:
 
 
 def _mapped(path: Path, dtype: np.dtype) -> np.ndarray:
-    """A file as an array that is not read yet; of an empty file there is no map."""
+    """Return a file as an array that is read on access; an empty file cannot be mapped."""
     return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)

@@ -63,7 +63,7 @@ def test_targets_of_one_and_several_columns_and_of_another_file(saved, tmp_path,
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"Z": np.zeros((2, 2))}, r"has no array 'X'; name one by x_name .*: Z"),
+        ({"Z": np.zeros((2, 2))}, r"has no array 'X'; give x_name as one of: Z"),
         ({"X": np.zeros((2, 2)), "y": np.zeros(3)}, r"shape \(3,\), but .* has 2 rows"),
         ({"X": np.zeros((0, 2))}, "holds no rows"),
         ({"X": np.zeros((2, 2), complex)}, "Complex data not supported"),

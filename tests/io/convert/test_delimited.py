@@ -103,7 +103,7 @@ def test_a_quote_that_is_never_closed(text_file, monkeypatch):
 @pytest.mark.parametrize("tail", [b'7,"8\n9,0\n', b'7,"8""\n9,""0\n', b'7,"8'])
 def test_a_quote_that_is_open_at_the_end(text_file, block_bytes, tail):
     """The lines after it would become one field, as many fields as any record has."""
-    with pytest.raises(InputError, match=r"rows.csv, line 5: a quote is opened there and never closed"):
+    with pytest.raises(InputError, match=r"rows.csv, line 5: a quote is opened here and never closed"):
         list(blocks_of([text_file(b'1,2\n3,"4\n"\n5,6\n' + tail)], ","))
 
 

@@ -87,7 +87,7 @@ def test_which_text_looks_like_libsvm():
         assert not looks_like_libsvm(other)
 
 
-SEVERAL = r"f is a libsvm file with several labels a line \('1"
+SEVERAL = r"f is a libsvm file with several labels per line \('1"
 QUERIES = r"f is a libsvm file for ranking \('qid:3'\).* remove the qid: fields"
 
 

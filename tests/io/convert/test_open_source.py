@@ -1,4 +1,4 @@
-"""Which files are raw, and of what format: told by what they begin with."""
+"""Which files are raw, and their format, by their first bytes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 import zarr
 
 from distrff.errors import InputError
+from distrff.io.convert.convert import convert
 from distrff.io.convert.delimited import CsvSource
 from distrff.io.convert.libsvm import LibsvmSource
 from distrff.io.convert.npz import ArraySource
@@ -53,6 +54,12 @@ KINDS = {
 def test_formats(folder, name):
     assert type(open_source([folder / name])) is KINDS[name]
     assert is_raw(folder / name, None) == (name != "parquet")
+
+
+def test_an_empty_list_is_refused(tmp_path):
+    with pytest.raises(InputError, match="the list of files is empty; give at least one"):
+        convert([], tmp_path / "rows.zarr")
+    assert not any(tmp_path.iterdir())
 
 
 def test_what_is_not_raw(folder):

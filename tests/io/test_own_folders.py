@@ -1,4 +1,4 @@
-"""Folders that a killed process left behind go, those in which one works stay; nobody else's are touched."""
+"""Folders that killed processes left behind are removed; those in use, and those of others, are kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from distrff.io import storage as own_folders
+from distrff.io import storage
 from distrff.io.storage import own_folder, remove_abandoned
 
 HOLD = (
@@ -58,7 +58,7 @@ def test_what_a_killed_process_leaves_goes_with_the_next(holder, tmp_path):
 
 
 def test_one_that_is_taken_for_abandoned_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
-    lock, taken = own_folders._lock, []
+    lock, taken = storage._lock, []
 
     def removed_first(folder):
         if not taken:
@@ -66,7 +66,7 @@ def test_one_that_is_taken_for_abandoned_before_it_is_locked_is_made_anew(tmp_pa
             shutil.rmtree(folder)
         return lock(folder)
 
-    monkeypatch.setattr(own_folders, "_lock", removed_first)
+    monkeypatch.setattr(storage, "_lock", removed_first)
     with own_folder(tmp_path, "a-") as mine:
         assert mine.exists()
         assert mine != taken[0]
@@ -77,7 +77,7 @@ def test_without_locks_nothing_is_removed(tmp_path, monkeypatch):
         raise OSError(9, "Bad file descriptor")
 
     (tmp_path / "a-01234567").mkdir()
-    monkeypatch.setattr(own_folders.fcntl, "flock", no_locks)
+    monkeypatch.setattr(storage.fcntl, "flock", no_locks)
     with own_folder(tmp_path, "a-") as mine:
         assert names(tmp_path) == {"a-01234567", mine.name}
     assert names(tmp_path) == {"a-01234567"}
@@ -105,6 +105,6 @@ def test_a_parent_whose_contents_are_hidden_will_do(tmp_path, monkeypatch):
     def hidden(folder):
         raise PermissionError(13, "Permission denied", str(folder))
 
-    monkeypatch.setattr(own_folders.os, "listdir", hidden)
+    monkeypatch.setattr(storage.os, "listdir", hidden)
     with own_folder(tmp_path, "a-") as mine:
         assert mine.is_dir()
