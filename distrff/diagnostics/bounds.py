@@ -230,13 +230,7 @@ def binning_all_pairs_bound(eps: float, n_grids: int, n_rows: int) -> float:
 
 
 def binning_uniform_bound(
-    eps: float,
-    n_grids: int,
-    *,
-    n_columns: int,
-    diameter: float,
-    mean_inverse_pitch: float,
-    lipschitz: float,
+    eps: float, n_grids: int, *, n_columns: int, diameter: float, mean_inverse_pitch: float, lipschitz: float
 ) -> float:
     """Bound P(sup |ẑ − k| ≥ ε·k(0)) for random binning over a set.
 

@@ -10,13 +10,7 @@ from typing import Any
 import numpy as np
 
 from distrff.utils.html import Bars, Chart, Section, Table, html_card, html_page
-from distrff.utils.text import (
-    human_bytes,
-    human_seconds,
-    kernel_text,
-    number_text,
-    quantity_text,
-)
+from distrff.utils.text import human_bytes, human_seconds, kernel_text, number_text, quantity_text
 
 
 class FitReport(Mapping[str, Any]):

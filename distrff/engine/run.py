@@ -90,11 +90,7 @@ class Run:
         return self.sweep_segments(label, segments, reduction, arrays)
 
     def sweep_segments(
-        self,
-        label: str,
-        segments: list[Any],
-        reduction: Reduction,
-        arrays: Arrays | None = None,
+        self, label: str, segments: list[Any], reduction: Reduction, arrays: Arrays | None = None
     ) -> Any:
         """Return the reduction of given segments, such as those that cannot be cut by row number."""
         started = time.perf_counter()

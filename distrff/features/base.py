@@ -99,13 +99,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         )
 
     def fit_sample(
-        self,
-        X: np.ndarray,
-        y: Any,
-        sample_weight: Any,
-        *,
-        seed: int,
-        row_source: RowSource | None = None,
+        self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, row_source: RowSource | None = None
     ) -> Self:
         """Fit to a sample of checked rows with this seed.
 

@@ -15,14 +15,7 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from distrff.errors import ColumnError, InputError
-from distrff.features.bandwidth import (
-    THINNING,
-    ColumnRange,
-    MakePilot,
-    Pilot,
-    coded_targets,
-    search_rows,
-)
+from distrff.features.bandwidth import THINNING, ColumnRange, MakePilot, Pilot, coded_targets, search_rows
 from distrff.features.specification import RowSource, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Stationary

@@ -20,15 +20,7 @@ from distrff.io.arrays import OBJECT
 from distrff.io.arrow import is_number, raw_column, raw_kind
 from distrff.io.dataset import Dataset, check_shape
 from distrff.io.rows import Span
-from distrff.io.storage import (
-    SEEN_BY_ALL,
-    Location,
-    Options,
-    file_name,
-    one_line,
-    retryable,
-    storage_errors,
-)
+from distrff.io.storage import SEEN_BY_ALL, Location, Options, file_name, one_line, retryable, storage_errors
 from distrff.io.tables import (
     Columns,
     Encoding,

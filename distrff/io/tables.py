@@ -21,13 +21,7 @@ from distrff.io.dataset import BLOCK_BYTES, Dataset, lazy_blocks
 from distrff.io.rows import Rows, Span
 from distrff.io.storage import SPAN_BYTES
 from distrff.preprocessing.encoders import RawColumn
-from distrff.preprocessing.profile import (
-    LEFT_OUT_TIMES,
-    TableOptions,
-    TableProfile,
-    find_columns,
-    steps_of,
-)
+from distrff.preprocessing.profile import LEFT_OUT_TIMES, TableOptions, TableProfile, find_columns, steps_of
 from distrff.preprocessing.table import FIELDS, TableSteps, complete_rows
 from distrff.utils.text import listed
 
@@ -306,10 +300,7 @@ def table_dataset(reader: TableReader, **more: Any) -> Dataset:
 
 
 def encoded_dataset(
-    table: Table,
-    steps: TableSteps,
-    kept: Sequence[int] | None,
-    report: Mapping[str, Any] | None = None,
+    table: Table, steps: TableSteps, kept: Sequence[int] | None, report: Mapping[str, Any] | None = None
 ) -> Dataset:
     """Return the dataset of a table encoded by steps, which keep `kept` rows of each part.
 
