@@ -142,16 +142,8 @@ def open_dataset(
             raise InputError(
                 f"{name or 'steps'} goes with tables; the X and y of a Zarr group are taken as they are"
             )
-        dataset = stored_dataset(
-            path,
-            target=target,
-            columns=columns,
-            sample_weight=sample_weight,
-            x_name=x_name,
-            y_name=y_name,
-            weight_name=weight_name,
-            storage_options=storage_options,
-        )
+        location = Location.of(path, storage_options)
+        dataset = open_zarr(location, options, x_name=x_name, y_name=y_name, weight_name=weight_name)
     if not ids:
         return dataset
     of_column = partial(stored_dataset, path, x_name=x_name, storage_options=storage_options)
@@ -229,23 +221,13 @@ def stored_dataset(
     columns: Any = None,
     sample_weight: int | str | None = None,
     x_name: str = "X",
-    y_name: str = "y",
-    weight_name: str = "sample_weight",
     storage_options: Options = None,
 ) -> Dataset:
     """Return the dataset of the numbers stored at `path`, as they are; see `open_dataset`."""
+    options = TableOptions(target, columns, sample_weight=sample_weight)
     if stored_kind(path, storage_options) == "parquet":
-        options = TableOptions(target, columns, sample_weight=sample_weight)
         return open_parquet(parquet_table(path, storage_options), options)
-    return open_zarr(
-        Location.of(path, storage_options),
-        target=target,
-        columns=columns,
-        sample_weight=sample_weight,
-        x_name=x_name,
-        y_name=y_name,
-        weight_name=weight_name,
-    )
+    return open_zarr(Location.of(path, storage_options), options, x_name=x_name)
 
 
 def stored_kind(path: Any, storage_options: Options) -> str:

@@ -39,7 +39,7 @@ from distrff.io.storage import (
     retryable,
     storage_errors,
 )
-from distrff.preprocessing.profile import Numbered, find_columns
+from distrff.preprocessing.profile import Numbered, TableOptions, find_columns
 from distrff.preprocessing.table import FIELDS, TableSteps
 
 # A shard is one object and one request; above this size only parts of it are decoded at a time.
@@ -190,15 +190,14 @@ def row_bytes(z: Any) -> int:
 
 def open_zarr(
     location: Location,
+    options: TableOptions,
     *,
-    target: Any,
-    columns: Any,
-    sample_weight: Any,
-    x_name: str,
-    y_name: str,
-    weight_name: str,
+    x_name: str = "X",
+    y_name: str = "y",
+    weight_name: str = "sample_weight",
 ) -> Dataset:
     """Return the dataset of a Zarr group; see `open_dataset`."""
+    target, sample_weight = options.target, options.sample_weight
     source, is_remote = str(location), not is_local(location.file_system()[0])
     for parameter, given in (("target", target), ("sample_weight", sample_weight)):
         if given is not None and not isinstance(given, str):
@@ -235,7 +234,7 @@ def open_zarr(
         check_real(arrays["sample_weight"].dtype, "sample_weight")
     check_lengths({"X": shape[0]} | {f: z.shape[0] for f, z in arrays.items()})
     n_rows, n_columns = shape
-    chosen, column_names = _columns(group, n_columns, columns, source, is_sparse=is_sparse)
+    chosen, column_names = _columns(group, n_columns, options.columns, source, is_sparse=is_sparse)
     stored = ZarrReader(parts | arrays, None if is_sparse else chosen, source, is_remote=is_remote)
     bytes_of_row, share = sum(map(row_bytes, arrays.values())), 1.0
     if is_sparse:
