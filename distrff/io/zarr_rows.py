@@ -9,7 +9,7 @@ import math
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import dask.array as da
 import numpy as np
@@ -197,7 +197,7 @@ def open_zarr(
     weight_name: str = "sample_weight",
 ) -> Dataset:
     """Return the dataset of a Zarr group; see `open_dataset`."""
-    target, sample_weight = options.target, options.sample_weight
+    target, sample_weight = options.target, cast(str | None, options.sample_weight)  # checked below
     source, is_remote = str(location), not is_local(location.file_system()[0])
     for parameter, given in (("target", target), ("sample_weight", sample_weight)):
         if given is not None and not isinstance(given, str):
