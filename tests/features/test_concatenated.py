@@ -11,7 +11,6 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from distrff.errors import InputError
 from distrff.features import nystroem
-from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
@@ -128,23 +127,3 @@ def test_all_questions_are_asked(rng):
     map_ = ConcatenatedFeatures([one, other, LinearFeatures()])
     assert map_.search_flops_for(10**5, 3) == one.search_flops_for(10**5, 3) + relevance_flops(10**5, 3)
     assert one.search_flops_for(10**5, 3) > 0 == mixed().search_flops_for(10**5, 3)
-
-
-@pytest.mark.parametrize(
-    ("maps", "weights", "message"),
-    [
-        ([], None, "at least one feature map"),
-        (LinearFeatures(), None, "at least one feature map"),
-        ([LinearFeatures(), 3], None, r"maps\[1\] must be a distrff feature map"),
-        ([FourierFeatures(n_components=4, form="complex")], None, r"maps\[0\] is of form='complex'"),
-        ([FourierFeatures(n_components=3)], None, "n_components must be even"),
-        ([RandomBinningFeatures()], None, r"maps\[0\] has sparse features"),
-        ([LinearFeatures()], [0.0], "one positive number a map"),
-        ([LinearFeatures()], [1.0, 2.0], "one positive number a map"),
-        ([LinearFeatures()], ["much"], "weights must be numbers"),
-        ([LinearFeatures()], [math.nan], "one positive number a map"),
-    ],
-)
-def test_bad_input_is_named(maps, weights, message):
-    with pytest.raises(InputError, match=message):
-        ConcatenatedFeatures(maps, weights=weights).fit(np.zeros((3, 2)))

@@ -46,8 +46,9 @@ def test_it_is_the_density_of_the_rows_at_the_best_amplitude(rng, kernel):
 @pytest.mark.parametrize("duplicates", [False, True])
 def test_the_gradient_is_that_of_the_value(rng, kernel, duplicates):
     X, Y, s, point = problem(rng)
-    if duplicates:
+    if duplicates:  # and an offset, whose square would cost the digits of distances
         X[10:15] = X[:5]
+        X += 1e3
     f = MarginalLikelihood(kernel, X, Y, s)
     value, gradient = f.value_and_gradient(point)
     assert value == f.value(point)
@@ -57,25 +58,6 @@ def test_the_gradient_is_that_of_the_value(rng, kernel, duplicates):
     # Central differences are off by h²/6 = 2e-9 times the third derivative by a logarithm, which for
     # terms of the order of 1 is at most in the hundreds, and by 1e-15·cond(C)/h = 1e-9 of rounding.
     np.testing.assert_allclose(gradient, differences, rtol=0, atol=2e-6)
-
-
-@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
-def test_the_derivative_by_a_width_of_any_function_of_the_kernel(rng, kernel):
-    X, M = rng.standard_normal((12, 4)) + 1e3, rng.standard_normal((12, 12))
-    M += M.T
-    log_widths = rng.uniform(-0.5, 0.5, 4)
-
-    def at(point):
-        return kernel.set_params(length_scale=tuple(np.exp(point)))
-
-    gradient = at(log_widths).width_gradient(X, at(log_widths)(X), M)
-    h = 1e-4
-    differences = [
-        (np.vdot(M, at(log_widths + step)(X)) - np.vdot(M, at(log_widths - step)(X))) / (2 * h)
-        for step in h * np.eye(4)
-    ]
-    # As above; Σ|M| is about 200.
-    np.testing.assert_allclose(gradient, differences, rtol=0, atol=1e-5)
 
 
 @dataclass
