@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from distrff import bounds, features_needed
+from distrff import FourierFeatures, RandomBinningFeatures, bounds, features_needed
 from distrff.errors import InputError
-from distrff.features.binning import RandomBinningFeatures
-from distrff.features.fourier import FourierFeatures
-from distrff.features.nystroem import NystroemFeatures
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 SEEDS = 200
@@ -217,18 +214,3 @@ def test_bins_that_never_collide_are_those_without_hashing():
     assert bounds.hashed_bins_pairs_error(0.1, 7, 30, 0.0) == bounds.pairs_error(0.1, 56, 30)
     unbiased = bounds.spectral_norm_error(0.1, 14, 30, 4.0)
     assert bounds.hashed_bins_spectral_error(0.1, 7, 30, 4.0, 0.0) == unbiased
-
-
-@pytest.mark.parametrize("landmarks", ["uniform", "leverage"])
-def test_the_trace_is_above_the_norm(rng, landmarks):
-    X, kernel = rng.standard_normal((80, 3)), Gaussian(1.5)
-    i, j = np.triu_indices(80, 1)
-    for M in (1, 8, 30):
-        map_ = NystroemFeatures(kernel, M, landmarks=landmarks, random_state=int(rng.integers(2**62))).fit(X)
-        E = kernel(X) - map_.transform(X) @ map_.transform(X).T
-        residuals = np.maximum(np.diagonal(E), 0)
-        values = np.linalg.eigvalsh(E)
-        assert values[0] > -1e-9  # a Schur complement
-        assert values[-1] <= bounds.nystroem_spectral_error(residuals)
-        largest = bounds.nystroem_pairs_error(residuals[i], residuals[j])
-        assert np.abs(E[i, j]).max() <= largest + 1e-9

@@ -9,12 +9,11 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
+from distrff import Laplacian, RandomBinningFeatures
 from distrff.errors import InputError, PlanRefused
 from distrff.features.bandwidth import PILOT_GRIDS, BinningPilot, PilotRows
-from distrff.features.binning import RandomBinningFeatures
 from distrff.features.bins import BinCounts, BinIds, Grids, occupied_bins
 from distrff.features.specification import RowsInMemory
-from distrff.kernels.stationary import Laplacian
 from tests.support.draws import seed_of
 
 # The kernel

@@ -10,13 +10,12 @@ from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
 from threadpoolctl import threadpool_limits
 
+from distrff import Cauchy, Exponential, FourierFeatures, Gaussian, Laplacian, Matern
 from distrff.errors import InputError, NonFiniteError
 from distrff.features import bandwidth as fourier_pilot
 from distrff.features import bandwidth as length_scale
 from distrff.features.bandwidth import FourierPilot, automatic_length_scale, coded_targets
-from distrff.features.fourier import FourierFeatures
 from distrff.features.specification import RowsInMemory, Sample
-from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
 
 

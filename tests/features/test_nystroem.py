@@ -8,18 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from distrff import Cauchy, Exponential, Gaussian, Laplacian, Matern, NystroemFeatures, Polynomial
 from distrff.errors import FrequencyMismatch, InputError
-from distrff.features.nystroem import (
-    LowestKeys,
-    LowestLeverageKeys,
-    NystroemFeatures,
-    chosen_landmarks,
-    pivoted,
-    squared_norms,
-)
+from distrff.features.nystroem import LowestKeys, LowestLeverageKeys, chosen_landmarks, pivoted, squared_norms
 from distrff.features.specification import RowsInMemory
-from distrff.kernels.polynomial import Polynomial
-from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from distrff.utils.random import row_hash
 from tests.support.draws import seed_of
 

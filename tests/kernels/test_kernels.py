@@ -17,13 +17,11 @@ from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import Matern as SklearnMatern
 from sklearn.metrics.pairwise import laplacian_kernel, polynomial_kernel, rbf_kernel
 
+from distrff import Cauchy, Exponential, FourierFeatures, Gaussian, Laplacian, Matern, Polynomial
 from distrff.errors import InputError, InputTypeError, NonFiniteError
-from distrff.features.fourier import FourierFeatures
 from distrff.features.frequencies import component_order
 from distrff.kernels.base import Product, Scaled, Sum
-from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.registry import KERNELS, kernel_from_dict
-from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from distrff.utils.random import stream
 from tests.support.draws import seed_of
 
