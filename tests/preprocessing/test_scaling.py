@@ -158,16 +158,6 @@ def test_no_rows_and_rows_without_weight_change_nothing(rng):
     np.testing.assert_array_equal(both.standard_deviation(), 0.0)
 
 
-def test_integer_weights_are_repetitions(rng):
-    X, times = rng.standard_normal((40, 3)), rng.integers(0, 4, 40)
-    times[0] = 1
-    weighted, repeated = Moments.of(X, times.astype(float)), Moments.of(np.repeat(X, times, axis=0), None)
-    assert weighted.weight == repeated.weight
-    # Both are off by fewer than 2·(40 + 10) units of numbers of the spread, squared in the deviations.
-    np.testing.assert_allclose(weighted.mean, repeated.mean, rtol=0, atol=200 * UNIT * np.abs(X).max())
-    np.testing.assert_allclose(weighted.deviations, repeated.deviations, rtol=1e4 * UNIT)
-
-
 @pytest.mark.parametrize("value", [0.1, 1 / 3, 1e6 + 0.1, -7.3e-5, 123456.789, 0.0, 1e-300])
 @pytest.mark.parametrize("n_columns", [1, 3])
 def test_long_constant_columns_are_constant(value, n_columns):

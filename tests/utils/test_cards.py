@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_matrix
 
 import distrff as drf
 from distrff.io.arrays import as_dataset
@@ -56,18 +57,12 @@ def test_a_dataset(frame):
     assert "left out because they are not numbers" in "".join(parse(card).itertext())
 
 
-def test_a_dataset_without_a_target_and_with_many_columns(rng):
+def test_a_dataset_without_a_target_with_many_columns_or_sparse_ones(rng):
     names = [f"c{j}" for j in range(30)]
     shown = told(as_dataset(pd.DataFrame(rng.standard_normal((5, 30)), columns=names))._repr_html_())
     assert shown["target"] == "none"
     assert shown["column names"].endswith("c19 and 10 more")
-
-
-def test_sparse_rows_tell_how_full_they_are():
-    from scipy.sparse import csr_matrix
-
-    shown = told(as_dataset(csr_matrix(np.eye(50)))._repr_html_())
-    assert shown["columns"] == "50 of float64, 2.00% filled"
+    assert told(as_dataset(csr_matrix(np.eye(50)))._repr_html_())["columns"] == "50 of float64, 2.00% filled"
 
 
 @pytest.mark.parametrize(
