@@ -137,8 +137,6 @@ def test_automatic_widths_are_those_of_fourier_features(rng):
     assert isinstance(map_.kernel_.length_scale, float)
     assert map_.length_scale_search_["length_scale"] == map_.kernel_.length_scale
     assert map_.kernel == Gaussian("auto")
-    with pytest.raises(InputError, match="needs a shift-invariant kernel"):
-        NystroemFeatures(Gaussian("auto") + Polynomial(2), 4).fit(X)
 
 
 def test_the_cost_counts_landmarks_and_factor_and_landmarks_must_be_sent(rng):
