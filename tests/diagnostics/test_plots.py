@@ -66,7 +66,7 @@ def test_kernel_error_without_theory(ax, rows):
             drf.plot_kernel_error(wrong, ax=ax)
 
 
-def test_alpha_path(ax, rows):
+def test_alpha_path_and_learning_curve(ax, rows):
     model = drf.KernelRidge(small_map(), alpha="cv", cv=3, random_state=0).fit(*rows)
     assert drf.plot_alpha_path(model, ax=ax) is ax
     drawn = lines(ax)
@@ -79,10 +79,7 @@ def test_alpha_path(ax, rows):
     top = model.cv_results_["fold_scores"].max()
     assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(top)
     assert len(set(styles(ax))) == len(drawn)
-
-
-def test_learning_curve(ax, rows):
-    model = drf.KernelRidge(small_map(), alpha="cv", random_state=0).fit(*rows)
+    ax.clear()
     drf.plot_learning_curve(model.report_, ax=ax)
     (curve,) = lines(ax).values()
     sizes, scores, _ = zip(*model.report_["learning_curve"], strict=True)

@@ -16,8 +16,6 @@ from distrff.features.bins import BinCounts, BinIds, Grids, occupied_bins
 from distrff.features.specification import RowsInMemory
 from tests.support.draws import seed_of
 
-# The kernel
-
 
 @pytest.mark.parametrize(
     "kernel",
@@ -31,9 +29,6 @@ def test_products_of_rows_are_the_kernel_on_average(rng, kernel):
     errors = np.abs((Z @ Z.T).toarray() - k)
     # Small probabilities are Poisson-like, whose tail is longer: Bernstein's bound at 6 standard errors.
     assert (errors <= 6 * np.sqrt(k * (at_zero - k) / P) + 12 * at_zero / P + 1e-12).all()
-
-
-# Keys and tables
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -87,9 +82,6 @@ def test_tables_find_all_keys_and_no_others(rng):
     np.testing.assert_array_equal(found[0], np.where(expected < 1000, expected, -1))
     np.testing.assert_array_equal(found[1], -1)
     np.testing.assert_array_equal(found[2], np.where(expected >= 1000, expected, -1))
-
-
-# What a map promises
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -155,9 +147,6 @@ def test_whoever_has_the_rows_hears_of_the_bins_and_may_refuse_them(rng):
         occupied_bins(grids, row_source)
     # Of all grids a bin at least; then the 200 of the first with one of each other; then those of 65.
     assert heard == [100, 200 + 99, 65 * 200 + 35]
-
-
-# The pilot
 
 
 def by_dense_solves(pilot, rows, kernel, alphas):

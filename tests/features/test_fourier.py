@@ -61,9 +61,6 @@ def test_the_variance_is_that_of_the_theory(rng, kernel, form):
     assert abs(ratios.mean() - 1) <= 0.4
 
 
-# Values
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("form", FORMS)
 def test_values_are_the_formula_in_the_dtype_of_the_rows(rng, form, dtype):
@@ -112,9 +109,6 @@ def test_the_complex_form_is_that_of_pairs(rng):
     np.testing.assert_array_equal(complex_.view(np.float64), pair)
 
 
-# dask
-
-
 def test_a_graph_carries_the_seed_and_not_the_frequencies():
     """And building it computes nothing."""
     map_ = FourierFeatures(Gaussian(), 4096).fit(np.zeros((1, 100)))
@@ -123,9 +117,6 @@ def test_a_graph_carries_the_seed_and_not_the_frequencies():
     assert len(pickle.dumps(Z.dask)) < 100_000  # the frequencies are 1.6 MB
     with pytest.raises(AssertionError, match="a task ran"):
         Z.compute(scheduler="sync")
-
-
-# Parameters
 
 
 def test_fitting_keeps_the_parameters_as_they_are(rng):

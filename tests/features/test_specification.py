@@ -29,9 +29,6 @@ def fresh(rng, **options):
     return FourierFeatures(Gaussian(), 16, **options).fit(np.zeros((1, 3))).specification_
 
 
-# Values
-
-
 def test_equal_maps_have_equal_specifications(rng):
     seed = int(rng.integers(2**62))
     one = fresh(rng, random_state=seed)
@@ -47,9 +44,6 @@ def test_equal_maps_have_equal_specifications(rng):
     assert len(pickle.dumps(spec)) < 1500
     assert pickle.loads(pickle.dumps(spec)) == spec
     assert hash(pickle.loads(pickle.dumps(spec))) == hash(spec)
-
-
-# The digest
 
 
 def test_the_digest_sees_six_digits_and_no_more(rng):
@@ -81,9 +75,6 @@ def test_a_fitted_map_has_the_digest_of_its_arrays_and_without_one_trusts_itself
     undigested = replace(spec, digest="")
     np.testing.assert_array_equal(undigested.build().apply(X), spec.build().apply(X))
     assert undigested.with_digest() == spec
-
-
-# The cache
 
 
 def test_a_process_derives_once(rng):
@@ -129,9 +120,6 @@ def test_the_cache_is_bounded_and_keeps_what_was_used_last(rng):
     assert len(_CACHE._maps) <= 8
 
 
-# A process that derives other arrays
-
-
 def test_other_arrays_than_the_clients_are_noticed_each_time(rng):
     spec = replace(fresh(rng), digest="0" * 32)
     for _ in range(2):
@@ -151,9 +139,6 @@ def test_shipped_arrays_are_used_instead(rng):
     np.testing.assert_array_equal(block_map.apply(X), spec.block_map(arrays).apply(X))
     with pytest.raises(FrequencyMismatch):
         spec.build()
-
-
-# Stored specifications
 
 
 def test_unknown_kinds_and_missing_fields_are_named(rng):

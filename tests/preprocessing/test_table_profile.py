@@ -70,19 +70,6 @@ def test_any_cut_gives_the_same_profile(raw, rng):
     assert TableProfile.empty(10).merge(whole) == whole.merge(TableProfile.empty(10)) == whole
 
 
-def test_what_is_counted(raw):
-    profile = TableProfile.of(raw, 10).columns
-    a, c, t = raw["a"], raw["c"], raw["t"]
-    assert profile["a"].n_missing == a.nulls.sum()
-    assert profile["a"].means() == (a.values[~a.nulls].mean(),)
-    np.testing.assert_allclose(profile["l"].means(), np.nanmean(raw["l"].values, axis=0), rtol=1e-12)
-    assert profile["c"].words == {
-        word: n for i, word in enumerate(WORDS) if (n := int((c.values == i).sum()))
-    }
-    assert profile["t"].first == t.values[~t.nulls].min()
-    assert profile["z"].is_empty
-
-
 def test_more_words_than_are_counted(rng):
     codes = rng.permutation(8).astype(np.int32)
     words = tuple("abcdefgh")
@@ -108,9 +95,6 @@ def test_columns_of_two_kinds():
         numbers.merge(text)
     assert nothing.merge(text).columns["a"].n_missing == text.merge(nothing).columns["a"].n_missing == 2
     assert nothing.merge(numbers).columns["a"].counts == (2,)
-
-
-# Steps --------------------------------------------------------------------------------------
 
 
 def steps(raw, columns, *, target=(), weight=None, **options):
@@ -197,9 +181,6 @@ def test_what_steps_refuse(raw, arguments, message):
 def test_options_that_contradict_each_other(options, message):
     with pytest.raises(InputError, match=message):
         TableOptions(**options)
-
-
-# Exact sums
 
 
 UNIT = Fraction(1, 2**1074)

@@ -48,9 +48,6 @@ def encoded(step, column, first_row=0):
     return made["X"]
 
 
-# One column ---------------------------------------------------------------------------------
-
-
 def test_numbers_keep_their_type():
     np.testing.assert_array_equal(encoded(NumberStep("a", "int16"), numbers([1, 2], "i2")), [[1], [2]])
     np.testing.assert_array_equal(encoded(NumberStep("a", "int8"), numbers([1.0, -128.0])), [[1], [-128]])
@@ -154,9 +151,6 @@ def test_columns_without_any_value(step):
     assert np.isfinite(X).all()
 
 
-# Targets ------------------------------------------------------------------------------------
-
-
 def y_of(target, **raw):
     steps = TableSteps((NumberStep("x", "float64"),), target)
     return steps.apply({"x": numbers(np.zeros(len(next(iter(raw.values()))))), **raw}, first_row=5)["y"]
@@ -187,8 +181,6 @@ def test_one_label_against_all_others(positive, column):
     np.testing.assert_array_equal(y, np.asarray([1, 0, 1, 0], np.uint8))
     assert y.dtype == np.uint8
 
-
-# Tables -------------------------------------------------------------------------------------
 
 RAW = {
     "a": numbers([1, NAN, 3, 4]),

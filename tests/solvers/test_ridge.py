@@ -33,8 +33,6 @@ from tests.support.solvers import gram
 
 EPS = np.finfo(np.float64).eps
 
-# Packed triangles
-
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 67])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -47,9 +45,6 @@ def test_matrices_come_back(rng, size, dtype):
     for triangle, matrix in zip(packed, A, strict=True):
         np.testing.assert_array_equal(unpack(triangle), matrix)
         np.testing.assert_array_equal(triangle, matrix[np.tril_indices(size)])  # row by row
-
-
-# The ridge system and held-out errors
 
 
 def regression_rows(seed, n, D, k):
@@ -101,9 +96,6 @@ def test_held_out_error_is_never_negative_and_keeps_nan():
     assert np.all(np.delete(error[:, 0], 7) >= 0)
 
 
-# The equations from light sweeps
-
-
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_the_equations_are_those_of_the_gram(rng, fit_intercept, weighted):
@@ -146,9 +138,6 @@ def test_what_no_system_is_made_of_is_refused():
     with pytest.raises(InputError, match="weights sum to 1"):
         posterior_factor(ridge_system(gram(Z, Y, s / s.sum()), 1, fit_intercept=True), 1e-3)
     assert not ridge_moments(np.array([[1.0, np.inf]]), np.ones((1, 1)), np.ones((1, 1)), None).is_finite
-
-
-# Cross-validation, GCV and the choice of alpha
 
 
 def test_cv_of_an_empty_fold_weighs_nothing_and_of_all_rows_is_refused():
