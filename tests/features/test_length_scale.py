@@ -142,17 +142,13 @@ def test_without_targets_it_is_the_median_distance_and_says_so(rng, kernel, metr
     assert low <= search["length_scale"] <= high
 
 
-def test_targets_of_few_rows_are_not_used(rng):
+def test_targets_of_few_rows_and_equal_rows_do_not_count(rng):
     X = rng.standard_normal((7, 2))
     kernel, search = chosen(Gaussian("auto"), X, X[:, 0])
     assert search["rule"] == "median distance (fewer than 8 rows)"
     assert kernel.length_scale == search["median_distance"]
     assert "tried" in chosen(Gaussian("auto"), np.vstack([X, X + 1]), np.arange(14.0))[1]
-
-
-def test_equal_rows_do_not_count_in_the_median(rng):
-    X = np.zeros((400, 2))
-    X[:100] = [3.0, 4.0]
+    X = np.repeat([[3.0, 4.0], [0.0, 0.0]], [100, 300], axis=0)
     assert chosen(Gaussian("auto"), X, None)[0] == Gaussian(5.0)
     assert chosen(Laplacian("auto"), X, None)[0] == Laplacian(7.0)
 

@@ -27,9 +27,8 @@ from tests.support.draws import seed_of
 
 N_COLUMNS = 3
 WIDTHS = (0.5, 1.0, 2.0)
-TWICE = (1.0, 2.0, 4.0)
 
-SINGLE = [
+ALL = [
     Gaussian(),
     Gaussian(WIDTHS),
     Laplacian(0.7),
@@ -40,8 +39,6 @@ SINGLE = [
     Exponential(WIDTHS),
     *(Matern(nu=nu) for nu in (0.25, 0.5, 0.8, 1.5, 2.5, 3.2, 40.0)),
     Matern(WIDTHS, nu=1.7),
-]
-COMPOSED = [
     2.5 * Cauchy(0.8),
     Gaussian() + 2.0 * Laplacian(3.0),
     Gaussian(0.5) + (Matern(nu=0.8) + Cauchy(WIDTHS)),
@@ -51,7 +48,6 @@ COMPOSED = [
     (Gaussian() + 3.0 * Laplacian()) * (Matern(0.5) + Cauchy()),
     0.5 * (2.0 * (Exponential() + Cauchy()) + Gaussian() * (4.0 * (Gaussian(2.0) + 3.0 * Laplacian(WIDTHS)))),
 ]
-ALL = SINGLE + COMPOSED
 SPHERICAL = [
     Gaussian(),
     Gaussian(WIDTHS),
@@ -60,7 +56,7 @@ SPHERICAL = [
     Matern(nu=2.5),
     2.0 * Matern(2.0),
     Gaussian() * Gaussian(),
-    Gaussian(WIDTHS) * (3.0 * Matern(TWICE)),
+    Gaussian(WIDTHS) * (3.0 * Matern((1.0, 2.0, 4.0))),
     Exponential(2.0) * Gaussian(0.3) * Matern(0.5, nu=3.0),
     Gaussian(2.0) * Exponential((1.0, 1.0, 1.0)),
 ]
