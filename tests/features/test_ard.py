@@ -269,12 +269,6 @@ def test_what_widths_cannot_be_learned_from(rng, change, error, message):
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_sums_and_products_are_refused():
-    for compose in (lambda k: k + Laplacian(), lambda k: k * Gaussian(2.0), lambda k: 2.0 * k):
-        with pytest.raises(InputError, match="'ard' is for one kernel alone"):
-            compose(Gaussian("ard"))
-
-
 def test_explicit_automatic_and_learned_widths_are_told_apart(rng):
     X, y, _ = of_three_columns(rng, 100, d=3)
 

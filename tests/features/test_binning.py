@@ -12,7 +12,7 @@ from sklearn.base import clone
 from distrff import Laplacian, RandomBinningFeatures
 from distrff.errors import InputError, PlanRefused
 from distrff.features.bandwidth import PILOT_GRIDS, BinningPilot, PilotRows
-from distrff.features.bins import BinCounts, BinIds, Grids, occupied_bins
+from distrff.features.bins import BinCounts, Grids, occupied_bins
 from distrff.features.specification import RowsInMemory
 from tests.support.draws import seed_of
 
@@ -72,16 +72,6 @@ def test_tables_have_room_for_their_bins_alone(rng):
     np.testing.assert_array_equal(again.sorted()[0], (found, n))
     assert n.sum() == 9 * 6000
     assert len(pickle.dumps(merged)) < 16 * merged.used.sum() + 2000
-
-
-def test_tables_find_all_keys_and_no_others(rng):
-    keys = np.unique(rng.integers(0, 2**64, 5000, dtype=np.uint64, endpoint=False))
-    ids = BinIds(keys, np.array([1000, 1000, len(keys)]))
-    found = ids.find(np.stack([keys, keys, keys]))
-    expected = np.arange(len(keys))
-    np.testing.assert_array_equal(found[0], np.where(expected < 1000, expected, -1))
-    np.testing.assert_array_equal(found[1], -1)
-    np.testing.assert_array_equal(found[2], np.where(expected >= 1000, expected, -1))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -14,7 +14,6 @@ from distrff.features import nystroem
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.relevance import relevance_flops
 from distrff.features.specification import product_cost
 from distrff.features.transformer import TransformerFeatures
 from distrff.kernels.polynomial import Polynomial
@@ -123,7 +122,3 @@ def test_all_questions_are_asked(rng):
     map_.fit_sample(X[:10], None, None, seed=1, row_source=row_source)
     assert asked == ["landmarks", "landmarks", "landmarks by leverage"]
     assert map_.cost_for(3) == map_.specification_.cost == product_cost(3, triangle_share=0.5)
-    one, other = FourierFeatures(Gaussian("auto"), 64), NystroemFeatures(Gaussian("ard"), 8)
-    map_ = ConcatenatedFeatures([one, other, LinearFeatures()])
-    assert map_.search_flops_for(10**5, 3) == one.search_flops_for(10**5, 3) + relevance_flops(10**5, 3)
-    assert one.search_flops_for(10**5, 3) > 0 == mixed().search_flops_for(10**5, 3)

@@ -209,17 +209,6 @@ def test_merging_changes_neither(rng):
         assert sum(array.nbytes for array in answer) == UNIFORM.size_bytes(n_rows)
 
 
-def test_uniform_landmarks_are_uniform(rng):
-    counts = np.zeros(50)
-    for _ in range(400):
-        seed = seed_of(rng)
-        question = LowestKeys(10, 1, seed)
-        lowest = question.update(question.zero(), 1000, np.zeros((50, 1)), None)
-        counts[lowest.rows - np.uint64(1000)] += 1
-    # Each row is among 10 of 50 in a fifth of the draws; six standard errors, of the largest of 50 too.
-    assert np.abs(counts / 400 - 0.2).max() < 6 * np.sqrt(0.2 * 0.8 / 400)
-
-
 def test_scores_are_ridge_leverages_where_the_pilot_is_all_rows(rng):
     X, penalty = rng.standard_normal((30, 3)), 0.3
     K = Gaussian()(X)

@@ -425,7 +425,7 @@ def test_bad_widths_are_refused(cls, width):
 
 FACTORS = (0, -2.0, math.nan, math.inf, True, None, "2", 1j, np.ones(2))
 WRONG = (1.0, None, True, "gaussian")
-UNDECIDED = Gaussian("auto") + 2.0 * (Laplacian("auto") * Matern(3.0, nu=0.5))
+ARD, UNDECIDED = Gaussian("ard"), Gaussian("auto") + 2.0 * (Laplacian("auto") * Matern(3.0, nu=0.5))
 OF_THREE = Gaussian() * Laplacian(WIDTHS)
 UNKNOWN = ("k3", "k1__nu", "k1__length_scale__x", "length_scale", "k1__")  # parameters
 TINY, A_SUM, CENTRE = 1e-300 * Gaussian(), Gaussian() + Cauchy(), np.full((1, 3), 0.5)
@@ -444,6 +444,9 @@ OF_TWO = [Gaussian((0.5, 2.0)), Laplacian((0.5, 2.0)), Cauchy((0.5, 2.0))]
         *((partial(Scaled, 2.0, k), InputTypeError, "k of Scaled must be a kernel") for k in WRONG),
         (lambda: Gaussian((1.0, 2.0)) + 2.0 * OF_THREE, InputError, r"equally many, got \[2, 3\]"),
         (lambda: 1e300 * (1e300 * Gaussian()), InputError, r"k\(0\) must be positive and finite"),
+        (lambda: ARD + Laplacian(), InputError, "'ard' is for one kernel alone"),
+        (lambda: ARD * Gaussian(2.0), InputError, "'ard' is for one kernel alone"),
+        (lambda: 2.0 * ARD, InputError, "'ard' is for one kernel alone"),
         (lambda: TINY * TINY, InputError, r"k\(0\) must be positive and finite"),
         (lambda: Gaussian.from_gamma(0.0), InputError, "gamma must be positive"),
         *((partial(A_SUM.set_params, **{name: 1.0}), InputError, "length_scale") for name in UNKNOWN),

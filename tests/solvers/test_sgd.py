@@ -209,6 +209,9 @@ def test_all_directions_are_the_preconditioner_of_the_gram(rng, Z, fit_intercept
         h = CURVATURE[j] / (PENALTY[j] * system.weight)
         expected = Preconditioner.of(system, h).apply(g[:, j] / PENALTY[j])
         np.testing.assert_allclose(found[:, j], expected, rtol=1e-7)
+        S = CURVATURE[j] * system.G / system.weight  # the mean leverage is the dimension
+        leverage = np.trace(S @ np.linalg.inv(S + PENALTY[j] * np.eye(P))) + fit_intercept
+        assert metric.dimension(CURVATURE, PENALTY)[j] == pytest.approx(leverage, rel=1e-8)
     assert metric.spread == 0
 
 
@@ -226,17 +229,6 @@ def test_few_directions_leave_one_eigenvalue_for_the_rest(rng, Z, n_rows):
     for j in range(2):
         expected = V @ ((V.T @ g[:, j]) / (CURVATURE[j] * shown + PENALTY[j]))
         np.testing.assert_allclose(metric.solve(g, CURVATURE, PENALTY)[:, j], expected, rtol=1e-6)
-
-
-def test_the_dimension_is_the_mean_leverage(Z):
-    metric = SpectralMetric.of_rows(Z, None, P, fit_intercept=True)
-    centred = Z - Z.mean(axis=0)
-    S = centred.T @ centred / M
-    expected = [
-        np.trace(h * S @ np.linalg.inv(h * S + p * np.eye(P))) + 1
-        for h, p in zip(CURVATURE, PENALTY, strict=True)
-    ]
-    np.testing.assert_allclose(metric.dimension(CURVATURE, PENALTY), expected, rtol=1e-8)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
