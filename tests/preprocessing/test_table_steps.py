@@ -135,16 +135,16 @@ def test_parts_are_those_of_the_calendar(rng, ticks):
     assert CyclicTimeEncoder("t").names_out[:3] == ("t_year_sin", "t_year_cos", "t_weekday_sin")
 
 
-@pytest.mark.parametrize(
-    "step",
-    [
-        NumberStep("a", "float32", fill=(2.0,), indicates=True),
-        OneHotEncoder("a", ("u",), (1.0,)),
-        HashedStep("a", 2, (0.0, 0.0)),
-        SecondsStep("a", 0, 1, 3.0),
-        CyclicTimeEncoder("a", 0.0),
-    ],
+FILLED = (
+    NumberStep("a", "float64", fill=(1 / 3,), indicates=True),
+    OneHotEncoder("c", ("ü", "v"), (0.25, 0.75)),
+    HashedStep("h", 3, (0.0,) * 3),
+    SecondsStep("t", -5, 10**9, 0.5),
+    CyclicTimeEncoder("p", 0.0, True),
 )
+
+
+@pytest.mark.parametrize("step", FILLED)
 def test_columns_without_any_value(step):
     X = encoded(step, RawColumn("null", np.zeros(3)))
     assert len(X) == 3
@@ -226,19 +226,9 @@ def test_names_and_types():
 
 
 def test_steps_are_values_that_json_keeps():
-    every = TableSteps(
-        (
-            NumberStep("a", "float64", 2, (0.1, 1 / 3), True),
-            OneHotEncoder("c", ("ü", "v"), (0.25, 0.75)),
-            HashedStep("h", 3),
-            SecondsStep("t", -5, 10**9, 0.5),
-            CyclicTimeEncoder("p", 0.0, True),
-        ),
-        TargetStep(("y",), "labels", "uint8", positive="yes"),
-        "w",
-        True,
-        (1, 0),
-    )
+    target = TargetStep(("y",), "labels", "uint8", positive="yes")
+    others = NumberStep("l", "float64", 2, (0.1, 1 / 3), True), HashedStep("g", 2)
+    every = TableSteps((*FILLED, *others), target, "w", True, (1, 0))
     text = json.dumps(every.to_dict(), allow_nan=False)
     assert TableSteps.from_dict(json.loads(text)) == every
     assert TableSteps.from_dict(json.loads(json.dumps(STEPS.to_dict()))) == STEPS != every
