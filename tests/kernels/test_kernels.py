@@ -71,9 +71,6 @@ def streams(seed, *names):
     return partial(stream, seed, *names)
 
 
-# The measure
-
-
 @pytest.mark.parametrize("kernel", ALL, ids=repr)
 def test_the_mean_cosine_of_the_frequencies_is_the_kernel(kernel, seed):
     n = 50_000
@@ -199,9 +196,6 @@ def test_component_order_keeps_the_shares_on_every_prefix(seed):
     assert component_order([0.5, 0.5], 0).size == 0
 
 
-# The second moment
-
-
 @pytest.mark.parametrize("kernel", [k for k in ALL if np.isfinite(k.second_moment(N_COLUMNS))], ids=repr)
 def test_the_second_moment_is_the_curvature_at_zero(kernel):
     # −Σ_j ∂²k/∂δ_j² = Σ_j 2(1 − k(h e_j))/h². For ν = 1.5, 1 − k = s²/2 − s³/3 + …, a relative
@@ -230,9 +224,6 @@ def test_the_second_moment_by_hand():
     assert Matern(nu=3.0).second_moment(2) == 3
     assert (Gaussian() + 3.0 * Cauchy()).second_moment(1) == 0.25 + 0.75 * 2
     assert (Gaussian() * Cauchy()).second_moment(1) == 3
-
-
-# The kernel itself
 
 
 def matrices(seed):
@@ -328,9 +319,6 @@ def test_the_kernel_matrix_is_symmetric_and_leaves_its_input_alone(kernel, seed)
     assert np.linalg.eigvalsh(K).min() > -1e-13 * kernel.at_zero * len(X)
 
 
-# Values
-
-
 NESTED = [
     Gaussian("auto") * Laplacian("auto"),
     Sum(Gaussian(), Sum(Cauchy(), Laplacian())),
@@ -403,9 +391,6 @@ def test_undecided_widths_take_the_factor():
     assert not decided.is_auto
     assert decided.with_widths(7.0) == decided
     assert kernel_from_dict(kernel.to_dict()) == kernel
-
-
-# Errors
 
 
 @pytest.mark.parametrize("cls", KERNELS.values())

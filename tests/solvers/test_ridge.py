@@ -16,7 +16,6 @@ from distrff.solvers.ridge import (
     RidgeSystem,
     above_noise,
     choose_alpha,
-    default_alphas,
     fold_errors,
     gcv_errors,
     held_out_error,
@@ -215,17 +214,6 @@ def test_choice_depends_on_the_grid_not_on_its_order(seed):
     order = rng.permutation(6)
     first = choose_alpha(errors, np.ones(2), alphas=alphas)
     assert choose_alpha(errors[:, order], np.ones(2), alphas=alphas[order]).alpha == first.alpha
-
-
-def test_default_grid():
-    alphas, dropped = default_alphas(1e6, 2.0, floor=0.0)
-    assert len(alphas) == 25
-    assert dropped == 0
-    np.testing.assert_allclose(alphas[[0, -1]], [2e-3, 2e6])
-    np.testing.assert_allclose(np.diff(np.log(alphas)), np.log(1e9) / 24)
-    cut, dropped = default_alphas(1e6, 2.0, floor=1.0)
-    np.testing.assert_array_equal(cut, alphas[dropped:])
-    assert cut[0] >= 1.0 > alphas[dropped - 1]
 
 
 def test_noise_floor():
