@@ -162,7 +162,7 @@ def test_the_square_of_a_sketch(rng, n_buckets, norm, n_columns):
     assert squares.mean() - 6 * squares.std() / np.sqrt(4000) <= bound
 
 
-def test_a_sketch_without_collisions_has_no_error():
+def test_without_collisions_bounds_are_those_without_hashing():
     kappa = np.array([1.0, 0.5, 1e-3, 0.0])
     assert bounds.sketch_square(kappa, 10**12).max() < 1e-10
     assert bounds.sketch_square(kappa, 16)[0] == 0
@@ -170,6 +170,10 @@ def test_a_sketch_without_collisions_has_no_error():
     assert one == pytest.approx(bounds.pairs_error(0.05, 500, 4), rel=1e-4)
     many = bounds.sketched_pairs_error(0.1, 500, np.full(10**4, 0.5), 2048)
     assert many == 1 + bounds.pairs_error(0.05, 500, 10**4)  # a Gaussian is off by 1 at most
+    np.testing.assert_allclose(bounds.hashed_bins_square(kappa, 7, 0.0), kappa * (1 - kappa) / 7)
+    assert bounds.hashed_bins_pairs_error(0.1, 7, 30, 0.0) == bounds.pairs_error(0.1, 56, 30)
+    unbiased = bounds.spectral_norm_error(0.1, 14, 30, 4.0)
+    assert bounds.hashed_bins_spectral_error(0.1, 7, 30, 4.0, 0.0) == unbiased
 
 
 def test_sketched_rows_are_never_optimistic(rng):
@@ -211,11 +215,3 @@ def test_hashed_bins_are_never_optimistic(rng, n_bins, delta):
     assert_promised(pairs, eps, delta)
     eps = bounds.hashed_bins_spectral_error(delta, 50, 15, np.linalg.norm(K, 2), collision)
     assert_promised(norms, eps, delta)
-
-
-def test_bins_that_never_collide_are_those_without_hashing():
-    kappa = np.linspace(0, 1, 5)
-    np.testing.assert_allclose(bounds.hashed_bins_square(kappa, 7, 0.0), kappa * (1 - kappa) / 7)
-    assert bounds.hashed_bins_pairs_error(0.1, 7, 30, 0.0) == bounds.pairs_error(0.1, 56, 30)
-    unbiased = bounds.spectral_norm_error(0.1, 14, 30, 4.0)
-    assert bounds.hashed_bins_spectral_error(0.1, 7, 30, 4.0, 0.0) == unbiased

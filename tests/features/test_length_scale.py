@@ -230,27 +230,22 @@ def test_pilot_and_sample_are_bounded(rng, monkeypatch):
     assert "and 50 rows" in chosen(Gaussian("auto"), X, X[:, 0])[1]["rule"]
 
 
+ROWS, BAD = np.random.default_rng(0).standard_normal((20, 2)), (np.nan, np.inf)
+ALIKE = r"no two different rows in its sample.*give a number"
+
+
 @pytest.mark.parametrize(
-    ("y", "sample_weight", "message"),
+    ("X", "y", "sample_weight", "error", "message"),
     [
-        (np.zeros(19), None, "rows but y has"),
-        (np.zeros(21), None, "rows but y has"),
-        (None, np.ones(19), "sample_weight must be one number a row"),
-        (None, -np.ones(20), "sample_weight must be finite and not negative"),
-        (None, np.full(20, np.nan), "sample_weight must be finite and not negative"),
-        (None, np.zeros(20), "not all zero"),
+        *((ROWS, np.zeros(n), None, InputError, "rows but y has") for n in (19, 21)),
+        (ROWS, None, np.ones(19), InputError, "sample_weight must be one number a row"),
+        (ROWS, None, -np.ones(20), InputError, "sample_weight must be finite and not negative"),
+        (ROWS, None, np.full(20, np.nan), InputError, "sample_weight must be finite and not negative"),
+        (ROWS, None, np.zeros(20), InputError, "not all zero"),
+        *((np.full((n, 3), 7.0), None, None, InputError, ALIKE) for n in (1, 2, 100)),
+        *((ROWS, np.r_[np.ones(19), bad], None, NonFiniteError, "y contains NaN or infinity") for bad in BAD),
     ],
-)  # fmt: skip
-def test_targets_and_weights_must_fit_the_rows(rng, y, sample_weight, message):
-    with pytest.raises(InputError, match=message):
-        FourierFeatures(Gaussian("auto"), 8).fit(rng.standard_normal((20, 2)), y, sample_weight)
-
-
-def test_what_no_width_is_found_for(rng):
-    for n in (1, 2, 100):
-        with pytest.raises(InputError, match=r"no two different rows in its sample.*give a number"):
-            FourierFeatures(Gaussian("auto"), 8).fit(np.full((n, 3), 7.0))
-    X = rng.standard_normal((20, 2))
-    for bad in (np.nan, np.inf):
-        with pytest.raises(NonFiniteError, match="y contains NaN or infinity"):
-            FourierFeatures(Gaussian("auto"), 8).fit(X, np.where(np.arange(20) == 3, bad, X[:, 0]))
+)
+def test_what_no_width_is_found_for(X, y, sample_weight, error, message):
+    with pytest.raises(error, match=message):
+        FourierFeatures(Gaussian("auto"), 8).fit(X, y, sample_weight)

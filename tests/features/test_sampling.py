@@ -26,20 +26,15 @@ from distrff.features.hadamard import padded_size, signed_transform
 from tests.support.draws import pairs, seed_of
 
 D_COLUMNS = 20
-SUM = 2.0 * Gaussian(4.0) + Matern((3.0,) * D_COLUMNS, nu=2.5)
+NARROW = Gaussian(4.0)
+SUM = 2.0 * NARROW + Matern((3.0,) * D_COLUMNS, nu=2.5)
 PRODUCT = Gaussian((4.0,) * D_COLUMNS) * Matern((8.0,) * D_COLUMNS, nu=2.5)
 CHOICES = [choice for choice in SAMPLING_CHOICES if choice != "auto"]
 NEW = ("qmc", *STRUCTURED_SAMPLINGS)
 
 
-def fitted(sampling, *, kernel=None, n_components=128, n_columns=D_COLUMNS, form="cos_sin", seed=0):
-    map_ = FourierFeatures(
-        Gaussian(4.0) if kernel is None else kernel,
-        n_components,
-        form=form,
-        sampling=sampling,
-        random_state=seed,
-    )
+def fitted(sampling, *, kernel=NARROW, n_components=128, n_columns=D_COLUMNS, form="cos_sin", seed=0):
+    map_ = FourierFeatures(kernel, n_components, form=form, sampling=sampling, random_state=seed)
     return map_.fit(np.zeros((1, n_columns)))
 
 
@@ -124,13 +119,9 @@ def test_the_variance_is_that_of_the_theory(rng, sampling, along):
     d, m, n_seeds, z = 16, 32, 400, np.array([0.5, 1.0, 2.0, 3.0])
     direction = np.eye(d)[3] if along == "a column" else np.full(d, d**-0.5)
     deltas, seed = z[:, None] * direction, seed_of(rng)
-    products = [
-        np.cos(
-            deltas
-            @ fitted(sampling, kernel=Gaussian(), n_columns=d, n_components=2 * m, seed=seed + i).frequencies_
-        ).mean(axis=1)
-        for i in range(n_seeds)
-    ]
+    options = dict(kernel=Gaussian(), n_columns=d, n_components=2 * m)
+    drawn = (fitted(sampling, seed=seed + i, **options).frequencies_ for i in range(n_seeds))
+    products = [np.cos(deltas @ W).mean(axis=1) for W in drawn]
     mean, error = mean_and_error(products)
     assert np.all(np.abs(mean - np.exp(-np.square(z) / 2)) <= 8 * error)
     variance, error = mean_and_error(np.square(products - mean))
@@ -182,12 +173,9 @@ def test_the_bias_of_sorf_is_small_and_falls_with_the_columns(rng):
     for n_columns, n_seeds in ((16, 600), (256, 300)):
         deltas = np.zeros((3, n_columns))
         deltas[0, :1], deltas[1, :2], deltas[2, :4] = 3.0, 3.0 / np.sqrt(2), 1.5
-        seed, drawn = seed_of(rng), []
-        for i in range(n_seeds):
-            W = fitted(
-                "sorf", kernel=Gaussian(), n_columns=n_columns, n_components=128, seed=seed + i
-            ).frequencies_
-            drawn.append(np.cos(deltas @ W).mean(axis=1))
+        seed, options = seed_of(rng), dict(kernel=Gaussian(), n_columns=n_columns)
+        maps = (fitted("sorf", seed=seed + i, **options) for i in range(n_seeds))
+        drawn = [np.cos(deltas @ map_.frequencies_).mean(axis=1) for map_ in maps]
         mean, error = mean_and_error(drawn)
         assert np.all(np.abs(mean - np.exp(-4.5)) <= 1 / n_columns + 6 * error)
 
@@ -249,7 +237,7 @@ def test_frequencies_are_those_of_the_formula(rng, sampling, n_columns):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kernel", [Gaussian(4.0), SUM, PRODUCT], ids=["gaussian", "sum", "product"])
+@pytest.mark.parametrize("kernel", [NARROW, SUM, PRODUCT], ids=["gaussian", "sum", "product"])
 @pytest.mark.parametrize("sampling", NEW)
 def test_rows_of_any_number_give_cosines_of_the_dense_product(rng, sampling, kernel, form, dtype):
     map_ = fitted(sampling, kernel=kernel, n_components=90, form=form, seed=seed_of(rng))
@@ -280,7 +268,7 @@ def test_rows_of_any_number_give_cosines_of_the_dense_product(rng, sampling, ker
 @pytest.mark.parametrize(
     ("sampling", "kernel"),
     [
-        *((sampling, kernel) for sampling in CHOICES for kernel in (Gaussian(4.0), SUM, PRODUCT)),
+        *((sampling, kernel) for sampling in CHOICES for kernel in (NARROW, SUM, PRODUCT)),
         *((s, k) for s in ("iid", "qmc") for k in (Laplacian(), Cauchy(2.0) + Exponential() * Laplacian())),
     ],
 )
@@ -298,7 +286,7 @@ def test_leading_columns_are_the_smaller_map(rng, sampling, kernel, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("kernel", [Gaussian(4.0), SUM], ids=["gaussian", "sum"])
+@pytest.mark.parametrize("kernel", [NARROW, SUM], ids=["gaussian", "sum"])
 @pytest.mark.parametrize("sampling", CHOICES)
 def test_the_cost_is_known_before_the_fit_and_counts_the_arrays(sampling, kernel, form):
     """As drawn, and a dense product's as used: the least that a process holds."""
@@ -328,7 +316,7 @@ def test_the_flops_of_a_row_are_those_of_the_loops(form):
     assert flops("countsketch", SUM) == pytest.approx(2 * 2 * 784 + 2 * 2048 * 1100)
 
 
-@pytest.mark.parametrize("kernel", [Gaussian(4.0), SUM], ids=["gaussian", "sum"])
+@pytest.mark.parametrize("kernel", [NARROW, SUM], ids=["gaussian", "sum"])
 @pytest.mark.parametrize("sampling", CHOICES)
 def test_no_phase_is_larger_than_its_bound(rng, sampling, kernel):
     map_ = fitted(sampling, kernel=kernel, seed=seed_of(rng))
@@ -397,9 +385,7 @@ def test_sparse_rows_give_the_values_of_dense_ones(rng, dtype, kernel):
     assert isinstance(Z, np.ndarray)
     np.testing.assert_array_equal(Z, map_.transform(X.toarray()))
     np.testing.assert_array_equal(Z, map_.transform(X.tocsc()))
-    np.testing.assert_array_equal(
-        Z, FourierFeatures(kernel, 32, sampling="countsketch", random_state=0).fit(X.toarray()).transform(X)
-    )
+    np.testing.assert_array_equal(Z, map_.fit(X.toarray()).transform(X))
 
 
 def test_sparse_rows_are_not_for_hadamard_products_and_need_a_width(rng):
@@ -430,14 +416,12 @@ def test_the_error_is_within_its_bound(rng):
 
 def test_the_sketch_keeps_squared_lengths(rng):
     """E‖Sδ‖² = ‖δ‖² and Var ‖Sδ‖² ≤ 2‖δ‖⁴/B, which the bound rests on."""
-    delta = rng.standard_normal(1000)
-    lengths = np.empty(400)
+    delta, lengths = rng.standard_normal(1000), np.empty(400)
     for i in range(400):
-        map_ = FourierFeatures(Gaussian(), 2, sampling="countsketch", random_state=int(rng.integers(2**62)))
-        arrays = map_.fit(np.zeros((1, 1000))).specification_.derive_arrays()
-        lengths[i] = np.square(np.bincount(arrays["buckets"], arrays["signs"] * delta)).sum() / (
-            delta @ delta
-        )
+        map_ = fitted("countsketch", kernel=Gaussian(), n_components=2, n_columns=1000, seed=seed_of(rng))
+        arrays = map_.specification_.derive_arrays()
+        lengths[i] = np.square(np.bincount(arrays["buckets"], arrays["signs"] * delta)).sum()
+    lengths /= delta @ delta
     deviation = np.sqrt(2 / SKETCH_COLUMNS)
     assert abs(lengths.mean() - 1) <= 6 * deviation / np.sqrt(400)
     # A variance of 400 draws is known to √(2/400) of itself, times 2 for a kurtosis of up to 9.
@@ -482,10 +466,8 @@ def test_directions_of_a_block_are_orthogonal_in_each_component(rng, kernel, n_c
 
 @pytest.mark.parametrize("n_columns", [1, 2, 3])
 def test_blocks_are_haar_distributed_rotations_and_reflections(rng, n_columns):
-    n_blocks = 2000
-    W = draw_frequencies(
-        Gaussian(), n_blocks * n_columns, n_columns, sampling="orthogonal", seed=seed_of(rng)
-    )
+    n_blocks, options = 2000, dict(sampling="orthogonal", seed=seed_of(rng))
+    W = draw_frequencies(Gaussian(), n_blocks * n_columns, n_columns, **options)
     blocks = directions(W, np.ones(n_columns)).T.reshape(n_blocks, n_columns, n_columns)
     # Half of O(d) are reflections: a binomial number within eight deviations of √n/2.
     assert abs((np.linalg.det(blocks) > 0).sum() - n_blocks / 2) <= 8 * np.sqrt(n_blocks) / 2

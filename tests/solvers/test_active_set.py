@@ -65,11 +65,8 @@ def test_any_multipliers_bound_any_value(rng, fit_intercept):
         alpha = rng.uniform(0, 1, 60) * model.upper
         assert model.bound(alpha) <= least
     assert model.bound(model.upper * 0) <= least
-
-
-def test_rows_that_cannot_balance_the_slope_bound_nothing():
-    model = ActiveSetModel(np.ones((1, 2)), np.array([1.0]), np.array([0.0, 5.0]), 0.0, True)
-    assert model.bound(np.zeros(1)) == -np.inf
+    unbalanced = ActiveSetModel(np.ones((1, 2)), np.array([1.0]), np.array([0.0, 5.0]), 0.0, True)
+    assert unbalanced.bound(np.zeros(1)) == -np.inf  # its row cannot balance the slope
 
 
 def test_first_multipliers_bound_better_than_sides_alone(rng):
