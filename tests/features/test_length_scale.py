@@ -12,8 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from distrff import Cauchy, Exponential, FourierFeatures, Gaussian, Laplacian, Matern
 from distrff.errors import InputError, NonFiniteError
-from distrff.features import bandwidth as fourier_pilot
-from distrff.features import bandwidth as length_scale
+from distrff.features import bandwidth
 from distrff.features.bandwidth import FourierPilot, automatic_length_scale, coded_targets
 from distrff.features.relevance import relevant_length_scales
 from distrff.features.specification import RowsInMemory, Sample
@@ -96,16 +95,16 @@ def test_the_width_is_within_a_factor_two_of_the_best(rng, of_waves):
 
 def test_the_grid_moves_on_when_its_end_wins_and_ends_somewhere():
     for exponent in (-13.3, -9.0, -7.2, -1.4, 0.0, 3.3, 12.8):
-        tried = length_scale._search(lambda w, best=3.0 * 2.0**exponent: abs(np.log2(w / best)), 3.0)
+        tried = bandwidth._search(lambda w, best=3.0 * 2.0**exponent: abs(np.log2(w / best)), 3.0)
         # Steps of half an octave in the end, so that the best is at most a quarter away.
         assert abs(np.log2(min(tried, key=tried.get) / 3.0) - exponent) < 0.26
         assert len(tried) < 30
     for exponent in (-6.0, -4.0, 2.75):  # behind a valley next to the median
         valleys = lambda w, far=exponent: min(1 + abs(np.log2(w)), 2 * abs(np.log2(w) - far))  # noqa: E731
-        tried = length_scale._search(valleys, 1.0)
+        tried = bandwidth._search(valleys, 1.0)
         assert abs(np.log2(min(tried, key=tried.get)) - exponent) <= 0.26
     for sign in (1, -1):
-        tried = length_scale._search(lambda width, sign=sign: sign * width, 1.0)
+        tried = bandwidth._search(lambda width, sign=sign: sign * width, 1.0)
         assert 2.0**-16 < min(tried) < max(tried) < 2.0**16
 
 
@@ -218,7 +217,7 @@ def test_rows_of_small_weight_hardly_count(rng):
 
 
 def test_pilot_and_sample_are_bounded(rng, monkeypatch):
-    monkeypatch.setattr(fourier_pilot, "PILOT_COMPONENTS", 20)
+    monkeypatch.setattr(bandwidth, "PILOT_COMPONENTS", 20)
     X = rng.standard_normal((400, 2))
     for n_components, used in ((12, 12), (64, 20), (1, 2)):  # no larger than the model
         search = chosen(Gaussian("auto"), X[:40], X[:40, 0], n_components=n_components)[1]
@@ -226,7 +225,7 @@ def test_pilot_and_sample_are_bounded(rng, monkeypatch):
     kernel, search = chosen(Gaussian("auto"), X[:50], np.full(50, 3.0))  # constant targets give some width
     assert 0 < kernel.length_scale < np.inf
     assert all(error == 0 for _, error in search["tried"])
-    monkeypatch.setattr(length_scale, "SAMPLE_ROWS", 50)
+    monkeypatch.setattr(bandwidth, "SAMPLE_ROWS", 50)
     assert "and 50 rows" in chosen(Gaussian("auto"), X, X[:, 0])[1]["rule"]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -57,14 +59,6 @@ def test_scalings_are_equal_by_their_bits():
 WIDE = np.longdouble if np.finfo(np.longdouble).eps < 2.0**-60 else np.float64
 
 
-def two_passes(X, s):
-    """Weight, mean and squared deviations in long double; where that is float64, errors below double."""
-    X, s = X.astype(WIDE), s.astype(WIDE)
-    weight = s.sum()
-    mean = (s[:, None] * X).sum(axis=0) / weight
-    return weight, mean, (s[:, None] * (X - mean) ** 2).sum(axis=0)
-
-
 def bounds(X, mean, weight, deviations, n_parts):
     """Rounding errors of mean and deviations after n rows and n_parts merges, each below its bound.
 
@@ -82,13 +76,6 @@ def bounds(X, mean, weight, deviations, n_parts):
     return factor * of_mean, factor * of_deviations
 
 
-def merged(X, s, ends):
-    total = Moments.empty(X.shape[1])
-    for part in np.split(np.arange(len(X)), ends):
-        total = total.merge(Moments.of(X[part], None if s is None else s[part]))
-    return total
-
-
 @settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -102,8 +89,13 @@ def test_merged_moments_are_those_of_two_passes(seed, n, ends, offset, weighted)
     X = offset + rng.standard_normal((n, 3)) * [1e-3, 1.0, 1e3]
     s = np.where(rng.random(n) < 0.2, 0.0, rng.exponential(size=n)) if weighted else np.ones(n)
     s[rng.integers(n)] += 1.0
-    weight, mean, deviations = two_passes(X, s)
-    found = merged(X, s, sorted(ends))
+    # In long double; where that is float64, its own errors count as well.
+    wide, S = X.astype(WIDE), s.astype(WIDE)[:, None]
+    weight = S.sum()
+    mean = (S * wide).sum(axis=0) / weight
+    deviations = (S * (wide - mean) ** 2).sum(axis=0)
+    parts = [Moments.of(X[i], s[i]) for i in np.split(np.arange(n), sorted(ends))]
+    found = reduce(Moments.merge, parts, Moments.empty(3))
     of_mean, of_deviations = bounds(X, mean, weight, deviations, len(ends) + 1)
     assert found.weight == pytest.approx(float(weight), rel=2 * n * UNIT)
     assert np.all(np.abs(found.mean - mean) <= of_mean)
