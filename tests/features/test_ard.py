@@ -58,8 +58,8 @@ def of_three_columns(rng, n, d=20):
 )
 def test_the_three_columns_that_matter_are_found(seed, n):
     X, y, columns = of_three_columns(np.random.default_rng([seed, n]), n)
-    machine = FourierFeatures(Gaussian("ard"), 512, random_state=seed).fit(X, y)
-    np.testing.assert_array_equal(np.sort(np.argsort(machine.kernel_.length_scale)[:3]), columns)
+    model = FourierFeatures(Gaussian("ard"), 512, random_state=seed).fit(X, y)
+    np.testing.assert_array_equal(np.sort(np.argsort(model.kernel_.length_scale)[:3]), columns)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
@@ -99,12 +99,12 @@ def test_rows_of_small_weight_hardly_count(rng):
 
 def test_chunks_do_not_change_the_widths(rng):
     X, y, _ = of_three_columns(rng, 300, d=4)
-    machine = KernelRidge(FourierFeatures(Gaussian("ard"), 32), 1e-3, random_state=1)
-    assert machine.plan(X, y).n_sweeps == 2  # the column statistics, and the Gram
-    in_memory = machine.fit(X, y).features_.kernel_
-    machine.fit(da.from_array(X, chunks=(70, 4)), da.from_array(y, chunks=110))
-    assert machine.features_.kernel_ == in_memory
-    report = machine.report_.to_dict()
+    model = KernelRidge(FourierFeatures(Gaussian("ard"), 32), 1e-3, random_state=1)
+    assert model.plan(X, y).n_sweeps == 2  # the column statistics, and the Gram
+    in_memory = model.fit(X, y).features_.kernel_
+    model.fit(da.from_array(X, chunks=(70, 4)), da.from_array(y, chunks=110))
+    assert model.features_.kernel_ == in_memory
+    report = model.report_.to_dict()
     assert report["length_scale"] == list(in_memory.length_scale)
     assert report["length_scale_search"]["rule"] == "marginal likelihood of 300 rows"
 
@@ -113,12 +113,12 @@ def test_chunks_do_not_change_the_widths(rng):
 def test_classifiers_learn_widths(rng, cls):
     X = rng.standard_normal((300, 4))
     labels = np.array(["in", "out"])[(np.abs(X[:, 2]) > 0.7).astype(int)]
-    machine = cls(FourierFeatures(Gaussian("ard"), 64), class_weight="balanced", random_state=1)
-    assert np.argmin(machine.fit(X, labels).features_.kernel_.length_scale) == 2
+    model = cls(FourierFeatures(Gaussian("ard"), 64), class_weight="balanced", random_state=1)
+    assert np.argmin(model.fit(X, labels).features_.kernel_.length_scale) == 2
 
 
 def maps_of_all_kinds(kernel):
-    """Every map that takes the kernel, each asked to learn its widths."""
+    """Every map that takes the kernel, each to learn its widths."""
     yield FourierFeatures(kernel, 16, random_state=1)
     yield NystroemFeatures(kernel, 16, random_state=1)
     yield ConcatenatedFeatures([LinearFeatures(), FourierFeatures(kernel, 16, random_state=1)])
@@ -139,21 +139,21 @@ def test_a_constant_column_carries_nothing(rng, kernel, scale, tmp_path):
     X, y, _ = of_three_columns(rng, 60, d=3)
     X = with_constant(X, 2)
     for map_ in maps_of_all_kinds(kernel):
-        machine = KernelRidge(map_, 1e-2, scale=scale, random_state=1).fit(X, y)
-        assert any("left out by length_scale='ard': column 2;" in note for note in machine.report_["notes"])
-        assert "column 2" in machine.report_.to_html() and "column 2" in repr(machine.report_)
-        machine.save(str(tmp_path / "machine"), overwrite=True)
+        model = KernelRidge(map_, 1e-2, scale=scale, random_state=1).fit(X, y)
+        assert any("left out by length_scale='ard': column 2;" in note for note in model.report_["notes"])
+        assert "column 2" in model.report_.to_html() and "column 2" in repr(model.report_)
+        model.save(str(tmp_path / "model"), overwrite=True)
         by_float32 = KernelRidge(map_, 1.0, scale=scale, random_state=1).fit(X.astype("f4"), y)
         assert by_float32.report_["dtype"] == "float32"
-        if isinstance(map_, ConcatenatedFeatures):  # whose linear part sees the column
+        if isinstance(map_, ConcatenatedFeatures):  # its linear part sees the column
             continue
-        for predict in (machine.predict, drf.load_model(str(tmp_path / "machine")).predict):
+        for predict in (model.predict, drf.load_model(str(tmp_path / "model")).predict):
             np.testing.assert_allclose(predict(moved(X, 2, -1e9)), predict(X), rtol=0, atol=1e-9)
         rows, later = X.astype("f4"), moved(X.astype("f4"), 2, 1e9)
         np.testing.assert_allclose(by_float32.predict(later), by_float32.predict(rows), atol=1e-4)
         if scale == "standard" and isinstance(kernel, Gaussian | Matern):
-            pipeline = machine.to_sklearn()
-            np.testing.assert_allclose(pipeline.predict(moved(X, 2, 1e6)), machine.predict(X), atol=1e-6)
+            pipeline = model.to_sklearn()
+            np.testing.assert_allclose(pipeline.predict(moved(X, 2, 1e6)), model.predict(X), atol=1e-6)
 
 
 def moved(X, column, value):
@@ -175,7 +175,7 @@ def test_the_other_columns_have_the_widths_that_they_have_without_it(rng, kernel
     assert eval(repr(fitted)) == fitted
 
 
-def test_tempered_widths_leave_a_constant_column_as_it_is(rng):
+def test_shrunk_widths_leave_a_constant_column_as_it_is(rng):
     X, y, _ = of_three_columns(rng, 100, d=3)
     alone, beside = (
         RandomBinningFeatures(Laplacian("ard"), 4, random_state=5).fit(rows, y)
@@ -195,8 +195,8 @@ def test_a_column_that_is_left_out_is_named(rng):
     rows = pd.DataFrame(X, columns=["age", "height", "planet", "weight"])
     map_ = FourierFeatures(Gaussian("ard"), 16)
 
-    def note(machine, rows, target):
-        (found,) = (n for n in machine.fit(rows, target).report_["notes"] if "left out" in n)
+    def note(model, rows, target):
+        (found,) = (n for n in model.fit(rows, target).report_["notes"] if "left out" in n)
         return found
 
     assert "column 'planet'" in note(KernelRidge(map_), rows, y)
@@ -227,17 +227,17 @@ def test_a_column_that_is_constant_in_the_sample_alone_keeps_a_common_width(rng)
     assert 0 < fitted.length_scale[1] < np.inf
 
 
-def test_all_rows_are_asked_where_the_sample_cannot_tell(monkeypatch):
+def test_all_rows_are_read_where_the_sample_does_not_suffice(monkeypatch):
     """A single row of 3000 is elsewhere, and is not among the 64 that this seed samples."""
     monkeypatch.setattr(column_statistics, "_SAMPLE_ROWS", 64)
     rng = np.random.default_rng(1)
     X, y, _ = of_three_columns(rng, 3000, d=3)
     X[:, 1] = 0.1
-    machine = KernelRidge(FourierFeatures(Gaussian("ard"), 16), scale="standard", random_state=1)
-    search = machine.fit(X, y).report_["length_scale_search"]
+    model = KernelRidge(FourierFeatures(Gaussian("ard"), 16), scale="standard", random_state=1)
+    search = model.fit(X, y).report_["length_scale_search"]
     assert (search["constant_columns"], search["unseen_columns"]) == ([1], [])
     X[2000, 1] = 5.0
-    report = machine.fit(X, y).report_
+    report = model.fit(X, y).report_
     assert report["length_scale_search"]["unseen_columns"] == [1]
     assert report["length_scale_search"]["constant_columns"] == []
     assert "column ranges" in report["sweep_labels"]
@@ -269,7 +269,7 @@ def test_what_widths_cannot_be_learned_from(rng, change, error, message):
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_explicit_automatic_and_learned_widths_are_told_apart(rng):
+def test_explicit_automatic_and_learned_widths_differ(rng):
     X, y, _ = of_three_columns(rng, 100, d=3)
 
     def fitted(kernel, kind=FourierFeatures, seed=5, rows=X):
@@ -285,7 +285,7 @@ def test_explicit_automatic_and_learned_widths_are_told_apart(rng):
         assert fitted(kernel, rows=narrow)[0] == fitted(kernel, rows=narrow.astype(float))[0]
 
 
-def test_grids_temper_the_widths_of_the_likelihood(rng):
+def test_grids_shrink_the_widths_of_the_likelihood(rng):
     """Up to their size they are the pilot's best of all that were tried, among them the likelihood's own."""
     X, y, _ = of_three_columns(rng, 100, d=3)
     X[:, 2] *= 50  # deviations are what widths are measured in
@@ -296,8 +296,8 @@ def test_grids_temper_the_widths_of_the_likelihood(rng):
     assert map_.kernel_ == Laplacian(tuple(search["length_scale"]))
     relative = np.array(kernel.length_scale) / expected["column_scale"]
     found = np.array(search["length_scale"]) / expected["column_scale"]
-    tempered = relative ** search["exponent"]
-    by_all = found / tempered / search["column_factors"]
+    by_exponent = relative ** search["exponent"]
+    by_all = found / by_exponent / search["column_factors"]
     np.testing.assert_allclose(by_all, by_all[0], rtol=2e-3)
     pilot = map_._pilot(search_rows(Sample(X, y, None, 5, RowsInMemory(X, None))))
     errors = {(p, rate): error for p, rate, error in search["tried"]}
@@ -311,10 +311,10 @@ def test_grids_temper_the_widths_of_the_likelihood(rng):
 
 def test_more_rows_in_all_shrink_all_widths_by_one_power_of_their_number(rng):
     X, y, _ = of_three_columns(rng, 200, d=3)
-    answered = RowsInMemory(X, None)
+    source = RowsInMemory(X, None)
     kernels, shrinking = [], 0.0
     for n_rows in (200, 3200):
-        row_source = AsManyRows(n_rows, answered)
+        row_source = AsManyRows(n_rows, source)
         map_ = RandomBinningFeatures(Laplacian("ard"), 8).fit_sample(
             X, y, None, seed=5, row_source=row_source
         )
@@ -353,7 +353,7 @@ def test_the_work_is_counted():
     for kind in (FourierFeatures, NystroemFeatures, RandomBinningFeatures):
         assert kind().search_flops_for(10**6, 10) == kind(Laplacian()).search_flops_for(10**6, 10) == 0
         learned = kind(Laplacian("ard")).search_flops_for(10**6, 10)
-        if kind is RandomBinningFeatures:  # whose pilot tempers what is learned
+        if kind is RandomBinningFeatures:  # its pilot shrinks what is learned
             assert learned > relevance_flops(10**6, 10)
         else:
             assert learned == relevance_flops(10**6, 10)
@@ -429,13 +429,13 @@ class Bowl:
 
 @dataclass
 class AsManyRows:
-    """The source of so many rows, which are never read, or answered by fewer."""
+    """The source of so many rows, which are never read, or source by fewer."""
 
     n_rows: int
-    answered: RowSource | None = None
+    source: RowSource | None = None
 
-    def __call__(self, question, *, least_features=0):
-        return self.answered(question)
+    def __call__(self, reduction, *, least_features=0):
+        return self.source(reduction)
 
 
 def shrunk(widths, power, n_rows, *, rng):

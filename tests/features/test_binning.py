@@ -123,20 +123,20 @@ def test_collisions_of_hashed_bins_are_as_many_as_expected(rng):
     assert other.counts_ is None and other.expected_collisions_ == 0
 
 
-def test_whoever_has_the_rows_hears_of_the_bins_and_may_refuse_them(rng):
-    X, heard = np.arange(200.0)[:, None] * 1e4, []
+def test_the_source_of_the_rows_gets_the_number_of_bins_and_may_refuse_it(rng):
+    X, counts = np.arange(200.0)[:, None] * 1e4, []
     grids = Grids.draw(Laplacian(), 100, 1, seed_of(rng))
 
-    def row_source(question, *, least_features):
-        heard.append(least_features)
+    def row_source(reduction, *, least_features):
+        counts.append(least_features)
         if least_features > 1000:
             raise PlanRefused("too many")
-        return RowsInMemory(X, None)(question)
+        return RowsInMemory(X, None)(reduction)
 
     with pytest.raises(PlanRefused):
         occupied_bins(grids, row_source)
     # Of all grids a bin at least; then the 200 of the first with one of each other; then those of 65.
-    assert heard == [100, 200 + 99, 65 * 200 + 35]
+    assert counts == [100, 200 + 99, 65 * 200 + 35]
 
 
 def by_dense_solves(pilot, rows, kernel, alphas):

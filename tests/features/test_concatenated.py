@@ -101,17 +101,17 @@ def test_parameters_of_the_maps(rng):
             copy.set_params(**{name: 1})
 
 
-def test_all_questions_are_asked(rng):
+def test_the_reductions_of_all_maps_are_run(rng):
     X = rng.standard_normal((50, 3))
     maps = [NystroemFeatures(n_components=5), NystroemFeatures(n_components=5, landmarks="leverage")]
     map_ = ConcatenatedFeatures(maps)
     assert map_.n_passes == 3
-    asked = []
+    requested = []
 
-    def row_source(question):
-        asked.append(question.label)
-        return question.update(question.zero(), 0, X, None)
+    def row_source(reduction):
+        requested.append(reduction.label)
+        return reduction.update(reduction.zero(), 0, X, None)
 
     map_.fit_sample(X[:10], None, None, seed=1, row_source=row_source)
-    assert asked == ["landmarks", "landmarks", "landmarks by leverage"]
+    assert requested == ["landmarks", "landmarks", "landmarks by leverage"]
     assert map_.cost_for(3) == map_.specification_.cost == product_cost(3, triangle_share=0.5)

@@ -159,15 +159,15 @@ def by_leverage(pilot, penalty=0.1):
     return LowestLeverageKeys(12, 3, 5, Gaussian(), pilot, penalty)
 
 
-def answer_in_parts(question, X, s, cuts, order):
-    """Merge neighbours in a random order, each part answered by a pickled copy."""
+def reduced_in_parts(reduction, X, s, cuts, order):
+    """Merge neighbours in a random order, each part by a pickled copy."""
     parts = []
     for start, stop in zip([0, *cuts], [*cuts, len(X)], strict=True):
-        own = pickle.loads(pickle.dumps(question))
+        own = pickle.loads(pickle.dumps(reduction))
         parts.append(own.update(own.zero(), start, X[start:stop], None if s is None else s[start:stop]))
     while len(parts) > 1:
         at = int(order.integers(len(parts) - 1))
-        parts[at : at + 2] = [question.merge(parts[at], parts[at + 1])]
+        parts[at : at + 2] = [reduction.merge(parts[at], parts[at + 1])]
     return parts[0]
 
 
@@ -179,17 +179,17 @@ def test_the_lowest_keys_win_in_any_order(rng, weighted):
     allowed = np.arange(200) if s is None else np.flatnonzero(s)
     expected = allowed[np.argsort(keys[allowed])][:12]
     leverage = by_leverage(X[:20])
-    whole = answer_in_parts(leverage, X, s, [], rng)
+    whole = reduced_in_parts(leverage, X, s, [], rng)
     assert len(np.unique(whole.rows)) == 12
     for n_cuts in (0, 1, 7, 60):
         cuts = np.sort(rng.integers(0, 201, n_cuts))
-        answer = answer_in_parts(UNIFORM, X, s, cuts, rng)
-        np.testing.assert_array_equal(answer.rows, expected)
-        np.testing.assert_array_equal(answer.X, X[expected])
-        np.testing.assert_array_equal(answer.keys, keys[expected])
-        answer = answer_in_parts(leverage, X, s, cuts, rng)
-        np.testing.assert_array_equal(answer.rows, whole.rows)
-        np.testing.assert_array_equal(answer.X, whole.X)
+        result = reduced_in_parts(UNIFORM, X, s, cuts, rng)
+        np.testing.assert_array_equal(result.rows, expected)
+        np.testing.assert_array_equal(result.X, X[expected])
+        np.testing.assert_array_equal(result.keys, keys[expected])
+        result = reduced_in_parts(leverage, X, s, cuts, rng)
+        np.testing.assert_array_equal(result.rows, whole.rows)
+        np.testing.assert_array_equal(result.X, whole.X)
 
 
 def test_merging_changes_neither(rng):
@@ -205,8 +205,8 @@ def test_merging_changes_neither(rng):
     assert UNIFORM.update(none, 0, X[:0], None) is none
     assert UNIFORM.update(first, 20, X[:3], np.zeros(3)) is first
     for n_rows in (5, 40):
-        answer = UNIFORM.update(none, 0, X[:n_rows], None)
-        assert sum(array.nbytes for array in answer) == UNIFORM.size_bytes(n_rows)
+        result = UNIFORM.update(none, 0, X[:n_rows], None)
+        assert sum(array.nbytes for array in result) == UNIFORM.size_bytes(n_rows)
 
 
 def test_scores_are_ridge_leverages_where_the_pilot_is_all_rows(rng):
@@ -223,8 +223,8 @@ def test_keys_draw_in_proportion_to_scores(rng):
     first = np.zeros(3)
     n = 3000
     for _ in range(n):
-        question = LowestLeverageKeys(1, 3, seed_of(rng), Gaussian(), pilot, 0.1)
-        first[int(question.update(question.zero(), 7, X, None).rows[0]) - 7] += 1
+        reduction = LowestLeverageKeys(1, 3, seed_of(rng), Gaussian(), pilot, 0.1)
+        first[int(reduction.update(reduction.zero(), 7, X, None).rows[0]) - 7] += 1
     p = scores / scores.sum()
     # Six standard errors of each share, and the discreteness of counts.
     assert (np.abs(first / n - p) < 6 * np.sqrt(p * (1 - p) / n) + 1 / n).all()

@@ -154,7 +154,7 @@ def ratio_of_roots(first, second):
 
 def test_errors_against_independent_and_orthogonal_frequencies(rng):
     squares = mean_squares(rng, ("iid", "orthogonal", "qmc", "sorf", "fastfood"))
-    # The limits of many seeds are .65, 1.00 and 1.27; six standard errors stay clear of what is asked.
+    # The limits of many seeds are .65, 1.00 and 1.27; six standard errors stay clear of the bounds.
     for sampling, reference, most in (
         ("qmc", "iid", 0.8),
         ("sorf", "orthogonal", 1.1),

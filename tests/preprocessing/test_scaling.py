@@ -16,7 +16,7 @@ UNIT = 2.0**-53
 
 
 @pytest.mark.parametrize("stored", [np.float64, np.float32, np.int64, np.uint16, np.bool_])
-def test_a_large_offset_costs_no_digits_of_a_float32_machine(rng, stored):
+def test_a_large_offset_costs_no_digits_of_a_float32_model(rng, stored):
     X = (1e4 + rng.standard_normal((500, 4)) * [1, 10, 100, 0.5]).astype(stored)
     X[0] = 0
     shift, scale = rng.uniform(9_000, 11_000, 4), rng.uniform(0.1, 10, 4)

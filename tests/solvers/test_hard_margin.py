@@ -98,7 +98,7 @@ def test_however_few_rows_a_sweep_collects(seed, n, D, n_kept, fit_intercept):
         assert n_sweeps == 3  # the start, the solution of all rows, the check
 
 
-def test_a_start_that_is_the_answer_costs_three_sweeps():
+def test_a_start_that_is_the_solution_costs_three_sweeps():
     """One finds its rows, one that they are all that matter, one checks."""
     Z, y = linear(np.random.default_rng(1), 3000, 10)
     model, _ = solve(Z, y, tol=1e-8)
@@ -219,7 +219,7 @@ def assert_proves_itself(found, Z, y, fit_intercept, gap):
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(("r", "D"), [(5, 2), (40, 3), (100, 10), (30, 100), (300, 60), (200, 200)])
 @pytest.mark.parametrize("seed", range(4))
-def test_the_answer_proves_itself(seed, r, D, fit_intercept):
+def test_the_solution_proves_itself(seed, r, D, fit_intercept):
     Z, y = separable(np.random.default_rng([seed, r, D]), r, D)
     Z = with_constant(Z, fit_intercept)
     found = nearest_points(Z, y, fit_intercept=fit_intercept, tol=1e-9)
@@ -310,7 +310,7 @@ def test_a_common_offset_costs_no_digits(rng):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_start_that_is_nearly_right(seed):
-    """The answer for some of the rows, a hair from separable, is no place to be stuck at."""
+    """A start that solves some of the rows, a hair from separable, does not stall."""
     rng = np.random.default_rng(seed)
     Z = rng.standard_normal((200, 3)) + 10
     f = Z @ rng.standard_normal(3)

@@ -132,7 +132,7 @@ def test_widths_shrink_until_the_gap_is_closed():
 
 
 def rested(rests):
-    """The widths that were asked for up to each rest."""
+    """The widths of all requests up to each rest."""
     problem, at_rest = Stages(), []
     solver = partial(solve_smoothed, rests=rests)
     resting = problem.solver_of(solver, 1e-9, tol=1e-9, min_curvature=1e-4)

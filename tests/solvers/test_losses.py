@@ -33,7 +33,7 @@ EPS = np.finfo(float).eps
 def test_derivatives_by_differences(loss, y):
     f, h = np.linspace(-6, 6, 1201) + 1e-4, 1e-5
     value = loss.value(f, y)
-    # h²/6 of the third derivative, or near a kink of ℓ′ h times the curvature; and rounding.
+    # h²/6 of the third derivative, or near a jump of ℓ″ h times the curvature; and rounding.
     error = h * loss.curvature + 4 * EPS * (1 + np.abs(value)) / h
     slope = (loss.value(f + h, y) - loss.value(f - h, y)) / (2 * h)
     assert (np.abs(loss.derivative(f, y) - slope) <= error).all()

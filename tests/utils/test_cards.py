@@ -30,7 +30,7 @@ def parse(card):
     return root
 
 
-def told(card):
+def facts(card):
     """Return the names and values that a card lists."""
     root = parse(card)
     return {item.find("dt").text: item.find("dd").text for item in root.iter("dl") for item in item}
@@ -47,11 +47,11 @@ def test_a_dataset(frame):
         dataset, source=HOSTILE, skipped_columns=(HOSTILE,), target_names=(HOSTILE,)
     )
     card = dataset._repr_html_()
-    shown = told(card)
+    shown = facts(card)
     assert shown["rows"] == "60"
     assert shown["columns"] == "2 of float64"
     assert shown["weights"] == "yes"
-    assert "<script>alert('x')</script>" in shown["rows from"], "told as text"
+    assert "<script>alert('x')</script>" in shown["rows from"], "shown as text"
     assert shown["column names"].endswith(", b")
     assert shown["target"].endswith(", float64")
     assert "left out because they are not numbers" in "".join(parse(card).itertext())
@@ -59,10 +59,10 @@ def test_a_dataset(frame):
 
 def test_a_dataset_without_a_target_with_many_columns_or_sparse_ones(rng):
     names = [f"c{j}" for j in range(30)]
-    shown = told(as_dataset(pd.DataFrame(rng.standard_normal((5, 30)), columns=names))._repr_html_())
+    shown = facts(as_dataset(pd.DataFrame(rng.standard_normal((5, 30)), columns=names))._repr_html_())
     assert shown["target"] == "none"
     assert shown["column names"].endswith("c19 and 10 more")
-    assert told(as_dataset(csr_matrix(np.eye(50)))._repr_html_())["columns"] == "50 of float64, 2.00% filled"
+    assert facts(as_dataset(csr_matrix(np.eye(50)))._repr_html_())["columns"] == "50 of float64, 2.00% filled"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_dataset_without_a_target_with_many_columns_or_sparse_ones(rng):
 def test_a_plan(rng, estimator):
     X = rng.standard_normal((100, 3))
     plan = estimator.plan(X, X[:, 0])
-    shown = told(plan._repr_html_())
+    shown = facts(plan._repr_html_())
     assert (shown["rows"], shown["columns"], shown["features"]) == ("100", "3", "16")
     assert shown["passes over the rows"] == str(plan.n_sweeps)
     assert "predicted, from rates measured on these workers" in shown
@@ -105,7 +105,7 @@ KERNELS = [
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: repr(kernel)[:40])
 def test_a_kernel(kernel: Kernel):
-    shown = told(kernel._repr_html_())
+    shown = facts(kernel._repr_html_())
     assert shown["widths"] == ("still to be found by the fit" if kernel.is_auto else "decided")
     assert len(shown["kernel"]) < 200
     n_widths = max(kernel._column_counts(), default=0)
@@ -121,16 +121,16 @@ def test_a_frozen_model(frame, rng):
     labels = np.array([HOSTILE, "other"])[(frame["b"] > 0).astype(int)]
     estimator = drf.KernelRidgeClassifier(FOURIER, alpha="cv", cv=3, random_state=0).fit(frame, labels)
     model = dataclasses.replace(estimator.model_, report={**estimator.model_.report, "source": HOSTILE})
-    shown = told(model._repr_html_())
+    shown = facts(model._repr_html_())
     assert shown["classes"].startswith("2: </style><script>")
     assert shown["columns"].endswith(", b")
     assert shown["ended"] == "converged"
     assert shown["kernel"].replace("\u200b", "") == "Gaussian(length_scale=1.0)"
-    assert told(dataclasses.replace(model, report={})._repr_html_())["features"] == "16"
+    assert facts(dataclasses.replace(model, report={})._repr_html_())["features"] == "16"
 
 
 def test_every_card_reads_in_both_themes():
-    """The hosts that say which theme they show are asked first."""
+    """The hosts that say which theme they show come first."""
     card = drf.Gaussian(1.0)._repr_html_()
     for theme in ("prefers-color-scheme: dark", 'data-jp-theme-light="true"', 'data-jp-theme-light="false"'):
         assert theme in card
