@@ -51,7 +51,7 @@ def mean_and_error(products):
     [
         ("iid", Gaussian((0.5, 1.0, 2.0, 2.0, 3.0))),
         ("iid", Laplacian(3.0)),
-        ("iid", 2.0 * Matern(1.5) + 3.0 * Cauchy(2.0)),
+        ("iid", 3.0 * Matern(1.5) + 3.0 * Cauchy(2.0)),
         ("iid", Exponential(2.0) * Gaussian(1.0)),
         ("orthogonal", Gaussian(2.0)),
         ("orthogonal", Matern(2.0) + Gaussian(1.0)),
