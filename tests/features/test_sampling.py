@@ -193,10 +193,6 @@ def test_the_fast_transform_is_the_product_with_the_matrix(rng, size, n_rows, dt
     np.testing.assert_array_equal(A, expected)  # whole numbers below 2²⁴: without rounding in both formats
 
 
-def test_sizes_are_powers_of_two_from_eight_on():
-    assert [padded_size(d) for d in (1, 8, 9, 16, 784, 1024, 1025)] == [8, 8, 16, 16, 1024, 1024, 2048]
-
-
 def dense_of(sampling, arrays, widths):
     """W from the formulas, with explicit Hadamard matrices and sketches."""
     if sampling == "countsketch":
@@ -302,6 +298,7 @@ def test_the_cost_is_known_before_the_fit_and_counts_the_arrays(sampling, kernel
 @pytest.mark.parametrize("form", ["cos_sin", "phase"])
 def test_the_flops_of_a_row_are_those_of_the_loops(form):
     """784 columns, 1100 frequencies: padded to 1024, of which two blocks are transformed."""
+    assert [padded_size(d) for d in (1, 8, 9, 16, 784, 1024, 1025)] == [8, 8, 16, 16, 1024, 1024, 2048]
     D = 2200 if form == "cos_sin" else 1100
 
     def flops(sampling, kernel=None):

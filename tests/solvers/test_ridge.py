@@ -216,13 +216,18 @@ def test_choice_depends_on_the_grid_not_on_its_order(seed):
     assert choose_alpha(errors[:, order], np.ones(2), alphas=alphas[order]).alpha == first.alpha
 
 
-def test_noise_floor():
+def test_noise_floor_and_what_is_below_it():
     size = dict(tile_rows=8192, n_features=2048, at_zero=1.0)
     single = noise_floor(1e6, 10**6, dtype=np.dtype("float32"), **size)
     # Design: 10·2⁻²⁴·√(n·T/D)·k(0).
     assert single == pytest.approx(10 * 2.0**-24 * np.sqrt(1e6 * 4))
     double = noise_floor(2e6, 10**6, dtype=np.dtype("float64"), **size)
     assert double == pytest.approx(2 * single * 2.0**-29)
+    kept, dropped = above_noise(np.array([1.0, 1e-9, 0.5]), 0.5)
+    np.testing.assert_array_equal(kept, [1.0, 0.5])
+    assert dropped == 1
+    with pytest.raises(InputError, match="float64"):
+        above_noise(np.array([1e-9]), 0.5)
 
 
 def test_noise_floor_covers_the_error_of_float32_tiles():
@@ -236,14 +241,6 @@ def test_noise_floor_covers_the_error_of_float32_tiles():
     error = np.linalg.norm(A32 - Z32.astype(np.float64).T @ Z32.astype(np.float64), 2)
     floor = noise_floor(n, n, tile_rows=T, n_features=D, at_zero=1.0, dtype=np.dtype("float32"))
     assert error <= floor
-
-
-def test_grid_below_the_floor_is_refused():
-    kept, dropped = above_noise(np.array([1.0, 1e-9, 0.5]), 0.5)
-    np.testing.assert_array_equal(kept, [1.0, 0.5])
-    assert dropped == 1
-    with pytest.raises(InputError, match="float64"):
-        above_noise(np.array([1e-9]), 0.5)
 
 
 # The band path against eigendecompositions of the same matrix
