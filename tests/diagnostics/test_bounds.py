@@ -8,24 +8,20 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from distrff import bounds, features_needed
+from distrff import FourierFeatures, RandomBinningFeatures, bounds, features_needed
 from distrff.errors import InputError
-from distrff.features.binning import RandomBinningFeatures
-from distrff.features.fourier import FourierFeatures
-from distrff.features.nystroem import NystroemFeatures
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 SEEDS = 200
 
 
-def errors(kernel, D, form, X, Y, rng, n_seeds=SEEDS):
-    """Largest error over the pairs of X and Y, for so many independent maps."""
-    K = kernel(X, Y)
+def errors(rng, K, features, n_seeds=SEEDS):
+    """The largest error and its spectral norm for so many maps, by the features of a seed."""
     found = []
-    for seed in rng.integers(0, 2**62, n_seeds):
-        map_ = FourierFeatures(kernel, D, form=form, random_state=int(seed)).fit(X)
-        found.append(np.abs(map_.transform(X) @ map_.transform(Y).T - K).max())
-    return np.array(found)
+    for seed in rng.integers(0, 2**62, n_seeds).tolist():
+        E = features(seed) - K
+        found.append((np.abs(E).max(), np.linalg.norm(E, 2)))
+    return np.transpose(found)
 
 
 def assert_promised(found, eps, delta):
@@ -53,7 +49,12 @@ def test_no_number_of_features_is_optimistic(rng, form, shape, given, kernel, ep
     Y = X if shape == (30, 2) else Y
     for delta in deltas:
         D = int(features_needed(eps, delta, kernel=kernel, form=form, **given))
-        assert_promised(errors(kernel, D, form, X, Y, rng), eps, delta)
+
+        def products(seed, D=D):
+            map_ = FourierFeatures(kernel, D, form=form, random_state=seed).fit(X)
+            return map_.transform(X) @ map_.transform(Y).T
+
+        assert_promised(errors(rng, kernel(X, Y), products)[0], eps, delta)
 
 
 def test_the_spectral_bound_is_never_optimistic(rng):
@@ -62,11 +63,12 @@ def test_the_spectral_bound_is_never_optimistic(rng):
     eps = bounds.spectral_norm_error(delta, D, 40, np.linalg.norm(K, 2))
     assert bounds.spectral_norm_bound(eps, D, 40, kernel_norm=np.linalg.norm(K, 2)) == pytest.approx(delta)
     assert bounds.spectral_norm_bound(eps, D, 40) >= delta
-    found = []
-    for seed in rng.integers(0, 2**62, SEEDS):
-        Z = FourierFeatures(kernel, D, random_state=int(seed)).fit_transform(X)
-        found.append(np.linalg.norm(Z @ Z.T - K, 2))
-    assert_promised(found, eps, delta)
+
+    def products(seed):
+        Z = FourierFeatures(kernel, D, random_state=seed).fit_transform(X)
+        return Z @ Z.T
+
+    assert_promised(errors(rng, K, products)[1], eps, delta)
 
 
 @pytest.mark.parametrize("form", bounds.FORMS)
@@ -139,15 +141,6 @@ def test_bad_requests(given, words):
         features_needed(**({"eps": 0.1, "delta": 0.1} | given))
 
 
-def sketched_squares(delta, n_buckets, n_sketches, rng):
-    """Return ‖Sδ‖² for so many sketches."""
-    found = np.zeros((n_sketches, n_buckets))
-    buckets = rng.integers(0, n_buckets, (n_sketches, len(delta)))
-    signed = delta * rng.choice([-1.0, 1.0], buckets.shape)
-    np.add.at(found, (np.arange(n_sketches)[:, None], buckets), signed)
-    return np.square(found).sum(axis=1)
-
-
 @pytest.mark.parametrize("n_buckets", [4, 64])
 @pytest.mark.parametrize("norm", [0.3, 1.5, 5.0, 30.0])
 @pytest.mark.parametrize("n_columns", [2, 40])
@@ -155,12 +148,15 @@ def test_the_square_of_a_sketch(rng, n_buckets, norm, n_columns):
     """Of two equal coordinates, the worst there are, and of many."""
     delta = np.full(n_columns, norm / np.sqrt(n_columns))
     kappa = np.exp(-(norm**2) / 2)
-    squares = np.square(np.exp(-sketched_squares(delta, n_buckets, 4000, rng) / 2) - kappa)
+    sketches, buckets = np.zeros((4000, n_buckets)), rng.integers(0, n_buckets, (4000, n_columns))
+    signed = delta * rng.choice([-1.0, 1.0], buckets.shape)
+    np.add.at(sketches, (np.arange(4000)[:, None], buckets), signed)
+    squares = np.square(np.exp(-np.square(sketches).sum(axis=1) / 2) - kappa)
     bound = bounds.sketch_square(np.array([kappa]), n_buckets)[0]
     assert squares.mean() - 6 * squares.std() / np.sqrt(4000) <= bound
 
 
-def test_a_sketch_without_collisions_has_no_error():
+def test_without_collisions_bounds_are_those_without_hashing():
     kappa = np.array([1.0, 0.5, 1e-3, 0.0])
     assert bounds.sketch_square(kappa, 10**12).max() < 1e-10
     assert bounds.sketch_square(kappa, 16)[0] == 0
@@ -168,6 +164,10 @@ def test_a_sketch_without_collisions_has_no_error():
     assert one == pytest.approx(bounds.pairs_error(0.05, 500, 4), rel=1e-4)
     many = bounds.sketched_pairs_error(0.1, 500, np.full(10**4, 0.5), 2048)
     assert many == 1 + bounds.pairs_error(0.05, 500, 10**4)  # a Gaussian is off by 1 at most
+    np.testing.assert_allclose(bounds.hashed_bins_square(kappa, 7, 0.0), kappa * (1 - kappa) / 7)
+    assert bounds.hashed_bins_pairs_error(0.1, 7, 30, 0.0) == bounds.pairs_error(0.1, 56, 30)
+    unbiased = bounds.spectral_norm_error(0.1, 14, 30, 4.0)
+    assert bounds.hashed_bins_spectral_error(0.1, 7, 30, 4.0, 0.0) == unbiased
 
 
 def test_sketched_rows_are_never_optimistic(rng):
@@ -175,14 +175,14 @@ def test_sketched_rows_are_never_optimistic(rng):
     X, kernel, D, n_buckets, delta = rng.standard_normal((15, 12)), Gaussian(2.0), 512, 16, 0.3
     X[:, 2:] *= 0.5
     K = kernel(X)
-    pairs, norms = [], []
-    for seed in rng.integers(0, 2**62, 100):
+
+    def products(seed):
         S = np.zeros((12, n_buckets))
         S[np.arange(12), rng.integers(0, n_buckets, 12)] = rng.choice([-1.0, 1.0], 12)
-        Z = FourierFeatures(kernel, D, random_state=int(seed)).fit_transform(X @ S)
-        E = Z @ Z.T - K
-        pairs.append(np.abs(E).max())
-        norms.append(np.linalg.norm(E, 2))
+        Z = FourierFeatures(kernel, D, random_state=seed).fit_transform(X @ S)
+        return Z @ Z.T
+
+    pairs, norms = errors(rng, K, products, 100)
     kappa = K[np.triu_indices(15, 1)]
     assert_promised(pairs, bounds.sketched_pairs_error(delta, D, kappa, n_buckets), delta)
     norm = np.linalg.norm(K, 2)
@@ -196,39 +196,16 @@ def test_sketched_rows_are_never_optimistic(rng):
 @pytest.mark.parametrize("n_bins", [100, 1000])
 def test_hashed_bins_are_never_optimistic(rng, n_bins, delta):
     X, kernel = rng.standard_normal((15, 2)), Laplacian(1.0)
-    K, errors, norms = kernel(X), [], []
-    for seed in rng.integers(0, 2**62, 100):
-        map_ = RandomBinningFeatures(kernel, 50, n_bins=n_bins, random_state=int(seed)).fit(X)
-        Z = map_.transform(X)
-        E = (Z @ Z.T).toarray() - K
-        errors.append(np.abs(E).max())
-        norms.append(np.linalg.norm(E, 2))
-    collision = map_.specification_.collision
+    K, maps = kernel(X), RandomBinningFeatures(kernel, 50, n_bins=n_bins)
+
+    def products(seed):
+        Z = maps.set_params(random_state=seed).fit_transform(X)
+        return (Z @ Z.T).toarray()
+
+    pairs, norms = errors(rng, K, products, 100)
+    collision = maps.specification_.collision
     assert collision == pytest.approx(50 / n_bins)
     eps = bounds.hashed_bins_pairs_error(delta, 50, 15 * 14 // 2, collision)
-    assert_promised(errors, eps, delta)
+    assert_promised(pairs, eps, delta)
     eps = bounds.hashed_bins_spectral_error(delta, 50, 15, np.linalg.norm(K, 2), collision)
     assert_promised(norms, eps, delta)
-
-
-def test_bins_that_never_collide_are_those_without_hashing():
-    kappa = np.linspace(0, 1, 5)
-    np.testing.assert_allclose(bounds.hashed_bins_square(kappa, 7, 0.0), kappa * (1 - kappa) / 7)
-    assert bounds.hashed_bins_pairs_error(0.1, 7, 30, 0.0) == bounds.pairs_error(0.1, 56, 30)
-    unbiased = bounds.spectral_norm_error(0.1, 14, 30, 4.0)
-    assert bounds.hashed_bins_spectral_error(0.1, 7, 30, 4.0, 0.0) == unbiased
-
-
-@pytest.mark.parametrize("landmarks", ["uniform", "leverage"])
-def test_the_trace_is_above_the_norm(rng, landmarks):
-    X, kernel = rng.standard_normal((80, 3)), Gaussian(1.5)
-    i, j = np.triu_indices(80, 1)
-    for M in (1, 8, 30):
-        map_ = NystroemFeatures(kernel, M, landmarks=landmarks, random_state=int(rng.integers(2**62))).fit(X)
-        E = kernel(X) - map_.transform(X) @ map_.transform(X).T
-        residuals = np.maximum(np.diagonal(E), 0)
-        values = np.linalg.eigvalsh(E)
-        assert values[0] > -1e-9  # a Schur complement
-        assert values[-1] <= bounds.nystroem_spectral_error(residuals)
-        largest = bounds.nystroem_pairs_error(residuals[i], residuals[j])
-        assert np.abs(E[i, j]).max() <= largest + 1e-9

@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 import distrff as drf
 from distrff.diagnostics.report import FitReport
-from distrff.solvers.status import History
+from distrff.solvers.status import History, Status
 from distrff.utils.text import human_seconds, number_text
 from tests.support.pages import parse, words
 
@@ -231,3 +231,7 @@ def test_a_long_history_is_thinned():
     assert values["error"] == [1 / sweep for sweep in values["sweep"]]
     assert "primal" not in values
     assert History().values("gap") == {"measure": "gap"}
+
+
+def test_status_values_are_sentences_with_a_remedy():
+    assert all(len(status.value.split()) > 4 for status in Status)

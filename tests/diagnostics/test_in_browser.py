@@ -78,9 +78,9 @@ def in_notebook(shown: list[Any], template: str, theme: str) -> str:
 
 
 def test_nothing_overflows_and_all_can_be_read(tmp_path):
-    asked = frames()
-    found = measured(BROWSER, asked, tmp_path)
-    for frame, page in zip(asked, found, strict=True):
+    cases = frames()
+    found = measured(BROWSER, cases, tmp_path)
+    for frame, page in zip(cases, found, strict=True):
         case = frame.name, frame.width, frame.theme
         assert page["innerWidth"] == frame.width, case
         assert page["scrollWidth"] <= page["innerWidth"], (case, page["beyond"])
@@ -93,7 +93,7 @@ def test_nothing_overflows_and_all_can_be_read(tmp_path):
         assert page["smallestText"] >= 11, case
         assert page["smallestChartText"] >= 9, case
     for name in ("ridge", "svc"):
-        colors = {f.theme: page["background"] for f, page in zip(asked, found, strict=True) if f.name == name}
+        colors = {f.theme: page["background"] for f, page in zip(cases, found, strict=True) if f.name == name}
         assert colors["light"] != colors["dark"], "the theme was not taken"
 
 
@@ -104,8 +104,8 @@ def test_what_overflows_or_is_faint_is_found(tmp_path):
     close = '<div style="float: left; width: 5px">one</div><div>two</div>'
     cut = '<div style="overflow: hidden; height: 5px">three</div>'
     bodies = [f'<body><div class="distrff">{body}</div></body>' for body in (wide, boxed, close, cut)]
-    asked = [Frame("", f"<!DOCTYPE html><html>{body}</html>", 360, "light") for body in bodies]
-    bare, scrolling, near, short = measured(BROWSER, asked, tmp_path)
+    cases = [Frame("", f"<!DOCTYPE html><html>{body}</html>", 360, "light") for body in bodies]
+    bare, scrolling, near, short = measured(BROWSER, cases, tmp_path)
     assert bare["scrollWidth"] > 360
     assert bare["beyond"] == ["DIV: too wide"]
     assert scrolling["scrollWidth"] == 360

@@ -113,11 +113,11 @@ def test_the_whole_report():
     assert shares == ["width: 100.0%", "width: 50.0%", "width: 0.0%"]
 
 
-def test_charts_are_told_in_words():
+def test_charts_are_described_in_words():
     root = parse(report().to_html())
-    told = {svg.find("title").text: svg.find("desc").text for svg in root.iter("svg")}
-    assert list(told) == [h for key in ("path", "curve", "certificate") for h in HEADINGS[key]]
-    assert told["Error against alpha"] == (
+    described = {svg.find("title").text: svg.find("desc").text for svg in root.iter("svg")}
+    assert list(described) == [h for key in ("path", "curve", "certificate") for h in HEADINGS[key]]
+    assert described["Error against alpha"] == (
         "alpha across, error upwards. lowest to highest of 2 folds. held-out mean squared error: 3 points, "
         "lowest 0.200 at 0.0100, highest 0.300 at 0.00100. chosen: 0.0100. noise floor: 0.000200."
     )
@@ -183,7 +183,7 @@ def luminance(color):
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-def test_colors_can_be_told_from_what_is_behind_them(theme):
+def test_colors_stand_out_from_what_is_behind_them(theme):
     """As WCAG asks: 4.5 of text, 3 of lines."""
     colors = {name: luminance(color) for name, color in themes(report().to_html())[theme].items()}
     for name, least in {"--ink": 4.5, "--quiet": 4.5, **{f"--series-{i}": 3 for i in (1, 2, 3, 4)}}.items():

@@ -1,4 +1,4 @@
-"""Widths of the columns by marginal likelihood: what it finds, what it obeys, and what it refuses."""
+"""Widths of the columns by marginal likelihood: what it finds and refuses, its gradient, and shrinking."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import multivariate_normal
 
 import distrff as drf
 from distrff.errors import InputError, NonFiniteError
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from distrff.estimators.svm import KernelSVC
-from distrff.features.bandwidth import search_rows
+from distrff.features.bandwidth import PilotRows, search_rows
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.relevance import CONSTANT_WIDTH, relevance_flops, relevant_length_scales
+from distrff.features.relevance import (
+    CONSTANT_WIDTH,
+    MarginalLikelihood,
+    relevance_flops,
+    relevant_length_scales,
+    shrunk_length_scales,
+)
 from distrff.features.specification import RowsInMemory, RowSource, Sample
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from distrff.reductions import statistics as column_statistics
@@ -51,8 +58,8 @@ def of_three_columns(rng, n, d=20):
 )
 def test_the_three_columns_that_matter_are_found(seed, n):
     X, y, columns = of_three_columns(np.random.default_rng([seed, n]), n)
-    machine = FourierFeatures(Gaussian("ard"), 512, random_state=seed).fit(X, y)
-    np.testing.assert_array_equal(np.sort(np.argsort(machine.kernel_.length_scale)[:3]), columns)
+    model = FourierFeatures(Gaussian("ard"), 512, random_state=seed).fit(X, y)
+    np.testing.assert_array_equal(np.sort(np.argsort(model.kernel_.length_scale)[:3]), columns)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
@@ -82,37 +89,6 @@ def test_a_search_says_what_it_did_in_strict_json(rng):
     assert len(learned(Laplacian("ard"), wide, wide[:, 7], seed=1)[0].length_scale) == 150
 
 
-def test_widths_scale_with_the_columns(rng):
-    """By powers of two: then every step is scaled without rounding, up to the widths' four digits."""
-    X, y, _ = of_three_columns(rng, 100, d=4)
-    factors = np.array([1.0, 1024.0, 2.0**-8, 4.0])
-    first, second = (learned(Gaussian("ard"), rows, y, seed=2)[0].length_scale for rows in (X, X * factors))
-    # Either is rounded by at most half a unit of its fourth digit, 5e-4.
-    np.testing.assert_allclose(second, np.multiply(first, factors), rtol=1e-3 + 1e-9)
-
-
-# Weights
-
-
-def test_rows_without_weight_do_not_count(rng):
-    X, y, _ = of_three_columns(rng, 200, d=4)
-    s = np.where(rng.random(200) < 0.4, 0.0, rng.uniform(0.5, 2, 200))
-    y[s == 0] = 1e6
-    X[s == 0] *= 10
-    widths = learned(Gaussian("ard"), X, y, s, seed=2)[0].length_scale
-    # The sums over columns of other lengths are rounded otherwise, which a search of some 30 steps
-    # to a tolerance of 1e-5 may magnify; an outlier of 1e6 would change everything.
-    expected = learned(Gaussian("ard"), X[s > 0], y[s > 0], s[s > 0], seed=2)[0].length_scale
-    np.testing.assert_allclose(widths, expected, rtol=1e-2)
-
-
-def test_weights_in_other_units_are_the_same_weights(rng):
-    X, y, _ = of_three_columns(rng, 150, d=4)
-    s = rng.uniform(0.5, 2, 150)
-    first, second = (learned(Gaussian("ard"), X, y, w, seed=2)[0] for w in (s, 4 * s))
-    assert first == second
-
-
 def test_rows_of_small_weight_hardly_count(rng):
     X = rng.standard_normal((400, 2))
     bad = rng.random(400) < 0.5
@@ -121,17 +97,14 @@ def test_rows_of_small_weight_hardly_count(rng):
     assert np.argmin(fitted.length_scale) == 1
 
 
-# Dtypes, data elsewhere
-
-
 def test_chunks_do_not_change_the_widths(rng):
     X, y, _ = of_three_columns(rng, 300, d=4)
-    machine = KernelRidge(FourierFeatures(Gaussian("ard"), 32), 1e-3, random_state=1)
-    assert machine.plan(X, y).n_sweeps == 2  # the column statistics, and the Gram
-    in_memory = machine.fit(X, y).features_.kernel_
-    machine.fit(da.from_array(X, chunks=(70, 4)), da.from_array(y, chunks=110))
-    assert machine.features_.kernel_ == in_memory
-    report = machine.report_.to_dict()
+    model = KernelRidge(FourierFeatures(Gaussian("ard"), 32), 1e-3, random_state=1)
+    assert model.plan(X, y).n_sweeps == 2  # the column statistics, and the Gram
+    in_memory = model.fit(X, y).features_.kernel_
+    model.fit(da.from_array(X, chunks=(70, 4)), da.from_array(y, chunks=110))
+    assert model.features_.kernel_ == in_memory
+    report = model.report_.to_dict()
     assert report["length_scale"] == list(in_memory.length_scale)
     assert report["length_scale_search"]["rule"] == "marginal likelihood of 300 rows"
 
@@ -140,15 +113,12 @@ def test_chunks_do_not_change_the_widths(rng):
 def test_classifiers_learn_widths(rng, cls):
     X = rng.standard_normal((300, 4))
     labels = np.array(["in", "out"])[(np.abs(X[:, 2]) > 0.7).astype(int)]
-    machine = cls(FourierFeatures(Gaussian("ard"), 64), class_weight="balanced", random_state=1)
-    assert np.argmin(machine.fit(X, labels).features_.kernel_.length_scale) == 2
-
-
-# Columns that are constant
+    model = cls(FourierFeatures(Gaussian("ard"), 64), class_weight="balanced", random_state=1)
+    assert np.argmin(model.fit(X, labels).features_.kernel_.length_scale) == 2
 
 
 def maps_of_all_kinds(kernel):
-    """Every map that takes the kernel, each asked to learn its widths."""
+    """Every map that takes the kernel, each to learn its widths."""
     yield FourierFeatures(kernel, 16, random_state=1)
     yield NystroemFeatures(kernel, 16, random_state=1)
     yield ConcatenatedFeatures([LinearFeatures(), FourierFeatures(kernel, 16, random_state=1)])
@@ -169,21 +139,21 @@ def test_a_constant_column_carries_nothing(rng, kernel, scale, tmp_path):
     X, y, _ = of_three_columns(rng, 60, d=3)
     X = with_constant(X, 2)
     for map_ in maps_of_all_kinds(kernel):
-        machine = KernelRidge(map_, 1e-2, scale=scale, random_state=1).fit(X, y)
-        assert any("left out by length_scale='ard': column 2;" in note for note in machine.report_["notes"])
-        assert "column 2" in machine.report_.to_html() and "column 2" in repr(machine.report_)
-        machine.save(str(tmp_path / "machine"), overwrite=True)
+        model = KernelRidge(map_, 1e-2, scale=scale, random_state=1).fit(X, y)
+        assert any("left out by length_scale='ard': column 2;" in note for note in model.report_["notes"])
+        assert "column 2" in model.report_.to_html() and "column 2" in repr(model.report_)
+        model.save(str(tmp_path / "model"), overwrite=True)
         by_float32 = KernelRidge(map_, 1.0, scale=scale, random_state=1).fit(X.astype("f4"), y)
         assert by_float32.report_["dtype"] == "float32"
-        if isinstance(map_, ConcatenatedFeatures):  # whose linear part sees the column
+        if isinstance(map_, ConcatenatedFeatures):  # its linear part sees the column
             continue
-        for predict in (machine.predict, drf.load_model(str(tmp_path / "machine")).predict):
+        for predict in (model.predict, drf.load_model(str(tmp_path / "model")).predict):
             np.testing.assert_allclose(predict(moved(X, 2, -1e9)), predict(X), rtol=0, atol=1e-9)
         rows, later = X.astype("f4"), moved(X.astype("f4"), 2, 1e9)
         np.testing.assert_allclose(by_float32.predict(later), by_float32.predict(rows), atol=1e-4)
         if scale == "standard" and isinstance(kernel, Gaussian | Matern):
-            pipeline = machine.to_sklearn()
-            np.testing.assert_allclose(pipeline.predict(moved(X, 2, 1e6)), machine.predict(X), atol=1e-6)
+            pipeline = model.to_sklearn()
+            np.testing.assert_allclose(pipeline.predict(moved(X, 2, 1e6)), model.predict(X), atol=1e-6)
 
 
 def moved(X, column, value):
@@ -205,7 +175,7 @@ def test_the_other_columns_have_the_widths_that_they_have_without_it(rng, kernel
     assert eval(repr(fitted)) == fitted
 
 
-def test_tempered_widths_leave_a_constant_column_as_it_is(rng):
+def test_shrunk_widths_leave_a_constant_column_as_it_is(rng):
     X, y, _ = of_three_columns(rng, 100, d=3)
     alone, beside = (
         RandomBinningFeatures(Laplacian("ard"), 4, random_state=5).fit(rows, y)
@@ -225,8 +195,8 @@ def test_a_column_that_is_left_out_is_named(rng):
     rows = pd.DataFrame(X, columns=["age", "height", "planet", "weight"])
     map_ = FourierFeatures(Gaussian("ard"), 16)
 
-    def note(machine, rows, target):
-        (found,) = (n for n in machine.fit(rows, target).report_["notes"] if "left out" in n)
+    def note(model, rows, target):
+        (found,) = (n for n in model.fit(rows, target).report_["notes"] if "left out" in n)
         return found
 
     assert "column 'planet'" in note(KernelRidge(map_), rows, y)
@@ -257,23 +227,20 @@ def test_a_column_that_is_constant_in_the_sample_alone_keeps_a_common_width(rng)
     assert 0 < fitted.length_scale[1] < np.inf
 
 
-def test_all_rows_are_asked_where_the_sample_cannot_tell(monkeypatch):
+def test_all_rows_are_read_where_the_sample_does_not_suffice(monkeypatch):
     """A single row of 3000 is elsewhere, and is not among the 64 that this seed samples."""
     monkeypatch.setattr(column_statistics, "_SAMPLE_ROWS", 64)
     rng = np.random.default_rng(1)
     X, y, _ = of_three_columns(rng, 3000, d=3)
     X[:, 1] = 0.1
-    machine = KernelRidge(FourierFeatures(Gaussian("ard"), 16), scale="standard", random_state=1)
-    search = machine.fit(X, y).report_["length_scale_search"]
+    model = KernelRidge(FourierFeatures(Gaussian("ard"), 16), scale="standard", random_state=1)
+    search = model.fit(X, y).report_["length_scale_search"]
     assert (search["constant_columns"], search["unseen_columns"]) == ([1], [])
     X[2000, 1] = 5.0
-    report = machine.fit(X, y).report_
+    report = model.fit(X, y).report_
     assert report["length_scale_search"]["unseen_columns"] == [1]
     assert report["length_scale_search"]["constant_columns"] == []
     assert "column ranges" in report["sweep_labels"]
-
-
-# What cannot be learned from
 
 
 @pytest.mark.parametrize(
@@ -302,16 +269,7 @@ def test_what_widths_cannot_be_learned_from(rng, change, error, message):
         assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_sums_and_products_are_refused():
-    for compose in (lambda k: k + Laplacian(), lambda k: k * Gaussian(2.0), lambda k: 2.0 * k):
-        with pytest.raises(InputError, match="'ard' is for one kernel alone"):
-            compose(Gaussian("ard"))
-
-
-# The same widths for every map
-
-
-def test_explicit_automatic_and_learned_widths_are_told_apart(rng):
+def test_explicit_automatic_and_learned_widths_differ(rng):
     X, y, _ = of_three_columns(rng, 100, d=3)
 
     def fitted(kernel, kind=FourierFeatures, seed=5, rows=X):
@@ -327,7 +285,7 @@ def test_explicit_automatic_and_learned_widths_are_told_apart(rng):
         assert fitted(kernel, rows=narrow)[0] == fitted(kernel, rows=narrow.astype(float))[0]
 
 
-def test_grids_temper_the_widths_of_the_likelihood(rng):
+def test_grids_shrink_the_widths_of_the_likelihood(rng):
     """Up to their size they are the pilot's best of all that were tried, among them the likelihood's own."""
     X, y, _ = of_three_columns(rng, 100, d=3)
     X[:, 2] *= 50  # deviations are what widths are measured in
@@ -338,8 +296,8 @@ def test_grids_temper_the_widths_of_the_likelihood(rng):
     assert map_.kernel_ == Laplacian(tuple(search["length_scale"]))
     relative = np.array(kernel.length_scale) / expected["column_scale"]
     found = np.array(search["length_scale"]) / expected["column_scale"]
-    tempered = relative ** search["exponent"]
-    by_all = found / tempered / search["column_factors"]
+    by_exponent = relative ** search["exponent"]
+    by_all = found / by_exponent / search["column_factors"]
     np.testing.assert_allclose(by_all, by_all[0], rtol=2e-3)
     pilot = map_._pilot(search_rows(Sample(X, y, None, 5, RowsInMemory(X, None))))
     errors = {(p, rate): error for p, rate, error in search["tried"]}
@@ -353,10 +311,10 @@ def test_grids_temper_the_widths_of_the_likelihood(rng):
 
 def test_more_rows_in_all_shrink_all_widths_by_one_power_of_their_number(rng):
     X, y, _ = of_three_columns(rng, 200, d=3)
-    answered = RowsInMemory(X, None)
+    source = RowsInMemory(X, None)
     kernels, shrinking = [], 0.0
     for n_rows in (200, 3200):
-        row_source = AskedOfMore(answered, n_rows)
+        row_source = AsManyRows(n_rows, source)
         map_ = RandomBinningFeatures(Laplacian("ard"), 8).fit_sample(
             X, y, None, seed=5, row_source=row_source
         )
@@ -364,17 +322,6 @@ def test_more_rows_in_all_shrink_all_widths_by_one_power_of_their_number(rng):
         shrinking = map_.length_scale_search_["shrinking"]
     few, many = (np.array(kernel.length_scale) for kernel in kernels)
     np.testing.assert_allclose(many / few, 16.0**-shrinking, rtol=2e-3)  # widths have four digits
-
-
-@dataclass(frozen=True)
-class AskedOfMore:
-    """Rows that say to be more than they are."""
-
-    answered: RowSource
-    n_rows: int
-
-    def __call__(self, question, *, min_features=0):
-        return self.answered(question)
 
 
 @pytest.mark.parametrize(
@@ -406,7 +353,7 @@ def test_the_work_is_counted():
     for kind in (FourierFeatures, NystroemFeatures, RandomBinningFeatures):
         assert kind().search_flops_for(10**6, 10) == kind(Laplacian()).search_flops_for(10**6, 10) == 0
         learned = kind(Laplacian("ard")).search_flops_for(10**6, 10)
-        if kind is RandomBinningFeatures:  # whose pilot tempers what is learned
+        if kind is RandomBinningFeatures:  # its pilot shrinks what is learned
             assert learned > relevance_flops(10**6, 10)
         else:
             assert learned == relevance_flops(10**6, 10)
@@ -415,3 +362,124 @@ def test_the_work_is_counted():
         both = ConcatenatedFeatures([kind(Laplacian("auto")), kind(Laplacian("ard"))])
         assert both.search_flops_for(10**6, 10) == by_pilot + learned
     assert relevance_flops(2000, 10) == relevance_flops(10**9, 10) > relevance_flops(500, 10)
+
+
+# The likelihood itself, and the walk that shrinks what it found
+
+OF_WIDTH_ONE = [
+    Gaussian(), Laplacian(), Cauchy(), Exponential(), Matern(nu=0.3), Matern(nu=1.0), Matern(nu=1.3),
+    Matern(nu=1.5), Matern(nu=2.5), Matern(nu=40.0),
+]  # fmt: skip
+
+
+def problem(rng, n=30, d=3, k=2):
+    X = rng.standard_normal((n, d))
+    Y = np.column_stack([np.sin((j + 1) * X[:, 0]) for j in range(k)]) + 0.3 * rng.standard_normal((n, k))
+    return X, Y, rng.uniform(0.5, 2.0, n), rng.uniform(-0.7, 0.7, d + 1)
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(), Laplacian()], ids=repr)
+def test_it_is_the_density_of_the_rows_at_the_best_amplitude(rng, kernel):
+    X, Y, s, point = problem(rng)
+    n, k = Y.shape
+    C = kernel.set_params(length_scale=tuple(np.exp(point[:-1])))(X) + np.exp(point[-1]) * np.diag(1 / s)
+    a = np.trace(Y.T @ np.linalg.solve(C, Y)) / (n * k)
+    log_p = [
+        sum(multivariate_normal(np.zeros(n), c * C).logpdf(column) for column in Y.T)
+        for c in (a, 0.97 * a, 1.03 * a)
+    ]
+    assert log_p[0] == max(log_p)
+    constant = 0.5 * (1 + np.log(2 * np.pi))
+    value = MarginalLikelihood(kernel, X, Y, s).value(point)
+    # The jitter of 1e-9 changes f by at most 1e-9·tr(C⁻¹)-like terms over C's least eigenvalue, about .25.
+    np.testing.assert_allclose(value + constant, -log_p[0] / (n * k), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("kernel", OF_WIDTH_ONE, ids=repr)
+@pytest.mark.parametrize("duplicates", [False, True])
+def test_the_gradient_is_that_of_the_value(rng, kernel, duplicates):
+    X, Y, s, point = problem(rng)
+    if duplicates:  # and an offset, whose square would cost the digits of distances
+        X[10:15] = X[:5]
+        X += 1e3
+    f = MarginalLikelihood(kernel, X, Y, s)
+    value, gradient = f.value_and_gradient(point)
+    assert value == f.value(point)
+    h = 1e-4
+    steps = h * np.eye(len(point))
+    differences = [(f.value(point + step) - f.value(point - step)) / (2 * h) for step in steps]
+    # Central differences are off by h²/6 = 2e-9 times the third derivative by a logarithm, which for
+    # terms of the order of 1 is at most in the hundreds, and by 1e-15·cond(C)/h = 1e-9 of rounding.
+    np.testing.assert_allclose(gradient, differences, rtol=0, atol=2e-6)
+
+
+@dataclass
+class Bowl:
+    """An error that is least where the widths are `widths`·n^−power for n rows."""
+
+    rows: PilotRows
+    widths: np.ndarray
+    power: float
+    description = "a bowl"
+
+    def held_out_error(self, kernel):
+        best = self.widths * self.rows.n_training**-self.power
+        return 1 + float(np.square(np.log2(np.divide(kernel.length_scale, best))).mean())
+
+
+@dataclass
+class AsManyRows:
+    """The source of so many rows, which are never read, or source by fewer."""
+
+    n_rows: int
+    source: RowSource | None = None
+
+    def __call__(self, reduction, *, min_features=0):
+        return self.source(reduction)
+
+
+def shrunk(widths, power, n_rows, *, rng):
+    """The widths from a likelihood that found 1 for all of as many columns, of 400 rows, and the report."""
+    X, n = rng.standard_normal((400, len(widths))), len(widths)
+    search = {"rule": "likelihood", "column_scale": [1.0] * n, "length_scale": [1.0] * n}
+    sample = Sample(X, X[:, 0], None, int(rng.integers(2**62)), AsManyRows(n_rows))
+    kernel, found = shrunk_length_scales(
+        Laplacian("ard"), search, sample, lambda rows: Bowl(rows, np.array(widths), power)
+    )
+    return np.array(kernel.length_scale), found
+
+
+@pytest.mark.parametrize("power", [0.0, 0.3, 0.5])
+@pytest.mark.parametrize("size", [1.0, 0.1, 77.0])
+def test_widths_follow_the_rows(rng, power, size):
+    """The error's logarithm is a parabola, so that nothing is lost but digits of the widths."""
+    found, search = shrunk([size, size], power, 10**6, rng=rng)
+    assert search["shrinking"] == pytest.approx(power, abs=1e-3)
+    np.testing.assert_allclose(found, size * 1e6**-power, rtol=1e-2)
+
+
+def test_more_rows_never_widen_and_shrink_no_faster_than_in_a_plane(rng):
+    for power, expected in ((-0.4, 0.0), (0.9, 0.5)):
+        few, search = shrunk([1.0, 1.0], power, 300, rng=rng)
+        assert search["shrinking"] == expected
+        np.testing.assert_allclose(few, 300.0**-power, rtol=1e-2)
+        many, _ = shrunk([1.0, 1.0], power, 3 * 10**4, rng=rng)
+        np.testing.assert_allclose(many, 300.0**-power * 100.0**-expected, rtol=1e-2)
+
+
+def test_single_columns_go_as_far_as_they_should(rng):
+    """Each within half an octave of its own, which steps of octaves cannot tell from the best."""
+    widths = np.array([1.0, 1 / 16, 8.0, 0.5])
+    found, search = shrunk(widths, 0.0, 300, rng=rng)
+    assert (np.array(search["column_factors"]) != 1).any()
+    assert np.abs(np.log2(found / widths)).max() <= 1
+
+
+def test_a_pilot_is_thinned_to_the_same_rows_held_out(rng):
+    X = rng.standard_normal((403, 2))
+    rows = search_rows(Sample(X, X[:, 0], rng.uniform(1, 2, 403), 3, AsManyRows(403)))
+    fewer = rows.thinned()
+    assert (rows.n_held_out, rows.n_training) == (100, 303)
+    assert (fewer.n_held_out, fewer.n_training) == (100, 75)
+    for part, whole in ((fewer.X, rows.X), (fewer.Y, rows.Y), (fewer.s, rows.s)):
+        np.testing.assert_array_equal(part, whole[:175])

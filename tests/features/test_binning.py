@@ -9,21 +9,12 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
+from distrff import Laplacian, RandomBinningFeatures
 from distrff.errors import InputError, PlanRefused
 from distrff.features.bandwidth import PILOT_GRIDS, BinningPilot, PilotRows
-from distrff.features.binning import RandomBinningFeatures
-from distrff.features.bins import BinCounts, BinIds, Grids, draw_pitches, occupied_bins
+from distrff.features.bins import BinCounts, Grids, occupied_bins
 from distrff.features.specification import RowsInMemory
-from distrff.kernels.stationary import Cauchy, Gaussian, Laplacian, Matern
-from distrff.utils.random import stream
 from tests.support.draws import seed_of
-
-
-def naive_bins(grids, X):
-    return np.floor(X * grids.steps[:, None, :] + grids.offsets[:, None, :]).astype(np.int64)
-
-
-# The kernel
 
 
 @pytest.mark.parametrize(
@@ -40,48 +31,13 @@ def test_products_of_rows_are_the_kernel_on_average(rng, kernel):
     assert (errors <= 6 * np.sqrt(k * (at_zero - k) / P) + 12 * at_zero / P + 1e-12).all()
 
 
-def test_rows_share_a_bin_as_often_as_the_hat_says(rng):
-    """With one pitch p and all shifts on a lattice, the share that keeps x and x' together is exact."""
-    p, n = 1.75, 4096
-    shifts = (np.arange(n) + 0.5) / n
-    grids = Grids(np.full((n, 1), 1 / p), -shifts[:, None], np.ones((2, n, 1), np.int32))
-    for delta in rng.uniform(0, 2 * p, 20):
-        x = rng.uniform(-5, 5)
-        keys = grids.keys(np.array([[x], [x + delta]]))
-        together = (keys[:, 0] == keys[:, 1]).mean()
-        # An interval of length 1 − δ/p on the circle holds that many points of the lattice, or one off.
-        assert abs(together - max(0.0, 1 - delta / p)) <= 1 / n + 1e-12
-
-
-def test_pitches_are_gamma_distributed(rng):
-    """Mean 2ℓ and variance 2ℓ², each within 6 standard errors (fourth central moment 24ℓ⁴)."""
-    n, widths, seed = 20_000, np.array([0.3, 4.0]), seed_of(rng)
-    p = draw_pitches(Laplacian(tuple(widths)), n, 2, lambda name: stream(seed, name)) / widths
-    assert (np.abs(p.mean(axis=0) - 2) < 6 * np.sqrt(2 / n)).all()
-    assert (np.abs(np.square(p - 2).mean(axis=0) - 2) < 6 * np.sqrt((24 - 4) / n)).all()
-
-
-def test_hashed_bins_collide_as_often_as_their_number_says(rng):
-    """E⟨z, z'⟩ = k + (1 − k)/w; averaged over pairs of distant rows, within 6 standard errors of 1/w."""
-    P, w = 2000, 8
-    X = 1e6 * np.arange(40.0)[:, None] + rng.uniform(0, 1e5, (40, 1))
-    Z = RandomBinningFeatures(n_grids=P, n_bins=P * w, random_state=seed_of(rng)).fit_transform(X)
-    assert Z.has_canonical_format and Z.shape == (40, P * w)
-    pairs = (Z @ Z.T).toarray()[np.triu_indices(40, 1)]
-    # Pairs of one grid are not independent, but uncorrelated: variance (1/w)(1 − 1/w)/(P·pairs).
-    assert abs(pairs.mean() - 1 / w) < 6 * np.sqrt((1 / w) * (1 - 1 / w) / (P * len(pairs)))
-
-
-# Keys and tables
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_keys_are_equal_where_bins_are(rng, dtype):
     X = rng.standard_normal((700, 4)).astype(dtype)
     grids = Grids.draw(Laplacian(3.0), 9, 4, seed_of(rng))
     keys = grids.keys(X)
     exact = Grids(grids.steps.astype(dtype), grids.offsets.astype(dtype), grids.multipliers)
-    for g, bins in enumerate(naive_bins(exact, X)):
+    for g, bins in enumerate(np.floor(X * exact.steps[:, None] + exact.offsets[:, None]).astype(np.int64)):
         _, by_bin = np.unique(bins, axis=0, return_inverse=True)
         _, by_key = np.unique(keys[g], return_inverse=True)
         assert len(np.unique(np.stack([by_bin.ravel(), by_key.ravel()], axis=1), axis=0)) == by_bin.max() + 1
@@ -116,19 +72,6 @@ def test_tables_have_room_for_their_bins_alone(rng):
     np.testing.assert_array_equal(again.sorted()[0], (found, n))
     assert n.sum() == 9 * 6000
     assert len(pickle.dumps(merged)) < 16 * merged.used.sum() + 2000
-
-
-def test_tables_find_all_keys_and_no_others(rng):
-    keys = np.unique(rng.integers(0, 2**64, 5000, dtype=np.uint64, endpoint=False))
-    ids = BinIds(keys, np.array([1000, 1000, len(keys)]))
-    found = ids.find(np.stack([keys, keys, keys]))
-    expected = np.arange(len(keys))
-    np.testing.assert_array_equal(found[0], np.where(expected < 1000, expected, -1))
-    np.testing.assert_array_equal(found[1], -1)
-    np.testing.assert_array_equal(found[2], np.where(expected >= 1000, expected, -1))
-
-
-# What a map promises
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -167,7 +110,9 @@ def test_collisions_of_hashed_bins_are_as_many_as_expected(rng):
     P, w = 50, 64
     X = 1e4 * np.arange(40.0)[:, None] + rng.uniform(0, 1e3, (40, 1))  # a bin for each row
     map_ = RandomBinningFeatures(n_grids=P, n_bins=P * w, random_state=seed_of(rng)).fit(X)
-    columns = map_.transform(X).indices.reshape(40, P)
+    Z = map_.transform(X)
+    assert Z.has_canonical_format and Z.shape == (40, P * w)
+    columns = Z.indices.reshape(40, P)
     found = sum((grid[:, None] == grid).sum() - 40 for grid in columns.T) / 2
     expected = map_.expected_collisions_
     assert expected == pytest.approx(P * 40 * 39 / 2 / w)
@@ -178,47 +123,20 @@ def test_collisions_of_hashed_bins_are_as_many_as_expected(rng):
     assert other.counts_ is None and other.expected_collisions_ == 0
 
 
-def test_whoever_has_the_rows_hears_of_the_bins_and_may_refuse_them(rng):
-    X, heard = np.arange(200.0)[:, None] * 1e4, []
+def test_the_source_of_the_rows_gets_the_number_of_bins_and_may_refuse_it(rng):
+    X, counts = np.arange(200.0)[:, None] * 1e4, []
     grids = Grids.draw(Laplacian(), 100, 1, seed_of(rng))
 
-    def row_source(question, *, min_features):
-        heard.append(min_features)
+    def row_source(reduction, *, min_features):
+        counts.append(min_features)
         if min_features > 1000:
             raise PlanRefused("too many")
-        return RowsInMemory(X, None)(question)
+        return RowsInMemory(X, None)(reduction)
 
     with pytest.raises(PlanRefused):
         occupied_bins(grids, row_source)
     # Of all grids a bin at least; then the 200 of the first with one of each other; then those of 65.
-    assert heard == [100, 200 + 99, 65 * 200 + 35]
-
-
-# Bad input
-
-
-@pytest.mark.parametrize(
-    "kernel", [Gaussian(), Cauchy(), Matern(), Laplacian() * Gaussian(), Laplacian() + Laplacian()]
-)
-def test_kernels_that_are_no_mixture_of_hats_name_the_maps_that_serve_them(kernel):
-    with pytest.raises(InputError, match="FourierFeatures or NystroemFeatures"):
-        RandomBinningFeatures(kernel).fit(np.zeros((2, 2)))
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        (dict(n_grids=0), "n_grids must be a positive integer, got 0"),
-        (dict(n_grids=2.5), "n_grids"),
-        (dict(n_grids=10, n_bins=9), "at least n_grids = 10, got 9"),
-        (dict(n_bins=True), "n_bins"),
-        (dict(kernel="laplacian"), "kernel must be a distrff kernel"),
-        (dict(kernel=Laplacian((1.0, 2.0, 3.0))), "3 widths, the data 2 columns"),
-    ],
-)
-def test_parameters_that_no_data_make_right(options, match):
-    with pytest.raises(InputError, match=match):
-        RandomBinningFeatures(**options).fit(np.zeros((2, 2)))
+    assert counts == [100, 200 + 99, 65 * 200 + 35]
 
 
 def by_dense_solves(pilot, rows, kernel, alphas):

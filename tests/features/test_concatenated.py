@@ -11,11 +11,9 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from distrff.errors import InputError
 from distrff.features import nystroem
-from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.relevance import relevance_flops
 from distrff.features.specification import product_cost
 from distrff.features.transformer import TransformerFeatures
 from distrff.kernels.polynomial import Polynomial
@@ -61,15 +59,6 @@ def test_products_by_the_basis_are_those_of_the_features(rng, dtype):
     np.testing.assert_allclose(block_map.feature_sums(S @ B), S @ Z, atol=50 * atol)
 
 
-def test_weights_multiply_kernels(rng):
-    X = rng.standard_normal((30, 3))
-    maps = [NystroemFeatures(Gaussian(), 30), NystroemFeatures(Laplacian(), 30)]
-    map_ = ConcatenatedFeatures(maps, weights=[2.0, 0.5]).fit(X)
-    Z = map_.transform(X)
-    np.testing.assert_allclose(Z @ Z.T, 2.0 * Gaussian()(X) + 0.5 * Laplacian()(X), atol=1e-9)
-    assert map_.specification_.at_zero == 2.5
-
-
 def test_equal_maps_differ_and_own_seeds_are_kept(rng):
     X = rng.standard_normal((40, 3))
     pair = ConcatenatedFeatures([FourierFeatures(n_components=4), FourierFeatures(n_components=4)])
@@ -77,6 +66,8 @@ def test_equal_maps_differ_and_own_seeds_are_kept(rng):
     assert one.seed_ != other.seed_
     assert (one.frequencies_ != other.frequencies_).all()
     assert not pair.specification_.carries_arrays  # unless a part does
+    maps = [NystroemFeatures(Gaussian(), 30), NystroemFeatures(Laplacian(), 30)]
+    assert ConcatenatedFeatures(maps, weights=[2.0, 0.5]).fit(X).specification_.at_zero == 2.5
     assert mixed().fit(X).specification_.carries_arrays
     assert math.isnan(mixed().fit(X).specification_.at_zero)
     pair.set_params(maps__1__random_state=5)
@@ -110,41 +101,17 @@ def test_parameters_of_the_maps(rng):
             copy.set_params(**{name: 1})
 
 
-def test_all_questions_are_asked(rng):
+def test_the_reductions_of_all_maps_are_run(rng):
     X = rng.standard_normal((50, 3))
     maps = [NystroemFeatures(n_components=5), NystroemFeatures(n_components=5, landmarks="leverage")]
     map_ = ConcatenatedFeatures(maps)
     assert map_.n_passes == 3
-    asked = []
+    requested = []
 
-    def row_source(question):
-        asked.append(question.label)
-        return question.update(question.zero(), 0, X, None)
+    def row_source(reduction):
+        requested.append(reduction.label)
+        return reduction.update(reduction.zero(), 0, X, None)
 
     map_.fit_sample(X[:10], None, None, seed=1, row_source=row_source)
-    assert asked == ["landmarks", "landmarks", "landmarks by leverage"]
+    assert requested == ["landmarks", "landmarks", "landmarks by leverage"]
     assert map_.cost_for(3) == map_.specification_.cost == product_cost(3, triangle_share=0.5)
-    one, other = FourierFeatures(Gaussian("auto"), 64), NystroemFeatures(Gaussian("ard"), 8)
-    map_ = ConcatenatedFeatures([one, other, LinearFeatures()])
-    assert map_.search_flops_for(10**5, 3) == one.search_flops_for(10**5, 3) + relevance_flops(10**5, 3)
-    assert one.search_flops_for(10**5, 3) > 0 == mixed().search_flops_for(10**5, 3)
-
-
-@pytest.mark.parametrize(
-    ("maps", "weights", "message"),
-    [
-        ([], None, "at least one feature map"),
-        (LinearFeatures(), None, "at least one feature map"),
-        ([LinearFeatures(), 3], None, r"maps\[1\] must be a distrff feature map"),
-        ([FourierFeatures(n_components=4, form="complex")], None, r"maps\[0\] is of form='complex'"),
-        ([FourierFeatures(n_components=3)], None, "n_components must be even"),
-        ([RandomBinningFeatures()], None, r"maps\[0\] has sparse features"),
-        ([LinearFeatures()], [0.0], "positive numbers, one for each map"),
-        ([LinearFeatures()], [1.0, 2.0], "positive numbers, one for each map"),
-        ([LinearFeatures()], ["much"], "weights must be numbers"),
-        ([LinearFeatures()], [math.nan], "positive numbers, one for each map"),
-    ],
-)
-def test_bad_input_is_named(maps, weights, message):
-    with pytest.raises(InputError, match=message):
-        ConcatenatedFeatures(maps, weights=weights).fit(np.zeros((3, 2)))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix, issparse
 from sklearn.base import clone
-from sklearn.preprocessing import PolynomialFeatures
+from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 
 from distrff.errors import InputError, InputTypeError
 from distrff.features.binning import RandomBinningFeatures
@@ -22,7 +22,7 @@ from distrff.features.registry import specification_from_dict
 from distrff.features.specification import MapCost
 from distrff.features.transformer import TransformerFeatures
 from distrff.kernels.polynomial import Polynomial
-from distrff.kernels.stationary import Gaussian, Laplacian, Matern
+from distrff.kernels.stationary import Cauchy, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
 
 D_COLUMNS = 20
@@ -86,6 +86,9 @@ def test_dask_arrays_give_lazy_ones_of_the_same_values(rng, name, dtype):
         assert Z.dtype == Z._meta.dtype == expected.dtype
         assert isinstance(Z._meta, csr_matrix if issparse(expected) else np.ndarray) and Z._meta.ndim == 2
         assert_close(name, Z.compute(scheduler="sync"), expected, dtype)
+    some = map_.transform(lazy[lazy[:, 0] > 0])
+    assert np.isnan(some.shape[0]) and some.shape[1] == expected.shape[1]
+    assert_close(name, some.compute(scheduler="sync"), map_.transform(X[X[:, 0] > 0]), dtype)
 
 
 @pytest.mark.parametrize("name", DENSE)
@@ -146,18 +149,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_another_map(rng, nam
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_rows_of_other_widths_are_refused(rng, name):
-    map_ = fitted(name, rng.standard_normal((40, D_COLUMNS)), rng)
-    with pytest.raises(InputError, match=r"shape \(n_samples, 20\), got a dask array of shape \(4, 2\)"):
-        map_.transform(da.zeros((4, 2)))
-    with pytest.raises(InputError, match=r"shape \(n_samples, 20\)"):
-        map_.transform(da.zeros(20))
-    with pytest.raises(ValueError, match="20 features"):
-        map_.transform(np.zeros((4, 2)))
-
-
-@pytest.mark.parametrize("name", MAPS)
-def test_columns_are_numbered_after_the_class(rng, name):
+def test_columns_are_numbered_after_the_class_and_other_numbers_of_them_refused(rng, name):
     X = rng.standard_normal((40, D_COLUMNS))
     map_ = fitted(name, X, rng)
     n_features = map_.specification_.n_features
@@ -168,6 +160,13 @@ def test_columns_are_numbered_after_the_class(rng, name):
     if name in ("linear", "transformer", "concatenated", "binning", "hashed"):  # no smaller maps within
         assert map_.nested_sizes() == (n_features,)
         assert not map_.specification_.rescaled_when_nested
+    map_.set_output(transform="default")
+    with pytest.raises(InputError, match=r"shape \(n_samples, 20\), got a dask array of shape \(4, 2\)"):
+        map_.transform(da.zeros((4, 2)))
+    with pytest.raises(InputError, match=r"shape \(n_samples, 20\)"):
+        map_.transform(da.zeros(20))
+    with pytest.raises(ValueError, match="20 features"):
+        map_.transform(np.zeros((4, 2)))
 
 
 def test_the_identity_leaves_rows_as_they_are(rng):
@@ -179,3 +178,58 @@ def test_the_identity_leaves_rows_as_they_are(rng):
     assert map_.get_params() == {}
     one, other = (LinearFeatures().fit(np.zeros((1, d))).specification_ for d in (3, 4))
     assert one == map_.specification_ != other
+
+
+OF_THREE, A_GENERATOR = (1.0, 2.0, 3.0), np.random.default_rng(0)
+POSITIVE = "n_components must be a positive integer"
+
+
+@pytest.mark.parametrize(
+    ("map_", "message"),
+    [
+        (FourierFeatures("gaussian", 8), "kernel must be a distrff kernel or None, got 'gaussian'"),
+        *((FourierFeatures(None, n), f"{POSITIVE}, got {n}") for n in (0, -2, 8.0, True)),
+        (FourierFeatures(None, 7), "must be even.*got 7.*use 6 or 8$"),
+        (FourierFeatures(None, 1), "must be even.*got 1.*use 2$"),
+        (FourierFeatures(None, np.int64(1025)), "must be even.*got 1025.*use 1024 or 1026$"),
+        (FourierFeatures(form="sin"), "form must be one of 'cos_sin', 'phase', 'complex', got 'sin'"),
+        (FourierFeatures(sampling="sobol"), "sampling must be one of 'iid', 'ortho.*', .*, got 'sobol'"),
+        *((FourierFeatures(random_state=s), "random_state must be a non-neg") for s in (-1, A_GENERATOR)),
+        (FourierFeatures(Gaussian(OF_THREE), 8), "3 widths, the data 2 columns"),
+        (FourierFeatures(Laplacian(), 8, sampling="orthogonal"), "rotation invariant"),
+        (NystroemFeatures("rbf"), "kernel must be a distrff kernel"),
+        *((NystroemFeatures(n_components=n), POSITIVE) for n in (0, 2.0)),
+        *((NystroemFeatures(landmarks=v), "landmarks must be one of 'uniform',") for v in ("kmeans", None)),
+        (NystroemFeatures(n_components=7), "n_components=7 .* only 3 rows"),
+        (NystroemFeatures(Gaussian("auto") + Polynomial(2), 2), "needs a shift-invariant kernel"),
+        (RandomBinningFeatures(n_grids=0), "n_grids must be a positive integer, got 0"),
+        (RandomBinningFeatures(n_grids=2.5), "n_grids must be a positive integer, got 2.5"),
+        (RandomBinningFeatures(n_grids=10, n_bins=9), "at least n_grids = 10, got 9"),
+        (RandomBinningFeatures(n_bins=True), "n_bins"),
+        (RandomBinningFeatures("laplacian"), "kernel must be a distrff kernel"),
+        (RandomBinningFeatures(Laplacian(OF_THREE)), "3 widths, the data 2 columns"),
+        *(
+            (RandomBinningFeatures(kernel), "FourierFeatures or NystroemFeatures")
+            for kernel in (
+                *(Gaussian(), Cauchy(), Matern()),
+                *(Laplacian() * Gaussian(), Laplacian() + Laplacian()),
+            )
+        ),
+        *((ConcatenatedFeatures(maps), "at least one feature map") for maps in ([], LinearFeatures())),
+        (ConcatenatedFeatures([LinearFeatures(), 3]), r"maps\[1\] must be a distrff feature map"),
+        (ConcatenatedFeatures([FourierFeatures(form="complex")]), r"maps\[0\] is of form='complex'"),
+        (ConcatenatedFeatures([FourierFeatures(n_components=3)]), "n_components must be even"),
+        (ConcatenatedFeatures([RandomBinningFeatures()]), r"maps\[0\] has sparse features"),
+        *(
+            (ConcatenatedFeatures([LinearFeatures()], weights=weights), "positive numbers, one for each map")
+            for weights in ([0.0], [1.0, 2.0], [math.nan])
+        ),
+        (ConcatenatedFeatures([LinearFeatures()], weights=["much"]), "weights must be numbers"),
+        *((TransformerFeatures(t), "must be a scikit-learn transformer") for t in (None, StandardScaler, 3)),
+        (TransformerFeatures(FunctionTransformer(lambda X: X.astype(str))), "needs a matrix of numbers"),
+    ],
+)
+def test_parameters_that_cannot_be_used_are_refused_at_fit(map_, message):
+    with pytest.raises(InputError, match=message):
+        map_.fit(np.zeros((3, 2)))
+    assert not hasattr(map_, "specification_")

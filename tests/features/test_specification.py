@@ -25,9 +25,6 @@ def fresh(rng, **options):
     return FourierFeatures(Gaussian(), 16, **options).fit(np.zeros((1, 3))).specification_
 
 
-# Values
-
-
 def test_equal_maps_have_equal_specifications(rng):
     seed = int(rng.integers(2**62))
     one = fresh(rng, random_state=seed)
@@ -38,18 +35,11 @@ def test_equal_maps_have_equal_specifications(rng):
     assert one != replace(one, kernel_json=canonical_json(Gaussian(2.0).to_dict()))
     assert one != replace(one, n_columns=4)
     assert one != LinearSpecification(n_columns=3)
-
-
-def test_specifications_are_a_few_hundred_bytes(rng):
     spec = FourierFeatures(Matern((1.0,) * 8) + Gaussian(), 8192).fit(np.zeros((1, 8))).specification_
     assert spec.kernel.at_zero == 2.0  # parsed and kept, which must change nothing
-    pickled = pickle.dumps(spec)
-    assert len(pickled) < 1500
-    assert pickle.loads(pickled) == spec
-    assert hash(pickle.loads(pickled)) == hash(spec)
-
-
-# The digest
+    assert len(pickle.dumps(spec)) < 1500
+    assert pickle.loads(pickle.dumps(spec)) == spec
+    assert hash(pickle.loads(pickle.dumps(spec))) == hash(spec)
 
 
 def test_the_digest_sees_six_digits_and_no_more(rng):
@@ -83,19 +73,11 @@ def test_a_fitted_map_has_the_digest_of_its_arrays_and_without_one_trusts_itself
     assert undigested.with_digest() == spec
 
 
-# The cache
-
-
-def unseen(rng):
-    """Return a specification that this process has not derived yet."""
-    return replace(fresh(rng), digest="")
-
-
 def test_a_process_derives_once(rng):
     before = derivations()
     fresh(rng).build()
     assert derivations() == before + 1  # by the fit
-    spec = unseen(rng)
+    spec = replace(fresh(rng), digest="")  # which this process has not derived yet
     before = derivations()
     block_map = spec.build()
     assert derivations() == before + 1
@@ -107,7 +89,7 @@ def test_a_process_derives_once(rng):
 
 
 def test_many_threads_derive_once(rng):
-    spec = unseen(rng)
+    spec = replace(fresh(rng), digest="")
     before, barrier = derivations(), Barrier(16)
 
     def build():
@@ -134,19 +116,7 @@ def test_the_cache_is_bounded_and_keeps_what_was_used_last(rng):
     assert len(_CACHE._maps) <= 8
 
 
-# A process that derives other arrays
-
-
-def test_other_arrays_than_the_clients_are_noticed_each_time(rng):
-    spec = replace(fresh(rng), digest="0" * 32)
-    for _ in range(2):
-        with pytest.raises(FrequencyMismatch, match="another processor or NumPy version"):
-            spec.build()
-    error = pickle.loads(pickle.dumps(FrequencyMismatch("why")))  # as it comes from a worker
-    assert isinstance(error, FrequencyMismatch)
-
-
-def test_shipped_arrays_are_used_instead(rng):
+def test_other_arrays_than_the_clients_are_noticed_each_time_unless_sent(rng):
     X, spec = rng.standard_normal((4, 3)), replace(fresh(rng), digest="0" * 32)
     arrays = {"frequencies": rng.standard_normal((3, 8))}
     before = derivations()
@@ -154,11 +124,11 @@ def test_shipped_arrays_are_used_instead(rng):
     assert spec.build(arrays) is block_map
     assert derivations() == before
     np.testing.assert_array_equal(block_map.apply(X), spec.block_map(arrays).apply(X))
-    with pytest.raises(FrequencyMismatch):
-        spec.build()
-
-
-# Stored specifications
+    for _ in range(2):
+        with pytest.raises(FrequencyMismatch, match="another processor or NumPy version"):
+            spec.build()
+    error = pickle.loads(pickle.dumps(FrequencyMismatch("why")))  # as it comes from a worker
+    assert isinstance(error, FrequencyMismatch)
 
 
 def test_unknown_kinds_and_missing_fields_are_named(rng):

@@ -114,26 +114,3 @@ def test_targets_seeds_parameters_and_sparse_output(rng):
     Z = TransformerFeatures(KBinsDiscretizer(3, encode="onehot", strategy="uniform")).fit_transform(X)
     assert isinstance(Z, np.ndarray)
     np.testing.assert_array_equal(Z.sum(axis=1), 4.0)
-
-
-class TextTransformer(TransformerMixin, BaseEstimator):
-    def fit(self, X, y=None):
-        self.fitted_ = True
-        return self
-
-    def transform(self, X):
-        return X.astype(str)
-
-
-@pytest.mark.parametrize(
-    ("transformer", "message"),
-    [
-        (None, "must be a scikit-learn transformer"),
-        (StandardScaler, "must be a scikit-learn transformer"),
-        (3, "must be a scikit-learn transformer"),
-        (TextTransformer(), "needs a matrix of numbers"),
-    ],
-)
-def test_bad_input_is_named(transformer, message):
-    with pytest.raises(InputError, match=message):
-        TransformerFeatures(transformer).fit(np.zeros((3, 2)))

@@ -12,26 +12,23 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy.stats import ks_2samp
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.gaussian_process.kernels import Matern as SklearnMatern
 from sklearn.metrics.pairwise import laplacian_kernel, polynomial_kernel, rbf_kernel
 
+from distrff import Cauchy, Exponential, FourierFeatures, Gaussian, Laplacian, Matern, Polynomial
 from distrff.errors import InputError, InputTypeError, NonFiniteError
-from distrff.features.fourier import FourierFeatures
 from distrff.features.frequencies import component_order
 from distrff.kernels.base import Product, Scaled, Sum
-from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.registry import KERNELS, kernel_from_dict
-from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from distrff.utils.random import stream
 from tests.support.draws import seed_of
 
 N_COLUMNS = 3
 WIDTHS = (0.5, 1.0, 2.0)
-TWICE = (1.0, 2.0, 4.0)
 
-SINGLE = [
+ALL = [
     Gaussian(),
     Gaussian(WIDTHS),
     Laplacian(0.7),
@@ -42,8 +39,6 @@ SINGLE = [
     Exponential(WIDTHS),
     *(Matern(nu=nu) for nu in (0.25, 0.5, 0.8, 1.5, 2.5, 3.2, 40.0)),
     Matern(WIDTHS, nu=1.7),
-]
-COMPOSED = [
     2.5 * Cauchy(0.8),
     Gaussian() + 2.0 * Laplacian(3.0),
     Gaussian(0.5) + (Matern(nu=0.8) + Cauchy(WIDTHS)),
@@ -53,7 +48,6 @@ COMPOSED = [
     (Gaussian() + 3.0 * Laplacian()) * (Matern(0.5) + Cauchy()),
     0.5 * (2.0 * (Exponential() + Cauchy()) + Gaussian() * (4.0 * (Gaussian(2.0) + 3.0 * Laplacian(WIDTHS)))),
 ]
-ALL = SINGLE + COMPOSED
 SPHERICAL = [
     Gaussian(),
     Gaussian(WIDTHS),
@@ -62,7 +56,7 @@ SPHERICAL = [
     Matern(nu=2.5),
     2.0 * Matern(2.0),
     Gaussian() * Gaussian(),
-    Gaussian(WIDTHS) * (3.0 * Matern(TWICE)),
+    Gaussian(WIDTHS) * (3.0 * Matern((1.0, 2.0, 4.0))),
     Exponential(2.0) * Gaussian(0.3) * Matern(0.5, nu=3.0),
     Gaussian(2.0) * Exponential((1.0, 1.0, 1.0)),
 ]
@@ -75,9 +69,6 @@ def seed(rng):
 
 def streams(seed, *names):
     return partial(stream, seed, *names)
-
-
-# The measure
 
 
 @pytest.mark.parametrize("kernel", ALL, ids=repr)
@@ -114,21 +105,22 @@ def test_no_two_draws_of_an_expression_share_a_stream(kernel, seed):
     W = kernel.frequencies(100, N_COLUMNS, recorded)
     assert len(names) == len(set(names))
     np.testing.assert_array_equal(W, (5.0 * kernel).frequencies(100, N_COLUMNS, streams(seed)))
+    np.testing.assert_array_equal(W[:, :7], kernel.frequencies(7, N_COLUMNS, streams(seed)))
     if kernel in SPHERICAL:
         names.clear()
         kernel.radii(10, N_COLUMNS, recorded)
         assert len(names) == len(set(names))
 
 
-SPHERICAL_IN = [(kernel, N_COLUMNS) for kernel in SPHERICAL] + [
-    (Gaussian(), 1),
-    (Exponential((0.5,)) * Gaussian(2.0), 1),
-    (Matern(nu=3.0) * Gaussian(2.0), 30),
-]
-
-
-@pytest.mark.parametrize(("kernel", "n_columns"), SPHERICAL_IN, ids=repr)
-def test_radii_are_the_norms_of_the_frequencies(kernel, n_columns, seed):
+@pytest.mark.parametrize(
+    ("kernel", "n_columns"),
+    [
+        *((kernel, N_COLUMNS) for kernel in SPHERICAL),
+        *((Gaussian(), 1), (Exponential((0.5,)) * Gaussian(2.0), 1), (Matern(nu=3.0) * Gaussian(2.0), 30)),
+    ],
+    ids=repr,
+)
+def test_spherical_kernels_have_radii_and_do_not_change_under_rotation(kernel, n_columns, seed):
     assert kernel.is_spherical
     radii = kernel.radii(20_000, n_columns, streams(seed, "radii"))
     W = kernel.frequencies(20_000, n_columns, streams(seed, "frequencies"))
@@ -136,14 +128,9 @@ def test_radii_are_the_norms_of_the_frequencies(kernel, n_columns, seed):
     # Kolmogorov-Smirnov at a level that a dozen cases pass in all but 1e-8 of the runs.
     assert ks_2samp(radii, norms).pvalue > 1e-9
     np.testing.assert_array_equal(radii[:5], kernel.radii(5, n_columns, streams(seed, "radii")))
-
-
-@pytest.mark.parametrize("kernel", SPHERICAL, ids=repr)
-def test_a_spherical_kernel_does_not_change_under_rotation(kernel, seed):
-    rng = stream(seed, "rotation")
-    Q, _ = np.linalg.qr(rng.standard_normal((N_COLUMNS, N_COLUMNS)))
-    U = rng.standard_normal((20, N_COLUMNS))
-    widths = kernel.widths(N_COLUMNS)
+    rng, widths = stream(seed, "rotation"), kernel.widths(n_columns)
+    Q, _ = np.linalg.qr(rng.standard_normal((n_columns, n_columns)))
+    U = rng.standard_normal((20, n_columns))
     # Distances keep a few digits of 2⁻⁵² relative to coordinates below ten widths.
     np.testing.assert_allclose(kernel(U * widths), kernel(U @ Q * widths), rtol=1e-12, atol=1e-12)
 
@@ -195,13 +182,6 @@ def test_components_flatten_the_sum():
         assert single.components() == [(1.0, single)]
 
 
-@pytest.mark.parametrize("kernel", ALL, ids=repr)
-def test_components_add_to_the_kernel(kernel, seed):
-    X = stream(seed, "X").standard_normal((6, N_COLUMNS))
-    total = sum(share * term(X) / term.at_zero for share, term in kernel.components())
-    np.testing.assert_allclose(kernel.at_zero * total, kernel(X), rtol=1e-14)
-
-
 def test_component_order_keeps_the_shares_on_every_prefix(seed):
     shares = stream(seed, "shares").dirichlet(np.ones(5))
     order = component_order(shares, 500)
@@ -216,9 +196,6 @@ def test_component_order_keeps_the_shares_on_every_prefix(seed):
     assert component_order([0.5, 0.5], 0).size == 0
 
 
-# The second moment
-
-
 @pytest.mark.parametrize("kernel", [k for k in ALL if np.isfinite(k.second_moment(N_COLUMNS))], ids=repr)
 def test_the_second_moment_is_the_curvature_at_zero(kernel):
     # −Σ_j ∂²k/∂δ_j² = Σ_j 2(1 − k(h e_j))/h². For ν = 1.5, 1 − k = s²/2 − s³/3 + …, a relative
@@ -226,10 +203,6 @@ def test_the_second_moment_is_the_curvature_at_zero(kernel):
     h = 1e-4
     k = kernel(h * np.eye(N_COLUMNS), np.zeros((1, N_COLUMNS)))[:, 0] / kernel.at_zero
     assert kernel.second_moment(N_COLUMNS) == pytest.approx(np.sum(2 * (1 - k) / h**2), rel=1e-3)
-
-
-# Laws with enough moments for eight standard errors, themselves estimated, to hold in all but 1e-12 of
-# the runs.
 
 
 @pytest.mark.parametrize("kernel", [Laplacian(), Exponential(), Matern(nu=0.8), Matern(nu=1.0)], ids=repr)
@@ -251,9 +224,6 @@ def test_the_second_moment_by_hand():
     assert Matern(nu=3.0).second_moment(2) == 3
     assert (Gaussian() + 3.0 * Cauchy()).second_moment(1) == 0.25 + 0.75 * 2
     assert (Gaussian() * Cauchy()).second_moment(1) == 3
-
-
-# The kernel itself
 
 
 def matrices(seed):
@@ -343,11 +313,10 @@ def test_the_kernel_matrix_is_symmetric_and_leaves_its_input_alone(kernel, seed)
     np.testing.assert_array_equal(K, K.T)
     np.testing.assert_array_equal(X, before)
     np.testing.assert_array_equal(kernel(X.tolist(), Y), kernel(X, Y))
+    terms = (share * term(X) / term.at_zero for share, term in kernel.components())
+    np.testing.assert_allclose(kernel.at_zero * sum(terms), K, rtol=1e-14)
     # A kernel matrix is positive semi-definite up to rounding.
     assert np.linalg.eigvalsh(K).min() > -1e-13 * kernel.at_zero * len(X)
-
-
-# Values
 
 
 NESTED = [
@@ -361,12 +330,14 @@ NESTED = [
     Scaled(2.0, Sum(Gaussian(), Cauchy())),
     Scaled(2.0, Scaled(0.1, Gaussian())),
     Sum(Product(Gaussian(), Cauchy()), Scaled(1e-30, Laplacian())),
+    Polynomial(3, bias=2),
+    2.0 * Polynomial(3, bias=2) + Gaussian("auto"),
 ]
 
 
 @pytest.mark.parametrize("kernel", ALL + NESTED, ids=repr)
 def test_a_kernel_is_a_value(kernel):
-    names = {cls.__name__: cls for cls in KERNELS.values()}
+    names = {cls.__name__: cls for cls in (*KERNELS.values(), Polynomial)}
     assert eval(repr(kernel), names) == kernel
     assert kernel_from_dict(json.loads(json.dumps(kernel.to_dict(), allow_nan=False))) == kernel
     for copy in (pickle.loads(pickle.dumps(kernel)), kernel.set_params()):
@@ -412,16 +383,6 @@ def test_parameters_follow_scikit_learn():
     assert kernel == Gaussian(2.0) + 3.0 * Matern(nu=2.5)
 
 
-def test_an_estimator_shows_and_clones_its_kernel():
-    class Holder(BaseEstimator):
-        def __init__(self, kernel=None):
-            self.kernel = kernel
-
-    holder = Holder(Gaussian() + Cauchy())
-    assert holder.get_params()["kernel__k2__length_scale"] == 1.0
-    assert clone(holder).kernel is holder.kernel
-
-
 def test_undecided_widths_take_the_factor():
     kernel = Gaussian("auto") + 2.0 * (Laplacian("auto") * Matern(3.0, nu=0.5))
     assert kernel.is_auto
@@ -430,17 +391,6 @@ def test_undecided_widths_take_the_factor():
     assert not decided.is_auto
     assert decided.with_widths(7.0) == decided
     assert kernel_from_dict(kernel.to_dict()) == kernel
-    for use in (
-        lambda: kernel(np.zeros((2, 2))),
-        lambda: kernel.frequencies(3, 2, streams(0)),
-        lambda: kernel.second_moment(2),
-        lambda: Gaussian("auto").widths(2),
-    ):
-        with pytest.raises(InputError, match="undecided"):
-            use()
-
-
-# Errors
 
 
 @pytest.mark.parametrize("cls", KERNELS.values())
@@ -458,80 +408,74 @@ def test_bad_widths_are_refused(cls, width):
         cls(width)
 
 
-@pytest.mark.parametrize("nu", [0.2, 0, -1.5, math.inf, math.nan, None, "1.5", True])
-def test_bad_smoothness_is_refused(nu):
-    with pytest.raises(InputError, match="nu must be"):
-        Matern(nu=nu)
+FACTORS = (0, -2.0, math.nan, math.inf, True, None, "2", 1j, np.ones(2))
+WRONG = (1.0, None, True, "gaussian")
+ARD, UNDECIDED = Gaussian("ard"), Gaussian("auto") + 2.0 * (Laplacian("auto") * Matern(3.0, nu=0.5))
+OF_THREE = Gaussian() * Laplacian(WIDTHS)
+UNKNOWN = ("k3", "k1__nu", "k1__length_scale__x", "length_scale", "k1__")  # parameters
+TINY, A_SUM, CENTRE = 1e-300 * Gaussian(), Gaussian() + Cauchy(), np.full((1, 3), 0.5)
+OF_TWO = [Gaussian((0.5, 2.0)), Laplacian((0.5, 2.0)), Cauchy((0.5, 2.0))]
 
 
-@pytest.mark.parametrize("factor", [0, -2.0, math.nan, math.inf, True, None, "2", 1j, np.ones(2)], ids=repr)
-def test_bad_factors_are_refused(factor):
-    with pytest.raises(InputError, match="factor of a kernel"):
-        factor * Gaussian()
-    with pytest.raises(InputError, match="factor of a kernel"):
-        Gaussian() * factor
-
-
-@pytest.mark.parametrize("other", [1.0, None, True, "gaussian"])
-def test_only_kernels_are_added(other):
-    with pytest.raises(InputTypeError, match="k2 of Sum must be a kernel"):
-        Gaussian() + other
-    with pytest.raises(InputTypeError, match="k1 of Product must be a kernel"):
-        Product(other, Gaussian())
-    with pytest.raises(InputTypeError, match="k of Scaled must be a kernel"):
-        Scaled(2.0, other)
-
-
-def test_expressions_that_cannot_be_are_refused():
-    with pytest.raises(InputError, match=r"equally many, got \[2, 3\]"):
-        Gaussian((1.0, 2.0)) + 2.0 * Laplacian(WIDTHS)
-    with pytest.raises(InputError, match=r"k\(0\) must be positive and finite"):
-        1e300 * (1e300 * Gaussian())
-    with pytest.raises(InputError, match=r"k\(0\) must be positive and finite"):
-        (1e-300 * Gaussian()) * (1e-300 * Gaussian())
-    with pytest.raises(InputError, match="gamma must be positive"):
-        Gaussian.from_gamma(0.0)
-
-
-def test_unknown_parameters_are_refused_with_the_valid_names():
-    kernel = Gaussian() + Matern()
-    for name in ("k3", "k1__nu", "k1__length_scale__x", "length_scale", "k1__"):
-        with pytest.raises(InputError, match="length_scale"):
-            kernel.set_params(**{name: 1.0})
-    with pytest.raises(InputError, match="length_scale must be"):
-        kernel.set_params(k1__length_scale=-1.0)
+@pytest.mark.parametrize(
+    ("use", "error", "message"),
+    [
+        *((partial(Matern, nu=nu), InputError, "nu must be") for nu in (0.2, 0, -1.5, math.inf, math.nan)),
+        *((partial(Matern, nu=nu), InputError, "nu must be") for nu in (None, "1.5", True)),
+        *((lambda a=a: a * Gaussian(), InputError, "factor of a kernel") for a in FACTORS),
+        *((lambda a=a: Gaussian() * a, InputError, "factor of a kernel") for a in FACTORS),
+        *((lambda k=k: Gaussian() + k, InputTypeError, "k2 of Sum must be a kernel") for k in WRONG),
+        *((partial(Product, k, Gaussian()), InputTypeError, "k1 of Product must be a kernel") for k in WRONG),
+        *((partial(Scaled, 2.0, k), InputTypeError, "k of Scaled must be a kernel") for k in WRONG),
+        (lambda: Gaussian((1.0, 2.0)) + 2.0 * OF_THREE, InputError, r"equally many, got \[2, 3\]"),
+        (lambda: 1e300 * (1e300 * Gaussian()), InputError, r"k\(0\) must be positive and finite"),
+        (lambda: ARD + Laplacian(), InputError, "'ard' is for one kernel alone"),
+        (lambda: ARD * Gaussian(2.0), InputError, "'ard' is for one kernel alone"),
+        (lambda: 2.0 * ARD, InputError, "'ard' is for one kernel alone"),
+        (lambda: TINY * TINY, InputError, r"k\(0\) must be positive and finite"),
+        (lambda: Gaussian.from_gamma(0.0), InputError, "gamma must be positive"),
+        *((partial(A_SUM.set_params, **{name: 1.0}), InputError, "length_scale") for name in UNKNOWN),
+        (partial(A_SUM.set_params, k1__length_scale=-1.0), InputError, "length_scale must be"),
+        *((partial(Polynomial, d), InputError, "degree must be at least 1") for d in (0, -1)),
+        *((partial(Polynomial, d), InputTypeError, "degree must be an integer") for d in (2.0, "2", True)),
+        (partial(Polynomial, None), InputTypeError, "degree must be an integer"),
+        *((partial(Polynomial, 2, b), InputError, "bias must be") for b in (-1.0, math.inf, math.nan)),
+        # Widths that are undecided, or too many or too few for the data
+        (lambda: UNDECIDED(np.zeros((2, 2))), InputError, "undecided"),
+        (lambda: UNDECIDED.frequencies(3, 2, streams(0)), InputError, "undecided"),
+        (lambda: UNDECIDED.second_moment(2), InputError, "undecided"),
+        (lambda: Gaussian("auto").widths(2), InputError, "undecided"),
+        (lambda: OF_THREE(np.zeros((2, 2))), InputError, "has 3 widths, the data 2 columns"),
+        (lambda: OF_THREE.frequencies(3, 2, streams(0)), InputError, "has 3 widths, the data 2 columns"),
+        (lambda: OF_THREE.second_moment(2), InputError, "has 3 widths, the data 2 columns"),
+        (lambda: (Gaussian() * Matern(WIDTHS[:1] * 3)).widths(2), InputError, "3 widths, the data 2 columns"),
+        *((partial(k.quantile_frequencies, CENTRE, 3), InputError, "2 widths, the data 3 ") for k in OF_TWO),
+        (lambda: Gaussian(1e-200)([[1e200]]), InputError, "overflow; use a larger length_scale"),
+        # What a sum has only by its components, and a polynomial not at all
+        (lambda: A_SUM.n_uniforms(2), InputError, "take its components"),
+        (partial(A_SUM.quantile_frequencies, CENTRE[:, :2], 2), InputError, "take its components"),
+        (lambda: Polynomial(2).frequencies(3, 2, streams(0)), InputError, "not shift-invariant"),
+        (lambda: Polynomial(2).second_moment(2), InputError, "not shift-invariant"),
+    ],
+)
+def test_expressions_and_uses_that_cannot_be_are_refused(use, error, message):
+    with pytest.raises(error, match=message):
+        use()
 
 
 @pytest.mark.parametrize("kernel", ALL, ids=repr)
 def test_bad_rows_are_refused(kernel):
     X = np.zeros((2, N_COLUMNS))
-    with pytest.raises(InputError, match="two dimensions"):
-        kernel(X[0])
-    with pytest.raises(InputError, match="must be a matrix"):
-        kernel([[1.0], [1.0, 2.0]])
-    with pytest.raises(InputError, match="same columns, got 3 and 2"):
-        kernel(X, X[:, :2])
-    with pytest.raises(InputTypeError, match="real numbers"):
-        kernel(X + 1j)
-    with pytest.raises(InputTypeError, match="real numbers"):
-        kernel(np.array([["a", "b", 1.0]], dtype=object))
-    X[1, 2] = np.nan
-    with pytest.raises(NonFiniteError, match="Y holds nan in row 1, column 2"):
-        kernel(np.zeros((2, N_COLUMNS)), X)
-
-
-def test_widths_that_do_not_fit_are_refused():
-    kernel = Gaussian() * Laplacian(WIDTHS)
-    for use in (
-        lambda: kernel(np.zeros((2, 2))),
-        lambda: kernel.frequencies(3, 2, streams(0)),
-        lambda: kernel.second_moment(2),
-        lambda: (Gaussian() * Matern((1.0, 1.0, 1.0))).widths(2),
+    for rows, error, message in (
+        ((X[0],), InputError, "two dimensions"),
+        (([[1.0], [1.0, 2.0]],), InputError, "must be a matrix"),
+        ((X, X[:, :2]), InputError, "same columns, got 3 and 2"),
+        ((X + 1j,), InputTypeError, "real numbers"),
+        ((np.array([["a", "b", 1.0]], dtype=object),), InputTypeError, "real numbers"),
+        ((X, [[0, 0, 0], [0, 0, math.nan]]), NonFiniteError, "Y holds nan in row 1, column 2"),
     ):
-        with pytest.raises(InputError, match="has 3 widths, the data 2 columns"):
-            use()
-    with pytest.raises(InputError, match="overflow; use a larger length_scale"):
-        Gaussian(1e-200)([[1e200]])
+        with pytest.raises(error, match=message):
+            kernel(*rows)
 
 
 def nested(depth):
@@ -569,17 +513,11 @@ def test_bad_dictionaries_are_refused(data, message):
     assert kernel_from_dict({"kernel": "matern", "nu": 2.5}) == Matern(nu=2.5)  # defaults may be left out
 
 
-MEASURED = [
-    Gaussian((0.5, 2.0)),
-    Laplacian((0.5, 2.0)),
-    Cauchy((0.5, 2.0)),
-    Exponential(2.0),
-    Matern((0.5, 2.0), nu=2.5),
-    Gaussian() * (3.0 * Laplacian(0.5)),
-]
-
-
-@pytest.mark.parametrize("kernel", MEASURED, ids=repr)
+@pytest.mark.parametrize(
+    "kernel",
+    [*OF_TWO, Exponential(2.0), Matern((0.5, 2.0), nu=2.5), Gaussian() * (3.0 * Laplacian(0.5))],
+    ids=repr,
+)
 def test_uniform_points_give_the_measure_of_the_kernel(rng, kernel):
     W = kernel.quantile_frequencies(rng.random((4000, kernel.n_uniforms(2))), 2)
     drawn = kernel.frequencies(4000, 2, lambda name: rng)
@@ -591,31 +529,15 @@ def test_uniform_points_give_the_measure_of_the_kernel(rng, kernel):
     np.testing.assert_allclose(kernel.quantile_frequencies(centre, 2), 0.0, atol=1e-15)
 
 
-def test_sums_are_refused_and_widths_checked():
-    with pytest.raises(InputError, match="take its components"):
-        (Gaussian() + Cauchy()).n_uniforms(2)
-    with pytest.raises(InputError, match="take its components"):
-        (Gaussian() + Cauchy()).quantile_frequencies(np.full((1, 2), 0.5), 2)
-    for kernel in MEASURED[:3]:
-        with pytest.raises(InputError, match="2 widths, the data 3 columns"):
-            kernel.quantile_frequencies(np.full((1, 3), 0.5), 3)
-
-
-OF_BLOCKS = [
-    Gaussian((0.5, 1.0, 2.0)),
-    Matern(2.0, nu=1.5),
-    Matern(0.7, nu=3.2),
-    Matern(0.7, nu=0.8),
-    Exponential(1.3),
-    Laplacian(0.7),
-    Cauchy(),
-    Polynomial(3, bias=0.5),
-    Polynomial(2) + 2.0 * Gaussian(),
-    Polynomial(2) * Matern(nu=2.5),
-]
-
-
-@pytest.mark.parametrize("kernel", OF_BLOCKS, ids=repr)
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        *(Gaussian(WIDTHS), Matern(2.0, nu=1.5), Matern(0.7, nu=3.2), Matern(0.7, nu=0.8), Exponential(1.3)),
+        *(Laplacian(0.7), Cauchy(), Polynomial(3, bias=0.5)),
+        *(Polynomial(2) + 2.0 * Gaussian(), Polynomial(2) * Matern(nu=2.5)),
+    ],
+    ids=repr,
+)
 @pytest.mark.parametrize("offset", [0.0, 30.0, 1e7])
 def test_a_block_is_what_a_call_gives(rng, kernel, offset):
     X, Y = rng.standard_normal((40, 3)) + offset, rng.standard_normal((30, 3)) + offset
@@ -625,56 +547,29 @@ def test_a_block_is_what_a_call_gives(rng, kernel, offset):
     np.testing.assert_allclose(kernel.block(X, Y), exact, rtol=1e-13, atol=2.0**-39)
 
 
-@pytest.mark.parametrize("kernel", [Gaussian(1e-6), Matern(1e-6, nu=2.5)], ids=repr)
+@pytest.mark.parametrize("kernel", [Gaussian(1e-6), Matern(1e-6, nu=2.5), Gaussian()], ids=repr)
 def test_rows_many_widths_apart_lose_no_digits(rng, kernel):
     Y = rng.standard_normal((30, 3)) * 1e3
     X = Y[:10] + 1e-6 * rng.standard_normal((10, 3))
     np.testing.assert_array_equal(kernel.block(X, Y), kernel(X, Y))
+    far = np.array([[1e300, -1e300], [0.0, 1.0]])
+    np.testing.assert_array_equal(kernel.block(far, far), np.eye(2))
+    np.testing.assert_array_equal(kernel.block(far, far[1:]), [[0.0], [1.0]])
 
 
-def test_rows_of_any_size_are_taken():
-    X = np.array([[1e300, -1e300], [0.0, 1.0]])
-    np.testing.assert_array_equal(Gaussian().block(X, X), np.eye(2))
-    np.testing.assert_array_equal(Gaussian().block(X, X[1:]), [[0.0], [1.0]])
-
-
-def test_polynomials_are_values():
+def test_polynomials_are_kernels_without_a_measure():
     kernel = Polynomial(3, bias=2)
-    assert kernel == eval(repr(kernel)) == pickle.loads(pickle.dumps(kernel))
     assert hash(kernel) == hash(Polynomial(3, 2.0))
-    assert kernel_from_dict(json.loads(json.dumps(kernel.to_dict()))) == kernel
     assert kernel.set_params(degree=2) == Polynomial(2, 2)
     mixed = 2.0 * kernel + Gaussian("auto")
-    assert kernel_from_dict(mixed.to_dict()) == mixed == eval(repr(mixed))
     assert mixed.set_params(k1__k__bias=0) == 2.0 * Polynomial(3, 0) + Gaussian("auto")
     assert mixed.with_widths(3.0) == 2.0 * kernel + Gaussian(3.0)
     assert mixed.is_auto
     assert not kernel.is_auto
     assert math.isnan(mixed.at_zero)
-
-
-def test_what_depends_on_a_measure_is_refused():
     for kernel in (Polynomial(2), Sum(Gaussian(), Polynomial(2)), Gaussian() * Polynomial(2)):
         assert not kernel.is_shift_invariant
         assert not kernel.is_spherical
         for sampling in ("iid", "orthogonal"):
             with pytest.raises(InputError, match=r"not shift-invariant.*NystroemFeatures"):
                 FourierFeatures(kernel, 8, sampling=sampling).fit(np.zeros((1, 2)))
-    for question in (
-        lambda: Polynomial(2).frequencies(3, 2, np.random.default_rng),
-        lambda: Polynomial(2).second_moment(2),
-    ):
-        with pytest.raises(InputError, match="not shift-invariant"):
-            question()
-
-
-def test_other_parameters_of_polynomials_are_refused():
-    for degree in (0, -1):
-        with pytest.raises(InputError, match="degree must be at least 1"):
-            Polynomial(degree)
-    for degree in (2.0, "2", True, None):
-        with pytest.raises(InputTypeError, match="degree must be an integer"):
-            Polynomial(degree)
-    for bias in (-1.0, math.inf, math.nan):
-        with pytest.raises(InputError, match="bias must be"):
-            Polynomial(2, bias)

@@ -48,11 +48,9 @@ def encoded(step, column, first_row=0):
     return made["X"]
 
 
-# One column ---------------------------------------------------------------------------------
-
-
 def test_numbers_keep_their_type():
     np.testing.assert_array_equal(encoded(NumberStep("a", "int16"), numbers([1, 2], "i2")), [[1], [2]])
+    np.testing.assert_array_equal(encoded(NumberStep("a", "int8"), numbers([1.0, -128.0])), [[1], [-128]])
     lists = numbers([[1, 2], [3, 4]], "f4")
     np.testing.assert_array_equal(encoded(NumberStep("a", "float32", 2), lists), [[1, 2], [3, 4]])
     assert NumberStep("a", "float32", 2).names_out == ("a_0", "a_1")
@@ -69,14 +67,22 @@ def test_missing_numbers():
     assert np.isnan(encoded(NumberStep("a", "float64"), numbers([NAN]))).all()
 
 
-def test_integers_that_a_step_cannot_hold():
-    step = NumberStep("a", "int8")
-    np.testing.assert_array_equal(encoded(step, numbers([1.0, -128.0])), [[1], [-128]])
-    for value in (0.5, 128.0):
-        with pytest.raises(InputError, match=f"column 'a' holds {value}, but it held int8"):
-            encoded(step, numbers([1.0, value]))
-    with pytest.raises(InputError, match="column 'a' holds 2, but it held bool"):
-        encoded(NumberStep("a", "bool"), numbers([0, 2], "i8"))
+@pytest.mark.parametrize(
+    ("step", "column", "message"),
+    [
+        *(
+            (NumberStep("a", "int8"), numbers([1.0, value]), f"column 'a' holds {value}, but it held int8")
+            for value in (0.5, 128.0)
+        ),
+        (NumberStep("a", "bool"), numbers([0, 2], "i8"), "column 'a' holds 2, but it held bool"),
+        (NumberStep("a", "float64"), text(["u"]), "column 'a' holds text, but it held numbers"),
+        (OneHotEncoder("c", ("u",)), numbers([0.5]), "column 'c' holds numbers, but it held text"),
+        (NumberStep("a", "float64"), numbers([[1, 2]]), "column 'a' holds 2 numbers a row, but it held 1"),
+    ],
+)
+def test_columns_that_a_step_cannot_hold(step, column, message):
+    with pytest.raises(InputError, match=message):
+        encoded(step, column)
 
 
 def test_categories_and_their_place_for_others():
@@ -129,32 +135,20 @@ def test_parts_are_those_of_the_calendar(rng, ticks):
     assert CyclicTimeEncoder("t").names_out[:3] == ("t_year_sin", "t_year_cos", "t_weekday_sin")
 
 
-def test_columns_of_another_kind_than_before():
-    with pytest.raises(InputError, match="column 'a' holds text, but it held numbers"):
-        encoded(NumberStep("a", "float64"), text(["u"]))
-    with pytest.raises(InputError, match="column 'c' holds numbers, but it held text"):
-        encoded(OneHotEncoder("c", ("u",)), numbers([0.5]))
-    with pytest.raises(InputError, match="column 'a' holds 2 numbers a row, but it held 1"):
-        encoded(NumberStep("a", "float64"), numbers([[1, 2]]))
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        NumberStep("a", "float32", fill=(2.0,), indicates=True),
-        OneHotEncoder("a", ("u",), (1.0,)),
-        HashedStep("a", 2, (0.0, 0.0)),
-        SecondsStep("a", 0, 1, 3.0),
-        CyclicTimeEncoder("a", 0.0),
-    ],
+FILLED = (
+    NumberStep("a", "float64", fill=(1 / 3,), indicates=True),
+    OneHotEncoder("c", ("ü", "v"), (0.25, 0.75)),
+    HashedStep("h", 3, (0.0,) * 3),
+    SecondsStep("t", -5, 10**9, 0.5),
+    CyclicTimeEncoder("p", 0.0, True),
 )
+
+
+@pytest.mark.parametrize("step", FILLED)
 def test_columns_without_any_value(step):
     X = encoded(step, RawColumn("null", np.zeros(3)))
     assert len(X) == 3
     assert np.isfinite(X).all()
-
-
-# Targets ------------------------------------------------------------------------------------
 
 
 def y_of(target, **raw):
@@ -187,8 +181,6 @@ def test_one_label_against_all_others(positive, column):
     np.testing.assert_array_equal(y, np.asarray([1, 0, 1, 0], np.uint8))
     assert y.dtype == np.uint8
 
-
-# Tables -------------------------------------------------------------------------------------
 
 RAW = {
     "a": numbers([1, NAN, 3, 4]),
@@ -234,19 +226,9 @@ def test_names_and_types():
 
 
 def test_steps_are_values_that_json_keeps():
-    every = TableSteps(
-        (
-            NumberStep("a", "float64", 2, (0.1, 1 / 3), True),
-            OneHotEncoder("c", ("ü", "v"), (0.25, 0.75)),
-            HashedStep("h", 3),
-            SecondsStep("t", -5, 10**9, 0.5),
-            CyclicTimeEncoder("p", 0.0, True),
-        ),
-        TargetStep(("y",), "labels", "uint8", positive="yes"),
-        "w",
-        True,
-        (1, 0),
-    )
+    target = TargetStep(("y",), "labels", "uint8", positive="yes")
+    others = NumberStep("l", "float64", 2, (0.1, 1 / 3), True), HashedStep("g", 2)
+    every = TableSteps((*FILLED, *others), target, "w", True, (1, 0))
     text = json.dumps(every.to_dict(), allow_nan=False)
     assert TableSteps.from_dict(json.loads(text)) == every
     assert TableSteps.from_dict(json.loads(json.dumps(STEPS.to_dict()))) == STEPS != every

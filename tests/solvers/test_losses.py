@@ -33,7 +33,7 @@ EPS = np.finfo(float).eps
 def test_derivatives_by_differences(loss, y):
     f, h = np.linspace(-6, 6, 1201) + 1e-4, 1e-5
     value = loss.value(f, y)
-    # h²/6 of the third derivative, or near a kink of ℓ′ h times the curvature; and rounding.
+    # h²/6 of the third derivative, or near a jump of ℓ″ h times the curvature; and rounding.
     error = h * loss.curvature + 4 * EPS * (1 + np.abs(value)) / h
     slope = (loss.value(f + h, y) - loss.value(f - h, y)) / (2 * h)
     assert (np.abs(loss.derivative(f, y) - slope) <= error).all()
@@ -57,8 +57,10 @@ def test_the_curvature_bound_holds_and_is_the_least(loss, y):
 def test_fenchel_and_young(loss, y):
     """ℓ(f) + ℓ*(−a) ≥ −a·f for all f and a, with equality at a = −ℓ′(f)."""
     f = np.concatenate([np.linspace(-30, 30, 601), [1e4, -1e4]])
-    a = -loss.derivative(f, y)
-    value, conjugate = loss.value(f, y), loss.conjugate(a, y)
+    with np.errstate(over="raise", divide="raise", invalid="raise"):
+        a = -loss.derivative(f, y)
+        value, conjugate = loss.value(f, y), loss.conjugate(a, y)
+    assert np.isfinite([value, a, conjugate]).all()
     rounding = 8 * EPS * (1 + np.abs(value) + np.abs(a * f))
     np.testing.assert_array_less(np.abs(value + conjugate + a * f), rounding)
     everywhere = value[:, None] + conjugate[None, :] + f[:, None] * a[None, :]
@@ -74,15 +76,6 @@ def test_conjugates_are_infinite_outside_their_domain_and_at_most_zero_at_zero(l
         most = 1 / getattr(loss, "sigma", 1.0)
         assert np.isfinite(loss.conjugate(np.array(most), 1.0))
         assert loss.conjugate(np.array(most * 1.001), 1.0) == np.inf
-
-
-@pytest.mark.parametrize("loss", ALL, ids=str)
-def test_extreme_margins_stay_finite(loss):
-    with np.errstate(over="raise", divide="raise", invalid="raise"):
-        for m in (np.array([1e4]), np.array([-1e4])):
-            assert np.isfinite(loss.value(m, 1.0)).all()
-            assert np.isfinite(loss.derivative(m, 1.0)).all()
-            assert np.isfinite(loss.conjugate(-loss.derivative(m, 1.0), 1.0)).all()
 
 
 def test_tails_to_full_precision():

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import eigh
-from sklearn.linear_model import Ridge
 
 from distrff.errors import InputError
 from distrff.solvers.band import BandRidge
@@ -17,7 +16,6 @@ from distrff.solvers.ridge import (
     RidgeSystem,
     above_noise,
     choose_alpha,
-    default_alphas,
     fold_errors,
     gcv_errors,
     held_out_error,
@@ -34,8 +32,6 @@ from tests.support.solvers import gram
 
 EPS = np.finfo(np.float64).eps
 
-# Packed triangles
-
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 67])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -47,14 +43,7 @@ def test_matrices_come_back(rng, size, dtype):
     assert packed.dtype == dtype
     for triangle, matrix in zip(packed, A, strict=True):
         np.testing.assert_array_equal(unpack(triangle), matrix)
-
-
-def test_the_order_is_row_by_row():
-    A = np.array([[[1.0, 2.0, 4.0], [2.0, 3.0, 5.0], [4.0, 5.0, 6.0]]])
-    np.testing.assert_array_equal(pack(A), [[1, 2, 3, 4, 5, 6]])
-
-
-# The ridge system and held-out errors
+        np.testing.assert_array_equal(triangle, matrix[np.tril_indices(size)])  # row by row
 
 
 def regression_rows(seed, n, D, k):
@@ -81,21 +70,17 @@ def test_system_has_the_moments_of_the_rows(n, D, k, fit_intercept):
     np.testing.assert_allclose(system.yy, s @ Yc**2, **tolerance)
     np.testing.assert_allclose(system.z_mean, z_mean, **tolerance)
     np.testing.assert_allclose(system.y_mean, y_mean, **tolerance)
+    alphas = np.array([2.0, 50.0, 2.0])[:k]
+    coef, intercept = solve_ridge(system, alphas)
+    expected = np.transpose(
+        [np.linalg.solve(system.G + a * np.eye(D), b) for a, b in zip(alphas, system.B.T, strict=True)]
+    )
+    # The condition is below that of G, some 100·n, over alpha.
+    np.testing.assert_allclose(coef, expected, atol=100 * n * D * EPS * np.linalg.norm(expected))
+    np.testing.assert_array_equal(intercept, system.intercept(coef))
     np.testing.assert_array_equal(system.G, system.G.T)
     assert system.G.flags.f_contiguous
     assert system.weight == pytest.approx(s.sum(), rel=n * EPS)
-
-
-@pytest.mark.parametrize("n_features", [0, 4])
-def test_impossible_sizes_are_refused(n_features):
-    A = gram(*regression_rows(0, 9, 3, 1))
-    with pytest.raises(InputError, match="3 features"):
-        ridge_system(A, 1, fit_intercept=True, n_features=n_features)
-
-
-def test_rows_without_weight_are_refused():
-    with pytest.raises(InputError, match="fewer folds"):
-        ridge_system(np.zeros((4, 4)), 1, fit_intercept=True)
 
 
 def test_held_out_error_is_never_negative_and_keeps_nan():
@@ -108,9 +93,6 @@ def test_held_out_error_is_never_negative_and_keeps_nan():
     error = held_out_error(A, coef, np.zeros((20, 1)))
     assert np.isnan(error[7, 0])
     assert np.all(np.delete(error[:, 0], 7) >= 0)
-
-
-# The equations from light sweeps
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -137,89 +119,34 @@ def test_the_equations_are_those_of_the_gram(rng, fit_intercept, weighted):
     np.testing.assert_allclose(found.squared_error(w, residual, alpha), system.residual(w), rtol=1e-9)
 
 
-def test_what_is_not_finite_shows():
-    moments = ridge_moments(np.array([[1.0, np.inf]]), np.ones((1, 1)), np.ones((1, 1)), None)
-    assert not moments.is_finite
-
-
-# The model at one alpha, against scikit-learn's Ridge, and its posterior
-
-
-def graded_rows(seed, n, D, k):
-    """Rows whose Gram has singular values spread over three decades: condition about 1e6 before alpha."""
-    rng = np.random.default_rng(seed)
-    Z = rng.standard_normal((n, D)) * np.geomspace(1, 1e-3, D) + rng.uniform(-0.5, 0.5, D)
-    Y = Z @ rng.standard_normal((D, k)) + 0.1 * rng.standard_normal((n, k)) + 5
-    return Z, Y, rng.uniform(0.1, 2, n)
-
-
-def alpha_at_condition(G, condition):
-    return float(np.linalg.norm(G, 2)) / condition
-
-
-# Normal equations at condition 1e6: errors of a few √D·eps·1e6 ≈ 1e-9 relative.
-PARITY = 1e-8
-
-
-def close(got, expected):
-    return np.linalg.norm(got - expected) <= PARITY * np.linalg.norm(expected)
-
-
-@settings(max_examples=25)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    n=st.integers(2, 80),
-    D=st.integers(1, 15),
-    k=st.integers(1, 3),
-    fit_intercept=st.booleans(),
-)
-def test_equals_sklearn(seed, n, D, k, fit_intercept):
-    Z, Y, s = graded_rows(seed, n, D, k)
-    system = ridge_system(gram(Z, Y, s), k, fit_intercept=fit_intercept)
-    alphas = alpha_at_condition(system.G, 1e6) * np.array([1.0, 30.0, 1.0])[:k]
-    coef, intercept = solve_ridge(system, alphas)
-    reference = Ridge(alpha=alphas, fit_intercept=fit_intercept, solver="svd").fit(Z, Y, sample_weight=s)
-    predicted = reference.predict(Z).reshape(n, k)
-    assert coef.shape == (D, k)
-    assert intercept.shape == (k,)
-    assert close(Z @ coef + intercept, predicted)
-
-
-def indefinite_system():
-    G = np.diag([1.0, -1e-6])
-    return RidgeSystem(G, np.ones((2, 1)), np.zeros(2), np.zeros(1), 5.0, np.ones(1), True)
-
-
 @pytest.mark.parametrize("solve", [solve_ridge, posterior_factor])
 def test_alpha_below_rounding_is_explained(solve):
+    G = np.diag([1.0, -1e-6])
+    indefinite = RidgeSystem(G, np.ones((2, 1)), np.zeros(2), np.zeros(1), 5.0, np.ones(1), True)
     with pytest.raises(InputError, match=r"alpha=1e-09 is below the rounding noise.*float64"):
-        solve(indefinite_system(), 1e-9)
+        solve(indefinite, 1e-9)
 
 
-def test_posterior_without_freedom_is_refused():
-    Z, Y, s = graded_rows(6, 30, 5, 1)
-    system = ridge_system(gram(Z, Y, s / s.sum()), 1, fit_intercept=True)
+def test_what_no_system_is_made_of_is_refused():
+    Z, Y, s = regression_rows(0, 9, 3, 1)
+    for n_features in (0, 4):
+        with pytest.raises(InputError, match="3 features"):
+            ridge_system(gram(Z, Y, s), 1, fit_intercept=True, n_features=n_features)
+    with pytest.raises(InputError, match="fewer folds"):
+        ridge_system(np.zeros((4, 4)), 1, fit_intercept=True)
     with pytest.raises(InputError, match="weights sum to 1"):
-        posterior_factor(system, 1e-3)
-
-
-# Cross-validation, GCV and the choice of alpha
-
-
-def cv_errors(A_total, A_fold, alphas, problem):
-    """Return the errors of the first size, and the fold's weight."""
-    errors, weight = fold_errors(A_total, [A_fold[None]], 0, [alphas] * len(problem.sizes), problem)
-    return errors[0], weight
+        posterior_factor(ridge_system(gram(Z, Y, s / s.sum()), 1, fit_intercept=True), 1e-3)
+    assert not ridge_moments(np.array([[1.0, np.inf]]), np.ones((1, 1)), np.ones((1, 1)), None).is_finite
 
 
 def test_cv_of_an_empty_fold_weighs_nothing_and_of_all_rows_is_refused():
     A = gram(*regression_rows(1, 20, 3, 1))
     problem = GramProblem(20, 1, True, (3,), False)
-    errors, weight = cv_errors(A, np.zeros_like(A), np.ones(1), problem)
+    errors, weight = fold_errors(A, [np.zeros_like(A)[None]], 0, [np.ones(1)], problem)
     assert weight == 0
-    assert errors == 0
+    assert errors[0] == 0
     with pytest.raises(InputError, match="fewer folds"):
-        cv_errors(A, A, np.ones(1), problem)
+        fold_errors(A, [A[None]], 0, [np.ones(1)], problem)
 
 
 def test_inputs_are_not_changed():
@@ -267,16 +194,10 @@ def test_choice_pools_folds_by_weight_and_averages_targets():
     choice = choose_alpha(errors, np.array([1.0, 3.0]), alphas=np.array([0.1, 1.0]))
     np.testing.assert_allclose(choice.scores, [24 / 2 / 4, 8 / 2 / 4])
     assert (choice.index, choice.alpha, choice.score) == (1, 1.0, 1.0)
-
-
-@pytest.mark.parametrize("alphas", [[0.1, 1.0, 10.0, 5.0], [10.0, 5.0, 1.0, 0.1]])
-def test_equal_scores_go_to_the_largest_alpha(alphas):
-    alphas = np.array(alphas)
-    errors = np.where(alphas > 8, 2.0, 1.0)[None, :, None]
-    assert choose_alpha(errors, np.ones(1), alphas=alphas).alpha == 5.0
-
-
-def test_nan_in_one_fold_excludes_an_alpha():
+    # Equal scores go to the largest alpha; NaN in one fold excludes one.
+    for alphas in ([0.1, 1.0, 10.0, 5.0], [10.0, 5.0, 1.0, 0.1]):
+        errors = np.where(np.array(alphas) > 8, 2.0, 1.0)[None, :, None]
+        assert choose_alpha(errors, np.ones(1), alphas=np.array(alphas)).alpha == 5.0
     errors = np.array([[[np.nan], [2.0], [3.0]], [[0.0], [2.0], [3.0]]])
     choice = choose_alpha(errors, np.ones(2), alphas=np.array([0.1, 1.0, 10.0]))
     assert choice.alpha == 1.0
@@ -295,24 +216,18 @@ def test_choice_depends_on_the_grid_not_on_its_order(seed):
     assert choose_alpha(errors[:, order], np.ones(2), alphas=alphas[order]).alpha == first.alpha
 
 
-def test_default_grid():
-    alphas, dropped = default_alphas(1e6, 2.0, floor=0.0)
-    assert len(alphas) == 25
-    assert dropped == 0
-    np.testing.assert_allclose(alphas[[0, -1]], [2e-3, 2e6])
-    np.testing.assert_allclose(np.diff(np.log(alphas)), np.log(1e9) / 24)
-    cut, dropped = default_alphas(1e6, 2.0, floor=1.0)
-    np.testing.assert_array_equal(cut, alphas[dropped:])
-    assert cut[0] >= 1.0 > alphas[dropped - 1]
-
-
-def test_noise_floor():
+def test_noise_floor_and_what_is_below_it():
     size = dict(tile_rows=8192, n_features=2048, at_zero=1.0)
     single = noise_floor(1e6, 10**6, dtype=np.dtype("float32"), **size)
     # Design: 10·2⁻²⁴·√(n·T/D)·k(0).
     assert single == pytest.approx(10 * 2.0**-24 * np.sqrt(1e6 * 4))
     double = noise_floor(2e6, 10**6, dtype=np.dtype("float64"), **size)
     assert double == pytest.approx(2 * single * 2.0**-29)
+    kept, dropped = above_noise(np.array([1.0, 1e-9, 0.5]), 0.5)
+    np.testing.assert_array_equal(kept, [1.0, 0.5])
+    assert dropped == 1
+    with pytest.raises(InputError, match="float64"):
+        above_noise(np.array([1e-9]), 0.5)
 
 
 def test_noise_floor_covers_the_error_of_float32_tiles():
@@ -326,14 +241,6 @@ def test_noise_floor_covers_the_error_of_float32_tiles():
     error = np.linalg.norm(A32 - Z32.astype(np.float64).T @ Z32.astype(np.float64), 2)
     floor = noise_floor(n, n, tile_rows=T, n_features=D, at_zero=1.0, dtype=np.dtype("float32"))
     assert error <= floor
-
-
-def test_grid_below_the_floor_is_refused():
-    kept, dropped = above_noise(np.array([1.0, 1e-9, 0.5]), 0.5)
-    np.testing.assert_array_equal(kept, [1.0, 0.5])
-    assert dropped == 1
-    with pytest.raises(InputError, match="float64"):
-        above_noise(np.array([1e-9]), 0.5)
 
 
 # The band path against eigendecompositions of the same matrix
@@ -380,7 +287,7 @@ def test_agrees_with_eigh_to_twelve_digits():
     assert np.linalg.norm(BandRidge(G).solve(B, alphas) - expected) <= 1e-12 * np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize("D", [64, 65, 66, 130, 600])
+@pytest.mark.parametrize("D", [15, 64, 65, 66, 130, 600])
 def test_panels_and_strips(D, rng):
     Z, B = rng.standard_normal((2 * D, D)), rng.standard_normal((D, 2))
     Z[:, : D // 2] = 0.0  # whose reflections do nothing
@@ -391,38 +298,22 @@ def test_panels_and_strips(D, rng):
         tolerance = 30 * D * EPS * (1 + 6 * D / alpha)
         assert np.linalg.norm(w - reference) <= tolerance * np.linalg.norm(B) / alpha
     np.testing.assert_allclose(path.eigenvalues(), np.linalg.eigvalsh(G), atol=D * EPS * 6 * D)
-
-
-def test_spectrum_and_effective_dimension():
-    rng = np.random.default_rng(1)
-    Z = rng.standard_normal((10, 15))
-    G = Z.T @ Z
-    path = BandRidge(G)
-    values = np.linalg.eigvalsh(G)
-    np.testing.assert_allclose(path.eigenvalues(), values, atol=15 * EPS * values[-1])
-    alphas = np.array([1e-3, 1.0, 100.0])
-    expected = [np.trace(np.linalg.solve(G + a * np.eye(15), G)) for a in alphas]
-    # An eigenvalue of rounding size, D·eps·largest, adds at most that over alpha: 15·15·eps·60/1e-3.
-    np.testing.assert_allclose(path.effective_dimension(alphas), expected, atol=1e-9)
+    dimensions = [np.trace(np.linalg.solve(G + alpha * np.eye(D), G)) for alpha in alphas]
+    # Each of D eigenvalues of rounding size, D·eps·largest, adds at most that over alpha.
+    np.testing.assert_allclose(path.effective_dimension(alphas), dimensions, atol=D * D * EPS * 6 * D)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_input_is_kept_unless_given_away(order):
     G = np.array(np.diag([3.0, 2.0, 1.0]) + 0.1, order=order)
-    before = G.copy()
-    BandRidge(G)
-    np.testing.assert_array_equal(G, before)
-    G = np.asfortranarray(G)
-    assert np.shares_memory(G, BandRidge(G, overwrite_G=True)._reduced)
-
-
-def test_solving_twice_gives_the_same():
-    G = np.array([[2.0, 1, 0.5], [1, 3, 0.2], [0.5, 0.2, 1]])
+    before, B = G.copy(), np.array([[1.0], [2], [3]])
     path = BandRidge(G)
-    B = np.array([[1.0], [2], [3]])
     first = path.solve(B, np.array([0.1]))
     np.testing.assert_array_equal(path.solve(B, np.array([0.1])), first)
     np.testing.assert_array_equal(B[:, 0], [1, 2, 3])
+    np.testing.assert_array_equal(G, before)
+    G = np.asfortranarray(G)
+    assert np.shares_memory(G, BandRidge(G, overwrite_G=True)._reduced)
 
 
 def test_indefinite_shift_gives_nan_and_leaves_its_neighbours_alone():

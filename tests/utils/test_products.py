@@ -28,34 +28,25 @@ def bound(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     return 2 * n * eps * (np.abs(A).astype(float) @ np.abs(B).astype(float)) + np.finfo(A.dtype).tiny
 
 
+def assert_products(rng, r, D, k, dtype):
+    Z, coef, S = (rng.standard_normal(shape).astype(dtype) for shape in ((r, D), (D, k), (k, r)))
+    S *= rng.random((k, r)) < rng.random()
+    F, sums = values_of(Z, coef), transposed_product(S, Z)
+    assert F.dtype == sums.dtype == np.float64
+    assert (np.abs(F - Z.astype(float) @ coef.astype(float)) <= bound(Z, coef)).all()
+    assert (np.abs(sums - S.astype(float) @ Z.astype(float)) <= bound(S, Z)).all()
+
+
 @given(
     r=st.integers(1, 40), D=st.integers(1, 30), k=st.integers(0, 20), dtype=DTYPES, seed=st.integers(0, 99)
 )
-def test_values(r, D, k, dtype, seed):
-    rng = np.random.default_rng(seed)
-    Z, coef = rng.standard_normal((r, D)).astype(dtype), rng.standard_normal((D, k)).astype(dtype)
-    F = values_of(Z, coef)
-    assert F.dtype == np.float64
-    assert (np.abs(F - Z.astype(float) @ coef.astype(float)) <= bound(Z, coef)).all()
-
-
-@given(
-    r=st.integers(1, 40), D=st.integers(1, 30), m=st.integers(0, 20), dtype=DTYPES, seed=st.integers(0, 99)
-)
-def test_weighted_sums_of_rows(r, D, m, dtype, seed):
-    rng = np.random.default_rng(seed)
-    Z, S = rng.standard_normal((r, D)).astype(dtype), rng.standard_normal((m, r)).astype(dtype)
-    S *= rng.random((m, r)) < rng.random()
-    sums = transposed_product(S, Z)
-    assert sums.dtype == np.float64
-    assert (np.abs(sums - S.astype(float) @ Z.astype(float)) <= bound(S, Z)).all()
+def test_values_and_weighted_sums_of_rows(r, D, k, dtype, seed):
+    assert_products(np.random.default_rng(seed), r, D, k, dtype)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_more_columns_than_a_strip(dtype, rng):
-    Z, S, coef = (rng.standard_normal(shape).astype(dtype) for shape in ((19, 2500), (3, 19), (2500, 3)))
-    assert (np.abs(transposed_product(S, Z) - S.astype(float) @ Z.astype(float)) <= bound(S, Z)).all()
-    assert (np.abs(values_of(Z, coef) - Z.astype(float) @ coef.astype(float)) <= bound(Z, coef)).all()
+    assert_products(rng, 19, 2500, 3, dtype)
 
 
 @pytest.mark.parametrize("Z", [np.ones((6, 4))[:, ::2], np.ones((3, 8, 2))[:, :, 0], np.ones((4, 6)).T])
@@ -152,11 +143,8 @@ def test_it_is_kept_and_grows():
     assert not np.shares_memory(
         scratch("a test", 4, 5, np.dtype(np.float32)), scratch("another test", 4, 5, np.dtype(np.float32))
     )
-
-
-def test_large_ones_are_fresh():
     first, second = (scratch("a test", 2**12, 2**11, np.dtype(np.float64)) for _ in range(2))
-    assert not np.shares_memory(first, second)
+    assert not np.shares_memory(first, second)  # large ones are fresh
 
 
 def test_each_thread_has_its_own():
