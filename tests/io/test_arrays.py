@@ -69,9 +69,8 @@ def test_what_does_not_go_together(Xyw):
 def test_numbers_keep_their_type_and_are_not_copied(dtype):
     X = np.ones((3, 2), dtype=dtype)
     values, names = block_of(X)
-    assert values.dtype == X.dtype
+    assert (values.dtype, names) == (X.dtype, None)
     assert np.shares_memory(values, X)
-    assert names is None
 
 
 def test_types_that_are_converted():
@@ -85,6 +84,9 @@ def test_types_that_are_converted():
 @pytest.mark.parametrize(
     "X, phrase",
     [
+        (None, "X is None"),
+        (np.array([[{"foo": "bar"}]]), "argument must be .* string.* number"),
+        (np.ma.masked_less(np.eye(2), 0.5), "masked"),
         (np.zeros(3), r"Expected 2D array, got 1D array instead: .* Reshape your data"),
         (pd.Series([1.0, 2.0]), "Expected 2D array, got 1D array instead"),
         (np.zeros((2, 2, 2)), "Expected 2D array, got 3D array"),
@@ -113,19 +115,7 @@ def test_unusable_matrices(X, phrase):
     with pytest.raises(InputError, match=phrase) as caught:
         block_of(X)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "X, phrase",
-    [
-        (None, "X is None"),
-        (np.array([[{"foo": "bar"}]]), "argument must be .* string.* number"),
-        (np.ma.masked_less(np.eye(2), 0.5), "masked"),
-    ],
-)
-def test_unusable_types(X, phrase):
-    with pytest.raises(InputTypeError, match=phrase):
-        block_of(X)
+    assert isinstance(caught.value, InputTypeError) == phrase.startswith(("X is", "argument", "masked"))
 
 
 def test_frames_as_matrices():

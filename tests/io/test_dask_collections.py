@@ -8,7 +8,6 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
 from scipy import sparse
 
 from distrff.errors import InputError, InputTypeError
@@ -18,17 +17,6 @@ N = 83
 X = np.arange(3.0 * N).reshape(N, 3)
 Y = np.arange(N)
 W = np.linspace(0, 1, N)
-
-
-@pytest.fixture(scope="module")
-def client():
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
 
 
 def assert_same(got, expected):

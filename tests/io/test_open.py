@@ -139,11 +139,3 @@ def test_a_store_whose_package_is_missing():
     )
     with pytest.raises(InputError, match=told):
         open_dataset("needs-a-package://x/rows.parquet")
-
-
-@pytest.mark.parametrize("name", ["9" * 5000, "10", "x"])
-def test_columns_without_names_are_found_by_their_numbers_alone(tmp_path, name):
-    group = zarr.open_group(tmp_path / "x.zarr", mode="w")
-    group.create_array("X", data=np.ones((3, 10)))
-    with pytest.raises(InputError, match="no column"):
-        open_dataset(tmp_path / "x.zarr", columns=[name])
