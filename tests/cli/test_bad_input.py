@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 
 import distributed.versions
 import numpy as np
-import pandas as pd
 import pytest
 
 
@@ -23,14 +21,6 @@ def refused(distrff, tmp_path):
         assert line.startswith("distrff: ")
         assert all(other.startswith("defaults used: ") for other in others)
         return line
-
-    return run
-
-
-@pytest.fixture
-def fit_refused(refused, tmp_path):
-    def run(data, *words) -> str:
-        return refused("fit", data, "--out", tmp_path / "m.zarr", "--n-components", 16, *words)
 
     return run
 
@@ -50,71 +40,34 @@ def fit_refused(refused, tmp_path):
         ("zarr", "--scheduler file.json", "there is no scheduler file"),
     ],
 )
-def test_fits_of_what_is_not_there_or_does_not_go_together(fit_refused, rows, data, words, message):
-    assert message in fit_refused(getattr(rows, data, data), *words.split())
-
-
-@pytest.mark.parametrize(
-    ("arrays_of", "words", "message"),
-    [
-        (lambda X, y: {"Q": X}, "", "has no array 'X'; its arrays are: Q"),
-        (lambda X, y: {"X": X, "y": y[:-1]}, "", "X has 600 rows but y has 599"),
-        (lambda X, y: {"X": X, "y": np.ones(600, dtype=int)}, "--model ridge-classifier", "one class only"),
-    ],
-    ids=["no X", "lengths", "one class"],
-)
-def test_groups_that_are_not_rows(fit_refused, rows, stored, arrays_of, words, message):
-    assert message in fit_refused(stored("q.zarr", **arrays_of(rows.X, rows.y)), *words.split())
-
-
-def test_files_without_rows_or_cut_short(fit_refused, rows, tmp_path):
-    pd.read_parquet(rows.parquet).iloc[:0].to_parquet(tmp_path / "none.parquet")
-    assert "0 sample(s)" in fit_refused(tmp_path / "none.parquet", "--target", "y")
-    (tmp_path / "cut.parquet").write_bytes(rows.parquet.read_bytes()[:-40])
-    assert "cannot be read as Parquet" in fit_refused(tmp_path / "cut.parquet", "--target", "y")
-
-
-def test_scores_without_a_target_or_of_text(refused, rows, models):
-    assert "name it with --target" in refused("score", models["labels"], rows.parquet)
-    words = ("score", models["numbers"], rows.parquet, "--columns", "a,b,c", "--target", "label")
-    assert "y must hold numbers" in refused(*words)
+def test_fits_of_what_is_not_there_or_does_not_go_together(refused, rows, tmp_path, data, words, message):
+    fit = ("fit", getattr(rows, data, data), "--out", tmp_path / "m.zarr", "--n-components", 16)
+    assert message in refused(*fit, *words.split())
 
 
 @pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "infinity")])
-def test_numbers_that_are_none(value, name, fit_refused, refused, rows, stored, models, tmp_path):
+def test_numbers_that_are_none(value, name, refused, rows, stored, models, tmp_path):
+    """A worker's task finds them, and the client says it."""
     X, y = rows.X.copy(), rows.y.copy()
     X[417, 1], y[3] = value, value
-    path = stored("x.zarr", X=X, y=rows.y)
+    path, fit = stored("x.zarr", X=X, y=rows.y), ("fit", "--n-components", 16, "--out", tmp_path / "m.zarr")
     predict = ("predict", models["numbers"], path, "--out", tmp_path / "p.zarr")
-    for message in (fit_refused(path), refused(*predict), refused("score", models["numbers"], path)):
-        assert f"X contains {name} in row 417, column 1" in message
-    assert f"y contains {name} in row 3" in fit_refused(stored("y.zarr", X=rows.X, y=y))
+    for words in ((*fit, path), predict, ("score", models["numbers"], path)):
+        assert f"X contains {name} in row 417, column 1" in refused(*words)
+    assert f"y contains {name} in row 3" in refused(*fit, stored("y.zarr", X=rows.X, y=y))
 
 
-def test_a_truncated_chunk(fit_refused, refused, rows, stored, models, tmp_path):
-    path = stored("cut.zarr", X=rows.X, y=rows.y)
-    chunk = path / "X" / "c" / "2" / "0"
-    chunk.write_bytes(chunk.read_bytes()[:-40])
-    assert "rows 300 to 449 of array 'X' cannot be decoded" in fit_refused(path)
-    assert "rows 300 to 449" in refused("transform", models["numbers"], path, "--out", tmp_path / "z.zarr")
-
-
-def test_models_that_cannot_be_used(refused, rows, models, tmp_path):
-    names = ("future.zarr", "altered.zarr")
-    future, altered = (shutil.copytree(models["numbers"], tmp_path / name) for name in names)
-    document = json.loads((future / "zarr.json").read_text())
-    document["attributes"]["distrff"]["format"] = 99
-    (future / "zarr.json").write_text(json.dumps(document))
+def test_models_and_targets_that_cannot_be_used(refused, rows, models, tmp_path):
+    altered = shutil.copytree(models["numbers"], tmp_path / "altered.zarr")
     coef = altered / "coef" / "c" / "0" / "0"
     coef.write_bytes(b"\0" * coef.stat().st_size)
-    assert "does not match its checksum" in refused("inspect", altered)
-    for model, message in (
-        (future, "update distrff"),
-        (altered, "does not match its checksum"),
-        (tmp_path / "none.zarr", "does not exist"),
-        (rows.zarr, "is not a group of distrff"),
-    ):
+    for words in (("inspect", altered), ("score", altered, rows.zarr)):
+        assert "does not match its checksum" in refused(*words)
+    for model, message in ((tmp_path / "none.zarr", "does not exist"), (rows.zarr, "not a group of distrff")):
         assert message in refused("score", model, rows.zarr)
+    assert "name it with --target" in refused("score", models["labels"], rows.parquet)
+    words = ("score", models["numbers"], rows.parquet, "--columns", "a,b,c", "--target", "label")
+    assert "y must hold numbers" in refused(*words)
 
 
 def test_places_that_cannot_be_written(refused, rows, tmp_path):

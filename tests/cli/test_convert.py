@@ -118,23 +118,6 @@ def test_arrays_by_name(distrff, tmp_path, rng):
     assert distrff("score", model, tmp_path / "rows.npz", *names, "--json").json["n_samples"] == 50
 
 
-@pytest.mark.parametrize(
-    ("content", "arguments", "message"),
-    [
-        (b"a,b\n1,2\n3\n", (), "line 3: 1 fields, but there are 2 columns"),
-        (b"a,b\n1,2\n", ("--target", "c"), "has no column 'c'"),
-        (b"a,b\n1,\xff\n", (), "line 2, column 'b': bytes that are not UTF-8"),
-        (b"\x1f\x8b\x08 no gzip", (), "cannot be decompressed"),
-    ],
-)
-def test_bad_files_end_in_one_line(distrff, tmp_path, content, arguments, message):
-    (tmp_path / "rows.csv").write_bytes(content)
-    words = ("convert", tmp_path / "rows.csv", tmp_path / "rows.zarr", *arguments)
-    (line,) = distrff.refused(*words).splitlines()
-    assert message in line
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
-
-
 def test_columns_at_prediction_are_found_by_name(distrff, tmp_path, scratch, rng):
     lines = "\n".join(f"{a:.4f},{b:.4f},{a + b:.4f}" for a, b in rng.standard_normal((40, 2)))
     for name, text in {
