@@ -119,7 +119,8 @@ def test_wrong_options_are_refused_and_leave_nothing(
 ):
     monkeypatch.chdir(tmp_path)
     words = ("quickstart", "--n-rows", 500, "--n-components", 16, *arguments)
-    assert word in distrff_without_workers.refused(*words, code=code)
+    done = distrff_without_workers(*words)
+    assert (done.code, word in done.stderr) == (code, True), done
     assert os.listdir(tmp_path) == []
 
 

@@ -27,31 +27,19 @@ def folder(tmp_path):
     frame.to_csv(tmp_path / "csv", index=False)
     frame.to_parquet(tmp_path / "parquet")
     (tmp_path / "libsvm").write_text("1 1:2\n-1 2:3\n")
-    with (tmp_path / "npz").open("wb") as file:
-        np.savez(file, X=frame.to_numpy())
-    with (tmp_path / "npy").open("wb") as file:
-        np.save(file, frame.to_numpy())
+    for name, save in (("npz", np.savez), ("npy", np.save)):
+        with (tmp_path / name).open("wb") as file:
+            save(file, frame.to_numpy())
     zarr.create_group(tmp_path / "group")
     return tmp_path
 
 
-class Silent(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args: object) -> None:
-        """Keep requests out of the tests' output."""
-
-
-KINDS = {
-    "csv": CsvSource,
-    "libsvm": LibsvmSource,
-    "npz": ArraySource,
-    "npy": ArraySource,
-    "parquet": ParquetTable,
-}
+KINDS = dict(csv=CsvSource, libsvm=LibsvmSource, npz=ArraySource, npy=ArraySource, parquet=ParquetTable)
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_formats(folder, name):
-    assert type(open_source([folder / name])) is KINDS[name]
+    assert type(open_source([folder / name], x_name="arr_0" if name == "npz" else None)) is KINDS[name]
     assert is_raw(folder / name, None) == (name != "parquet")
 
 
@@ -64,9 +52,10 @@ def test_what_is_not_raw(folder):
         open_source([folder / "npz", folder / "npy"])
 
 
-def test_folders_behind_a_web_server(folder):
+def test_folders_behind_a_web_server(folder, monkeypatch):
     pytest.importorskip("aiohttp", reason="fsspec reads http by aiohttp")
-    handler = partial(Silent, directory=str(folder))
+    monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "log_message", lambda *args: None)
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
