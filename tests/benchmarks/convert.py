@@ -67,9 +67,7 @@ def _write_csv(path: Path, n_bytes: int) -> int:
     names = [f"x{j}" for j in range(_N_COLUMNS)]
     with path.open("wb") as file:
         while file.tell() < n_bytes:
-            values = np.round(
-                rng.uniform(-10, 10, (_N_COLUMNS, _BLOCK_ROWS)), 7
-            )  # one digit before the point
+            values = np.round(rng.uniform(-10, 10, (_N_COLUMNS, _BLOCK_ROWS)), 7)  # 8 digits
             options = arrow_csv.WriteOptions(include_header=n_rows == 0)
             arrow_csv.write_csv(pa.table(dict(zip(names, values, strict=True))), file, options)
             n_rows += _BLOCK_ROWS

@@ -41,13 +41,10 @@ def finished(tmp_path_factory):
     return folder / "svm_margins.svg", done.stdout.splitlines()[:-1]
 
 
-def test_the_picture_is_well_formed(finished):
+def test_the_picture_and_what_is_refused_in_it(finished, margins):
     root = ElementTree.parse(finished[0]).getroot()
     assert root.tag.endswith("svg")
     assert not re.search(r"\b(nan|inf)\b", " ".join(e.get("d", "") for e in root.iter()))
-
-
-def test_only_what_overlaps_on_a_line_is_refused(finished, margins):
     shown = dict(zip(*[iter(finished[1])] * 2, strict=True))
     assert list(shown) == [panel.title for panel in margins.panels(N_ROWS)]
     refused = {title: text for title, text in shown.items() if text.strip().startswith("refused")}
