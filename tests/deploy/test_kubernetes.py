@@ -36,16 +36,13 @@ PLAIN_AND_TLS = [name for folder in FOLDERS for name in (folder, f"tls/{folder}"
 POLICIES = FOLDER / "fit" / "network-policy.yaml"
 
 
-def test_no_file_is_forgotten():
+def test_no_file_is_forgotten_and_the_readmes_apply_folders_that_are_there():
     """What no folder named here leads to is not tested."""
     there = {path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.yaml")}
     assert there == {*PLAIN_AND_TLS, "tls/component"}
     for name in FOLDERS:
         beside = {path.name for path in (FOLDER / name).glob("*.yaml")} - {"kustomization.yaml"}
         assert set(read_kustomization(FOLDER / name)["resources"]) == beside
-
-
-def test_the_readmes_apply_folders_that_are_there():
     applied = []
     for readme in (chart.ROOT / "deploy").rglob("README.md"):
         for path in re.findall(r"kubectl apply -k ([\w/-]+)", readme.read_text()):
@@ -93,14 +90,11 @@ def test_a_job(name):
     moved = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     assert moved in spec["podFailurePolicy"]["rules"]
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
-
-
-def test_a_fit_that_another_try_does_not_mend_is_not_tried_again():
-    fit = the_one("fit", "Job")
-    rule = fit["spec"]["podFailurePolicy"]["rules"][0]
-    assert rule["action"] == "FailJob"
-    assert set(rule["onExitCodes"]["values"]) == {NOT_CONVERGED, REFUSED}
-    assert rule["onExitCodes"]["containerName"] == job("fit")["name"]
+    if name == "fit":  # that another try does not mend is not tried again
+        rule = spec["podFailurePolicy"]["rules"][0]
+        assert rule["action"] == "FailJob"
+        assert set(rule["onExitCodes"]["values"]) == {NOT_CONVERGED, REFUSED}
+        assert rule["onExitCodes"]["containerName"] == job("fit")["name"]
 
 
 def variable(container: Mapping[str, Any], name: str) -> str:
@@ -113,16 +107,13 @@ def secrets_of(container: Mapping[str, Any]) -> set[str]:
     return {ref["name"] for ref in [*by_value, *(e["secretRef"] for e in container.get("envFrom", []))]}
 
 
-def test_all_that_read_and_write_take_the_same_secrets():
+def test_all_run_the_image_of_the_chart_and_those_that_read_and_write_take_the_same_secrets():
+    (image,) = {container["image"] for container in containers_of(chart.OVERLAYS).values()}
     taken = containers() | {"chart/worker": containers_of(())["dask-worker"]}
     for name, container in taken.items():
         reads = not name.endswith(("scheduler", "wait-for-a-worker"))
         assert secrets_of(container) == {"distrff-tls"} | ({"distrff-storage"} if reads else set()), name
-
-
-def test_all_pods_run_the_image_of_the_chart():
-    (image,) = {container["image"] for container in containers_of(chart.OVERLAYS).values()}
-    assert {container["image"] for container in containers().values()} == {image}
+        assert container["image"] == image, name
 
 
 def pod_specs() -> list[dict[str, Any]]:
@@ -245,15 +236,6 @@ def test_both_have_the_same_cluster_under_their_own_names():
     assert alone == inside
 
 
-def test_the_operators_worker_is_the_charts():
-    ours, worker = containers_of(())["dask-worker"], operated("dask-cluster")["worker"]
-    for kind in ("limits", "requests"):  # the operator's definition takes quantities as text only
-        assert worker["resources"][kind] == {k: str(v) for k, v in ours["resources"][kind].items()}
-    words = dict(itertools.pairwise(ours["args"]))
-    for option in ("--nthreads", "--memory-limit", "--local-directory", "--death-timeout"):
-        assert f"{option}={words[option]}" in worker["args"]
-
-
 @pytest.mark.parametrize(("overlays", "name"), [((), "dask-cluster"), (chart.OVERLAYS, "tls/dask-cluster")])
 def test_the_operators_scheduler_is_the_charts(overlays, name):
     """Where one of them runs, the other does."""
@@ -261,6 +243,21 @@ def test_the_operators_scheduler_is_the_charts(overlays, name):
     program, *words = ours["args"]
     assert scheduler["args"] == [*program.split("-"), *words]
     assert [v for v in ours["env"] if "TLS" in v["name"]] == scheduler["env"]
+
+
+def test_the_operators_worker_is_the_charts_and_dask_takes_the_arguments_of_both_parts():
+    ours, parts = containers_of(())["dask-worker"], operated("dask-cluster")
+    for kind in ("limits", "requests"):  # the operator's definition takes quantities as text only
+        expected = {k: str(v) for k, v in ours["resources"][kind].items()}
+        assert parts["worker"]["resources"][kind] == expected
+    words = dict(itertools.pairwise(ours["args"]))
+    for option in ("--nthreads", "--memory-limit", "--local-directory", "--death-timeout"):
+        assert f"{option}={words[option]}" in parts["worker"]["args"]
+    for part in ("scheduler", "worker"):
+        program, command, *words = parts[part]["args"]
+        assert (program, command) == ("dask", part)
+        context = import_module(f"distributed.cli.dask_{part}").main.make_context(command, words)
+        assert context.params["dashboard_address"] in (":8787", ":8790")
 
 
 def test_the_operators_job_is_the_fit():
@@ -274,11 +271,3 @@ def test_the_operators_job_is_the_fit():
     for container in (pods["wait-for-a-worker"], ours):
         address = f"tcp://{resource['metadata']['name']}-scheduler:8786"
         assert variable(container, "SCHEDULER") == address
-
-
-def test_dask_takes_the_arguments_of_the_operators_cluster():
-    for part in ("scheduler", "worker"):
-        program, command, *words = operated("dask-cluster")[part]["args"]
-        assert (program, command) == ("dask", part)
-        context = import_module(f"distributed.cli.dask_{part}").main.make_context(command, words)
-        assert context.params["dashboard_address"] in (":8787", ":8790")
