@@ -160,15 +160,11 @@ def test_seconds_are_work_by_rate():
     assert alone["seconds"]["transfers"] == 0.0
     wide = gram_plan(replace(SHAPE, n_rows=20_000, n_features=8192))
     assert fit_limits(wide, rates(flops=1e9))["limited_by"] == "factorisation"
-
-
-def test_threads_without_a_segment():
-    plan = gram_plan(FEW_SEGMENTS, n_workers=8)
+    plan = gram_plan(FEW_SEGMENTS, n_workers=8)  # of which some have no segment
     assert plan.n_segments == 2
-    limits = fit_limits(plan, rates(flops=1e9, n_workers=8))
-    assert limits["busy_share"] == 1 / 4
-    few = fit_limits(plan, rates(flops=1e9, n_workers=2))
-    assert limits["seconds"]["products"] == pytest.approx(few["seconds"]["products"])
+    eight, two = (fit_limits(plan, rates(flops=1e9, n_workers=n)) for n in (8, 2))
+    assert eight["busy_share"] == 1 / 4
+    assert eight["seconds"]["products"] == pytest.approx(two["seconds"]["products"])
 
 
 def test_sparse_features_have_the_seconds_of_their_plan():

@@ -55,8 +55,9 @@ def plan_again(rows, worker, n_components, memory_limit):
 @pytest.mark.parametrize("threads", [2, 4])
 @pytest.mark.parametrize("n_components", [64, 4096, 8192])
 def test_the_memory_is_what_the_fastest_plan_needs(planned, rows, n_components, threads):
-    worker = values_of(planned("--n-components", n_components, "--threads-per-worker", threads))
-    assert worker["threads_per_worker"] == threads
+    words = ("--n-components", n_components, "--threads-per-worker", threads, "--workers", 7)
+    worker = values_of(planned(*words))
+    assert (worker["threads_per_worker"], worker["replicas"]) == (threads, 7)
     assert worker["resources"]["limits"] == worker["resources"]["requests"]
     assert worker["resources"]["limits"]["cpu"] == threads
     memory = parse_bytes(worker["resources"]["limits"]["memory"])
@@ -95,12 +96,6 @@ def test_a_limit_below_the_plan_is_refused_and_what_it_needs_is_not_rounded_up(p
     assert memory_of(planned("--n-components", 8192, "--memory-limit", f"{limit}MiB")) <= limit * 2**20
 
 
-def test_one_thread_leaves_the_cores_to_blas(planned):
-    worker = values_of(planned("--threads-per-worker", 1, "--workers", 7))
-    assert worker["replicas"] == 7
-    assert "cpu" not in worker["resources"]["limits"]
-
-
 @pytest.mark.parametrize("words", [(), ("--alpha", 1), ("--alpha", 1, "--solver", "cg")], ids=str)
 def test_one_thread_that_needs_far_less_is_told(planned, words):
     """What the note says is what is printed for one thread, which has nothing more to say."""
@@ -110,11 +105,8 @@ def test_one_thread_that_needs_far_less_is_told(planned, words):
     note = f"note: with --threads-per-worker 1 a worker needs {memory[0]} in place of {memory[1]}:"
     assert note in of_four.stderr
     assert "note:" not in of_four.stdout + of_one.stderr
-
-
-def test_threads_that_hardly_matter_are_not_mentioned(planned):
-    """The Gram is small, or there is none."""
-    for words in ((1024,), (200_000, "--alpha", 1)):
+    assert "cpu" not in values_of(of_one)["resources"]["limits"]  # the cores are left to BLAS
+    for words in ((1024,), (200_000, "--alpha", 1)):  # the Gram is small, or there is none
         assert "note:" not in planned("--n-components", *words).stderr
 
 
@@ -126,9 +118,7 @@ def test_more_than_nodes_have_is_refused_with_what_would_do(planned, refused):
     refused("--n-components", fewer + 2, code=4)
     given = values_of(planned("--n-components", 200_000, "--alpha", 1))["resources"]["limits"]["memory"]
     assert f"a given --alpha needs {given} a worker (conjugate gradients" in message
-
-
-def test_a_limit_that_is_given_is_not_questioned(planned, refused):
+    # A limit that is given is not questioned.
     assert memory_of(planned("--n-components", 200_000, "--memory-limit", "0")) > 2**40
     message = refused("--n-components", 200_000, "--memory-limit", "2TiB", code=4)
     assert "where it is not given" not in message

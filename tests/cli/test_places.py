@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import distrff as drf
 from distrff.io.groups import read_group
 from tests.support import commands
 
@@ -45,15 +44,6 @@ def test_a_link_that_leads_nowhere_is_refused(distrff, rows, models, tmp_path, c
         assert "is a symbolic link to " in line
         assert "does not exist; remove the link or choose another path" in line
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
-
-
-def test_grams_follow_no_such_link_either(tmp_path, rng):
-    (tmp_path / "gram.zarr").symlink_to(tmp_path / "nowhere")
-    X = rng.standard_normal((40, 2))
-    gram = drf.gram(X, drf.FourierFeatures(n_components=4, random_state=0), X[:, 0])
-    with pytest.raises(drf.errors.InputError, match="is a symbolic link to"):
-        gram.save(str(tmp_path / "gram.zarr"))
-    assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_killed_convert_leaves_nothing_for_long(distrff, tmp_path):

@@ -187,6 +187,9 @@ def test_places_that_cannot_be_reached(tmp_path):
     for attempt in (save, writable):
         with pytest.raises(InputError, match=r"folder .*nowhere does not exist; create it first"):
             attempt(tmp_path / "nowhere" / "model.zarr")
+    (tmp_path / "link.zarr").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="is a symbolic link to"):
+        save(tmp_path / "link.zarr")
     with pytest.raises(InputError, match=r"nosuch://x/m\.zarr cannot be reached"):
         writable("nosuch://x/m.zarr")
     with pytest.raises(ModelFileError, match="cannot be read"):

@@ -6,7 +6,6 @@ import datetime
 import decimal
 import io
 import pickle
-import weakref
 
 import numpy as np
 import pandas as pd
@@ -41,49 +40,18 @@ def path(tmp_path):
     return str(tmp_path / "rows.parquet")
 
 
-def test_rows_hold_the_row_groups_they_need(path):
+def test_rows_hold_the_row_groups_they_need_and_open_a_file_once(path, read_rows, monkeypatch):
     data = open_dataset(path, target="y")
-    assert [
-        [g.number for part in data.rows(a, b).parts for g in part.groups]
-        for a, b in ((0, 25), (24, 26), (25, 50), (30, N), (59, N))
-    ] == [
-        [0],
-        [0, 1],
-        [1],
-        [1, 2],
-        [2],
-    ]
+    for (start, stop), numbers in {
+        (0, 25): [0], (24, 26): [0, 1], (25, 50): [1], (30, N): [1, 2], (59, N): [2]
+    }.items():  # fmt: skip
+        assert [g.number for part in data.rows(start, stop).parts for g in part.groups] == numbers
     assert len(pickle.dumps(data.rows(0, N))) < 2000
-
-
-def test_one_file_is_opened_once_a_run(path, read_rows, monkeypatch):
-    opened, data = [], open_dataset(path)
+    opened = []
     file = parquet_rows.parquet_file
     monkeypatch.setattr(parquet_rows, "parquet_file", lambda fs, path: opened.append(path) or file(fs, path))
     read_rows(data.rows(3, N), 7)
     assert opened == [path]
-
-
-@pytest.mark.parametrize("tile_rows", [3, 5, 10, 23])
-def test_one_span_and_one_tile_are_alive(path, monkeypatch, tile_rows):
-    monkeypatch.setattr("distrff.io.tables.SPAN_BYTES", 10 * (3 * 4 + 8))
-    decode, alive = parquet_rows.NumbersEncoding.span, []
-
-    def span(self, batch, first_row):
-        assert all(ref() is None for ref in alive)
-        arrays = decode(self, batch, first_row)
-        alive.append(weakref.ref(arrays["X"]))
-        return arrays
-
-    monkeypatch.setattr(parquet_rows.NumbersEncoding, "span", span)
-    data = open_dataset(path, target="y")
-    assert data.chunk_rows == 10
-    held = None
-    for tile in data.rows(0, N).tiles(tile_rows):
-        held = tile.X if tile_rows < 10 else None  # a tile of a whole span is that span
-        del tile
-    assert len(alive) == 7  # 10, 10, 5 rows of two row groups, and 10 of the last
-    del held
 
 
 def test_description_and_lazy_arrays(path, monkeypatch):

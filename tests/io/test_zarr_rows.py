@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import uuid
 import warnings
-import weakref
 
 import fsspec
 import numpy as np
@@ -75,27 +74,6 @@ def test_a_chunk_is_decoded_once_and_its_borders_respected(rows_zarr, read_rows,
     assert arrays["X"].read == [(10, 14), (14, 21), (21, 28), (28, 33)]
     assert arrays["y"].read == [(10, 20), (20, 33)]
     assert arrays["sample_weight"].read == [(10, 33)]
-
-
-@pytest.mark.parametrize("tile_rows", [3, 5, 7, 17])
-def test_one_span_and_one_tile_are_alive(rows_zarr, whole_chunks, monkeypatch, tile_rows):
-    data, alive = open_dataset(rows_zarr, columns=[0, 2]), []
-    del data.reader.arrays["y"], data.reader.arrays["sample_weight"]
-    read = data.reader._read
-
-    def reading(field, a, b):
-        assert all(ref() is None for ref in alive)
-        values = read(field, a, b)
-        alive.append(weakref.ref(values))
-        return values
-
-    monkeypatch.setattr(data.reader, "_read", reading)
-    held = None
-    for tile in data.rows(0, N).tiles(tile_rows):
-        held = tile.X if tile_rows < 7 else None  # a tile of a whole span is that span
-        del tile
-    assert len(alive) == 8
-    del held
 
 
 def test_spans(tmp_path, monkeypatch):
