@@ -36,6 +36,7 @@ def refused(distrff, tmp_path):
         ("zarr", "--model ridge-classifier", "continuous"),
         ("zarr", "--length-scale 1,2", "has 2 widths, the data 3 columns"),
         ("zarr", "--kernel laplacian --sampling orthogonal", "use --sampling iid"),
+        ("zarr", "--model pca --n-outputs 17", "the map has 16 features"),
         ("zarr", "--scheduler tcp://somewhere", "is not an address"),
         ("zarr", "--scheduler file.json", "there is no scheduler file"),
     ],

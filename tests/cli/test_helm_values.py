@@ -70,7 +70,7 @@ def test_the_memory_is_what_the_fastest_plan_needs(planned, rows, n_components, 
 
 
 def test_the_client_has_room_for_the_model(planned):
-    """And, of standard deviations, for their factor."""
+    """And, of standard deviations, for their factor three times: as it comes, whole, and as it is written."""
     words = ("--n-components", 8192)
     plain, more = (memory_of(planned(*words, *std), "jupyter") for std in ((), ("--include-std",)))
     assert more - plain == 3 * 8 * 8192**2

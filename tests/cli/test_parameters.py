@@ -146,10 +146,14 @@ ITERATIVE = "goes with --model svc or likelihood, or --solver cg"
         ("--alpha gcv --cv 3", "--cv goes with --alpha cv"),
         ("--class-weight balanced", "--class-weight goes with --model ridge-classifier, svc or likelihood"),
         ('--length-scale 2 --kernel {"kernel":"cauchy"}', "--length-scale goes with a kernel's name"),
+        ("--model pca --alpha 1", "--alpha goes with --model ridge"),
+        ("--model pca --solver cg", "which has no target"),
+        ("--model pca --class-weight balanced", "--class-weight goes with"),
+        ("--n-outputs 3", "--n-outputs goes with --model pca"),
     ],
 )
 def test_options_that_contradict_each_other(words, message):
-    with pytest.raises(click.UsageError, match=message):
+    with pytest.raises((click.UsageError, InputError), match=message):
         estimator_of(words)
 
 
@@ -157,6 +161,7 @@ def test_options_that_contradict_each_other(words, message):
     ("words", "message"),
     [
         ("--n-components 15", "use 14 or 16"),
+        ("--model pca --features binning", "use FourierFeatures or NystroemFeatures"),
         ("--alpha 0", "alpha must be positive"),
         ("--alpha -1", "alpha must be positive"),
         ("--alphas nan", "alphas must be positive"),

@@ -38,18 +38,3 @@ def test_the_report_is_json(distrff, rows, tmp_path):
     assert len(report["explained_variance_ratio"]) == 2
     assert distrff("inspect", tmp_path / "m.zarr").code == 0
     assert distrff("plan", rows.zarr, *WORDS).code == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ((*WORDS, "--alpha", 1), "--alpha goes with --model ridge"),
-        ((*WORDS, "--solver", "cg"), "which has no target"),
-        ((*WORDS, "--class-weight", "balanced"), "goes with"),
-        (("--n-outputs", 3), "--n-outputs goes with --model pca"),
-        ((*WORDS, "--n-outputs", 33), "the map has 32 features"),
-        ((*WORDS[:2], "--features", "binning"), "use --features fourier or --features nystroem"),
-    ],
-)
-def test_options_that_do_not_fit(distrff, rows, tmp_path, words, text):
-    assert text in distrff.refused("fit", rows.zarr, "--out", tmp_path / "m.zarr", *words)

@@ -222,19 +222,18 @@ def test_failure_around_the_swap_leaves_one_whole_group(path, monkeypatch, nth, 
     assert read_group(path, kind="model")[1] == ({"second": True} if swapped else METADATA)
 
 
-def test_target_that_appears_during_the_work_is_kept(path):
+def test_replacing_does_not_replace_groups_of_other_kinds_nor_what_appears_meanwhile(path):
+    save(path)
+    with replacing(Location.of(path), overwrite=True, kinds=("model",)):
+        pass
+    shutil.rmtree(path)
     with pytest.raises(InputError, match="exists"), replacing(Location.of(path)) as fresh:
         zarr.create_array(fresh.zarr_store(), data=np.ones(2))
         dataset(path)
     assert os.listdir(path.parent) == ["model.zarr"]
     np.testing.assert_array_equal(zarr.open_array(path, mode="r")[:], np.ones(3))
-
-
-def test_replacing_does_not_replace_groups_of_other_kinds(path):
+    shutil.rmtree(path)
     save(path)
-    with replacing(Location.of(path), overwrite=True, kinds=("model",)):
-        pass
-    save(path, overwrite=True)
     with (
         pytest.raises(InputError, match="exists and is not a predictions or features of distrff"),
         replacing(Location.of(path), overwrite=True, kinds=("predictions", "features")),

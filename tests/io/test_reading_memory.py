@@ -81,18 +81,24 @@ def table_path(tmp_path, columns, **options):
     return path
 
 
+WORDS = {"one_hot": True, "missing": "error"}
+
+
 @pytest.mark.parametrize(
-    ("columns", "group_rows", "options"),
+    ("columns", "group_rows", "written", "opened"),
     [
-        (floats, 2000, {}),
-        (floats, 60_000, {}),
-        (floats, 60_000, {"use_dictionary": False, "compression": "none", "data_page_size": 2**30}),
-        (codes, 60_000, {"compression": "zstd"}),
+        (floats, 2000, {}, {}),
+        (floats, 60_000, {}, {}),
+        (floats, 60_000, {"use_dictionary": False, "compression": "none", "data_page_size": 2**30}, {}),
+        (codes, 60_000, {"compression": "zstd"}, {}),
+        (words, 4000, {}, WORDS),
+        (words, 60_000, {}, WORDS | {"missing": "drop"}),
+        (words, 60_000, {"use_dictionary": False}, WORDS),
     ],
 )
-def test_row_groups_of_numbers(tmp_path, rng, columns, options, group_rows):
-    path = table_path(tmp_path, columns(rng, 60_000), row_group_size=group_rows, **options)
-    assert_within_plan(open_dataset(path, target="y"), (0, 8000), (31_000, 39_000))
+def test_row_groups(tmp_path, rng, columns, group_rows, written, opened):
+    path = table_path(tmp_path, columns(rng, 60_000), row_group_size=group_rows, **written)
+    assert_within_plan(open_dataset(path, target="y", **opened), (0, 8000), (31_000, 39_000))
 
 
 def test_the_columns_of_a_large_row_group_are_not_decoded_together(tmp_path, rng):
@@ -106,16 +112,6 @@ def test_the_columns_of_a_large_row_group_are_not_decoded_together(tmp_path, rng
     assert found[0] < whole / 2
     assert data.held_bytes < whole / 2
     assert data.whole_rows == 60_000
-
-
-@pytest.mark.parametrize(
-    ("group_rows", "use_dictionary", "missing"),
-    [(4000, True, "error"), (60_000, True, "drop"), (60_000, False, "error")],
-)
-def test_row_groups_of_words(tmp_path, rng, group_rows, use_dictionary, missing):
-    path = table_path(tmp_path, words(rng, 60_000), row_group_size=group_rows, use_dictionary=use_dictionary)
-    data = open_dataset(path, target="y", one_hot=True, missing=missing)
-    assert_within_plan(data, (31_000, 39_000))
 
 
 def test_a_table_is_encoded_from_where_a_segment_begins(tmp_path, rng, monkeypatch):
