@@ -7,6 +7,7 @@ import shutil
 
 import distributed.versions
 import numpy as np
+import pandas as pd
 import pytest
 
 
@@ -48,14 +49,72 @@ def test_fits_of_what_is_not_there_or_does_not_go_together(refused, rows, tmp_pa
 
 @pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "infinity")])
 def test_numbers_that_are_none(value, name, refused, rows, stored, models, tmp_path):
-    """A worker's task finds them, and the client says it."""
     X, y = rows.X.copy(), rows.y.copy()
     X[417, 1], y[3] = value, value
-    path, fit = stored("x.zarr", X=X, y=rows.y), ("fit", "--n-components", 16, "--out", tmp_path / "m.zarr")
+    path, plan = stored("x.zarr", X=X, y=rows.y), ("plan", "--n-components", 16)
+    fit = ("fit", *plan[1:], "--out", tmp_path / "m.zarr")
     predict = ("predict", models["numbers"], path, "--out", tmp_path / "p.zarr")
-    for words in ((*fit, path), predict, ("score", models["numbers"], path)):
+    for words in ((*plan, path), (*fit, path), predict, ("score", models["numbers"], path)):
         assert f"X contains {name} in row 417, column 1" in refused(*words)
-    assert f"y contains {name} in row 3" in refused(*fit, stored("y.zarr", X=rows.X, y=y))
+    path = stored("y.zarr", X=rows.X, y=y)
+    for words in ((*plan, path), (*fit, path)):
+        assert f"y contains {name} in row 3" in refused(*words)
+
+
+# What a fit refuses for its values, a plan of it refuses as well, or says that it cannot know.
+
+OPTIONS = ["--target", "y", "--n-components", 16, "--length-scale", 2, "--alpha", 0.1]
+UNSEEN = "missing or infinite values in later rows show only in a fit's first pass"
+
+
+@pytest.fixture
+def both(distrff, tmp_path):
+    """Run `plan` and `fit` with the same words, and return their exit codes and last lines."""
+
+    def run(data, *words):
+        out = ("--out", tmp_path / "m.zarr", "--overwrite")
+        done = [distrff("plan", data, *OPTIONS, *words), distrff("fit", data, *OPTIONS, *words, *out)]
+        return [(ended.code, ended.told[-1] if ended.code else "") for ended in done]
+
+    return run
+
+
+@pytest.fixture
+def frame(rng):
+    n = 20_000
+    return pd.DataFrame({"a": rng.normal(size=n), "k": rng.integers(0, 9, n), "y": rng.normal(size=n)})
+
+
+@pytest.mark.parametrize(("column", "field"), [("a", "X"), ("k", "X"), ("y", "y")])
+def test_nulls_of_which_the_footers_tell_and_those_of_text(both, frame, tmp_path, column, field):
+    path, text = tmp_path / "rows.parquet", tmp_path / "rows.csv"
+    frame[column] = frame[column].astype("Int64" if column == "k" else "Float64")
+    frame.loc[19_000:19_004, column] = pd.NA
+    frame.to_parquet(path, row_group_size=3000)
+    frame[18_800:19_001].to_csv(text, index=False)
+    said = (
+        f"{field} contains NaN: column '{column}' of {path} lacks 5 of 20000 values; drop or fill such rows"
+    )
+    for place, message in ((path, said), (text, "no value")):
+        planned, fitted = both(place)
+        assert planned == fitted
+        assert planned[0] == 2
+        assert message in planned[1]
+    assert both(path, "--missing", "drop") == [(0, ""), (0, "")]
+    if column == "a":
+        frame.assign(other=frame["a"], a=0.5 * frame["k"]).to_parquet(path)  # a column that is not read
+        assert both(path, "--columns", "a,k") == [(0, ""), (0, "")]
+
+
+def test_of_later_rows_a_plan_says_that_it_does_not_know(distrff, stored, frame):
+    frame.loc[19_000, "a"] = np.inf
+    path = stored("rows.zarr", X=frame[["a", "k"]].to_numpy(), y=frame["y"].to_numpy())
+    assert UNSEEN in distrff("plan", path, *OPTIONS).stdout
+    few = stored("few.zarr", X=np.ones((200, 2)) * np.arange(200)[:, None], y=np.arange(200.0))
+    assert UNSEEN not in distrff("plan", few, *OPTIONS).stdout
+
+
+# Models, places, schedulers and workers.
 
 
 def test_models_and_targets_that_cannot_be_used(refused, rows, models, tmp_path):
