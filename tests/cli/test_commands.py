@@ -239,6 +239,7 @@ def test_inspect_reads_the_rows_of_a_dataset(distrff, tmp_path):
 SMALL = ("--n-components", 32, "--length-scale", 2, "--random-state", 0)
 LIKELIHOOD = ("--target", "flag", "--columns", "a,b", "--model", "likelihood", *SMALL)
 CG = ("--solver", "cg", "--alpha", 1, *SMALL)
+PCA = ("--model", "pca", *SMALL)
 
 
 def test_a_likelihood_model(rows, distrff, tmp_path):
@@ -278,3 +279,25 @@ def test_a_fit_that_does_not_converge(rows, distrff, tmp_path, monkeypatch, solv
     assert message in done.stderr
     assert "NOT_CONVERGED" in done.stdout
     assert (tmp_path / "m.zarr").exists()
+
+
+def test_principal_components(distrff, rows, tmp_path, written):
+    """They are fitted without a target, and written by transform."""
+    model = tmp_path / "pca.zarr"
+    done = distrff("fit", rows.parquet, "--columns", "a,b,c", "--n-outputs", 3, "--out", model, *PCA)
+    assert done.code == 0, done
+    assert done.told == ["defaults used: --scale standard"]
+    assert "3 components with" in done.stdout
+    assert distrff("transform", model, rows.parquet, "--out", tmp_path / "t.zarr").code == 0
+    T = written("t.zarr")
+    assert T.shape == (600, 3)
+    # Strips of other heights round differently.
+    np.testing.assert_allclose(T, load_model(str(model)).transform(rows.X), atol=1e-12)
+    np.testing.assert_allclose(T.mean(axis=0), 0, atol=1e-10)
+    for words in (("predict", "--out", tmp_path / "p.zarr"), ("score", "--target", "y")):
+        assert "no predictions" in distrff.refused(words[0], model, rows.parquet, *words[1:])
+    report = distrff("fit", rows.zarr, "--out", tmp_path / "m.zarr", "--json", *PCA).json
+    assert (report["model"], report["n_outputs"], report["status"]) == ("KernelPCA", 2, "CONVERGED")
+    assert len(report["explained_variance_ratio"]) == 2
+    assert distrff("inspect", tmp_path / "m.zarr").code == 0
+    assert distrff("plan", rows.zarr, *PCA).code == 0

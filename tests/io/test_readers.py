@@ -80,34 +80,20 @@ ALL = [*STORED, numpy_arrays, dask_arrays, dask_frame]
 @pytest.mark.parametrize("written", ALL)
 @settings(max_examples=15)
 @given(
-    chunk=st.integers(1, N + 10),
-    other=st.integers(1, N + 10),
-    per_shard=st.integers(0, 3),
+    cuts=st.tuples(st.integers(1, N + 10), st.integers(1, N + 10), st.integers(0, 3)),
     segment=st.integers(8, N + 5),  # a computation of many graphs of one row each is only slow
     tile=st.integers(1, N + 5),
-    span_bytes=st.sampled_from([1, 300, 2**24]),
-    pack_bytes=st.sampled_from([1, 700, 2**26]),
-    indptr_rows=st.sampled_from([7, 2**16]),
+    limits=st.tuples(
+        st.sampled_from([1, 300, 2**24]), st.sampled_from([1, 700, 2**26]), st.sampled_from([7, 2**16])
+    ),
 )
-def test_any_cuts_give_the_same_rows(
-    tmp_path_factory,
-    read_dataset,
-    written,
-    chunk,
-    other,
-    per_shard,
-    segment,
-    tile,
-    span_bytes,
-    pack_bytes,
-    indptr_rows,
-):
+def test_any_cuts_give_the_same_rows(tmp_path_factory, read_dataset, written, cuts, segment, tile, limits):
     with pytest.MonkeyPatch.context() as patch:
         for room in (zarr_rows, tables):
-            patch.setattr(room, "SPAN_BYTES", span_bytes)
-        patch.setattr(parquet_rows, "PACK_BYTES", pack_bytes)
-        patch.setattr(zarr_rows, "_INDPTR_ROWS", indptr_rows)
-        data = written(tmp_path_factory.mktemp("rows"), chunk, other, per_shard)
+            patch.setattr(room, "SPAN_BYTES", limits[0])
+        patch.setattr(parquet_rows, "PACK_BYTES", limits[1])
+        patch.setattr(zarr_rows, "_INDPTR_ROWS", limits[2])
+        data = written(tmp_path_factory.mktemp("rows"), *cuts)
         found = read_dataset(data, segment, tile)
     for values, expected in zip(found, (X, Y, W), strict=True):
         np.testing.assert_array_equal(values, expected)

@@ -13,7 +13,7 @@ import pytest
 from dask.system import CPU_COUNT
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import sparse
+from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
 from distrff.io.rows import Rows, cuts, in_order, read_ahead
@@ -55,6 +55,10 @@ def test_any_spans_and_tiles_give_the_same_rows(data, n, tile, start):
     np.testing.assert_array_equal(np.concatenate([t.X for t in tiles]), X)
     np.testing.assert_array_equal(np.concatenate([t.y for t in tiles]), y)
     assert all(t.sample_weight is None for t in tiles)
+    sparse_spans = [{"X": csr_matrix(part["X"])} for part in runs[0]]
+    for dense, other in zip(tiles, tiles_of(n, tile, sparse_spans), strict=True):
+        assert other.X.format == "csr"
+        np.testing.assert_array_equal(other.X.toarray(), dense.X)
     assert all(np.shares_memory(t.X, X) for t in tiles_of(n, tile, [{"X": X}]))  # views of the span
     with pytest.raises(InputError, match="ended 1 rows early"):
         list(tiles_of(n + 1, tile, [{"X": X}]))
@@ -66,15 +70,6 @@ def test_cuts_cover_the_rows_at_multiples_of_the_step(start, n, step):
     assert [a for a, _ in parts[1:]] == [b for _, b in parts[:-1]]
     assert (parts[0][0], parts[-1][1]) == (start, start + n)
     assert all(a % step == 0 for a, _ in parts[1:])
-
-
-def test_a_feed_of_sparse_rows_is_cut_as_one_of_dense_ones(rng):
-    X = np.where(rng.random((40, 5)) < 0.3, rng.standard_normal((40, 5)), 0.0)
-    spans = ({"X": sparse.csr_matrix(part)} for part in np.array_split(X, [3, 4, 20, 31]))
-    tiles = list(tiles_of(40, 7, spans))
-    assert [tile.X.shape[0] for tile in tiles] == [7, 7, 7, 7, 7, 5]
-    assert all(tile.X.format == "csr" for tile in tiles)
-    np.testing.assert_array_equal(np.concatenate([tile.X.toarray() for tile in tiles]), X)
 
 
 # Spans that are read ahead, and pieces that are decoded side by side.
