@@ -150,22 +150,16 @@ def _peer_error(rows: str, test: str, folder: str) -> float:
     """Of scikit-learn's random features and squared hinge, on the same columns, as many features."""
     data = open_dataset(rows)
     X, y = data.X.compute(), data.y.compute()
-    X_test, y_test = _encoded_like(rows, test, folder)
+    steps = TableSteps.from_dict(zarr.open_group(rows, mode="r").attrs["steps"])
+    convert_like(test, f"{folder}/test.zarr", steps)
+    tested = open_dataset(f"{folder}/test.zarr")
     model = make_pipeline(
         StandardScaler(),
         RBFSampler(gamma=0.5 / X.shape[1], n_components=1024, random_state=0),
         LinearSVC(loss="squared_hinge", class_weight="balanced", dual=False, random_state=0),
     )
     few = np.random.default_rng(0).permutation(len(X))[:50_000]
-    return float(np.mean(model.fit(X[few], y[few]).predict(X_test) != y_test))
-
-
-def _encoded_like(rows: str, path: str, folder: str) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of a raw file by the steps that are stored with others."""
-    steps = TableSteps.from_dict(zarr.open_group(rows, mode="r").attrs["steps"])
-    convert_like(path, f"{folder}/test.zarr", steps)
-    data = open_dataset(f"{folder}/test.zarr")
-    return data.X.compute(), data.y.compute()
+    return float(np.mean(model.fit(X[few], y[few]).predict(tested.X.compute()) != tested.y.compute()))
 
 
 BENCHMARKS = {"csv_speed": csv_speed, "shuffling": shuffling, "three_commands": three_commands}

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -99,10 +100,6 @@ def test_a_full_disk_is_told_with_the_path(distrff, rows, models, tmp_path, monk
     assert [path.name for path in tmp_path.iterdir()] == (["m.zarr"] if command == "report" else [])
 
 
-def _no_large_files() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, 2**16))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["convert", "fit", "predict", "predict to Parquet", "transform"])
 def test_files_that_really_cannot_grow(rows, models, stored, tmp_path, command, rng):
@@ -117,7 +114,8 @@ def test_files_that_really_cannot_grow(rows, models, stored, tmp_path, command, 
         words += ("--n-components", 256, "--include-std")
     if command != "convert":
         words += ("--workers", 1)
-    done = commands.run(*commands.DISTRFF, *words, preexec_fn=_no_large_files)
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (2**16, 2**16))
+    done = commands.run(*commands.DISTRFF, *words, preexec_fn=limit)
     assert done.returncode == 2, done
     line = done.stderr.splitlines()[-1]
     name = tmp_path / ("out.parquet" if "Parquet" in command else "out")

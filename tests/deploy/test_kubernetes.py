@@ -52,13 +52,6 @@ def test_no_file_is_forgotten_and_the_readmes_apply_folders_that_are_there():
     assert len(applied) > 3
 
 
-@pytest.mark.parametrize("kubernetes", KUBERNETES_VERSIONS)
-@pytest.mark.parametrize("name", [*JOBS, *(f"tls/{name}" for name in JOBS)])
-def test_kubernetes_takes_them(name, kubernetes):
-    for manifest in built(name):
-        assert_valid(manifest, kubernetes)
-
-
 def test_a_misspelt_word_is_found():
     fit = the_one("fit", "Job")
     fit["spec"]["backofLimit"] = 3
@@ -214,7 +207,10 @@ def test_tls_changes_protocol_and_addresses_of_the_operators_pods(name):
 
 
 @pytest.mark.parametrize("kubernetes", KUBERNETES_VERSIONS)
-def test_the_operator_takes_its_resources_and_kubernetes_what_is_in_them(kubernetes):
+def test_kubernetes_takes_the_jobs_and_what_is_in_the_resources_that_the_operator_takes(kubernetes):
+    for name in (*JOBS, *(f"tls/{name}" for name in JOBS)):
+        for manifest in built(name):
+            assert_valid(manifest, kubernetes)
     for name in (*OPERATED, *(f"tls/{name}" for name in OPERATED)):
         for resource in built(name):
             assert_custom_resource_valid(resource)
@@ -224,16 +220,6 @@ def test_the_operator_takes_its_resources_and_kubernetes_what_is_in_them(kuberne
     for part in (cluster, dask_job["cluster"]["spec"]):
         service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}}
         assert_valid(service | {"spec": part["scheduler"]["service"]}, kubernetes)
-
-
-def test_both_have_the_same_cluster_under_their_own_names():
-    (cluster,), (dask_job,) = map(built, OPERATED)
-    alone, inside = cluster["spec"], dask_job["spec"]["cluster"]["spec"]
-    for resource, spec in ((cluster, alone), (dask_job, inside)):
-        selector = spec["scheduler"]["service"].pop("selector")
-        assert selector["dask.org/cluster-name"] == resource["metadata"]["name"]
-        assert selector["dask.org/component"] == "scheduler"
-    assert alone == inside
 
 
 @pytest.mark.parametrize(("overlays", "name"), [((), "dask-cluster"), (chart.OVERLAYS, "tls/dask-cluster")])
@@ -260,14 +246,20 @@ def test_the_operators_worker_is_the_charts_and_dask_takes_the_arguments_of_both
         assert context.params["dashboard_address"] in (":8787", ":8790")
 
 
-def test_the_operators_job_is_the_fit():
+def test_the_operators_job_is_the_fit_on_the_same_cluster_under_its_own_name():
     """The operator starts the job with the cluster: it waits for a worker first."""
-    (resource,) = built("dask-job")
+    (cluster,), (dask_job,) = map(built, OPERATED)
+    alone, inside = cluster["spec"], dask_job["spec"]["cluster"]["spec"]
+    for resource, spec in ((cluster, alone), (dask_job, inside)):
+        selector = spec["scheduler"]["service"].pop("selector")
+        assert selector["dask.org/cluster-name"] == resource["metadata"]["name"]
+        assert selector["dask.org/component"] == "scheduler"
+    assert alone == inside
     pods = operated("dask-job")
     fit, ours = job("fit"), pods["distrff"]
     assert ours["args"] == fit["args"]
     names = {variable["name"] for variable in fit["env"]}
     assert {variable["name"] for variable in ours["env"]} == names | {"DASK_SCHEDULER_ADDRESS"}
     for container in (pods["wait-for-a-worker"], ours):
-        address = f"tcp://{resource['metadata']['name']}-scheduler:8786"
+        address = f"tcp://{dask_job['metadata']['name']}-scheduler:8786"
         assert variable(container, "SCHEDULER") == address
