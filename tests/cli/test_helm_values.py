@@ -79,16 +79,13 @@ def test_the_client_has_room_for_the_model(planned):
     assert small < large
 
 
-def test_a_limit_makes_folds_wait(planned, rows):
+def test_a_limit_makes_folds_wait_or_is_refused_with_what_is_needed(planned, refused, rows):
+    """Where all of a limit is needed it is printed to the MiB."""
     most = memory_of(planned("--n-components", 8192))
     done = planned("--n-components", 8192, "--memory-limit", "16GiB")
     assert memory_of(done) <= 16 * 2**30 < most
     assert "1 a task" in done.stdout
     assert plan_again(rows, values_of(done), 8192, memory_of(done)).folds_per_task == 1
-
-
-def test_a_limit_below_the_plan_is_refused_and_what_it_needs_is_not_rounded_up(planned, refused):
-    """Where all of a limit is needed it is printed to the MiB."""
     message = refused("--n-components", 8192, "--memory-limit", "2GiB", code=4)
     assert "smallest changes that fit: a memory limit of" in message
     needed = float(message.split("a memory limit of ")[1].split(" GB")[0]) * 1e9

@@ -32,12 +32,9 @@ def test_description(Xyw):
     alone = as_dataset(Xyw[0])
     assert (alone.n_targets, alone.y_dtype, alone.y, alone.sample_weight) == (0, None, None, None)
     assert next(alone.rows(0, 5).tiles(5))[2:] == (None, None)
-
-
-def test_rows_ship_only_themselves_and_share_memory_here():
     X = np.zeros((100_000, 10))
     rows = as_dataset(X).rows(5000, 5100)
-    assert len(pickle.dumps(rows)) < 100 * 10 * 8 + 2000
+    assert len(pickle.dumps(rows)) < 100 * 10 * 8 + 2000  # they take only themselves along
     assert np.shares_memory(next(rows.tiles(100)).X, X)
 
 

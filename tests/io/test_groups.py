@@ -198,17 +198,6 @@ def test_places_that_cannot_be_reached(tmp_path):
         save(3)
 
 
-@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError("disk full"), RuntimeError])
-def test_failure_while_writing_leaves_the_old_group(path, monkeypatch, interruption):
-    save(path)
-    monkeypatch.setattr(fsspec.get_filesystem_class("file"), "pipe_file", failing_at(3, interruption))
-    expected = KeyboardInterrupt if interruption is KeyboardInterrupt else InputError
-    with pytest.raises(expected):
-        save(path, overwrite=True)
-    assert os.listdir(path.parent) == ["model.zarr"]
-    assert read_group(path, kind="model")[1] == METADATA
-
-
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("device lost")])
@@ -263,16 +252,20 @@ def test_a_remote_place_is_incomplete_until_its_root_is_written_last(remote, mon
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError("disk full"), RuntimeError])
-def test_failed_remote_write_leaves_nothing_and_can_be_repeated(remote, monkeypatch, interruption):
-    save(remote)
-    with monkeypatch.context() as patch:
-        memory = fsspec.get_filesystem_class("memory")
-        patch.setattr(memory, "pipe_file", failing_at(3, interruption, memory.pipe_file))
-        with pytest.raises(KeyboardInterrupt if interruption is KeyboardInterrupt else InputError):
-            save(remote, overwrite=True)
+def test_failure_while_writing_leaves_the_old_group_or_nothing(path, remote, monkeypatch, interruption):
+    """In a folder the old group; in a remote place nothing, where the writing can be repeated."""
+    for url, protocol in ((path, "file"), (remote, "memory")):
+        save(url)
+        with monkeypatch.context() as patch:
+            kind = fsspec.get_filesystem_class(protocol)
+            patch.setattr(kind, "pipe_file", failing_at(3, interruption, kind.pipe_file))
+            with pytest.raises(KeyboardInterrupt if interruption is KeyboardInterrupt else InputError):
+                save(url, overwrite=True)
+    assert os.listdir(path.parent) == ["model.zarr"]
     assert not Location.of(remote).exists()
     save(remote)
-    assert read_group(remote, kind="model")[1] == METADATA
+    for url in (path, remote):
+        assert read_group(url, kind="model")[1] == METADATA
     memory = fsspec.filesystem("memory")
     memory.pipe_file(f"{remote}/W/c/0/0", memory.cat_file(f"{remote}/W/c/0/0")[:-8])
     with pytest.raises(ModelFileError, match="array 'W' does not match its checksum"):
@@ -332,48 +325,50 @@ def header(**changes):
 
 
 CHUNK, NODE, ROOT = "W/c/0/0", "W/zarr.json", "zarr.json"
+NODES = [b"{", *(b'{"zarr_format": 3, "node_type": "%b"}' % kind for kind in (b"array", b"group"))]
+ROOTS = [b'{"zarr_format": 3, ', b"\xff\xfe\x00", b"[1]"]
 NOT_OURS = "not a group of distrff"
 
 
+NOT_REGULAR = "array 'W' cannot be read.*no regular file"
+CHECKSUM = "array 'W' does not match its checksum"
+UNREADABLE = "array 'W' cannot be read"
+OTHERS = "the metadata do not match"
+MISSING = "array 'W' is missing"
+
+
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    ("words", "damage"),
     [
-        (replaced(CHUNK, os.mkfifo), "array 'W' cannot be read.*no regular file"),
-        (replaced(NODE, os.mkfifo), "array 'W' cannot be read.*no regular file"),
-        (replaced(CHUNK, endless), "array 'W' cannot be read.*no regular file"),
-        (replaced(ROOT, os.mkfifo), NOT_OURS),
-        (replaced(ROOT, endless), NOT_OURS),
-        (rewritten(CHUNK, lambda data: data[:-3]), "array 'W' does not match its checksum"),
-        (rewritten(CHUNK, lambda data: b""), "array 'W' does not match its checksum"),
-        (rewritten(CHUNK, lambda data: data + b"12345678"), "array 'W' does not match its checksum"),
-        (rewritten(CHUNK, lambda data: bytes([data[0] ^ 1]) + data[1:]), "array 'W' does not match its"),
-        (replaced(CHUNK, Path.exists), "array 'W' is missing"),
-        (lambda path: shutil.rmtree(path / "W"), "array 'W' is missing"),
-        (rewritten(NODE, lambda data: b"{"), "array 'W' cannot be read"),
-        (rewritten(NODE, lambda data: b'{"zarr_format": 3, "node_type": "array"}'), "'W' cannot be read"),
-        (rewritten(NODE, lambda data: b'{"zarr_format": 3, "node_type": "group"}'), "'W' cannot be read"),
-        (updated(NODE, shape=[3, 2]), "the metadata do not match"),
-        (updated(NODE, shape=[10**9, 10**9]), "array 'W' cannot be read"),
-        (updated(NODE, data_type="object"), "array 'W' cannot be read"),
-        (updated(NODE, data_type="int64"), "the metadata do not match"),
-        (header(metadata={"seed": 1}), "the metadata do not match"),
-        (header(metadata=None), "the metadata do not match"),
-        (header(checksums={}), "the metadata do not match"),
-        (header(checksums=None), "the metadata do not match"),
-        (header(checksums=7), "cannot be read"),
-        (header(checksums=["W"]), "cannot be read"),
-        (header(checksums={"../../W": "0"}), "array '../../W' is missing"),
-        (header(checksums={"W": 3}), "array 'W' does not match"),
-        (header(format="one"), "the metadata do not match"),
-        (header(format=2, version="9.1"), r"distrff 9\.1 in format 2.*update distrff"),
-        (header(complete=False), "incomplete"),
-        (header(complete=None), "incomplete"),
-        (header(kind="gram"), "this is a gram, not a model"),
-        (rewritten(ROOT, lambda data: b'{"zarr_format": 3, '), NOT_OURS),
-        (rewritten(ROOT, lambda data: b"\xff\xfe\x00"), NOT_OURS),
-        (rewritten(ROOT, lambda data: b"[1]"), NOT_OURS),
-        (replaced(ROOT, Path.exists), "is not a Zarr group"),
-        (updated(ROOT, attributes={"title": "someone else's"}), NOT_OURS),
+        *((NOT_REGULAR, damage) for damage in (replaced(CHUNK, os.mkfifo), replaced(NODE, os.mkfifo))),
+        (NOT_REGULAR, replaced(CHUNK, endless)),
+        *((NOT_OURS, damage) for damage in (replaced(ROOT, os.mkfifo), replaced(ROOT, endless))),
+        (CHECKSUM, rewritten(CHUNK, lambda data: data[:-3])),
+        (CHECKSUM, rewritten(CHUNK, lambda data: b"")),
+        (CHECKSUM, rewritten(CHUNK, lambda data: data + b"12345678")),
+        (CHECKSUM, rewritten(CHUNK, lambda data: bytes([data[0] ^ 1]) + data[1:])),
+        *(
+            (MISSING, damage)
+            for damage in (replaced(CHUNK, Path.exists), lambda path: shutil.rmtree(path / "W"))
+        ),
+        *((UNREADABLE, rewritten(NODE, lambda data, text=text: text)) for text in NODES),
+        *(
+            (UNREADABLE, updated(NODE, **other))
+            for other in ({"shape": [10**9] * 2}, {"data_type": "object"})
+        ),
+        *((OTHERS, updated(NODE, **other)) for other in ({"shape": [3, 2]}, {"data_type": "int64"})),
+        *((OTHERS, header(metadata=other)) for other in ({"seed": 1}, None)),
+        *((OTHERS, header(checksums=other)) for other in ({}, None)),
+        *(("cannot be read", header(checksums=other)) for other in (7, ["W"])),
+        ("array '../../W' is missing", header(checksums={"../../W": "0"})),
+        ("array 'W' does not match", header(checksums={"W": 3})),
+        (OTHERS, header(format="one")),
+        (r"distrff 9\.1 in format 2.*update distrff", header(format=2, version="9.1")),
+        *(("incomplete", header(complete=other)) for other in (False, None)),
+        ("this is a gram, not a model", header(kind="gram")),
+        *((NOT_OURS, rewritten(ROOT, lambda data, text=text: text)) for text in ROOTS),
+        ("is not a Zarr group", replaced(ROOT, Path.exists)),
+        (NOT_OURS, updated(ROOT, attributes={"title": "someone else's"})),
     ],
 )
 def test_bad_files_are_refused_in_one_line(path, damage, words):

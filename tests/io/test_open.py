@@ -82,17 +82,10 @@ def test_paths_that_do_not_exist_are_named(tmp_path, name):
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (b"[]", "no JSON object"),
-        (b"1", "no JSON object"),
-        (b"null", "no JSON object"),
-        (b'"x"', "no JSON object"),
-        (b"garbage", "no JSON"),
-        (b"\xff\xfe\x00", "no JSON"),
-        (b"[" * 10**5, "no JSON"),
+        *((content, "no JSON object") for content in (b"[]", b"1", b"null", b'"x"')),
+        *((content, "no JSON") for content in (b"garbage", b"\xff\xfe\x00", b"[" * 10**5)),
         (b'{"zarr_format": 3, "node_type": "group", "attributes": []}', "no JSON object"),
-        (b"", None),
-        (b"{", None),
-        (b"{}", None),
+        *((content, None) for content in (b"", b"{", b"{}")),
         (b'{"zarr_format": 4, "node_type": "group"}', None),
     ],
 )
