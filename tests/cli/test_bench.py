@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -81,25 +82,22 @@ def test_what_is_refused(distrff, rows, monkeypatch):
     assert "did not finish (arithmetic)" in line
 
 
-@dataclass
-class SlowRows:
+def slow_rows(start, stop, seconds):
     """Rows whose tiles take some time each, however many rows they have."""
 
-    start: int
-    stop: int
-    seconds: float
+    def tiles(n_rows):
+        for first in range(start, stop, n_rows):
+            time.sleep(seconds)
+            yield RowBlock(first, np.zeros((min(n_rows, stop - first), 2)))
 
-    def tiles(self, n_rows):
-        for first in range(self.start, self.stop, n_rows):
-            time.sleep(self.seconds)
-            yield RowBlock(first, np.zeros((min(n_rows, self.stop - first), 2)))
+    return SimpleNamespace(start=start, stop=stop, tiles=tiles)
 
 
 def test_reading_stops_in_time_and_with_the_rows():
     began = time.monotonic()
-    assert 0 < rows_a_second(SlowRows(0, 10**9, 0.01), 100, 0.05) <= 100 / 0.01
+    assert 0 < rows_a_second(slow_rows(0, 10**9, 0.01), 100, 0.05) <= 100 / 0.01
     assert time.monotonic() - began < 5.0
-    assert 0 < rows_a_second(SlowRows(10, 20, 0.01), 4, 60.0) <= 10 / 0.03
+    assert 0 < rows_a_second(slow_rows(10, 20, 0.01), 4, 60.0) <= 10 / 0.03
 
 
 SHAPE = Size(

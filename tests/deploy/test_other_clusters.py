@@ -226,16 +226,13 @@ cp "$script" "$job"
 sh "$job" > /dev/null 2>&1 &
 echo "Submitted batch job $!"
 """
-SCANCEL = """#!/bin/sh
-kill "$@" 2> /dev/null || true
-"""
 
 
 @pytest.fixture
 def batch_system(folder, environment, monkeypatch) -> Path:
     """A stand-in for Slurm's programs, which runs a job's script where it is submitted."""
     write_program(folder / "bin" / "sbatch", SBATCH)
-    write_program(folder / "bin" / "scancel", SCANCEL)
+    write_program(folder / "bin" / "scancel", '#!/bin/sh\nkill "$@" 2> /dev/null || true\n')
     for name in ("PATH", "PYTHONPATH"):
         monkeypatch.setenv(name, environment[name])
     monkeypatch.chdir(folder)

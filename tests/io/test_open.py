@@ -129,15 +129,12 @@ def test_errors_of_filesystems_name_the_path_without_secrets():
     assert retryable(error) is error  # Python's own are not retried
 
 
-class _NeedsAPackage(AbstractFileSystem):
-    protocol = "needs-a-package"
-
-    def __init__(self, **options):
-        raise ImportError("install some-package to read these")
-
-
 def test_a_store_whose_package_is_missing():
-    fsspec.register_implementation("needs-a-package", _NeedsAPackage, clobber=True)
+    class NeedsAPackage(AbstractFileSystem):
+        def __init__(self, **options):
+            raise ImportError("install some-package to read these")
+
+    fsspec.register_implementation("needs-a-package", NeedsAPackage, clobber=True)
     told = (
         r"install some-package to read these\)?; install the package that is named, here and on every worker"
     )

@@ -40,12 +40,6 @@ def rows_zarr(tmp_path):
     return write(tmp_path / "rows.zarr", X=(X, (7, 3)), y=(Y, (20,)), sample_weight=(W, (50,)))
 
 
-@pytest.fixture
-def whole_chunks(monkeypatch):
-    """Spans of one chunk or shard, as large chunks have them."""
-    monkeypatch.setattr(zarr_rows, "SPAN_BYTES", 1)
-
-
 class Recording:
     """A Zarr array that notes what is read of it."""
 
@@ -64,7 +58,8 @@ class Recording:
         return self._array[key]
 
 
-def test_a_chunk_is_decoded_once_and_its_borders_respected(rows_zarr, read_rows, whole_chunks):
+def test_a_chunk_is_decoded_once_and_its_borders_respected(rows_zarr, read_rows, monkeypatch):
+    monkeypatch.setattr(zarr_rows, "SPAN_BYTES", 1)  # spans of one chunk or shard, as large chunks have them
     data = open_dataset(rows_zarr)
     arrays = data.reader.arrays
     arrays.update({field: Recording(array) for field, array in arrays.items()})

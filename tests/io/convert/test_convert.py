@@ -140,13 +140,9 @@ MIXED = b"""n,kind,when,ok,empty,label
 """
 
 
-@pytest.fixture
-def mixed(tmp_path):
-    (tmp_path / "mixed.csv").write_bytes(MIXED)
-    return tmp_path / "mixed.csv"
-
-
-def test_mixed_columns(mixed, dst, small_blocks):
+def test_mixed_columns(tmp_path, dst, small_blocks):
+    mixed = tmp_path / "mixed.csv"
+    mixed.write_bytes(MIXED)
     rules = {"one_hot": True, "missing": "indicator", "datetime": "seconds"}
     report = convert(mixed, dst, target="label", positive="yes", **rules)
     data = open_dataset(dst)
@@ -396,10 +392,7 @@ def taken(tables, form, to, **options):
     return data.column_names, data.X.compute(), report["columns_dropped"]
 
 
-FORMS = ["csv", "parquet", "open parquet", "open frame"]
-
-
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["csv", "parquet", "open parquet", "open frame"])
 def test_times_of_all_types_are_left_out_unless_they_are_asked_for(tables, form, tmp_path):
     names, _, left_out = taken(tables, form, tmp_path / "out.zarr")
     assert names == ("a",)
