@@ -135,17 +135,10 @@ def processes() -> Iterator[Begin]:
     begun: list[Process] = []
 
     def begin(container: Mapping[str, Any], around: Surroundings, name: str, *more: str) -> Process:
+        words, environment = [*arguments_of(container, around), *more], _whole_environment(container, around)
         with (around.folder / f"{name}.log").open("wb") as log:
-            begun.append(
-                subprocess.Popen(
-                    [*arguments_of(container, around), *more],
-                    env=_whole_environment(container, around),
-                    cwd=around.folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
-            )
+            files = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            begun.append(subprocess.Popen(words, env=environment, cwd=around.folder, **files))
         return begun[-1]
 
     try:

@@ -167,7 +167,7 @@ def test_mixed_columns(tmp_path, dst, small_blocks):
         assert steps.target.names == ("label",)
 
 
-def test_one_pass_where_types_decide(tmp_path, dst, rng):
+def test_one_pass_where_types_decide(tmp_path, dst, monkeypatch, rng):
     numbers(rng).to_csv(tmp_path / "rows.csv", index=False)
     reads = []
 
@@ -175,9 +175,8 @@ def test_one_pass_where_types_decide(tmp_path, dst, rng):
         reads.append(files)
         return _blocks(files, *args)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("distrff.io.convert.delimited.blocks_of", counting)
-        convert(tmp_path / "rows.csv", dst)
+    monkeypatch.setattr(text_blocks, "blocks_of", counting)
+    convert(tmp_path / "rows.csv", dst)
     assert len(reads) == 2  # the first block for the types, then all of them
 
 
