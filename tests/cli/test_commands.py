@@ -82,7 +82,7 @@ def test_plan_and_its_refusal(distrff, rows, tmp_path):
     assert not (tmp_path / "m.zarr").exists()
 
 
-def test_scores_are_those_of_the_model(distrff, rows, models, expected):
+def test_scores_and_features_are_those_of_the_model(distrff, rows, models, tmp_path, written, expected):
     scored = distrff("score", models["numbers"], rows.zarr, "--json").json
     error = expected("numbers") - rows.y
     assert scored.keys() == {"n_samples", "rmse", "relative_error", "r2"}
@@ -91,6 +91,14 @@ def test_scores_are_those_of_the_model(distrff, rows, models, expected):
     assert scored["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-10)
     relative = np.linalg.norm(error) / np.linalg.norm(rows.y)
     assert scored["relative_error"] == pytest.approx(relative, rel=1e-10)
+    words = ("transform", models["numbers"], rows.zarr, "--out", tmp_path / "z.zarr")
+    report = distrff(*words, "--json").json
+    assert (report["shape"], report["dtype"]) == ([600, 32], "float64")
+    Z, model = written("z.zarr"), load_model(str(models["numbers"]))
+    np.testing.assert_array_equal(Z, model.transform(rows.X))
+    # 32 products of numbers of about 1, in another order.
+    F = Z @ model.coef[:, 0] + model.intercept
+    np.testing.assert_allclose(F, expected("numbers"), rtol=0, atol=1e-12)
 
 
 def test_scores_of_classes(distrff, rows, models, expected, tmp_path):
@@ -143,17 +151,6 @@ def test_columns_that_are_lists(distrff, rows, tmp_path, written):
     assert model.column_names == ("w", "v_0", "v_1", "v_2")
     assert distrff("predict", out, path, "--out", tmp_path / "p.zarr").code == 0
     np.testing.assert_array_equal(written(), model.predict(np.column_stack([rows.y, rows.X])))
-
-
-def test_features_are_those_of_the_model(distrff, rows, models, tmp_path, written, expected):
-    words = ("transform", models["numbers"], rows.zarr, "--out", tmp_path / "z.zarr")
-    report = distrff(*words, "--json").json
-    assert (report["shape"], report["dtype"]) == ([600, 32], "float64")
-    Z, model = written("z.zarr"), load_model(str(models["numbers"]))
-    np.testing.assert_array_equal(Z, model.transform(rows.X))
-    # 32 products of numbers of about 1, in another order.
-    F = Z @ model.coef[:, 0] + model.intercept
-    np.testing.assert_allclose(F, expected("numbers"), rtol=0, atol=1e-12)
 
 
 def test_binning_from_fit_to_predictions(distrff, rows, tmp_path, written):

@@ -54,6 +54,9 @@ def test_convert_fit_and_score(distrff, tmp_path, scratch, labelled):
     n_lime = gzip.decompress(Path(other).read_bytes()).count(b"lime")
     assert (scored.json["n_samples"], scored.json["unseen_labels"]) == (40, n_lime)
     assert scored.json["error"] == n_lime / 40
+    elsewhere = ("--scheduler", "tcp://192.0.2.1:8786", "--out", tmp_path / "none.zarr")
+    message = distrff.refused("fit", rows, "--target", -1, *elsewhere)  # its workers would not see the rows
+    assert f"distrff convert {rows} ROWS.zarr" in message
     assert not list(scratch.iterdir())
 
 
@@ -136,9 +139,3 @@ def test_columns_at_prediction_are_found_by_name(distrff, tmp_path, scratch, rng
     assert distrff("predict", model, tmp_path / "swapped.csv", "--out", out).code == 0
     expected = load_model(model).predict(np.array([[2.0, 1.0]]))
     np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:], expected)
-
-
-def test_workers_elsewhere_would_not_see_the_rows(distrff, tmp_path, labelled):
-    elsewhere = ("--scheduler", "tcp://192.0.2.1:8786", "--out", tmp_path / "model.zarr")
-    message = distrff.refused("fit", labelled[0], "--target", -1, *elsewhere)
-    assert f"distrff convert {labelled[0]} ROWS.zarr" in message
