@@ -75,15 +75,13 @@ def test_line_ends(text_file, block_bytes, ends):
 
 
 @pytest.mark.parametrize("compression", [c for c in COMPRESSIONS if c != "none"])
-def test_a_truncated_file_is_refused_by_name(text_file, compression, rng):
+def test_a_truncated_file_is_refused_by_name_and_the_head_of_a_whole_one(text_file, compression, rng):
     data = COMPRESSIONS[compression](rng.integers(32, 127, 20_000).astype("u1").tobytes())
     with pytest.raises(InputError, match=r"rows.csv cannot be decompressed.*truncated"):
         list(blocks_of([text_file(data[: len(data) // 2])], ","))
-
-
-def test_the_head_of_a_file(text_file):
-    file = text_file(gzip.compress(b"1,2\n") + gzip.compress(b"3,4\n"))  # members follow each other
-    assert head_of(file) == b"1,2\n3,4\n"
+    # The head is of all members that follow each other.
+    members = map(COMPRESSIONS[compression], (b"1,2\n", b"3,4\n"))
+    assert head_of(text_file(b"".join(members))) == b"1,2\n3,4\n"
     with pytest.raises(InputError, match="UTF-16"):
         head_of(text_file("a,b\n".encode("utf-16")))
 
