@@ -67,9 +67,7 @@ def _write_csv(path: Path, n_bytes: int) -> int:
     names = [f"x{j}" for j in range(_N_COLUMNS)]
     with path.open("wb") as file:
         while file.tell() < n_bytes:
-            values = np.round(
-                rng.uniform(-10, 10, (_N_COLUMNS, _BLOCK_ROWS)), 7
-            )  # one digit before the point
+            values = np.round(rng.uniform(-10, 10, (_N_COLUMNS, _BLOCK_ROWS)), 7)  # 8 digits
             options = arrow_csv.WriteOptions(include_header=n_rows == 0)
             arrow_csv.write_csv(pa.table(dict(zip(names, values, strict=True))), file, options)
             n_rows += _BLOCK_ROWS
@@ -152,22 +150,16 @@ def _peer_error(rows: str, test: str, folder: str) -> float:
     """Of scikit-learn's random features and squared hinge, on the same columns, as many features."""
     data = open_dataset(rows)
     X, y = data.X.compute(), data.y.compute()
-    X_test, y_test = _encoded_like(rows, test, folder)
+    steps = TableSteps.from_dict(zarr.open_group(rows, mode="r").attrs["steps"])
+    convert_like(test, f"{folder}/test.zarr", steps)
+    tested = open_dataset(f"{folder}/test.zarr")
     model = make_pipeline(
         StandardScaler(),
         RBFSampler(gamma=0.5 / X.shape[1], n_components=1024, random_state=0),
         LinearSVC(loss="squared_hinge", class_weight="balanced", dual=False, random_state=0),
     )
     few = np.random.default_rng(0).permutation(len(X))[:50_000]
-    return float(np.mean(model.fit(X[few], y[few]).predict(X_test) != y_test))
-
-
-def _encoded_like(rows: str, path: str, folder: str) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of a raw file by the steps that are stored with others."""
-    steps = TableSteps.from_dict(zarr.open_group(rows, mode="r").attrs["steps"])
-    convert_like(path, f"{folder}/test.zarr", steps)
-    data = open_dataset(f"{folder}/test.zarr")
-    return data.X.compute(), data.y.compute()
+    return float(np.mean(model.fit(X[few], y[few]).predict(tested.X.compute()) != tested.y.compute()))
 
 
 BENCHMARKS = {"csv_speed": csv_speed, "shuffling": shuffling, "three_commands": three_commands}

@@ -73,10 +73,7 @@ def binning(scale: float) -> Iterator[dict[str, Any]]:
     few = slice(0, 1000)
     np.testing.assert_array_equal(_numpy_keys(X[few], grids, 0), grids.keys(X[few])[0])
     _ids(X[few], grids)
-    for what, ours, theirs, least in (
-        ("keys", _keys, _numpy_keys, 30),
-        ("dense ids", _ids, _numpy_ids, 10),
-    ):
+    for what, ours, theirs, least in (("keys", _keys, _numpy_keys, 30), ("dense ids", _ids, _numpy_ids, 10)):
         # A tenth of the grids is enough of what takes NumPy a minute.
         some = range(0, _N_GRIDS, 10)
         reference = 10 * seconds_of(lambda theirs=theirs: [theirs(X, grids, g) for g in some])  # noqa: B023

@@ -43,7 +43,7 @@ class Labelled:
 
     name: str
     dataset: Dataset
-    features: FourierFeatures
+    features: Any
 
     def C(self, penalty: float) -> float:
         """Return C = 1/(nλ)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def sweeps(scale: float) -> Iterator[dict[str, Any]]:
             "s3": drf.open_dataset(f"s3://{_BUCKET}/rows.zarr", storage_options=options),
             "local": drf.open_dataset(str(path)),
         }
-        client.run(_import_store)
+        client.run(import_module, "s3fs")
         for name, fit in _models().items():
             found = {place: fit(data) for place, data in places.items()}  # compiles and warms up
             times = alternate(lambda: fit(places["s3"]), lambda: fit(places["local"]))  # noqa: B023
@@ -53,10 +54,6 @@ def _models() -> dict[str, Callable[[Any], np.ndarray]]:
         return np.asarray(scored.score(data))
 
     return {"fit by the Gram": lambda data: ridge.fit(data).coef_, "light: score": score}
-
-
-def _import_store() -> None:
-    import s3fs  # noqa: F401
 
 
 BENCHMARKS = {"sweeps": sweeps}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 
@@ -27,14 +26,6 @@ def refused(distrff, tmp_path):
     return run
 
 
-@pytest.fixture
-def fit_refused(refused, tmp_path):
-    def run(data, *words) -> str:
-        return refused("fit", data, "--out", tmp_path / "m.zarr", "--n-components", 16, *words)
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("data", "words", "message"),
     [
@@ -46,75 +37,97 @@ def fit_refused(refused, tmp_path):
         ("zarr", "--model ridge-classifier", "continuous"),
         ("zarr", "--length-scale 1,2", "has 2 widths, the data 3 columns"),
         ("zarr", "--kernel laplacian --sampling orthogonal", "use --sampling iid"),
+        ("zarr", "--model pca --n-outputs 17", "the map has 16 features"),
         ("zarr", "--scheduler tcp://somewhere", "is not an address"),
         ("zarr", "--scheduler file.json", "there is no scheduler file"),
     ],
 )
-def test_fits_of_what_is_not_there_or_does_not_go_together(fit_refused, rows, data, words, message):
-    assert message in fit_refused(getattr(rows, data, data), *words.split())
-
-
-@pytest.mark.parametrize(
-    ("arrays_of", "words", "message"),
-    [
-        (lambda X, y: {"Q": X}, "", "has no array 'X'; its arrays are: Q"),
-        (lambda X, y: {"X": X, "y": y[:-1]}, "", "X has 600 rows but y has 599"),
-        (lambda X, y: {"X": X, "y": np.ones(600, dtype=int)}, "--model ridge-classifier", "one class only"),
-    ],
-    ids=["no X", "lengths", "one class"],
-)
-def test_groups_that_are_not_rows(fit_refused, rows, stored, arrays_of, words, message):
-    assert message in fit_refused(stored("q.zarr", **arrays_of(rows.X, rows.y)), *words.split())
-
-
-def test_files_without_rows_or_cut_short(fit_refused, rows, tmp_path):
-    pd.read_parquet(rows.parquet).iloc[:0].to_parquet(tmp_path / "none.parquet")
-    assert "0 sample(s)" in fit_refused(tmp_path / "none.parquet", "--target", "y")
-    (tmp_path / "cut.parquet").write_bytes(rows.parquet.read_bytes()[:-40])
-    assert "cannot be read as Parquet" in fit_refused(tmp_path / "cut.parquet", "--target", "y")
-
-
-def test_scores_without_a_target_or_of_text(refused, rows, models):
-    assert "name it with --target" in refused("score", models["labels"], rows.parquet)
-    words = ("score", models["numbers"], rows.parquet, "--columns", "a,b,c", "--target", "label")
-    assert "y must hold numbers" in refused(*words)
+def test_fits_of_what_is_not_there_or_does_not_go_together(refused, rows, tmp_path, data, words, message):
+    fit = ("fit", getattr(rows, data, data), "--out", tmp_path / "m.zarr", "--n-components", 16)
+    assert message in refused(*fit, *words.split())
 
 
 @pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "infinity")])
-def test_numbers_that_are_none(value, name, fit_refused, refused, rows, stored, models, tmp_path):
+def test_numbers_that_are_none(value, name, refused, rows, stored, models, tmp_path):
     X, y = rows.X.copy(), rows.y.copy()
     X[417, 1], y[3] = value, value
-    path = stored("x.zarr", X=X, y=rows.y)
+    path, plan = stored("x.zarr", X=X, y=rows.y), ("plan", "--n-components", 16)
+    fit = ("fit", *plan[1:], "--out", tmp_path / "m.zarr")
     predict = ("predict", models["numbers"], path, "--out", tmp_path / "p.zarr")
-    for message in (fit_refused(path), refused(*predict), refused("score", models["numbers"], path)):
-        assert f"X contains {name} in row 417, column 1" in message
-    assert f"y contains {name} in row 3" in fit_refused(stored("y.zarr", X=rows.X, y=y))
+    for words in ((*plan, path), (*fit, path), predict, ("score", models["numbers"], path)):
+        assert f"X contains {name} in row 417, column 1" in refused(*words)
+    path = stored("y.zarr", X=rows.X, y=y)
+    for words in ((*plan, path), (*fit, path)):
+        assert f"y contains {name} in row 3" in refused(*words)
 
 
-def test_a_truncated_chunk(fit_refused, refused, rows, stored, models, tmp_path):
-    path = stored("cut.zarr", X=rows.X, y=rows.y)
-    chunk = path / "X" / "c" / "2" / "0"
-    chunk.write_bytes(chunk.read_bytes()[:-40])
-    assert "rows 300 to 449 of array 'X' cannot be decoded" in fit_refused(path)
-    assert "rows 300 to 449" in refused("transform", models["numbers"], path, "--out", tmp_path / "z.zarr")
+# What a fit refuses for its values, a plan of it refuses as well, or says that it cannot know.
+
+OPTIONS = ["--target", "y", "--n-components", 16, "--length-scale", 2, "--alpha", 0.1]
+UNSEEN = "missing or infinite values in later rows show only in a fit's first pass"
 
 
-def test_models_that_cannot_be_used(refused, rows, models, tmp_path):
-    names = ("future.zarr", "altered.zarr")
-    future, altered = (shutil.copytree(models["numbers"], tmp_path / name) for name in names)
-    document = json.loads((future / "zarr.json").read_text())
-    document["attributes"]["distrff"]["format"] = 99
-    (future / "zarr.json").write_text(json.dumps(document))
+@pytest.fixture
+def both(distrff, tmp_path):
+    """Run `plan` and `fit` with the same words, and return their exit codes and last lines."""
+
+    def run(data, *words):
+        out = ("--out", tmp_path / "m.zarr", "--overwrite")
+        done = [distrff("plan", data, *OPTIONS, *words), distrff("fit", data, *OPTIONS, *words, *out)]
+        return [(ended.code, ended.told[-1] if ended.code else "") for ended in done]
+
+    return run
+
+
+@pytest.fixture
+def frame(rng):
+    n = 20_000
+    return pd.DataFrame({"a": rng.normal(size=n), "k": rng.integers(0, 9, n), "y": rng.normal(size=n)})
+
+
+@pytest.mark.parametrize(("column", "field"), [("a", "X"), ("k", "X"), ("y", "y")])
+def test_nulls_of_which_the_footers_tell_and_those_of_text(both, frame, tmp_path, column, field):
+    path, text = tmp_path / "rows.parquet", tmp_path / "rows.csv"
+    frame[column] = frame[column].astype("Int64" if column == "k" else "Float64")
+    frame.loc[19_000:19_004, column] = pd.NA
+    frame.to_parquet(path, row_group_size=3000)
+    frame[18_800:19_001].to_csv(text, index=False)
+    said = (
+        f"{field} contains NaN: column '{column}' of {path} lacks 5 of 20000 values; drop or fill such rows"
+    )
+    for place, message in ((path, said), (text, "no value")):
+        planned, fitted = both(place)
+        assert planned == fitted
+        assert planned[0] == 2
+        assert message in planned[1]
+    assert both(path, "--missing", "drop") == [(0, ""), (0, "")]
+    if column == "a":
+        frame.assign(other=frame["a"], a=0.5 * frame["k"]).to_parquet(path)  # a column that is not read
+        assert both(path, "--columns", "a,k") == [(0, ""), (0, "")]
+
+
+def test_of_later_rows_a_plan_says_that_it_does_not_know(distrff, stored, frame):
+    frame.loc[19_000, "a"] = np.inf
+    path = stored("rows.zarr", X=frame[["a", "k"]].to_numpy(), y=frame["y"].to_numpy())
+    assert UNSEEN in distrff("plan", path, *OPTIONS).stdout
+    few = stored("few.zarr", X=np.ones((200, 2)) * np.arange(200)[:, None], y=np.arange(200.0))
+    assert UNSEEN not in distrff("plan", few, *OPTIONS).stdout
+
+
+# Models, places, schedulers and workers.
+
+
+def test_models_and_targets_that_cannot_be_used(refused, rows, models, tmp_path):
+    altered = shutil.copytree(models["numbers"], tmp_path / "altered.zarr")
     coef = altered / "coef" / "c" / "0" / "0"
     coef.write_bytes(b"\0" * coef.stat().st_size)
-    assert "does not match its checksum" in refused("inspect", altered)
-    for model, message in (
-        (future, "update distrff"),
-        (altered, "does not match its checksum"),
-        (tmp_path / "none.zarr", "does not exist"),
-        (rows.zarr, "is not a group of distrff"),
-    ):
+    for words in (("inspect", altered), ("score", altered, rows.zarr)):
+        assert "does not match its checksum" in refused(*words)
+    for model, message in ((tmp_path / "none.zarr", "does not exist"), (rows.zarr, "not a group of distrff")):
         assert message in refused("score", model, rows.zarr)
+    assert "name it with --target" in refused("score", models["labels"], rows.parquet)
+    words = ("score", models["numbers"], rows.parquet, "--columns", "a,b,c", "--target", "label")
+    assert "y must hold numbers" in refused(*words)
 
 
 def test_places_that_cannot_be_written(refused, rows, tmp_path):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -81,25 +82,22 @@ def test_what_is_refused(distrff, rows, monkeypatch):
     assert "did not finish (arithmetic)" in line
 
 
-@dataclass
-class SlowRows:
+def slow_rows(start, stop, seconds):
     """Rows whose tiles take some time each, however many rows they have."""
 
-    start: int
-    stop: int
-    seconds: float
+    def tiles(n_rows):
+        for first in range(start, stop, n_rows):
+            time.sleep(seconds)
+            yield RowBlock(first, np.zeros((min(n_rows, stop - first), 2)))
 
-    def tiles(self, n_rows):
-        for first in range(self.start, self.stop, n_rows):
-            time.sleep(self.seconds)
-            yield RowBlock(first, np.zeros((min(n_rows, self.stop - first), 2)))
+    return SimpleNamespace(start=start, stop=stop, tiles=tiles)
 
 
 def test_reading_stops_in_time_and_with_the_rows():
     began = time.monotonic()
-    assert 0 < rows_a_second(SlowRows(0, 10**9, 0.01), 100, 0.05) <= 100 / 0.01
+    assert 0 < rows_a_second(slow_rows(0, 10**9, 0.01), 100, 0.05) <= 100 / 0.01
     assert time.monotonic() - began < 5.0
-    assert 0 < rows_a_second(SlowRows(10, 20, 0.01), 4, 60.0) <= 10 / 0.03
+    assert 0 < rows_a_second(slow_rows(10, 20, 0.01), 4, 60.0) <= 10 / 0.03
 
 
 SHAPE = Size(
@@ -160,15 +158,11 @@ def test_seconds_are_work_by_rate():
     assert alone["seconds"]["transfers"] == 0.0
     wide = gram_plan(replace(SHAPE, n_rows=20_000, n_features=8192))
     assert fit_limits(wide, rates(flops=1e9))["limited_by"] == "factorisation"
-
-
-def test_threads_without_a_segment():
-    plan = gram_plan(FEW_SEGMENTS, n_workers=8)
+    plan = gram_plan(FEW_SEGMENTS, n_workers=8)  # of which some have no segment
     assert plan.n_segments == 2
-    limits = fit_limits(plan, rates(flops=1e9, n_workers=8))
-    assert limits["busy_share"] == 1 / 4
-    few = fit_limits(plan, rates(flops=1e9, n_workers=2))
-    assert limits["seconds"]["products"] == pytest.approx(few["seconds"]["products"])
+    eight, two = (fit_limits(plan, rates(flops=1e9, n_workers=n)) for n in (8, 2))
+    assert eight["busy_share"] == 1 / 4
+    assert eight["seconds"]["products"] == pytest.approx(two["seconds"]["products"])
 
 
 def test_sparse_features_have_the_seconds_of_their_plan():

@@ -52,45 +52,37 @@ def test_fit_for_people(distrff, rows, tmp_path):
         assert text in done.stdout
 
 
-def test_a_flag_as_target_and_weights_for_its_classes(distrff, rows, tmp_path):
-    done = distrff(
-        *("fit", rows.parquet, "--target", "flag", "--columns", "a,b", "--model", "ridge-classifier"),
-        *("--class-weight", '{"true": 3, "false": 1}', "--n-components", 16, "--alpha", 1),
-        *("--out", tmp_path / "m.zarr"),
-    )
+def test_a_flag_with_class_weights_and_several_numbers_as_targets(distrff, rows, tmp_path):
+    words = ("--n-components", 16, "--alpha", 1, "--columns", "a,b", "--json")
+    model, flag = tmp_path / "m.zarr", ("--target", "flag", "--class-weight", '{"true": 3, "false": 1}')
+    done = distrff("fit", rows.parquet, *flag, "--model", "ridge-classifier", *words, "--out", model)
     assert done.code == 0, done
-    targets = load_model(str(tmp_path / "m.zarr")).targets
+    targets = load_model(str(model)).targets
     np.testing.assert_array_equal(targets.classes, [False, True])
     np.testing.assert_array_equal(targets.class_weight, [1.0, 3.0])
-
-
-def test_targets_by_index_and_several_of_them(distrff, rows, tmp_path):
-    model, words = tmp_path / "m.zarr", ("--n-components", 16, "--alpha", 1, "--columns", "a,b", "--json")
-    done = distrff("fit", rows.parquet, "--target", "y", "--target=2", *words, "--out", model)
-    assert done.json["n_outputs"] == 2
+    both = ("--target", "y", "--target=2", *words, "--out", model, "--overwrite")
+    assert distrff("fit", rows.parquet, *both).json["n_outputs"] == 2
     done = distrff("predict", model, rows.parquet, "--out", tmp_path / "p.zarr", "--json")
     assert done.json["shape"] == [600, 2]
     done = distrff("score", model, rows.parquet, "--target", "y", "--target", "c", "--json")
     assert done.json["n_samples"] == 600
 
 
-def test_plan(distrff, rows):
+def test_plan_and_its_refusal(distrff, rows, tmp_path):
+    """A fit that cannot fit is refused before its first task."""
     words = ("plan", rows.zarr, "--n-components", 64)
     plan = distrff(*words, "--json").json
     assert plan["n_rows"] == 600
     assert plan["seconds"] > 0
     assert plan["worker_peak_bytes"] > 0
     assert "2 worker(s)" in distrff(*words).stdout
-
-
-def test_a_fit_that_cannot_fit_is_refused_before_its_first_task(distrff, rows, tmp_path):
     for words in (("plan", rows.zarr), ("fit", rows.zarr, "--out", tmp_path / "m.zarr")):
         message = distrff.refused(*words, "--n-components", 2_000_000, "--json", code=4)
         assert "smallest changes that fit" in message
     assert not (tmp_path / "m.zarr").exists()
 
 
-def test_scores_are_those_of_the_model(distrff, rows, models, expected):
+def test_scores_and_features_are_those_of_the_model(distrff, rows, models, tmp_path, written, expected):
     scored = distrff("score", models["numbers"], rows.zarr, "--json").json
     error = expected("numbers") - rows.y
     assert scored.keys() == {"n_samples", "rmse", "relative_error", "r2"}
@@ -99,6 +91,14 @@ def test_scores_are_those_of_the_model(distrff, rows, models, expected):
     assert scored["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-10)
     relative = np.linalg.norm(error) / np.linalg.norm(rows.y)
     assert scored["relative_error"] == pytest.approx(relative, rel=1e-10)
+    words = ("transform", models["numbers"], rows.zarr, "--out", tmp_path / "z.zarr")
+    report = distrff(*words, "--json").json
+    assert (report["shape"], report["dtype"]) == ([600, 32], "float64")
+    Z, model = written("z.zarr"), load_model(str(models["numbers"]))
+    np.testing.assert_array_equal(Z, model.transform(rows.X))
+    # 32 products of numbers of about 1, in another order.
+    F = Z @ model.coef[:, 0] + model.intercept
+    np.testing.assert_allclose(F, expected("numbers"), rtol=0, atol=1e-12)
 
 
 def test_scores_of_classes(distrff, rows, models, expected, tmp_path):
@@ -125,7 +125,7 @@ def test_predictions(distrff, rows, models, tmp_path, written, expected, name, d
     np.testing.assert_array_equal(written().astype(kind), expected(name).astype(kind))
 
 
-def test_columns_are_found_by_their_names(distrff, rows, models, tmp_path, written, expected):
+def test_columns_are_found_by_their_names_or_told(distrff, rows, models, tmp_path, written, expected):
     frame = pd.read_parquet(rows.parquet)[["c", "label", "b", "a"]]
     frame.to_parquet(tmp_path / "shuffled.parquet")
     frame.drop(columns=["label", "b"]).to_parquet(tmp_path / "lacks.parquet")
@@ -134,10 +134,7 @@ def test_columns_are_found_by_their_names(distrff, rows, models, tmp_path, writt
     assert (written() == expected("labels")).all()
     message = distrff.refused(*words, tmp_path / "lacks.parquet", "--overwrite")
     assert "has no column 'b'" in message
-
-
-def test_a_model_without_names_is_told_the_columns(distrff, rows, models, tmp_path):
-    words = ("predict", models["numbers"], rows.parquet, "--out", tmp_path / "p.zarr")
+    words = ("predict", models["numbers"], rows.parquet, "--out", tmp_path / "q.zarr")
     wrong = "has 5 columns, but the model was fitted to 3; choose them with --columns"
     assert wrong in distrff.refused(*words)
     assert distrff(*words, "--columns", "a,b,c").code == 0
@@ -154,17 +151,6 @@ def test_columns_that_are_lists(distrff, rows, tmp_path, written):
     assert model.column_names == ("w", "v_0", "v_1", "v_2")
     assert distrff("predict", out, path, "--out", tmp_path / "p.zarr").code == 0
     np.testing.assert_array_equal(written(), model.predict(np.column_stack([rows.y, rows.X])))
-
-
-def test_features_are_those_of_the_model(distrff, rows, models, tmp_path, written, expected):
-    words = ("transform", models["numbers"], rows.zarr, "--out", tmp_path / "z.zarr")
-    report = distrff(*words, "--json").json
-    assert (report["shape"], report["dtype"]) == ([600, 32], "float64")
-    Z, model = written("z.zarr"), load_model(str(models["numbers"]))
-    np.testing.assert_array_equal(Z, model.transform(rows.X))
-    # 32 products of numbers of about 1, in another order.
-    F = Z @ model.coef[:, 0] + model.intercept
-    np.testing.assert_allclose(F, expected("numbers"), rtol=0, atol=1e-12)
 
 
 def test_binning_from_fit_to_predictions(distrff, rows, tmp_path, written):
@@ -232,31 +218,25 @@ def test_inspect_reads_the_rows_of_a_dataset(distrff, tmp_path):
     X = np.random.default_rng(0).standard_normal((n, 3))
     X[:, 1] = np.arange(n)
     X[:7, 0] = np.nan
-    group = zarr.open_group(tmp_path / "d.zarr", mode="w")
+    group = zarr.open_group(tmp_path / "d.zarr", mode="w", attributes={"column_names": ["a", "b", "c"]})
     group.create_array("X", data=X, chunks=(128, 3))
     group.create_array("y", data=np.arange(n) % 4 // 3, chunks=(n,))
-    group.attrs["column_names"] = ["a", "b", "c"]
     found = distrff("inspect", tmp_path / "d.zarr", "--json").json
-    assert [column["missing"] for column in found["columns"]] == [7, 0, 0]
-    assert [column["drifts"] for column in found["columns"]] == [False, True, False]
-    assert found["target"]["labels"] == [
-        {"label": 0, "rows": 30_000, "share": 0.75},
-        {"label": 1, "rows": 10_000, "share": 0.25},
-    ]
     assert found["storage"][0]["n_requests"] == 313
     assert found["advice"][-1].startswith("shuffle the rows")
     shown = distrff("inspect", tmp_path / "d.zarr").stdout
-    assert "a: 7 missing (0.02%)" in shown
-    assert "b: drifts with the row number" in shown
-    assert "target 1: 10,000 rows (25.00%)" in shown
+    for text in (
+        "a: 7 missing (0.02%)", "b: drifts with the row number", "target 1: 10,000 rows (25.00%)"
+    ):  # fmt: skip
+        assert text in shown
     bare = distrff("inspect", tmp_path / "d.zarr", "--no-rows", "--json").json
-    assert "columns" not in bare
-    assert bare["n_rows"] == n
+    assert ("columns" in found, "columns" in bare, bare["n_rows"]) == (True, False, n)
 
 
 SMALL = ("--n-components", 32, "--length-scale", 2, "--random-state", 0)
 LIKELIHOOD = ("--target", "flag", "--columns", "a,b", "--model", "likelihood", *SMALL)
 CG = ("--solver", "cg", "--alpha", 1, *SMALL)
+PCA = ("--model", "pca", *SMALL)
 
 
 def test_a_likelihood_model(rows, distrff, tmp_path):
@@ -296,3 +276,25 @@ def test_a_fit_that_does_not_converge(rows, distrff, tmp_path, monkeypatch, solv
     assert message in done.stderr
     assert "NOT_CONVERGED" in done.stdout
     assert (tmp_path / "m.zarr").exists()
+
+
+def test_principal_components(distrff, rows, tmp_path, written):
+    """They are fitted without a target, and written by transform."""
+    model = tmp_path / "pca.zarr"
+    done = distrff("fit", rows.parquet, "--columns", "a,b,c", "--n-outputs", 3, "--out", model, *PCA)
+    assert done.code == 0, done
+    assert done.told == ["defaults used: --scale standard"]
+    assert "3 components with" in done.stdout
+    assert distrff("transform", model, rows.parquet, "--out", tmp_path / "t.zarr").code == 0
+    T = written("t.zarr")
+    assert T.shape == (600, 3)
+    # Strips of other heights round differently.
+    np.testing.assert_allclose(T, load_model(str(model)).transform(rows.X), atol=1e-12)
+    np.testing.assert_allclose(T.mean(axis=0), 0, atol=1e-10)
+    for words in (("predict", "--out", tmp_path / "p.zarr"), ("score", "--target", "y")):
+        assert "no predictions" in distrff.refused(words[0], model, rows.parquet, *words[1:])
+    report = distrff("fit", rows.zarr, "--out", tmp_path / "m.zarr", "--json", *PCA).json
+    assert (report["model"], report["n_outputs"], report["status"]) == ("KernelPCA", 2, "CONVERGED")
+    assert len(report["explained_variance_ratio"]) == 2
+    assert distrff("inspect", tmp_path / "m.zarr").code == 0
+    assert distrff("plan", rows.zarr, *PCA).code == 0

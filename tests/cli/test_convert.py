@@ -54,6 +54,9 @@ def test_convert_fit_and_score(distrff, tmp_path, scratch, labelled):
     n_lime = gzip.decompress(Path(other).read_bytes()).count(b"lime")
     assert (scored.json["n_samples"], scored.json["unseen_labels"]) == (40, n_lime)
     assert scored.json["error"] == n_lime / 40
+    elsewhere = ("--scheduler", "tcp://192.0.2.1:8786", "--out", tmp_path / "none.zarr")
+    message = distrff.refused("fit", rows, "--target", -1, *elsewhere)  # its workers would not see the rows
+    assert f"distrff convert {rows} ROWS.zarr" in message
     assert not list(scratch.iterdir())
 
 
@@ -118,23 +121,6 @@ def test_arrays_by_name(distrff, tmp_path, rng):
     assert distrff("score", model, tmp_path / "rows.npz", *names, "--json").json["n_samples"] == 50
 
 
-@pytest.mark.parametrize(
-    ("content", "arguments", "message"),
-    [
-        (b"a,b\n1,2\n3\n", (), "line 3: 1 fields, but there are 2 columns"),
-        (b"a,b\n1,2\n", ("--target", "c"), "has no column 'c'"),
-        (b"a,b\n1,\xff\n", (), "line 2, column 'b': bytes that are not UTF-8"),
-        (b"\x1f\x8b\x08 no gzip", (), "cannot be decompressed"),
-    ],
-)
-def test_bad_files_end_in_one_line(distrff, tmp_path, content, arguments, message):
-    (tmp_path / "rows.csv").write_bytes(content)
-    words = ("convert", tmp_path / "rows.csv", tmp_path / "rows.zarr", *arguments)
-    (line,) = distrff.refused(*words).splitlines()
-    assert message in line
-    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
-
-
 def test_columns_at_prediction_are_found_by_name(distrff, tmp_path, scratch, rng):
     lines = "\n".join(f"{a:.4f},{b:.4f},{a + b:.4f}" for a, b in rng.standard_normal((40, 2)))
     for name, text in {
@@ -153,9 +139,3 @@ def test_columns_at_prediction_are_found_by_name(distrff, tmp_path, scratch, rng
     assert distrff("predict", model, tmp_path / "swapped.csv", "--out", out).code == 0
     expected = load_model(model).predict(np.array([[2.0, 1.0]]))
     np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:], expected)
-
-
-def test_workers_elsewhere_would_not_see_the_rows(distrff, tmp_path, labelled):
-    elsewhere = ("--scheduler", "tcp://192.0.2.1:8786", "--out", tmp_path / "model.zarr")
-    message = distrff.refused("fit", labelled[0], "--target", -1, *elsewhere)
-    assert f"distrff convert {labelled[0]} ROWS.zarr" in message

@@ -55,8 +55,9 @@ def plan_again(rows, worker, n_components, memory_limit):
 @pytest.mark.parametrize("threads", [2, 4])
 @pytest.mark.parametrize("n_components", [64, 4096, 8192])
 def test_the_memory_is_what_the_fastest_plan_needs(planned, rows, n_components, threads):
-    worker = values_of(planned("--n-components", n_components, "--threads-per-worker", threads))
-    assert worker["threads_per_worker"] == threads
+    words = ("--n-components", n_components, "--threads-per-worker", threads, "--workers", 7)
+    worker = values_of(planned(*words))
+    assert (worker["threads_per_worker"], worker["replicas"]) == (threads, 7)
     assert worker["resources"]["limits"] == worker["resources"]["requests"]
     assert worker["resources"]["limits"]["cpu"] == threads
     memory = parse_bytes(worker["resources"]["limits"]["memory"])
@@ -69,7 +70,7 @@ def test_the_memory_is_what_the_fastest_plan_needs(planned, rows, n_components, 
 
 
 def test_the_client_has_room_for_the_model(planned):
-    """And, of standard deviations, for their factor."""
+    """And, of standard deviations, for their factor three times: as it comes, whole, and as it is written."""
     words = ("--n-components", 8192)
     plain, more = (memory_of(planned(*words, *std), "jupyter") for std in ((), ("--include-std",)))
     assert more - plain == 3 * 8 * 8192**2
@@ -78,27 +79,18 @@ def test_the_client_has_room_for_the_model(planned):
     assert small < large
 
 
-def test_a_limit_makes_folds_wait(planned, rows):
+def test_a_limit_makes_folds_wait_or_is_refused_with_what_is_needed(planned, refused, rows):
+    """Where all of a limit is needed it is printed to the MiB."""
     most = memory_of(planned("--n-components", 8192))
     done = planned("--n-components", 8192, "--memory-limit", "16GiB")
     assert memory_of(done) <= 16 * 2**30 < most
     assert "1 a task" in done.stdout
     assert plan_again(rows, values_of(done), 8192, memory_of(done)).folds_per_task == 1
-
-
-def test_a_limit_below_the_plan_is_refused_and_what_it_needs_is_not_rounded_up(planned, refused):
-    """Where all of a limit is needed it is printed to the MiB."""
     message = refused("--n-components", 8192, "--memory-limit", "2GiB", code=4)
     assert "smallest changes that fit: a memory limit of" in message
     needed = float(message.split("a memory limit of ")[1].split(" GB")[0]) * 1e9
     limit = int(1.01 * needed) // 2**20
     assert memory_of(planned("--n-components", 8192, "--memory-limit", f"{limit}MiB")) <= limit * 2**20
-
-
-def test_one_thread_leaves_the_cores_to_blas(planned):
-    worker = values_of(planned("--threads-per-worker", 1, "--workers", 7))
-    assert worker["replicas"] == 7
-    assert "cpu" not in worker["resources"]["limits"]
 
 
 @pytest.mark.parametrize("words", [(), ("--alpha", 1), ("--alpha", 1, "--solver", "cg")], ids=str)
@@ -110,11 +102,8 @@ def test_one_thread_that_needs_far_less_is_told(planned, words):
     note = f"note: with --threads-per-worker 1 a worker needs {memory[0]} in place of {memory[1]}:"
     assert note in of_four.stderr
     assert "note:" not in of_four.stdout + of_one.stderr
-
-
-def test_threads_that_hardly_matter_are_not_mentioned(planned):
-    """The Gram is small, or there is none."""
-    for words in ((1024,), (200_000, "--alpha", 1)):
+    assert "cpu" not in values_of(of_one)["resources"]["limits"]  # the cores are left to BLAS
+    for words in ((1024,), (200_000, "--alpha", 1)):  # the Gram is small, or there is none
         assert "note:" not in planned("--n-components", *words).stderr
 
 
@@ -126,9 +115,7 @@ def test_more_than_nodes_have_is_refused_with_what_would_do(planned, refused):
     refused("--n-components", fewer + 2, code=4)
     given = values_of(planned("--n-components", 200_000, "--alpha", 1))["resources"]["limits"]["memory"]
     assert f"a given --alpha needs {given} a worker (conjugate gradients" in message
-
-
-def test_a_limit_that_is_given_is_not_questioned(planned, refused):
+    # A limit that is given is not questioned.
     assert memory_of(planned("--n-components", 200_000, "--memory-limit", "0")) > 2**40
     message = refused("--n-components", 200_000, "--memory-limit", "2TiB", code=4)
     assert "where it is not given" not in message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 import zarr
 
 import distrff as drf
-from distrff.errors import InputError
 
 pytest.importorskip("moto", reason="the extra `test` has it")
 s3fs = pytest.importorskip("s3fs", reason="the extra `test` has it")
@@ -123,19 +121,7 @@ def test_no_credentials(distrff, bucket, options, tmp_path):
         assert "give credentials" in message.splitlines()[-1]
         assert "Traceback" not in message
     assert not any(tmp_path.iterdir())
-
-
-def test_options_that_are_no_pairs_are_not_repeated(distrff):
-    assert SECRET not in distrff.refused("inspect", "s3://bucket/x", "--storage-option", SECRET)
-
-
-def test_rows_whose_writing_was_interrupted(bucket, options, store):
-    path = "bucket/rows.zarr/zarr.json"
-    document = json.loads(store.cat_file(path))
-    document["attributes"]["distrff"] = {"kind": "dataset", "complete": False}
-    store.pipe_file(path, json.dumps(document).encode())
-    with pytest.raises(InputError, match="incomplete"):
-        drf.open_dataset(f"{bucket}/rows.zarr", storage_options=options)
+    assert SECRET not in distrff.refused("inspect", f"{bucket}/x", "--storage-option", SECRET)
 
 
 def test_the_example(options, monkeypatch, capsys):

@@ -53,16 +53,14 @@ def test_values(kind, text, value):
         (StorageOption(), ["anon", "=true"]),
     ],
 )
-def test_values_that_are_refused(kind, texts):
+def test_values_that_are_refused_and_a_kernel_from_a_file(kind, texts, tmp_path):
     for text in texts:
         with pytest.raises(click.BadParameter):
             kind.convert(text, None, None)
-
-
-def test_a_kernel_from_a_file(tmp_path):
-    (tmp_path / "kernel.json").write_text('{"kernel": "gaussian", "length_scale": 2.0}')
-    description = WordOrJson(*KERNEL_NAMES).convert(str(tmp_path / "kernel.json"), None, None)
-    assert description == {"kernel": "gaussian", "length_scale": 2.0}
+    if "absent.json" in texts:
+        (tmp_path / "kernel.json").write_text('{"kernel": "gaussian", "length_scale": 2.0}')
+        description = kind.convert(str(tmp_path / "kernel.json"), None, None)
+        assert description == {"kernel": "gaussian", "length_scale": 2.0}
 
 
 def estimator_of(words: str = ""):
@@ -158,10 +156,14 @@ ITERATIVE = "goes with --model svc or likelihood, or --solver cg"
         ("--alpha gcv --cv 3", "--cv goes with --alpha cv"),
         ("--class-weight balanced", "--class-weight goes with --model ridge-classifier, svc or likelihood"),
         ('--length-scale 2 --kernel {"kernel":"cauchy"}', "--length-scale goes with a kernel's name"),
+        ("--model pca --alpha 1", "--alpha goes with --model ridge"),
+        ("--model pca --solver cg", "which has no target"),
+        ("--model pca --class-weight balanced", "--class-weight goes with"),
+        ("--n-outputs 3", "--n-outputs goes with --model pca"),
     ],
 )
 def test_options_that_contradict_each_other(words, message):
-    with pytest.raises(click.UsageError, match=message):
+    with pytest.raises((click.UsageError, InputError), match=message):
         estimator_of(words)
 
 
@@ -169,6 +171,7 @@ def test_options_that_contradict_each_other(words, message):
     ("words", "message"),
     [
         ("--n-components 15", "use 14 or 16"),
+        ("--model pca --features binning", "use FourierFeatures or NystroemFeatures"),
         ("--alpha 0", "alpha must be positive"),
         ("--alpha -1", "alpha must be positive"),
         ("--alphas nan", "alphas must be positive"),
@@ -218,18 +221,13 @@ def test_class_weights_have_the_labels_of_the_target():
         ("n_components=9, but the map has 8 features", "--n-outputs 9, but the map has 8 features"),
         ("use FourierFeatures or NystroemFeatures", "use --features fourier or --features nystroem"),
         ("a KernelSVC tells none; fit a KernelRidge", "a KernelSVC tells none; fit a --model ridge"),
+        # Names that are no parameters stay.
+        ("column 'n_components' has missing values; see open_dataset(path)",) * 2,
+        ("Matern(1.5, nu=2.5) + Gaussian((1.0, 2.0), length_scale=3) has no widths",) * 2,
+        ("the target of the model is alpha, and its scale is 'alpha=3'",) * 2,
+        ("nothing at https://host/n_components=3?target=y&scale=2",) * 2,
     ],
 )
 def test_parameters_of_messages_are_spelt_as_options(of_python, of_the_command_line):
     assert spelt_as_options(of_python) == of_the_command_line
     assert spelt_as_options(of_the_command_line) == of_the_command_line
-
-
-def test_names_that_are_no_parameters_stay():
-    for text in (
-        "column 'n_components' has missing values; see open_dataset(path)",
-        "Matern(1.5, nu=2.5) + Gaussian((1.0, 2.0), length_scale=3) has no widths",
-        "the target of the model is alpha, and its scale is 'alpha=3'",
-        "nothing at https://host/n_components=3?target=y&scale=2",
-    ):
-        assert spelt_as_options(text) == text

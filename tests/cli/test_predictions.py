@@ -29,15 +29,6 @@ def test_standard_deviations_with_ids(distrff, rows, tmp_path):
     assert "prediction  float64" in distrff("inspect", out).stdout
 
 
-def test_deviations_are_in_the_plan_of_the_client(distrff, rows):
-    """Its factor is there three times: as it comes, whole, and as it is written."""
-    plain, more = (
-        distrff("plan", rows.zarr, *FIT, *words, "--json").json["client_peak_bytes"]
-        for words in ((), ("--include-std",))
-    )
-    assert more - plain == 3 * 8 * 32**2
-
-
 def test_deviations_are_of_ridge_and_must_be_stored(distrff, rows, models, tmp_path):
     fit = ("fit", rows.zarr, "--include-std", "--out", tmp_path / "m.zarr")
     assert "--include-std goes with --model ridge" in distrff.refused(*fit, "--model", "svc")

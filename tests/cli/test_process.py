@@ -21,13 +21,9 @@ def test_fit_and_score_on_workers_of_their_own(distrff_process, rows, tmp_path):
     scored = distrff_process("score", tmp_path / "m.zarr", rows.zarr, "--workers", 1, "--json")
     assert scored.json["n_samples"] == 600
     assert scored.told == []
-
-
-def test_wrong_input(distrff_process, tmp_path):
-    done = distrff_process("fit", tmp_path / "nothing.zarr", "--out", tmp_path / "m.zarr", "--json")
-    assert (done.code, done.stdout) == (2, "")
-    assert done.stderr.startswith("distrff: ")
-    assert done.stderr.count("\n") == 1
+    refused = distrff_process("score", tmp_path / "nothing.zarr", rows.zarr, "--json")
+    assert (refused.code, refused.stdout, len(refused.told)) == (2, "", 1)
+    assert refused.told[0].startswith("distrff: ")
 
 
 def test_the_only_worker_is_killed(distrff, stored, tmp_path):

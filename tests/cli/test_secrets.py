@@ -76,9 +76,9 @@ def test_what_a_command_says_of_a_url_that_it_cannot_use(
 @pytest.fixture(params=PLACES)
 def place(request):
     pytest.importorskip("fsspec.implementations.asyn_wrapper")  # Zarr needs it for such file systems
-    fs = fsspec.filesystem("memory")
-    yield request.param
-    fs.rm(request.param.removeprefix("memory://").split("/")[0], recursive=True)
+    fs, folder = fsspec.filesystem("memory"), "/" + request.param.removeprefix("memory://")
+    yield request.param, fs, folder
+    fs.rm(folder.split("/")[1], recursive=True)
 
 
 def test_what_is_shown_and_kept_of_rows_and_models(place, capfd, caplog):
@@ -86,8 +86,7 @@ def test_what_is_shown_and_kept_of_rows_and_models(place, capfd, caplog):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 3))
     frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=X[:, 0])
-    fs = fsspec.filesystem("memory")
-    folder = "/" + place.removeprefix("memory://")
+    place, fs, folder = place
     with fs.open(f"{folder}/rows.csv", "w") as file:
         frame.to_csv(file, index=False)
     with fs.open(f"{folder}/rows.parquet", "wb") as file:
@@ -121,8 +120,7 @@ def test_what_is_shown_and_kept_of_rows_and_models(place, capfd, caplog):
 
 
 def test_what_is_told_of_a_damaged_file(place, distrff_without_workers):
-    fs = fsspec.filesystem("memory")
-    folder = "/" + place.removeprefix("memory://")
+    place, fs, folder = place
     for name, content in {
         "a.parquet": b"PAR1 and no more",
         "a.csv.gz": b"\x1f\x8b\x08\x00 and no more",
@@ -131,12 +129,10 @@ def test_what_is_told_of_a_damaged_file(place, distrff_without_workers):
         "a.zarr/zarr.json": b"{",
     }.items():
         fs.pipe_file(f"{folder}/{name}", content)
-        is_group = name.startswith("a.zarr")
-        words = (
-            ("inspect", f"{place}/a.zarr")
-            if is_group
-            else ("convert", f"{place}/{name}", f"{place}/out.zarr")
-        )
+        if is_group := name.startswith("a.zarr"):
+            words = ("inspect", f"{place}/a.zarr")
+        else:
+            words = ("convert", f"{place}/{name}", f"{place}/out.zarr")
         message = distrff_without_workers.refused(*words)
         assert is_group or name in message
         assert SECRET not in message

@@ -14,10 +14,9 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -136,17 +135,10 @@ def processes() -> Iterator[Begin]:
     begun: list[Process] = []
 
     def begin(container: Mapping[str, Any], around: Surroundings, name: str, *more: str) -> Process:
+        words, environment = [*arguments_of(container, around), *more], _whole_environment(container, around)
         with (around.folder / f"{name}.log").open("wb") as log:
-            begun.append(
-                subprocess.Popen(
-                    [*arguments_of(container, around), *more],
-                    env=_whole_environment(container, around),
-                    cwd=around.folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
-            )
+            files = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            begun.append(subprocess.Popen(words, env=environment, cwd=around.folder, **files))
         return begun[-1]
 
     try:
@@ -206,20 +198,13 @@ def wait_for_probe(container: Mapping[str, Any], probe: str, around: Surrounding
     named = {port.get("name"): port["containerPort"] for port in container["ports"]}
     url = f"http://127.0.0.1:{around.ports[str(named.get(get['port'], get['port']))]}{get['path']}"
     deadline = time.monotonic() + START_SECONDS
-    while True:
-        assert process.poll() is None, _logs(around)
-        try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                if answer.status == 200:
-                    return
-        except (urllib.error.URLError, OSError):
-            pass
-        assert time.monotonic() < deadline, f"{url} does not answer: {_logs(around)}"
+    while process.poll() is None and time.monotonic() < deadline:
+        with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:
+            if answer.status == 200:
+                return
         time.sleep(0.1)
-
-
-def _logs(around: Surroundings) -> str:
-    return "\n".join(f"{log.name}:\n{log.read_text()}" for log in sorted(around.folder.glob("*.log")))
+    logs = (f"{log.name}:\n{log.read_text()}" for log in sorted(around.folder.glob("*.log")))
+    raise AssertionError("\n".join([f"{url} does not answer", *logs]))
 
 
 def free_ports(number: int) -> list[str]:

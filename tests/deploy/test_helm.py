@@ -57,9 +57,13 @@ def test_what_is_stored_is_what_the_chart_renders():
 
 @pytest.mark.parametrize("kubernetes", KUBERNETES_VERSIONS)
 @pytest.mark.parametrize("overlays", chart.available(), ids=named)
-def test_kubernetes_takes_what_is_rendered(overlays, kubernetes):
+def test_kubernetes_takes_what_is_rendered_for_the_image_of_this_version(overlays, kubernetes):
     for manifest in chart.manifests(overlays):
         assert_valid(manifest, kubernetes)
+    image = f"distrff:{chart.project()['version']}"
+    for name, manifest in manifests_of(overlays, "Deployment").items():
+        assert container_of(manifest)["image"] == image, name
+        assert manifest["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"], name
 
 
 def not_read(values: dict[str, Any]) -> list[str]:
@@ -74,39 +78,32 @@ def not_read(values: dict[str, Any]) -> list[str]:
     return [key for key in chart.keys_used(values) if not is_read(key)]
 
 
-def test_the_chart_reads_every_key():
+def test_the_chart_reads_every_key_and_each_is_set_or_left_out_on_purpose():
     """It has no schema and passes over what it does not know, a misspelt word for one."""
-    for overlay in ("", *chart.OVERLAYS):
-        assert not not_read(chart.read_values(overlay)), overlay
+    values = {overlay: chart.read_values(overlay) for overlay in ("", *chart.OVERLAYS)}
+    assert not {overlay: keys for overlay in values if (keys := not_read(values[overlay]))}
     assert not_read({"worker": {"replica": 3, "replicas": 3}}) == ["worker.replica"]
-
-
-def test_every_key_is_set_or_left_out_on_purpose():
-    used = {path for overlay in ("", *chart.OVERLAYS) for path in chart.keys_used(chart.read_values(overlay))}
+    used = {path for part in values.values() for path in chart.keys_used(part)}
     assert not [key for key in ON_PURPOSE if not any(f"{path}.".startswith(f"{key}.") for path in used)]
 
 
-def lists_of(overlay: str) -> dict[str, list[Any]]:
-    """The lists that a file sets, by their paths."""
-
-    def walk(values: Any, path: str):
-        if isinstance(values, list):
-            yield path, values
-        elif isinstance(values, dict):
-            for key, value in values.items():
-                yield from walk(value, f"{path}.{key}" if path else key)
-
-    return dict(walk(chart.read_values(overlay), ""))
+def lists_of(values: Any, path: str = "") -> dict[str, list[Any]]:
+    """The lists among values, by their paths."""
+    if isinstance(values, list):
+        return {path: values}
+    parts = values.items() if isinstance(values, dict) else ()
+    return {k: v for key, part in parts for k, v in lists_of(part, f"{path}.{key}").items()}
 
 
 def test_overlays_go_together_in_any_order():
     """Helm replaces whole lists, so no two overlays set the same, and scalars that two set are equal."""
-    for one, other in itertools.combinations(chart.OVERLAYS, 2):
-        assert not lists_of(one).keys() & lists_of(other).keys(), (one, other)
-        both = [chart.merged(*map(chart.read_values, order)) for order in ((one, other), (other, one))]
+    values = {overlay: chart.read_values(overlay) for overlay in chart.OVERLAYS}
+    for one, other in itertools.combinations(values, 2):
+        assert not lists_of(values[one]).keys() & lists_of(values[other]).keys(), (one, other)
+        both = [chart.merged(values[a], values[b]) for a, b in ((one, other), (other, one))]
         assert both[0] == both[1], (one, other)
-    before = lists_of("")
-    for overlay, path, entries in ((o, *item) for o in chart.OVERLAYS for item in lists_of(o).items()):
+    before = lists_of(chart.read_values(""))
+    for overlay, path, entries in ((o, *item) for o in values for item in lists_of(values[o]).items()):
         lost = [entry for entry in before.get(path, []) if entry not in entries]
         assert not lost, f"{path} of values.yaml had {lost}, which {overlay} lacks"
 
@@ -161,36 +158,7 @@ def test_the_job_has_the_memory_that_its_client_needs():
         assert 0.25 < needed / parse_bytes(fit["resources"][kind]["memory"]) <= 1
 
 
-def test_threads_are_those_of_the_cores():
-    usual = containers_of(())["dask-worker"]
-    assert memory_and_threads(usual)[1] == usual["resources"]["limits"]["cpu"]
-    large = containers_of(chart.OVERLAYS)["dask-worker"]
-    (blas,) = [v for v in large["env"] if v["name"] == "OPENBLAS_NUM_THREADS"]
-    assert memory_and_threads(large)[1] == 1
-    assert blas["valueFrom"]["resourceFieldRef"]["resource"] == "limits.cpu"
-
-
 # ---------------------------------------------------------------- what the overlays are for
-
-
-def test_spot_workers_are_the_others_on_other_nodes():
-    pods = containers_of(chart.OVERLAYS)
-    spot, usual = pods["dask-worker-spot"], pods["dask-worker"]
-    for key in ("args", "env", "resources", "image", "volumeMounts"):
-        assert spot[key] == usual[key]
-    deployment = manifests_of(chart.OVERLAYS, "Deployment")["dask-worker-spot"]["spec"]["template"]["spec"]
-    assert deployment["tolerations"]
-    assert deployment["affinity"]
-    failures = {v["name"]: v.get("value") for v in pods["dask-scheduler"]["env"]}
-    assert int(failures["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"]) > 3
-
-
-def test_with_tls_nothing_is_in_the_clear():
-    pods = containers_of(chart.OVERLAYS)
-    assert "--protocol=tls" in pods["dask-scheduler"]["args"]
-    for name in ("dask-worker", "dask-worker-spot"):
-        assert pods[name]["args"][1] == "tls://dask-scheduler:8786"
-    assert "DASK_DISTRIBUTED__COMM__DEFAULT_SCHEME=tls" in pods["dask-jupyter"]["command"]
 
 
 def test_without_overlays():
@@ -198,10 +166,31 @@ def test_without_overlays():
     service = manifests_of((), "Service")["dask-scheduler"]["spec"]
     assert service["type"] == "ClusterIP"
     assert {port["port"] for port in service["ports"]} == {8786, 80}
-    assert containers_of(())["dask-worker"]["args"][1] == "dask-scheduler:8786"
-    assert "dask-jupyter" not in containers_of(())
+    pods = containers_of(())
+    assert pods["dask-worker"]["args"][1] == "dask-scheduler:8786"
+    assert memory_and_threads(pods["dask-worker"])[1] == pods["dask-worker"]["resources"]["limits"]["cpu"]
+    assert "dask-jupyter" not in pods
     assert not manifests_of((), "ConfigMap")
     assert not manifests_of((), "RoleBinding")
+
+
+def test_with_overlays():
+    """BLAS has the cores, spot workers are the others on other nodes, and nothing is in the clear."""
+    pods = containers_of(chart.OVERLAYS)
+    spot, usual = pods["dask-worker-spot"], pods["dask-worker"]
+    for key in ("args", "env", "resources", "image", "volumeMounts"):
+        assert spot[key] == usual[key]
+    (blas,) = [v for v in usual["env"] if v["name"] == "OPENBLAS_NUM_THREADS"]
+    assert memory_and_threads(usual)[1] == 1
+    assert blas["valueFrom"]["resourceFieldRef"]["resource"] == "limits.cpu"
+    deployment = manifests_of(chart.OVERLAYS, "Deployment")["dask-worker-spot"]["spec"]["template"]["spec"]
+    assert deployment["tolerations"]
+    assert deployment["affinity"]
+    failures = {v["name"]: v.get("value") for v in pods["dask-scheduler"]["env"]}
+    assert int(failures["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"]) > 3
+    assert "--protocol=tls" in pods["dask-scheduler"]["args"]
+    assert usual["args"][1] == "tls://dask-scheduler:8786"
+    assert "DASK_DISTRIBUTED__COMM__DEFAULT_SCHEME=tls" in pods["dask-jupyter"]["command"]
 
 
 def test_a_notebook_is_entered_by_a_token_from_a_secret_alone():
@@ -214,11 +203,3 @@ def test_a_notebook_is_entered_by_a_token_from_a_secret_alone():
     assert "c.NotebookApp.password = 'unusable'" in text
     assert 'c.IdentityProvider.token = os.environ["JUPYTER_TOKEN"]' in text
     assert not manifests_of(chart.OVERLAYS, "RoleBinding")  # no right to change other deployments
-
-
-@pytest.mark.parametrize("overlays", chart.KEPT, ids=named)
-def test_every_pod_runs_the_image_of_this_version(overlays):
-    image = f"distrff:{chart.project()['version']}"
-    for name, manifest in manifests_of(overlays, "Deployment").items():
-        assert container_of(manifest)["image"] == image, name
-        assert manifest["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"], name

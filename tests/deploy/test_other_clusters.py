@@ -91,9 +91,15 @@ def background(folder, environment) -> Iterator[Callable[[str], subprocess.Popen
 
 
 @pytest.fixture
-def foreground(folder, environment) -> Callable[[str], subprocess.CompletedProcess]:
-    """`foreground(line)`: run a line to its end."""
-    return lambda line: commands.run(*shlex.split(line), cwd=folder, env=environment)
+def fitted(folder, environment) -> Callable[[str], tuple[dict[str, Any], np.ndarray]]:
+    """`fitted(line)`: what a line of a fit prints, run to its end, and the coefficients that it stores."""
+
+    def run(line: str) -> tuple[dict[str, Any], np.ndarray]:
+        done = commands.run(*shlex.split(f"{line} {FIT}"), cwd=folder, env=environment)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout), drf.load_model(str(folder / "model.zarr")).coef.ravel()
+
+    return run
 
 
 def listens(port: int) -> bool:
@@ -116,7 +122,7 @@ def test_this_computer(folder):
     np.testing.assert_array_equal(fitted.coef_, expected(folder))
 
 
-def test_by_hand_and_within_its_memory(folder, background, foreground, monkeypatch):
+def test_by_hand_and_within_its_memory(folder, background, fitted, monkeypatch):
     """A worker with a limit that a plan does not fit into refuses in one line; a smaller fit runs there."""
     (port,) = map(int, free_ports(1))
     scheduler, worker, fit = (
@@ -133,23 +139,19 @@ def test_by_hand_and_within_its_memory(folder, background, foreground, monkeypat
     assert (refused.exit_code, refused.stdout) == (4, ""), refused.stderr
     refusal = r"the plan needs .* a worker .*limit of 1 GB .* smallest changes that fit: a memory limit"
     assert re.search(refusal, refused.stderr.splitlines()[-1])
-    fitted = foreground(f"{fit} {FIT}")
-    assert fitted.returncode == 0, fitted.stderr
-    assert json.loads(fitted.stdout)["workers"] == 1
-    stored = drf.load_model(str(folder / "model.zarr"))
-    np.testing.assert_array_equal(stored.coef.ravel(), expected(folder).ravel())
+    report, coef = fitted(fit)
+    assert report["workers"] == 1
+    np.testing.assert_array_equal(coef, expected(folder).ravel())
 
 
 @pytest.mark.slow
-def test_a_scheduler_file(folder, background, foreground):
+def test_a_scheduler_file(folder, background, fitted):
     scheduler, worker, fit = lines_of("scheduler file")
     background(f"{scheduler} --host 127.0.0.1 --port 0 --no-dashboard --dashboard-address 127.0.0.1:0")
     file = folder / "cluster.json"
     wait_until(lambda: file.exists() and file.read_text().endswith("}"), 60)
     background(worker.replace("--nworkers 4", "--nworkers 1") + " --no-dashboard")
-    fitted = foreground(f"{fit} {FIT}")
-    assert fitted.returncode == 0, fitted.stderr
-    assert json.loads(fitted.stdout)["status"] == "CONVERGED"
+    assert fitted(fit)[0]["status"] == "CONVERGED"
 
 
 @pytest.fixture
@@ -200,7 +202,7 @@ def own_folder_of_sshd() -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_dask_ssh(folder, ssh_port, background, foreground):
+def test_dask_ssh(folder, ssh_port, background, fitted):
     pytest.importorskip("paramiko", reason="dask ssh needs paramiko")
     _, start, fit = (line.replace("scheduler-host", "127.0.0.1") for line in lines_of("dask ssh"))
     (port,) = map(int, free_ports(1))
@@ -208,11 +210,9 @@ def test_dask_ssh(folder, ssh_port, background, foreground):
     key = f"--ssh-port {ssh_port} --ssh-private-key {folder / 'key'}"
     running = background(f"{start} --scheduler-port {port} {key} --remote-python {sys.executable}")
     wait_until(lambda: listens(port) or running.poll() is not None, 60)
-    fitted = foreground(f"{fit.replace('8786', str(port))} {FIT}")
-    assert fitted.returncode == 0, fitted.stderr
-    stored = drf.load_model(str(folder / "model.zarr"))
+    _, coef = fitted(fit.replace("8786", str(port)))
     # Up to rounding: a shell over there lacks this one's variables, by which OpenBLAS may take other loops.
-    np.testing.assert_allclose(stored.coef.ravel(), expected(folder).ravel(), rtol=1e-10)
+    np.testing.assert_allclose(coef, expected(folder).ravel(), rtol=1e-10)
     running.send_signal(signal.SIGINT)
     running.wait(30)
     wait_until(lambda: not listens(port), 60)
@@ -226,16 +226,13 @@ cp "$script" "$job"
 sh "$job" > /dev/null 2>&1 &
 echo "Submitted batch job $!"
 """
-SCANCEL = """#!/bin/sh
-kill "$@" 2> /dev/null || true
-"""
 
 
 @pytest.fixture
 def batch_system(folder, environment, monkeypatch) -> Path:
     """A stand-in for Slurm's programs, which runs a job's script where it is submitted."""
     write_program(folder / "bin" / "sbatch", SBATCH)
-    write_program(folder / "bin" / "scancel", SCANCEL)
+    write_program(folder / "bin" / "scancel", '#!/bin/sh\nkill "$@" 2> /dev/null || true\n')
     for name in ("PATH", "PYTHONPATH"):
         monkeypatch.setenv(name, environment[name])
     monkeypatch.chdir(folder)

@@ -73,6 +73,12 @@ def write_rows(store: Any) -> np.ndarray:
     return X
 
 
+def assert_predicted(place: str, X: np.ndarray, options: dict[str, str] | None = None) -> None:
+    frame = pd.read_parquet(f"{place}/predictions.parquet", storage_options=options)
+    model = load_model(f"{place}/model.zarr", storage_options=options)
+    np.testing.assert_allclose(frame["prediction"], model.predict(X), rtol=1e-12)
+
+
 def test_the_jobs_in_the_clear_on_object_storage(tmp_path):
     pytest.importorskip("moto", reason="the extra `test` has it")
     pytest.importorskip("s3fs", reason="the extra `test` has it")
@@ -99,9 +105,7 @@ def test_the_jobs_in_the_clear_on_object_storage(tmp_path):
         assert fitted["out"] == "s3://bucket/model.zarr"
         predicted = json_of(pods.run(job("predict"), around))
         assert predicted["n_samples"] == N_ROWS
-        frame = pd.read_parquet("s3://bucket/predictions.parquet", storage_options=options)
-        model = load_model("s3://bucket/model.zarr", storage_options=dict(options))
-        np.testing.assert_allclose(frame["prediction"], model.predict(X), rtol=1e-12)
+        assert_predicted("s3://bucket", X, dict(options))
 
 
 def certificates(folder: Path) -> dict[str, str]:
@@ -130,9 +134,7 @@ def test_the_jobs_over_tls(tmp_path, tls_of):
         assert json_of(pods.run(operator["distrff"], around, *SMALL))["workers"] == 1
         predicted = json_of(pods.run(job("tls/predict"), around))
         assert predicted["n_samples"] == N_ROWS
-        frame = pd.read_parquet(tmp_path / "predictions.parquet")
-        model = load_model(str(tmp_path / "model.zarr"))
-        np.testing.assert_allclose(frame["prediction"], model.predict(X), rtol=1e-12)
+        assert_predicted(str(tmp_path), X)
         client = ["python", "-c", "from distributed import Client; print(Client().scheduler.address)"]
         notebook = ours["dask-jupyter"] | {"args": client}
         assert pods.run(notebook, around).stdout.strip() == f"tls://{address}"
@@ -150,13 +152,10 @@ def assert_workers_are_as_asked(address: str, secret: Mapping[str, str]) -> None
         client.wait_for_workers(2, timeout=60)
         workers = client.scheduler_info(-1)["workers"]
         threads = {workers[its]["name"]: n_threads for its, n_threads in client.run(blas_threads).items()}
+    # Cores that BLAS may use.
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     assert threads.pop("distrff-fit-default-worker-0123456789") == 1
-    assert list(threads.values()) == [min(8, n_cores())]
-
-
-def n_cores() -> int:
-    """Cores that BLAS may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    assert list(threads.values()) == [min(8, n_cores)]
 
 
 def assert_strangers_are_told(address: str, of_another_authority: dict[str, str]) -> None:

@@ -76,22 +76,19 @@ def test_its_commands_run_as_they_stand(a9a, files, tmp_path, monkeypatch, capsy
     assert scored["error"] < 0.2
 
 
-def test_an_earlier_result_is_replaced_only_when_asked(a9a, files, tmp_path, refused):
-    arguments = [str(files[0]), str(tmp_path / "build")]
-    assert a9a.main(arguments) == 0
-    marker = tmp_path / "build" / "a9a.zarr" / "marker"
+def test_an_earlier_result_is_replaced_only_when_asked_and_nothing_else(a9a, files, tmp_path, refused):
+    build = tmp_path / "build"
+    assert a9a.main([str(files[0]), str(build)]) == 0
+    marker = build / "a9a.zarr" / "marker"
     marker.touch()
-    assert "--overwrite" in refused(a9a, *arguments)
+    assert "--overwrite" in refused(a9a, files[0], build)
     assert marker.exists()
-    assert a9a.main([*arguments, "--overwrite"]) == 0
+    assert a9a.main([str(files[0]), str(build), "--overwrite"]) == 0
     assert not marker.exists()
-
-
-def test_what_is_no_result_of_this_stays(a9a, files, tmp_path, refused):
-    zarr.create_group(tmp_path / "build" / "a9a-test.zarr", attributes={"precious": True})
-    assert "a9a-test.zarr" in refused(a9a, files[0], tmp_path / "build", "--overwrite")
-    assert os.listdir(tmp_path / "build") == ["a9a-test.zarr"]
-    assert zarr.open_group(tmp_path / "build" / "a9a-test.zarr").attrs["precious"]
+    group = zarr.create_group(tmp_path / "other" / "a9a-test.zarr", attributes={"precious": True})
+    assert "a9a-test.zarr" in refused(a9a, files[0], tmp_path / "other", "--overwrite")
+    assert os.listdir(tmp_path / "other") == ["a9a-test.zarr"]
+    assert zarr.open_group(group.store.root).attrs["precious"]
     (tmp_path / "file").write_text("precious")
     assert "is not a folder" in refused(a9a, files[0], tmp_path / "file")
     assert (tmp_path / "file").read_text() == "precious"

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import distrff as drf
 
 
-def test_the_table_and_the_pictures(example, tmp_path, capsys):
-    digits = example("digits")
+@pytest.fixture
+def digits(example):
+    return example("digits")
+
+
+def test_the_table_and_the_pictures(digits, tmp_path, capsys, refused):
     assert digits.main(["--out", str(tmp_path), "--sizes", "32", "64", "--seeds", "1"]) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()[1 : 1 + 2 + 2 * len(digits.MAPS)]
@@ -19,17 +24,12 @@ def test_the_table_and_the_pictures(example, tmp_path, capsys):
         assert accuracy[name, "64"] > 0.7
     for name in digits.PICTURES:
         assert (tmp_path / name).stat().st_size > 10_000
-
-
-def test_what_cannot_be_used(example, tmp_path, refused):
-    digits = example("digits")
     assert "is not a folder" in refused(digits, "--out", tmp_path / "nowhere")
     words = ("--out", tmp_path, "--sizes", 7, "--seeds", 1)
     assert "n_components must be even" in refused(digits, *words)
 
 
-def test_rows_share_a_bin_where_no_line_is_between_them(example, rng):
-    digits = example("digits")
+def test_rows_share_a_bin_where_no_line_is_between_them(digits, rng):
     X = rng.standard_normal((40, 2))
     binning = drf.RandomBinningFeatures(drf.Laplacian(1.5), 1, random_state=1).fit(X)
     cells = [np.searchsorted(lines, x) for lines, x in zip(digits.grid_lines(binning, X), X.T, strict=True)]

@@ -7,14 +7,10 @@ each change of a sentence under pages of markup. What they show is checked here.
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
-
-from tests.support.commands import run
 
 nbformat = pytest.importorskip("nbformat", reason="nbclient is not installed")
 nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
@@ -124,16 +120,3 @@ def test_margins_and_probabilities(execute):
     assert margin > 0
     assert len(shown(notebook, "image/png")) == 2
     assert "violate y·f ≥ 1" in printed(notebook)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("jupyter") is None, reason="jupyter is not on the path")
-def test_jupyter_executes_the_first_one(tmp_path):
-    """As it is called in the shell, with few rows."""
-    out = tmp_path / "out.ipynb"
-    done = run(
-        *("jupyter", "execute", f"--output={out}", FOLDER / "01-million-rows.ipynb"),
-        env={**os.environ, "DISTRFF_EXAMPLE_ROWS": "800", "TMPDIR": str(tmp_path)},
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert out.exists()

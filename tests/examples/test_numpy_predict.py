@@ -51,37 +51,33 @@ def reference(example):
 
 
 @pytest.fixture
-def stored(tmp_path):
-    def store(model):
+def loaded(reference, tmp_path):
+    """`loaded(model)`: what the script reads of a stored model."""
+
+    def load(model):
         model.save(str(tmp_path / "m.zarr"), overwrite=True)
-        return tmp_path / "m.zarr"
+        return reference.load(tmp_path / "m.zarr")
 
-    return store
-
-
-@pytest.fixture
-def predicted(reference, stored):
-    """What the script predicts of rows by a stored model."""
-    return lambda model, rows: reference.predict(*reference.load(stored(model)), rows)
+    return load
 
 
 @pytest.mark.parametrize("features", MAPS, ids=repr)
-def test_every_map(rows, predicted, features):
+def test_every_map(rows, reference, loaded, features):
     model = drf.KernelRidge(features, alpha=1e-2).fit(rows, np.sin(rows[:, 0]))
-    found = predicted(model, rows)
+    found = reference.predict(*loaded(model), rows)
     # A factor of landmarks has a condition of at most 2²⁰, and weights are of size 1e2.
     np.testing.assert_allclose(found, model.predict(rows), atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("k", [2, 3])
-def test_every_model(rows, reference, stored, name, k):
+def test_every_model(rows, reference, loaded, name, k):
     y = np.asarray(["a", "bc", "d"])[np.arange(N) % k] if name != "numbers" else rows[:, : k - 1]
     model = MODELS[name].fit(rows, y)
-    metadata, arrays = reference.load(stored(model))
-    F = reference.decision(metadata, arrays, rows)
-    np.testing.assert_allclose(F, drf.load_model(str(stored(model))).decision(rows), atol=1e-9)
-    found, expected = reference.predict(metadata, arrays, rows), model.predict(rows)
+    read = loaded(model)
+    F = reference.decision(*read, rows)
+    np.testing.assert_allclose(F, model.model_.decision(rows), atol=1e-9)
+    found, expected = reference.predict(*read, rows), model.predict(rows)
     assert found.shape == expected.shape
     if name == "numbers":
         np.testing.assert_allclose(found, expected, atol=1e-9)
@@ -91,34 +87,36 @@ def test_every_model(rows, reference, stored, name, k):
         np.testing.assert_array_equal(found[clear], expected[clear])
 
 
-def test_principal_components_and_float32(rows, reference, stored, predicted):
+def test_principal_components_and_float32(rows, reference, loaded):
     model = drf.KernelPCA(MAP).fit(rows)
-    found = reference.decision(*reference.load(stored(model)), rows)
+    found = reference.decision(*loaded(model), rows)
     np.testing.assert_allclose(found, model.transform(rows), atol=1e-9)
     X = rows.astype(np.float32)
     model = drf.KernelRidge(MAP, alpha=0.1).fit(X, rows[:, 0])
     assert model.model_.dtype == "float32"
-    np.testing.assert_allclose(predicted(model, X), model.predict(X), atol=1e-4)
+    np.testing.assert_allclose(reference.predict(*loaded(model), X), model.predict(X), atol=1e-4)
 
 
-def test_what_it_does_not_claim_is_refused(rows, predicted):
-    model = drf.KernelRidge(drf.RandomBinningFeatures(n_grids=4, n_bins=64)).fit(rows, rows[:, 0])
-    with pytest.raises(ValueError, match="no hashed binning map"):
-        predicted(model, rows)
-    model = drf.KernelRidge(drf.NystroemFeatures(drf.Matern(1.0, 0.75), 8)).fit(rows, rows[:, 0])
-    with pytest.raises(ValueError, match=r"nu=0\.75 needs Bessel functions"):
-        predicted(model, rows)
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (drf.RandomBinningFeatures(n_grids=4, n_bins=64), "no hashed binning map"),
+        (drf.NystroemFeatures(drf.Matern(1.0, 0.75), 8), r"nu=0\.75 needs Bessel functions"),
+    ],
+)
+def test_what_it_does_not_claim_is_refused(rows, reference, loaded, features, message):
+    read = loaded(drf.KernelRidge(features).fit(rows, rows[:, 0]))
+    with pytest.raises(ValueError, match=message):
+        reference.predict(*read, rows)
 
 
-def test_as_a_script(rows, stored, tmp_path):
+def test_it_is_a_short_script_that_imports_numpy_alone(rows, tmp_path):
     model = drf.KernelRidge(MAP).fit(rows, rows[:, 0])
+    model.save(str(tmp_path / "m.zarr"))
     np.save(tmp_path / "rows.npy", rows)
-    done = run(sys.executable, SCRIPT, stored(model), "rows.npy", "out.npy", cwd=tmp_path)
+    done = run(sys.executable, SCRIPT, "m.zarr", "rows.npy", "out.npy", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), model.predict(rows), atol=1e-9)
-
-
-def test_it_is_short_and_imports_numpy_alone():
     text = SCRIPT.read_text()
     assert len(text.splitlines()) < 100
     imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]

@@ -41,13 +41,10 @@ def finished(tmp_path_factory):
     return folder / "svm_margins.svg", done.stdout.splitlines()[:-1]
 
 
-def test_the_picture_is_well_formed(finished):
+def test_the_picture_and_what_is_refused_in_it(finished, margins):
     root = ElementTree.parse(finished[0]).getroot()
     assert root.tag.endswith("svg")
     assert not re.search(r"\b(nan|inf)\b", " ".join(e.get("d", "") for e in root.iter()))
-
-
-def test_only_what_overlaps_on_a_line_is_refused(finished, margins):
     shown = dict(zip(*[iter(finished[1])] * 2, strict=True))
     assert list(shown) == [panel.title for panel in margins.panels(N_ROWS)]
     refused = {title: text for title, text in shown.items() if text.strip().startswith("refused")}
@@ -64,8 +61,13 @@ def test_the_hard_margin_on_a_line_is_that_of_svc(margins, ax):
     assert f"{len(exact.support_)} of {N_ROWS} rows are support rows, 0 of them past" in text
 
 
-@pytest.mark.parametrize("n_rows", [20, 24, 80])
-def test_the_meeting_is_in_the_hulls_of_both_classes(margins, n_rows):
+@pytest.mark.parametrize("n_rows", [20, 21, 24, 60, 80])
+def test_rows_of_both_classes_and_the_meeting_in_their_hulls(margins, n_rows):
+    for make in (margins.rows_beside_a_line, margins.rows_in_a_ring, margins.rows_that_overlap):
+        X, y = make(n_rows)
+        assert X.shape == (n_rows, 2)
+        assert np.count_nonzero(y > 0) == n_rows // 2
+        assert set(y) == {-1, 1}
     rows = margins.rows_that_overlap(n_rows)
     meeting = margins.meeting_of(rows)
     for side, corners in zip((1, -1), meeting.corners, strict=True):
@@ -93,15 +95,6 @@ def test_lines_run_where_the_function_has_the_level(margins, ax):
     ends = [np.concatenate(path.to_polygons(closed_only=False)) for path in ax.collections[-1].get_paths()]
     for level, points in zip((-1, 0, 1), ends, strict=True):
         np.testing.assert_allclose(model.decision_function(points), level, atol=1e-3)
-
-
-@pytest.mark.parametrize("n_rows", [20, 21, 60])
-def test_rows_are_as_many_as_asked_for_in_both_classes(margins, n_rows):
-    for make in (margins.rows_beside_a_line, margins.rows_in_a_ring, margins.rows_that_overlap):
-        X, y = make(n_rows)
-        assert X.shape == (n_rows, 2)
-        assert np.count_nonzero(y > 0) == n_rows // 2
-        assert set(y) == {-1, 1}
 
 
 def test_wrong_options_end_with_one_line(margins, tmp_path, monkeypatch, capsys, refused):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
-
-
-@pytest.fixture
-def table1(example):
-    return example("table1")
 
 
 @pytest.fixture
@@ -35,7 +32,8 @@ def folder(tmp_path, rng, write_libsvm):
 
 
 @pytest.mark.parametrize("name", ["adult", "cpu", "kdd", "covtype"])
-def test_each_of_the_data(table1, folder, name, capsys, monkeypatch):
+def test_each_of_the_data(example, folder, name, capsys, monkeypatch, refused, tmp_path):
+    table1 = example("table1")
     small = {n: lambda s, f=f: f(s)._replace(n_components=64, n_grids=20) for n, f in table1.TASKS.items()}
     monkeypatch.setattr(table1, "TASKS", small)
     task = small[name](folder)
@@ -45,8 +43,5 @@ def test_each_of_the_data(table1, folder, name, capsys, monkeypatch):
         assert table1.fitted(task, table1.binning, 1).error < 0.3
     assert table1.main([str(folder), "--data", name, "--seeds", "1"]) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith(name)
-
-
-def test_a_file_that_is_missing(table1, tmp_path, refused):
-    message = refused(table1, tmp_path, "--data", "cpu")
-    assert "cpu_act.tsv.gz does not exist; give the folder" in message
+    message = refused(table1, tmp_path / "nowhere", "--data", name)
+    assert re.search(r"(gz|parquet) does not exist; give the folder", message)

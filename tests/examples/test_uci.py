@@ -26,7 +26,7 @@ def folder(tmp_path, uci, rng):
     return tmp_path
 
 
-def test_models_on_both_maps(uci, folder):
+def test_models_on_both_maps(uci, folder, rng):
     found = list(uci.results(folder, [0, 1], ["nystroem", "fourier"], 100))
     assert [(r.split, r.features) for r in found] == [
         (0, "nystroem"), (0, "fourier"), (1, "nystroem"), (1, "fourier"),
@@ -35,10 +35,7 @@ def test_models_on_both_maps(uci, folder):
         assert result.error < 0.5  # the mean alone reaches 1, the noise 0.05
         assert len(result.length_scale) == 3
         assert max(result.length_scale) == result.length_scale[2]  # the column that says nothing
-
-
-def test_the_rows_that_are_tested_on_do_not_count(uci, rng):
-    table, test = rng.standard_normal((50, 4)), np.arange(50) < 10
+    table, test = rng.standard_normal((50, 4)), np.arange(50) < 10  # whose rows do not count
     split = uci.split_of(table, test)
     assert split.y.mean() == pytest.approx(0, abs=1e-12)
     assert split.y.std() == pytest.approx(1)

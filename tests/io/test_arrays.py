@@ -32,12 +32,9 @@ def test_description(Xyw):
     alone = as_dataset(Xyw[0])
     assert (alone.n_targets, alone.y_dtype, alone.y, alone.sample_weight) == (0, None, None, None)
     assert next(alone.rows(0, 5).tiles(5))[2:] == (None, None)
-
-
-def test_rows_ship_only_themselves_and_share_memory_here():
     X = np.zeros((100_000, 10))
     rows = as_dataset(X).rows(5000, 5100)
-    assert len(pickle.dumps(rows)) < 100 * 10 * 8 + 2000
+    assert len(pickle.dumps(rows)) < 100 * 10 * 8 + 2000  # they take only themselves along
     assert np.shares_memory(next(rows.tiles(100)).X, X)
 
 
@@ -69,22 +66,52 @@ def test_what_does_not_go_together(Xyw):
 def test_numbers_keep_their_type_and_are_not_copied(dtype):
     X = np.ones((3, 2), dtype=dtype)
     values, names = block_of(X)
-    assert values.dtype == X.dtype
+    assert (values.dtype, names) == (X.dtype, None)
     assert np.shares_memory(values, X)
-    assert names is None
 
 
-def test_types_that_are_converted():
-    assert block_of(np.ones((3, 2), np.longdouble))[0].dtype == np.float64
-    assert block_of(np.ones((3, 2), ">f4"))[0].dtype == np.dtype("=f4")
-    assert block_of([[1, 2], [3, 4]])[0].dtype.kind == "i"
-    values, _ = block_of(np.array([[1, "2.5"], [None, 3]], dtype=object))
-    np.testing.assert_array_equal(values, [[1, 2.5], [np.nan, 3]])
+FRAME = pd.DataFrame({"a": np.ones(3, "f4"), "b": np.arange(3, dtype="i8"), "c": [True, False, True]})
+HOLES = pd.arrays.SparseArray([0.0, 1.0, 0.0])
+SPARSE = (sparse.csr_matrix, sparse.csc_array, sparse.coo_array)
+NULLABLE = {"Int8": "f4", "Int64": "f8", "Float32": "f4", "boolean": "f4", "int16[pyarrow]": "f4"}
+
+
+@pytest.mark.parametrize(
+    ("X", "dtype", "values", "names"),
+    [
+        (np.ones((3, 2), np.longdouble), "f8", np.ones((3, 2)), None),
+        (np.ones((3, 2), ">f4"), "=f4", np.ones((3, 2)), None),
+        ([[1, 2], [3, 4]], np.asarray([1]).dtype, [[1, 2], [3, 4]], None),
+        (np.array([[1, "2.5"], [None, 3]], dtype=object), "f8", [[1, 2.5], [np.nan, 3]], None),
+        (FRAME, "f8", [[1, 0, 1], [1, 1, 0], [1, 2, 1]], ("a", "b", "c")),
+        (FRAME[["a", "c"]], "f4", [[1, 1], [1, 0], [1, 1]], ("a", "c")),
+        (FRAME[["a"]].rename(columns={"a": 0}), "f4", np.ones((3, 1)), None),
+        (FRAME[["a"]].assign(b=HOLES), "f8", [[1, 0], [1, 1], [1, 0]], ("a", "b")),
+        *(
+            (pd.DataFrame({"a": pd.array([1, None, 0], kind), "b": np.zeros(3, "f4")}), dtype,
+             [[1, 0], [np.nan, 0], [0, 0]], ("a", "b"))
+            for kind, dtype in NULLABLE.items()
+        ),
+        *((make(np.eye(3, dtype="f4")), "f4", np.eye(3), None) for make in SPARSE),
+    ],
+)  # fmt: skip
+def test_types_that_are_converted(X, dtype, values, names):
+    found, its_names = block_of(X)
+    assert (found.dtype, its_names) == (np.dtype(dtype), names)
+    assert sparse.issparse(found) == (type(X) in SPARSE)
+    np.testing.assert_array_equal(found.toarray() if sparse.issparse(found) else found, values)
+    if sparse.issparse(X):
+        assert found.format == "csr"
+    if isinstance(X, pd.DataFrame):
+        assert block_of(X.dropna())[0].dtype == found.dtype
 
 
 @pytest.mark.parametrize(
     "X, phrase",
     [
+        (None, "X is None"),
+        (np.array([[{"foo": "bar"}]]), "argument must be .* string.* number"),
+        (np.ma.masked_less(np.eye(2), 0.5), "masked"),
         (np.zeros(3), r"Expected 2D array, got 1D array instead: .* Reshape your data"),
         (pd.Series([1.0, 2.0]), "Expected 2D array, got 1D array instead"),
         (np.zeros((2, 2, 2)), "Expected 2D array, got 3D array"),
@@ -113,43 +140,7 @@ def test_unusable_matrices(X, phrase):
     with pytest.raises(InputError, match=phrase) as caught:
         block_of(X)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "X, phrase",
-    [
-        (None, "X is None"),
-        (np.array([[{"foo": "bar"}]]), "argument must be .* string.* number"),
-        (np.ma.masked_less(np.eye(2), 0.5), "masked"),
-    ],
-)
-def test_unusable_types(X, phrase):
-    with pytest.raises(InputTypeError, match=phrase):
-        block_of(X)
-
-
-def test_frames_as_matrices():
-    frame = pd.DataFrame({"a": np.ones(3, "f4"), "b": np.arange(3, dtype="i8"), "c": [True, False, True]})
-    values, names = block_of(frame)
-    assert values.dtype == np.float64
-    assert names == ("a", "b", "c")
-    np.testing.assert_array_equal(values, [[1, 0, 1], [1, 1, 0], [1, 2, 1]])
-    assert block_of(frame[["a", "c"]])[0].dtype == np.float32
-    assert block_of(frame.rename(columns={"a": 0}))[1] is None
-    sparse_column = frame[["a"]].assign(b=pd.arrays.SparseArray([0.0, 1.0, 0.0]))
-    np.testing.assert_array_equal(block_of(sparse_column)[0], [[1, 0], [1, 1], [1, 0]])
-
-
-@pytest.mark.parametrize(
-    "dtype, expected",
-    [("Int8", "f4"), ("Int64", "f8"), ("Float32", "f4"), ("boolean", "f4"), ("int16[pyarrow]", "f4")],
-)
-def test_nullable_columns_become_floats(dtype, expected):
-    frame = pd.DataFrame({"a": pd.array([1, None, 0], dtype=dtype), "b": np.zeros(3, "f4")})
-    values, _ = block_of(frame)
-    assert values.dtype == np.dtype(expected)
-    np.testing.assert_array_equal(values[:, 0], [1, np.nan, 0])
-    assert block_of(frame.dropna())[0].dtype == np.dtype(expected)
+    assert isinstance(caught.value, InputTypeError) == phrase.startswith(("X is", "argument", "masked"))
 
 
 @pytest.mark.parametrize(
@@ -174,15 +165,6 @@ def test_targets(y, dtype, names):
     assert values.dtype == np.dtype(dtype)
     assert got == names
     assert values.shape == np.shape(y)
-
-
-@pytest.mark.parametrize("form", ["csr_matrix", "csc_array", "coo_array"])
-def test_sparse_matrices_become_csr(form):
-    block, names = block_of(getattr(sparse, form)(np.eye(3, dtype="f4")))
-    assert names is None
-    assert block.format == "csr"
-    assert block.dtype == np.float32
-    np.testing.assert_array_equal(block.toarray(), np.eye(3))
 
 
 def test_weights_and_unusable_targets():

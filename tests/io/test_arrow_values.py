@@ -79,17 +79,7 @@ def test_numbers_keep_their_type_and_are_not_copied():
     assert raw_column(pa.array([True, None]), "a").values.dtype == bool
 
 
-@pytest.mark.parametrize(
-    "column_type",
-    [pa.list_(pa.int32()), pa.struct([("x", pa.int8())]), pa.binary(), pa.list_(pa.string(), 2)],
-)
-def test_types_without_a_step(column_type):
-    assert raw_kind(column_type) is None
-    with pytest.raises(InputError, match=r"column 'a' has the type .*which cannot be encoded; convert it"):
-        raw_column(pa.nulls(2, column_type), "a")
-
-
-def test_columns_by_name_and_words_that_are_null():
+def test_columns_by_name_words_that_are_null_and_types_without_a_step():
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array(["u", None]))
     batch = pa.RecordBatch.from_pydict({"b": [1, 2, 3], "a": column})
     found = raw_columns(batch, ["a"])
@@ -97,3 +87,10 @@ def test_columns_by_name_and_words_that_are_null():
     assert values_of(found["a"]) == ["u", None, None]
     with pytest.raises(InputError, match="there is no column 'c' among b, a"):
         raw_columns(batch, ["c"])
+    pair = pa.list_(pa.string(), 2)
+    for other in (pa.list_(pa.int32()), pa.struct([("x", pa.int8())]), pa.binary(), pair):
+        assert raw_kind(other) is None
+        with pytest.raises(
+            InputError, match=r"column 'a' has the type .*which cannot be encoded; convert it"
+        ):
+            raw_column(pa.nulls(2, other), "a")

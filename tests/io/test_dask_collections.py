@@ -8,7 +8,6 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
 from scipy import sparse
 
 from distrff.errors import InputError, InputTypeError
@@ -18,17 +17,6 @@ N = 83
 X = np.arange(3.0 * N).reshape(N, 3)
 Y = np.arange(N)
 W = np.linspace(0, 1, N)
-
-
-@pytest.fixture(scope="module")
-def client():
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
 
 
 def assert_same(got, expected):
@@ -93,42 +81,22 @@ def test_blocks_that_are_not_what_the_array_states(read_dataset):
         read_dataset(as_dataset(x.map_blocks(sparse.csr_matrix, dtype=float, meta=np.empty((0, 0)))), 6, 6)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: as_dataset(chunked()[0][da.from_array(Y > 3, chunks=10)]), r"compute_chunk_sizes\(\)"),
-        (lambda: as_dataset(da.from_array(X), Y[1:]), "X has 83 rows but y has 82"),
-        (lambda: as_dataset(da.zeros(3)), "Expected 2D array, got 1D array instead.*Reshape your data"),
-        (lambda: as_dataset(da.zeros((3, 1), dtype=complex)), "Complex data not supported"),
-        (lambda: as_dataset(da.from_array(X.astype(object), chunks=10)), r"astype\(float\)"),
-        (lambda: as_dataset(da.zeros((3, 0))), "0 feature"),
-        (lambda: as_dataset(da.zeros((3, 1)), sample_weight=da.zeros((3, 1))), "sample_weight must be 1-D"),
-    ],
-)
-def test_unusable_arrays(make, message):
-    with pytest.raises(InputError, match=message):
-        make()
-
-
 # DataFrames ---------------------------------------------------------------------------------
 
-
-@pytest.fixture
-def frame():
-    rng = np.random.default_rng(1)
-    return pd.DataFrame(
-        {
-            "a": rng.normal(size=N).astype("f4"),
-            "b": rng.integers(0, 9, N).astype("i2"),
-            "c": rng.random(N) < 0.5,
-            "label": rng.choice(["u", "v"], N),
-            "w": rng.random(N),
-        }
-    )
+RNG = np.random.default_rng(1)
+FRAME = pd.DataFrame(
+    {
+        "a": RNG.normal(size=N).astype("f4"),
+        "b": RNG.integers(0, 9, N).astype("i2"),
+        "c": RNG.random(N) < 0.5,
+        "label": RNG.choice(["u", "v"], N),
+        "w": RNG.random(N),
+    }
+)
 
 
-def test_dataframes(read_dataset, frame):
-    ddf = dd.from_pandas(frame, npartitions=5)
+def test_dataframes(read_dataset):
+    ddf = dd.from_pandas(FRAME, npartitions=5)
     computes = []
 
     def counting(dsk, keys, **kwargs):
@@ -141,12 +109,12 @@ def test_dataframes(read_dataset, frame):
     assert (data.n_rows, data.dtype, data.y_dtype, data.source) == (N, np.float32, object, "dask DataFrame")
     assert (data.column_names, data.target_names) == (("a", "b", "c"), ("label",))
     assert len(data.X.chunks[0]) == 5
-    expected = frame[["a", "b", "c"]].to_numpy(np.float32), frame["label"].to_numpy(object), frame["w"]
+    expected = FRAME[["a", "b", "c"]].to_numpy(np.float32), FRAME["label"].to_numpy(object), FRAME["w"]
     assert_same(read_dataset(data, 30, 7), expected)
 
 
-def test_dataframes_with_nulls_several_targets_and_empty_partitions(read_dataset, frame):
-    frame = frame.assign(n=pd.array([None, *range(N - 1)], dtype="Int64"))
+def test_dataframes_with_nulls_several_targets_and_empty_partitions(read_dataset):
+    frame = FRAME.assign(n=pd.array([None, *range(N - 1)], dtype="Int64"))
     ddf = dd.from_pandas(frame, npartitions=6, sort=False)
     ddf = dd.concat([ddf.partitions[:2], ddf.partitions[2:4].query("a > 100"), ddf.partitions[4:]])
     expected = ddf.compute(scheduler="sync")
@@ -172,14 +140,22 @@ def test_projections_with_different_partitions(read_dataset, tmp_path):
     assert_same((X, y), (expected.drop(columns="y"), expected["y"]))
 
 
-def test_unusable_dataframes(frame):
-    ddf = dd.from_pandas(frame, npartitions=2)
-    with pytest.raises(InputError, match=r"column 'label' of X has dtype .*convert it to numbers or drop it"):
-        as_dataset(ddf)
-    with dask.config.set(scheduler="sync"):
-        with pytest.raises(InputError, match=r"0 sample\(s\)"):
-            as_dataset(ddf[["a"]].query("a > 100"))
-        with pytest.raises(InputError, match="Expected 2D array, got 1D array instead"):
-            as_dataset(ddf["a"])
-        with pytest.raises(InputError, match="X has 83 rows but y has 5"):
-            as_dataset(ddf[["a"]], np.zeros(5))
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda _: as_dataset(chunked()[0][da.from_array(Y > 3, chunks=10)]), r"compute_chunk_sizes\(\)"),
+        (lambda _: as_dataset(da.from_array(X), Y[1:]), "X has 83 rows but y has 82"),
+        (lambda _: as_dataset(da.zeros(3)), "Expected 2D array, got 1D array instead.*Reshape your data"),
+        (lambda _: as_dataset(da.zeros((3, 1), dtype=complex)), "Complex data not supported"),
+        (lambda _: as_dataset(da.from_array(X.astype(object), chunks=10)), r"astype\(float\)"),
+        (lambda _: as_dataset(da.zeros((3, 0))), "0 feature"),
+        (lambda _: as_dataset(da.zeros((3, 1)), None, da.zeros((3, 1))), "sample_weight must be 1-D"),
+        (as_dataset, r"column 'label' of X has dtype .*convert it to numbers or drop it"),
+        (lambda ddf: as_dataset(ddf[["a"]].query("a > 100")), r"0 sample\(s\)"),
+        (lambda ddf: as_dataset(ddf["a"]), "Expected 2D array, got 1D array instead"),
+        (lambda ddf: as_dataset(ddf[["a"]], np.zeros(5)), "X has 83 rows but y has 5"),
+    ],
+)
+def test_unusable_arrays_and_dataframes(make, message):
+    with dask.config.set(scheduler="sync"), pytest.raises(InputError, match=message):
+        make(dd.from_pandas(FRAME, npartitions=2))

@@ -65,15 +65,16 @@ def writable(url, **options):
     check_writable(Location.of(url), **options)
 
 
-def failing_at(nth, error, function=lambda *args: None):
-    """`function`, whose nth call raises instead."""
+def failing_at(nth, error, function=lambda *args: None, *, after=False):
+    """`function`, whose nth call raises instead, or after it is done."""
     calls = []
 
     def failing(*args):
         calls.append(args)
+        result = function(*args) if after or len(calls) != nth else None
         if len(calls) == nth:
             raise error
-        return function(*args)
+        return result
 
     return failing
 
@@ -162,10 +163,11 @@ def test_overwrite_does_not_replace_what_is_not_ours(path, make):
 
 def test_overwrite_does_not_replace_a_remote_dataset(remote):
     memory = fsspec.filesystem("memory")
-    memory.pipe_file(f"{remote}/X/c/0", b"years of work")
-    for root in (None, b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'):
-        if root:
-            memory.pipe_file(f"{remote}/zarr.json", root)
+    for name, content in {
+        "X/c/0": b"years of work",
+        "zarr.json": b'{"zarr_format": 3, "node_type": "group", "attributes": {}}',
+    }.items():
+        memory.pipe_file(f"{remote}/{name}", content)
         with pytest.raises(InputError, match="exists and is not a model or gram"):
             save(remote, overwrite=True)
     assert memory.cat_file(f"{remote}/X/c/0") == b"years of work"
@@ -185,6 +187,9 @@ def test_places_that_cannot_be_reached(tmp_path):
     for attempt in (save, writable):
         with pytest.raises(InputError, match=r"folder .*nowhere does not exist; create it first"):
             attempt(tmp_path / "nowhere" / "model.zarr")
+    (tmp_path / "link.zarr").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="is a symbolic link to"):
+        save(tmp_path / "link.zarr")
     with pytest.raises(InputError, match=r"nosuch://x/m\.zarr cannot be reached"):
         writable("nosuch://x/m.zarr")
     with pytest.raises(ModelFileError, match="cannot be read"):
@@ -193,34 +198,12 @@ def test_places_that_cannot_be_reached(tmp_path):
         save(3)
 
 
-@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError("disk full"), RuntimeError])
-def test_failure_while_writing_leaves_the_old_group(path, monkeypatch, interruption):
-    save(path)
-
-    monkeypatch.setattr(fsspec.get_filesystem_class("file"), "pipe_file", failing_at(3, interruption))
-    expected = KeyboardInterrupt if interruption is KeyboardInterrupt else InputError
-    with pytest.raises(expected):
-        save(path, overwrite=True)
-    assert os.listdir(path.parent) == ["model.zarr"]
-    assert read_group(path, kind="model")[1] == METADATA
-
-
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("device lost")])
 def test_failure_around_the_swap_leaves_one_whole_group(path, monkeypatch, nth, when, error):
     save(path)
-    rename, calls = Path.rename, []
-
-    def failing_rename(self, target):
-        calls.append(target)
-        if len(calls) == nth and when == "before":
-            raise error
-        rename(self, target)
-        if len(calls) == nth:
-            raise error
-
-    monkeypatch.setattr(Path, "rename", failing_rename)
+    monkeypatch.setattr(Path, "rename", failing_at(nth, error, Path.rename, after=when == "after"))
     with pytest.raises((KeyboardInterrupt, InputError)):
         write_group(path, {}, {"second": True}, kind="model", overwrite=True)
     assert os.listdir(path.parent) == ["model.zarr"]
@@ -228,19 +211,18 @@ def test_failure_around_the_swap_leaves_one_whole_group(path, monkeypatch, nth, 
     assert read_group(path, kind="model")[1] == ({"second": True} if swapped else METADATA)
 
 
-def test_target_that_appears_during_the_work_is_kept(path):
+def test_replacing_does_not_replace_groups_of_other_kinds_nor_what_appears_meanwhile(path):
+    save(path)
+    with replacing(Location.of(path), overwrite=True, kinds=("model",)):
+        pass
+    shutil.rmtree(path)
     with pytest.raises(InputError, match="exists"), replacing(Location.of(path)) as fresh:
         zarr.create_array(fresh.zarr_store(), data=np.ones(2))
         dataset(path)
     assert os.listdir(path.parent) == ["model.zarr"]
     np.testing.assert_array_equal(zarr.open_array(path, mode="r")[:], np.ones(3))
-
-
-def test_replacing_does_not_replace_groups_of_other_kinds(path):
+    shutil.rmtree(path)
     save(path)
-    with replacing(Location.of(path), overwrite=True, kinds=("model",)):
-        pass
-    save(path, overwrite=True)
     with (
         pytest.raises(InputError, match="exists and is not a predictions or features of distrff"),
         replacing(Location.of(path), overwrite=True, kinds=("predictions", "features")),
@@ -248,37 +230,14 @@ def test_replacing_does_not_replace_groups_of_other_kinds(path):
         pytest.fail("must refuse before the work")
 
 
-def test_a_remote_place_is_incomplete_before_anything_else(remote):
+def test_a_remote_place_is_incomplete_until_its_root_is_written_last(remote, monkeypatch):
     """So that no reader takes what a killed writer leaves for what was there, or for what was to come."""
     save(remote)
     with replacing(Location.of(remote), overwrite=True, kinds=("model",)) as fresh:
         assert fresh.names() == ["zarr.json"]
         with pytest.raises(ModelFileError, match="incomplete"):
             read_group(remote, kind="model")
-    save(remote, overwrite=True)
-    assert read_group(remote, kind="model")[1] == METADATA
-
-
-@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError("disk full"), RuntimeError])
-def test_failed_remote_write_leaves_nothing_and_can_be_repeated(remote, monkeypatch, interruption):
-    save(remote)
-    with monkeypatch.context() as patch:
-        memory = fsspec.get_filesystem_class("memory")
-        patch.setattr(memory, "pipe_file", failing_at(3, interruption, memory.pipe_file))
-        with pytest.raises(KeyboardInterrupt if interruption is KeyboardInterrupt else InputError):
-            save(remote, overwrite=True)
-    assert not Location.of(remote).exists()
-    save(remote)
-    assert read_group(remote, kind="model")[1] == METADATA
-    memory = fsspec.filesystem("memory")
-    memory.pipe_file(f"{remote}/W/c/0/0", memory.cat_file(f"{remote}/W/c/0/0")[:-8])
-    with pytest.raises(ModelFileError, match="array 'W' does not match its checksum"):
-        read_group(remote, kind="model")
-
-
-def test_remote_root_metadata_comes_last(remote, monkeypatch):
-    written = []
-    memory = fsspec.get_filesystem_class("memory")
+    written, memory = [], fsspec.get_filesystem_class("memory")
     pipe_file = memory.pipe_file
 
     def record(self, path, value, *args, **kwargs):
@@ -286,32 +245,49 @@ def test_remote_root_metadata_comes_last(remote, monkeypatch):
         return pipe_file(self, path, value, *args, **kwargs)
 
     monkeypatch.setattr(memory, "pipe_file", record)
-    save(remote)
+    save(remote, overwrite=True)
     assert [complete for _, complete in written] == [False] * (len(written) - 1) + [True]
     assert written[-1][0] == "zarr.json"
+    assert read_group(remote, kind="model")[1] == METADATA
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError("disk full"), RuntimeError])
+def test_failure_while_writing_leaves_the_old_group_or_nothing(path, remote, monkeypatch, interruption):
+    """In a folder the old group; in a remote place nothing, where the writing can be repeated."""
+    for url, protocol in ((path, "file"), (remote, "memory")):
+        save(url)
+        with monkeypatch.context() as patch:
+            kind = fsspec.get_filesystem_class(protocol)
+            patch.setattr(kind, "pipe_file", failing_at(3, interruption, kind.pipe_file))
+            with pytest.raises(KeyboardInterrupt if interruption is KeyboardInterrupt else InputError):
+                save(url, overwrite=True)
+    assert os.listdir(path.parent) == ["model.zarr"]
+    assert not Location.of(remote).exists()
+    save(remote)
+    for url in (path, remote):
+        assert read_group(url, kind="model")[1] == METADATA
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file(f"{remote}/W/c/0/0", memory.cat_file(f"{remote}/W/c/0/0")[:-8])
+    with pytest.raises(ModelFileError, match="array 'W' does not match its checksum"):
+        read_group(remote, kind="model")
 
 
 @pytest.mark.parametrize(
-    ("metadata", "words"),
+    ("arrays", "metadata", "words"),
     [
-        ({"a": {"b": [1.0, float("nan")]}}, r"metadata\.a\.b\[1\] is nan.*store null"),
-        ({"C": float("inf")}, r"metadata\.C is inf"),
-        ({"C": np.float64(np.inf)}, r"metadata\.C is inf"),
-        ({"k": {1: 2}}, r"metadata\.k has the key 1"),
-        ({"n": np.int64(3)}, r"metadata\.n is of type int64"),
-        ({"x": np.ones(2)}, r"metadata\.x is of type ndarray"),
+        ({}, {"a": {"b": [1.0, float("nan")]}}, r"metadata\.a\.b\[1\] is nan.*store null"),
+        ({}, {"C": float("inf")}, r"metadata\.C is inf"),
+        ({}, {"C": np.float64(np.inf)}, r"metadata\.C is inf"),
+        ({}, {"k": {1: 2}}, r"metadata\.k has the key 1"),
+        ({}, {"n": np.int64(3)}, r"metadata\.n is of type int64"),
+        ({}, {"x": np.ones(2)}, r"metadata\.x is of type ndarray"),
+        *(({"A": np.array(values)}, {}, "array 'A' has dtype") for values in (["a"], [1j], [None])),
     ],
 )
-def test_loose_json_is_refused(path, metadata, words):
-    with pytest.raises(InputError, match=words):
-        write_group(path, {}, metadata, kind="model")
+def test_loose_json_and_other_dtypes_are_refused(path, arrays, metadata, words):
+    with pytest.raises(InputTypeError if arrays else InputError, match=words):
+        write_group(path, arrays, metadata, kind="model")
     assert not os.listdir(path.parent)
-
-
-def test_other_dtypes_are_refused(path):
-    for values in (["a"], [1j], [None]):
-        with pytest.raises(InputTypeError, match="array 'A' has dtype"):
-            write_group(path, {"A": np.array(values)}, {}, kind="model")
 
 
 # What is done to a good group, and what the refusal says.
@@ -323,13 +299,8 @@ def rewritten(name, change):
 
 
 def replaced(name, make):
-    """Something else in the place of a file."""
-
-    def damage(path):
-        (path / name).unlink()
-        make(path / name)
-
-    return damage
+    """Something else in the place of a file; nothing, where `make` only looks."""
+    return lambda path: ((path / name).unlink(), make(path / name))
 
 
 def updated(name, *keys, **changes):
@@ -345,61 +316,59 @@ def updated(name, *keys, **changes):
     return rewritten(name, change)
 
 
-def header(**changes):
-    return updated("zarr.json", "attributes", "distrff", **changes)
-
-
 def endless(path):
     path.symlink_to("/dev/zero")
 
 
-def nothing(path):
-    """Leave the place empty."""
+def header(**changes):
+    return updated("zarr.json", "attributes", "distrff", **changes)
 
 
 CHUNK, NODE, ROOT = "W/c/0/0", "W/zarr.json", "zarr.json"
+NODES = [b"{", *(b'{"zarr_format": 3, "node_type": "%b"}' % kind for kind in (b"array", b"group"))]
+ROOTS = [b'{"zarr_format": 3, ', b"\xff\xfe\x00", b"[1]"]
 NOT_OURS = "not a group of distrff"
 
 
+NOT_REGULAR = "array 'W' cannot be read.*no regular file"
+CHECKSUM = "array 'W' does not match its checksum"
+UNREADABLE = "array 'W' cannot be read"
+OTHERS = "the metadata do not match"
+MISSING = "array 'W' is missing"
+
+
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    ("words", "damage"),
     [
-        (replaced(CHUNK, os.mkfifo), "array 'W' cannot be read.*no regular file"),
-        (replaced(NODE, os.mkfifo), "array 'W' cannot be read.*no regular file"),
-        (replaced(CHUNK, endless), "array 'W' cannot be read.*no regular file"),
-        (replaced(ROOT, os.mkfifo), NOT_OURS),
-        (replaced(ROOT, endless), NOT_OURS),
-        (rewritten(CHUNK, lambda data: data[:-3]), "array 'W' does not match its checksum"),
-        (rewritten(CHUNK, lambda data: b""), "array 'W' does not match its checksum"),
-        (rewritten(CHUNK, lambda data: data + b"12345678"), "array 'W' does not match its checksum"),
-        (rewritten(CHUNK, lambda data: bytes([data[0] ^ 1]) + data[1:]), "array 'W' does not match its"),
-        (replaced(CHUNK, nothing), "array 'W' is missing"),
-        (lambda path: shutil.rmtree(path / "W"), "array 'W' is missing"),
-        (rewritten(NODE, lambda data: b"{"), "array 'W' cannot be read"),
-        (rewritten(NODE, lambda data: b'{"zarr_format": 3, "node_type": "array"}'), "'W' cannot be read"),
-        (rewritten(NODE, lambda data: b'{"zarr_format": 3, "node_type": "group"}'), "'W' cannot be read"),
-        (updated(NODE, shape=[3, 2]), "the metadata do not match"),
-        (updated(NODE, shape=[10**9, 10**9]), "array 'W' cannot be read"),
-        (updated(NODE, data_type="object"), "array 'W' cannot be read"),
-        (updated(NODE, data_type="int64"), "the metadata do not match"),
-        (header(metadata={"seed": 1}), "the metadata do not match"),
-        (header(metadata=None), "the metadata do not match"),
-        (header(checksums={}), "the metadata do not match"),
-        (header(checksums=None), "the metadata do not match"),
-        (header(checksums=7), "cannot be read"),
-        (header(checksums=["W"]), "cannot be read"),
-        (header(checksums={"../../W": "0"}), "array '../../W' is missing"),
-        (header(checksums={"W": 3}), "array 'W' does not match"),
-        (header(format="one"), "the metadata do not match"),
-        (header(format=2, version="9.1"), r"distrff 9\.1 in format 2.*update distrff"),
-        (header(complete=False), "incomplete"),
-        (header(complete=None), "incomplete"),
-        (header(kind="gram"), "this is a gram, not a model"),
-        (rewritten(ROOT, lambda data: b'{"zarr_format": 3, '), NOT_OURS),
-        (rewritten(ROOT, lambda data: b"\xff\xfe\x00"), NOT_OURS),
-        (rewritten(ROOT, lambda data: b"[1]"), NOT_OURS),
-        (replaced(ROOT, nothing), "is not a Zarr group"),
-        (updated(ROOT, attributes={"title": "someone else's"}), NOT_OURS),
+        *((NOT_REGULAR, damage) for damage in (replaced(CHUNK, os.mkfifo), replaced(NODE, os.mkfifo))),
+        (NOT_REGULAR, replaced(CHUNK, endless)),
+        *((NOT_OURS, damage) for damage in (replaced(ROOT, os.mkfifo), replaced(ROOT, endless))),
+        (CHECKSUM, rewritten(CHUNK, lambda data: data[:-3])),
+        (CHECKSUM, rewritten(CHUNK, lambda data: b"")),
+        (CHECKSUM, rewritten(CHUNK, lambda data: data + b"12345678")),
+        (CHECKSUM, rewritten(CHUNK, lambda data: bytes([data[0] ^ 1]) + data[1:])),
+        *(
+            (MISSING, damage)
+            for damage in (replaced(CHUNK, Path.exists), lambda path: shutil.rmtree(path / "W"))
+        ),
+        *((UNREADABLE, rewritten(NODE, lambda data, text=text: text)) for text in NODES),
+        *(
+            (UNREADABLE, updated(NODE, **other))
+            for other in ({"shape": [10**9] * 2}, {"data_type": "object"})
+        ),
+        *((OTHERS, updated(NODE, **other)) for other in ({"shape": [3, 2]}, {"data_type": "int64"})),
+        *((OTHERS, header(metadata=other)) for other in ({"seed": 1}, None)),
+        *((OTHERS, header(checksums=other)) for other in ({}, None)),
+        *(("cannot be read", header(checksums=other)) for other in (7, ["W"])),
+        ("array '../../W' is missing", header(checksums={"../../W": "0"})),
+        ("array 'W' does not match", header(checksums={"W": 3})),
+        (OTHERS, header(format="one")),
+        (r"distrff 9\.1 in format 2.*update distrff", header(format=2, version="9.1")),
+        *(("incomplete", header(complete=other)) for other in (False, None)),
+        ("this is a gram, not a model", header(kind="gram")),
+        *((NOT_OURS, rewritten(ROOT, lambda data, text=text: text)) for text in ROOTS),
+        ("is not a Zarr group", replaced(ROOT, Path.exists)),
+        (NOT_OURS, updated(ROOT, attributes={"title": "someone else's"})),
     ],
 )
 def test_bad_files_are_refused_in_one_line(path, damage, words):

@@ -1,4 +1,10 @@
+"""What a path leads to: rows, raw files of some format, or a refusal that names it."""
+
 from __future__ import annotations
+
+import http.server
+import threading
+from functools import partial
 
 import fsspec
 import numpy as np
@@ -8,7 +14,13 @@ import zarr
 from fsspec.spec import AbstractFileSystem
 
 from distrff.errors import InputError, InputTypeError
-from distrff.io.open import open_dataset
+from distrff.io.convert.convert import convert
+from distrff.io.convert.delimited import CsvSource
+from distrff.io.convert.libsvm import LibsvmSource
+from distrff.io.convert.npz import ArraySource
+from distrff.io.convert.sources import open_source
+from distrff.io.open import is_raw, open_dataset
+from distrff.io.parquet_rows import ParquetTable
 from distrff.io.storage import Location, retryable
 
 X = np.arange(12.0).reshape(6, 2)
@@ -45,43 +57,34 @@ def test_parquet_is_known_by_suffix_glob_or_content(tmp_path, path):
     assert open_dataset(tmp_path / "p.pq", target="b").n_columns == 1
 
 
-def test_what_is_accepted_is_named(tmp_path):
+NO_ROWS = {
+    "does not exist": [
+        *("nowhere", "nowhere.zarr", "nowhere.parquet", "*.parquet", "part-?.parquet"),
+        "memory://nowhere/x.zarr",
+    ],
+    "accepted is a Zarr group .* or Parquet": ["rows.csv", "empty"],
+}
+
+
+@pytest.mark.parametrize(("words", "name"), [(words, name) for words in NO_ROWS for name in NO_ROWS[words]])
+def test_paths_that_hold_no_rows_are_named(tmp_path, words, name):
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
     (tmp_path / "empty").mkdir()
-    (tmp_path / "group" / "X").mkdir(parents=True)
-    for name in ("rows.csv", "empty"):
-        with pytest.raises(InputError, match=r"accepted is a Zarr group .* or Parquet"):
-            open_dataset(tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["nowhere", "nowhere.zarr", "nowhere.parquet", "*.parquet", "part-?.parquet", "memory://nowhere/x.zarr"],
-)
-def test_paths_that_do_not_exist_are_named(tmp_path, name):
     path = name if "://" in name else f"{tmp_path}/{name}"
     if "://" in name:
         pytest.importorskip("fsspec.implementations.asyn_wrapper")
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match=words) as caught:
         open_dataset(path)
     assert path in str(caught.value)
-    assert "does not exist" in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (b"[]", "no JSON object"),
-        (b"1", "no JSON object"),
-        (b"null", "no JSON object"),
-        (b'"x"', "no JSON object"),
-        (b"garbage", "no JSON"),
-        (b"\xff\xfe\x00", "no JSON"),
-        (b"[" * 10**5, "no JSON"),
+        *((content, "no JSON object") for content in (b"[]", b"1", b"null", b'"x"')),
+        *((content, "no JSON") for content in (b"garbage", b"\xff\xfe\x00", b"[" * 10**5)),
         (b'{"zarr_format": 3, "node_type": "group", "attributes": []}', "no JSON object"),
-        (b"", None),
-        (b"{", None),
-        (b"{}", None),
+        *((content, None) for content in (b"", b"{", b"{}")),
         (b'{"zarr_format": 4, "node_type": "group"}', None),
     ],
 )
@@ -125,23 +128,64 @@ def test_errors_of_filesystems_name_the_path_without_secrets():
     assert retryable(error) is error  # Python's own are not retried
 
 
-class _NeedsAPackage(AbstractFileSystem):
-    protocol = "needs-a-package"
-
-    def __init__(self, **options):
-        raise ImportError("install some-package to read these")
-
-
 def test_a_store_whose_package_is_missing():
-    fsspec.register_implementation("needs-a-package", _NeedsAPackage, clobber=True)
+    class NeedsAPackage(AbstractFileSystem):
+        def __init__(self, **options):
+            raise ImportError("install some-package to read these")
+
+    fsspec.register_implementation("needs-a-package", NeedsAPackage, clobber=True)
     told = r"install some-package to read these\)?; install this package, here and on every worker"
     with pytest.raises(InputError, match=told):
         open_dataset("needs-a-package://x/rows.parquet")
 
 
-@pytest.mark.parametrize("name", ["9" * 5000, "10", "x"])
-def test_columns_without_names_are_found_by_their_numbers_alone(tmp_path, name):
-    group = zarr.open_group(tmp_path / "x.zarr", mode="w")
-    group.create_array("X", data=np.ones((3, 10)))
-    with pytest.raises(InputError, match="no column"):
-        open_dataset(tmp_path / "x.zarr", columns=[name])
+# Raw files are known by what they begin with ---------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A file of each format, all by the same kind of name."""
+    FRAME.to_csv(tmp_path / "csv", index=False)
+    FRAME.to_parquet(tmp_path / "parquet")
+    (tmp_path / "libsvm").write_text("1 1:2\n-1 2:3\n")
+    for name, save in (("npz", np.savez), ("npy", np.save)):
+        with (tmp_path / name).open("wb") as file:
+            save(file, X)
+    zarr.create_group(tmp_path / "group")
+    return tmp_path
+
+
+KINDS = dict(csv=CsvSource, libsvm=LibsvmSource, npz=ArraySource, npy=ArraySource, parquet=ParquetTable)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_formats(folder, name):
+    assert type(open_source([folder / name], x_name="arr_0" if name == "npz" else None)) is KINDS[name]
+    assert is_raw(folder / name, None) == (name != "parquet")
+
+
+def test_an_empty_list_is_refused(tmp_path):
+    with pytest.raises(InputError, match="the list of files is empty; give at least one"):
+        convert([], tmp_path / "rows.zarr")
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_is_not_raw(folder):
+    assert not is_raw(folder / "group", None)
+    assert not is_raw(folder / "none", None)
+    assert is_raw(f"{folder}/c*", None)
+    assert not is_raw(f"{folder}/none*", None)
+    with pytest.raises(InputError, match="one of 2 NumPy files; convert them one by one"):
+        open_source([folder / "npz", folder / "npy"])
+
+
+def test_folders_behind_a_web_server(folder, monkeypatch):
+    pytest.importorskip("aiohttp", reason="fsspec reads http by aiohttp")
+    monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "log_message", lambda *args: None)
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert not is_raw(f"{url}/group", None)
+        assert is_raw(f"{url}/csv", None)
+        server.shutdown()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import io
 import pickle
-import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -40,49 +41,18 @@ def path(tmp_path):
     return str(tmp_path / "rows.parquet")
 
 
-def test_rows_hold_the_row_groups_they_need(path):
+def test_rows_hold_the_row_groups_they_need_and_open_a_file_once(path, read_rows, monkeypatch):
     data = open_dataset(path, target="y")
-    assert [
-        [g.number for part in data.rows(a, b).parts for g in part.groups]
-        for a, b in ((0, 25), (24, 26), (25, 50), (30, N), (59, N))
-    ] == [
-        [0],
-        [0, 1],
-        [1],
-        [1, 2],
-        [2],
-    ]
+    for (start, stop), numbers in {
+        (0, 25): [0], (24, 26): [0, 1], (25, 50): [1], (30, N): [1, 2], (59, N): [2]
+    }.items():  # fmt: skip
+        assert [g.number for part in data.rows(start, stop).parts for g in part.groups] == numbers
     assert len(pickle.dumps(data.rows(0, N))) < 2000
-
-
-def test_one_file_is_opened_once_a_run(path, read_rows, monkeypatch):
-    opened, data = [], open_dataset(path)
+    opened = []
     file = parquet_rows.parquet_file
     monkeypatch.setattr(parquet_rows, "parquet_file", lambda fs, path: opened.append(path) or file(fs, path))
     read_rows(data.rows(3, N), 7)
     assert opened == [path]
-
-
-@pytest.mark.parametrize("tile_rows", [3, 5, 10, 23])
-def test_one_span_and_one_tile_are_alive(path, monkeypatch, tile_rows):
-    monkeypatch.setattr("distrff.io.tables.SPAN_BYTES", 10 * (3 * 4 + 8))
-    decode, alive = parquet_rows.NumbersEncoding.span, []
-
-    def span(self, batch, first_row):
-        assert all(ref() is None for ref in alive)
-        arrays = decode(self, batch, first_row)
-        alive.append(weakref.ref(arrays["X"]))
-        return arrays
-
-    monkeypatch.setattr(parquet_rows.NumbersEncoding, "span", span)
-    data = open_dataset(path, target="y")
-    assert data.chunk_rows == 10
-    held = None
-    for tile in data.rows(0, N).tiles(tile_rows):
-        held = tile.X if tile_rows < 10 else None  # a tile of a whole span is that span
-        del tile
-    assert len(alive) == 7  # 10, 10, 5 rows of two row groups, and 10 of the last
-    del held
 
 
 def test_description_and_lazy_arrays(path, monkeypatch):
@@ -283,7 +253,7 @@ def test_unusable_columns(path, options, phrase):
     assert "\n" not in str(caught.value)
 
 
-def test_unusable_tables(tmp_path):
+def test_tables_of_many_columns_or_no_rows(tmp_path):
     pd.DataFrame(np.zeros((1, 50))).rename(columns=str).to_parquet(tmp_path / "x.parquet")
     with pytest.raises(InputError, match=r"18, 19 and 30 more"):
         open_dataset(tmp_path / "x.parquet", target="y")
@@ -306,21 +276,13 @@ def test_files_that_are_not_parquet(path, change):
     assert "\n" not in str(caught.value)
 
 
-class WholeFilesOnly:
-    """A server of HTTP as fsspec opens it."""
-
-    protocol = "http"
-
-    def open(self, file, mode, cache_type):
+def test_a_server_of_http_that_sends_whole_files_only():
+    def refuse(*args, **options):
         raise ValueError("The HTTP server doesn't appear to support range requests.")
 
-    def unstrip_protocol(self, file):
-        return f"http://{file}"
-
-
-def test_a_server_that_sends_whole_files_only():
+    server = SimpleNamespace(protocol="http", open=refuse, unstrip_protocol="http://{}".format)
     told = pytest.raises(InputError, match=r"range requests.*; download the file and fit that")
-    with told, parquet_file(WholeFilesOnly(), "host/x.parquet"):
+    with told, parquet_file(server, "host/x.parquet"):
         pass
 
 
@@ -355,27 +317,13 @@ def test_files_that_changed_meanwhile(path, read_rows, tmp_path):
 def test_errors_that_may_pass_stay_retryable(path, read_rows, monkeypatch, error):
     data = open_dataset(path)
 
-    class Failing:
+    class Failing(io.BytesIO):
         """A file of a store that lost its connection."""
-
-        closed = False
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *args):
-            self.closed = True
-
-        def seek(self, *args):
-            return 0
-
-        def tell(self):
-            return 10_000
 
         def read(self, *args):
             raise error
 
-    monkeypatch.setattr(type(data.reader.table.fs), "open", lambda *args, **kwargs: Failing())
+    monkeypatch.setattr(type(data.reader.table.fs), "open", lambda *args, **kwargs: Failing(bytes(10_000)))
     with pytest.raises(type(error)) as caught:
         read_rows(data.rows(0, N), 10)
     assert caught.value.errno == error.errno

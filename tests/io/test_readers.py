@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from itertools import pairwise
 
 import dask
@@ -79,34 +80,20 @@ ALL = [*STORED, numpy_arrays, dask_arrays, dask_frame]
 @pytest.mark.parametrize("written", ALL)
 @settings(max_examples=15)
 @given(
-    chunk=st.integers(1, N + 10),
-    other=st.integers(1, N + 10),
-    per_shard=st.integers(0, 3),
+    cuts=st.tuples(st.integers(1, N + 10), st.integers(1, N + 10), st.integers(0, 3)),
     segment=st.integers(8, N + 5),  # a computation of many graphs of one row each is only slow
     tile=st.integers(1, N + 5),
-    span_bytes=st.sampled_from([1, 300, 2**24]),
-    pack_bytes=st.sampled_from([1, 700, 2**26]),
-    indptr_rows=st.sampled_from([7, 2**16]),
+    limits=st.tuples(
+        st.sampled_from([1, 300, 2**24]), st.sampled_from([1, 700, 2**26]), st.sampled_from([7, 2**16])
+    ),
 )
-def test_any_cuts_give_the_same_rows(
-    tmp_path_factory,
-    read_dataset,
-    written,
-    chunk,
-    other,
-    per_shard,
-    segment,
-    tile,
-    span_bytes,
-    pack_bytes,
-    indptr_rows,
-):
+def test_any_cuts_give_the_same_rows(tmp_path_factory, read_dataset, written, cuts, segment, tile, limits):
     with pytest.MonkeyPatch.context() as patch:
         for room in (zarr_rows, tables):
-            patch.setattr(room, "SPAN_BYTES", span_bytes)
-        patch.setattr(parquet_rows, "PACK_BYTES", pack_bytes)
-        patch.setattr(zarr_rows, "_INDPTR_ROWS", indptr_rows)
-        data = written(tmp_path_factory.mktemp("rows"), chunk, other, per_shard)
+            patch.setattr(room, "SPAN_BYTES", limits[0])
+        patch.setattr(parquet_rows, "PACK_BYTES", limits[1])
+        patch.setattr(zarr_rows, "_INDPTR_ROWS", limits[2])
+        data = written(tmp_path_factory.mktemp("rows"), *cuts)
         found = read_dataset(data, segment, tile)
     for values, expected in zip(found, (X, Y, W), strict=True):
         np.testing.assert_array_equal(values, expected)
@@ -127,6 +114,38 @@ def test_description_and_lazy_arrays(tmp_path, written):
         np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected)
         assert lazy.dtype == expected.dtype
     assert data.X.dtype == np.float32
+
+
+@pytest.mark.parametrize("tile_rows", [3, 5, 7, 10, 17, 23])
+@pytest.mark.parametrize("written", [zarr_group, parquet_files])
+def test_one_span_and_one_tile_are_alive(tmp_path, monkeypatch, written, tile_rows):
+    """When the next span is decoded, all earlier ones are gone, although the last tile is held."""
+    alive = []
+
+    def watched(decode):
+        def decoding(*args):
+            assert all(ref() is None for ref in alive)
+            span = decode(*args)
+            alive.append(weakref.ref(span["X"] if isinstance(span, dict) else span))
+            return span
+
+        return decoding
+
+    monkeypatch.setattr(zarr_rows, "SPAN_BYTES", 1)  # one chunk
+    monkeypatch.setattr(tables, "SPAN_BYTES", 10 * (4 * 4 + 8 + 8))
+    monkeypatch.setattr(parquet_rows.NumbersEncoding, "span", watched(parquet_rows.NumbersEncoding.span))
+    data = written(tmp_path, 10 if written is zarr_group else 25, N, 0)
+    if written is zarr_group:
+        data = open_dataset(tmp_path / "rows.zarr", columns=[0, 2])
+        del data.reader.arrays["y"], data.reader.arrays["sample_weight"]
+        monkeypatch.setattr(data.reader, "_read", watched(data.reader._read))
+    assert data.chunk_rows == 10
+    held = None
+    for tile in data.rows(0, N).tiles(tile_rows):
+        held = tile.X if tile_rows < 10 else None  # a tile of a whole span is that span
+        del tile
+    assert len(alive) == (6 if written is zarr_group else 7)  # of Parquet 10, 10 and 5 of a row group
+    del held
 
 
 @pytest.mark.parametrize("written", STORED)

@@ -13,7 +13,7 @@ import pytest
 from dask.system import CPU_COUNT
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import sparse
+from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
 from distrff.io.rows import Rows, cuts, in_order, read_ahead
@@ -55,29 +55,13 @@ def test_any_spans_and_tiles_give_the_same_rows(data, n, tile, start):
     np.testing.assert_array_equal(np.concatenate([t.X for t in tiles]), X)
     np.testing.assert_array_equal(np.concatenate([t.y for t in tiles]), y)
     assert all(t.sample_weight is None for t in tiles)
+    sparse_spans = [{"X": csr_matrix(part["X"])} for part in runs[0]]
+    for dense, other in zip(tiles, tiles_of(n, tile, sparse_spans), strict=True):
+        assert other.X.format == "csr"
+        np.testing.assert_array_equal(other.X.toarray(), dense.X)
     assert all(np.shares_memory(t.X, X) for t in tiles_of(n, tile, [{"X": X}]))  # views of the span
     with pytest.raises(InputError, match="ended 1 rows early"):
         list(tiles_of(n + 1, tile, [{"X": X}]))
-
-
-@pytest.mark.parametrize("tile_rows", [3, 4, 5, 7, 12, 25])
-def test_one_span_and_one_tile_are_alive(tile_rows):
-    """When the next span is decoded, all earlier ones are gone, although the last tile is held."""
-    alive = []
-
-    def decode():
-        for start in range(0, 60, 12):
-            assert all(ref() is None for ref in alive)
-            span = np.arange(start, start + 12.0)[:, None] + np.zeros(2)
-            alive.append(weakref.ref(span))
-            yield {"X": span}
-            del span
-
-    held = None
-    for tile in tiles_of(60, tile_rows, decode()):
-        held = tile.X if tile_rows < 12 else None
-        del tile
-    assert held is None or held[-1, 0] == 59
 
 
 @given(start=st.integers(0, 50), n=st.integers(1, 50), step=st.integers(1, 20))
@@ -86,15 +70,6 @@ def test_cuts_cover_the_rows_at_multiples_of_the_step(start, n, step):
     assert [a for a, _ in parts[1:]] == [b for _, b in parts[:-1]]
     assert (parts[0][0], parts[-1][1]) == (start, start + n)
     assert all(a % step == 0 for a, _ in parts[1:])
-
-
-def test_a_feed_of_sparse_rows_is_cut_as_one_of_dense_ones(rng):
-    X = np.where(rng.random((40, 5)) < 0.3, rng.standard_normal((40, 5)), 0.0)
-    spans = ({"X": sparse.csr_matrix(part)} for part in np.array_split(X, [3, 4, 20, 31]))
-    tiles = list(tiles_of(40, 7, spans))
-    assert [tile.X.shape[0] for tile in tiles] == [7, 7, 7, 7, 7, 5]
-    assert all(tile.X.format == "csr" for tile in tiles)
-    np.testing.assert_array_equal(np.concatenate([tile.X.toarray() for tile in tiles]), X)
 
 
 # Spans that are read ahead, and pieces that are decoded side by side.
@@ -120,7 +95,7 @@ def test_the_order_is_kept_and_no_more_is_read_than_asked_for(n_ahead):
     del spans
 
 
-def test_the_next_one_is_read_meanwhile():
+def test_the_next_one_is_read_meanwhile_and_errors_come_where_their_span_would():
     """Reading waits for a gate that is opened only after the first span was handed out."""
     gate = threading.Event()
 
@@ -128,54 +103,40 @@ def test_the_next_one_is_read_meanwhile():
         yield {"X": np.zeros(1)}
         assert gate.wait(30)
         yield {"X": np.ones(1)}
+        raise OSError("the store is gone")
 
-    spans = read_ahead(gated(), 1)
+    spans = read_ahead(gated(), 4)
     assert next(spans)["X"] == 0
     gate.set()
     assert next(spans)["X"] == 1
-    assert next(spans, None) is None
-
-
-def test_errors_come_where_their_span_would():
-    def failing():
-        yield {"X": np.zeros(1)}
-        raise OSError("the store is gone")
-
-    spans = read_ahead(failing(), 4)
-    next(spans)
     with pytest.raises(OSError, match="is gone"):
         next(spans)
+    assert len(list(read_ahead(numbered(3, []), 4))) == 3
 
 
-def test_results_come_in_the_order_of_the_pieces(rng):
-    delays = rng.random(30) * 0.003
+def test_results_come_in_the_order_of_the_pieces_of_which_few_are_read_ahead(rng):
+    delays, read = rng.random(100) * 0.001, []
+
+    def pieces():
+        for i in range(100):
+            read.append(i)
+            yield i
 
     def work(i: int) -> int:
         time.sleep(delays[i])
         return i * i
 
-    assert list(in_order(work, range(30))) == [(i, i * i) for i in range(30)]
-
-
-def test_few_pieces_are_read_ahead():
-    read = 0
-
-    def pieces():
-        nonlocal read
-        for i in range(100):
-            read += 1
-            yield i
-
-    for i, _ in in_order(lambda i: i, pieces()):
-        assert read <= i + CPU_COUNT + 2
+    for i, (piece, result) in enumerate(in_order(work, pieces())):
+        assert (piece, result) == (i, i * i)
+        assert len(read) <= i + CPU_COUNT + 2
+    assert len(read) == 100
 
 
 def test_a_failure_ends_the_work():
-    begun, lock = [], threading.Lock()
+    begun = []
 
     def work(i: int) -> int:
-        with lock:
-            begun.append(i)
+        begun.append(i)
         if i == 3:
             raise ValueError("piece 3")
         return i
