@@ -10,6 +10,7 @@ from scipy.stats import chi2
 
 from distrff.reductions.base import FOLD_RULES, Folds
 from distrff.utils.random import row_hash
+from tests.support.draws import seed_of
 
 # A chi-square test at a level that all comparisons of a test pass in all but 1e-9 of the runs.
 LEVEL = 1e-12
@@ -19,10 +20,6 @@ def assert_even(counts, shares=None):
     expected = counts.sum() * (np.full(len(counts), 1 / len(counts)) if shares is None else shares)
     statistic = ((counts - expected) ** 2 / expected).sum()
     assert chi2.sf(statistic, len(counts) - 1) > LEVEL
-
-
-def seed_of(rng):
-    return int(rng.integers(2**63))
 
 
 @pytest.mark.parametrize("n_folds", [2, 5, 7, 10])
@@ -101,8 +98,5 @@ def test_the_hash_has_64_even_bits(rng):
     ones = bits.reshape(100_000, 64).sum(axis=0)
     # Each bit is set in half of the rows: eight deviations of √n/2.
     assert np.abs(ones.astype(float) - 50_000).max() <= 8 * np.sqrt(100_000) / 2
-
-
-def test_the_hash_is_that_of_every_version():
     # Folds of Grams that are added must be the same rows; the values are SplitMix64's own for seed 0.
     assert row_hash(np.arange(2, dtype=np.uint64), 0).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]
