@@ -13,6 +13,8 @@ from sklearn import metrics as theirs
 import distrff as drf
 from distrff.errors import DataWarning, InputError, NonFiniteError
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
 N = 500
 
 
@@ -31,12 +33,6 @@ def held(request, rng):
 @pytest.fixture(params=[False, True], ids=["unweighted", "weighted"])
 def weights(request, rng):
     return rng.integers(0, 3, N) * rng.uniform(0.5, 2.0) if request.param else None
-
-
-@pytest.fixture(autouse=True)
-def in_this_thread():
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 def options(held, weights):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -17,16 +16,12 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import distrff as drf
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
 N = 200
 MAP = drf.FourierFeatures(drf.Gaussian(1.0), 32, random_state=0)
 RIDGE = drf.KernelRidge(MAP, alpha=1e-2)
 WIDTHS = "features__kernel__length_scale"
-
-
-@pytest.fixture(autouse=True)
-def in_this_thread():
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 @pytest.fixture
