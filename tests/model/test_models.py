@@ -169,20 +169,14 @@ UNKNOWN_MAP = "feature map of kind 'quantum' is not known .*update distrff"
     ("damage", "words"),
     [
         (flip_a_bit, "coef.* checksum"),
-        (
-            edited(lambda header: header["metadata"].update(dtype="float32")),
-            "metadata do not match their checksum",
-        ),
+        (edited(lambda header: header["metadata"].update(dtype="float32")), "do not match their checksum"),
         (truncate, "map_frequencies"),
         (lambda stored: (stored / "intercept" / "c" / "0").unlink(), "intercept"),
         (edited(lambda header: header.pop("complete")), "complete"),
         (edited(lambda header: header.update(format=header["format"] + 1)), "update distrff"),
         (rewritten(lambda metadata: metadata["specification"].update(kind="quantum")), UNKNOWN_MAP),
         (rewritten(lambda metadata: metadata.pop("dtype")), "lacks 'dtype'; save the model again"),
-        (
-            rewritten(lambda metadata: metadata.update(targets="ranks")),
-            "of kind 'ranks' are not known; update",
-        ),
+        (rewritten(lambda metadata: metadata.update(targets="ranks")), "'ranks' are not known; update"),
     ],
 )
 def test_damaged_files_are_refused(stored, damage, words):
@@ -259,10 +253,7 @@ def test_rows_that_cannot_be_used(rng, X, method):
     model, _ = model_of(rng)
     X[7, 2] = np.nan
     for rows, message in (
-        *(
-            (np.zeros(shape), r"X must have shape \(n_samples, 3\), got")
-            for shape in [(5, 2), (5,), (5, 3, 1)]
-        ),
+        *((bad, r"X must have shape \(n_samples, 3\), got") for bad in (X[:, :2], X[:, 0], X[..., None])),
         (pd.DataFrame(X).assign(name="a"), "X must hold numbers, got dtype object"),
         (X, "NaN or infinity in row 7, column 2"),
     ):

@@ -119,10 +119,8 @@ def test_labels_are_written_as_they_are(classes, small_cuts, rng, tmp_path):
 
 @pytest.mark.parametrize("end", ["zarr", "parquet"])
 def test_ids_and_spreads_beside_predictions(end, small_cuts, bucket, rng, tmp_path):
-    X, posterior = (
-        rng.standard_normal((40, 2)),
-        PosteriorFactor(np.tril(np.ones((8, 8))), np.zeros(8), np.ones(1), 0.1, 4.0),
-    )
+    X = rng.standard_normal((40, 2))
+    posterior = PosteriorFactor(np.tril(np.ones((8, 8))), np.zeros(8), np.ones(1), 0.1, 4.0)
     model = dataclasses.replace(model_of(), posterior=posterior)
     ids = {
         "number": np.arange(40) * 2**40,
