@@ -104,11 +104,6 @@ def test_classes(problem, preconditioner, n_classes):
     assert (ours.predict(problem.X) == expected.predict(problem.X)).all()
 
 
-def test_the_gram_of_all_rows_leaves_nothing_to_do(problem):
-    fitted = model(0.1, dtype="float64").fit(problem.X, problem.Y, problem.s)
-    assert fitted.report_["sweep_labels"] == ["column statistics", "Gram", "right sides"]
-
-
 def test_many_alphas_share_three_factors(problem, preconditioner):
     alpha = np.geomspace(1e-3, 1e3, 7)
     np.testing.assert_allclose(factor_levels(alpha), [1e-3, 1.0, 1e3])
@@ -194,8 +189,9 @@ def test_an_interrupted_fit_keeps_the_best_model(problem, monkeypatch, name, n_d
         assert score > 0.7
 
 
-def test_the_report_is_stored(problem, tmp_path):
-    fitted = model().fit(problem.X, problem.y)
+def test_the_report_is_stored_where_the_gram_of_all_rows_leaves_nothing_to_do(problem, tmp_path):
+    fitted = model(0.1, dtype="float64").fit(problem.X, problem.Y, problem.s)
+    assert fitted.report_["sweep_labels"] == ["column statistics", "Gram", "right sides"]
     assert stored(fitted, tmp_path).report["relative_residual"] == fitted.report_["relative_residual"]
     assert "relative residual" in repr(fitted.report_)
 
@@ -241,23 +237,17 @@ def wide(alpha, **options):
     return drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(2.0), 2048), alpha, random_state=0, **options)
 
 
-def test_auto_takes_cg_where_the_gram_does_not_fit(problem, too_little_for_a_gram):
+def test_auto_takes_cg_where_the_gram_alone_does_not_fit(problem, monkeypatch, too_little_for_a_gram):
     assert "preconditioner: diagonal" in str(wide(30.0).plan(problem.X, problem.y))
     fitted = wide(30.0).fit(problem.X, problem.y)
     assert fitted.report_["solver"] == "cg"
     assert fitted.report_["notes"] == ["the Gram does not fit in memory: solver='cg' was used"]
+    by_gram = model(solver="auto").fit(problem.X, problem.y)
+    assert (by_gram.report_["solver"], by_gram.report_["status"]) == ("gram", "CONVERGED")
+    assert "relative_residual" not in by_gram.report_
     for refused in (wide(30.0, solver="gram"), wide("gcv")):
         with pytest.raises(PlanRefused):
             refused.fit(problem.X, problem.y)
-
-
-def test_auto_is_the_gram(problem):
-    fitted = model(solver="auto").fit(problem.X, problem.y)
-    assert (fitted.report_["solver"], fitted.report_["status"]) == ("gram", "CONVERGED")
-    assert "relative_residual" not in fitted.report_
-
-
-def test_both_refused_is_the_gram_s_refusal(problem, monkeypatch):
     monkeypatch.setattr(execution, "MEMORY_LIMIT", 2**28)
     with pytest.raises(PlanRefused, match="smallest changes that fit"):
         model(solver="auto").fit(problem.X, problem.y)

@@ -9,11 +9,12 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import r2_score
 
 import distrff as drf
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset
-from tests.support.fits import fourier, ridge, ridge_classifier
+from tests.support.fits import blocks_of, fourier, ridge, ridge_classifier
 
 COLUMNS = ["a", "b", "c", "d"]
 
@@ -41,9 +42,7 @@ def blocks_read():
         return block
 
     def lazy(values):
-        return da.from_array(values, chunks=(300, *values.shape[1:])).map_blocks(
-            note, dtype=values.dtype, meta=np.empty((0,) * values.ndim, values.dtype)
-        )
+        return blocks_of(values, note, rows=300)
 
     return lazy, read
 
@@ -90,14 +89,12 @@ def test_large_models_travel_as_one_task(problem):
     np.testing.assert_allclose(lazy.compute(), model.predict(problem.X), rtol=0, atol=1e-11)
 
 
-def test_unknown_chunks_are_predicted_but_not_fitted(problem):
+def test_unknown_chunks_are_predicted(problem):
     model = ridge().fit(problem.X, problem.y)
     X = da.from_array(problem.X, chunks=300)
     some = X[X[:, 0] > 0]
     expected = model.predict(problem.X[problem.X[:, 0] > 0])
     np.testing.assert_allclose(model.predict(some).compute(), expected, rtol=0, atol=tolerance(model))
-    with pytest.raises(InputError, match=r"unknown chunk sizes; call X.compute_chunk_sizes"):
-        model.fit(some, some[:, 0])
 
 
 def test_frames_and_datasets_are_predicted_lazily(problem, computes):
@@ -134,12 +131,13 @@ def test_scores_are_those_of_arrays_in_memory(problem, blocks_read):
     inside = model.score(problem.X, problem.Y, problem.s)
     outside = model.score(lazy(problem.X), lazy(problem.Y), lazy(problem.s))
     assert outside == pytest.approx(inside, rel=1e-13)
+    expected = r2_score(problem.Y, model.predict(problem.X), sample_weight=problem.s)
+    assert inside == pytest.approx(expected, rel=1e-12)
     labels = np.digitize(problem.y, [-0.5, 0.5])
     classifier = ridge_classifier().fit(problem.X, labels)
     inside = classifier.score(problem.X, labels, problem.s)
-    assert classifier.score(lazy(problem.X), lazy(labels), lazy(problem.s)) == pytest.approx(
-        inside, rel=1e-13
-    )
+    outside = classifier.score(lazy(problem.X), lazy(labels), lazy(problem.s))
+    assert outside == pytest.approx(inside, rel=1e-13)
     right = classifier.predict(problem.X) == labels
     assert inside == pytest.approx(np.average(right, weights=problem.s), rel=1e-13)
 
