@@ -130,11 +130,8 @@ def test_other_formats_and_whole_numbers(X, y, kind):
     model = drf.KernelRidge(fourier()).fit(getattr(sparse, kind)(counts), y)
     expected = drf.KernelRidge(fourier()).fit(counts.toarray(), y)
     np.testing.assert_allclose(model.predict(counts), expected.predict(counts.toarray()), atol=1e-8)
-
-
-def test_a_model_of_dense_scaled_rows_predicts_sparse_ones(X, y):
-    model = drf.KernelRidge(fourier(), scale="standard").fit(X.toarray(), y)
-    np.testing.assert_allclose(model.predict(X), model.predict(X.toarray()), atol=1e-9)
+    scaled = drf.KernelRidge(fourier(), scale="standard").fit(X.toarray(), y)
+    np.testing.assert_allclose(scaled.predict(X), scaled.predict(X.toarray()), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["folds", "cg", "sgd", "squared hinge"])
@@ -215,10 +212,9 @@ def test_predictions_of_others_are_refused(rng, X, y):
     model = drf.KernelRidge(drf.LinearFeatures()).fit(X.toarray(), y)
     with pytest.raises(TypeError, match=r"[Ss]parse"):
         model.predict(X)
-    with pytest.raises(InputError, match="linear features take no sparse rows"):
-        model.predict(lazily(rng, X))
-    with pytest.raises(InputError, match="linear features take no sparse rows"):
-        model.score(X, y)
+    for function, *data in ((model.predict, lazily(rng, X)), (model.score, X, y)):
+        with pytest.raises(InputError, match="linear features take no sparse rows"):
+            function(*data)
 
 
 def test_missing_values_are_named(X, y):
