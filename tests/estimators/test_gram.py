@@ -31,9 +31,8 @@ def test_fit_to_the_gram_is_the_fit_to_the_rows(problem, alpha, scale, fit_inter
     model = drf.KernelRidge(features, alpha, scale=scale, random_state=4, **grid)
     model.fit(problem.X, problem.Y, problem.s)
     cv = 5 if alpha == "cv" else None
-    statistics = drf.gram(
-        problem.X, model.features_, problem.Y, problem.s, cv=cv, scale=scale, random_state=4
-    )
+    options = {"cv": cv, "scale": scale, "random_state": 4}
+    statistics = drf.gram(problem.X, model.features_, problem.Y, problem.s, **options)
     assert (statistics.n_rows, statistics.n_folds) == (len(problem.X), cv or 1)
     assert statistics.weight == pytest.approx(problem.s.sum(), rel=1e-12)
     late = drf.KernelRidge(alpha=alpha, **grid).fit_gram(statistics)
@@ -41,10 +40,7 @@ def test_fit_to_the_gram_is_the_fit_to_the_rows(problem, alpha, scale, fit_inter
     np.testing.assert_array_equal(late.intercept_, model.intercept_)
     np.testing.assert_array_equal(late.predict(problem.X), model.predict(problem.X))
     assert (late.alpha_, late.cv_score_) == (model.alpha_, model.cv_score_)
-    for found, expected in zip(
-        late.predict(problem.X, return_std=True), model.predict(problem.X, return_std=True), strict=True
-    ):
-        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(*(each.predict(problem.X, return_std=True)[1] for each in (late, model)))
     assert late.report_["n_sweeps"] == 0
 
 
@@ -61,11 +57,9 @@ def test_classes(problem):
 
 
 def test_an_unfitted_map_is_fitted_as_an_estimator_does(problem):
-    statistics = drf.gram(
-        problem.X, fourier(length_scale="auto", random_state=None), problem.y, random_state=9
-    )
-    model = drf.KernelRidge(fourier(length_scale="auto", random_state=None), random_state=9)
-    model.fit(problem.X, problem.y)
+    features = fourier(length_scale="auto", random_state=None)
+    statistics = drf.gram(problem.X, features, problem.y, random_state=9)
+    model = drf.KernelRidge(features, random_state=9).fit(problem.X, problem.y)
     assert statistics.specification == model.features_.specification_
     np.testing.assert_array_equal(drf.KernelRidge().fit_gram(statistics).coef_, model.coef_)
 
@@ -125,25 +119,22 @@ def test_nothing_is_left_of_an_earlier_fit(problem):
 def test_models_that_do_not_fit_the_gram(problem):
     numbers = drf.gram(problem.X, fourier(), problem.y)
     labelled = drf.gram(problem.X, fourier(), classes_of(problem))
-    with pytest.raises(InputError, match="has numbers as targets; use KernelRidge"):
-        drf.KernelRidgeClassifier().fit_gram(numbers)
-    with pytest.raises(InputError, match="has class labels as targets; use KernelRidgeClassifier"):
-        drf.KernelRidge().fit_gram(labelled)
-    with pytest.raises(InputError, match=r"needs a Gram with folds: make it with gram\(..., cv=5\)"):
-        drf.KernelRidge(alpha="cv").fit_gram(numbers)
     single = drf.gram(problem.X.astype(np.float32), fourier(), problem.y)
     assert single.dtype == "float32"
-    with pytest.raises(InputError, match=r"below the rounding noise of this float32 Gram .* dtype='float64'"):
-        drf.KernelRidge(alpha=1e-6).fit_gram(single)
-    with pytest.raises(InputError, match="this Gram has 0 rows"):
-        drf.KernelRidge().fit_gram(numbers - numbers)
     folds = drf.gram(problem.X, fourier(), problem.y, cv=5)
-    with pytest.raises(InputError, match="a difference of Grams has no folds"):
-        drf.KernelRidge(alpha="cv").fit_gram(folds + folds - folds)
-    with pytest.raises(InputError, match="alpha has 2 values, but there are 1 targets"):
-        drf.KernelRidge(alpha=[1.0, 2.0]).fit_gram(numbers)
-    with pytest.raises(InputError, match="class_weight"):
-        drf.KernelRidgeClassifier(class_weight="balanced").fit_gram(labelled)
+    below = r"below the rounding noise of this float32 Gram .* dtype='float64'"
+    for model, gram, message in (
+        (drf.KernelRidgeClassifier(), numbers, "has numbers as targets; use KernelRidge"),
+        (drf.KernelRidge(), labelled, "has class labels as targets; use KernelRidgeClassifier"),
+        (drf.KernelRidge(alpha="cv"), numbers, r"needs a Gram with folds: make it with gram\(..., cv=5\)"),
+        (drf.KernelRidge(alpha=1e-6), single, below),
+        (drf.KernelRidge(), numbers - numbers, "this Gram has 0 rows"),
+        (drf.KernelRidge(alpha="cv"), folds + folds - folds, "a difference of Grams has no folds"),
+        (drf.KernelRidge(alpha=[1.0, 2.0]), numbers, "alpha has 2 values, but there are 1 targets"),
+        (drf.KernelRidgeClassifier(class_weight="balanced"), labelled, "class_weight"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model.fit_gram(gram)
 
 
 @pytest.mark.parametrize(
@@ -172,19 +163,18 @@ def test_arguments_that_cannot_be_used(problem, arguments, message):
 
 
 def test_a_gram_like_another_needs_like_rows_and_folds(problem):
-    first = drf.gram(problem.X, fourier(), problem.y, cv=5)
-    assert drf.gram(problem.X, y=problem.y, like=first, cv=5).n_folds == 5
-    with pytest.raises(InputError, match=r"cv=3, but the Gram to be like has 5 fold\(s\); leave cv out"):
-        drf.gram(problem.X, y=problem.y, like=first, cv=3)
-    with pytest.raises(InputError, match="the data has 3 columns, but the Gram to be like has 4"):
-        drf.gram(problem.X[:, :3], y=problem.y, like=first)
-    with pytest.raises(InputError, match="the data has 3 targets, but the Gram to be like has 1"):
-        drf.gram(problem.X, y=problem.Y, like=first)
-    with pytest.raises(InputError, match="the feature map was fitted to 4"):
-        drf.gram(problem.X[:, :3], fourier().fit(problem.X), problem.y)
-    labelled = drf.gram(problem.X, fourier(), classes_of(problem))
-    with pytest.raises(InputError, match="y has the label 'z', which is none of the 3 classes"):
-        drf.gram(problem.X, y=np.full(len(problem.X), "z"), like=labelled)
+    X, y, z = problem.X, problem.y, np.full(len(problem.X), "z")
+    first, labelled = drf.gram(X, fourier(), y, cv=5), drf.gram(X, fourier(), classes_of(problem))
+    assert drf.gram(X, y=y, like=first, cv=5).n_folds == 5
+    for rows, given, message in (
+        (X, {"y": y, "like": first, "cv": 3}, r"cv=3, but the Gram to be like has 5 fold\(s\); leave cv out"),
+        (X[:, :3], {"y": y, "like": first}, "the data has 3 columns, but the Gram to be like has 4"),
+        (X, {"y": problem.Y, "like": first}, "the data has 3 targets, but the Gram to be like has 1"),
+        (X[:, :3], {"y": y, "features": fourier().fit(X)}, "the feature map was fitted to 4"),
+        (X, {"y": z, "like": labelled}, "y has the label 'z', which is none of the 3 classes"),
+    ):
+        with pytest.raises(InputError, match=message):
+            drf.gram(rows, **given)
 
 
 def test_fit_features(problem):

@@ -116,23 +116,22 @@ def test_it_is_pickled_without_distrff(rows):
     np.testing.assert_array_equal(pickle.loads(text).predict(rows), pipeline.predict(rows))
 
 
-REFUSED = {
-    "binning": drf.KernelRidge(drf.RandomBinningFeatures(n_grids=8)),
-    "cauchy landmarks": drf.KernelRidge(drf.NystroemFeatures(drf.Cauchy(2.0), 8)),
-    "laplacian widths": drf.KernelRidge(drf.NystroemFeatures(drf.Laplacian((1.0, 2.0, 3.0)), 8)),
-}
+MAPS_WITH_ONE = "FourierFeatures, NystroemFeatures"
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_maps_without_one_are_refused(rows, name):
-    model = REFUSED[name].fit(rows, rows[:, 0])
-    with pytest.raises(InputError, match="FourierFeatures, NystroemFeatures"):
-        model.to_sklearn()
-
-
-def test_noise_without_one_is_refused(rows):
-    model = drf.KernelLikelihoodClassifier(MAP, noise="probit").fit(rows, rows[:, 0] > 0)
-    with pytest.raises(InputError, match="noise='logistic' has one"):
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (drf.KernelRidge(drf.RandomBinningFeatures(n_grids=8)), MAPS_WITH_ONE),
+        (drf.KernelRidge(drf.NystroemFeatures(drf.Cauchy(2.0), 8)), MAPS_WITH_ONE),
+        (drf.KernelRidge(drf.NystroemFeatures(drf.Laplacian((1.0, 2.0, 3.0)), 8)), MAPS_WITH_ONE),
+        (drf.KernelLikelihoodClassifier(MAP, noise="probit"), "noise='logistic' has one"),
+    ],
+    ids=["binning", "cauchy landmarks", "laplacian widths", "probit"],
+)
+def test_what_has_none_is_refused(rows, model, message):
+    model.fit(rows, rows[:, 0] > 0)
+    with pytest.raises(InputError, match=message):
         model.to_sklearn()
 
 
