@@ -5,7 +5,6 @@ from __future__ import annotations
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client
 from sklearn.base import clone
 
 import distrff as drf
@@ -55,16 +54,6 @@ def test_conjugate_gradients_agree_with_a_dense_solve(rng, n_bins, fit_intercept
     assert np.linalg.norm(found.coef_.T - W) <= bound
     np.testing.assert_allclose(found.intercept_, b, atol=20 * bound)
     np.testing.assert_allclose(found.predict(X), Z @ W + b, atol=20 * bound)
-
-
-def test_one_and_two_workers_give_the_same_bits(rng, local_cluster):
-    X, Y = rows(rng, 70_000, 3)
-    X = np.round(X, 2)
-    model, coefs = fitted(rng, tol=0.3), []
-    for n_workers in (1, 2):
-        with local_cluster(n_workers) as cluster, Client(cluster):
-            coefs.append(model.fit(da.from_array(X, chunks=(20_000, 3)), Y).coef_)
-    np.testing.assert_array_equal(*coefs)
 
 
 @pytest.mark.parametrize("n_bins", [None, 300])

@@ -29,27 +29,19 @@ def test_hashed_folds_are_balanced(rng, n_folds):
     assert_even(np.bincount(fold, minlength=n_folds))
 
 
-@pytest.mark.parametrize("period", [2, 3, 5, 8, 64, 1000])
-def test_periodic_orders_do_not_matter(rng, period):
-    """Rows of every phase of a raster or a daily rhythm fall evenly on the folds."""
-    fold = Folds(5, seed_of(rng), "hash", 200_000).of_rows(0, 200_000)
-    for phase in (0, period // 2, period - 1):
-        assert_even(np.bincount(fold[phase::period], minlength=5))
-
-
-@pytest.mark.parametrize("lag", [1, 2, 5, 1000])
-def test_neighbours_fall_into_independent_folds(rng, lag):
-    fold = Folds(5, seed_of(rng), "hash", 200_000).of_rows(0, 200_000)
-    pairs = 5 * fold[:-lag] + fold[lag:]
-    # Pairs that share no row; with all of them the statistic would not be chi-square.
-    pairs = pairs[np.arange(len(pairs)) // lag % 2 == 0]
-    assert_even(np.bincount(pairs, minlength=25))
-
-
-def test_seeds_give_independent_folds(rng):
+def test_hashed_folds_are_even_over_regular_orders(rng):
+    """Rows of every phase of a raster or a daily rhythm, neighbours, and rows of other seeds."""
     seed = seed_of(rng)
-    one, other = (Folds(5, s, "hash", 100_000).of_rows(0, 100_000) for s in (seed, seed + 1))
-    assert_even(np.bincount(5 * one + other, minlength=25))
+    fold, other = (Folds(5, s, "hash", 200_000).of_rows(0, 200_000) for s in (seed, seed + 1))
+    for period in (2, 3, 5, 8, 64, 1000):
+        for phase in (0, period // 2, period - 1):
+            assert_even(np.bincount(fold[phase::period], minlength=5))
+    for lag in (1, 2, 5, 1000):
+        pairs = 5 * fold[:-lag] + fold[lag:]
+        # Pairs that share no row; with all of them the statistic would not be chi-square.
+        pairs = pairs[np.arange(len(pairs)) // lag % 2 == 0]
+        assert_even(np.bincount(pairs, minlength=25))
+    assert_even(np.bincount(5 * fold + other, minlength=25))
 
 
 @given(
@@ -78,18 +70,15 @@ def test_contiguous_folds_are_runs_of_nearly_equal_length(n_rows, n_folds):
     assert counts.max() - counts.min() <= 1
 
 
-def test_one_fold_held_out_is_the_first_of_five(rng):
+def test_one_fold_held_out_is_the_first_of_five_and_numbers_may_be_large(rng):
     seed, n = seed_of(rng), 10_000
     fold = Folds(2, seed, "one held out", n).of_rows(100, n)
     assert fold.dtype == np.int64
     np.testing.assert_array_equal(fold == 0, Folds(5, seed, "hash", n).of_rows(100, n) == 0)
     assert set(fold) == {0, 1}
-
-
-def test_large_row_numbers(rng):
     n_rows, start = 10**13, 9 * 10**12
     for by in FOLD_RULES:
-        fold = Folds(10, seed_of(rng), by, n_rows).of_rows(start, start + 100)
+        fold = Folds(10, seed, by, n_rows).of_rows(start, start + 100)
         assert np.all(fold == 9) if by == "contiguous" else len(set(fold)) > 3
 
 

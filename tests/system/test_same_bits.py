@@ -40,7 +40,7 @@ def assert_same_on_workers(cluster_of_one, cluster) -> Callable[..., None]:
         fitted = clone(estimator).fit(*data)
         names = ("primal", "dual", "relative_gradient", "relative_residual", "margin", "n_sweeps")
         report = [fitted.report_.get(name) for name in names]
-        return [fitted.coef_.tobytes(), fitted.intercept_.tobytes(), *report]
+        return [fitted.coef_.tobytes(), np.asarray(fitted.intercept_).tobytes(), *report]
 
     def check(estimator: Any, *data: Any) -> None:
         with dask.config.set(scheduler="synchronous"):
@@ -130,11 +130,12 @@ def test_classes_on_workers(rows, assert_same_on_workers, monkeypatch, estimator
 @pytest.mark.parametrize(
     "estimator",
     [
+        drf.KernelRidge(BINS, tol=0.3, random_state=0),
         drf.KernelSVC(BINS, random_state=0),
         drf.KernelLikelihoodClassifier(BINS, random_state=0),
         drf.KernelLikelihoodClassifier(BINS, noise="probit", solver="sgd", random_state=0),
     ],
-    ids=["hinge", "logistic", "probit by sgd"],
+    ids=["ridge", "hinge", "logistic", "probit by sgd"],
 )
 def test_sparse_features_on_workers(rows, assert_same_on_workers, monkeypatch, estimator):
     """Models of rows and metrics of sampled rows, which few rows make small."""
