@@ -73,7 +73,9 @@ def test_more_rows_than_tasks_can_have(tmp_path, few_bytes):
 
 
 @pytest.mark.parametrize(
-    ("count", "bits"), [(10**20, 67), (10**5000, 16610), (-(10**5000), 16610)], ids="abc"
+    ("count", "bits"),
+    [(10**20, 67), (10**5000, 16610), (-(10**5000), 16610)],
+    ids=["large", "huge", "negative"],
 )
 def test_counts_that_no_array_has(count, bits):
     told = f"n_components must be {'at most ' if count > 0 else ''}.* got an integer of {bits} bits"
