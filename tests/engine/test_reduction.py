@@ -156,14 +156,6 @@ def test_any_order_of_arrival_gives_the_same_expression(n, data):
     assert names == [str(i) for i in range(n)]
 
 
-def test_small_expressions():
-    assert merged(range(1)) == "0"
-    assert merged(range(2)) == "(0+1)"
-    assert merged(range(3)) == "((0+1)+2)"
-    assert merged(range(5)) == "(((0+1)+(2+3))+4)"
-    assert merged([6, 5, 4, 3, 2, 1, 0]) == "(((0+1)+(2+3))+((4+5)+6))"
-
-
 @given(n=st.integers(1, 2000))
 def test_the_tree_is_no_deeper_than_it_must_be(n):
     expression = merged(range(n))
@@ -172,6 +164,12 @@ def test_the_tree_is_no_deeper_than_it_must_be(n):
         depth += (character == "(") - (character == ")")
         deepest = max(deepest, depth)
     assert deepest == (n - 1).bit_length()
+
+
+def test_small_expressions():
+    expected = ["0", "(0+1)", "((0+1)+2)", "((0+1)+(2+3))", "(((0+1)+(2+3))+4)"]
+    assert [merged(range(n)) for n in range(1, 6)] == expected
+    assert merged([6, 5, 4, 3, 2, 1, 0]) == "(((0+1)+(2+3))+((4+5)+6))"
 
 
 @given(n=st.integers(1, 3000))

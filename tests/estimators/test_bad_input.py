@@ -74,10 +74,7 @@ def test_squares_that_overflow(problem):
         (pd.Series(["1.5"] * 900), "y must hold numbers for a regressor, got"),
         (pd.Series(["a", "b"] * 450, dtype="category"), "y must hold numbers for a regressor, got"),
         (np.full(900, 1j), "Complex data not supported: y is complex"),
-        (
-            np.full(900, np.datetime64("2020-01-01")),
-            "y must hold numbers for a regressor, got dtype date",
-        ),
+        (np.full(900, np.datetime64("2020-01-01")), "y must hold numbers for a regressor, got dtype date"),
     ],
 )
 def test_targets_that_are_no_numbers(problem, y, message):
@@ -197,10 +194,7 @@ ODD = "n_components must be even for form='cos_sin' (pairs of a cosine and a sin
         ({"alpha": "cv", "alphas": [1.0, -1.0]}, "alphas must be positive and finite"),
         ({"alpha": "cv", "cv": 1}, "cv must be an integer of at least 2, the number of folds, got 1"),
         ({"alpha": "cv", "cv": 2.5}, "cv must be an integer of at least 2, the number of folds, got 2.5"),
-        (
-            {"alpha": "cv", "cv": 901},
-            FEW_ROWS,
-        ),
+        ({"alpha": "cv", "cv": 901}, FEW_ROWS),
         ({"fold_by": "random"}, "fold_by must be one of 'hash', 'contiguous', got 'random'"),
         ({"scale": True}, "scale must be one of 'none', 'standard', got True"),
         ({"dtype": "float16"}, "dtype must be one of 'auto', 'float32', 'float64', got 'float16'"),
@@ -256,13 +250,10 @@ def test_parameters_are_refused_before_the_rows_are_read():
         refusal(small_ridge().set_params(**options).fit, X, da.zeros(100))
 
 
-def test_an_automatic_width_needs_rows_that_differ(problem):
+def test_automatic_widths_and_spreads_need_rows(problem, rng):
     automatic = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("auto"), 32))
     message = refusal(automatic.fit, np.ones((900, 4)), problem.y)
     assert "length_scale='auto' found no two different rows" in message and "give a number" in message
-
-
-def test_a_spread_that_cannot_be_estimated(rng):
     few = drf.KernelRidge(drf.FourierFeatures(None, 64), 1e-3)
     few.fit(rng.standard_normal((10, 2)), np.arange(10.0), np.full(10, 0.1))
     message = refusal(lambda: few.predict(np.zeros((1, 2)), return_std=True))

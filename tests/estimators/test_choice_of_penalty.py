@@ -91,14 +91,6 @@ def test_learning_curve_is_that_of_smaller_models(problem, alpha, sampling):
         assert chosen == model.alpha_
 
 
-def test_learning_curve_at_a_given_alpha(problem):
-    curve = drf.KernelRidge(fourier(256), 1.0).fit(problem.X, problem.y).report_["learning_curve"]
-    assert curve and curve[0][0] == 16
-    for size, score, alpha in curve:
-        smaller = drf.KernelRidge(fourier(size), "gcv", alphas=[1.0]).fit(problem.X, problem.y)
-        assert (score, alpha) == (pytest.approx(smaller.cv_score_, rel=AGREEMENT), 1.0)
-
-
 # float32 ------------------------------------------------------------------------------------
 
 
@@ -238,7 +230,15 @@ def test_the_report_says_which_criterion_chose(problem):
 
 
 def test_the_learning_curve_has_one_criterion(problem):
-    """Sizes for which generalised cross-validation could be believed are judged by the fold, too."""
+    """Sizes for which generalised cross-validation could be believed are judged by the fold, too.
+
+    At a given alpha all are judged by it.
+    """
+    curve = drf.KernelRidge(fourier(256), 1.0).fit(problem.X, problem.y).report_["learning_curve"]
+    assert curve and curve[0][0] == 16
+    for size, score, alpha in curve:
+        smaller = drf.KernelRidge(fourier(size), "gcv", alphas=[1.0]).fit(problem.X, problem.y)
+        assert (score, alpha) == (pytest.approx(smaller.cv_score_, rel=AGREEMENT), 1.0)
     alphas = len(problem.X) * np.logspace(-6, -1, 4)
     model = drf.KernelRidge(fourier(128), "gcv", alphas=alphas, random_state=3).fit(problem.X, problem.y)
     curve = model.report_["learning_curve"]

@@ -114,13 +114,6 @@ def test_many_alphas_share_three_factors(problem, preconditioner):
     assert_solves(fitted, problem.X, Y, np.ones(900), tol=1e-8)
 
 
-def test_a_penalty_below_rounding_of_float32(problem, preconditioner):
-    """Products are float64, whatever the features are."""
-    fitted = model(1e-6, dtype="float32", tol=1e-6).fit(problem.X, problem.y)
-    assert fitted.report_["dtype"] == "float32"
-    assert fitted.report_["status"] == "CONVERGED"
-
-
 @pytest.mark.filterwarnings("ignore::distrff.errors.DataWarning")
 def test_targets_that_are_constant(problem, preconditioner):
     Y = np.column_stack([problem.y, np.full(900, 0.1), np.zeros(900)])
@@ -166,6 +159,9 @@ def test_too_few_sweeps_are_a_warning(problem, monkeypatch):
 
 
 def test_rounding_ends_it_with_a_warning(problem, preconditioner):
+    """Products are float64, whatever the features are: a penalty may be below rounding of float32."""
+    fitted = model(1e-6, dtype="float32", tol=1e-6).fit(problem.X, problem.y)
+    assert (fitted.report_["dtype"], fitted.report_["status"]) == ("float32", "CONVERGED")
     with pytest.warns(ConvergenceWarning, match="rounding ends it; use a larger tol"):
         fitted = model(1e-3, tol=1e-30).fit(problem.X, problem.y)
     assert fitted.report_["status"] == "NOT_CONVERGED"

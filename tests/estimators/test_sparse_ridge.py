@@ -88,6 +88,7 @@ def test_classes_are_told_apart(rng):
 
 
 DENSE_MAPS = "FourierFeatures or NystroemFeatures"
+NO_GRAM = f"needs a Gram.*'auto' or 'cg'.*or 'sgd' with a number.*{DENSE_MAPS}"
 
 
 @pytest.mark.parametrize(
@@ -97,10 +98,7 @@ DENSE_MAPS = "FourierFeatures or NystroemFeatures"
         (lambda f, X, y: drf.KernelRidge(f, "gcv", solver="cg").fit(X, y), DENSE_MAPS),
         (lambda f, X, y: drf.KernelRidge(f, 0.5).fit(X, y).predict(X, return_std=True), DENSE_MAPS),
         (lambda f, X, y: drf.gram(X, f, y), DENSE_MAPS),
-        (
-            lambda f, X, y: drf.KernelRidge(f, solver="gram").fit(X, y),
-            f"needs a Gram.*'auto' or 'cg'.*or 'sgd' with a number.*{DENSE_MAPS}",
-        ),
+        (lambda f, X, y: drf.KernelRidge(f, solver="gram").fit(X, y), NO_GRAM),
         (lambda f, X, y: drf.KernelRidge(f, "cv", solver="sgd").fit(X, y), "choose alpha by solver='cg'"),
         (lambda f, X, y: drf.KernelSVC(f, np.inf).fit(X, y > 0), "needs dense features.*'smoothed' for the"),
     ],

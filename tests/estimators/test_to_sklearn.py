@@ -109,13 +109,6 @@ def test_names_of_columns_are_checked_as_ever(rows, features):
         pipeline.predict(frame[["b", "a", "c"]])
 
 
-def test_it_is_pickled_without_distrff(rows):
-    pipeline = drf.KernelRidge(MAP, scale="standard").fit(rows, rows[:, 0]).to_sklearn()
-    text = pickle.dumps(pipeline)
-    assert b"distrff" not in text
-    np.testing.assert_array_equal(pickle.loads(text).predict(rows), pipeline.predict(rows))
-
-
 MAPS_WITH_ONE = "FourierFeatures, NystroemFeatures"
 
 
@@ -135,7 +128,11 @@ def test_what_has_none_is_refused(rows, model, message):
         model.to_sklearn()
 
 
-def test_parts_can_be_taken_out(rows):
+def test_it_is_pickled_without_distrff_and_taken_apart(rows):
+    pipeline = drf.KernelRidge(MAP, scale="standard").fit(rows, rows[:, 0]).to_sklearn()
+    text = pickle.dumps(pipeline)
+    assert b"distrff" not in text
+    np.testing.assert_array_equal(pickle.loads(text).predict(rows), pipeline.predict(rows))
     model = drf.KernelLikelihoodClassifier(MAP).fit(rows, rows[:, 0] > 0)
     pipeline = model.to_sklearn()
     assert isinstance(pipeline[-1], LogisticRegression)

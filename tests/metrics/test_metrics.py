@@ -271,26 +271,18 @@ def test_bad_input_is_refused_by_name(what, kind):
         call(drf.metrics, kind)
 
 
-def test_too_many_labels_are_refused(monkeypatch, held):
+def test_values_and_blocks_that_are_refused(rng, monkeypatch, held):
     monkeypatch.setattr(drf.metrics, "MAX_LABELS", 9)
-    y = np.arange(N) % 10
+    y, p, row = np.arange(N) % 10, rng.standard_normal(N), int(rng.integers(N))
     for score in (drf.metrics.confusion_matrix, drf.metrics.log_loss):
         with pytest.raises(InputError, match="more than 9 different labels"):
             score(held(y), held(np.zeros(N, int)))
-
-
-def test_blocks_of_other_sizes_than_stated_are_refused():
-    short = da.from_array(ONES, chunks=4).map_blocks(lambda block: block[:1], meta=np.empty(0))
-    with pytest.raises(InputError, match=r"a block of y_pred has shape \(1,\)"):
-        drf.metrics.r2_score(ONES, short)
-
-
-def test_missing_values_are_named(rng, held):
-    p = rng.standard_normal(N)
-    row = int(rng.integers(N))
     p[row] = np.nan
     with pytest.raises(NonFiniteError, match=f"y_pred contains NaN in row {row}"):
         drf.metrics.r2_score(np.zeros(N), held(p))
+    short = da.from_array(ONES, chunks=4).map_blocks(lambda block: block[:1], meta=np.empty(0))
+    with pytest.raises(InputError, match=r"a block of y_pred has shape \(1,\)"):
+        drf.metrics.r2_score(ONES, short)
 
 
 def test_probabilities_that_do_not_sum_to_one():
