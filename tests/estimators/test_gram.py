@@ -71,6 +71,9 @@ def test_an_unfitted_map_is_fitted_as_an_estimator_does(problem):
     model = drf.KernelRidge(features, random_state=9).fit(problem.X, problem.y)
     assert statistics.specification == model.features_.specification_
     np.testing.assert_array_equal(drf.KernelRidge().fit_gram(statistics).coef_, model.coef_)
+    model.fit_gram(drf.gram(problem.X[:, :2], fourier(32), problem.y))  # leaves nothing of an earlier fit
+    assert not hasattr(model, "features_") and model.n_features_in_ == 2
+    assert model.predict(problem.X[:, :2]).shape == problem.y.shape
 
 
 @pytest.mark.parametrize("scale", ["none", "standard"])
@@ -116,13 +119,6 @@ def test_cross_validation_of_a_sum(problem):
     assert model.cv_results_["fold_scores"].shape[1] == 4
     given = ridge(model.alpha_).fit(problem.X, problem.y)
     assert model.score(problem.X, problem.y) == pytest.approx(given.score(problem.X, problem.y), rel=1e-6)
-
-
-def test_nothing_is_left_of_an_earlier_fit(problem):
-    model = ridge().fit(problem.X, problem.y)
-    model.fit_gram(drf.gram(problem.X[:, :2], fourier(32), problem.y))
-    assert not hasattr(model, "features_") and model.n_features_in_ == 2
-    assert model.predict(problem.X[:, :2]).shape == problem.y.shape
 
 
 def test_models_that_do_not_fit_the_gram(problem):

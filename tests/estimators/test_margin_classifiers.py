@@ -149,15 +149,7 @@ def test_an_interrupted_fit_keeps_the_best_model(problem, monkeypatch, name, C, 
     assert estimator.score(problem.X, classes_of(problem.y)) > 0.7
 
 
-def test_frequencies_are_sent_to_a_worker_that_derives_others(problem, monkeypatch):
-    data = problem.X, classes_of(problem.y)
-    expected = classifier("logistic").fit(*data)
-    mismatch_once(monkeypatch, MarginReduction)
-    fitted = in_process(classifier("logistic"), *data)
-    np.testing.assert_allclose(fitted.coef_, expected.coef_, rtol=1e-6)
-
-
-def test_storage_of_rows_and_of_the_model(problem, tmp_path):
+def test_storage_of_rows_and_of_the_model(problem, tmp_path, monkeypatch):
     y = classes_of(problem.y)
     X = da.from_array(problem.X, chunks=(123, 4))
     expected = in_process(classifier("logistic"), problem.X, y)
@@ -169,6 +161,9 @@ def test_storage_of_rows_and_of_the_model(problem, tmp_path):
     np.testing.assert_array_equal(
         stored(expected, tmp_path).predict_proba(problem.X), expected.predict_proba(problem.X)
     )
+    mismatch_once(monkeypatch, MarginReduction)  # frequencies are sent to a worker that derives others
+    fitted = in_process(classifier("logistic"), problem.X, y)
+    np.testing.assert_allclose(fitted.coef_, expected.coef_, rtol=1e-6)
 
 
 def test_models_without_probabilities(problem):
@@ -388,6 +383,11 @@ def test_rows_that_are_not_separable(rng):
     names = np.where(wrong, "in", np.where(X[:, 0] > 0, "right", "left"))
     with pytest.raises(InputError, match=r"the class '\w+' and the rest are not separable"):
         classifier("hinge", np.inf).fit(X, names)
+    X, y = strip(rng, 500, 0.2)
+    has_weight = np.arange(len(X)) >= 20  # others need no margin
+    fitted = classifier("hinge", np.inf).fit(X, y == has_weight, has_weight.astype(float))
+    expected = classifier("hinge", np.inf).fit(X[has_weight], y[has_weight])
+    assert fitted.margin_ == pytest.approx(expected.margin_, rel=1e-3)
 
 
 def test_a_hard_margin_that_is_not_decided_in_time():
@@ -396,15 +396,6 @@ def test_a_hard_margin_that_is_not_decided_in_time():
         fitted = classifier("hinge", np.inf, max_sweeps=1).fit(X, y)
     assert fitted.report_["status"] == "NOT_DECIDED"
     json.dumps(fitted.report_.to_dict(), allow_nan=False)
-
-
-def test_rows_of_no_weight_need_no_margin(rng):
-    X, y = strip(rng, 500, 0.2)
-    wrong, s = y.copy(), np.ones(len(y))
-    wrong[:20], s[:20] = ~y[:20], 0
-    fitted = classifier("hinge", np.inf).fit(X, wrong, s)
-    expected = classifier("hinge", np.inf).fit(X[20:], y[20:])
-    assert fitted.margin_ == pytest.approx(expected.margin_, rel=1e-3)
 
 
 # Likelihood models

@@ -91,16 +91,12 @@ def test_models_of_sparse_rows_are_those_of_dense_ones(rng, X, y, name):
     assert again.score(lazy, targets) == pytest.approx(fitted.score(X, targets))
 
 
-def test_a_hard_margin(rng, X):
+def test_a_hard_margin_principal_components_and_grams(X, y):
     sums = np.asarray(X[:, :5].sum(axis=1)).ravel()
     labels, clear = np.where(sums > 0, 1, -1), np.abs(sums) > 0.5
     model = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(3.0), 1024, random_state=0), C=np.inf)
-    found = clone(model).fit(X[clear], labels[clear])
-    expected = clone(model).fit(X[clear].toarray(), labels[clear])
+    found, expected = (clone(model).fit(rows, labels[clear]) for rows in (X[clear], X[clear].toarray()))
     assert found.margin_ == pytest.approx(expected.margin_, rel=1e-2)
-
-
-def test_principal_components_and_grams(X, y):
     found = drf.KernelPCA(fourier(), 3).fit(X)
     expected = drf.KernelPCA(fourier(), 3).fit(X.toarray())
     np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-8)

@@ -90,10 +90,15 @@ def sampled(n, ends, per_segment, seed, tile_rows=16, dtype=np.int32):
     return drawn.astype(int)
 
 
-def test_every_segment_gives_the_same_number_of_rows(rng):
+def test_every_segment_gives_the_same_bounded_number_of_rows(rng):
     drawn = sampled(1000, (250, 500, 750), 40, int(rng.integers(2**62)))
     np.testing.assert_array_equal(np.bincount(drawn // 250), [40] * 4)
     assert len(sampled(100, (97,), 40, 1)) == 43  # a short segment gives all it has
+    assert sample_rows(1) == 16_384
+    for n_columns in (10, 300, 5000, 10**6):
+        rows = sample_rows(n_columns)
+        assert 2048 <= rows <= 16_384
+        assert rows == 2048 or rows * n_columns * 8 <= 2**25
 
 
 def test_rows_of_a_segment_are_drawn_evenly(rng):
@@ -115,14 +120,6 @@ def test_the_sample_depends_on_seed_and_segments_alone(rng):
     assert not np.array_equal(sampled(500, (200,), 30, seed + 1), drawn)
     first, second = drawn[:30], drawn[30:] - 200
     assert not np.array_equal(first, second)
-
-
-def test_the_sample_is_bounded_in_rows_and_bytes():
-    assert sample_rows(1) == 16_384
-    for n_columns in (10, 300, 5000, 10**6):
-        rows = sample_rows(n_columns)
-        assert 2048 <= rows <= 16_384
-        assert rows == 2048 or rows * n_columns * 8 <= 2**25
 
 
 def test_a_reduction_is_small_and_its_result_bounded(rng):
