@@ -22,18 +22,6 @@ AGREEMENT = 1e-8
 CONDITION = np.logspace(6, 1, 4)
 
 
-def explicit_errors(Z, Y, s, fold, alphas, fit_intercept):
-    """Held-out weighted sums of squares, averaged over targets: (n_alphas, n_folds), and fold weights."""
-    errors = np.empty((len(alphas), fold.max() + 1))
-    for k in range(errors.shape[1]):
-        train, test = fold != k, fold == k
-        for i, alpha in enumerate(alphas):
-            model = Ridge(alpha=alpha, fit_intercept=fit_intercept, solver="svd")
-            model.fit(Z[train], Y[train], s[train])
-            errors[i, k] = (s[test] @ (model.predict(Z[test]) - Y[test]) ** 2).mean()
-    return errors, np.bincount(fold, s)
-
-
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize(
     ("alpha", "n_folds", "rule"), [("cv", 4, "hash"), ("cv", 4, "contiguous"), ("gcv", 2, "one held out")]
@@ -45,8 +33,13 @@ def test_scores_are_those_of_explicit_held_out_rows(problem, alpha, n_folds, rul
     options |= {"alphas": s.sum() / CONDITION, "fit_intercept": fit_intercept, "random_state": 3}
     ours = ridge(alpha, **options).fit(X, Y, s)
     fold = Folds(n_folds, child_seed(3, "folds"), rule, len(X)).of_rows(0, len(X))
-    Z = ours.features_.transform(X)
-    errors, weights = explicit_errors(Z, Y, s, fold, options["alphas"], fit_intercept)
+    Z, weights = ours.features_.transform(X), np.bincount(fold, s)
+    errors = np.empty((len(CONDITION), n_folds))  # held-out weighted sums of squares, averaged over targets
+    for (i, a), k in product(enumerate(options["alphas"]), range(n_folds)):
+        train, test = fold != k, fold == k
+        model = Ridge(alpha=a, fit_intercept=fit_intercept, solver="svd")
+        model.fit(Z[train], Y[train], s[train])
+        errors[i, k] = (s[test] @ (model.predict(Z[test]) - Y[test]) ** 2).mean()
     results = ours.cv_results_
     np.testing.assert_array_equal(results["alphas"], options["alphas"])
     if alpha == "cv":

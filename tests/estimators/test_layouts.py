@@ -130,16 +130,15 @@ def frame_of(A):
     return pd.concat([frame, frame]).assign(last=0.0).iloc[: len(A), : A.shape[1]]
 
 
-def lazy(A):
-    return da.from_array(np.asfortranarray(A), chunks=(len(A), 9)[: A.ndim])
-
-
 def lazy_runs(A):
     """Predictions of fewer rows at a time may differ in their last bits; fits see tiles of one size."""
     return da.from_array(A, chunks=(41, 9)[: A.ndim])
 
 
-ROWS = ARRAYS | {"frame": frame_of, "dask": lazy}
+ROWS = ARRAYS | {
+    "frame": frame_of,
+    "dask": lambda A: da.from_array(np.asfortranarray(A), chunks=(len(A), 9)[: A.ndim]),
+}
 
 
 @pytest.fixture

@@ -214,17 +214,14 @@ def test_the_factor_is_given_up_where_memory_asks_for_it():
     assert "preconditioner: diagonal" in str(by_diagonal)
     assert counted(limit=limit_for(with_factor)).stride == 30
     assert counted(n_alphas=3).worker_peak_bytes > with_factor.worker_peak_bytes
-
-
-def test_without_a_factor_memory_is_linear_in_the_features():
-    small = replace(MANY_OUTPUTS, n_rows=10**7, chunk_rows=1000)
-    few, many, more = (
-        counted(replace(small, n_features=D), limit=4 * 2**30).worker_peak_bytes
-        for D in (20_000, 100_000, 200_000)
-    )
+    # Without a factor memory is linear in the features.
+    sizes = [
+        replace(MANY_OUTPUTS, n_rows=10**7, chunk_rows=1000, n_features=D) for D in (20_000, 100_000, 200_000)
+    ]
+    few, many, more = (counted(size, limit=4 * 2**30).worker_peak_bytes for size in sizes)
     assert few < many < more < 2.1 * many
     with pytest.raises(PlanRefused):
-        count(replace(small, n_features=20_000), **TWO_THREADS, memory_limit=4 * 2**30)
+        count(sizes[0], **TWO_THREADS, memory_limit=4 * 2**30)
 
 
 def test_every_remedy_that_a_refusal_of_conjugate_gradients_names_does_fit():

@@ -221,19 +221,14 @@ def test_the_plan_is_that_of_the_fit(problem, preconditioner):
     assert counted.to_dict() | {"seconds": None} == fitted.plan_.to_dict()
 
 
-@pytest.fixture
-def too_little_for_a_gram(problem, monkeypatch):
-    """A limit that the Gram of 2048 features is above."""
-    by_gram = wide(1.0, solver="gram").plan(problem.X, problem.y)
-    limit = int((by_gram.worker_peak_bytes + plan._IDLE_BYTES) / plan._USABLE_SHARE) - 2**20
-    monkeypatch.setattr(execution, "MEMORY_LIMIT", limit)
-
-
 def wide(alpha, **options):
     return drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(2.0), 2048), alpha, random_state=0, **options)
 
 
-def test_auto_takes_cg_where_the_gram_alone_does_not_fit(problem, monkeypatch, too_little_for_a_gram):
+def test_auto_takes_cg_where_the_gram_alone_does_not_fit(problem, monkeypatch):
+    too_much = wide(1.0, solver="gram").plan(problem.X, problem.y).worker_peak_bytes
+    limit = int((too_much + plan._IDLE_BYTES) / plan._USABLE_SHARE) - 2**20
+    monkeypatch.setattr(execution, "MEMORY_LIMIT", limit)
     assert "preconditioner: diagonal" in str(wide(30.0).plan(problem.X, problem.y))
     fitted = wide(30.0).fit(problem.X, problem.y)
     assert fitted.report_["solver"] == "cg"

@@ -106,10 +106,6 @@ KERNELS = {
 }  # fmt: skip
 
 
-def numeric(kind) -> list[str]:
-    return [name for name in inspect.signature(kind).parameters if name not in TRUTH | OTHERS]
-
-
 def values(name: str) -> list:
     lists = [[True, 2.0], [2.0, np.False_], np.array([True, True])]
     if name == "class_weight":
@@ -117,7 +113,12 @@ def values(name: str) -> list:
     return [True, False, np.True_, *(lists if name in LISTS | {"alpha", "length_scale"} else [])]
 
 
-CASES = [(kind, name) for kind in (*MODELS, *MAPS, *KERNELS) for name in numeric(kind)]
+CASES = [
+    (kind, name)
+    for kind in (*MODELS, *MAPS, *KERNELS)
+    for name in inspect.signature(kind).parameters
+    if name not in TRUTH | OTHERS
+]
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES, ids=lambda v: getattr(v, "__name__", v))

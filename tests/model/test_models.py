@@ -28,17 +28,13 @@ def X(rng):
     return rng.standard_normal((500, 3))
 
 
-def labels_of(X, names):
-    return np.asarray(names)[np.digitize(X[:, 0] * X[:, 1], [-0.3, 0.3][: len(names) - 1])]
-
-
 def ridge(X, y, *, sampling="iid", features=None, **options):
     features = drf.FourierFeatures(KERNEL, 32, sampling=sampling) if features is None else features
     return drf.KernelRidge(features, **options).fit(X, y)
 
 
 def classifier(X, names, dtype, **options):
-    labels = labels_of(X, names)
+    labels = np.asarray(names)[np.digitize(X[:, 0] * X[:, 1], [-0.3, 0.3][: len(names) - 1])]
     return drf.KernelRidgeClassifier(drf.FourierFeatures(None, 32), **options).fit(X, labels.astype(dtype))
 
 

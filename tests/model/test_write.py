@@ -260,15 +260,6 @@ def fitted(frame):
     return drf.KernelRidge(features, random_state=0).fit(frame[["a", "b"]], frame["a"] ** 2 + frame["b"])
 
 
-def check(path, frame, prediction, **others):
-    found = pd.read_parquet(path)
-    assert list(found) == ["who", "number", "prediction", *others]
-    assert found["who"].tolist() == frame["who"].tolist()
-    assert found["number"].tolist() == frame["number"].tolist()
-    for name, values in {"prediction": prediction, **others}.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-12, atol=1e-12)
-
-
 def test_rows_of_any_storage(fitted, frame, tmp_path):
     X, ids = frame[["a", "b"]].to_numpy(), ["who", "number"]
     prediction, std = fitted.predict(frame[["a", "b"]], return_std=True)
@@ -292,7 +283,11 @@ def test_rows_of_any_storage(fitted, frame, tmp_path):
         out = str(tmp_path / f"{number}.parquet")
         report = drf.write_predictions(fitted, data, out, ids=given, return_std=True)
         assert (report["n_samples"], report["n_kept"], report["shape"]) == (60, 0, (60,))
-        check(out, frame, prediction, std=std)
+        found = pd.read_parquet(out)
+        assert list(found) == [*ids, "prediction", "std"]
+        assert all(found[name].tolist() == frame[name].tolist() for name in ids)
+        np.testing.assert_allclose(found["prediction"], prediction, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(found["std"], std, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
