@@ -13,6 +13,7 @@ import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
@@ -176,6 +177,12 @@ def tls_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str
         return found
 
     return make
+
+
+@pytest.fixture
+def in_this_thread() -> Iterator[None]:
+    with dask.config.set(scheduler="synchronous"):
+        yield
 
 
 @pytest.fixture

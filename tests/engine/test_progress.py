@@ -48,13 +48,11 @@ def run(clock, monkeypatch):
     return go
 
 
-@pytest.mark.parametrize("stream", [io.StringIO, Terminal, Notebook])
-def test_two_seconds_without_output(run, stream):
-    assert run(stream(), 1.999) == ("", "")
-
-
-def test_nothing_where_nobody_watches(run):
-    assert run(io.StringIO(), 100.0) == ("", "")
+@pytest.mark.parametrize(
+    ("stream", "seconds"), [(Terminal, 1.999), (Notebook, 1.999), (io.StringIO, 1.999), (io.StringIO, 100.0)]
+)
+def test_two_seconds_without_output_and_nothing_where_nobody_watches(run, stream, seconds):
+    assert run(stream(), seconds) == ("", "")
 
 
 @pytest.mark.parametrize("stream", [Terminal, Notebook])
@@ -69,7 +67,7 @@ def test_a_bar_where_somebody_does(run, stream):
     assert "\n" not in shown + afterwards
 
 
-def test_the_bar_goes_when_work_is_interrupted(run, clock, monkeypatch):
+def test_the_bar_goes_when_work_is_interrupted_and_leaves_no_thread(run, clock, monkeypatch):
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
     with pytest.raises(KeyboardInterrupt), Progress("Gram", 1000) as progress:
@@ -78,6 +76,7 @@ def test_the_bar_goes_when_work_is_interrupted(run, clock, monkeypatch):
         assert "Gram:  50%|" in stream.getvalue()
         raise KeyboardInterrupt
     assert stream.getvalue().endswith("\r")
+    assert not [thread for thread in threading.enumerate() if type(thread).__module__.startswith("tqdm")]
 
 
 def test_a_pass_that_is_made_again_counts_from_the_start(clock, monkeypatch):
@@ -113,22 +112,11 @@ class Slow(Reduction):
 def test_a_fit_shows_its_passes_on_standard_error(clock, monkeypatch, capsys):
     stream = Terminal()
     monkeypatch.setattr("sys.stderr", stream)
+    sizes = {"n_rows": 100, "n_columns": 2, "row_bytes": 16, "chunk_rows": 10, "held_bytes": 0}
     rows = types.SimpleNamespace(
-        n_rows=100,
-        n_columns=2,
-        source="rows",
-        row_bytes=16,
-        chunk_rows=10,
-        held_bytes=0,
-        rows=lambda start, stop: types.SimpleNamespace(start=start, stop=stop),
+        **sizes, source="rows", rows=lambda start, stop: types.SimpleNamespace(start=start, stop=stop)
     )
     with dask.config.set(scheduler="synchronous"):
         assert begin_run().sweep("margins", rows, Slow(clock), Segmentation(100, 10, 10)) == 100
     assert "margins:  10%|" in stream.getvalue()
     assert capsys.readouterr().out == ""
-
-
-def test_no_thread_is_left():
-    with Progress("Gram", 1000) as progress:
-        progress.update(1)
-    assert not [thread for thread in threading.enumerate() if type(thread).__module__.startswith("tqdm")]

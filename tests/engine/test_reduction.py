@@ -67,12 +67,19 @@ def summed(rows, *sent):
     return reduce_rows(Columns(), rows, list(sent), "fit")
 
 
-def test_the_sum_of_a_segment(waits):
-    partial = summed(as_dataset(X).rows(2, 9))
-    assert partial.value == X[2:9].sum(axis=0).tolist()  # finished
-    assert partial.record.n_rows == 7
-    assert partial.record.seconds > 0
-    assert len(partial.record.processes) == 1
+def test_sums_of_segments_and_their_merge(waits):
+    first, second = summed(as_dataset(X).rows(0, 4)), summed(as_dataset(X).rows(4, 10))
+    assert first.value == X[:4].sum(axis=0).tolist()  # finished
+    assert first.record.n_rows == 4
+    assert first.record.seconds > 0
+    assert len(first.record.processes) == 1
+    merged = merge_partials(Columns(), second, [(first, True)])
+    assert merged.value == X.sum(axis=0).tolist()
+    assert (first.value, second.value) == (X[:4].sum(axis=0).tolist(), X[4:].sum(axis=0).tolist())
+    assert merged.record.n_rows == 10
+    assert merged.record.seconds >= first.record.seconds + second.record.seconds
+    sent = summed(as_dataset(X).rows(0, 10), {"factor": 2.0}, {"another": 1.0})
+    assert sent.value == (2 * X.sum(axis=0)).tolist()
     assert waits == []
 
 
@@ -88,35 +95,23 @@ def test_storage_that_fails_in_passing_changes_nothing(waits, caplog, n_failures
     assert "rows 0 to 10 could not be read" in caplog.text
 
 
-def test_storage_that_goes_on_failing_is_an_error(waits):
-    rows = Failing([OSError("first"), OSError("second"), OSError("third")])
-    with pytest.raises(OSError, match="third"):
-        summed(rows)
-    assert waits == [0.2, 1.0]
-    assert rows.errors == []
-
-
 @pytest.mark.parametrize(
-    "error", [InputError("damaged"), ValueError("wrong"), MemoryError(), KeyboardInterrupt()]
+    ("errors", "waited"),
+    [
+        ([OSError("first"), OSError("second"), OSError("third")], [0.2, 1.0]),
+        *(
+            ([error], [])
+            for error in (InputError("bad"), ValueError("wrong"), MemoryError(), KeyboardInterrupt())
+        ),
+    ],
 )
-def test_other_errors_are_not_tried_again(waits, error):
-    with pytest.raises(type(error)):
-        summed(Failing([error, OSError()]))
-    assert waits == []
-
-
-def test_what_was_sent_arrives(waits):
-    partial = summed(as_dataset(X).rows(0, 10), {"factor": 2.0}, {"another": 1.0})
-    assert partial.value == (2 * X.sum(axis=0)).tolist()
-
-
-def test_merging_adds_values_and_records(waits):
-    first, second = summed(as_dataset(X).rows(0, 4)), summed(as_dataset(X).rows(4, 10))
-    merged = merge_partials(Columns(), second, [(first, True)])
-    assert merged.value == X.sum(axis=0).tolist()
-    assert (first.value, second.value) == (X[:4].sum(axis=0).tolist(), X[4:].sum(axis=0).tolist())
-    assert merged.record.n_rows == 10
-    assert merged.record.seconds >= first.record.seconds + second.record.seconds
+def test_storage_that_goes_on_failing_and_other_errors_are_raised(waits, errors, waited):
+    rows = Failing([*errors, OSError("of a pass that nobody makes")])
+    with pytest.raises(type(errors[-1])) as caught:
+        summed(rows)
+    assert caught.value is errors[-1]
+    assert waits == waited
+    assert len(rows.errors) == 1
 
 
 # The order of merges: one expression for a number of segments, however they arrive
@@ -142,20 +137,23 @@ def merged(order):
 
 @given(n=st.integers(1, 300), data=st.data())
 def test_any_order_of_arrival_gives_the_same_expression(n, data):
-    order = data.draw(st.permutations(range(n)))
-    expression = merged(order)
+    """What one arrival makes possible is one merge."""
+    merges = []
+
+    def merging(expression, neighbours):
+        merges.append(neighbours)
+        return bracketed(expression, neighbours)
+
+    merge = OrderedMerge(n, merging)
+    for index in data.draw(st.permutations(range(n))):
+        before = len(merges)
+        merge.add(index, str(index))
+        assert len(merges) <= before + 1
+    expression = merge.result()
     assert expression == merged(range(n))
     # Every partial once, in order: addition need not be commutative.
     names = expression.replace("(", "").replace(")", "").split("+")
     assert names == [str(i) for i in range(n)]
-
-
-def test_small_expressions():
-    assert merged(range(1)) == "0"
-    assert merged(range(2)) == "(0+1)"
-    assert merged(range(3)) == "((0+1)+2)"
-    assert merged(range(5)) == "(((0+1)+(2+3))+4)"
-    assert merged([6, 5, 4, 3, 2, 1, 0]) == "(((0+1)+(2+3))+((4+5)+6))"
 
 
 @given(n=st.integers(1, 2000))
@@ -166,6 +164,12 @@ def test_the_tree_is_no_deeper_than_it_must_be(n):
         depth += (character == "(") - (character == ")")
         deepest = max(deepest, depth)
     assert deepest == (n - 1).bit_length()
+
+
+def test_small_expressions():
+    expected = ["0", "(0+1)", "((0+1)+2)", "((0+1)+(2+3))", "(((0+1)+(2+3))+4)"]
+    assert [merged(range(n)) for n in range(1, 6)] == expected
+    assert merged([6, 5, 4, 3, 2, 1, 0]) == "(((0+1)+(2+3))+((4+5)+6))"
 
 
 @given(n=st.integers(1, 3000))
@@ -203,19 +207,3 @@ def test_a_missing_partial_is_noticed(n):
                 merge.add(index, str(index))
         with pytest.raises(RuntimeError, match="were not merged"):
             merge.result()
-
-
-@given(n=st.integers(2, 300), data=st.data())
-def test_what_one_arrival_makes_possible_is_one_merge(n, data):
-    merges = []
-
-    def merging(number, neighbours):
-        merges.append(1)
-        return added(number, neighbours)
-
-    merge = OrderedMerge(n, merging)
-    for index in data.draw(st.permutations(range(n))):
-        before = len(merges)
-        merge.add(index, 1)
-        assert len(merges) <= before + 1
-    assert merge.result() == n

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import dask
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
@@ -24,12 +23,6 @@ class Problem(NamedTuple):
 def one_blas_thread() -> Iterator[None]:
     """The matrices here are too small for several threads, which only wait for each other."""
     with threadpool_limits(1, user_api="blas"):
-        yield
-
-
-@pytest.fixture
-def in_this_thread() -> Iterator[None]:
-    with dask.config.set(scheduler="synchronous"):
         yield
 
 

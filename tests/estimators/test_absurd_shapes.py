@@ -68,23 +68,17 @@ def test_no_model_is_planned_or_fitted(tmp_path, few_bytes, shape, model):
 def test_more_rows_than_tasks_can_have(tmp_path, few_bytes):
     data = drf.open_dataset(declared(tmp_path, (10**15, 10), (10, 10)))
     for begin in (drf.KernelSVC().plan, drf.KernelSVC().fit, lambda data: survey_rows(Run(), data)):
-        with pytest.raises(
-            PlanRefused,
-            match=r"3,814,697,266 tasks per pass, but at most 1,048,576 are possible; fit a sample",
-        ):
+        with pytest.raises(PlanRefused, match="3,814,697,266 tasks per pass, but at most 1,048,576 are"):
             begin(data)
 
 
 @pytest.mark.parametrize(
-    ("count", "told"),
-    [
-        (10**20, "n_components must be at most .* got an integer of 67 bits"),
-        (10**5000, "n_components must be at most .* got an integer of 16610 bits"),
-        (-(10**5000), "n_components must be .* got an integer of 16610 bits"),
-    ],
+    ("count", "bits"),
+    [(10**20, 67), (10**5000, 16610), (-(10**5000), 16610)],
     ids=["large", "huge", "negative"],
 )
-def test_counts_that_no_array_has(count, told):
+def test_counts_that_no_array_has(count, bits):
+    told = f"n_components must be {'at most ' if count > 0 else ''}.* got an integer of {bits} bits"
     with pytest.raises(InputError, match=told):
         drf.KernelRidge(drf.FourierFeatures(n_components=count)).fit(np.ones((10, 2)), np.ones(10))
 

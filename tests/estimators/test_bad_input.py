@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import dask
 import dask.array as da
 import numpy as np
@@ -11,7 +13,7 @@ import zarr
 
 import distrff as drf
 from distrff.errors import InputTypeError, ModelFileError, NonFiniteError, PlanRefused
-from tests.support.fits import fourier, refusal, small_ridge
+from tests.support.fits import blocks_of, fourier, never, refusal, small_ridge
 
 
 def small_classifier(**options):
@@ -49,12 +51,6 @@ def test_numbers_that_are_not_finite(problem, value, name, dtype):
         assert f"X contains {name} in row 123, column 2" in refusal(small_ridge().fit, lazy, problem.y)
 
 
-def test_a_sum_that_overflows_is_no_infinity(problem):
-    X = (problem.X * 1e37).astype(np.float32)  # a thousand of them are beyond float32
-    X[:500] = np.finfo(np.float32).max / 2
-    small_ridge(scale="standard").fit(X, problem.y)
-
-
 def test_squares_that_overflow(problem):
     X, y = problem.X.copy(), problem.y
     X[::2, 2] = 1e160
@@ -62,6 +58,9 @@ def test_squares_that_overflow(problem):
     assert refusal(small_ridge().fit, X, y) == f"column 2 of X has values {message}"
     assert refusal(small_ridge().fit, problem.X, X[:, 2]) == f"y has values {message}"
     assert refusal(small_ridge().fit, problem.X, X) == f"column 2 of y has values {message}"
+    X = (problem.X * 1e37).astype(np.float32)  # a thousand of them are beyond float32
+    X[:500] = np.finfo(np.float32).max / 2
+    small_ridge(scale="standard").fit(X, y)  # a sum that overflows is no infinity
 
 
 @pytest.mark.parametrize(
@@ -75,10 +74,7 @@ def test_squares_that_overflow(problem):
         (pd.Series(["1.5"] * 900), "y must hold numbers for a regressor, got"),
         (pd.Series(["a", "b"] * 450, dtype="category"), "y must hold numbers for a regressor, got"),
         (np.full(900, 1j), "Complex data not supported: y is complex"),
-        (
-            np.full(900, np.datetime64("2020-01-01")),
-            "y must hold numbers for a regressor, got dtype datetime",
-        ),
+        (np.full(900, np.datetime64("2020-01-01")), "y must hold numbers for a regressor, got dtype date"),
     ],
 )
 def test_targets_that_are_no_numbers(problem, y, message):
@@ -94,19 +90,15 @@ def test_targets_that_are_no_numbers(problem, y, message):
 @pytest.mark.parametrize(
     "y",
     [
-        np.array(["a", None] * 450, dtype=object),
-        np.array(["a", np.nan] * 450, dtype=object),
-        np.array(["a", np.inf] * 450, dtype=object),
-        pd.Series(["a", None] * 450, dtype="string"),
-        pd.Series(["a", None] * 450, dtype="category"),
+        *(np.array(["a", value] * 450, dtype=object) for value in (None, np.nan, np.inf)),
+        *(pd.Series(["a", None] * 450, dtype=dtype) for dtype in ("string", "category")),
         np.array([1.0, np.nan] * 450),
     ],
 )
 def test_labels_that_are_missing(problem, y):
     name = "infinity" if y[1] is np.inf else "NaN"
-    assert f"y contains {name} in row 1; drop or fill such rows" in refusal(
-        small_classifier().fit, problem.X, y
-    )
+    message = refusal(small_classifier().fit, problem.X, y)
+    assert f"y contains {name} in row 1; drop or fill such rows" in message
 
 
 @pytest.mark.parametrize(
@@ -118,10 +110,7 @@ def test_labels_that_are_missing(problem, y):
         (lambda X: X.astype(complex), "Complex data not supported: X has dtype complex128"),
         (lambda X: pd.DataFrame(X).assign(text="a"), "column 'text' of X has dtype"),
         (lambda X: X[:0], "Found array with 0 sample(s) (shape=(0, 4))"),
-        (
-            lambda X: X[:, :0],
-            "Found array with 0 feature(s) (shape=(900, 0))",
-        ),
+        (lambda X: X[:, :0], "Found array with 0 feature(s) (shape=(900, 0))"),
         (lambda X: None, "X is None"),
     ],
 )
@@ -131,29 +120,25 @@ def test_rows_that_are_no_numbers(problem, X, message):
         assert message in refusal(function, X(problem.X), problem.y)
 
 
-def test_lengths_that_differ(problem):
+def test_rows_and_targets_that_do_not_go_together(problem):
     message = "X has 900 rows but y has 899; they must have the same length"
-    assert refusal(small_ridge().fit, problem.X, problem.y[:-1]) == message
-    lazy = da.from_array(problem.X, chunks=300), da.from_array(problem.y[:-1], chunks=300)
-    assert refusal(small_ridge().fit, *lazy) == message
+    lazy = [da.from_array(values, chunks=300) for values in (problem.X, problem.y[:-1])]
+    for data in ((problem.X, problem.y[:-1]), lazy):
+        assert refusal(small_ridge().fit, *data) == message
     assert "sample_weight has 10" in refusal(small_ridge().fit, problem.X, problem.y, np.ones(10))
-
-
-def test_a_target_that_is_missing(problem):
     for estimator in (small_ridge(), small_classifier()):
         message = refusal(estimator.fit, problem.X)
         assert "requires y to be passed, but the target y is None; give y, or open the dataset" in message
     fitted = small_ridge().fit(problem.X, problem.y)
     assert "requires y to be passed" in refusal(fitted.score, problem.X)
-
-
-def test_chunks_that_are_unknown(problem):
-    X = da.from_array(problem.X, chunks=300)
-    some = X[X[:, 0] > 0]
-    remedy = "is a dask array with unknown chunk sizes; call {0}.compute_chunk_sizes() first"
-    assert f"X {remedy.format('X')}" in refusal(small_ridge().fit, some, some[:, 0])
+    some = lazy[0][lazy[0][:, 0] > 0]
     known = da.from_array(problem.X[problem.X[:, 0] > 0], chunks=300)
-    assert f"y {remedy.format('y')}" in refusal(small_ridge().fit, known, some[:, 0])
+    for name, X in (("X", some), ("y", known)):
+        message = refusal(small_ridge().fit, X, some[:, 0])
+        assert (
+            f"{name} is a dask array with unknown chunk sizes; call {name}.compute_chunk_sizes() first"
+            in message
+        )
 
 
 @pytest.mark.parametrize(
@@ -189,6 +174,10 @@ def test_scores(problem):
 # Parameters ---------------------------------------------------------------------------------
 
 
+FEW_ROWS = "alpha='cv' needs at least 901 rows here, but there is only n_samples = 9"
+ODD = "n_components must be even for form='cos_sin' (pairs of a cosine and a sine), got 33; use 32 or 34"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -205,10 +194,7 @@ def test_scores(problem):
         ({"alpha": "cv", "alphas": [1.0, -1.0]}, "alphas must be positive and finite"),
         ({"alpha": "cv", "cv": 1}, "cv must be an integer of at least 2, the number of folds, got 1"),
         ({"alpha": "cv", "cv": 2.5}, "cv must be an integer of at least 2, the number of folds, got 2.5"),
-        (
-            {"alpha": "cv", "cv": 901},
-            "alpha='cv' needs at least 901 rows here, but there is only n_samples = 9",
-        ),
+        ({"alpha": "cv", "cv": 901}, FEW_ROWS),
         ({"fold_by": "random"}, "fold_by must be one of 'hash', 'contiguous', got 'random'"),
         ({"scale": True}, "scale must be one of 'none', 'standard', got True"),
         ({"dtype": "float16"}, "dtype must be one of 'auto', 'float32', 'float64', got 'float16'"),
@@ -221,20 +207,13 @@ def test_scores(problem):
         ({"random_state": 1.5}, "random_state must be a non-negative integer or None, got 1.5"),
         ({"features": "fourier"}, "features must be a distrff feature map such as FourierFeatures"),
         ({"features": drf.FourierFeatures}, "features must be a distrff feature map such as FourierFeatures"),
-        ({"features": drf.FourierFeatures(None, 33)}, "n_components must be even for form='cos_sin'"),
-        ({"features": drf.FourierFeatures(None, 33)}, "got 33; use 32 or 34"),
+        ({"features": drf.FourierFeatures(None, 33)}, ODD),
         ({"features": drf.FourierFeatures(None, 0)}, "n_components must be a positive integer, got 0"),
-        (
-            {"features": drf.FourierFeatures(form="complex")},
-            "complex' is for transform only; use form='cos_sin'",
-        ),
+        ({"features": drf.FourierFeatures(form="complex")}, "is for transform only; use form='cos_sin'"),
         ({"features": drf.FourierFeatures("rbf")}, "kernel must be a distrff kernel or None, got 'rbf'"),
         ({"features": drf.FourierFeatures(drf.Gaussian((1.0, 2.0)))}, "length_scale"),
         ({"features": drf.FourierFeatures(drf.Cauchy(), sampling="orthogonal")}, "use sampling='iid'"),
-        (
-            {"features": drf.FourierFeatures(random_state="a")},
-            "random_state must be a non-negative integer or None",
-        ),
+        ({"features": drf.FourierFeatures(random_state="a")}, "must be a non-negative integer or None"),
     ],
 )
 def test_parameters(problem, options, message):
@@ -266,26 +245,15 @@ def test_a_plan_refuses_too_few_rows_as_the_fit_does(problem):
 
 
 def test_parameters_are_refused_before_the_rows_are_read():
-    def fail(block):
-        raise AssertionError("read")
-
-    X = da.zeros((100, 3)).map_blocks(fail, dtype=float, meta=np.empty((0, 0)))
-    for options in (
-        {"alpha": 0},
-        {"scale": "no"},
-        {"features": drf.FourierFeatures(None, 3)},
-        {"cv": 0, "alpha": "cv"},
-    ):
+    X, odd = blocks_of(np.zeros((100, 3)), never), drf.FourierFeatures(None, 3)
+    for options in ({"alpha": 0}, {"scale": "no"}, {"features": odd}, {"cv": 0, "alpha": "cv"}):
         refusal(small_ridge().set_params(**options).fit, X, da.zeros(100))
 
 
-def test_an_automatic_width_needs_rows_that_differ(problem):
+def test_automatic_widths_and_spreads_need_rows(problem, rng):
     automatic = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("auto"), 32))
     message = refusal(automatic.fit, np.ones((900, 4)), problem.y)
     assert "length_scale='auto' found no two different rows" in message and "give a number" in message
-
-
-def test_a_spread_that_cannot_be_estimated(rng):
     few = drf.KernelRidge(drf.FourierFeatures(None, 64), 1e-3)
     few.fit(rng.standard_normal((10, 2)), np.arange(10.0), np.full(10, 0.1))
     message = refusal(lambda: few.predict(np.zeros((1, 2)), return_std=True))
@@ -302,7 +270,7 @@ def test_what_does_not_fit_is_refused_before_the_first_task(problem, monkeypatch
         read.append(len(block))
         return block
 
-    X = da.from_array(problem.X, chunks=300).map_blocks(note, dtype=float, meta=np.empty((0, 0)))
+    X = blocks_of(problem.X, note, rows=300)
     huge = drf.KernelRidge(drf.FourierFeatures(None, 2**20), solver="gram")
     with dask.config.set(scheduler="synchronous"):
         for ask in (huge.fit, huge.plan):
@@ -336,10 +304,8 @@ def test_groups_that_lack_something(group):
 
 
 def test_paths(group, tmp_path):
-    assert "nowhere" in refusal(drf.open_dataset, tmp_path / "nowhere.zarr")
-    assert "does not exist" in refusal(drf.open_dataset, tmp_path / "nowhere.zarr")
-    assert "does not exist" in refusal(drf.load_model, str(tmp_path / "nowhere.zarr"))
-    assert "does not exist" in refusal(drf.GramStatistics.load, str(tmp_path / "nowhere.zarr"))
+    for read in (drf.open_dataset, drf.load_model, drf.GramStatistics.load):
+        assert re.search("nowhere.* does not exist", refusal(read, str(tmp_path / "nowhere.zarr")))
     refusal(drf.load_model, str(group), error=ModelFileError)
 
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import distrff as drf
-from distrff.errors import InputError
+from distrff.errors import InputError, ModelFileError
+from distrff.io.arrays import as_dataset
+from distrff.io.groups import write_group
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import ClassTargets, NumericTargets
+from distrff.reductions.base import Folds
+from distrff.reductions.gram import GramReduction
 from tests.support.fits import fourier, ridge, ridge_classifier
+from tests.support.sweeps import of_features
 
 # Of the Gram of n rows each entry is off by a few u·n; at κ = Σs/alpha the weights are off by a few u·κ.
 ALPHA = 1e-2
@@ -31,9 +40,8 @@ def test_fit_to_the_gram_is_the_fit_to_the_rows(problem, alpha, scale, fit_inter
     model = drf.KernelRidge(features, alpha, scale=scale, random_state=4, **grid)
     model.fit(problem.X, problem.Y, problem.s)
     cv = 5 if alpha == "cv" else None
-    statistics = drf.gram(
-        problem.X, model.features_, problem.Y, problem.s, cv=cv, scale=scale, random_state=4
-    )
+    options = {"cv": cv, "scale": scale, "random_state": 4}
+    statistics = drf.gram(problem.X, model.features_, problem.Y, problem.s, **options)
     assert (statistics.n_rows, statistics.n_folds) == (len(problem.X), cv or 1)
     assert statistics.weight == pytest.approx(problem.s.sum(), rel=1e-12)
     late = drf.KernelRidge(alpha=alpha, **grid).fit_gram(statistics)
@@ -41,10 +49,7 @@ def test_fit_to_the_gram_is_the_fit_to_the_rows(problem, alpha, scale, fit_inter
     np.testing.assert_array_equal(late.intercept_, model.intercept_)
     np.testing.assert_array_equal(late.predict(problem.X), model.predict(problem.X))
     assert (late.alpha_, late.cv_score_) == (model.alpha_, model.cv_score_)
-    for found, expected in zip(
-        late.predict(problem.X, return_std=True), model.predict(problem.X, return_std=True), strict=True
-    ):
-        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(*(each.predict(problem.X, return_std=True)[1] for each in (late, model)))
     assert late.report_["n_sweeps"] == 0
 
 
@@ -61,13 +66,14 @@ def test_classes(problem):
 
 
 def test_an_unfitted_map_is_fitted_as_an_estimator_does(problem):
-    statistics = drf.gram(
-        problem.X, fourier(length_scale="auto", random_state=None), problem.y, random_state=9
-    )
-    model = drf.KernelRidge(fourier(length_scale="auto", random_state=None), random_state=9)
-    model.fit(problem.X, problem.y)
+    features = fourier(length_scale="auto", random_state=None)
+    statistics = drf.gram(problem.X, features, problem.y, random_state=9)
+    model = drf.KernelRidge(features, random_state=9).fit(problem.X, problem.y)
     assert statistics.specification == model.features_.specification_
     np.testing.assert_array_equal(drf.KernelRidge().fit_gram(statistics).coef_, model.coef_)
+    model.fit_gram(drf.gram(problem.X[:, :2], fourier(32), problem.y))  # leaves nothing of an earlier fit
+    assert not hasattr(model, "features_") and model.n_features_in_ == 2
+    assert model.predict(problem.X[:, :2]).shape == problem.y.shape
 
 
 @pytest.mark.parametrize("scale", ["none", "standard"])
@@ -115,35 +121,25 @@ def test_cross_validation_of_a_sum(problem):
     assert model.score(problem.X, problem.y) == pytest.approx(given.score(problem.X, problem.y), rel=1e-6)
 
 
-def test_nothing_is_left_of_an_earlier_fit(problem):
-    model = ridge().fit(problem.X, problem.y)
-    model.fit_gram(drf.gram(problem.X[:, :2], fourier(32), problem.y))
-    assert not hasattr(model, "features_") and model.n_features_in_ == 2
-    assert model.predict(problem.X[:, :2]).shape == problem.y.shape
-
-
 def test_models_that_do_not_fit_the_gram(problem):
     numbers = drf.gram(problem.X, fourier(), problem.y)
     labelled = drf.gram(problem.X, fourier(), classes_of(problem))
-    with pytest.raises(InputError, match="has numbers as targets; use KernelRidge"):
-        drf.KernelRidgeClassifier().fit_gram(numbers)
-    with pytest.raises(InputError, match="has class labels as targets; use KernelRidgeClassifier"):
-        drf.KernelRidge().fit_gram(labelled)
-    with pytest.raises(InputError, match=r"needs a Gram with folds: make it with gram\(..., cv=5\)"):
-        drf.KernelRidge(alpha="cv").fit_gram(numbers)
     single = drf.gram(problem.X.astype(np.float32), fourier(), problem.y)
     assert single.dtype == "float32"
-    with pytest.raises(InputError, match=r"below the rounding noise of this float32 Gram .* dtype='float64'"):
-        drf.KernelRidge(alpha=1e-6).fit_gram(single)
-    with pytest.raises(InputError, match="this Gram has 0 rows"):
-        drf.KernelRidge().fit_gram(numbers - numbers)
     folds = drf.gram(problem.X, fourier(), problem.y, cv=5)
-    with pytest.raises(InputError, match="a difference of Grams has no folds"):
-        drf.KernelRidge(alpha="cv").fit_gram(folds + folds - folds)
-    with pytest.raises(InputError, match="alpha has 2 values, but there are 1 targets"):
-        drf.KernelRidge(alpha=[1.0, 2.0]).fit_gram(numbers)
-    with pytest.raises(InputError, match="class_weight"):
-        drf.KernelRidgeClassifier(class_weight="balanced").fit_gram(labelled)
+    below = r"below the rounding noise of this float32 Gram .* dtype='float64'"
+    for model, gram, message in (
+        (drf.KernelRidgeClassifier(), numbers, "has numbers as targets; use KernelRidge"),
+        (drf.KernelRidge(), labelled, "has class labels as targets; use KernelRidgeClassifier"),
+        (drf.KernelRidge(alpha="cv"), numbers, r"needs a Gram with folds: make it with gram\(..., cv=5\)"),
+        (drf.KernelRidge(alpha=1e-6), single, below),
+        (drf.KernelRidge(), numbers - numbers, "this Gram has 0 rows"),
+        (drf.KernelRidge(alpha="cv"), folds + folds - folds, "a difference of Grams has no folds"),
+        (drf.KernelRidge(alpha=[1.0, 2.0]), numbers, "alpha has 2 values, but there are 1 targets"),
+        (drf.KernelRidgeClassifier(class_weight="balanced"), labelled, "class_weight"),
+    ):
+        with pytest.raises(InputError, match=message):
+            model.fit_gram(gram)
 
 
 @pytest.mark.parametrize(
@@ -172,19 +168,18 @@ def test_arguments_that_cannot_be_used(problem, arguments, message):
 
 
 def test_a_gram_like_another_needs_like_rows_and_folds(problem):
-    first = drf.gram(problem.X, fourier(), problem.y, cv=5)
-    assert drf.gram(problem.X, y=problem.y, like=first, cv=5).n_folds == 5
-    with pytest.raises(InputError, match=r"cv=3, but the Gram to be like has 5 fold\(s\); leave cv out"):
-        drf.gram(problem.X, y=problem.y, like=first, cv=3)
-    with pytest.raises(InputError, match="the data has 3 columns, but the Gram to be like has 4"):
-        drf.gram(problem.X[:, :3], y=problem.y, like=first)
-    with pytest.raises(InputError, match="the data has 3 targets, but the Gram to be like has 1"):
-        drf.gram(problem.X, y=problem.Y, like=first)
-    with pytest.raises(InputError, match="the feature map was fitted to 4"):
-        drf.gram(problem.X[:, :3], fourier().fit(problem.X), problem.y)
-    labelled = drf.gram(problem.X, fourier(), classes_of(problem))
-    with pytest.raises(InputError, match="y has the label 'z', which is not one of the 3 classes"):
-        drf.gram(problem.X, y=np.full(len(problem.X), "z"), like=labelled)
+    X, y, z = problem.X, problem.y, np.full(len(problem.X), "z")
+    first, labelled = drf.gram(X, fourier(), y, cv=5), drf.gram(X, fourier(), classes_of(problem))
+    assert drf.gram(X, y=y, like=first, cv=5).n_folds == 5
+    for rows, given, message in (
+        (X, {"y": y, "like": first, "cv": 3}, r"cv=3, but the Gram to be like has 5 fold\(s\); leave cv out"),
+        (X[:, :3], {"y": y, "like": first}, "the data has 3 columns, but the Gram to be like has 4"),
+        (X, {"y": problem.Y, "like": first}, "the data has 3 targets, but the Gram to be like has 1"),
+        (X[:, :3], {"y": y, "features": fourier().fit(X)}, "the feature map was fitted to 4"),
+        (X, {"y": z, "like": labelled}, "y has the label 'z', which is not one of the 3 classes"),
+    ):
+        with pytest.raises(InputError, match=message):
+            drf.gram(rows, **given)
 
 
 def test_fit_features(problem):
@@ -194,3 +189,141 @@ def test_fit_features(problem):
     again = drf.fit_features(without, problem.X * 100)
     assert again is not without
     assert again.kernel_.length_scale == pytest.approx(100 * without.kernel_.length_scale, rel=0.2)
+
+
+# Sums and differences, what they refuse, and files
+
+
+UNIT = 2.0**-53
+D = 16
+SPEC = drf.FourierFeatures(drf.Gaussian(2.0), D, random_state=3).fit(np.zeros((1, 2))).specification_
+
+
+def statistics_of(X, y, s=None, *, targets=None, spec=SPEC, scaling=None, n_folds=3):
+    """The Gram of some rows by one reduction in float64."""
+    scaling = Scaling() if scaling is None else scaling
+    if targets is None:
+        Y = np.reshape(y, (len(X), -1))
+        targets = NumericTargets.centred(Y.mean(axis=0), Y.std(axis=0))
+    folds = Folds(n_folds, 0, "hash", len(X))
+    fields = of_features(spec, targets, scaling=scaling, tile_rows=64)
+    reduction = GramReduction(**fields, folds=folds, members=tuple(range(n_folds)))
+    A = reduction.update(reduction.zero(), as_dataset(X, y, s).rows(0, len(X)), {})
+    return drf.GramStatistics(A, len(X), spec, scaling, targets, "float64", 64, np.ndim(y) == 1)
+
+
+def few_rows(rng, n, offset=0.0):
+    X = rng.standard_normal((n, 2))
+    return X, offset + np.sin(X[:, 0]) + 0.1 * rng.standard_normal(n), rng.uniform(0.5, 2, n)
+
+
+@pytest.mark.parametrize("k", [None, 2])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_sums_are_grams_of_all_few_rows(rng, offset, k):
+    """Targets that were centred on other means are brought to those of the first."""
+    X1, y1, s1 = few_rows(rng, 200, offset)
+    X2, y2, s2 = few_rows(rng, 150, offset + 1)
+    if k is not None:
+        y1, y2 = np.column_stack([y1, 3 * X1[:, 1]]), np.column_stack([y2, 7 + 4 * X2[:, 0]])
+    first, second = statistics_of(X1, y1, s1), statistics_of(X2, y2, s2)
+    copies = first.A.copy(), second.A.copy(), second.targets.shift.copy()
+    total = first + second
+    assert total.n_rows == 350
+    assert total.n_folds == 3
+    assert (total - second).n_folds == 1  # which fold a forgotten row was in is not known
+    assert total.weight == pytest.approx(s1.sum() + s2.sum(), rel=400 * UNIT)
+    assert total.targets is first.targets
+    same_coding = statistics_of(X2, y2, s2, targets=first.targets)
+    # The shifts differ by a few units of the scale, so nothing cancels.
+    shift = np.max(np.abs(first.targets.shift - second.targets.shift) / first.targets.scale)
+    # Both are sums of 350 products, recoded in four roundings of quantities up to the larger offset.
+    expected = first.A + same_coding.A
+    largest = np.einsum("fii->fi", expected).max()
+    assert np.all(np.abs(total.A - expected) <= 4 * (350 + 10) * UNIT * (1 + shift) ** 2 * largest)
+    nothing = first - first
+    assert nothing.n_rows == 0 and not nothing.A.any()
+    for found, before in zip((first.A, second.A, second.targets.shift), copies, strict=True):
+        np.testing.assert_array_equal(found, before)
+
+
+def test_mixed_products_count_as_the_coarser(rng):
+    first, second = statistics_of(*few_rows(rng, 60)), statistics_of(*few_rows(rng, 50))
+    coarse = replace(second, dtype="float32", tile_rows=8192)
+    assert (first + second).dtype == "float64"
+    for total in (first + coarse, coarse + first):
+        assert (total.dtype, total.tile_rows) == ("float32", 8192)
+
+
+def test_grams_that_do_not_fit_are_refused(rng):
+    X, y, s = few_rows(rng, 60)
+    gram = statistics_of(X, y, s)
+    other_map = drf.FourierFeatures(drf.Gaussian(2.0), D, random_state=4).fit(X).specification_
+    classes = ClassTargets(np.array([0, 1]))
+    labels, other_scaling = (y > 0).astype(int), Scaling(np.zeros(2), np.ones(2))
+    by_class = statistics_of(X, labels, s, targets=classes)
+    remedy = r"make the second one with gram\(\.\.\., like=the first\)"
+    cases = [
+        (statistics_of(X, y, s, spec=other_map), f"of different maps .*{remedy}"),
+        (statistics_of(X, y, s, scaling=other_scaling), f"scale their columns differently; {remedy}"),
+        (statistics_of(X, y, s, n_folds=2), r"shapes \(3, 18, 18\) and \(2, 18, 18\)"),
+        (statistics_of(X, np.column_stack([y, y]), s), "the same number of folds, features and targets"),
+        (by_class, f"code their targets differently .*{remedy}"),
+    ]
+    for other, message in cases:
+        for combine in (gram.__add__, gram.__sub__):
+            with pytest.raises(InputError, match=message):
+                combine(other)
+    for targets in (ClassTargets(np.array([0, 1]), np.array([1.0, 3.0])), ClassTargets(np.array([0, 1, 2]))):
+        with pytest.raises(InputError, match="these Grams"):
+            by_class + statistics_of(X, labels, s, targets=targets)
+    for other in (3, None, "gram", np.zeros((18, 18))):
+        for combine in (lambda other=other: gram + other, lambda other=other: gram - other):
+            with pytest.raises(TypeError):
+                combine()
+    few, many = statistics_of(*few_rows(rng, 50)), statistics_of(*few_rows(rng, 90))
+    with pytest.raises(InputError, match=r"cannot subtract 90 rows of weight .* from 50 rows"):
+        few - many
+    with pytest.raises(InputError, match="that the first Gram holds"):
+        few - statistics_of(X[:40], y[:40], np.full(40, 1e3))
+
+
+# Files
+
+
+def test_a_gram_comes_back_from_its_file(rng, tmp_path):
+    X, y, s = few_rows(rng, 60, 1e6)
+    scaling = Scaling(np.array([0.5, 0.1]), np.array([2.0, 3.0]))
+    gram = replace(statistics_of(X, y, s, scaling=scaling), dtype="float32", tile_rows=2048)
+    url = str(tmp_path / "gram.zarr")
+    gram.save(url)
+    back = drf.GramStatistics.load(url)
+    np.testing.assert_array_equal(back.A, gram.A)
+    assert back.specification == gram.specification
+    assert back.scaling.equals(gram.scaling)
+    for name in ("n_rows", "dtype", "tile_rows", "y_is_1d"):
+        assert getattr(back, name) == getattr(gram, name)
+    np.testing.assert_array_equal(back.targets.shift, gram.targets.shift)
+    np.testing.assert_array_equal((gram + back).A, 2 * gram.A)
+    with pytest.raises(InputError, match="gram"):
+        drf.load_model(url)
+    targets = ClassTargets(np.array(["a", "b", "c"], object), np.array([1.0, 2.0, 3.0]))
+    labelled = statistics_of(X, targets.classes[np.digitize(y - 1e6, [-0.3, 0.3])], targets=targets)
+    with pytest.raises(InputError, match="overwrite"):
+        labelled.save(url)
+    assert not drf.GramStatistics.load(url).targets.same_kind(targets)
+    labelled.save(url, overwrite=True)
+    back = drf.GramStatistics.load(url)
+    assert back.targets.same_kind(targets)
+    assert back.y_is_1d
+    np.testing.assert_array_equal((labelled - back).A, 0.0)
+    np.testing.assert_array_equal((labelled + back).A, 2 * labelled.A)
+
+
+def test_files_that_lack_something_are_refused(tmp_path):
+    url = str(tmp_path / "gram.zarr")
+    write_group(url, {"A": np.zeros((1, 2, 2))}, {"targets": "numeric"}, kind="gram")
+    with pytest.raises(ModelFileError, match="lacks"):
+        drf.GramStatistics.load(url)
+    write_group(url, {"A": np.zeros((1, 2, 2))}, {}, kind="model", overwrite=True)
+    with pytest.raises(ModelFileError):
+        drf.GramStatistics.load(url)

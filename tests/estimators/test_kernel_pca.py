@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -15,7 +14,7 @@ from distrff.diagnostics.bounds import spectral_norm_error
 from distrff.engine import execution
 from distrff.errors import InputError, NonFiniteError, PlanRefused
 from distrff.io.arrays import as_dataset
-from tests.support.fits import fourier, never
+from tests.support.fits import fourier, in_process, never
 
 
 def sine_of_angle(T: np.ndarray, exact: np.ndarray) -> float:
@@ -75,47 +74,41 @@ def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_dask_arrays_give_lazy_dask_arrays_with_the_same_numbers(problem, dtype):
+def test_dask_arrays_give_lazy_dask_arrays_with_the_same_numbers(problem, dtype, request):
     X = problem.X.astype(dtype)
-    estimator = drf.KernelPCA(fourier(), 3, random_state=0).fit(X)
+    estimator = in_process(drf.KernelPCA(fourier(), 3, random_state=0), X)
+    if dtype == np.float64:
+        request.getfixturevalue("client")  # workers give the same bits
     lazy = da.from_array(X, chunks=(333, 2))
     other = drf.KernelPCA(fourier(), 3, random_state=0).fit(lazy)
     np.testing.assert_array_equal(other.components_, estimator.components_)
+    assert other.report_["n_sweeps"] == 2
     T = other.transform(lazy)
     assert isinstance(T, da.Array)
     assert (T.chunks, T.dtype) == (((333, 333, 234), (3,)), dtype)
     assert estimator.transform(X).dtype == dtype
     # The products of strips of other heights round differently.
-    np.testing.assert_allclose(
-        T.compute(), estimator.transform(X), atol=1e-5 if dtype == np.float32 else 1e-12
-    )
+    atol = 1e-5 if dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(T.compute(), estimator.transform(X), atol=atol)
 
 
-def test_workers_give_the_same_bits(problem, client):
-    with dask.config.set(scheduler="synchronous"):
-        here = drf.KernelPCA(fourier(), 3).fit(problem.X)
-    there = drf.KernelPCA(fourier(), 3).fit(da.from_array(problem.X, chunks=(100, 4)))
-    np.testing.assert_array_equal(there.components_, here.components_)
-    np.testing.assert_array_equal(there.transform(problem.X), here.transform(problem.X))
-    assert there.report_["n_sweeps"] == 2
+def test_names_and_the_frozen_model(problem):
+    frame = pd.DataFrame(problem.X, columns=list("abcd"))
+    estimator = drf.KernelPCA(fourier(), 3, scale="standard").fit(frame)
+    assert estimator.model_.kind == "KernelPCA"
+    np.testing.assert_array_equal(estimator.model_.transform(problem.X), estimator.transform(frame))
+    assert estimator.get_feature_names_out().tolist() == ["kernelpca0", "kernelpca1", "kernelpca2"]
+    assert estimator.feature_names_in_.tolist() == list("abcd")
 
 
-def test_a_target_is_not_looked_at(problem):
+def test_a_target_is_not_looked_at_and_constant_rows_have_no_variance(problem):
     alone = drf.KernelPCA(fourier(length_scale="auto"), random_state=0).fit(problem.X)
     beside = drf.KernelPCA(fourier(length_scale="auto"), random_state=0).fit(as_dataset(problem.X, problem.Y))
     np.testing.assert_array_equal(beside.components_, alone.components_)
     assert "components with" in repr(alone.report_)
-
-
-def test_a_stored_model_transforms_to_the_same_bits(problem, tmp_path):
-    frame = pd.DataFrame(problem.X, columns=list("abcd"))
-    estimator = drf.KernelPCA(fourier(), 3, scale="standard").fit(frame)
-    estimator.save(str(tmp_path / "m.zarr"))
-    model = drf.load_model(str(tmp_path / "m.zarr"))
-    assert model.kind == "KernelPCA"
-    np.testing.assert_array_equal(model.transform(problem.X), estimator.transform(frame))
-    assert estimator.get_feature_names_out().tolist() == ["kernelpca0", "kernelpca1", "kernelpca2"]
-    assert estimator.feature_names_in_.tolist() == list("abcd")
+    constant = drf.KernelPCA(fourier(16), 2).fit(np.ones((30, 2)))
+    np.testing.assert_allclose(constant.explained_variance_, 0, atol=1e-12)
+    assert np.isfinite(constant.transform(np.ones((3, 2)))).all()
 
 
 @pytest.mark.parametrize(
@@ -136,27 +129,19 @@ def test_bad_parameters(estimator, words):
         estimator.fit(np.zeros((20, 2)))
 
 
-def test_bad_rows(problem):
+def test_bad_rows_and_what_does_not_fit(problem, monkeypatch):
     X = problem.X.copy()
     X[417, 2] = np.nan
     with pytest.raises(NonFiniteError, match="row 417, column 2"):
         drf.KernelPCA(fourier()).fit(X)
     with pytest.raises(InputError, match="weights are zero"):
         drf.KernelPCA(fourier()).fit(problem.X, sample_weight=np.zeros(900))
+    fitted = drf.KernelPCA(fourier()).fit(problem.X)
     with pytest.raises(ValueError, match="3 features, but KernelPCA is expecting 4"):
-        drf.KernelPCA(fourier()).fit(problem.X).transform(problem.X[:, :3])
-
-
-def test_what_does_not_fit_is_refused_before_a_row_is_read(problem, monkeypatch):
+        fitted.transform(problem.X[:, :3])
     monkeypatch.setattr(execution, "reduce_rows", never)
     with pytest.raises(PlanRefused):
         drf.KernelPCA(fourier(2**20)).fit(problem.X)
-
-
-def test_constant_rows_have_no_variance():
-    estimator = drf.KernelPCA(fourier(16), 2).fit(np.ones((30, 2)))
-    np.testing.assert_allclose(estimator.explained_variance_, 0, atol=1e-12)
-    assert np.isfinite(estimator.transform(np.ones((3, 2)))).all()
 
 
 def test_a_plan_counts_the_eigensystem_and_the_passes_of_the_map(rng):

@@ -7,6 +7,7 @@ processors with AVX-512.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import dask.array as da
@@ -27,84 +28,66 @@ WHOLE = [3, 8]  # columns of integers
 # What is fitted
 
 
-def fourier(kernel=None, **options):
-    return drf.FourierFeatures(kernel or drf.Gaussian(4.0), D, random_state=0, **options)
+WIDE = drf.Gaussian(4.0)
+fourier = partial(drf.FourierFeatures, WIDE, D, random_state=0)
+nystroem = partial(drf.NystroemFeatures, n_components=D, random_state=0)
 
 
-def nystroem(kernel=None, **options):
-    return drf.NystroemFeatures(kernel or drf.Gaussian(4.0), D, random_state=0, **options)
-
-
+SAMPLINGS = ("orthogonal", "qmc", "sorf", "fastfood", "countsketch")
 MAPS = {
     "linear": drf.LinearFeatures,
     "pairs": fourier,
-    "phases": lambda: fourier(form="phase"),
-    "orthogonal": lambda: fourier(sampling="orthogonal"),
-    "qmc": lambda: fourier(sampling="qmc"),
-    "sorf": lambda: fourier(sampling="sorf"),
-    "fastfood": lambda: fourier(sampling="fastfood"),
-    "countsketch": lambda: fourier(sampling="countsketch"),
-    "landmarks": nystroem,
-    "polynomial": lambda: nystroem(drf.Polynomial(2), landmarks="leverage"),
-    "binning": lambda: drf.RandomBinningFeatures(drf.Laplacian(8.0), 10, random_state=0),
+    "phases": partial(fourier, form="phase"),
+    **{name: partial(fourier, sampling=name) for name in SAMPLINGS},
+    "landmarks": partial(nystroem, WIDE),
+    "polynomial": partial(nystroem, drf.Polynomial(2), landmarks="leverage"),
+    "binning": partial(drf.RandomBinningFeatures, drf.Laplacian(8.0), 10, random_state=0),
     "concatenated": lambda: drf.ConcatenatedFeatures([fourier(), drf.LinearFeatures()], weights=[2.0, 0.3]),
-    "with a basis": lambda: drf.ConcatenatedFeatures([nystroem(), fourier()]),
+    "with a basis": lambda: drf.ConcatenatedFeatures([nystroem(WIDE), fourier()]),
     "transformer": lambda: drf.TransformerFeatures(PCA(11)),
 }
 UNDECIDED_MAPS = {
-    "automatic width": lambda: fourier(drf.Gaussian("auto")),
-    "a width a column": lambda: fourier(drf.Gaussian("ard")),
+    "automatic width": partial(drf.FourierFeatures, drf.Gaussian("auto"), D, random_state=0),
+    "a width a column": partial(drf.FourierFeatures, drf.Gaussian("ard"), D, random_state=0),
 }
 
 
-def ridge(features, alpha=1.0, **options):
-    return drf.KernelRidge(features, alpha, random_state=0, **options)
-
-
-def ridge_classifier(features):
-    return drf.KernelRidgeClassifier(features, 1.0, random_state=0)
-
-
-def svc(features, **options):
-    return drf.KernelSVC(features, tol=0.1, random_state=0, **options)
-
-
-def likelihood(features, **options):
-    return drf.KernelLikelihoodClassifier(features, tol=0.1, random_state=0, **options)
-
-
-def one(Y):
-    return Y[:, 0]
-
-
-def many(Y):
-    return Y
-
-
-def two_classes(Y):
-    return Y[:, 0] > 0
-
-
-def three_classes(Y):
-    return Y[:, :3].argmax(axis=1)
-
-
+ridge = partial(drf.KernelRidge, random_state=0)
+svc = partial(drf.KernelSVC, tol=0.1, random_state=0)
+likelihood = partial(drf.KernelLikelihoodClassifier, tol=0.1, random_state=0)
+TARGETS = {
+    "one": lambda Y: Y[:, 0],
+    "many": lambda Y: Y,
+    "two classes": lambda Y: Y[:, 0] > 0,
+    "three classes": lambda Y: Y[:, :3].argmax(axis=1),
+    "none": lambda Y: None,
+}
 MODELS = {
-    "one target": (ridge, one),
-    "ten targets, scaled": (lambda features: ridge(features, scale="standard"), many),
-    "float32": (lambda features: ridge(features, dtype="float32"), many),
-    "two classes": (ridge_classifier, two_classes),
-    "three classes": (ridge_classifier, three_classes),
-    "svc": (svc, three_classes),
-    "softmax": (lambda features: likelihood(features, multi_class="softmax"), three_classes),
-    "components": (lambda features: drf.KernelPCA(features, 10, random_state=0), lambda Y: None),
+    "one target": (partial(ridge, alpha=1.0), "one"),
+    "ten targets, scaled": (partial(ridge, alpha=1.0, scale="standard"), "many"),
+    "float32": (partial(ridge, alpha=1.0, dtype="float32"), "many"),
+    "two classes": (partial(drf.KernelRidgeClassifier, alpha=1.0), "two classes"),
+    "three classes": (partial(drf.KernelRidgeClassifier, alpha=1.0), "three classes"),
+    "svc": (svc, "three classes"),
+    "softmax": (partial(likelihood, multi_class="softmax"), "three classes"),
+    "components": (partial(drf.KernelPCA, n_components=10, random_state=0), "none"),
 }
 OTHER_FITS = {
-    "conjugate gradients": (lambda features: ridge(features, solver="cg"), many),
-    "alpha by folds": (lambda features: ridge(features, "cv", scale="standard"), many),
-    "probit": (lambda features: likelihood(features, noise="probit"), two_classes),
-    "sgd": (lambda features: svc(features, solver="sgd"), three_classes),
+    "conjugate gradients": (partial(ridge, alpha=1.0, solver="cg"), "many"),
+    "alpha by folds": (partial(ridge, alpha="cv", scale="standard"), "many"),
+    "probit": (partial(likelihood, noise="probit"), "two classes"),
+    "sgd": (partial(svc, solver="sgd"), "three classes"),
 }
+FITS = MODELS | OTHER_FITS
+
+
+def targets_of(name, Y):
+    return TARGETS[FITS[name][1]](Y)
+
+
+def fitted(name, features, X, y=None, s=None):
+    return FITS[name][0](features).fit(X, y, s)
+
 
 # How it lies in memory
 
@@ -147,16 +130,15 @@ def frame_of(A):
     return pd.concat([frame, frame]).assign(last=0.0).iloc[: len(A), : A.shape[1]]
 
 
-def lazy(A):
-    return da.from_array(np.asfortranarray(A), chunks=(len(A), 9)[: A.ndim])
-
-
 def lazy_runs(A):
     """Predictions of fewer rows at a time may differ in their last bits; fits see tiles of one size."""
     return da.from_array(A, chunks=(41, 9)[: A.ndim])
 
 
-ROWS = ARRAYS | {"frame": frame_of, "dask": lazy}
+ROWS = ARRAYS | {
+    "frame": frame_of,
+    "dask": lambda A: da.from_array(np.asfortranarray(A), chunks=(len(A), 9)[: A.ndim]),
+}
 
 
 @pytest.fixture
@@ -171,11 +153,6 @@ def place():
     """A place to store to that no disk slows down."""
     yield "memory://a-model-of-any-layout"
     fsspec.filesystem("memory").rm("/a-model-of-any-layout", recursive=True)
-
-
-def fitted(estimator, features, X, y=None, s=None):
-    make, _ = estimator
-    return make(features).fit(X, y, s)
 
 
 def answers(estimator, X):
@@ -208,7 +185,7 @@ def assert_same_bits(found, expected):
 )
 def test_rows_in_any_layout_and_a_stored_model(rows, place, name, features):
     X, Y, _ = rows
-    estimator = fitted(MODELS[name], MAPS[features](), X, MODELS[name][1](Y))
+    estimator = fitted(name, MAPS[features](), X, targets_of(name, Y))
     expected, of_one = answers(estimator, X), answers(estimator, X[:1])
     for lie in ROWS.values():
         same = lie(X)
@@ -225,8 +202,8 @@ def test_rows_in_any_layout_and_a_stored_model(rows, place, name, features):
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "components"])
 def test_scores_of_rows_in_any_layout(rows, name):
     X, Y, s = rows
-    y = MODELS[name][1](Y)
-    estimator = fitted(MODELS[name], fourier(), X, y)
+    y = targets_of(name, Y)
+    estimator = fitted(name, fourier(), X, y)
     expected = estimator.score(X, y, s)
     for lie in (*ARRAYS.values(), lazy_runs):
         assert estimator.score(lie(X), lie(y), lie(s)) == expected
@@ -243,7 +220,7 @@ def test_arrays_of_a_model_in_any_layout(rows, features, lie, rng):
     map_ = MAPS[features]()
     if "random_state" in map_.get_params():
         map_.set_params(random_state=int(rng.integers(2**31)))  # or another test has left its arrays built
-    estimator = fitted(MODELS["ten targets, scaled"], map_, X, Y)
+    estimator = fitted("ten targets, scaled", map_, X, Y)
     if features != "binning":
         estimator.predict(X, return_std=True)  # makes what standard deviations need
     model = estimator.model_
@@ -260,17 +237,17 @@ def test_arrays_of_a_model_in_any_layout(rows, features, lie, rng):
 @pytest.mark.parametrize(
     ("name", "features"),
     [("ten targets, scaled", features) for features in MAPS | UNDECIDED_MAPS]
-    + [(name, "pairs") for name in MODELS | OTHER_FITS if name != "ten targets, scaled"]
+    + [(name, "pairs") for name in FITS if name != "ten targets, scaled"]
     + [(name, "binning") for name in OTHER_FITS],
 )
 def test_fits_to_rows_in_any_layout(rows, name, features):
-    (X, Y, s), estimator = rows, (MODELS | OTHER_FITS)[name]
-    y, make_map = estimator[1](Y), (MAPS | UNDECIDED_MAPS)[features]
-    expected = fitted(estimator, make_map(), X, y, s).model_
+    X, Y, s = rows
+    y, make_map = targets_of(name, Y), (MAPS | UNDECIDED_MAPS)[features]
+    expected = fitted(name, make_map(), X, y, s).model_
     for lie in (*ROWS.values(), lazy_runs):
         lie_beside = lie if lie in ARRAYS.values() else with_gaps
         y_there = None if y is None else lie_beside(y)
-        model = fitted(estimator, make_map(), lie(X), y_there, lie_beside(s)).model_
+        model = fitted(name, make_map(), lie(X), y_there, lie_beside(s)).model_
         np.testing.assert_array_equal(model.coef, expected.coef)
         np.testing.assert_array_equal(model.intercept, expected.intercept)
 
@@ -284,6 +261,6 @@ def test_sparse_rows_whose_entries_are_in_any_order(rows, features):
         for entries in (rearranged.indices, rearranged.data):
             entries[start:stop] = entries[start:stop][::-1].copy()
     rearranged.has_sorted_indices = False
-    expected = ridge(MAPS[features]()).fit(ordered, Y)
-    np.testing.assert_array_equal(ridge(MAPS[features]()).fit(rearranged, Y).coef_, expected.coef_)
+    expected = ridge(MAPS[features](), 1.0).fit(ordered, Y)
+    np.testing.assert_array_equal(ridge(MAPS[features](), 1.0).fit(rearranged, Y).coef_, expected.coef_)
     np.testing.assert_array_equal(expected.predict(rearranged), expected.predict(ordered))

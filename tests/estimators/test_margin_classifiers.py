@@ -1,20 +1,29 @@
-"""What every classifier of a margin loss does, and the likelihood models against scikit-learn."""
+"""Classifiers of margin losses against scikit-learn, the choice of C, hard margins, and likelihoods."""
 
 from __future__ import annotations
+
+import json
+from functools import partial
+from itertools import product
 
 import dask.array as da
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
+from sklearn.svm import SVC, LinearSVC
 
 import distrff as drf
 from distrff.errors import InputError
+from distrff.estimators.fitting import margins as penalty_search
 from distrff.estimators.fitting import options as margin_options
 from distrff.estimators.fitting.margin_oracle import MarginOracle
+from distrff.reductions.base import Folds
 from distrff.reductions.margins import MarginReduction
 from distrff.solvers.lbfgs import Preconditioner
-from distrff.solvers.losses import NOISES, Logistic
+from distrff.solvers.losses import MARGINS, NOISES
+from distrff.utils.random import child_seed
 from tests.support.fits import (
     LOSSES,
     classes_of,
@@ -33,6 +42,40 @@ from tests.support.fits import (
 
 def classifier(name, C=1.0, **options):
     return margin_classifier(name, fourier(32, random_state=None), C, **options)
+
+
+REFERENCES = [
+    *(("hinge", SVC(C=C, kernel="linear", tol=1e-6)) for C in (0.1, 10.0)),
+    *(
+        (loss, LinearSVC(C=C, loss=loss, fit_intercept=False, tol=1e-10, max_iter=10**6, random_state=0))
+        for loss, C in product(MARGINS, (0.1, 10.0))
+    ),
+    *(
+        ("logistic", LogisticRegression(C=C, fit_intercept=fit_intercept, tol=1e-10, max_iter=10_000))
+        for C, fit_intercept in product((0.1, 10.0), (True, False))
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "reference"), REFERENCES, ids=str)
+def test_equals_scikit_learn_on_its_features(problem, name, reference):
+    C, y, s = reference.C, classes_of(problem.y), problem.s
+    options = {"fit_intercept": getattr(reference, "fit_intercept", True)}
+    fitted = classifier(name, C, tol=1e-8 if name == "logistic" else 1e-6, **options).fit(problem.X, y, s)
+    Z, signs = fitted.features_.transform(problem.X), 2.0 * y - 1
+    reference = clone(reference).fit(Z, y, s)
+    ours = objective_of(fitted, name, problem.X, signs, s)
+    theirs = objective(LOSSES[name](), C, reference.coef_, reference.decision_function(Z), signs, s)
+    assert fitted.report_["primal"] == pytest.approx(ours, rel=1e-10)
+    assert fitted.report_["solver"] == ("smoothed" if name == "hinge" else "lbfgs")
+    if name == "logistic":
+        assert ours <= theirs * (1 + 1e-6)
+        np.testing.assert_allclose(fitted.predict_proba(problem.X), reference.predict_proba(Z), atol=1e-3)
+    else:
+        assert abs(ours - theirs) <= 1e-6 * theirs
+    if isinstance(reference, SVC):
+        F = reference.decision_function(Z)
+        np.testing.assert_allclose(fitted.decision_function(problem.X), F, atol=0.02)
 
 
 @pytest.mark.parametrize(
@@ -80,12 +123,8 @@ def test_class_weights_are_row_weights(problem, name, tol):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("hinge", {"max_sweeps": 2}, r"after light sweep 2, above tol=0.001; allow more"),
-        (
-            "logistic",
-            {"max_sweeps": 1, "tol": 1e-9},
-            r"the duality gap is .* after light sweep 1, above tol=1e-09; allow more",
-        ),
+        ("hinge", {"max_sweeps": 2}, r"the duality gap is .* after light sweep 2, above tol=0.001; allow"),
+        ("logistic", {"max_sweeps": 1, "tol": 1e-9}, "gap is .* after light sweep 1, above tol=1e-09; allow"),
     ],
 )
 def test_too_few_sweeps_are_a_warning(problem, name, options, message):
@@ -110,15 +149,7 @@ def test_an_interrupted_fit_keeps_the_best_model(problem, monkeypatch, name, C, 
     assert estimator.score(problem.X, classes_of(problem.y)) > 0.7
 
 
-def test_frequencies_are_sent_to_a_worker_that_derives_others(problem, monkeypatch):
-    data = problem.X, classes_of(problem.y)
-    expected = classifier("logistic").fit(*data)
-    mismatch_once(monkeypatch, MarginReduction)
-    fitted = in_process(classifier("logistic"), *data)
-    np.testing.assert_allclose(fitted.coef_, expected.coef_, rtol=1e-6)
-
-
-def test_storage_of_rows_and_of_the_model(problem, tmp_path):
+def test_storage_of_rows_and_of_the_model(problem, tmp_path, monkeypatch):
     y = classes_of(problem.y)
     X = da.from_array(problem.X, chunks=(123, 4))
     expected = in_process(classifier("logistic"), problem.X, y)
@@ -130,6 +161,9 @@ def test_storage_of_rows_and_of_the_model(problem, tmp_path):
     np.testing.assert_array_equal(
         stored(expected, tmp_path).predict_proba(problem.X), expected.predict_proba(problem.X)
     )
+    mismatch_once(monkeypatch, MarginReduction)  # frequencies are sent to a worker that derives others
+    fitted = in_process(classifier("logistic"), problem.X, y)
+    np.testing.assert_allclose(fitted.coef_, expected.coef_, rtol=1e-6)
 
 
 def test_models_without_probabilities(problem):
@@ -140,22 +174,28 @@ def test_models_without_probabilities(problem):
             model.predict_proba(problem.X)
 
 
+NOT_SMOOTH = (
+    "solver='lbfgs' needs a loss with a continuous slope, which loss='hinge' is not; "
+    "use solver='smoothed' or 'auto'"
+)
+SMOOTH = (
+    "solver='smoothed' needs a loss whose slope jumps, which loss='squared_hinge' is not; "
+    "use solver='lbfgs' or 'auto'"
+)
+NOT_SQUARED = (
+    "solver='gram' needs a squared loss, whose optimum follows from the Gram alone, which "
+    "noise='logistic' is not; use solver='lbfgs' or 'auto'"
+)
+NOT_LOGISTIC = "multi_class='softmax' is for noise='logistic', got noise='probit'; use 'ovr'"
+
+
 @pytest.mark.parametrize(
     ("name", "parameters", "message"),
     [
         ("hinge", {"loss": "log"}, "loss must be one of 'hinge', 'squared_hinge', got 'log'"),
-        (
-            "hinge",
-            {"solver": "lbfgs"},
-            "solver='lbfgs' needs a loss with a continuous slope, which loss='hinge' is not; "
-            "use solver='smoothed' or 'auto'",
-        ),
-        (
-            "squared_hinge",
-            {"solver": "smoothed"},
-            "solver='smoothed' needs a loss whose slope jumps, which loss='squared_hinge' is not; "
-            "use solver='lbfgs' or 'auto'",
-        ),
+        ("hinge", {"solver": "lbfgs"}, NOT_SMOOTH),
+        ("squared_hinge", {"solver": "smoothed"}, SMOOTH),
+        ("logistic", {"solver": "gram"}, NOT_SQUARED),
         ("hinge", {"C": -1.0}, "C must be a positive number, got -1.0"),
         ("hinge", {"tol": "x"}, "tol must be a positive number, got 'x'"),
         ("hinge", {"max_sweeps": "a"}, "max_sweeps must be a positive integer or None, got 'a'"),
@@ -165,23 +205,9 @@ def test_models_without_probabilities(problem):
         ("logistic", {"sigma": -1}, "sigma must be a positive number, got -1"),
         ("cauchy", {}, "noise must be one of 'logistic', 'probit', 'laplace', got 'cauchy'"),
         ("logistic", {"multi_class": "all"}, "multi_class must be one of 'ovr', 'softmax', got 'all'"),
-        (
-            "probit",
-            {"multi_class": "softmax"},
-            "multi_class='softmax' is for noise='logistic', got noise='probit'; use 'ovr'",
-        ),
-        (
-            "logistic",
-            {"solver": "gram"},
-            "solver='gram' needs a squared loss, whose optimum follows from the Gram alone, which "
-            "noise='logistic' is not; use solver='lbfgs' or 'auto'",
-        ),
+        ("probit", {"multi_class": "softmax"}, NOT_LOGISTIC),
         ("logistic", {"Cs": [1.0, -1.0]}, "Cs must be positive and finite, got [1.0, -1.0]"),
-        (
-            "logistic",
-            {"C": "cv", "cv": 1},
-            "cv must be an integer of at least 2, the number of folds, got 1",
-        ),
+        ("logistic", {"C": "cv", "cv": 1}, "cv must be an integer of at least 2, the number of folds, got 1"),
         ("logistic", {"tol": 0}, "tol must be a positive number, got 0"),
     ],
 )
@@ -201,7 +227,178 @@ def test_targets_that_cannot_be_used(problem):
     assert "class_weight is 0 for the class 1; leave its rows out" in message
 
 
-# Likelihood models against scikit-learn on the same features
+@pytest.mark.parametrize(
+    ("parameters", "dtype"),
+    [
+        ({}, "float64"),  # the columns' own
+        ({"scale": "standard"}, "float32"),
+        ({"scale": "standard", "tol": 1e-5}, "float64"),
+        ({"scale": "standard", "dtype": "float64"}, "float64"),
+    ],
+)
+def test_standardised_columns_need_no_more_digits_than_the_gap(rng, parameters, dtype):
+    X = 1e6 + rng.standard_normal((200, 2))  # whose digits the cast alone would lose
+    y = X[:, 0] > 1e6
+    fitted = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(), 32), random_state=0, **parameters).fit(X, y)
+    assert fitted.report_["dtype"] == dtype
+    if "scale" in parameters:
+        assert fitted.score(X, y) > 0.9
+
+
+# The choice of C
+
+
+@pytest.mark.parametrize("loss", MARGINS)
+def test_held_out_losses_are_those_of_models_that_did_not_see_the_rows(problem, loss, monkeypatch):
+    build = partial(classifier, loss)
+    monkeypatch.setattr(penalty_search, "_FOLDS_TOL", 1e-6)
+    y, grid = classes_of(problem.y), [0.05, 0.5, 5.0]
+    fitted = build("cv", Cs=grid, cv=3, tol=1e-6).fit(problem.X, y, problem.s)
+    Z = fitted.features_.transform(problem.X)
+    scores, fold = np.empty((3, 3)), Folds(3, child_seed(0, "folds"), "hash", 900).of_rows(0, 900)
+    for i, C in enumerate(grid):
+        for held_out in range(3):
+            out = fold == held_out
+            alone = build(C, tol=1e-6).fit(problem.X[~out], y[~out], problem.s[~out])
+            f = Z[out] @ alone.coef_[0] + alone.intercept_[0]
+            values = MARGINS[loss]().value(f, 2.0 * y[out] - 1)
+            scores[i, held_out] = np.average(values, weights=problem.s[out])
+    # A gap of 1e-6 leaves ‖w − w*‖² ≤ 2e-6·P, and the loss changes by at most ‖w − w*‖ (twice that, squared).
+    np.testing.assert_allclose(fitted.cv_results_["fold_scores"], scores, atol=0.03)
+    assert grid[int(np.argmin(fitted.cv_results_["mean_score"]))] == fitted.C_
+    assert fitted.cv_score_ == fitted.cv_results_["mean_score"].min()
+    alone = build(fitted.C_, tol=1e-6).fit(problem.X, y, problem.s)
+    assert fitted.report_["primal"] == pytest.approx(alone.report_["primal"], rel=3e-6)
+    assert fitted.report_["C"] == fitted.C_
+
+
+def test_the_search_finds_the_penalty_that_noise_asks_for(rng):
+    X = rng.standard_normal((3000, 3))
+    y = X[:, 0] + 1.5 * rng.standard_normal(3000) > 0
+    features = drf.FourierFeatures(drf.Gaussian(0.5), 256)
+    fitted = drf.KernelLikelihoodClassifier(features, "cv", random_state=0).fit(X, y)
+    losses = fitted.cv_results_["mean_score"]
+    assert len(losses) == 6
+    assert losses.argmin() < 5
+    assert losses[-1] > 1.02 * losses.min()
+    assert fitted.report_["criterion"] == "held-out loss"
+    many = drf.KernelLikelihoodClassifier(features, "cv", Cs=[0.1, 1.0], cv=2).fit(X, (X[:, 0] > 1) + 0 + y)
+    assert many.coef_.shape == (3, 256)
+
+
+def test_folds_without_weight(problem):
+    y, s = classes_of(problem.y), np.zeros(900)
+    s[:3] = 1.0
+    with pytest.raises(InputError, match="fold"):
+        classifier("hinge", "cv", cv=5).fit(problem.X, np.arange(900) % 2, s)
+    with pytest.raises(InputError, match=r"C='cv' needs at least 5 rows here.*, fewer folds \(cv\), or"):
+        classifier("hinge", "cv", cv=5).fit(problem.X[:4], y[:4] * 0 + [0, 1, 0, 1])
+
+
+# The Gram of a sample
+
+
+def test_a_sample_preconditions_like_all_rows(rng, monkeypatch):
+    X = rng.standard_normal((70_000, 3))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] > 0.3 * rng.standard_normal(70_000)
+    s = rng.uniform(0, 2, 70_000)
+    features = drf.FourierFeatures(drf.Gaussian(1.0), 64)
+    sampled = in_process(drf.KernelSVC(features, 1.0, random_state=0), X, y, s)
+    assert sampled.plan_.size.gram_stride == 4
+    assert "one row in 4" in repr(sampled.report_)
+    monkeypatch.setattr("distrff.estimators.fitting.context.gram_stride", lambda n, D: 1)
+    full = in_process(drf.KernelSVC(features, 1.0, random_state=0), X, y, s)
+    assert full.plan_.size.gram_stride == 1
+    assert sampled.report_["primal"] == pytest.approx(full.report_["primal"], rel=2e-3)
+    assert sampled.report_["n_sweeps"] <= 1.5 * full.report_["n_sweeps"]
+
+
+def test_a_sample_that_misses_the_weight_is_not_used(rng):
+    X = rng.standard_normal((40_000, 2))
+    y, s = X[:, 0] > 0, np.zeros(40_000)
+    s[100:150] = 1.0
+    svc = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(1.0), 16), 1.0, random_state=0)
+    fitted, few = in_process(clone(svc), X, y, s), in_process(svc, X[100:150], y[100:150])
+    assert fitted.report_["primal"] == pytest.approx(few.report_["primal"], rel=2e-3)
+
+
+# The hard margin
+
+
+def strip(rng, n, width):
+    """Rows on both sides of a curved strip that has none."""
+    X = rng.standard_normal((n, 2))
+    f = X[:, 0] ** 2 + X[:, 1] - 0.5
+    return X[np.abs(f) > width], f[np.abs(f) > width] > 0
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("features", [drf.LinearFeatures(), drf.FourierFeatures(drf.Gaussian(1.5), 64)])
+def test_the_hard_margin_is_the_largest(rng, features, fit_intercept):
+    X, y = strip(rng, 400, 0.2)
+    if isinstance(features, drf.LinearFeatures):
+        y = X @ [1.0, -2.0] > 0
+        X[y] += [0.05, -0.1]
+    fitted = drf.KernelSVC(features, np.inf, fit_intercept=fit_intercept, tol=1e-6, random_state=0).fit(X, y)
+    Z, signs = fitted.features_.transform(X), np.where(y, 1.0, -1.0)
+    w, b = fitted.coef_[0], fitted.intercept_[0]
+    assert (signs * (Z @ w + b)).min() >= 1 - 1e-9
+    assert fitted.report_["smallest_margin"] >= 1 - 1e-9
+    assert fitted.report_["C"] == "inf"
+    assert fitted.margin_ == pytest.approx(1 / np.linalg.norm(w))
+    if fit_intercept:
+        reference = SVC(C=1e10, kernel="linear", tol=1e-8).fit(Z, y)
+        # libsvm keeps its kernel in float32, and may stop a little outside the constraints.
+        assert fitted.margin_ == pytest.approx(1 / np.linalg.norm(reference.coef_), rel=1e-4)
+    else:
+        assert b == 0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_hard_margins_of_many_classes(rng, dtype):
+    X = rng.uniform(-3, 3, (600, 2))
+    X = X[np.abs(X[:, 0] % 1 - 0.5) < 0.4]
+    y = np.floor(X[:, 0] / 2)
+    features = drf.FourierFeatures(drf.Gaussian(0.7), 256)
+    fitted = drf.KernelSVC(features, np.inf, dtype=dtype, random_state=0).fit(X, y)
+    assert fitted.score(X, y) == 1
+    assert fitted.margin_.shape == (len(np.unique(y)),)
+    # A margin is a sum of 256 products and the intercept, in the features' dtype.
+    size = np.linalg.norm(fitted.coef_, axis=1).max() + np.abs(fitted.intercept_).max()
+    assert fitted.report_["smallest_margin"] >= 1 - 260 * np.finfo(dtype).eps * size
+
+
+def test_rows_that_are_not_separable(rng):
+    X, y = strip(rng, 500, 0.1)
+    wrong = y.copy()
+    wrong[::50] = ~wrong[::50]
+    message = refusal(classifier("hinge", np.inf).fit, X, wrong)
+    assert message.startswith("the classes are not separable with these features")
+    assert "rows violate y·f ≥ 1" in message
+    assert "use a finite C" in message
+    doubled, opposite = np.vstack([X, X[3:4]]), np.append(y, ~y[3])
+    # Of two equal rows with opposite labels one violates in any case.
+    with pytest.raises(InputError, match="the worst with y·f = "):
+        classifier("hinge", np.inf).fit(doubled, opposite)
+    names = np.where(wrong, "in", np.where(X[:, 0] > 0, "right", "left"))
+    with pytest.raises(InputError, match=r"the class '\w+' and the rest are not separable"):
+        classifier("hinge", np.inf).fit(X, names)
+    X, y = strip(rng, 500, 0.2)
+    has_weight = np.arange(len(X)) >= 20  # others need no margin
+    fitted = classifier("hinge", np.inf).fit(X, y == has_weight, has_weight.astype(float))
+    expected = classifier("hinge", np.inf).fit(X[has_weight], y[has_weight])
+    assert fitted.margin_ == pytest.approx(expected.margin_, rel=1e-3)
+
+
+def test_a_hard_margin_that_is_not_decided_in_time():
+    X, y = strip(np.random.default_rng(0), 500, 0.1)  # the start, a ridge model, does not separate them
+    with pytest.warns(ConvergenceWarning, match="after light sweep 1 the rows are neither separated"):
+        fitted = classifier("hinge", np.inf, max_sweeps=1).fit(X, y)
+    assert fitted.report_["status"] == "NOT_DECIDED"
+    json.dumps(fitted.report_.to_dict(), allow_nan=False)
+
+
+# Likelihood models
 
 
 def likelihood(C=1.0, **options):
@@ -209,36 +406,16 @@ def likelihood(C=1.0, **options):
     return drf.KernelLikelihoodClassifier(features, C, **({"random_state": 0} | options))
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("C", [0.1, 10.0])
-def test_equals_logistic_regression_on_its_features(problem, C, fit_intercept):
+def test_the_certificate_is_in_the_report_and_plans_presume_light_sweeps(problem):
     y = classes_of(problem.y)
-    fitted = likelihood(C, fit_intercept=fit_intercept, tol=1e-8).fit(problem.X, y, problem.s)
-    Z = fitted.features_.transform(problem.X)
-    reference = LogisticRegression(C=C, fit_intercept=fit_intercept, tol=1e-10, max_iter=10_000).fit(
-        Z, y, problem.s
-    )
-    ours = objective_of(fitted, "logistic", problem.X, 2.0 * y - 1, problem.s)
-    F = reference.decision_function(Z)
-    theirs = objective(Logistic(), C, reference.coef_, F, 2.0 * y - 1, problem.s)
-    assert ours <= theirs * (1 + 1e-6)
-    assert fitted.report_["primal"] == pytest.approx(ours, rel=1e-10)
-    np.testing.assert_allclose(fitted.predict_proba(problem.X), reference.predict_proba(Z), atol=1e-3)
-
-
-def test_the_certificate_is_in_the_report(problem):
-    fitted = likelihood().fit(problem.X, classes_of(problem.y))
-    r = fitted.report_
+    r = likelihood().fit(problem.X, y).report_
     assert r["status"] == "CONVERGED"
     assert 0 <= r["duality_gap"] <= r["tol"] == 1e-3
     assert r["duality_gap"] == pytest.approx((r["primal"] - r["dual"]) / r["primal"])
     assert r["sweep_labels"][:2] == ["column statistics", "Gram"]
     assert set(r["sweep_labels"][2:]) == {"margins"}
     assert "duality gap" in repr(r)
-
-
-def test_plans_presume_light_sweeps(problem):
-    plan = likelihood().plan(problem.X, classes_of(problem.y))
+    plan = likelihood().plan(problem.X, y)
     assert plan.n_sweeps == 2 + margin_options._PRESUMED_SWEEPS
     assert plan.seconds > 0
     assert plan.cosines > 10 * 900 * 32
@@ -279,14 +456,11 @@ def test_classes_of_many_curvatures_share_few_factors(rng, monkeypatch):
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("C", [0.1, 10.0])
 def test_softmax_equals_multinomial_regression(problem, C, fit_intercept):
-    y = classes_of(problem.y, 4)
-    fitted = likelihood(C, multi_class="softmax", fit_intercept=fit_intercept, tol=1e-6, dtype="float64").fit(
-        problem.X, y, problem.s
-    )
+    y, options = classes_of(problem.y, 4), {"fit_intercept": fit_intercept}
+    model = likelihood(C, multi_class="softmax", tol=1e-6, dtype="float64", **options)
+    fitted = model.fit(problem.X, y, problem.s)
     Z = fitted.features_.transform(problem.X)
-    reference = LogisticRegression(C=C, fit_intercept=fit_intercept, tol=1e-10, max_iter=10_000).fit(
-        Z, y, problem.s
-    )
+    reference = LogisticRegression(C=C, tol=1e-10, max_iter=10_000, **options).fit(Z, y, problem.s)
 
     def value(P, W):
         return -C * (problem.s * np.log(P[np.arange(900), y])).sum() + 0.5 * np.vdot(W, W)
@@ -299,14 +473,6 @@ def test_softmax_equals_multinomial_regression(problem, C, fit_intercept):
     assert fitted.report_["relative_gradient"] <= 1e-6
     assert "relative gradient" in repr(fitted.report_)
     np.testing.assert_allclose(fitted.predict_proba(problem.X), reference.predict_proba(Z), atol=1e-4)
-
-
-def test_softmax_of_two_classes_is_the_logistic_likelihood(problem):
-    y = classes_of(problem.y)
-    expected = likelihood(2.0).fit(problem.X, y)
-    np.testing.assert_array_equal(
-        likelihood(2.0, multi_class="softmax").fit(problem.X, y).coef_, expected.coef_
-    )
 
 
 def test_softmax_with_sigma_folds_and_files(problem, tmp_path):
@@ -323,6 +489,9 @@ def test_softmax_with_sigma_folds_and_files(problem, tmp_path):
     for labels, measure in ((y, "relative gradient"), (y > 0, "duality gap")):
         with pytest.warns(ConvergenceWarning, match=f"the {measure} is .* after light sweep 1"):
             likelihood(1e4, multi_class="softmax", max_sweeps=1).fit(problem.X, labels)
+    kinds = ("softmax", "ovr")
+    of_two, logistic = (likelihood(2.0, multi_class=kind).fit(problem.X, y > 0) for kind in kinds)
+    np.testing.assert_array_equal(of_two.coef_, logistic.coef_)
 
 
 @pytest.mark.parametrize("noise", list(NOISES))

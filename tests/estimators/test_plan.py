@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -54,11 +55,8 @@ def test_what_is_counted():
     cuts = gram_segmentation(10**6, 2048, 1, np.dtype(np.float32))
     assert counted.folds_per_task == 5
     assert counted.n_sweeps == 2
-    assert (counted.n_segments, counted.segment_rows, counted.tile_rows) == (
-        cuts.n_segments,
-        cuts.segment_rows,
-        cuts.tile_rows,
-    )
+    for name in ("n_segments", "segment_rows", "tile_rows"):
+        assert getattr(counted, name) == getattr(cuts, name)
     assert counted.cosines == 10**6 * 2048
     assert counted.bytes_read == 2 * 10**6 * 208
     # Rows: the map's 2dD and a symmetric product of size p = D + 1 + k. Then the reductions of all folds
@@ -78,15 +76,10 @@ def test_the_plan_grows_with_what_it_is_for():
     assert worker_peak_bytes(replace(SHAPE, dtype="float64"), 5, 2) > base
     assert worker_peak_bytes(SHAPE, 5, 4) > base > worker_peak_bytes(SHAPE, 1, 2)
     assert worker_peak_bytes(replace(SHAPE, chunk_rows=10**6), 5, 2) > base
-
-
-def test_the_plan_counts_the_frequencies():
-    """Where rows are wide the map's arrays are as large as a Gram."""
+    # Where rows are wide the map's arrays are as large as a Gram.
     kernel = json.dumps(drf.Gaussian().to_dict())
     cost = FourierSpecification(n_columns=20_000, n_components=2048, kernel_json=kernel).cost
-    wide = replace(
-        SHAPE, n_columns=20_000, row_bytes=80_008, chunk_rows=512, n_folds=1, map_cost=cost, n_features=2048
-    )
+    wide = replace(SHAPE, n_columns=20_000, row_bytes=80_008, chunk_rows=512, n_folds=1, map_cost=cost)
     arrays = 8 * 20_000 * 1024
     narrow = replace(wide, n_columns=1, map_cost=product_cost(1))
     # In float64 and in float32, beside a tile's rows in float64 before and after scaling.
@@ -125,8 +118,8 @@ def bytes_of(text):
     return int(float(number) * {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}[unit])
 
 
-@settings(max_examples=60)
-@given(
+SIZES = st.builds(
+    partial(replace, SHAPE),
     n_rows=st.integers(1000, 10**9),
     n_columns=st.integers(1, 2000),
     n_features=st.integers(1, 10_000).map(lambda m: 2 * m),
@@ -134,24 +127,13 @@ def bytes_of(text):
     n_folds=st.sampled_from([1, 2, 5, 10]),
     dtype=st.sampled_from(["float32", "float64"]),
     chunk_rows=st.integers(1, 10**5),
-    threads=st.sampled_from([1, 2, 3, 8]),
-    share=st.floats(0.05, 0.99),
 )
-def test_every_remedy_that_a_refusal_names_does_fit(
-    n_rows, n_columns, n_features, n_outputs, n_folds, dtype, chunk_rows, threads, share
-):
-    shape = Size(
-        n_rows,
-        n_columns,
-        n_features,
-        n_outputs,
-        n_folds,
-        25,
-        dtype,
-        n_columns * 4 + 8,
-        chunk_rows,
-        product_cost(n_columns),
-    )
+
+
+@settings(max_examples=60)
+@given(size=SIZES, threads=st.sampled_from([1, 2, 3, 8]), share=st.floats(0.05, 0.99))
+def test_every_remedy_that_a_refusal_names_does_fit(size, threads, share):
+    shape = replace(size, row_bytes=size.n_columns * 4 + 8, map_cost=product_cost(size.n_columns))
     one_at_a_time = worker_peak_bytes(shape, 1, threads)
     limit = int(share * (one_at_a_time + plan._IDLE_BYTES) / plan._USABLE_SHARE)
     cluster = dict(n_workers=2, threads_per_worker=threads, memory_limit=limit)
@@ -189,12 +171,9 @@ def test_the_smallest_change_is_named():
         limit = limit_above(worker_peak_bytes(changed[0], 1, changed[1])) + 2
         with pytest.raises(PlanRefused, match=re.escape(name)):
             count(shape, n_workers=1, threads_per_worker=8, memory_limit=limit)
-
-
-def test_nothing_is_promised_that_does_not_fit():
     with pytest.raises(PlanRefused) as caught:
         count(SHAPE, **CLUSTER, memory_limit=2**20)
-    assert str(caught.value).endswith("B")  # the memory limit is the only remedy
+    assert str(caught.value).endswith("B")  # where nothing else fits the memory limit is the only remedy
 
 
 # Conjugate gradients
@@ -208,16 +187,11 @@ def limit_for(found):
     return limit_above(found.worker_peak_bytes) + 2
 
 
-def test_a_sample_has_sixteen_rows_a_feature():
-    assert gram_stride(1_000_000, 2048) == 30
-    assert gram_stride(1_000_000, 64) == 61  # and never fewer than 16,384 rows
-    assert gram_stride(30_000, 64) == 1
-    assert gram_stride(10, 64) == 1
-
-
 def test_what_is_counted_of_conjugate_gradients():
     found = counted()
-    assert (found.stride, found.n_factors) == (30, 1)
+    assert (found.stride, found.n_factors) == (gram_stride(1_000_000, 2048), 1) == (30, 1)
+    assert gram_stride(1_000_000, 64) == 61  # sixteen rows a feature, and never fewer than 16,384 rows
+    assert gram_stride(30_000, 64) == gram_stride(10, 64) == 1
     assert found.n_sweeps == 2 + PRESUMED_SWEEPS
     light = PRESUMED_SWEEPS * 10**6 * 2048 * (2 * 50 + 4 * 3)
     sample = 10**6 / 30 * (2 * 50 * 2048 + 2052**2) + 2048**3 / 3
@@ -240,17 +214,14 @@ def test_the_factor_is_given_up_where_memory_asks_for_it():
     assert "preconditioner: diagonal" in str(by_diagonal)
     assert counted(limit=limit_for(with_factor)).stride == 30
     assert counted(n_alphas=3).worker_peak_bytes > with_factor.worker_peak_bytes
-
-
-def test_without_a_factor_memory_is_linear_in_the_features():
-    small = replace(MANY_OUTPUTS, n_rows=10**7, chunk_rows=1000)
-    few, many, more = (
-        counted(replace(small, n_features=D), limit=4 * 2**30).worker_peak_bytes
-        for D in (20_000, 100_000, 200_000)
-    )
+    # Without a factor memory is linear in the features.
+    sizes = [
+        replace(MANY_OUTPUTS, n_rows=10**7, chunk_rows=1000, n_features=D) for D in (20_000, 100_000, 200_000)
+    ]
+    few, many, more = (counted(size, limit=4 * 2**30).worker_peak_bytes for size in sizes)
     assert few < many < more < 2.1 * many
     with pytest.raises(PlanRefused):
-        count(replace(small, n_features=20_000), **TWO_THREADS, memory_limit=4 * 2**30)
+        count(sizes[0], **TWO_THREADS, memory_limit=4 * 2**30)
 
 
 def test_every_remedy_that_a_refusal_of_conjugate_gradients_names_does_fit():

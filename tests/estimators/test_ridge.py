@@ -1,16 +1,18 @@
-"""Ridge against its formulas; what columns and targets bring along; the interface of scikit-learn."""
+"""Ridge against its formulas; what columns and targets bring along; scikit-learn's interface; Dask."""
 
 from __future__ import annotations
 
 import pickle
+import re
 
+import cloudpickle
+import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn import config_context
-from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.kernel_ridge import KernelRidge as ExactKernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.metrics import r2_score
@@ -18,7 +20,8 @@ from sklearn.preprocessing import StandardScaler
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError
-from tests.support.fits import fourier, ridge
+from distrff.io.arrays import as_dataset
+from tests.support.fits import blocks_of, fourier, ridge, ridge_classifier
 
 
 def relative_error(found, expected):
@@ -61,13 +64,22 @@ def test_an_alpha_for_each_target(problem):
         assert relative_error(found, expected) < AGREEMENT
     np.testing.assert_array_equal(ours.alpha_, alpha)
     np.testing.assert_allclose(ours.rkhs_norm_, np.linalg.norm(reference.coef_, axis=1), rtol=AGREEMENT)
+    with pytest.raises(InputError, match="return_std needs one alpha for all targets"):
+        ours.predict(problem.X, return_std=True)
 
 
-def test_one_column_of_targets_stays_a_column(problem):
+def test_targets_of_any_kind_and_one_column_that_stays_a_column(problem):
+    y = (problem.y > 0).astype(int)
+    reference = ridge().fit(problem.X, y)
+    for same in (y.astype(bool), y.astype(object), y.tolist()):
+        np.testing.assert_array_equal(ridge().fit(problem.X, same).coef_, reference.coef_)
     flat, column = (ridge().fit(problem.X, y) for y in (problem.y, problem.y[:, None]))
     assert flat.coef_.shape == (64,) and isinstance(flat.intercept_, float)
     assert column.coef_.shape == (1, 64) and column.intercept_.shape == (1,)
-    np.testing.assert_array_equal(column.predict(problem.X)[:, 0], flat.predict(problem.X))
+    of_column, of_flat = (model.predict(problem.X, return_std=True) for model in (column, flat))
+    for found, expected in zip(of_column, of_flat, strict=True):
+        assert expected.shape == (900,)
+        np.testing.assert_array_equal(found[:, 0], expected)
 
 
 def test_predictions_approach_exact_kernel_ridge(rng):
@@ -133,21 +145,17 @@ def test_constant_columns_are_divided_by_one(problem, constant):
     assert model.coef_[-1] == 0
 
 
-def test_columns_of_different_spread_are_pointed_out(problem):
-    X = problem.X / problem.X.std(axis=0) * [1.0, 150.0, 2.0, 1.5]
-    X = np.column_stack([X, np.full(len(X), 0.1)])  # constant: no spread to compare
+def test_columns_of_different_spread_are_pointed_out(problem, recwarn):
+    X = problem.X / problem.X.std(axis=0)
+    ridge().fit(X * [1.0, 99.0, 2.0, 1.0], problem.y)
+    ridge(scale="standard").fit(X * [1.0, 9900.0, 2.0, 1.0], problem.y)
+    assert not recwarn.list
+    X = np.column_stack([X * [1.0, 150.0, 2.0, 1.5], np.full(len(X), 0.1)])  # constant: nothing to compare
     with pytest.warns(DataWarning, match=r"column 0 and column 1 .* use scale='standard'") as caught:
         ridge().fit(X, problem.y)
     assert [warning.filename for warning in caught] == [__file__]
     with pytest.warns(DataWarning, match="column 'a' and column 'b' have standard deviations"):
         ridge().fit(pd.DataFrame(X, columns=list("abcde")), problem.y)
-
-
-def test_columns_of_like_spread_are_not(problem, recwarn):
-    X = problem.X / problem.X.std(axis=0) * [1.0, 99.0, 2.0, 1.0]
-    ridge().fit(X, problem.y)
-    ridge(scale="standard").fit(X * [1.0, 100.0, 1.0, 1.0], problem.y)
-    assert not recwarn.list
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1e6 / 3, 1e15])
@@ -161,16 +169,11 @@ def test_a_constant_target_is_fitted_with_a_warning(problem, alpha, constant):
     assert model.score(problem.X, np.full(len(problem.X), constant)) == 1
     if alpha != 1.0:
         assert model.cv_score_ == 0
-
-
-def test_a_constant_target_among_others_is_named(problem):
-    Y = problem.Y.copy()
-    Y[:, 1] = 7
-    with pytest.warns(DataWarning, match=r"y is constant \(7, column 1\)"):
+    Y = np.where([False, True, False], constant, problem.Y)
+    with pytest.warns(DataWarning, match=rf"y is constant \({re.escape(f'{constant:g}')}, column 1\)"):
         model = ridge().fit(problem.X, Y)
-    alone = ridge().fit(problem.X, Y[:, 0])
-    np.testing.assert_array_equal(model.predict(problem.X)[:, 1], 7)
-    np.testing.assert_allclose(model.coef_[0], alone.coef_, rtol=1e-9)
+    np.testing.assert_array_equal(model.predict(problem.X)[:, 1], constant)
+    np.testing.assert_allclose(model.coef_[0], ridge().fit(problem.X, Y[:, 0]).coef_, rtol=1e-9)
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -201,17 +204,6 @@ def test_spread_of_predictions_is_the_dense_formula(problem, n_rows, n_columns, 
     assert prediction.shape == std.shape == expected.shape
     np.testing.assert_array_equal(prediction, model.predict(X[:50]))
     np.testing.assert_allclose(std, expected, rtol=1e-9)  # κ = 1e4, a thousandfold of κ·u
-
-
-def test_spread_of_predictions_of_one_target(problem):
-    model = ridge().fit(problem.X, problem.y)
-    _, std = model.predict(problem.X[:5], return_std=True)
-    column = ridge().fit(problem.X, problem.y[:, None])
-    assert std.shape == (5,)
-    np.testing.assert_array_equal(column.predict(problem.X[:5], return_std=True)[1][:, 0], std)
-    several = ridge(alpha=[1.0, 2.0, 3.0]).fit(problem.X, problem.Y)
-    with pytest.raises(InputError, match="return_std needs one alpha for all targets"):
-        several.predict(problem.X, return_std=True)
 
 
 def test_spread_covers_the_truth(rng):
@@ -277,17 +269,6 @@ def test_seeds(problem):
     assert one.features_.kernel_ == other.features_.kernel_
 
 
-def test_clone_is_unfitted_and_apart(problem):
-    model = ridge(alpha="cv", alphas=[1.0, 2.0], random_state=1).fit(problem.X, problem.y)
-    copy = clone(model)
-    assert not hasattr(copy, "model_") and copy.features is not model.features
-    assert repr(copy) == repr(model)
-    copy.set_params(features__kernel__length_scale=9.0, features__n_components=2)
-    assert model.features.kernel == drf.Gaussian(2.0) and model.features.n_components == 64
-    with pytest.raises(NotFittedError):
-        copy.predict(problem.X)
-
-
 def test_pickle(problem):
     model = ridge().fit(problem.X, problem.y)
     late = pickle.loads(pickle.dumps(model))
@@ -298,15 +279,6 @@ def test_pickle(problem):
     _, std = model.predict(problem.X, return_std=True)
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(problem.X, return_std=True)[1], std)
-
-
-def test_set_output_changes_nothing(problem):
-    plain = ridge().fit(problem.X, problem.y)
-    with config_context(transform_output="pandas"):
-        model = drf.KernelRidge(fourier().set_output(transform="pandas")).fit(problem.X, problem.y)
-        prediction = model.predict(problem.X)
-    assert type(prediction) is np.ndarray
-    np.testing.assert_array_equal(prediction, plain.predict(problem.X))
 
 
 def test_frames_and_their_names(problem):
@@ -323,6 +295,11 @@ def test_frames_and_their_names(problem):
             model.score(wrong, problem.y)
     model.fit(problem.X, problem.y)
     assert not hasattr(model, "feature_names_in_")
+    with config_context(transform_output="pandas"):  # which changes nothing
+        model = drf.KernelRidge(fourier().set_output(transform="pandas")).fit(problem.X, problem.y)
+        prediction = model.predict(problem.X)
+    assert type(prediction) is np.ndarray
+    np.testing.assert_array_equal(prediction, plain.predict(problem.X))
 
 
 @pytest.mark.parametrize("columns", [3, 5])
@@ -337,26 +314,6 @@ def test_wrong_number_of_columns(problem, columns):
             model.score(rows, np.zeros(10))
     with pytest.raises(InputError, match=rf"X must have shape \(n_samples, 4\), got .*\(10, {columns}\)"):
         model.predict(da.from_array(X))
-
-
-def test_rows_of_nan_are_not_predicted(problem):
-    model = ridge().fit(problem.X, problem.y)
-    with pytest.raises(ValueError, match="NaN"):
-        model.predict(np.full((2, 4), np.nan))
-
-
-def test_score_is_r2_weighted_and_averaged(problem):
-    model = ridge().fit(problem.X, problem.Y)
-    ours = model.score(problem.X, problem.Y, problem.s)
-    expected = r2_score(problem.Y, model.predict(problem.X), sample_weight=problem.s)
-    assert ours == pytest.approx(expected, rel=1e-12)
-
-
-def test_numbers_as_objects_and_booleans_are_targets(problem):
-    y = (problem.y > 0).astype(int)
-    reference = ridge().fit(problem.X, y)
-    for same in (y.astype(bool), y.astype(object), y.tolist()):
-        np.testing.assert_array_equal(ridge().fit(problem.X, same).coef_, reference.coef_)
 
 
 def test_a_failed_fit_leaves_the_model_as_it_was(problem):
@@ -378,3 +335,138 @@ def test_plan_is_that_of_the_fit(problem, alpha):
     assert plan.n_sweeps == fitted.report_["n_sweeps"] == 2
     # Without a cluster one process is the worker and the client.
     assert fitted.report_["planned_peak_bytes"] == plan.worker_peak_bytes + plan.client_peak_bytes
+
+
+# Dask in, lazy Dask out; fits and scores read each block once a sweep
+
+
+@pytest.fixture
+def computes():
+    """What Dask's synchronous scheduler was asked for."""
+    asked = []
+
+    def get(graph, keys, **options):
+        asked.append(keys)
+        return dask.get(graph, keys, **options)
+
+    with dask.config.set(scheduler=get):
+        yield asked
+
+
+@pytest.fixture
+def blocks_read():
+    """A function that makes arrays dask arrays of three blocks, and the list of the blocks that were read."""
+    read = []
+
+    def note(block):
+        read.append(len(block))
+        return block
+
+    def lazy(values):
+        return blocks_of(values, note, rows=300)
+
+    return lazy, read
+
+
+# A product of the same row has different bits in blocks of different heights: 64 terms of size up to ‖w‖/√32.
+def tolerance(model):
+    return 64 * np.finfo(float).eps * max(1.0, np.abs(model.coef_).sum())
+
+
+def test_predictions_are_lazy(problem, computes):
+    labels = np.array(["low", "middle", "high"])[np.digitize(problem.y, [-0.5, 0.5])]
+    one, several = (ridge().fit(problem.X, y) for y in (problem.y, problem.Y))
+    classes, two = (ridge_classifier().fit(problem.X, y) for y in (labels, problem.y > 0))
+    methods = [
+        (one.predict, 0, tolerance(one)),
+        (several.predict, 0, tolerance(several)),
+        (lambda X: one.predict(X, return_std=True)[0], 0, tolerance(one)),
+        (lambda X: one.predict(X, return_std=True)[1], 1e-9, 0),  # κ = n
+        *((method, 0, 1e-11) for method in (classes.decision_function, two.decision_function)),
+        *((method, 0, 0) for method in (classes.predict, two.predict)),
+    ]
+    expected = [method(problem.X) for method, *_ in methods]
+    X = da.from_array(problem.X, chunks=(250, 2))
+    computes.clear()
+    lazy = [method(X) for method, *_ in methods]
+    assert not computes
+    for found, wanted, (_, rtol, atol) in zip(lazy, expected, methods, strict=True):
+        assert isinstance(found, da.Array) and found.chunks[0] == X.chunks[0]
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+        assert found._meta.ndim == wanted.ndim and type(found._meta) is np.ndarray
+        if rtol == atol == 0:
+            np.testing.assert_array_equal(found.compute(), wanted)
+        else:
+            np.testing.assert_allclose(found.compute(), wanted, rtol=rtol, atol=atol)
+    assert len(computes) == len(lazy)
+
+
+def test_large_models_travel_as_one_task(problem):
+    """Coefficients above a megabyte are not copied into the task of every block."""
+    Y = np.repeat(problem.y[:, None], 600, axis=1)
+    model = drf.KernelRidge(fourier(256)).fit(problem.X, Y)
+    lazy = model.predict(da.from_array(problem.X, chunks=100))
+    assert sum(len(cloudpickle.dumps(task)) > model.coef_.nbytes for task in dict(lazy.dask).values()) == 1
+    np.testing.assert_allclose(lazy.compute(), model.predict(problem.X), rtol=0, atol=1e-11)
+
+
+def test_unknown_chunks_are_predicted(problem):
+    model = ridge().fit(problem.X, problem.y)
+    X = da.from_array(problem.X, chunks=300)
+    some = X[X[:, 0] > 0]
+    expected = model.predict(problem.X[problem.X[:, 0] > 0])
+    np.testing.assert_allclose(model.predict(some).compute(), expected, rtol=0, atol=tolerance(model))
+
+
+def test_frames_and_datasets_are_predicted_lazily(problem, computes):
+    frame = pd.DataFrame(problem.X, columns=COLUMNS)
+    model = ridge().fit(dd.from_pandas(frame, npartitions=3), problem.y)
+    expected = model.predict(frame)
+    for X in (dd.from_pandas(frame, npartitions=3), as_dataset(frame)):
+        lazy = model.predict(X)
+        assert isinstance(lazy, da.Array) and lazy.shape == expected.shape
+        np.testing.assert_allclose(lazy.compute(), expected, rtol=0, atol=tolerance(model))
+    with pytest.raises(InputError, match="feature names should match"):
+        model.predict(dd.from_pandas(frame[COLUMNS[::-1]], npartitions=2))
+
+
+@pytest.mark.parametrize("alpha", [1.0, "cv"])
+def test_each_block_is_read_once_a_sweep(problem, blocks_read, computes, alpha):
+    lazy, read = blocks_read
+    X = lazy(problem.X)
+    model = ridge(alpha, random_state=0).fit(X, problem.y)
+    assert model.report_["n_sweeps"] == 2
+    assert model.report_["sweep_labels"] == ["column statistics", "Gram"]
+    assert read == 2 * [300, 300, 300]
+    read.clear()
+    model.score(X, problem.y)
+    assert read == [300, 300, 300]
+    read.clear()
+    model.predict(X).compute()
+    assert read == [300, 300, 300]
+
+
+def test_scores_are_those_of_arrays_in_memory(problem, blocks_read):
+    lazy, _ = blocks_read
+    model = ridge().fit(problem.X, problem.Y)
+    inside = model.score(problem.X, problem.Y, problem.s)
+    outside = model.score(lazy(problem.X), lazy(problem.Y), lazy(problem.s))
+    assert outside == pytest.approx(inside, rel=1e-13)
+    expected = r2_score(problem.Y, model.predict(problem.X), sample_weight=problem.s)
+    assert inside == pytest.approx(expected, rel=1e-12)
+    labels = np.digitize(problem.y, [-0.5, 0.5])
+    classifier = ridge_classifier().fit(problem.X, labels)
+    inside = classifier.score(problem.X, labels, problem.s)
+    outside = classifier.score(lazy(problem.X), lazy(labels), lazy(problem.s))
+    assert outside == pytest.approx(inside, rel=1e-13)
+    right = classifier.predict(problem.X) == labels
+    assert inside == pytest.approx(np.average(right, weights=problem.s), rel=1e-13)
+
+
+@pytest.mark.parametrize("local", ["synchronous", "threads"])
+def test_dask_s_configured_scheduler_is_used(problem, local):
+    reference = ridge().fit(problem.X, problem.y)
+    with dask.config.set(scheduler=local):
+        model = ridge().fit(da.from_array(problem.X, chunks=100), problem.y)
+    np.testing.assert_array_equal(model.coef_, reference.coef_)
+    assert model.report_["threads"] == (1 if local == "synchronous" else reference.report_["threads"])

@@ -104,11 +104,6 @@ def test_classes(problem, preconditioner, n_classes):
     assert (ours.predict(problem.X) == expected.predict(problem.X)).all()
 
 
-def test_the_gram_of_all_rows_leaves_nothing_to_do(problem):
-    fitted = model(0.1, dtype="float64").fit(problem.X, problem.Y, problem.s)
-    assert fitted.report_["sweep_labels"] == ["column statistics", "Gram", "right sides"]
-
-
 def test_many_alphas_share_three_factors(problem, preconditioner):
     alpha = np.geomspace(1e-3, 1e3, 7)
     np.testing.assert_allclose(factor_levels(alpha), [1e-3, 1.0, 1e3])
@@ -117,13 +112,6 @@ def test_many_alphas_share_three_factors(problem, preconditioner):
     fitted = model(alpha, tol=1e-8).fit(problem.X, Y)
     np.testing.assert_array_equal(fitted.alpha_, alpha)
     assert_solves(fitted, problem.X, Y, np.ones(900), tol=1e-8)
-
-
-def test_a_penalty_below_rounding_of_float32(problem, preconditioner):
-    """Products are float64, whatever the features are."""
-    fitted = model(1e-6, dtype="float32", tol=1e-6).fit(problem.X, problem.y)
-    assert fitted.report_["dtype"] == "float32"
-    assert fitted.report_["status"] == "CONVERGED"
 
 
 @pytest.mark.filterwarnings("ignore::distrff.errors.DataWarning")
@@ -171,6 +159,9 @@ def test_too_few_sweeps_are_a_warning(problem, monkeypatch):
 
 
 def test_rounding_ends_it_with_a_warning(problem, preconditioner):
+    """Products are float64, whatever the features are: a penalty may be below rounding of float32."""
+    fitted = model(1e-6, dtype="float32", tol=1e-6).fit(problem.X, problem.y)
+    assert (fitted.report_["dtype"], fitted.report_["status"]) == ("float32", "CONVERGED")
     with pytest.warns(ConvergenceWarning, match="rounding ends it; use a larger tol"):
         fitted = model(1e-3, tol=1e-30).fit(problem.X, problem.y)
     assert fitted.report_["status"] == "NOT_CONVERGED"
@@ -194,8 +185,9 @@ def test_an_interrupted_fit_keeps_the_best_model(problem, monkeypatch, name, n_d
         assert score > 0.7
 
 
-def test_the_report_is_stored(problem, tmp_path):
-    fitted = model().fit(problem.X, problem.y)
+def test_the_report_is_stored_where_the_gram_of_all_rows_leaves_nothing_to_do(problem, tmp_path):
+    fitted = model(0.1, dtype="float64").fit(problem.X, problem.Y, problem.s)
+    assert fitted.report_["sweep_labels"] == ["column statistics", "Gram", "right sides"]
     assert stored(fitted, tmp_path).report["relative_residual"] == fitted.report_["relative_residual"]
     assert "relative residual" in repr(fitted.report_)
 
@@ -229,35 +221,24 @@ def test_the_plan_is_that_of_the_fit(problem, preconditioner):
     assert counted.to_dict() | {"seconds": None} == fitted.plan_.to_dict()
 
 
-@pytest.fixture
-def too_little_for_a_gram(problem, monkeypatch):
-    """A limit that the Gram of 2048 features is above."""
-    by_gram = wide(1.0, solver="gram").plan(problem.X, problem.y)
-    limit = int((by_gram.worker_peak_bytes + plan._IDLE_BYTES) / plan._USABLE_SHARE) - 2**20
-    monkeypatch.setattr(execution, "MEMORY_LIMIT", limit)
-
-
 def wide(alpha, **options):
     return drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(2.0), 2048), alpha, random_state=0, **options)
 
 
-def test_auto_takes_cg_where_the_gram_does_not_fit(problem, too_little_for_a_gram):
+def test_auto_takes_cg_where_the_gram_alone_does_not_fit(problem, monkeypatch):
+    too_much = wide(1.0, solver="gram").plan(problem.X, problem.y).worker_peak_bytes
+    limit = int((too_much + plan._IDLE_BYTES) / plan._USABLE_SHARE) - 2**20
+    monkeypatch.setattr(execution, "MEMORY_LIMIT", limit)
     assert "preconditioner: diagonal" in str(wide(30.0).plan(problem.X, problem.y))
     fitted = wide(30.0).fit(problem.X, problem.y)
     assert fitted.report_["solver"] == "cg"
     assert fitted.report_["notes"] == ["the Gram does not fit in memory: solver='cg' was used"]
+    by_gram = model(solver="auto").fit(problem.X, problem.y)
+    assert (by_gram.report_["solver"], by_gram.report_["status"]) == ("gram", "CONVERGED")
+    assert "relative_residual" not in by_gram.report_
     for refused in (wide(30.0, solver="gram"), wide("gcv")):
         with pytest.raises(PlanRefused):
             refused.fit(problem.X, problem.y)
-
-
-def test_auto_is_the_gram(problem):
-    fitted = model(solver="auto").fit(problem.X, problem.y)
-    assert (fitted.report_["solver"], fitted.report_["status"]) == ("gram", "CONVERGED")
-    assert "relative_residual" not in fitted.report_
-
-
-def test_both_refused_is_the_gram_s_refusal(problem, monkeypatch):
     monkeypatch.setattr(execution, "MEMORY_LIMIT", 2**28)
     with pytest.raises(PlanRefused, match="smallest changes that fit"):
         model(solver="auto").fit(problem.X, problem.y)

@@ -142,15 +142,15 @@ def test_plans(rows):
     assert "n_components=" in refusal(count("sgd", replace(plan.size, n_features=20_000), workers))
 
 
+ONE_FOR_ALL = "needs one loss a class, and multi_class='softmax' has one for all"
+
+
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (lambda: drf.KernelSVC(C="cv", solver="sgd"), "needs a finite number for C, got C='cv'"),
         (lambda: drf.KernelSVC(C=np.inf, solver="sgd"), "needs a finite number for C, got C=inf"),
-        (
-            lambda: drf.KernelLikelihoodClassifier(multi_class="softmax", solver="sgd"),
-            "needs one loss a class, and multi_class='softmax' has one for all",
-        ),
+        (lambda: drf.KernelLikelihoodClassifier(multi_class="softmax", solver="sgd"), ONE_FOR_ALL),
         (lambda: drf.KernelRidge(alpha="cv", solver="sgd"), "needs a number, got alpha='cv'"),
         (lambda: drf.KernelRidge(alpha=[1.0, 2.0], solver="sgd"), "needs one alpha for all targets"),
         (lambda: drf.KernelSVC(solver="cg"), "solver='cg' needs a squared loss, whose optimum solves linear"),

@@ -48,6 +48,9 @@ def test_a_column_of_any_size_has_its_effect(rows, power):
     found = estimator(alpha=1e-2).fit(of_size, y).predict(of_size)
     # Shift and deviation are off by a few units in the last place, of numbers of size 1.
     np.testing.assert_allclose(found, expected, atol=1e-10)
+    weights = np.ones(N_ROWS)  # single weights may be of any size as well
+    weights[:3] = [1e-320, 1e-200, 1e-100]
+    assert estimator(alpha=1e-2).fit(X, y, weights).score(X, y) > 0.9
 
 
 @pytest.mark.parametrize("kind", [drf.KernelRidge, drf.KernelSVC, drf.KernelLikelihoodClassifier])
@@ -58,12 +61,8 @@ def test_weights_of_any_size_are_taken_or_told(rows, kind, dtype, weight):
     y = y if kind is drf.KernelRidge else y > 0
     weights = np.full(N_ROWS, weight)
     weights[:5] = 0.0
-    penalty = (
-        {"alpha": weight}
-        if kind is drf.KernelRidge
-        else {"C": min(max(1 / max(weight, 1e-300), 1e-50), 1e50)}
-    )
-    model = estimator(kind, dtype=dtype, **penalty)
+    C = min(max(1 / max(weight, 1e-300), 1e-50), 1e50)
+    model = estimator(kind, dtype=dtype, **({"alpha": weight} if kind is drf.KernelRidge else {"C": C}))
     if 1e-26 < weight < 1e26:
         assert model.fit(X, y, weights).score(X, y) > 0.9
     else:
@@ -82,12 +81,6 @@ def test_class_weights_too_large_for_products_are_told(rows, kind, length_scale)
         told = r"sample_weight times class_weight is .* on average, but .* 1e-25 to 1e\+25"
         with pytest.raises(InputError, match=told):
             model.fit(X, y > 0)
-
-
-def test_single_weights_may_be_of_any_size(rows):
-    weights = np.ones(N_ROWS)
-    weights[:3] = [1e-320, 1e-200, 1e-100]
-    assert estimator(alpha=1e-2).fit(*rows, weights).score(*rows) > 0.9
 
 
 # True and False are no numbers: every parameter that wants one refuses them
@@ -113,10 +106,6 @@ KERNELS = {
 }  # fmt: skip
 
 
-def numeric(kind) -> list[str]:
-    return [name for name in inspect.signature(kind).parameters if name not in TRUTH | OTHERS]
-
-
 def values(name: str) -> list:
     lists = [[True, 2.0], [2.0, np.False_], np.array([True, True])]
     if name == "class_weight":
@@ -124,7 +113,12 @@ def values(name: str) -> list:
     return [True, False, np.True_, *(lists if name in LISTS | {"alpha", "length_scale"} else [])]
 
 
-CASES = [(kind, name) for kind in (*MODELS, *MAPS, *KERNELS) for name in numeric(kind)]
+CASES = [
+    (kind, name)
+    for kind in (*MODELS, *MAPS, *KERNELS)
+    for name in inspect.signature(kind).parameters
+    if name not in TRUTH | OTHERS
+]
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES, ids=lambda v: getattr(v, "__name__", v))

@@ -91,16 +91,12 @@ def test_models_of_sparse_rows_are_those_of_dense_ones(rng, X, y, name):
     assert again.score(lazy, targets) == pytest.approx(fitted.score(X, targets))
 
 
-def test_a_hard_margin(rng, X):
+def test_a_hard_margin_principal_components_and_grams(X, y):
     sums = np.asarray(X[:, :5].sum(axis=1)).ravel()
     labels, clear = np.where(sums > 0, 1, -1), np.abs(sums) > 0.5
     model = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(3.0), 1024, random_state=0), C=np.inf)
-    found = clone(model).fit(X[clear], labels[clear])
-    expected = clone(model).fit(X[clear].toarray(), labels[clear])
+    found, expected = (clone(model).fit(rows, labels[clear]) for rows in (X[clear], X[clear].toarray()))
     assert found.margin_ == pytest.approx(expected.margin_, rel=1e-2)
-
-
-def test_principal_components_and_grams(X, y):
     found = drf.KernelPCA(fourier(), 3).fit(X)
     expected = drf.KernelPCA(fourier(), 3).fit(X.toarray())
     np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-8)
@@ -130,11 +126,8 @@ def test_other_formats_and_whole_numbers(X, y, kind):
     model = drf.KernelRidge(fourier()).fit(getattr(sparse, kind)(counts), y)
     expected = drf.KernelRidge(fourier()).fit(counts.toarray(), y)
     np.testing.assert_allclose(model.predict(counts), expected.predict(counts.toarray()), atol=1e-8)
-
-
-def test_a_model_of_dense_scaled_rows_predicts_sparse_ones(X, y):
-    model = drf.KernelRidge(fourier(), scale="standard").fit(X.toarray(), y)
-    np.testing.assert_allclose(model.predict(X), model.predict(X.toarray()), atol=1e-9)
+    scaled = drf.KernelRidge(fourier(), scale="standard").fit(X.toarray(), y)
+    np.testing.assert_allclose(scaled.predict(X), scaled.predict(X.toarray()), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["folds", "cg", "sgd", "squared hinge"])
@@ -215,10 +208,9 @@ def test_predictions_of_others_are_refused(rng, X, y):
     model = drf.KernelRidge(drf.LinearFeatures()).fit(X.toarray(), y)
     with pytest.raises(TypeError, match=r"[Ss]parse"):
         model.predict(X)
-    with pytest.raises(InputError, match="linear features take no sparse rows"):
-        model.predict(lazily(rng, X))
-    with pytest.raises(InputError, match="linear features take no sparse rows"):
-        model.score(X, y)
+    for function, *data in ((model.predict, lazily(rng, X)), (model.score, X, y)):
+        with pytest.raises(InputError, match="linear features take no sparse rows"):
+            function(*data)
 
 
 def test_missing_values_are_named(X, y):

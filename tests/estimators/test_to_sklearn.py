@@ -109,34 +109,30 @@ def test_names_of_columns_are_checked_as_ever(rows, features):
         pipeline.predict(frame[["b", "a", "c"]])
 
 
-def test_it_is_pickled_without_distrff(rows):
+MAPS_WITH_ONE = "FourierFeatures, NystroemFeatures"
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (drf.KernelRidge(drf.RandomBinningFeatures(n_grids=8)), MAPS_WITH_ONE),
+        (drf.KernelRidge(drf.NystroemFeatures(drf.Cauchy(2.0), 8)), MAPS_WITH_ONE),
+        (drf.KernelRidge(drf.NystroemFeatures(drf.Laplacian((1.0, 2.0, 3.0)), 8)), MAPS_WITH_ONE),
+        (drf.KernelLikelihoodClassifier(MAP, noise="probit"), "noise='logistic' has one"),
+    ],
+    ids=["binning", "cauchy landmarks", "laplacian widths", "probit"],
+)
+def test_what_has_none_is_refused(rows, model, message):
+    model.fit(rows, rows[:, 0] > 0)
+    with pytest.raises(InputError, match=message):
+        model.to_sklearn()
+
+
+def test_it_is_pickled_without_distrff_and_taken_apart(rows):
     pipeline = drf.KernelRidge(MAP, scale="standard").fit(rows, rows[:, 0]).to_sklearn()
     text = pickle.dumps(pipeline)
     assert b"distrff" not in text
     np.testing.assert_array_equal(pickle.loads(text).predict(rows), pipeline.predict(rows))
-
-
-REFUSED = {
-    "binning": drf.KernelRidge(drf.RandomBinningFeatures(n_grids=8)),
-    "cauchy landmarks": drf.KernelRidge(drf.NystroemFeatures(drf.Cauchy(2.0), 8)),
-    "laplacian widths": drf.KernelRidge(drf.NystroemFeatures(drf.Laplacian((1.0, 2.0, 3.0)), 8)),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_maps_without_one_are_refused(rows, name):
-    model = REFUSED[name].fit(rows, rows[:, 0])
-    with pytest.raises(InputError, match="FourierFeatures, NystroemFeatures"):
-        model.to_sklearn()
-
-
-def test_noise_without_one_is_refused(rows):
-    model = drf.KernelLikelihoodClassifier(MAP, noise="probit").fit(rows, rows[:, 0] > 0)
-    with pytest.raises(InputError, match="noise='logistic' has one"):
-        model.to_sklearn()
-
-
-def test_parts_can_be_taken_out(rows):
     model = drf.KernelLikelihoodClassifier(MAP).fit(rows, rows[:, 0] > 0)
     pipeline = model.to_sklearn()
     assert isinstance(pipeline[-1], LogisticRegression)

@@ -72,7 +72,7 @@ def test_one_that_is_taken_for_abandoned_before_it_is_locked_is_made_anew(tmp_pa
         assert mine != taken[0]
 
 
-def test_without_locks_nothing_is_removed(tmp_path, monkeypatch):
+def test_without_locks_or_listings_nothing_is_removed(tmp_path, monkeypatch):
     def no_locks(*args):
         raise OSError(9, "Bad file descriptor")
 
@@ -81,6 +81,13 @@ def test_without_locks_nothing_is_removed(tmp_path, monkeypatch):
     with own_folder(tmp_path, "a-") as mine:
         assert names(tmp_path) == {"a-01234567", mine.name}
     assert names(tmp_path) == {"a-01234567"}
+
+    def hidden(folder):
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(storage.os, "listdir", hidden)
+    with own_folder(tmp_path, "a-") as mine:
+        assert mine.is_dir()
 
 
 def test_many_at_once(tmp_path):
@@ -99,12 +106,3 @@ def test_many_at_once(tmp_path):
     for thread in threads:
         thread.join()
     assert (wrong, names(tmp_path)) == ([], set())
-
-
-def test_a_parent_whose_contents_are_hidden_will_do(tmp_path, monkeypatch):
-    def hidden(folder):
-        raise PermissionError(13, "Permission denied", str(folder))
-
-    monkeypatch.setattr(storage.os, "listdir", hidden)
-    with own_folder(tmp_path, "a-") as mine:
-        assert mine.is_dir()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -12,6 +14,8 @@ from sklearn import metrics as theirs
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError, NonFiniteError
+
+pytestmark = pytest.mark.usefixtures("in_this_thread")
 
 N = 500
 
@@ -31,12 +35,6 @@ def held(request, rng):
 @pytest.fixture(params=[False, True], ids=["unweighted", "weighted"])
 def weights(request, rng):
     return rng.integers(0, 3, N) * rng.uniform(0.5, 2.0) if request.param else None
-
-
-@pytest.fixture(autouse=True)
-def in_this_thread():
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 def options(held, weights):
@@ -112,6 +110,12 @@ def test_area_of_several_labels(rng, held, weights, average):
     found = drf.metrics.roc_auc_score(held(y), held(P), **choice, **options(held, weights))
     expected = theirs.roc_auc_score(y, P, **choice, sample_weight=weights)
     np.testing.assert_allclose(found, expected, rtol=N * 2.0**-52)
+    if average is None:  # decision values, too, where scikit-learn's area takes probabilities only
+        F = rng.standard_normal((N, 3))
+        found = drf.metrics.roc_auc_score(held(y), held(F), **choice, **options(held, weights))
+        one_label = partial(theirs.roc_auc_score, sample_weight=weights)
+        expected = [one_label(y == label, F[:, j]) for j, label in enumerate(["x", "y", "z"])]
+        np.testing.assert_allclose(found, expected, rtol=N * 2.0**-52)
 
 
 SCORES = {
@@ -177,14 +181,6 @@ def test_labels_in_objects_are_what_they_hold(rng, held, kind):
         made = [dd.from_pandas(A, npartitions=n) for A, n in zip(made, (2, 3), strict=True)]
     np.testing.assert_array_equal(drf.metrics.confusion_matrix(*made), theirs.confusion_matrix(y, p))
     assert drf.metrics.accuracy_score(*made) == pytest.approx(theirs.accuracy_score(y, p), rel=N * 2.0**-52)
-
-
-def test_decision_values_of_several_labels(rng, held):
-    """scikit-learn's area takes probabilities only."""
-    y, F = rng.integers(0, 3, N), rng.standard_normal((N, 3))
-    found = drf.metrics.roc_auc_score(held(y), held(F), multi_class="ovr", average=None)
-    expected = [theirs.roc_auc_score(y == label, F[:, label]) for label in range(3)]
-    np.testing.assert_allclose(found, expected, rtol=N * 2.0**-52)
 
 
 def test_constant_targets(held):
@@ -275,26 +271,18 @@ def test_bad_input_is_refused_by_name(what, kind):
         call(drf.metrics, kind)
 
 
-def test_too_many_labels_are_refused(monkeypatch, held):
+def test_values_and_blocks_that_are_refused(rng, monkeypatch, held):
     monkeypatch.setattr(drf.metrics, "MAX_LABELS", 9)
-    y = np.arange(N) % 10
+    y, p, row = np.arange(N) % 10, rng.standard_normal(N), int(rng.integers(N))
     for score in (drf.metrics.confusion_matrix, drf.metrics.log_loss):
         with pytest.raises(InputError, match="more than 9 different labels"):
             score(held(y), held(np.zeros(N, int)))
-
-
-def test_blocks_of_other_sizes_than_stated_are_refused():
-    short = da.from_array(ONES, chunks=4).map_blocks(lambda block: block[:1], meta=np.empty(0))
-    with pytest.raises(InputError, match=r"a block of y_pred has shape \(1,\)"):
-        drf.metrics.r2_score(ONES, short)
-
-
-def test_missing_values_are_named(rng, held):
-    p = rng.standard_normal(N)
-    row = int(rng.integers(N))
     p[row] = np.nan
     with pytest.raises(NonFiniteError, match=f"y_pred contains NaN in row {row}"):
         drf.metrics.r2_score(np.zeros(N), held(p))
+    short = da.from_array(ONES, chunks=4).map_blocks(lambda block: block[:1], meta=np.empty(0))
+    with pytest.raises(InputError, match=r"a block of y_pred has shape \(1,\)"):
+        drf.metrics.r2_score(ONES, short)
 
 
 def test_probabilities_that_do_not_sum_to_one():

@@ -107,9 +107,7 @@ def paths_of(value: Any, path: tuple = ()) -> Iterator[tuple]:
     """Where each value stands in a tree of JSON; of long lists the first two."""
     if path:
         yield path
-    items = (
-        value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
-    )
+    items = enumerate(value[:2]) if isinstance(value, list) else getattr(value, "items", tuple)()
     for key, inner in items:
         yield from paths_of(inner, (*path, key))
 
@@ -128,20 +126,9 @@ def replaced(tree: Any, path: tuple, value: Any) -> Any:
 
 def forged_arrays(A: np.ndarray) -> Iterator[np.ndarray | dict[str, Any]]:
     """Other arrays, and descriptions of such as nobody could hold."""
-    yield from (
-        A[:0],
-        A[..., None],
-        A.reshape(-1),
-        A.astype(np.float32),
-        A.astype(np.int8),
-        A > 0,
-        np.float64(3.0),
-    )
-    yield from (
-        np.concatenate([A, A]) if A.ndim else A,
-        np.zeros((2, 3, 4)),
-        A * np.nan if A.dtype.kind == "f" else A,
-    )
+    yield from (A[:0], A[..., None], A.reshape(-1), A.astype(np.float32), A.astype(np.int8), A > 0)
+    yield from (np.float64(3.0), np.zeros((2, 3, 4)), np.concatenate([A, A]) if A.ndim else A)
+    yield A * np.nan if A.dtype.kind == "f" else A
     yield from (np.full_like(A, v) for v in (0, -1, 100) if A.dtype.kind in "if")
     yield from ({"shape": shape} for shape in ([10**12], [10**6, 10**6], [-1], ["x"], None, [0, 10**12]))
     yield from ({"data_type": kind} for kind in ("object", "U99", "complex128", "nonsense", None, 5))
@@ -222,9 +209,8 @@ def check(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray], for
     assert time.perf_counter() - begun < 10 * MOST_SECONDS, label  # whatever else the estimator does
     done = CliRunner().invoke(main, ["inspect", str(path)], prog_name="distrff")
     assert done.exit_code in (0, 2), (label, done.output)
-    assert done.exit_code == 0 or (done.stderr.startswith("distrff: ") and done.stderr.count("\n") == 1), (
-        label
-    )
+    if done.exit_code:
+        assert done.stderr.startswith("distrff: ") and done.stderr.count("\n") == 1, label
 
 
 def taken_apart(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -244,13 +230,6 @@ def test_forged_models(stored, tmp_path, n, rng):
         check(tmp_path / "m.zarr", header, arrays, all_of_them[i])
 
 
-@pytest.mark.parametrize("stored", NAMES, indirect=True)
-def test_an_unforged_model_that_is_written_so_is_read(stored, tmp_path):
-    header, arrays = taken_apart(stored)
-    write(tmp_path / "m.zarr", header, arrays, ("metadata", ("model",), header["metadata"]["model"]))
-    use(tmp_path / "m.zarr")
-
-
 @pytest.mark.parametrize("name", ["iid", "countsketch", "nystroem"])
 @pytest.mark.parametrize("forged", [lambda A: A + 1, lambda A: A.T + 1], ids=["values", "shape"])
 def test_a_forged_map_is_not_kept_for_the_next_model(name, forged, tmp_path):
@@ -263,9 +242,8 @@ def test_a_forged_map_is_not_kept_for_the_next_model(name, forged, tmp_path):
         with suppress(InputError):
             use(tmp_path / "m.zarr")
     X = np.random.default_rng(1).standard_normal((5, 20))
-    np.testing.assert_array_equal(
-        drf.load_model(str(tmp_path / "true.zarr")).predict(X), estimator.predict(X)
-    )
+    true = drf.load_model(str(tmp_path / "true.zarr"))
+    np.testing.assert_array_equal(true.predict(X), estimator.predict(X))
 
 
 def test_a_digest_by_another_rule(tmp_path):
@@ -282,8 +260,13 @@ def test_a_digest_by_another_rule(tmp_path):
 
 @pytest.mark.parametrize("stored", NAMES, indirect=True)
 def test_sizes_beyond_what_is_stored(stored, tmp_path):
-    """The first thing that somebody would write: more features, or columns, than there are numbers for."""
+    """The first thing that somebody would write: more features, or columns, than there are numbers for.
+
+    A model that is written so, but unforged, is read.
+    """
     header, arrays = taken_apart(stored)
+    write(tmp_path / "m.zarr", header, arrays, ("metadata", ("model",), header["metadata"]["model"]))
+    use(tmp_path / "m.zarr")
     sizes = ("n_columns", "n_components", "n_bins", "n_outputs", "n_features")
     found = [p for p in paths_of(header["metadata"]["specification"]) if p[-1] in sizes]
     assert found

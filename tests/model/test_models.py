@@ -28,17 +28,13 @@ def X(rng):
     return rng.standard_normal((500, 3))
 
 
-def labels_of(X, names):
-    return np.asarray(names)[np.digitize(X[:, 0] * X[:, 1], [-0.3, 0.3][: len(names) - 1])]
-
-
 def ridge(X, y, *, sampling="iid", features=None, **options):
     features = drf.FourierFeatures(KERNEL, 32, sampling=sampling) if features is None else features
     return drf.KernelRidge(features, **options).fit(X, y)
 
 
 def classifier(X, names, dtype, **options):
-    labels = labels_of(X, names)
+    labels = np.asarray(names)[np.digitize(X[:, 0] * X[:, 1], [-0.3, 0.3][: len(names) - 1])]
     return drf.KernelRidgeClassifier(drf.FourierFeatures(None, 32), **options).fit(X, labels.astype(dtype))
 
 
@@ -73,20 +69,15 @@ def test_predicts_the_same_bits(X, tmp_path, kind):
     json.dumps(model.report, allow_nan=False)
 
 
-def test_spread_of_predictions(X, tmp_path):
-    estimator = drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(X, 100 * X[:, :2] + X[:, 2:])
+def test_spreads_and_names_of_columns(X, tmp_path):
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    estimator = drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(frame, 100 * X[:, :2] + X[:, 2:])
     estimator.save(str(tmp_path / "with.zarr"), include_std=True)
-    _, expected = estimator.predict(X, return_std=True)
+    _, expected = estimator.predict(frame, return_std=True)
     loaded = drf.load_model(str(tmp_path / "with.zarr"))
     np.testing.assert_array_equal(loaded.std(X), expected)
     np.testing.assert_array_equal(loaded.predict(X, return_std=True)[1], expected)
-
-
-def test_names_of_columns(X, tmp_path):
-    frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    estimator = drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(frame, X[:, 0])
-    estimator.save(str(tmp_path / "model.zarr"))
-    assert drf.load_model(str(tmp_path / "model.zarr")).column_names == ("a", "b", "c")
+    assert loaded.column_names == ("a", "b", "c")
 
 
 def test_a_process_without_a_cluster(X, tmp_path):
@@ -133,12 +124,6 @@ def stored(X, tmp_path):
     return tmp_path / "model.zarr"
 
 
-def edit(stored, change):
-    document = json.loads((stored / "zarr.json").read_text())
-    change(document["attributes"]["distrff"])
-    (stored / "zarr.json").write_text(json.dumps(document))
-
-
 def flip_a_bit(stored):
     chunk = stored / "coef" / "c" / "0" / "0"
     data = bytearray(chunk.read_bytes())
@@ -153,7 +138,13 @@ def truncate(stored):
 
 def edited(change):
     """Return what changes the header in place, without a new checksum."""
-    return lambda stored: edit(stored, change)
+
+    def edit(stored):
+        document = json.loads((stored / "zarr.json").read_text())
+        change(document["attributes"]["distrff"])
+        (stored / "zarr.json").write_text(json.dumps(document))
+
+    return edit
 
 
 def rewritten(change):
@@ -167,27 +158,21 @@ def rewritten(change):
     return rewrite
 
 
+UNKNOWN_MAP = "feature map of kind 'quantum' is not known .*update distrff"
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
         (flip_a_bit, "coef.* checksum"),
-        (
-            edited(lambda header: header["metadata"].update(dtype="float32")),
-            "the metadata do not match their checksum",
-        ),
+        (edited(lambda header: header["metadata"].update(dtype="float32")), "do not match their checksum"),
         (truncate, "map_frequencies"),
         (lambda stored: (stored / "intercept" / "c" / "0").unlink(), "intercept"),
         (edited(lambda header: header.pop("complete")), "complete"),
         (edited(lambda header: header.update(format=header["format"] + 1)), "update distrff"),
-        (
-            rewritten(lambda metadata: metadata["specification"].update(kind="quantum")),
-            "feature map of kind 'quantum' is not known .*update distrff",
-        ),
+        (rewritten(lambda metadata: metadata["specification"].update(kind="quantum")), UNKNOWN_MAP),
         (rewritten(lambda metadata: metadata.pop("dtype")), "lacks 'dtype'; save the model again"),
-        (
-            rewritten(lambda metadata: metadata.update(targets="ranks")),
-            "targets of kind 'ranks' are not known; update distrff",
-        ),
+        (rewritten(lambda metadata: metadata.update(targets="ranks")), "'ranks' are not known; update"),
     ],
 )
 def test_damaged_files_are_refused(stored, damage, words):
@@ -210,9 +195,7 @@ def test_refusals(X, stored, tmp_path):
         drf.GramStatistics.load(str(stored))
     odd = drf.KernelRidgeClassifier(drf.FourierFeatures(None, 32))
     odd.fit(X, np.array([1, 2], dtype=object)[(X[:, 0] > 0).astype(int)])
-    with pytest.raises(
-        InputError, match="class labels of dtype object cannot be stored; use numbers or strings"
-    ):
+    with pytest.raises(InputError, match="labels of dtype object cannot be stored; use numbers or strings"):
         odd.save(str(tmp_path / "odd.zarr"))
     assert not (tmp_path / "odd.zarr").exists()
 
@@ -228,42 +211,29 @@ def model_of(rng, dtype="float64", n_outputs=2, y_is_1d=True):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_predicts_the_formula(rng, X, dtype):
+def test_predicts_the_formula_by_strips_of_any_height(rng, X, dtype, monkeypatch):
+    """Memory is bounded by cutting rows into strips, which show only in the last digits."""
     model, features = model_of(rng, dtype, y_is_1d=False)
-    Z = features.transform(((X - 0.5) / 2).astype(dtype))
+    whole, Z = model.predict(X), features.transform(((X - 0.5) / 2).astype(dtype))
     np.testing.assert_array_equal(model.transform(X), Z)
     # A sum of 64 products in `dtype`, each at most max|w|·√(1/32).
     bound = 64 * np.finfo(dtype).eps * np.abs(model.coef).sum(0).max()
-    np.testing.assert_allclose(model.predict(X), Z @ model.coef + model.intercept, rtol=0, atol=bound)
-
-
-def test_rows_of_any_container(rng, X):
-    model, _ = model_of(rng)
-    expected = model.predict(X)
-    for same in (X.tolist(), pd.DataFrame(X), da.from_array(X, chunks=100)):
-        np.testing.assert_array_equal(model.predict(same), expected)
-    with pytest.raises(InputError, match="X must hold numbers, got dtype object"):
-        model.predict(pd.DataFrame(X).assign(name="a"))
-    assert repr(model) == "<Model KernelRidge: 3 columns → 64 features → 2 output(s)>"
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_strips_of_any_height_predict_alike(rng, X, dtype, monkeypatch):
-    """Memory is bounded by cutting rows into strips, which show only in the last digits."""
-    model, _ = model_of(rng, dtype, y_is_1d=False)
-    whole, Z = model.predict(X), model.transform(X)
+    np.testing.assert_allclose(whole, Z @ model.coef + model.intercept, rtol=0, atol=bound)
     monkeypatch.setattr("distrff.model.model._STRIP_BYTES", 1)  # the least, sixteen rows
-    bound = 64 * np.finfo(dtype).eps * np.abs(model.coef).sum(0).max()
     np.testing.assert_allclose(model.predict(X), whole, rtol=0, atol=bound)
     # Phases of a few units, in products of other heights.
     np.testing.assert_allclose(model.transform(X), Z, rtol=0, atol=64 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("X_dtype", [np.float32, np.int16, bool])
-def test_rows_of_any_real_type(rng, X, X_dtype):
+def test_rows_of_any_container_and_real_type(rng, X):
     model, _ = model_of(rng)
-    rows = X.astype(X_dtype)
-    np.testing.assert_array_equal(model.predict(rows), model.predict(rows.astype(np.float64)))
+    expected = model.predict(X)
+    for same in (X.tolist(), pd.DataFrame(X), da.from_array(X, chunks=100)):
+        np.testing.assert_array_equal(model.predict(same), expected)
+    for dtype in (np.float32, np.int16, bool):
+        rows = X.astype(dtype)
+        np.testing.assert_array_equal(model.predict(rows), model.predict(rows.astype(np.float64)))
+    assert repr(model) == "<Model KernelRidge: 3 columns → 64 features → 2 output(s)>"
 
 
 def test_shapes(rng, X):
@@ -274,24 +244,16 @@ def test_shapes(rng, X):
     assert one.predict(X[:0]).shape == (0,)
 
 
-@pytest.mark.parametrize("wrong", [(5, 2), (5,), (5, 3, 1)])
 @pytest.mark.parametrize("method", ["predict", "decision", "transform"])
-def test_rows_of_another_shape(rng, wrong, method):
+def test_rows_that_cannot_be_used(rng, X, method):
     model, _ = model_of(rng)
-    with pytest.raises(InputError, match=r"X must have shape \(n_samples, 3\), got"):
-        getattr(model, method)(np.zeros(wrong))
-
-
-def test_no_spread_without_a_posterior(rng, X):
-    model, _ = model_of(rng)
+    X[7, 2] = np.nan
+    for rows, message in (
+        *((bad, r"X must have shape \(n_samples, 3\), got") for bad in (X[:, :2], X[:, 0], X[..., None])),
+        (pd.DataFrame(X).assign(name="a"), "X must hold numbers, got dtype object"),
+        (X, "NaN or infinity in row 7, column 2"),
+    ):
+        with pytest.raises(InputError, match=message):
+            getattr(model, method)(rows)
     with pytest.raises(InputError, match="include_std=True"):
         model.std(X)
-
-
-def test_rows_that_are_not_finite_are_named(rng):
-    X = rng.standard_normal((50, 3))
-    model = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(1.0), 16)).fit(X, X[:, 0]).model_
-    X[7, 2] = np.nan
-    for method in (model.predict, model.decision, model.transform):
-        with pytest.raises(InputError, match="NaN or infinity in row 7, column 2"):
-            method(X)

@@ -16,9 +16,7 @@ from tests.support.models import frozen_model
 from tests.support.sweeps import swept
 
 UNIT = 2.0**-53
-D = 8
-FEATURES = FourierFeatures(Gaussian(2.0), D, random_state=3)
-SPEC = FEATURES.fit(np.zeros((1, 2))).specification_
+FEATURES = FourierFeatures(Gaussian(2.0), 8, random_state=3)
 
 
 def model_of(rng, k=1, classes=None):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import uuid
 
-import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -29,16 +28,13 @@ from distrff.model.write import output_segmentation, write_rows
 from distrff.solvers.ridge import PosteriorFactor
 from tests.support.models import frozen_model
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
 
 def model_of(classes: np.ndarray | None = None, n_outputs: int = 1, seed: int = 0) -> Model:
     features, rng = FourierFeatures(n_components=8, random_state=0), np.random.default_rng(seed)
     options = dict(classes=classes, intercept=np.zeros(n_outputs))
     return frozen_model(features, rng, n_outputs=n_outputs, **options)
-
-
-def with_spread(model: Model) -> Model:
-    posterior = PosteriorFactor(np.tril(np.ones((8, 8))), np.zeros(8), np.ones(model.n_outputs), 0.1, 4.0)
-    return dataclasses.replace(model, posterior=posterior)
 
 
 def written(
@@ -123,7 +119,9 @@ def test_labels_are_written_as_they_are(classes, small_cuts, rng, tmp_path):
 
 @pytest.mark.parametrize("end", ["zarr", "parquet"])
 def test_ids_and_spreads_beside_predictions(end, small_cuts, bucket, rng, tmp_path):
-    X, model = rng.standard_normal((40, 2)), with_spread(model_of())
+    X = rng.standard_normal((40, 2))
+    posterior = PosteriorFactor(np.tril(np.ones((8, 8))), np.zeros(8), np.ones(1), 0.1, 4.0)
+    model = dataclasses.replace(model_of(), posterior=posterior)
     ids = {
         "number": np.arange(40) * 2**40,
         "name": np.array([None if i == 3 else f"row {i}" for i in range(40)], object),
@@ -228,17 +226,13 @@ def test_rows_that_hold_no_numbers_leave_nothing(end, small_cuts, rng, tmp_path)
     assert not any(tmp_path.iterdir())
 
 
-def test_a_worker_that_does_not_see_the_folder(tmp_path):
+def test_places(tmp_path):
+    """A worker that does not see the folder says so; no options of a store are shown."""
     with pytest.raises(InputError, match="use a folder that all of them share"):
         open_array(Location(str(tmp_path / "elsewhere.zarr")), mode="r+")
-
-
-def test_no_options_of_a_store_are_shown(tmp_path):
     place = Location("https://key:SECRET@host/x?signature=SECRET", {"secret": "SECRET"})
-    model = model_of()
-    reduction = write.WriteReduction(
-        RowResults(model, "predict"), write.ZarrResults(place, ()), frozenset(), 1
-    )
+    results = RowResults(model_of(), "predict")
+    reduction = write.WriteReduction(results, write.ZarrResults(place, ()), frozenset(), 1)
     assert "SECRET" not in f"{place!r} {place} {reduction!r}"
 
 
@@ -254,12 +248,6 @@ def test_segments_hold_whole_chunks_of_bounded_size(n_rows, n_columns, row_bytes
 # `write_predictions`: for whatever holds the rows, what the estimator itself predicts, with their ids
 
 
-@pytest.fixture(autouse=True)
-def in_this_thread():
-    with dask.config.set(scheduler="synchronous"):
-        yield
-
-
 @pytest.fixture
 def frame(rng):
     frame = pd.DataFrame(rng.standard_normal((60, 2)), columns=["a", "b"])
@@ -270,15 +258,6 @@ def frame(rng):
 def fitted(frame):
     features = drf.FourierFeatures(n_components=16, random_state=0)
     return drf.KernelRidge(features, random_state=0).fit(frame[["a", "b"]], frame["a"] ** 2 + frame["b"])
-
-
-def check(path, frame, prediction, **others):
-    found = pd.read_parquet(path)
-    assert list(found) == ["who", "number", "prediction", *others]
-    assert found["who"].tolist() == frame["who"].tolist()
-    assert found["number"].tolist() == frame["number"].tolist()
-    for name, values in {"prediction": prediction, **others}.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-12, atol=1e-12)
 
 
 def test_rows_of_any_storage(fitted, frame, tmp_path):
@@ -304,7 +283,11 @@ def test_rows_of_any_storage(fitted, frame, tmp_path):
         out = str(tmp_path / f"{number}.parquet")
         report = drf.write_predictions(fitted, data, out, ids=given, return_std=True)
         assert (report["n_samples"], report["n_kept"], report["shape"]) == (60, 0, (60,))
-        check(out, frame, prediction, std=std)
+        found = pd.read_parquet(out)
+        assert list(found) == [*ids, "prediction", "std"]
+        assert all(found[name].tolist() == frame[name].tolist() for name in ids)
+        np.testing.assert_allclose(found["prediction"], prediction, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(found["std"], std, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -335,9 +318,8 @@ def test_a_stored_model_has_the_digest_of_its_estimator(fitted, frame, tmp_path)
 def test_classifiers(frame, tmp_path):
     labels = np.where(frame["a"] > 0.5, "high", np.where(frame["a"] < -0.5, "low", "middle"))
     X = frame[["a", "b"]]
-    estimator = drf.KernelLikelihoodClassifier(
-        drf.FourierFeatures(n_components=16, random_state=0), random_state=0
-    ).fit(X, labels)
+    features = drf.FourierFeatures(n_components=16, random_state=0)
+    estimator = drf.KernelLikelihoodClassifier(features, random_state=0).fit(X, labels)
     for method, name in (("predict_proba", "probability"), ("decision_function", "decision")):
         drf.write_predictions(estimator, X, str(tmp_path / "p.parquet"), method=method, overwrite=True)
         found = pd.read_parquet(tmp_path / "p.parquet")

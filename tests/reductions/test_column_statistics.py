@@ -68,20 +68,11 @@ def test_classes_and_nothing_at_all(rng):
     np.testing.assert_array_equal(found.labels.labels, expected)
     np.testing.assert_array_equal(found.labels.counts, counts)
     assert found.targets is None
-    nothing = statistics_of(reduction_for("none", n_targets=0), X, cuts=(30,))
+    unasked = reduction_for("none", n_targets=0)
+    nothing = statistics_of(unasked, X, cuts=(30,))
     sample = nothing.sample()
     assert [nothing.targets, nothing.labels, sample.y, sample.sample_weight] == [None] * 4
-
-
-def test_merging_changes_neither(rng):
-    X, y = rng.standard_normal((50, 3)), rng.standard_normal(50)
-    reduction = reduction_for(tile_rows=20)
-    parts = partials(reduction, as_dataset(X, y), cuts=(20,))
-    before = pickle.dumps(parts)
-    merged = reduction.merge(*parts)
-    assert pickle.dumps(parts) == before
-    assert reduction.finish(merged) is merged
-    assert (merged.n_rows, len(merged.samples)) == (50, 2)
+    assert statistics_of(unasked, X, np.full(60, np.nan)).n_rows == 60  # targets that are not looked at
 
 
 # The sample
@@ -99,10 +90,15 @@ def sampled(n, ends, per_segment, seed, tile_rows=16, dtype=np.int32):
     return drawn.astype(int)
 
 
-def test_every_segment_gives_the_same_number_of_rows(rng):
+def test_every_segment_gives_the_same_bounded_number_of_rows(rng):
     drawn = sampled(1000, (250, 500, 750), 40, int(rng.integers(2**62)))
     np.testing.assert_array_equal(np.bincount(drawn // 250), [40] * 4)
     assert len(sampled(100, (97,), 40, 1)) == 43  # a short segment gives all it has
+    assert sample_rows(1) == 16_384
+    for n_columns in (10, 300, 5000, 10**6):
+        rows = sample_rows(n_columns)
+        assert 2048 <= rows <= 16_384
+        assert rows == 2048 or rows * n_columns * 8 <= 2**25
 
 
 def test_rows_of_a_segment_are_drawn_evenly(rng):
@@ -126,23 +122,16 @@ def test_the_sample_depends_on_seed_and_segments_alone(rng):
     assert not np.array_equal(first, second)
 
 
-def test_the_sample_is_bounded_in_rows_and_bytes():
-    assert sample_rows(1) == 16_384
-    for n_columns in (10, 300, 5000, 10**6):
-        rows = sample_rows(n_columns)
-        assert 2048 <= rows <= 16_384
-        assert rows == 2048 or rows * n_columns * 8 <= 2**25
-
-
 def test_a_reduction_is_small_and_its_result_bounded(rng):
     reduction = reduction_for(rows_per_segment=50)
     assert len(pickle.dumps(reduction)) < 500
     X, y = rng.standard_normal((1000, 3)), rng.standard_normal(1000)
+    parts = partials(reduction, as_dataset(X, y), cuts=(400,))
+    before = pickle.dumps(parts)
+    merged = reduction.merge(*parts)
+    assert pickle.dumps(parts) == before
+    assert reduction.finish(merged) is merged
+    assert (merged.n_rows, len(merged.samples)) == (1000, 2)
     found = statistics_of(reduction, X, y)
     arrays = [found.columns.mean, found.columns.deviations, found.magnitude, found.sample().X]
     assert sum(array.nbytes for array in arrays) <= reduction.size_bytes(1000)
-
-
-def test_targets_that_are_not_used_are_not_looked_at():
-    y = np.full(40, np.nan)
-    assert statistics_of(reduction_for("none", n_targets=0), np.zeros((40, 3)), y).n_rows == 40

@@ -79,15 +79,9 @@ def test_segments_take_steps_of_their_own(rng, fit_intercept):
     assert found.weight == pytest.approx(s.sum())
     np.testing.assert_allclose(found.mean(), total / weight, rtol=1e-9, atol=1e-12)
     assert found.X.nbytes <= rows.reduction.size_bytes(N_ROWS)
-
-
-def test_the_same_bits_for_any_arrival(rng):
-    rows = Rows(rng)
-    results = rows.partials(as_dataset(rows.X, rows.y, rows.s))
-    expected = merged_as_they_arrive(rows.reduction, results, range(len(results)))
-    for _ in range(5):
-        found = merged_as_they_arrive(rows.reduction, results, rng.permutation(len(results)))
-        np.testing.assert_array_equal(found.X, expected.X)
+    for _ in range(5):  # the same bits for any arrival
+        again = merged_as_they_arrive(rows.reduction, results, rng.permutation(len(results)))
+        np.testing.assert_array_equal(again.X, found.X)
 
 
 def test_models_do_not_see_each_other(rng):

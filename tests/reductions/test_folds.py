@@ -10,6 +10,7 @@ from scipy.stats import chi2
 
 from distrff.reductions.base import FOLD_RULES, Folds
 from distrff.utils.random import row_hash
+from tests.support.draws import seed_of
 
 # A chi-square test at a level that all comparisons of a test pass in all but 1e-9 of the runs.
 LEVEL = 1e-12
@@ -21,10 +22,6 @@ def assert_even(counts, shares=None):
     assert chi2.sf(statistic, len(counts) - 1) > LEVEL
 
 
-def seed_of(rng):
-    return int(rng.integers(2**63))
-
-
 @pytest.mark.parametrize("n_folds", [2, 5, 7, 10])
 def test_hashed_folds_are_balanced(rng, n_folds):
     fold = Folds(n_folds, seed_of(rng), "hash", 200_000).of_rows(0, 200_000)
@@ -32,27 +29,19 @@ def test_hashed_folds_are_balanced(rng, n_folds):
     assert_even(np.bincount(fold, minlength=n_folds))
 
 
-@pytest.mark.parametrize("period", [2, 3, 5, 8, 64, 1000])
-def test_periodic_orders_do_not_matter(rng, period):
-    """Rows of every phase of a raster or a daily rhythm fall evenly on the folds."""
-    fold = Folds(5, seed_of(rng), "hash", 200_000).of_rows(0, 200_000)
-    for phase in (0, period // 2, period - 1):
-        assert_even(np.bincount(fold[phase::period], minlength=5))
-
-
-@pytest.mark.parametrize("lag", [1, 2, 5, 1000])
-def test_neighbours_fall_into_independent_folds(rng, lag):
-    fold = Folds(5, seed_of(rng), "hash", 200_000).of_rows(0, 200_000)
-    pairs = 5 * fold[:-lag] + fold[lag:]
-    # Pairs that share no row; with all of them the statistic would not be chi-square.
-    pairs = pairs[np.arange(len(pairs)) // lag % 2 == 0]
-    assert_even(np.bincount(pairs, minlength=25))
-
-
-def test_seeds_give_independent_folds(rng):
+def test_hashed_folds_are_even_over_regular_orders(rng):
+    """Rows of every phase of a raster or a daily rhythm, neighbours, and rows of other seeds."""
     seed = seed_of(rng)
-    one, other = (Folds(5, s, "hash", 100_000).of_rows(0, 100_000) for s in (seed, seed + 1))
-    assert_even(np.bincount(5 * one + other, minlength=25))
+    fold, other = (Folds(5, s, "hash", 200_000).of_rows(0, 200_000) for s in (seed, seed + 1))
+    for period in (2, 3, 5, 8, 64, 1000):
+        for phase in (0, period // 2, period - 1):
+            assert_even(np.bincount(fold[phase::period], minlength=5))
+    for lag in (1, 2, 5, 1000):
+        pairs = 5 * fold[:-lag] + fold[lag:]
+        # Pairs that share no row; with all of them the statistic would not be chi-square.
+        pairs = pairs[np.arange(len(pairs)) // lag % 2 == 0]
+        assert_even(np.bincount(pairs, minlength=25))
+    assert_even(np.bincount(5 * fold + other, minlength=25))
 
 
 @given(
@@ -81,18 +70,15 @@ def test_contiguous_folds_are_runs_of_nearly_equal_length(n_rows, n_folds):
     assert counts.max() - counts.min() <= 1
 
 
-def test_one_fold_held_out_is_the_first_of_five(rng):
+def test_one_fold_held_out_is_the_first_of_five_and_numbers_may_be_large(rng):
     seed, n = seed_of(rng), 10_000
     fold = Folds(2, seed, "one held out", n).of_rows(100, n)
     assert fold.dtype == np.int64
     np.testing.assert_array_equal(fold == 0, Folds(5, seed, "hash", n).of_rows(100, n) == 0)
     assert set(fold) == {0, 1}
-
-
-def test_large_row_numbers(rng):
     n_rows, start = 10**13, 9 * 10**12
     for by in FOLD_RULES:
-        fold = Folds(10, seed_of(rng), by, n_rows).of_rows(start, start + 100)
+        fold = Folds(10, seed, by, n_rows).of_rows(start, start + 100)
         assert np.all(fold == 9) if by == "contiguous" else len(set(fold)) > 3
 
 
@@ -101,8 +87,5 @@ def test_the_hash_has_64_even_bits(rng):
     ones = bits.reshape(100_000, 64).sum(axis=0)
     # Each bit is set in half of the rows: eight deviations of √n/2.
     assert np.abs(ones.astype(float) - 50_000).max() <= 8 * np.sqrt(100_000) / 2
-
-
-def test_the_hash_is_that_of_every_version():
     # Folds of Grams that are added must be the same rows; the values are SplitMix64's own for seed 0.
     assert row_hash(np.arange(2, dtype=np.uint64), 0).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]

@@ -99,16 +99,6 @@ def test_the_gram_is_the_dense_formula(rng, dtype, kind, weighted, by):
     assert np.all(np.abs([unpack(triangle) for triangle in merged] - expected) <= 2 * bound)
 
 
-def test_merging_changes_neither(rng):
-    X = rng.standard_normal((N, 2))
-    y, targets = targets_of("numeric", X, rng)
-    reduction = reduction_of(X, targets)
-    parts = partials(reduction, as_dataset(X, y), cuts=(101,))
-    before = pickle.dumps(parts)
-    reduction.merge(*parts)
-    assert pickle.dumps(parts) == before
-
-
 def test_a_fold_that_is_smaller_than_the_other(rng):
     """Four fifths of the rows of two tiles are more than a tile, and are split."""
     X = rng.standard_normal((N, 3))
@@ -135,16 +125,19 @@ def test_some_folds_are_those_of_all(rng, by, members):
     np.testing.assert_array_equal(some, updated(reduction, X, y)[list(members)])
 
 
-def test_sums_go_on_in_place(rng):
+def test_sums_go_on_in_place_and_merges_change_neither_part(rng):
     X = rng.standard_normal((N, 2))
     y, targets = targets_of("numeric", X, rng)
-    reduction = reduction_of(X, targets)
-    rows = as_dataset(X, y).rows(0, N)
-    A = reduction.update(reduction.zero(), rows, {})
+    reduction, data = reduction_of(X, targets), as_dataset(X, y)
+    A = reduction.update(reduction.zero(), data.rows(0, N), {})
     once = A.copy()
-    assert reduction.update(A, rows, {}) is A
+    assert reduction.update(A, data.rows(0, N), {}) is A
     # The same products added again: half of them are rounded once more.
     np.testing.assert_allclose(A, 2 * once, rtol=0, atol=dense(reduction, X, y, None)[1].max())
+    parts = partials(reduction, data, cuts=(101,))
+    before = pickle.dumps(parts)
+    reduction.merge(*parts)
+    assert pickle.dumps(parts) == before
 
 
 def test_a_reduction_is_small_and_says_what_it_takes(rng):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -17,16 +16,12 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import distrff as drf
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
 N = 200
 MAP = drf.FourierFeatures(drf.Gaussian(1.0), 32, random_state=0)
 RIDGE = drf.KernelRidge(MAP, alpha=1e-2)
 WIDTHS = "features__kernel__length_scale"
-
-
-@pytest.fixture(autouse=True)
-def in_this_thread():
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 @pytest.fixture
@@ -68,12 +63,9 @@ def test_frames_come_out_of_maps_where_they_are_asked_for(frame, map_):
     np.testing.assert_array_equal(Z, plain.transform(columns))
     with pytest.raises(ValueError, match="feature names should match"):
         fitted.transform(columns[["b", "a", "c"]])
-
-
-def test_sparse_features_have_no_frame(frame):
-    fitted = drf.RandomBinningFeatures(n_grids=4).set_output(transform="pandas").fit(frame[["a"]])
-    with pytest.raises(ValueError, match="sparse"):
-        fitted.transform(frame[["a"]])
+    binning = drf.RandomBinningFeatures(n_grids=4).set_output(transform="pandas").fit(columns)
+    with pytest.raises(ValueError, match="sparse"):  # features have no frame
+        binning.transform(columns)
 
 
 def test_pipelines_of_both_libraries(frame, y):
@@ -85,30 +77,26 @@ def test_pipelines_of_both_libraries(frame, y):
     assert names[[0, -1]].tolist() == ["map__fourierfeatures0", "words__word_v"]
 
 
+NYSTROEM = drf.NystroemFeatures(drf.Gaussian(1.0), 48)
+JOINED = drf.ConcatenatedFeatures([MAP, drf.LinearFeatures()])
+
+
 @pytest.mark.parametrize(
-    ("features", "parameter", "landmarks"),
+    ("features", "parameter", "others"),
     [
-        (drf.NystroemFeatures(drf.Gaussian(1.0), 48), "kernel__length_scale", ["uniform", "leverage"]),
-        (drf.ConcatenatedFeatures([MAP, drf.LinearFeatures()]), "maps__0__kernel__length_scale", None),
+        (MAP, "kernel__length_scale", {WIDTHS: [0.01, 2.0, 1e4], "alpha": [1e-3]}),
+        (NYSTROEM, "kernel__length_scale", {"features__landmarks": ["uniform", "leverage"]}),
+        (JOINED, "maps__0__kernel__length_scale", {}),
     ],
 )
-def test_parameters_of_maps_are_searched(X, y, features, parameter, landmarks):
-    grid = {f"features__{parameter}": [0.01, 2.0]}
-    if landmarks:
-        grid["features__landmarks"] = landmarks
+def test_parameters_of_maps_are_searched(X, y, features, parameter, others):
+    grid = {f"features__{parameter}": [0.01, 2.0]} | others
     search = GridSearchCV(drf.KernelRidge(features, 1e-2, random_state=0), grid, cv=2).fit(X, y)
     assert search.best_params_[f"features__{parameter}"] == 2.0
     assert search.best_estimator_.features.get_params()[parameter] == 2.0
     assert features.get_params()[parameter] == 1.0
-
-
-def test_a_grid_over_the_width_of_a_kernel(X, y):
-    widths = [0.01, 1.0, 1e4]
-    search = GridSearchCV(RIDGE, {WIDTHS: widths, "alpha": [1e-3]}, cv=3).fit(X, y)
-    assert search.best_params_ == {WIDTHS: 1.0, "alpha": 1e-3}
-    assert search.best_estimator_.features_.kernel_ == drf.Gaussian(1.0)
-    assert RIDGE.features.kernel == drf.Gaussian(1.0)
-    np.testing.assert_array_equal(search.predict(X), clone(RIDGE).set_params(alpha=1e-3).fit(X, y).predict(X))
+    expected = clone(search.estimator).set_params(**search.best_params_).fit(X, y)
+    np.testing.assert_array_equal(search.predict(X), expected.predict(X))
 
 
 def test_a_grid_inside_of_a_pipeline_of_frames(frame, y):

@@ -87,19 +87,16 @@ def test_workers_that_die_again_and_again_are_an_error(rows, mortal, monkeypatch
     np.testing.assert_array_equal(fitted.coef_, in_process(small_ridge(), *rows).coef_)
 
 
-def test_a_cluster_without_workers(rows, start_cluster):
-    start_cluster(0)
-    with pytest.raises(ClusterError, match="the cluster has no workers; add some"):
-        small_ridge().fit(*rows)
-
-
 def pause(block):
     """Let the worker believe that its memory is full."""
     get_worker().memory_manager.memory_pause_fraction = 1e-9
     return block
 
 
-def test_a_cluster_whose_workers_are_paused(rows, start_cluster, monkeypatch):
+def test_a_cluster_whose_workers_are_paused_or_none(rows, start_cluster, monkeypatch):
+    start_cluster(0)
+    with pytest.raises(ClusterError, match="the cluster has no workers; add some"):
+        small_ridge().fit(*rows)
     start_cluster(1)
     monkeypatch.setattr("distrff.engine.execution._LOOK_SECONDS", 0.1)
     monkeypatch.setattr("distrff.engine.execution._NO_WORKERS_SECONDS", 1.0)

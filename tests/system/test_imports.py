@@ -36,10 +36,12 @@ def test_the_first_task_of_a_worker_loads_all_maps():
     assert "sklearn.decomposition" not in loaded
 
 
-def test_the_entry_points_name_the_same_command():
-    found = [e for e in entry_points(name="distrff") if e.group in ("console_scripts", "dask_cli")]
-    if not found:
+def test_the_version_is_the_distribution_s_and_its_entry_points_name_one_command():
+    try:
+        assert distrff.__version__ == version("distrff")
+    except PackageNotFoundError:
         pytest.skip("the package is not installed")
+    found = [e for e in entry_points(name="distrff") if e.group in ("console_scripts", "dask_cli")]
     assert sorted(e.group for e in found) == ["console_scripts", "dask_cli"]
     assert {e.value for e in found} == {"distrff.cli:main"}
 
@@ -50,14 +52,6 @@ def test_public_names_resolve_and_others_do_not():
         assert getattr(distrff, name).__name__ in (name, f"distrff.{name}", f"distrff.diagnostics.{name}")
     with pytest.raises(AttributeError, match="module 'distrff' has no attribute 'Nonsense'"):
         _ = distrff.Nonsense
-
-
-def test_the_version_is_the_distributions():
-    try:
-        expected = version("distrff")
-    except PackageNotFoundError:
-        pytest.skip("the package is not installed")
-    assert distrff.__version__ == expected
 
 
 def test_type_checkers_see_what_is_loaded():

@@ -113,26 +113,15 @@ def test_the_walk_sees_every_kind_of_import():
     }  # fmt: skip
 
 
-def test_every_module_is_in_a_room():
+def test_every_module_is_in_a_room_that_imports_from_lower_floors_only():
+    """Of types as well: so there is no circle of rooms; and few arrows lead from room to room."""
     rooms = {layer_of(name) for name in modules()} - {""}
     assert rooms == set(FLOORS)
     assert len(rooms - {"errors"}) <= MOST_ROOMS
-
-
-def test_rooms_import_from_lower_floors_only():
-    """Of types as well: so there is no circle of rooms."""
-    upward = [
-        i
-        for i in inner_imports()
-        if layer_of(i.importer) != layer_of(i.target)
-        and FLOORS[layer_of(i.target)] >= FLOORS[layer_of(i.importer)]
-    ]
+    across = [i for i in inner_imports() if layer_of(i.importer) != layer_of(i.target)]
+    upward = [i for i in across if FLOORS[layer_of(i.target)] >= FLOORS[layer_of(i.importer)]]
     assert not upward, "\n".join(map(str, upward))
-
-
-def test_few_arrows_lead_from_room_to_room():
-    arrows = {(layer_of(i.importer), layer_of(i.target)) for i in inner_imports()}
-    arrows = {(a, b) for a, b in arrows if a != b and b != "errors"}
+    arrows = {(layer_of(i.importer), layer_of(i.target)) for i in across if layer_of(i.target) != "errors"}
     assert len(arrows) <= MOST_ARROWS, sorted(arrows)
 
 

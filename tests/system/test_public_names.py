@@ -61,7 +61,7 @@ def test_a_url_in_a_text(url, quote):
     assert told.endswith("s3://other/y")
 
 
-def test_texts_without_secrets_stay():
+def test_texts_without_secrets_stay_however_long():
     for text in (
         "the scheduler at tcp://127.0.0.1:8786 has no workers; write to admin@example.com",
         "s3://bucket/x exists; pass overwrite=True or --overwrite to replace it",
@@ -70,12 +70,15 @@ def test_texts_without_secrets_stay():
         "/folder/part-?.parquet",
     ):
         assert public_text(text) == text
+    # It takes 0.1 s; were each colon tried with each beginning, it would take minutes.
+    times = ",".join(["12:30:01"] * 1000)
+    assert public_text(times) == times
+    assert public_text(f"(a={times}@b") == "(a=b"
 
 
-def test_what_libraries_say_of_parts():
-    assert public_text('Invalid bucket name "u:S3CRET@bucket": it must match') == (
-        'Invalid bucket name "bucket": it must match'
-    )
+def test_what_libraries_say_of_parts_of_a_url():
+    told = 'Invalid bucket name "{}bucket": it must match'
+    assert public_text(told.format("u:S3CRET@")) == told.format("")
     assert public_text("nothing at bucket/x?sig=S3CRET, sorry") == "nothing at bucket/x sorry"
 
 
@@ -92,10 +95,3 @@ def test_urls_that_can_be_read():
         *("s3://arn:aws:s3:eu-west-1:1:accesspoint/n/a@b", "/a:b/c@d"),
     ):
         refuse_open_secret(url)
-
-
-def test_a_long_text_takes_no_longer_than_its_length_squared():
-    # It takes 0.1 s; were each colon tried with each beginning, it would take minutes.
-    times = ",".join(["12:30:01"] * 1000)
-    assert public_text(times) == times
-    assert public_text(f"(a={times}@b") == "(a=b"

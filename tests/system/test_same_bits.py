@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import dask
@@ -13,6 +14,8 @@ import pandas as pd
 import pytest
 import zarr
 from distributed import Client, LocalCluster
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.base import clone
 
@@ -37,7 +40,7 @@ def assert_same_on_workers(cluster_of_one, cluster) -> Callable[..., None]:
         fitted = clone(estimator).fit(*data)
         names = ("primal", "dual", "relative_gradient", "relative_residual", "margin", "n_sweeps")
         report = [fitted.report_.get(name) for name in names]
-        return [fitted.coef_.tobytes(), fitted.intercept_.tobytes(), *report]
+        return [fitted.coef_.tobytes(), np.asarray(fitted.intercept_).tobytes(), *report]
 
     def check(estimator: Any, *data: Any) -> None:
         with dask.config.set(scheduler="synchronous"):
@@ -127,11 +130,12 @@ def test_classes_on_workers(rows, assert_same_on_workers, monkeypatch, estimator
 @pytest.mark.parametrize(
     "estimator",
     [
+        drf.KernelRidge(BINS, tol=0.3, random_state=0),
         drf.KernelSVC(BINS, random_state=0),
         drf.KernelLikelihoodClassifier(BINS, random_state=0),
         drf.KernelLikelihoodClassifier(BINS, noise="probit", solver="sgd", random_state=0),
     ],
-    ids=["hinge", "logistic", "probit by sgd"],
+    ids=["ridge", "hinge", "logistic", "probit by sgd"],
 )
 def test_sparse_features_on_workers(rows, assert_same_on_workers, monkeypatch, estimator):
     """Models of rows and metrics of sampled rows, which few rows make small."""
@@ -147,57 +151,35 @@ def test_hard_margins_on_workers(rows, assert_same_on_workers):
     assert_same_on_workers(drf.KernelSVC(features, np.inf, random_state=0), X[apart], height[apart] > 0)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_any_chunking(rows, client, dtype):
-    X, y = rows[0].astype(dtype), rows[1]
-    expected = in_process(X, y)
-    for x_chunk, y_chunk in ((1000, 1000), (7777, 512), ((9, 20_000), (20_000, 9))):
-        data = da.from_array(X, chunks=(x_chunk, 3)), da.from_array(y, chunks=y_chunk)
-        assert bits(model().fit(*data)) == expected
-    assert in_process(da.from_array(X, chunks=(5000, 1)), y) == expected
-    assert in_process(np.asfortranarray(X), y) == expected
-
-
-@pytest.mark.parametrize(("chunk", "shard"), [(1000, None), (4096, None), (500, 2000)])
-def test_zarr_of_any_chunks(rows, client, tmp_path, chunk, shard):
-    X, y = rows
-    group = zarr.create_group(tmp_path / "rows.zarr")
-    shards = None if shard is None else (shard, 3)
-    # Filled afterwards: zarr before 3.1.3 spoils shards that it makes from data.
-    group.create_array("X", shape=X.shape, dtype=X.dtype, chunks=(chunk, 3), shards=shards)[:] = X
-    group.create_array("y", data=y, chunks=(3333,))
-    dataset = drf.open_dataset(tmp_path / "rows.zarr")
-    assert bits(model().fit(dataset)) == in_process(X, y)
-    assert in_process(dataset.X, dataset.y) == in_process(X, y)
-
-
-def test_frames_and_parquet(rows, client, tmp_path):
-    X, y = rows
+def test_any_storage_on_workers(rows, client, tmp_path):
+    for dtype in (np.float32, np.float64):
+        X, y = rows[0].astype(dtype), rows[1]
+        expected = in_process(X, y)
+        for x_chunk, y_chunk in ((1000, 1000), (7777, 512), ((9, 20_000), (20_000, 9))):
+            data = da.from_array(X, chunks=(x_chunk, 3)), da.from_array(y, chunks=y_chunk)
+            assert bits(model().fit(*data)) == expected
+    for chunk, shards in ((1000, None), (4096, None), (500, (2000, 3))):
+        dataset = stored(tmp_path / f"{chunk}.zarr", X, y, (chunk, 3), shards, 3333)
+        assert bits(model().fit(dataset)) == in_process(dataset.X, dataset.y) == expected
     frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y)
-    expected = in_process(X, y)
-    assert bits(model().fit(frame[["a", "b", "c"]], frame["y"])) == expected
-    lazy = dd.from_pandas(frame, npartitions=7)
-    assert bits(model().fit(lazy[["a", "b", "c"]], lazy["y"])) == expected
+    for table in (frame, dd.from_pandas(frame, npartitions=7)):
+        assert bits(model().fit(table[["a", "b", "c"]], table["y"])) == expected
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=3001)
     assert bits(model().fit(drf.open_dataset(tmp_path / "rows.parquet", target="y"))) == expected
 
 
-def test_classes_and_weights(rows, client, rng):
+def test_labels_in_blocks_on_workers(rows, assert_same_on_workers, rng):
     X, y = rows
     labels, s = np.array(["low", "mid", "high"])[np.digitize(y, [-1, 1])], rng.uniform(0.5, 2, len(y))
-
-    def fit(*data):
-        features = drf.FourierFeatures(drf.Laplacian(2.0), 32)
-        model = drf.KernelRidgeClassifier(features, "gcv", class_weight="balanced", random_state=0)
-        fitted = model.fit(*data)
-        return fitted.coef_.tobytes(), fitted.alpha_, list(fitted.classes_)
-
-    with dask.config.set(scheduler="synchronous"):
-        expected = fit(X, labels, s)
-    assert fit(X, labels, s) == expected
+    features = drf.FourierFeatures(drf.Laplacian(2.0), 32)
+    estimator = drf.KernelRidgeClassifier(features, "gcv", class_weight="balanced", random_state=0)
     arrays = (X, labels.astype(object), s)
     lazy = [da.from_array(values, chunks=(4321, *values.shape[1:])) for values in arrays]
-    assert fit(*lazy)[:2] == expected[:2]
+    assert_same_on_workers(estimator, *lazy)
+    with dask.config.set(scheduler="synchronous"):
+        here, there = clone(estimator).fit(X, labels, s), clone(estimator).fit(*lazy)
+    assert here.classes_.tolist() == there.classes_.tolist()
+    assert (here.coef_.tobytes(), here.alpha_) == (there.coef_.tobytes(), there.alpha_)
 
 
 def test_folds_that_do_not_fit_together_are_swept_apart(rows, client, monkeypatch):
@@ -243,3 +225,132 @@ def test_sparse_rows_and_scores(client, rng):
         np.testing.assert_array_equal(here.coef_, model.coef_)
         assert drf.metrics.roc_auc_score(truth, F) == area
         np.testing.assert_array_equal(drf.metrics.confusion_matrix(truth, model.predict(lazy)), counts)
+
+
+# In this process: chunks of any sizes
+
+
+SETTINGS = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def many_cuts(small_segments, monkeypatch):
+    """Segments and tiles of a few hundred rows, so that chunks straddle all of them."""
+    for name, rows in (("_MIN_SEGMENT_ROWS", 128), ("_LIGHT_SEGMENT_ROWS", 400), ("_MAX_TILE_ROWS", 512)):
+        monkeypatch.setattr(f"distrff.engine.segments.{name}", rows)
+
+
+@cache
+def few_rows(dtype):
+    """X, y and weights, the same in every test: all of it is about how they are cut."""
+    rng = np.random.default_rng(8)
+    X = (rng.standard_normal((1503, 3)) * [1, 100, 0.01] + [0, 1e4, 0]).astype(dtype)
+    y = np.sin(X[:, 0]) + 0.01 * X[:, 1] + 0.1 * rng.standard_normal(1503)
+    return X, y, rng.exponential(size=1503)
+
+
+def stored(path, X, y, chunks, shards, chunk_of_y, **others):
+    """The rows as a Zarr group."""
+    group = zarr.create_group(path)
+    # Filled afterwards: zarr before 3.1.3 spoils shards that it makes from data.
+    group.create_array("X", shape=X.shape, dtype=X.dtype, chunks=chunks, shards=shards)[:] = X
+    group.create_array("y", data=y, chunks=(chunk_of_y,))
+    for name, values in others.items():
+        group.create_array(name, data=values, chunks=chunks[:1])
+    return drf.open_dataset(path)
+
+
+def bits_of(data, y=None, s=None, *, kind="ridge"):
+    """Everything that rows decide: the Gram of folds, or a model that was chosen by them."""
+    width = "auto" if kind == "auto" else 2.0
+    features = drf.FourierFeatures(drf.Matern(width), 16)
+    if kind == "gram":
+        found = drf.gram(data, features, y, s, cv=3, scale="standard", random_state=1)
+        parts = found.A, found.scaling.arrays()["column_scale"], found.targets.shift
+        return [part.tobytes() for part in parts]
+    options = dict(cv=3, scale="standard", random_state=1)
+    model = drf.KernelRidge(features, "cv", **options).fit(data, y, s)
+    return model.coef_.tobytes(), model.intercept_, model.alpha_, repr(model.features_.kernel_)
+
+
+@cache
+def expected(dtype, kind):
+    with dask.config.set(scheduler="synchronous"):
+        return bits_of(*few_rows(dtype), kind=kind)
+
+
+def chunks_of(n, largest_number=9):
+    """Sizes that add to n: a few cuts anywhere, one row apart if need be."""
+    cuts = st.lists(st.integers(1, n - 1), max_size=largest_number, unique=True)
+    return cuts.map(lambda ends: tuple(int(size) for size in np.diff([0, *sorted(ends), n])))
+
+
+SCHEDULERS = st.sampled_from(["synchronous", "threads"])
+DTYPES = st.sampled_from(["float32", "float64"])
+KINDS = st.sampled_from(["gram", "ridge", "auto"])
+
+
+@pytest.mark.usefixtures("many_cuts")
+@SETTINGS
+@given(
+    of_X=chunks_of(1503),
+    of_y=chunks_of(1503),
+    of_s=chunks_of(1503),
+    of_columns=st.sampled_from([(3,), (1, 2), (1, 1, 1)]),
+    scheduler=SCHEDULERS,
+    dtype=DTYPES,
+    kind=KINDS,
+)
+def test_dask_arrays_of_any_chunks(of_X, of_y, of_s, of_columns, scheduler, dtype, kind):
+    X, y, s = few_rows(dtype)
+    chunks = (of_X, of_columns), (of_y,), (of_s,)
+    lazy = [da.from_array(values, chunks=sizes) for values, sizes in zip((X, y, s), chunks, strict=True)]
+    with dask.config.set(scheduler=scheduler, num_workers=3):
+        assert bits_of(*lazy, kind=kind) == expected(dtype, kind)
+
+
+@pytest.mark.usefixtures("many_cuts")
+@SETTINGS
+@given(
+    chunk_of_X=st.integers(60, 1553),
+    columns=st.integers(1, 3),
+    chunk_of_y=st.integers(60, 1553),
+    per_shard=st.sampled_from([None, 1, 3]),
+    scheduler=SCHEDULERS,
+    dtype=DTYPES,
+    kind=KINDS,
+)
+def test_zarr_arrays_of_any_chunks(
+    tmp_path_factory, chunk_of_X, columns, chunk_of_y, per_shard, scheduler, dtype, kind
+):
+    X, y, s = few_rows(dtype)
+    shards = None if per_shard is None else (per_shard * chunk_of_X, columns)
+    path = tmp_path_factory.mktemp("any") / "rows.zarr"
+    dataset = stored(path, X, y, (chunk_of_X, columns), shards, chunk_of_y, sample_weight=s)
+    with dask.config.set(scheduler=scheduler, num_workers=3):
+        assert bits_of(dataset, kind=kind) == expected(dtype, kind)
+
+
+@pytest.mark.usefixtures("many_cuts")
+@SETTINGS
+@given(
+    of_X=chunks_of(1503),
+    of_y=chunks_of(1503),
+    scheduler=SCHEDULERS,
+    fold_by=st.sampled_from(["hash", "contiguous"]),
+)
+def test_classes_of_any_chunks(of_X, of_y, scheduler, fold_by):
+    X, y, s = few_rows("float32")
+    labels = np.array(["low", "middle", "high"])[np.digitize(y, [99, 101])]
+
+    def bits(*data):
+        features = drf.FourierFeatures(drf.Laplacian(1.0), 16)
+        options = dict(cv=3, fold_by=fold_by, scale="standard", class_weight="balanced", random_state=2)
+        model = drf.KernelRidgeClassifier(features, "cv", **options).fit(*data)
+        return model.coef_.tobytes(), model.intercept_.tobytes(), model.alpha_, model.classes_.tolist()
+
+    with dask.config.set(scheduler="synchronous"):
+        whole = bits(X, labels, s)
+    lazy = da.from_array(X, chunks=(of_X, 3)), *(da.from_array(v, chunks=(of_y,)) for v in (labels, s))
+    with dask.config.set(scheduler=scheduler, num_workers=2):
+        assert bits(*lazy) == whole

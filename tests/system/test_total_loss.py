@@ -206,25 +206,18 @@ def test_values_are_made_again_from_the_rows_on(rows, start_cluster, large, tmp_
     assert len(list(tmp_path.iterdir())) == 2 * cuts.n_segments, "one more pass, and not one for each value"
 
 
-def test_a_gram_that_was_kept_and_lost(rows, start_cluster, large):
+def test_what_cannot_be_made_again(rows, start_cluster, large, monkeypatch):
+    """The Gram of a model that was fitted before, and what a user persisted."""
+    monkeypatch.setattr(execution, "_LEAVING_SECONDS", 0.2)
     _, client = start_cluster(1)
     fitted = small_ridge("cv").fit(*rows)
+    X = da.from_array(rows[0], chunks=(2000, 3)).persist()
+    wait(X)
     client.restart()
     with pytest.raises(ClusterError, match=r"the cluster lost the Gram of this model .*; fit again"):
         fitted.predict(rows[0], return_std=True)
     assert fitted.predict(rows[0]).shape == rows[1].shape
-
-
-def test_blocks_that_the_cluster_held(rows, start_cluster, monkeypatch):
-    """What a user persisted is not ours to make again."""
-    monkeypatch.setattr(execution, "_LEAVING_SECONDS", 0.2)
-    _, client = start_cluster(1)
-    X = da.from_array(rows[0], chunks=(2000, 3)).persist()
-    wait(X)
-    client.restart()
-    with pytest.raises(
-        ClusterError, match=r"lost the persisted blocks of a dask array.* persist the array again"
-    ):
+    with pytest.raises(ClusterError, match=r"persisted blocks of a dask array.* persist the array again"):
         within_patience(small_ridge("cv").fit, X, rows[1])
 
 

@@ -96,7 +96,7 @@ def test_a_search_inside_a_task(rows, client, monkeypatch):
         np.testing.assert_array_equal(best.coef_, in_process(small_ridge(alpha=best.alpha), X, y).coef_)
 
 
-def test_a_search_by_joblib(rows, client):
+def test_a_search_by_joblib_and_by_dask_ml(rows, client):
     X, y = rows[0][:4000], rows[1][:4000]
     grid = GridSearchCV(small_ridge(), {"alpha": [1e-2, 1.0], "scale": ["none", "standard"]}, cv=2, n_jobs=4)
 
@@ -107,10 +107,6 @@ def test_a_search_by_joblib(rows, client):
     within_patience(fit)
     expected = small_ridge(**grid.best_params_).fit(X, y)
     np.testing.assert_array_equal(grid.best_estimator_.coef_, expected.coef_)
-
-
-def test_a_search_by_dask_ml(rows, client):
-    X, y = rows[0][:4000], rows[1][:4000]
     grid = DaskGridSearchCV(small_ridge(), {"alpha": [1e-2, 1e4]}, cv=2)
     within_patience(grid.fit, X, y)
     assert grid.best_params_ == {"alpha": 1e-2}

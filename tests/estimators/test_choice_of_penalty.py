@@ -1,8 +1,9 @@
-"""How alpha is chosen, by folds or by generalised cross-validation, and where float32 ends."""
+"""How penalties are chosen, by folds or by generalised cross-validation, and where float32 or a grid ends."""
 
 from __future__ import annotations
 
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sklearn.linear_model import Ridge
 
 import distrff as drf
 from distrff.errors import DataWarning, PlanRefused, PrecisionWarning
+from distrff.estimators.fitting.result import end_of_grid
 from distrff.reductions.base import Folds
 from distrff.solvers.ridge import GramProblem, gcv_errors
 from distrff.utils.random import child_seed
@@ -20,43 +22,46 @@ AGREEMENT = 1e-8
 CONDITION = np.logspace(6, 1, 4)
 
 
-def explicit_errors(Z, Y, s, fold, alphas, fit_intercept):
-    """Held-out weighted sums of squares, averaged over targets: (n_alphas, n_folds), and fold weights."""
-    errors = np.empty((len(alphas), fold.max() + 1))
-    for k in range(errors.shape[1]):
-        train, test = fold != k, fold == k
-        for i, alpha in enumerate(alphas):
-            model = Ridge(alpha=alpha, fit_intercept=fit_intercept, solver="svd")
-            model.fit(Z[train], Y[train], s[train])
-            errors[i, k] = (s[test] @ (model.predict(Z[test]) - Y[test]) ** 2).mean()
-    return errors, np.bincount(fold, s)
-
-
 @pytest.mark.parametrize("fit_intercept", [False, True])
-@pytest.mark.parametrize("fold_by", ["hash", "contiguous"])
-def test_cross_validation_is_explicit_cross_validation(problem, fold_by, fit_intercept):
+@pytest.mark.parametrize(
+    ("alpha", "n_folds", "rule"), [("cv", 4, "hash"), ("cv", 4, "contiguous"), ("gcv", 2, "one held out")]
+)
+def test_scores_are_those_of_explicit_held_out_rows(problem, alpha, n_folds, rule, fit_intercept):
+    """Where "gcv" cannot be believed it judges one row in five, by its hash."""
     X, Y, s = problem.X, problem.Y[:, :2], problem.s
-    alphas = s.sum() / CONDITION
-    ours = drf.KernelRidge(
-        fourier(), "cv", alphas=alphas, cv=4, fold_by=fold_by, fit_intercept=fit_intercept, random_state=3
-    ).fit(X, Y, s)
-    fold = Folds(4, child_seed(3, "folds"), fold_by, len(X)).of_rows(0, len(X))
-    errors, weights = explicit_errors(ours.features_.transform(X), Y, s, fold, alphas, fit_intercept)
+    options = {"cv": n_folds, "fold_by": rule} if alpha == "cv" else {}
+    options |= {"alphas": s.sum() / CONDITION, "fit_intercept": fit_intercept, "random_state": 3}
+    ours = ridge(alpha, **options).fit(X, Y, s)
+    fold = Folds(n_folds, child_seed(3, "folds"), rule, len(X)).of_rows(0, len(X))
+    Z, weights = ours.features_.transform(X), np.bincount(fold, s)
+    errors = np.empty((len(CONDITION), n_folds))  # held-out weighted sums of squares, averaged over targets
+    for (i, a), k in product(enumerate(options["alphas"]), range(n_folds)):
+        train, test = fold != k, fold == k
+        model = Ridge(alpha=a, fit_intercept=fit_intercept, solver="svd")
+        model.fit(Z[train], Y[train], s[train])
+        errors[i, k] = (s[test] @ (model.predict(Z[test]) - Y[test]) ** 2).mean()
     results = ours.cv_results_
-    np.testing.assert_array_equal(results["alphas"], alphas)
-    np.testing.assert_allclose(results["fold_scores"], errors / weights, rtol=AGREEMENT)
-    np.testing.assert_allclose(results["mean_score"], errors.sum(1) / s.sum(), rtol=AGREEMENT)
+    np.testing.assert_array_equal(results["alphas"], options["alphas"])
+    if alpha == "cv":
+        np.testing.assert_allclose(results["fold_scores"], errors / weights, rtol=AGREEMENT)
+        expected = errors.sum(1) / s.sum()
+    else:
+        assert set(results) == {"alphas", "mean_score"}
+        expected = errors[:, 0] / weights[0]
+    np.testing.assert_allclose(results["mean_score"], expected, rtol=AGREEMENT)
     best = results["mean_score"].argmin()
-    assert ours.alpha_ == alphas[best]
+    assert ours.alpha_ == options["alphas"][best]
     assert ours.cv_score_ == results["mean_score"][best] == ours.report_["cv_score"]
 
 
 @pytest.mark.parametrize("alpha", ["cv", "gcv"])
-def test_the_model_is_the_one_at_the_chosen_alpha(problem, alpha):
-    chosen = ridge(alpha, random_state=0).fit(problem.X, problem.y)
-    given = ridge(chosen.alpha_, random_state=0).fit(problem.X, problem.y)
+def test_the_model_is_the_one_at_the_alpha_chosen_of_the_default_grid(problem, alpha):
+    weight = problem.s.sum()
+    chosen = ridge(alpha, random_state=0).fit(problem.X, problem.y, problem.s)
+    np.testing.assert_allclose(chosen.cv_results_["alphas"], weight * np.geomspace(1e-9, 1, 25))
+    given = ridge(chosen.alpha_, random_state=0).fit(problem.X, problem.y, problem.s)
     # The Gram is summed by folds or not: rounding apart, at κ = Σs/alpha.
-    tolerance = 10 * np.finfo(float).eps * len(problem.X) / chosen.alpha_ * np.linalg.norm(given.coef_)
+    tolerance = 10 * np.finfo(float).eps * weight / chosen.alpha_ * np.linalg.norm(given.coef_)
     np.testing.assert_allclose(chosen.coef_, given.coef_, rtol=0, atol=tolerance)
 
 
@@ -79,20 +84,6 @@ def test_learning_curve_is_that_of_smaller_models(problem, alpha, sampling):
         assert chosen == model.alpha_
 
 
-def test_learning_curve_at_a_given_alpha(problem):
-    curve = drf.KernelRidge(fourier(256), 1.0).fit(problem.X, problem.y).report_["learning_curve"]
-    assert curve and curve[0][0] == 16
-    for size, score, alpha in curve:
-        smaller = drf.KernelRidge(fourier(size), "gcv", alphas=[1.0]).fit(problem.X, problem.y)
-        assert (score, alpha) == (pytest.approx(smaller.cv_score_, rel=AGREEMENT), 1.0)
-
-
-def test_the_default_grid(problem):
-    model = ridge("gcv").fit(problem.X, problem.y, problem.s)
-    expected = problem.s.sum() * np.geomspace(1e-9, 1, 25)
-    np.testing.assert_allclose(model.cv_results_["alphas"], expected)
-
-
 # float32 ------------------------------------------------------------------------------------
 
 
@@ -102,22 +93,15 @@ def test_grid_is_cut_at_the_noise_floor(problem):
     report, alphas = model.report_, model.cv_results_["alphas"]
     assert report["dtype"] == "float32"
     assert alphas.min() >= report["noise_floor"] > alphas.min() / 10
-    assert (
-        f"alphas below the rounding noise of float32 products were left out: {25 - len(alphas)}"
-        in report["notes"]
-    )
+    left_out = 25 - len(alphas)
+    assert f"alphas below the rounding noise of float32 products were left out: {left_out}" in report["notes"]
+    # So are nested sizes from the curve.
+    just_above = ridge("cv", alphas=[1.01 * report["noise_floor"]], random_state=0).fit(X, problem.y)
+    assert just_above.report_["dtype"] == "float32"
+    assert [size for size, *_ in just_above.report_["learning_curve"]] == [report["n_components"]]
     below = ridge("cv", alphas=[1e-7, 1e-6], random_state=0).fit(X, problem.y)
     assert below.report_["dtype"] == "float64"
     assert list(below.cv_results_["alphas"]) == [1e-7, 1e-6]
-
-
-def test_nested_sizes_below_their_noise_floor_are_left_out_of_the_curve(problem):
-    X = problem.X.astype(np.float32)
-    whole = ridge("cv", random_state=0).fit(X, problem.y)
-    just_above = 1.01 * whole.report_["noise_floor"]
-    model = ridge("cv", alphas=[just_above], random_state=0).fit(X, problem.y)
-    assert model.report_["dtype"] == "float32"
-    assert [size for size, *_ in model.report_["learning_curve"]] == [model.report_["n_components"]]
 
 
 def test_an_alpha_in_the_noise_is_solved_in_float64(problem):
@@ -134,20 +118,10 @@ def test_an_alpha_in_the_noise_is_solved_in_float64(problem):
     assert caught[0].filename == __file__
 
 
-@pytest.mark.parametrize(
-    ("dtype", "expected"),
-    [
-        ("f4", "float32"),
-        ("i1", "float32"),
-        ("i2", "float32"),
-        ("?", "float32"),
-        ("i4", "float64"),
-        ("f8", "float64"),
-    ],
-)
-def test_automatic_dtype(problem, dtype, expected):
+@pytest.mark.parametrize("dtype", ["f4", "i1", "i2", "?", "i4", "f8"])
+def test_automatic_dtype(problem, dtype):
     model = ridge().fit((problem.X * 10).astype(dtype), problem.y)
-    assert model.report_["dtype"] == expected
+    assert model.report_["dtype"] == ("float64" if dtype in ("i4", "f8") else "float32")
 
 
 def test_a_large_offset_of_the_target_costs_nothing_in_float32(problem):
@@ -179,9 +153,8 @@ def test_without_an_intercept_the_offset_is_fitted_as_it_is(problem):
     assert single.intercept_ == 0
     # G and ZᵀY are off by a few u32·n relative to n·k(0): the weights by that over alpha.
     u32 = np.finfo(np.float32).eps / 2
-    assert np.linalg.norm(single.coef_ - double.coef_) < 16 * u32 * len(y) / alpha * np.linalg.norm(
-        double.coef_
-    )
+    bound = 16 * u32 * len(y) / alpha * np.linalg.norm(double.coef_)
+    assert np.linalg.norm(single.coef_ - double.coef_) < bound
 
 
 def test_phases_too_large_for_float32_are_counted(problem):
@@ -235,26 +208,6 @@ def test_rows_of_uneven_leverage_do_not_lead_it_astray(rng):
     assert rmse(looked_at, X_test, y_test) < 1.2 * rmse(by_folds, X_test, y_test)
 
 
-@pytest.mark.parametrize("fit_intercept", [False, True])
-def test_the_errors_are_those_of_one_row_in_five_by_its_hash(problem, fit_intercept):
-    X, Y, s = problem.X, problem.Y[:, :2], problem.s
-    alphas = s.sum() * np.logspace(-6, -1, 4)
-    model = drf.KernelRidge(fourier(), "gcv", alphas=alphas, fit_intercept=fit_intercept, random_state=3).fit(
-        X, Y, s
-    )
-    Z, test = model.features_.transform(X), held_out(3, len(X))
-    expected = []
-    for alpha in alphas:
-        ridge = Ridge(alpha=alpha, fit_intercept=fit_intercept, solver="svd")
-        ridge.fit(Z[~test], Y[~test], s[~test])
-        expected.append((s[test] @ (ridge.predict(Z[test]) - Y[test]) ** 2).mean() / s[test].sum())
-    # At κ ≤ 1e6 held-out errors are known to about 1e-9 (see test_ridge).
-    np.testing.assert_allclose(model.cv_results_["mean_score"], expected, rtol=1e-8)
-    assert model.alpha_ == alphas[np.argmin(expected)]
-    assert model.cv_score_ == pytest.approx(min(expected), rel=1e-8)
-    assert set(model.cv_results_) == {"alphas", "mean_score"}
-
-
 def test_the_report_says_which_criterion_chose(problem):
     X, y = problem.X, problem.y
     model = ridge("gcv", random_state=0).fit(X, y)
@@ -270,7 +223,15 @@ def test_the_report_says_which_criterion_chose(problem):
 
 
 def test_the_learning_curve_has_one_criterion(problem):
-    """Sizes for which generalised cross-validation could be believed are judged by the fold, too."""
+    """Sizes for which generalised cross-validation could be believed are judged by the fold, too.
+
+    At a given alpha all are judged by it.
+    """
+    curve = drf.KernelRidge(fourier(256), 1.0).fit(problem.X, problem.y).report_["learning_curve"]
+    assert curve and curve[0][0] == 16
+    for size, score, alpha in curve:
+        smaller = drf.KernelRidge(fourier(size), "gcv", alphas=[1.0]).fit(problem.X, problem.y)
+        assert (score, alpha) == (pytest.approx(smaller.cv_score_, rel=AGREEMENT), 1.0)
     alphas = len(problem.X) * np.logspace(-6, -1, 4)
     model = drf.KernelRidge(fourier(128), "gcv", alphas=alphas, random_state=3).fit(problem.X, problem.y)
     curve = model.report_["learning_curve"]
@@ -383,3 +344,92 @@ def test_few_features_are_judged_by_all_rows_though_there_are_folds(problem, fit
     expected, _ = gcv_errors(rows.with_offset(A), D, alphas, rows)
     unit = targets.scale**2
     np.testing.assert_allclose(model.cv_results_["mean_score"], (expected * unit)[:, 0], rtol=1e-8)
+
+
+# A penalty at the end of its grid is said, with what to do about it
+
+
+def end_notes(model):
+    """The note on the end of a grid, which every form of the report shows."""
+    notes = [note for note in model.report_["notes"] if "may be better" in note]
+    for note in notes:
+        assert note in repr(model.report_) and note in model.report_.to_dict()["notes"]
+        assert note.replace("'", "&#39;") in model.report_.to_html()
+    return notes
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        (
+            1.0,
+            ["p=1 is the smallest of its grid: a smaller one may be better; give ps that begin lower (--ps)"],
+        ),
+        (2.0, []),
+        (3.0, ["p=3 is the largest of its grid: a larger one may be better; give ps that end higher (--ps)"]),
+    ],
+)
+def test_both_ends_and_what_is_between(chosen, told):
+    grid = np.array([1.0, 2.0, 3.0])
+    scores = np.abs(grid - chosen)
+    assert end_of_grid("p", chosen, grid, scores) == told
+    assert end_of_grid("p", chosen, grid, scores, below="noise") == (["noise"] if chosen == 1.0 else told)
+    assert end_of_grid("p", chosen, np.array([chosen]), scores[:1]) == []
+    assert end_of_grid("p", chosen, grid, np.zeros(3)) == [], "as of a constant target: all are as good"
+    for scores in (np.full(3, np.inf), np.where(grid == chosen, 0.0, np.inf)):
+        assert end_of_grid("p", chosen, grid, scores) == told, "one score, or none, is not a tie"
+
+
+BINS = drf.RandomBinningFeatures(drf.Laplacian(2.0), 16, random_state=0)
+
+
+@pytest.mark.parametrize(
+    ("features", "alpha", "is_noise"),
+    [
+        *product([fourier(32), fourier(64)], ["cv", "gcv"], [False]),  # "gcv" holds a fold out for 64
+        *product([fourier(32)], ["cv", "gcv"], [True]),
+        *product([BINS], ["cv"], [False, True]),
+    ],
+    ids=repr,
+)
+def test_alpha_at_either_end(problem, rng, features, alpha, is_noise):
+    """Of targets that are noise alone the largest alpha is the best; others want none far too large."""
+    y, grid = (rng.standard_normal(900), [1e-2, 1e-1, 1e1]) if is_noise else (problem.y, [9e4, 9e5])
+    model = drf.KernelRidge(features, alpha, alphas=grid, cv=2 if features is BINS else 5, random_state=0)
+    (note,) = end_notes(model.fit(problem.X, y))
+    said = "alpha=10 is the largest" if is_noise else "alpha=90000 is the smallest"
+    assert note.startswith(f"{said} of its grid") and "(--alphas)" in note
+    assert ("end higher (--alphas)" in note) == is_noise
+    if features is not BINS:
+        statistics = drf.gram(problem.X, features, y, cv=5, random_state=0)
+        of_gram = drf.KernelRidge(alpha=alpha, alphas=grid).fit_gram(statistics)
+        assert end_notes(of_gram) == [note]
+
+
+@pytest.mark.parametrize("alpha", ["cv", "gcv"])
+def test_an_alpha_at_the_noise_floor(rng, alpha):
+    """A function of the features' own space wants no penalty; float32 products leave the smallest one."""
+    X = rng.standard_normal((900, 4)).astype(np.float32)
+    features = fourier(64).fit(X)  # of which "gcv" holds a fold out
+    y = features.transform(X).astype(float) @ rng.standard_normal(64)
+    model = drf.KernelRidge(features, alpha, random_state=0).fit(X, y)
+    (note,) = end_notes(model)
+    assert "is the smallest above the rounding noise of float32 products" in note
+    assert note.endswith("dtype='float64' (--dtype float64)")
+    (left_out,) = (note for note in model.report_["notes"] if "left out" in note)
+    assert left_out.startswith("alphas below the rounding noise of float32 products were left out: ")
+    in_float64 = drf.KernelRidge(features, alpha, dtype="float64", random_state=0).fit(X, y)
+    (note,) = end_notes(in_float64)
+    assert "is the smallest of its grid" in note
+    below = drf.KernelRidge(features, alpha, alphas=[1e-30, 1e-9, 1.0], dtype="float64", random_state=0)
+    (note,) = end_notes(below.fit(X, y))
+    assert "above the rounding noise of float64 products" in note and "dtype=" not in note
+
+
+@pytest.mark.parametrize(("Cs", "which"), [([1e-4, 1.0], "largest"), ([1e3, 1e5], "smallest")])
+def test_a_C_at_either_end(rng, Cs, which):
+    X = rng.standard_normal((300, 3))
+    y = X[:, 0] > 0 if which == "largest" else rng.random(300) > 0.5
+    model = drf.KernelSVC(fourier(32), "cv", Cs=Cs, loss="squared_hinge", cv=2, random_state=0).fit(X, y)
+    (note,) = end_notes(model)
+    assert note.startswith(f"C={model.C_:g} is the {which} of its grid") and "(--Cs)" in note
