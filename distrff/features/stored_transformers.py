@@ -71,6 +71,8 @@ def restored(
     if isinstance(transformer, PCA):
         transformer.n_components_ = len(transformer.components_)
     if isinstance(transformer, SplineTransformer):
+        if not isinstance(transformer.include_bias, bool):  # as a number it would count columns
+            raise ModelFileError(f"its {name} has an include_bias that is neither true nor false")
         outside = transformer.extrapolation in ("periodic", "continue")
         transformer.bsplines_ = [
             BSpline.construct_fast(t, c, transformer.degree, extrapolate=outside)

@@ -230,6 +230,13 @@ def test_forged_models(stored, tmp_path, n, rng):
         check(tmp_path / "m.zarr", header, arrays, all_of_them[i])
 
 
+def test_a_number_that_stands_for_a_truth_value(tmp_path):
+    """scikit-learn would take it for a number of columns, here 146 TiB of them."""
+    fitted("splines")[0].save(str(tmp_path / "true.zarr"))
+    forgery = ("metadata", ("specification", "parameters", "include_bias"), -(10**12))
+    check(tmp_path / "m.zarr", *taken_apart(tmp_path / "true.zarr"), forgery)
+
+
 @pytest.mark.parametrize("name", ["iid", "countsketch", "nystroem"])
 @pytest.mark.parametrize("forged", [lambda A: A + 1, lambda A: A.T + 1], ids=["values", "shape"])
 def test_a_forged_map_is_not_kept_for_the_next_model(name, forged, tmp_path):
