@@ -210,9 +210,10 @@ def spelt_as_options(text: str) -> str:
 
     word = r"'[^']*'"
     value = rf"{word}(?:(?:, | or ){word})*|[\w.+-]*[\w…]|(?=[,;.)\s]|$)"
-    starts = r"(?= (?:must be|goes with|was given) )"
+    starts = r"(?= (?:must be|goes with|was given|has) )"
     parameter = rf"(?P<name>{any_name})=(?P<value>{value})"
-    bare = rf"(?P<bare>{long}|^(?:{any_name}){starts})(?![\w'\"=])"
+    # "a larger tol" is the option too; a tol elsewhere may be a word.
+    bare = rf"(?P<bare>{long}|^(?:{any_name}){starts}|(?<=a larger )tol|(?<=a smaller )C)(?![\w'\"=])"
     # "a KernelSVC" is one that is fitted already.
     kind = rf"(?:(?<!\ba )|(?<=fit a ))(?P<kind>{'|'.join(_CLASSES)})(?![\w'\"(])"
     text = re.sub(r"\bn_components(?==[^,]+, but the map has)", "n_outputs", text)  # of KernelPCA

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from distrff.cli import NOT_CONVERGED
+from distrff.cli import NOT_CONVERGED, spelt_as_options
 from distrff.cli.data import open_data, storage_options, workers_of
 from distrff.cli.options import fit_options, result_options, verbosity_options
 from distrff.cli.output import show
@@ -68,7 +68,8 @@ def fit(
         estimator.save(out, overwrite=overwrite, storage_options=storage_options(options), **extra)
     report = estimator.report_
     values = {key: report[key] for key in _KEYS if key in report} | {"out": str(place)}
-    lines = [repr(report), f"  seed {report['seed']}", f"  written to {place}"]
+    lines = [spelt_as_options(line) for line in repr(report).splitlines()]
+    lines += [f"  seed {report['seed']}", f"  written to {place}"]
     if page is not None:
         try:
             write_file(report.to_html(), Location.of(page), overwrite=overwrite, kinds=(PAGE,))

@@ -238,9 +238,9 @@ def _lines(values: dict[str, Any], n_rows: int) -> Iterator[str]:
         yield f"  target {found['label']}: {found['rows']:,} rows ({found['share']:.2%})"
     for part in values["storage"]:
         yield (
-            f"  {part['name']}: {part['n_requests']:,} requests a pass, "
-            f"{part['stored_bytes'] / max(part['decoded_bytes'], 1):.2f} bytes stored for one decoded, "
-            f"{part['decoded_share']:.2f} times the rows decoded"
+            f"  {part['name']}: {part['n_requests']:,} request(s) per pass, "
+            f"{part['stored_bytes'] / max(part['decoded_bytes'], 1):.2f} stored bytes per decoded byte, "
+            f"each row decoded {part['decoded_share']:.2f} times"
         )
     yield from (f"advice: {sentence}" for sentence in values["advice"] or ["none; read as they are"])
 

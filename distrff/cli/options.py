@@ -156,8 +156,8 @@ table_options = together(
     choice(
         "--missing",
         "error drop mean indicator",
-        "Refuse missing values, drop their rows, put the column's mean in their place, or do so and "
-        "add a column that says where.",
+        "error refuses missing values, drop leaves out their rows, mean fills them with the column's mean, "
+        "indicator also adds a column that marks them.",
     ),
     click.option(
         "--datetime",
@@ -250,8 +250,8 @@ estimator_options = together(
     choice(
         "--solver",
         "auto gram cg lbfgs smoothed sgd",
-        "gram for ridge, or for a given --alpha cg, in less memory; lbfgs for smooth losses, smoothed "
-        "for the hinge; sgd for any loss on shuffled rows, where no Gram fits.",
+        "For ridge gram, or cg, which needs less memory and a given --alpha; lbfgs for smooth losses, "
+        "smoothed for the hinge; sgd for any loss on shuffled rows, where no Gram fits in memory.",
     ),
     click.option(
         "--tol",
@@ -309,7 +309,7 @@ prediction_options = together(
     choice(
         "--method",
         "predict decision_function predict_proba",
-        "Labels or numbers; distances from the decision; probabilities, of --model likelihood.",
+        "Labels or numbers; values of the decision function; probabilities, for --model likelihood only.",
     ),
     flag("--return-std", "Standard deviations as well, of a MODEL fitted with --include-std."),
 )

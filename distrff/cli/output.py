@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from distrff.cli import spelt_as_options
+
 
 def show(values: dict[str, Any], *, as_json: bool, lines: Iterable[str] | None = None) -> None:
     """Print the values.
@@ -42,6 +44,8 @@ def _readable(value: Any) -> str:
         return " × ".join(map(str, value))
     if isinstance(value, list):
         return ", ".join(map(_readable, value))
+    if isinstance(value, dict):  # such as why columns were left out, in the library's words
+        return "; ".join(f"{name}: {spelt_as_options(_readable(v))}" for name, v in value.items()) or "-"
     return "-" if value is None else str(value)
 
 

@@ -68,12 +68,12 @@ def plot_kernel_error(errors: KernelError | Sequence[KernelError], *, ax: Any = 
 
 
 def plot_alpha_path(fit: Any, *, ax: Any = None) -> Any:
-    """Draw the criterion against alpha: the mean of the folds, their spread, the choice, the noise floor.
+    """Draw the criterion against alpha or C: mean and spread of the folds, the choice, the noise floor.
 
     Parameters
     ----------
-    fit : fitted ridge model, or its `report_`
-        With alpha chosen by "cv" or "gcv".
+    fit : fitted estimator, or its `report_`
+        With alpha chosen by "cv" or "gcv", or C by "cv".
     ax : matplotlib Axes, optional
 
     Returns
@@ -81,8 +81,8 @@ def plot_alpha_path(fit: Any, *, ax: Any = None) -> Any:
     matplotlib Axes
     """
     report = _report(fit)
-    if not report.get("alphas"):
-        raise InputError("this fit did not search for alpha; fit a ridge model with alpha='cv' or 'gcv'")
+    if not report.get("alphas") and not report.get("Cs"):
+        raise InputError("this fit searched for neither alpha nor C; fit with alpha='cv' or 'gcv', or C='cv'")
     return draw_penalty_path(new_axes(ax), report)
 
 

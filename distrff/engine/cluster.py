@@ -192,6 +192,9 @@ def _start_cluster(**options: Any) -> LocalCluster:
 
 def _address_of(scheduler: str) -> str:
     """Return the address given by the user, or by the scheduler file."""
+    if not isinstance(scheduler, str | Path):
+        raise InputError(f"scheduler must be 'local', an address or a path, got {scheduler!r}")
+    scheduler = str(scheduler)
     if "://" in scheduler:
         return _checked_address(scheduler)
     path = Path(scheduler)

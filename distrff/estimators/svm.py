@@ -265,7 +265,8 @@ class KernelLikelihoodClassifier(MarginClassifier):
         one_of("multi_class", self.multi_class, ("ovr", "softmax"))
         if self.multi_class == "softmax" and self.noise != "logistic":
             raise InputError(
-                f"multi_class='softmax' is for noise='logistic', got noise={self.noise!r}; use 'ovr'"
+                f"multi_class='softmax' is for noise='logistic', got noise={self.noise!r}; "
+                f"use multi_class='ovr'"
             )
         positive("sigma", self.sigma)
         return margin_options(self, NOISES[self.noise](float(self.sigma)), f"noise={self.noise!r}")

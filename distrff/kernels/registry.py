@@ -36,7 +36,7 @@ def kernel_from_dict(data: Any) -> Kernel:
     missing = [name for name, needed in known.items() if needed and name not in given]
     if unknown or missing:
         what = f"lacks {missing[0]!r}" if missing else f"has no parameter {unknown[0]!r}"
-        raise InputError(f"the kernel {kind!r} {what}; its parameters are {', '.join(known)}")
+        raise InputError(f"the kernel {kind!r} {what}; its parameters are {', '.join(map(repr, known))}")
     try:
         operands = {n: kernel_from_dict(v) if n in ("k", "k1", "k2") else v for n, v in given.items()}
         return _KINDS[kind](**operands)

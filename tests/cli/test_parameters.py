@@ -211,6 +211,12 @@ def test_class_weights_have_the_labels_of_the_target():
         ("give it by storage_options (--storage-option)", "give it by --storage-option"),
         ("as open_dataset(..., missing='drop') does", "as --missing drop does"),
         ("convert with missing='drop' (--missing), or", "convert with --missing drop, or"),
+        (
+            "it holds times; datetime='seconds' or 'parts' takes them",
+            "it holds times; --datetime seconds or parts takes them",
+        ),
+        ("alpha has 2 values; or a number (alpha=…)", "--alpha has 2 values; or a number (--alpha …)"),
+        ("by max_sweeps, or a larger tol", "by --max-sweeps, or a larger --tol"),
         ("use n_bins=, fewer grids", "use --n-bins, fewer grids"),
         ("positive goes with tables", "--positive goes with tables"),
         ("test_fraction=2 of 3 rows leaves none", "--test-fraction 2 of 3 rows leaves none"),

@@ -63,6 +63,14 @@ def test_kernel_error_without_theory(ax, rows):
     assert set(lines(ax)) == {"largest of the pairs"}
 
 
+def test_the_path_of_C(ax, rows):
+    model = drf.KernelSVC(small_map(), "cv", Cs=[0.1, 1.0, 10.0], cv=2, random_state=0)
+    drf.plot_alpha_path(model.fit(rows[0], rows[1] > 0), ax=ax)
+    assert ax.get_xlabel() == "C"
+    curve = lines(ax)[model.report_["criterion"]]
+    np.testing.assert_array_equal(curve.get_ydata(), model.cv_results_["mean_score"])
+
+
 def test_alpha_path_and_learning_curve(ax, rows):
     model = drf.KernelRidge(small_map(), alpha="cv", cv=3, random_state=0).fit(*rows)
     assert drf.plot_alpha_path(model, ax=ax) is ax
@@ -139,7 +147,7 @@ def test_what_cannot_be_drawn(ax, rows):
     flat = drf.KernelRidge(small_map()).fit(X[:, :1], y)
     unsearched = drf.KernelLikelihoodClassifier(small_map()).fit(X, y > 0)
     for draw, given, words in (
-        (drf.plot_alpha_path, (unsearched,), "did not search for alpha"),
+        (drf.plot_alpha_path, (unsearched,), "searched for neither alpha nor C"),
         (drf.plot_learning_curve, (unsearched,), "has no learning curve"),
         (drf.plot_learning_curve, (drf.KernelRidge(),), "expected a fitted model"),
         (drf.plot_relevance, (model.features_,), "no length scale for each column"),

@@ -186,7 +186,7 @@ NOT_SQUARED = (
     "solver='gram' needs a squared loss, whose optimum follows from the Gram alone, which "
     "noise='logistic' is not; use solver='lbfgs' or 'auto'"
 )
-NOT_LOGISTIC = "multi_class='softmax' is for noise='logistic', got noise='probit'; use 'ovr'"
+NOT_LOGISTIC = "multi_class='softmax' is for noise='logistic', got noise='probit'; use multi_class='ovr'"
 
 
 @pytest.mark.parametrize(

@@ -494,7 +494,7 @@ def nested(depth):
         ({}, "must be one of gaussian, laplacian"),
         ({"kernel": ["gaussian"]}, "must be one of"),
         ({"kernel": "rbf"}, "must be one of .*matern.*got 'rbf'"),
-        ({"kernel": "gaussian", "nu": 1.5}, "has no parameter 'nu'; its parameters are length_scale"),
+        ({"kernel": "gaussian", "nu": 1.5}, "has no parameter 'nu'; its parameters are 'length_scale'"),
         ({"kernel": "gaussian", "length_scale": None}, "length_scale must be a number"),
         ({"kernel": "gaussian", "length_scale": math.nan}, "length_scale must be positive"),
         ({"kernel": "gaussian", "length_scale": {"kernel": "gaussian"}}, "length_scale must be a number"),

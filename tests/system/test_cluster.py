@@ -209,6 +209,7 @@ NO_FILE, NO_ADDRESS = "no scheduler file '{}'", "'{}' is not an address .* tcp:/
             for name in ("n_workers", "threads_per_worker")
             for number in (0, -1, 1.5, True, "2")
         ),
+        ({"scheduler": 5}, "scheduler must be 'local', an address or a path, got 5"),
         *(({"scheduler": name}, NO_FILE) for name in ("cluster.json", "folder/cluster", "lcoal")),
         *(
             ({"scheduler": address}, NO_ADDRESS)

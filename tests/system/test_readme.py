@@ -83,7 +83,7 @@ def write_files(rng: np.random.Generator) -> None:
     mixed = table.assign(kind=np.where(X[:, 1] > 0, "one", "two"))
     for i in range(2):
         mixed[i::2].to_csv(f"rows-{i}.csv.gz", index=False)
-    table.to_parquet("rows.parquet", index=False)
+    table.assign(customer=np.arange(1200)).to_parquet("rows.parquet", index=False)
     table[:300].to_parquet("held-out.parquet", index=False)
     table[:300].assign(customer=np.arange(300)).to_parquet("new.parquet", index=False)
 

@@ -154,9 +154,9 @@ def check_rows_of_search(parameter: str, search: str, min_rows: int, dataset: Da
     """Raise InputError for fewer rows than a search for a penalty takes."""
     if dataset.n_rows < min_rows:
         raise InputError(
-            f"{parameter}={search!r} needs at least {min_rows} rows here, but there is only "
-            f"n_samples = {dataset.n_rows}; give more rows{', fewer folds (cv)' if search == 'cv' else ''}, "
-            f"or a number for {parameter}"
+            f"{parameter}={search!r} needs at least {min_rows} rows here, but there is only n_samples = "
+            f"{dataset.n_rows}; give more rows{', fewer folds (cv=…)' if search == 'cv' else ''}, or a "
+            f"number ({parameter}=…)"
         )
 
 
