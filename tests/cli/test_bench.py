@@ -1,7 +1,5 @@
 """`distrff bench`: rates of the session's two workers, and what a fit waits for by rates that are made up."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The main job from stored rows to scores, command by command."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa

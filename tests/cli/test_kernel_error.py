@@ -1,7 +1,5 @@
 """The error of a kernel on stored rows: measured numbers beside the bounds, or one line that says why not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

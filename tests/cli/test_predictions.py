@@ -1,7 +1,5 @@
 """`distrff predict`: ids, probabilities, standard deviations, and an interrupt that loses nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """`distrff quickstart` at a small scale: what it leaves, what it refuses, and that it leaves nothing else."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

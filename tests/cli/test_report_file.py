@@ -1,7 +1,5 @@
 """`distrff fit --report FILE`: the page of the fit, whole or not at all, and nothing else in its place."""
 
-from __future__ import annotations
-
 import pytest
 
 from distrff.errors import InputError

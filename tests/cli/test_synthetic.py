@@ -1,7 +1,5 @@
 """Rows of a known truth: the same however many are drawn, noise as stated, on disk as they were drawn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import zarr

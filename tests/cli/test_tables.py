@@ -1,7 +1,5 @@
 """Commands on Parquet of mixed columns, and what a stored model makes of such files."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

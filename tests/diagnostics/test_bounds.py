@@ -1,7 +1,5 @@
 """The bounds hold on drawn maps, agree with each other, and are never optimistic."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

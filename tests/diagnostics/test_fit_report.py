@@ -1,7 +1,5 @@
 """Every fit's report has a page and a card, with what its kind of fit has to tell."""
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

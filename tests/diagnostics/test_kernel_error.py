@@ -1,7 +1,5 @@
 """The measured error of a kernel is that of the map, its intervals cover, and bounds lie above."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import dask.array as da

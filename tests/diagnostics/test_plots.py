@@ -1,7 +1,5 @@
 """Plots show the numbers of the fit, and tell apart without colour what they show."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

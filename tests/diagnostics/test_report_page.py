@@ -1,7 +1,5 @@
 """The report page is well-formed, whole in itself, and shows what it is given and nothing else."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 

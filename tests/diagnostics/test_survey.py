@@ -1,7 +1,5 @@
 """What one pass tells of rows that no fit would take, and when other chunks pay."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import dask

@@ -1,7 +1,5 @@
 """What processes tell of themselves, and how two records become one."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import socket

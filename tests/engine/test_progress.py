@@ -1,7 +1,5 @@
 """Progress: nothing for two seconds, then a bar for people, in a terminal or a notebook, and none in logs."""
 
-from __future__ import annotations
-
 import io
 import threading
 import types

@@ -1,7 +1,5 @@
 """Cuts of the rows, which follow from a few numbers alone, and which segment a worker takes next."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import pairwise
 

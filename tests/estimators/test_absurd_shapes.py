@@ -1,7 +1,5 @@
 """Groups of a few hundred bytes that declare more than any worker holds: refused before anything is drawn."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import dask

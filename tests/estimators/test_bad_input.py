@@ -1,7 +1,5 @@
 """What cannot be used is named in one line: what was wrong, what was got, and what to do."""
 
-from __future__ import annotations
-
 import re
 
 import dask

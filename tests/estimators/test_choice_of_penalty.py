@@ -1,7 +1,5 @@
 """How penalties are chosen, by folds or by generalised cross-validation, and where float32 or a grid ends."""
 
-from __future__ import annotations
-
 import warnings
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Grams as values: fits without rows, sites that are added, rows that are forgotten, files."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@ BLAS takes other paths for other layouts, of one row and of many, and has more o
 processors with AVX-512.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from itertools import product

@@ -1,7 +1,5 @@
 """Models on landmarks, on maps side by side and on scikit-learn's transformers, on rows of any storage."""
 
-from __future__ import annotations
-
 import dask.array as da
 import numpy as np
 import pytest

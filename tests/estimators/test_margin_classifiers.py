@@ -1,7 +1,5 @@
 """Classifiers of margin losses against scikit-learn, the choice of C, hard margins, and likelihoods."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from itertools import product

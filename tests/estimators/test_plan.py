@@ -1,7 +1,5 @@
 """The plan: what it counts, when it refuses, and that the changes it names do fit."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Models of rare classes: certified in few sweeps, and never worse than the best constant."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from functools import partial

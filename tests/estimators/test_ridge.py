@@ -1,7 +1,5 @@
 """Ridge against its formulas; what columns and targets bring along; scikit-learn's interface; Dask."""
 
-from __future__ import annotations
-
 import pickle
 import re
 

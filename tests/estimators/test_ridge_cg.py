@@ -1,7 +1,5 @@
 """Ridge by conjugate gradients is the model that the Gram gives, to the accuracy that was asked for."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning

@@ -1,7 +1,5 @@
 """Classes of any number, kind and weight, as ridge on ±1."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """SGD against the solvers that close the gap, for every loss, and what it says of itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Models on random binning: light sweeps over sparse features, without a Gram of the bins."""
 
-from __future__ import annotations
-
 import dask.array as da
 import numpy as np
 import pytest

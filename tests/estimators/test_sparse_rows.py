@@ -1,7 +1,5 @@
 """Rows in scipy's CSR, in memory and as dask chunks: the models of the same rows written out."""
 
-from __future__ import annotations
-
 import warnings
 
 import dask

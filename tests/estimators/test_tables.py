@@ -1,7 +1,5 @@
 """Models on tables of mixed columns: fitted, scored, asked and stored with the steps to their columns."""
 
-from __future__ import annotations
-
 import dask
 import dask.dataframe as dd
 import numpy as np

@@ -1,7 +1,5 @@
 """Models as pipelines of scikit-learn's own parts: the same predictions."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`examples/a9a.py` on generated files: what it writes, that its commands run, and what it refuses."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

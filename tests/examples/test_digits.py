@@ -1,7 +1,5 @@
 """`examples/digits.py` with few features: the table, and the pictures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`examples/grid_search.py` on few rows: what it finds, on which columns, and what it refuses."""
 
-from __future__ import annotations
-
 import re
 
 import pandas as pd

@@ -4,8 +4,6 @@ They are stored without outputs: those would be one computer's numbers, would gr
 each change of a sentence under pages of markup. What they show is checked here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

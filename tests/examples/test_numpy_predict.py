@@ -1,7 +1,5 @@
 """`examples/numpy_predict.py` against `predict`, for every model and map that it claims."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from pathlib import Path

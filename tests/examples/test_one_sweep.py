@@ -1,7 +1,5 @@
 """`examples/one_sweep.py` on few rows, and the picture that README shows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """`examples/svm_margins.py` at a small scale: its models, its picture, and the lines it draws."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

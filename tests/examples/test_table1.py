@@ -1,7 +1,5 @@
 """`examples/table1.py` on generated files: each of the data is read, and a missing one is named."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`examples/uci.py` on generated files: what it reaches, and what it refuses."""
 
-from __future__ import annotations
-
 import gzip
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Random binning: its kernel, its bins counted exactly, what a map promises, and its pilot."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Maps side by side: the weighted sum of their kernels."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

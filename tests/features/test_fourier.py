@@ -1,7 +1,5 @@
 """Fourier features: the variance of their kernel in every form, their values, and their parameters."""
 
-from __future__ import annotations
-
 import pickle
 
 import dask.array as da

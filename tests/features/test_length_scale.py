@@ -1,7 +1,5 @@
 """Automatic widths: near the best of an explicit search, and what counts on the way there."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

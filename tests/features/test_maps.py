@@ -1,7 +1,5 @@
 """What every map must do: dtypes, layouts, dask arrays, storage, seeds, and rows that it refuses."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle

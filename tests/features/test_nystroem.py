@@ -1,7 +1,5 @@
 """Nyström features, exact on the landmarks' span; landmarks are the rows of the lowest keys in any order."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The sampling choices of Fourier features: their laws, errors, arrays, and what each refuses."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Specifications: values that derive their arrays once a process and notice when they derive others."""
 
-from __future__ import annotations
-
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """scikit-learn's transformers as maps."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle

@@ -1,7 +1,5 @@
 """What the tests of all sources share."""
 
-from __future__ import annotations
-
 import dask
 import numpy as np
 import pytest

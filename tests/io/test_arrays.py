@@ -1,7 +1,5 @@
 """Datasets of arrays and frames in memory, and what these become."""
 
-from __future__ import annotations
-
 import pickle
 
 import dask.bag as db

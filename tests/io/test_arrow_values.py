@@ -1,7 +1,5 @@
 """Arrow columns of every type as plain values, with and without nulls, sliced or not."""
 
-from __future__ import annotations
-
 import datetime
 from decimal import Decimal
 

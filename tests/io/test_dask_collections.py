@@ -1,7 +1,5 @@
 """Dask arrays and DataFrames as rows: blocks that arrive in the task, and what is refused."""
 
-from __future__ import annotations
-
 import dask
 import dask.array as da
 import dask.dataframe as dd

@@ -1,7 +1,5 @@
 """A stored group comes back bit for bit, and nothing but a whole, unaltered one comes back."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What a path leads to: rows, raw files of some format, or a refusal that names it."""
 
-from __future__ import annotations
-
 import http.server
 import threading
 from functools import partial

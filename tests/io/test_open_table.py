@@ -1,7 +1,5 @@
 """Tables of mixed columns are the same rows from Parquet, pandas, dask and xarray, cut in whatever way."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import dask

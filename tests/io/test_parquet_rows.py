@@ -1,7 +1,5 @@
 """Parquet files as rows: which files and columns, in what cuts, of what types, and what is refused."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import io

@@ -1,7 +1,5 @@
 """What all readers of rows promise, whatever holds the rows and however they are cut."""
 
-from __future__ import annotations
-
 import pickle
 import weakref
 from itertools import pairwise

@@ -4,8 +4,6 @@ Measured is what Arrow's pool and Python's allocator (NumPy's arrays and the byt
 the same on every machine, unlike a resident set, which follows the allocator and its threads.
 """
 
-from __future__ import annotations
-
 import tracemalloc
 
 import numpy as np

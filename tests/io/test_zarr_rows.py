@@ -1,7 +1,5 @@
 """Zarr groups as rows, dense and sparse: their arrays, what is read of them, and what is refused."""
 
-from __future__ import annotations
-
 import pickle
 import uuid
 import warnings

@@ -1,7 +1,5 @@
 """Kernels: each pair of kernel and measure, values, errors, parity with scikit-learn."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

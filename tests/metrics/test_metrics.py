@@ -1,7 +1,5 @@
 """Scores of any rows against scikit-learn's of the same."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import dask

@@ -1,7 +1,5 @@
 """A stored model predicts the same bits, anywhere, and only if it is whole; models on NumPy blocks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Scores against scikit-learn's, for any cuts of the rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, mean_squared_error, r2_score

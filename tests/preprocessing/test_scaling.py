@@ -1,7 +1,5 @@
 """Columns to mean 0 and deviation 1 before any cast, by moments of any cuts; sorted rows are noticed."""
 
-from __future__ import annotations
-
 from functools import reduce
 
 import numpy as np

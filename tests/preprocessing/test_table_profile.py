@@ -1,7 +1,5 @@
 """The profile of a table is the same however its rows are cut, and the steps are what the options ask for."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from functools import reduce
 from itertools import pairwise

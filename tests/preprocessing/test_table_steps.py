@@ -1,7 +1,5 @@
 """Steps: what becomes of each kind of raw column, of missing values, and of columns of another kind."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import math

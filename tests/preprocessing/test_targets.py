@@ -1,7 +1,5 @@
 """Targets: numbers shifted and scaled without loss, labels counted, as ±1 and back, and stored."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The first sweep: moments, classes and an even sample, the same for any cuts; bad numbers are named."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The epoch sweep against steps by hand, for any order of arrival and any storage."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

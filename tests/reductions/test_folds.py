@@ -1,7 +1,5 @@
 """Folds: a function of row number and seed, even over every regular order of rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Grams of tiles against the dense formula Σ s·ttᵀ, for every way to weigh, fold and cut."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 

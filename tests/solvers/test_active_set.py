@@ -1,7 +1,5 @@
 """The hinge with a linear part, exactly: of dense rows by Newton steps, of sparse ones by ascent."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Conjugate gradients and their preconditioners against numpy.linalg.solve, on matrices in memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.linalg import cho_solve

@@ -1,7 +1,5 @@
 """The hard-margin model by a working set, and the nearest points of hulls that it takes."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Preconditioned L-BFGS on rows in memory: certified gaps, the rounded hinge, Hessians."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

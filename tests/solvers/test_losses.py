@@ -1,7 +1,5 @@
 """Losses against differences, their own conjugates by search, and extreme margins."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import expit, log_expit, log_ndtr

@@ -1,7 +1,5 @@
 """Evaluations of binary and softmax problems: gradients, lower bounds and gaps."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,7 +1,5 @@
 """Ridge from Grams and from moments, against the same quantities computed from the rows; the band path."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

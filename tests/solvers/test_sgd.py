@@ -1,7 +1,5 @@
 """Averaged SGD against exact optima, on rows in memory that are cut into segments, and its metric."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize

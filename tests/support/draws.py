@@ -1,7 +1,5 @@
 """Seeds that a test draws, inner products of a map's rows, and how often maps were drawn."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from distrff.utils.jit import COUNTS

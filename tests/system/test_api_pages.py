@@ -1,7 +1,5 @@
 """The pages of the public names that pdoc makes of the docstrings."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import warnings

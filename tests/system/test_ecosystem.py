@@ -1,7 +1,5 @@
 """Models and maps among the parts of scikit-learn and dask-ml; the latter's search is that of an example."""
 
-from __future__ import annotations
-
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np

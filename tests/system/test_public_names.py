@@ -1,7 +1,5 @@
 """No user name, password or query of a URL in what messages say, however ill it is written."""
 
-from __future__ import annotations
-
 import pytest
 
 from distrff.errors import InputError

@@ -1,7 +1,5 @@
 """Fits of rows in large pieces: what their workers took, against their plans; and refusals before a task."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

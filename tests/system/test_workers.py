@@ -1,7 +1,5 @@
 """What travels to the workers and what stays here, fits inside of tasks, frequencies drawn once a process."""
 
-from __future__ import annotations
-
 import logging
 import pickle
 

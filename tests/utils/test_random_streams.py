@@ -1,7 +1,5 @@
 """Named streams: repeatable, independent of each other and of the order of their use."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

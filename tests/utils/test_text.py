@@ -1,7 +1,5 @@
 """Numbers and quantities are written as people read them."""
 
-from __future__ import annotations
-
 import pytest
 
 from distrff.utils.text import number_text, quantity_text
