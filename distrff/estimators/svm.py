@@ -197,23 +197,9 @@ class KernelLikelihoodClassifier(MarginClassifier):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-    C_ : float
-        As given or chosen.
-    cv_score_, cv_results_ : float and dict, with C="cv"
-        Mean loss of held-out rows: the least, and of each C and fold.
-    coef_ : ndarray of shape (1 or n_classes, n_features)
-    intercept_ : ndarray of shape (1 or n_classes,)
-    rkhs_norm_ : float or ndarray of shape (n_classes,)
-        ‖w‖₂, the norm of f under the approximate kernel.
-    features_ : FeatureMap
-        The fitted clone.
-    report_ : FitReport
-        With `primal`, `dual` and `duality_gap`, of the class of largest gap.
-    plan_ : Plan
-    n_features_in_ : int
-    feature_names_in_ : ndarray of str, where columns have names
-    seed_ : int
+    classes_, C_, cv_score_, cv_results_, coef_, intercept_, rkhs_norm_, features_, report_, plan_
+        As those of `KernelSVC`.
+    n_features_in_, feature_names_in_, seed_
     """
 
     def __init__(

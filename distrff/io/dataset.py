@@ -318,7 +318,7 @@ def check_target_shape(shape: tuple[Any, ...], dtype: np.dtype) -> None:
 def check_weight_shape(shape: tuple[Any, ...]) -> None:
     """Refuse weights that are not 1-D."""
     if len(shape) != 1:
-        raise InputError(f"sample_weight must be 1-D, one number a row, got shape {shape}")
+        raise InputError(f"sample_weight must be 1-D, one number per row, got shape {shape}")
 
 
 def check_real(dtype: np.dtype, name: str) -> None:

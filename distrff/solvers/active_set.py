@@ -13,7 +13,6 @@ semismooth Newton steps (as Li, Sun and Toh, SIAM J. Optim. 28, 2018, section 3,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import brentq
 from scipy.sparse import issparse
 
-from distrff.utils.jit import compiled, in_own_thread
+from distrff.utils.jit import compiled, compiles_once
 
 _GROWTH = 3.0
 _MAX_ROUNDS, _MAX_STEPS = 40, 150
@@ -353,13 +352,9 @@ def _better(
     return best
 
 
-@cache
+@compiles_once
 def compile_ascent() -> None:
     """Compile the pass, or load it from Numba's cache, before it is needed."""
-    in_own_thread(_compile_ascent)
-
-
-def _compile_ascent() -> None:
     one, indptr = np.ones(1), np.array([0, 1], np.int32)
     _pass(indptr, np.zeros(1, np.int32), one, one, one, one, np.zeros(1, np.int64), one.copy(), one.copy())
 

@@ -144,7 +144,7 @@ def test_rows_and_targets_that_do_not_go_together(problem):
     [
         (lambda s: spoilt(s, -1.0, 3), "sample_weight must not be negative, got -1 in row 3"),
         (lambda s: 0 * s, "all sample weights are zero; give at least one row a positive weight"),
-        (lambda s: s[:, None], "sample_weight must be 1-D, one number a row, got shape (900, 1)"),
+        (lambda s: s[:, None], "sample_weight must be 1-D, one number per row, got shape (900, 1)"),
         (lambda s: s.astype(str), "sample_weight must hold numbers"),
     ],
 )

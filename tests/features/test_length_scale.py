@@ -235,7 +235,7 @@ ALIKE = r"no two different rows in its sample.*give a number"
     ("X", "y", "sample_weight", "error", "message"),
     [
         *((ROWS, np.zeros(n), None, InputError, "rows but y has") for n in (19, 21)),
-        (ROWS, None, np.ones(19), InputError, "sample_weight must be one number a row"),
+        (ROWS, None, np.ones(19), InputError, "sample_weight must be one number per row"),
         (ROWS, None, -np.ones(20), InputError, "sample_weight must be finite and not negative"),
         (ROWS, None, np.full(20, np.nan), InputError, "sample_weight must be finite and not negative"),
         (ROWS, None, np.zeros(20), InputError, "not all zero"),
