@@ -246,9 +246,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 def _usable_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
     s = np.asarray(sample_weight, dtype=np.float64)
     if s.shape != (n_rows,):
-        raise InputError(
-            f"sample_weight must be one number per row, of shape ({n_rows},), got shape {s.shape}"
-        )
+        raise InputError(f"sample_weight must be one number per row, shape ({n_rows},), got shape {s.shape}")
     if not (np.isfinite(s) & (s >= 0)).all() or not s.any():
         raise InputError(
             "sample_weight must be finite and not negative, and not all zero; correct or drop it"
