@@ -289,7 +289,7 @@ def test_folds_without_weight(problem):
     s[:3] = 1.0
     with pytest.raises(InputError, match="fold"):
         classifier("hinge", "cv", cv=5).fit(problem.X, np.arange(900) % 2, s)
-    with pytest.raises(InputError, match=r"C='cv' needs at least 5 rows here.*, fewer folds \(cv\), or"):
+    with pytest.raises(InputError, match=r"C='cv' needs at least 5 rows here.*, fewer folds \(cv=…\), or"):
         classifier("hinge", "cv", cv=5).fit(problem.X[:4], y[:4] * 0 + [0, 1, 0, 1])
 
 
