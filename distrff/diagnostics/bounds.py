@@ -62,10 +62,6 @@ def pair_bound(eps: float, n_components: int) -> float:
     n_components : int
         D.
 
-    Returns
-    -------
-    float
-
     Notes
     -----
     "cos_sin" by Hoeffding's inequality for D/2 cosines in [−1, 1] (SS). "phase": a column
@@ -84,10 +80,6 @@ def all_pairs_bound(eps: float, n_components: int, n_rows: int) -> float:
     n_components : int
         D.
     n_rows : int
-
-    Returns
-    -------
-    float
 
     Notes
     -----
@@ -111,10 +103,6 @@ def uniform_bound_as_published(
         r, of the set that holds all rows.
     sigma : float
         √E‖ω‖².
-
-    Returns
-    -------
-    float
 
     Notes
     -----
@@ -142,10 +130,6 @@ def uniform_bound(
         √E‖ω‖²; infinite gives 1.
     form : {"cos_sin", "phase"}
 
-    Returns
-    -------
-    float
-
     Notes
     -----
     SS, Propositions 1 and 2, with their α = 1. "cos_sin" is
@@ -172,10 +156,6 @@ def spectral_norm_bound(
     kernel_norm : float, optional
         ‖K‖₂/k(0); at most n, which is taken when it is not known.
 
-    Returns
-    -------
-    float
-
     Notes
     -----
     2n·exp(−(ε²/2)/(v + Lε/3)), the matrix Bernstein inequality (T, section 6.1), for
@@ -197,10 +177,6 @@ def binning_pair_bound(eps: float, n_grids: int) -> float:
     n_grids : int
         P.
 
-    Returns
-    -------
-    float
-
     Notes
     -----
     Hoeffding's inequality for P indicators of a shared bin (RR, section 4); bins without hashing.
@@ -217,10 +193,6 @@ def binning_all_pairs_bound(eps: float, n_grids: int, n_rows: int) -> float:
     n_grids : int
         P, of random binning.
     n_rows : int
-
-    Returns
-    -------
-    float
 
     Notes
     -----
@@ -247,10 +219,6 @@ def binning_uniform_bound(
     lipschitz : float
         Lipschitz constant of k/k(0) in the L1 norm; of the Laplacian 1/ℓ.
 
-    Returns
-    -------
-    float
-
     Notes
     -----
     36·d·P·a·r·exp(−(Pε²/8 + ln(ε/L))/(d + 1)): RR, Claim 2.
@@ -269,10 +237,6 @@ def pairs_error(delta: float, n_components: int, n_pairs: int) -> float:
     n_components : int
         D.
     n_pairs : int
-
-    Returns
-    -------
-    float
 
     Notes
     -----
@@ -293,10 +257,6 @@ def spectral_norm_error(delta: float, n_components: int, n_rows: int, kernel_nor
     n_rows : int
     kernel_norm : float
         ‖K‖₂/k(0).
-
-    Returns
-    -------
-    float
 
     Notes
     -----
@@ -457,10 +417,6 @@ def hashed_bins_pairs_error(delta: float, n_grids: int, n_pairs: int, collision:
     collision : float
         c, the probability that two bins of a grid share a column.
 
-    Returns
-    -------
-    float
-
     Notes
     -----
     The bias (1 − κ)c is at most c. The mean of P indicators deviates as without hashing: Hoeffding's
@@ -484,10 +440,6 @@ def hashed_bins_spectral_error(
         ‖K‖₂/k(0).
     collision : float
         c, the probability that two bins of a grid share a column.
-
-    Returns
-    -------
-    float
 
     Notes
     -----
@@ -541,10 +493,6 @@ def sketched_pairs_error(delta: float, n_components: int, kappa: np.ndarray, n_b
     n_buckets : int
         B, the columns of the sketch.
 
-    Returns
-    -------
-    float
-
     Notes
     -----
     One half of δ is for the frequencies, given the sketch (`pairs_error`), the other for the sketch: by
@@ -573,10 +521,6 @@ def sketched_spectral_error(
     n_buckets : int
         B, the columns of the sketch.
 
-    Returns
-    -------
-    float
-
     Notes
     -----
     As `sketched_pairs_error`: ‖K_S − K‖₂² ≤ ‖K_S − K‖_F² ≤ Σ E(κ_S − κ)²/(δ/2), and given the sketch the
@@ -596,10 +540,6 @@ def nystroem_pairs_error(residuals: np.ndarray, others: np.ndarray) -> float:
     residuals, others : ndarrays of shape (n_pairs,)
         r(x) = k(x, x) − ‖z(x)‖² of the two rows of each pair.
 
-    Returns
-    -------
-    float
-
     Notes
     -----
     The Cauchy-Schwarz inequality, as K − K̂ is a Schur complement and so positive semidefinite.
@@ -614,10 +554,6 @@ def nystroem_spectral_error(residuals: np.ndarray) -> float:
     ----------
     residuals : ndarray of shape (n_rows,)
         r(x) = k(x, x) − ‖z(x)‖² of the rows.
-
-    Returns
-    -------
-    float
 
     Notes
     -----

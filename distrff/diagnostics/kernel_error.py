@@ -152,10 +152,6 @@ def kernel_error(
     random_state : int or None
         Seed of the sample.
 
-    Returns
-    -------
-    KernelError
-
     Raises
     ------
     InputError

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import cycle, islice
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from distrff.errors import InputError
 from distrff.utils.html import Chart
 from distrff.utils.text import number_text
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 COLORS = ("#0b62a8", "#c2560c", "#2d7d46", "#7a4fa3")  # those of the page in its light theme
 MARKERS = ("o", "s", "^", "D")
 _BAND = {"color": COLORS[0], "alpha": 0.18, "linewidth": 0}
@@ -29,7 +32,7 @@ _NEAR = 0.5  # with a larger relative gap, both bounds do not fit on one linear 
 _LARGEST = 1e100  # larger values make the margins of an axis overflow
 
 
-def plot_kernel_error(errors: KernelError | Sequence[KernelError], *, ax: Any = None) -> Any:
+def plot_kernel_error(errors: KernelError | Sequence[KernelError], *, ax: Any = None) -> Axes:
     """Draw measured kernel errors and their theory against the number of features.
 
     Parameters
@@ -37,10 +40,6 @@ def plot_kernel_error(errors: KernelError | Sequence[KernelError], *, ax: Any = 
     errors : KernelError or sequence of KernelError
         Of maps of different sizes on the same rows, from `kernel_error`.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     measured = [errors] if isinstance(errors, KernelError) else list(errors)
     if not measured or not all(isinstance(error, KernelError) for error in measured):
@@ -67,7 +66,7 @@ def plot_kernel_error(errors: KernelError | Sequence[KernelError], *, ax: Any = 
     return _labelled(ax, "number of features", "error of the kernel")
 
 
-def plot_alpha_path(fit: Any, *, ax: Any = None) -> Any:
+def plot_alpha_path(fit: Any, *, ax: Any = None) -> Axes:
     """Draw the criterion against alpha or C: mean and spread of the folds, the choice, the noise floor.
 
     Parameters
@@ -75,10 +74,6 @@ def plot_alpha_path(fit: Any, *, ax: Any = None) -> Any:
     fit : fitted estimator, or its `report_`
         With alpha chosen by "cv" or "gcv", or C by "cv".
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     report = _report(fit)
     if not report.get("alphas") and not report.get("Cs"):
@@ -107,17 +102,13 @@ def draw_penalty_path(ax: Any, report: Mapping[str, Any]) -> Any:
     return _labelled(ax, name, "error")
 
 
-def plot_learning_curve(fit: Any, *, ax: Any = None) -> Any:
+def plot_learning_curve(fit: Any, *, ax: Any = None) -> Axes:
     """Draw the criterion against the number of features, from the nested models of one fit.
 
     Parameters
     ----------
     fit : fitted ridge model, or its `report_`
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     report = _report(fit)
     if not report.get("learning_curve"):
@@ -159,7 +150,7 @@ def draw_bounds(ax: Any, report: Mapping[str, Any]) -> Any:
     return _labelled(ax, "light sweep", "objective")
 
 
-def plot_relevance(fit: Any, *, names: Sequence[str] | None = None, ax: Any = None) -> Any:
+def plot_relevance(fit: Any, *, names: Sequence[str] | None = None, ax: Any = None) -> Axes:
     """Draw a bar for each column: 1/length_scale, how fast the kernel falls along it.
 
     Parameters
@@ -169,10 +160,6 @@ def plot_relevance(fit: Any, *, names: Sequence[str] | None = None, ax: Any = No
     names : sequence of str, optional
         Of the columns; default those of the DataFrame that was fitted, else their indices.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
     """
     features = getattr(fit, "features_", fit)
     kernel: Any = getattr(features, "kernel_", None)
@@ -261,7 +248,7 @@ _MARGIN = 0.08
 
 def plot_decision_surface(
     machine: Any, X: Any, y: Any = None, *, resolution: int = 120, ax: Any = None
-) -> Any:
+) -> Axes:
     """Draw a model's classes or values on the plane of the first two principal components of rows.
 
     The plane goes through the mean of the rows, in the columns as the model scales them. Rows are projected
@@ -277,10 +264,6 @@ def plot_decision_surface(
     resolution : int
         Grid points along each axis.
     ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
 
     Notes
     -----
