@@ -34,18 +34,17 @@ def rows(rng):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(("features", "loss", "C", "fit_intercept"), CASES, ids=str)
-def test_near_the_optimum(rows, features, loss, C, fit_intercept):
+def test_within_one_percent_of_the_optimum(rows, features, loss, C, fit_intercept):
     n = N if features is FEATURES else 1500
     data = rows[0][:n], rows[1][:n] > 0.2, rows[2][:n]
     options = {"sigma": 0.5} if (features, loss) == (FEATURES, "probit") else {}
     options |= {"fit_intercept": fit_intercept}
-    # An epoch and its evaluation are two sweeps: twenty epochs at most, of so few rows.
-    most = {"max_sweeps": 41} if features is FEATURES else {}
+    # An epoch and its evaluation are two sweeps: twenty epochs at most, of so few rows. On bins epochs gain
+    # less each: one draw in 25 stopped 14 times tol above the optimum, at the default tol 1.4 %.
+    most = {"max_sweeps": 41} if features is FEATURES else {"tol": 1e-4, "max_sweeps": 400}
     fitted = margin_classifier(loss, features, C, solver="sgd", **most, **options).fit(*data)
     exact = margin_classifier(loss, features, C, **options).fit(*data)
-    # The hinge on sparse features is known to stop up to 1.6 % above the optimum (README, Limits).
-    share = 0.03 if loss == "hinge" and features is not FEATURES else 0.01
-    assert fitted.report_["primal"] <= (1 + share) * exact.report_["primal"]
+    assert fitted.report_["primal"] <= 1.01 * exact.report_["primal"]
     assert fitted.report_["duality_gap"] >= 0
     assert fitted.report_["dual"] <= exact.report_["primal"] * (1 + 1e-6)
     assert fitted.report_["solver"] == "sgd"
