@@ -40,7 +40,7 @@ def test_within_one_percent_of_the_optimum(rows, features, loss, C, fit_intercep
     options = {"sigma": 0.5} if (features, loss) == (FEATURES, "probit") else {}
     options |= {"fit_intercept": fit_intercept}
     # An epoch and its evaluation are two sweeps: twenty epochs at most, of so few rows. On bins epochs gain
-    # less each: one draw in 25 stopped 14 times tol above the optimum, at the default tol 1.4 %.
+    # less each: one of about 25 draws stopped 14 times tol above the optimum, at the default tol 1.4 %.
     most = {"max_sweeps": 41} if features is FEATURES else {"tol": 1e-4, "max_sweeps": 400}
     fitted = margin_classifier(loss, features, C, solver="sgd", **most, **options).fit(*data)
     exact = margin_classifier(loss, features, C, **options).fit(*data)

@@ -62,7 +62,7 @@ def predicted_seconds(fit: FitContext, plan: Plan) -> float:
     if size.sparse_entries:
         # An epoch's products are about as many as those of its evaluation.
         return PRESUMED_PASSES * _light_seconds(fit, plan, size.n_outputs)
-    # SGD on dense features is timed like a Gram sweep: 0.7 and 0.96 of what it took for D = 512 and 2048.
+    # SGD on dense features is timed like a Gram sweep, too.
     seconds_a_row = _gram_seconds_a_row(fit, plan, size)
     sweeps = 1 / size.gram_stride + size.n_light_sweeps * _light_work(size) / _gram_work(size)
     tasks = min(_n_threads(plan), max(1, size.n_paths or size.n_folds))
