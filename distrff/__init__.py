@@ -5,12 +5,13 @@ turn the kernel into a primal model f(x) = ⟨w, z(x)⟩ + b.
 
 * Rows: `open_dataset`, `convert`, or NumPy, pandas, dask and scipy sparse arrays as they are.
 * Kernels: `Gaussian`, `Laplacian`, `Cauchy`, `Exponential`, `Matern`, `Polynomial`, their sums and products.
-* Maps: `FourierFeatures`, `NystroemFeatures`, `RandomBinningFeatures`, `ConcatenatedFeatures`,
-  `TransformerFeatures`, `LinearFeatures`; how far one is from its kernel: `kernel_error`, `features_needed`,
-  and the module `bounds`.
+* Maps: `AutoFeatures`, which chooses among `FourierFeatures`, `NystroemFeatures` and `RandomBinningFeatures`;
+  `ConcatenatedFeatures`, `TransformerFeatures`, `LinearFeatures`; how far one is from its kernel:
+  `kernel_error`, `features_needed`, and the module `bounds`.
 * Models: `KernelRidge`, `KernelRidgeClassifier`, `KernelSVC`, `KernelLikelihoodClassifier`, `KernelPCA`,
-  scikit-learn's estimators all; stored ones: `load_model`, `write_predictions`.
-* The small matrix itself, to be joined and kept: `gram`, `GramStatistics`.
+  scikit-learn's estimators all (`EXPECTED_FAILED_CHECKS`); stored ones: `load_model`, `write_predictions`.
+* The small matrix itself, to be joined and kept: `gram`, `GramStatistics`; how a model varies, from that
+  alone: `gradient_outer_product`.
 
 A fit's `plan` says what it will cost, and refuses what cannot fit; its `report_` says what it found. Work
 runs on the ambient `distributed.Client`, which `connect` makes for a `with` block, or without one by dask's
@@ -32,10 +33,12 @@ _NAMES = {
     "diagnostics.plots": "plot_alpha_path plot_decision_surface plot_kernel_error plot_learning_curve "
     "plot_relevance",
     "engine.cluster": "connect",
-    "estimators.gram": "fit_features gram",
+    "estimators.checks": "EXPECTED_FAILED_CHECKS",
+    "estimators.gram": "fit_features gradient_outer_product gram",
     "estimators.pca": "KernelPCA",
     "estimators.ridge": "KernelRidge KernelRidgeClassifier",
     "estimators.svm": "KernelLikelihoodClassifier KernelSVC",
+    "features.auto": "AutoFeatures",
     "features.binning": "RandomBinningFeatures",
     "features.compose": "ConcatenatedFeatures LinearFeatures",
     "features.fourier": "FourierFeatures",

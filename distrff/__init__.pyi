@@ -10,13 +10,16 @@ from distrff.diagnostics.plots import plot_kernel_error as plot_kernel_error
 from distrff.diagnostics.plots import plot_learning_curve as plot_learning_curve
 from distrff.diagnostics.plots import plot_relevance as plot_relevance
 from distrff.engine.cluster import connect as connect
+from distrff.estimators.checks import EXPECTED_FAILED_CHECKS as EXPECTED_FAILED_CHECKS
 from distrff.estimators.gram import fit_features as fit_features
+from distrff.estimators.gram import gradient_outer_product as gradient_outer_product
 from distrff.estimators.gram import gram as gram
 from distrff.estimators.pca import KernelPCA as KernelPCA
 from distrff.estimators.ridge import KernelRidge as KernelRidge
 from distrff.estimators.ridge import KernelRidgeClassifier as KernelRidgeClassifier
 from distrff.estimators.svm import KernelLikelihoodClassifier as KernelLikelihoodClassifier
 from distrff.estimators.svm import KernelSVC as KernelSVC
+from distrff.features.auto import AutoFeatures as AutoFeatures
 from distrff.features.binning import RandomBinningFeatures as RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures as ConcatenatedFeatures
 from distrff.features.compose import LinearFeatures as LinearFeatures

@@ -162,7 +162,8 @@ def show(ax: Any, panel: Panel) -> str:
         drawn = {"marker": MARKERS[label], "color": COLORS[label], "label": f"{label:+d}"}
         ax.scatter(*X[y == label].T, s=18, **drawn)
     ax.set(xlim=(-BOX[0], BOX[0]), ylim=(-BOX[1], BOX[1]), aspect="equal")
-    model = drf.KernelSVC(panel.features, panel.C, tol=TOL, dtype="float64", random_state=SEED)
+    # Without scaling 1/‖w‖ is a length in the picture.
+    model = drf.KernelSVC(panel.features, panel.C, scale="none", tol=TOL, dtype="float64", random_state=SEED)
     try:
         model.fit(X, y)
     except InputError as error:

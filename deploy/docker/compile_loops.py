@@ -38,13 +38,14 @@ def fit_everything(dtype: str) -> None:
     X, y = rows(dtype)
     labels = y > 0
     for features in maps():
-        drf.KernelRidge(features, random_state=0).fit(X, y)
+        drf.KernelRidge(features, 1.0, random_state=0).fit(X, y)
+    drf.KernelRidge(drf.AutoFeatures(64), random_state=0).fit(X, y)
     drf.KernelSVC(maps()[0], random_state=0).fit(X, labels)
     bins = drf.RandomBinningFeatures(drf.Laplacian(8.0), 20)
-    drf.KernelRidge(bins, random_state=0).fit(X, y).predict(X)
+    drf.KernelRidge(bins, 1.0, random_state=0).fit(X, y).predict(X)
     drf.KernelSVC(bins, random_state=0).fit(X, labels)
     for kernel in (drf.Laplacian("ard"), drf.Cauchy("ard")):
-        drf.KernelRidge(drf.FourierFeatures(kernel, 64), random_state=0).fit(X, y)
+        drf.KernelRidge(drf.FourierFeatures(kernel, 64), 1.0, random_state=0).fit(X, y)
 
 
 def read_text(folder: Path) -> None:

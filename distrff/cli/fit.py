@@ -29,7 +29,7 @@ _KEYS = (
     "explained_variance", "explained_variance_ratio",
     "primal", "dual", "duality_gap", "relative_gradient",
     "n_sweeps", "sweep_seconds", "seconds", "planned_peak_bytes", "measured_peak_bytes", "workers",
-    "table", "notes",
+    "candidates", "table", "notes",
 )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def _check_page(page: Location, *, overwrite: bool) -> None:
 
 # From options to an estimator that is not fitted yet, as plan, bench and kernel-error need it too.
 
-_OF_KERNELS = ("kernel", "nu", "length_scale")
+_OF_KERNELS = ("kernel", "nu", "length_scale", "metric")
 _FOURIER_ONLY = ("form", "sampling")
 _RIDGE_ONLY = ("alpha", "alphas")
 _MARGIN_ONLY = ("C", "Cs")
@@ -124,6 +124,7 @@ def checked_estimator(ctx: click.Context) -> KernelEstimator:
     make right.
     """
     options = ctx.params
+    choose_features(ctx)
     # Before the imports: they take a second or two, which a wrong option need not wait for.
     _refuse_contradictions(ctx)
 
@@ -154,6 +155,7 @@ def checked_estimator(ctx: click.Context) -> KernelEstimator:
 
 def checked_map(ctx: click.Context) -> FeatureMap:
     """Return the map that the options describe, checked like `checked_estimator`."""
+    choose_features(ctx)
     refuse_others(ctx, _map_rules(ctx.params))
     features = _features(ctx)
     features.check_parameters()
@@ -183,23 +185,34 @@ def show_defaults(ctx: click.Context) -> None:
     """Print on standard error which of the choices that matter most were left to the defaults."""
     model = ctx.params.get("model")
     weights = [] if model in (None, "pca") else ["C" if model in _OWN else "alpha"]
-    names = [name for name in ("length_scale", *weights, "scale") if not _given(ctx, name)]
-    if ctx.params["features"] == "linear" or isinstance(ctx.params["kernel"], dict):
+    features = ctx.params["features"]
+    of_map = "features" if features == "auto" else "length_scale"
+    names = [name for name in (of_map, *weights, "scale") if not _given(ctx, name)]
+    if features == "linear" or isinstance(ctx.params["kernel"], dict):
         names = [name for name in names if name != "length_scale"]
     if names:
         text = " ".join(f"{_spelt(name)} {ctx.params[name]}" for name in names)
         click.echo(f"defaults used: {text}", err=True)
 
 
+def choose_features(ctx: click.Context) -> None:
+    """Take Fourier features where nothing but their kernel, or how they are drawn, is given."""
+    names = (*_OF_KERNELS, *_FOURIER_ONLY)
+    if not _given(ctx, "features") and any(_given(ctx, name) for name in names):
+        ctx.params["features"] = "fourier"
+
+
 def _refuse_contradictions(ctx: click.Context) -> None:
     o = ctx.params
     learning = ("solver", "cv", "fold_by", "no_intercept", *_ITERATIVE)
-    iterates = o["model"] in _OWN or o["solver"] in ("cg", "sgd") or o["features"] == "binning"
+    has_gram = o["solver"] not in ("cg", "sgd") and o["features"] != "binning"
+    may_bin = o["features"] == "auto" and o["solver"] == "auto"
+    iterates = o["model"] in _OWN or not has_gram or may_bin
     rules = [
         (learning, o["model"] != "pca", "any --model but pca, which has no target"),
         (("n_outputs",), o["model"] == "pca", "--model pca"),
         ((*_RIDGE_ONLY, "include_std"), "ridge" in o["model"], "--model ridge or ridge-classifier"),
-        (("include_std",), not iterates, "a Gram: not with --solver cg or sgd, nor with --features binning"),
+        (("include_std",), has_gram, "a Gram: not with --solver cg or sgd, nor with --features binning"),
         (_MARGIN_ONLY, o["model"] in _OWN, "--model svc or likelihood"),
         (_ITERATIVE, iterates, "--model svc or likelihood, or --solver cg or sgd, or --features binning"),
         *((names, o["model"] == model, f"--model {model}") for model, names in _OWN.items()),
@@ -215,14 +228,24 @@ def _refuse_contradictions(ctx: click.Context) -> None:
 def _map_rules(o: Mapping[str, Any]) -> list[tuple[tuple[str, ...], bool, str]]:
     """Return which options of maps go together: names, whether they may be given, and with what."""
     return [
-        (_OF_KERNELS, o["features"] != "linear", "--features fourier, binning or nystroem"),
-        (("n_components",), o["features"] in ("fourier", "nystroem"), "--features fourier or nystroem"),
+        (_OF_KERNELS, o["features"] not in ("auto", "linear"), "--features fourier, binning or nystroem"),
+        (
+            ("n_components",),
+            o["features"] in ("auto", "fourier", "nystroem"),
+            "--features auto, fourier or nystroem",
+        ),
         (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
         (("n_grids", "n_bins"), o["features"] == "binning", "--features binning"),
         (("landmarks",), o["features"] == "nystroem", "--features nystroem"),
         (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),
+        (("metric",), not isinstance(o["kernel"], dict), 'a kernel\'s name; JSON says "metric": "learned"'),
+        (("metric",), _is_one_width(o["length_scale"]), "--length-scale auto or one number"),
         (("nu",), o["kernel"] == "matern", "--kernel matern"),
     ]
+
+
+def _is_one_width(length_scale: Any) -> bool:
+    return length_scale == "auto" or isinstance(length_scale, float)
 
 
 def refuse_others(ctx: click.Context, rules: list[tuple[tuple[str, ...], bool, str]]) -> None:
@@ -242,6 +265,7 @@ def _spelt(name: str) -> str:
 
 
 def _features(ctx: click.Context) -> FeatureMap:
+    from distrff.features.auto import AutoFeatures
     from distrff.features.binning import RandomBinningFeatures
     from distrff.features.compose import LinearFeatures
     from distrff.features.fourier import FourierFeatures
@@ -250,6 +274,9 @@ def _features(ctx: click.Context) -> FeatureMap:
     options = ctx.params
     if options["features"] == "linear":
         return LinearFeatures()
+    if options["features"] == "auto":
+        features = AutoFeatures(options["n_components"])
+        return features.for_gram() if options.get("include_std") else features
     if options["features"] == "binning":
         kernel = _kernel(options if _given(ctx, "kernel") else options | {"kernel": "laplacian"})
         return RandomBinningFeatures(kernel, options["n_grids"], n_bins=options["n_bins"])
@@ -267,7 +294,7 @@ def _kernel(options: Mapping[str, Any]) -> Kernel:
         return kernel_from_dict(kernel)
     smoothness = {"nu": options["nu"]} if kernel == "matern" else {}
     kind: Any = KERNELS[kernel]  # each has its own parameters
-    return kind(options["length_scale"], **smoothness)
+    return kind(options["length_scale"], metric=options["metric"], **smoothness)
 
 
 def _class_weight(given: Any, kind: str) -> Any:

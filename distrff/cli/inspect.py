@@ -86,16 +86,19 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
         ended = {key: report[key] for key in _ENDED if key in report}
         values = {"model": metadata["model"], **{key: report.get(key) for key in _FITTED}, **ended}
     specification = metadata["specification"]
+    inner = specification.get("inner", specification)  # of a map with a metric
     shared = {
         "kind": kind,
         **values,
-        "features": specification["kind"],
+        "features": inner["kind"],
         "n_columns": specification["n_columns"],
-        "n_components": next(specification[size] for size in _SIZES if size in specification),
+        "n_components": next(inner[size] for size in _SIZES if size in inner),
         "dtype": metadata["dtype"],
         "classes": metadata.get("classes", {}).get("labels"),
         "bytes": sum(A.nbytes for A in arrays.values()),
     }
+    if inner is not specification:
+        shared["metric"] = inner["n_columns"], specification["n_columns"]
     lines = [*aligned(_but_kind(shared)), *_array_lines(listing)]
     rest = {key: metadata.get(key) for key in ("column_names", "specification", "report")}
     return {**shared, "arrays": listing, **rest}, lines

@@ -173,8 +173,10 @@ table_options = together(
 map_options = together(
     choice(
         "--features",
-        "fourier binning nystroem linear",
-        "binning is for --kernel laplacian, which is its default.",
+        "auto fourier binning nystroem linear",
+        "auto chooses map, kernel and widths by small models on a sample; it is fourier where --kernel, "
+        "--nu, --length-scale, --metric, --form or --sampling is given. binning is for --kernel laplacian, "
+        "which is its default.",
     ),
     click.option("--n-components", type=int, default=1024, help="Number of features."),
     click.option("--n-grids", type=int, default=100, help="Number of grids of --features binning."),
@@ -200,6 +202,12 @@ map_options = together(
         help="Width of the kernel, or one for each column; auto finds one by a small fit on a sample, ard "
         "one for each column by the likelihood of a smaller sample.",
     ),
+    click.option(
+        "--metric",
+        type=click.Choice(["learned"]),
+        help="Learn which directions of the columns matter; with one width. JSON of --kernel may give its "
+        '"metric" as a list of rows.  [default: each column alike]',
+    ),
     choice("--form", "cos_sin phase"),
     choice(
         "--sampling",
@@ -211,7 +219,12 @@ map_options = together(
         "uniform leverage",
         "Rows that --features nystroem compares with: any, or those that others explain least.",
     ),
-    choice("--scale", "standard none", "Bring columns to mean 0 and deviation 1 first."),
+    choice(
+        "--scale",
+        "auto standard none",
+        "Bring columns to mean 0 and deviation 1 first; auto only divides those of sparse rows, which stay "
+        "sparse.",
+    ),
     integer("--random-state", "Seed; by default a fresh one, which the result names.", minimum=0),
 )
 

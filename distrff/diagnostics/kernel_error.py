@@ -32,6 +32,7 @@ from distrff.features.binning import BinningSpecification, HashedBinningSpecific
 from distrff.features.count_sketch import SKETCH_COLUMNS
 from distrff.features.fourier import FourierSpecification
 from distrff.features.nystroem import NystroemSpecification
+from distrff.features.projected import ProjectedSpecification
 from distrff.features.specification import MapSpecification
 from distrff.io.arrays import as_dataset
 from distrff.kernels.base import Kernel, Scaled
@@ -370,6 +371,8 @@ class MapTheory(NamedTuple):
 
 def theory_of(spec: MapSpecification, pairs: PairFacts, delta: float) -> MapTheory | None:
     """Return the theory of a map; None if no theorem bounds the errors of its draws."""
+    if isinstance(spec, ProjectedSpecification):
+        return theory_of(spec.inner, pairs, delta)
     # Orthogonal and Sobol frequencies err less than independent ones: by factors of 0.56 and 0.65 with 256
     # columns for a Gaussian kernel of 16. But these are measurements; no theorem here bounds such draws.
     if isinstance(spec, FourierSpecification) and spec.form in FORMS:

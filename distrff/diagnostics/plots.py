@@ -288,8 +288,10 @@ def plot_decision_surface(
     T = (scaled - mean) @ V.T
     axes = [_grid(t, resolution) for t in T.T]
     points = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2) @ V + mean
-    if scaling.scale is not None and scaling.shift is not None:
-        points = points * scaling.scale + scaling.shift
+    if scaling.scale is not None:
+        points = points * scaling.scale
+    if scaling.shift is not None:
+        points = points + scaling.shift
     values = np.asarray(model.predict(points))
     ax = new_axes(ax)
     if model.is_classifier:

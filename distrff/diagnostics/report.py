@@ -21,6 +21,8 @@ class FitReport(Mapping[str, Any]):
     model, status, n_samples, n_columns, n_components, n_outputs, dtype, seed : as named
     features : the map as fitted, its specification
     kernel, length_scale, length_scale_search : the kernel as fitted, and how its length scales were found
+    candidates : the maps that were tried on a sample, the best first, as in `AutoFeatures.candidates_`;
+        `chosen` is the first one that fits in memory
     expected_collisions : of random binning, pairs of occupied bins expected to share a column
     alpha, criterion, cv_score, alphas, mean_score, fold_scores, noise_floor : choice of alpha, of ridge
     training_r2 : of ridge, the share of the targets' variance explained on the fitted rows, for each target
@@ -73,7 +75,8 @@ class FitReport(Mapping[str, Any]):
 
         It shows the model and its rows, plan against measured, the path of the penalty with the spread of the
         folds, the learning curve in the number of features, the convergence of the certificate, the columns
-        that matter, and the time of each phase, as far as the fit has them.
+        and directions that matter, the maps that were tried, and the time of each phase, as far as the fit
+        has them.
 
         Parameters
         ----------
@@ -108,6 +111,8 @@ class FitReport(Mapping[str, Any]):
         r = self._values
         size = f"{r['n_samples']:,} rows, {r['n_columns']} columns"
         yield f"{size}, {r['n_components']} features ({r['dtype']})"
+        if r.get("candidates"):
+            yield self._choice_line()
         if r.get("kernel"):
             yield f"kernel {r['kernel']}"
         yield self._objective_line()
@@ -118,6 +123,16 @@ class FitReport(Mapping[str, Any]):
                 f"planned {human_bytes(r['planned_peak_bytes'])}"
             )
         yield from r["notes"]
+
+    def _choice_line(self) -> str:
+        candidates = self._values["candidates"]
+        chosen = next(one for one in candidates if one["chosen"])
+        others = [one for one in candidates if one is not chosen]
+        next_best = f", of the next one {number_text(others[0]['error'])}" if others else ""
+        return (
+            f"map {chosen['candidate']}; chosen of {len(candidates)} candidates, "
+            f"held-out {chosen['criterion']} {number_text(chosen['error'])}{next_best}"
+        )
 
     def _objective_line(self) -> str:
         r = self._values
@@ -155,6 +170,7 @@ def strict(value: Any) -> Any:
 
 _MAX_COLUMNS = 20  # as bars
 _MAX_COMPONENTS = 20  # as bars
+_MAX_CANDIDATES = 12  # as rows
 _MAX_NUMBERS = 8  # one per target or class
 
 _Parts = list[str | Table | Bars | Chart]
@@ -229,6 +245,8 @@ def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart] | None = No
     search = report.get("length_scale_search") or {}
     if search.get("column_scale"):
         parts["Learned widths"] = _relevance(report, search)
+    if search.get("column_shares"):
+        parts["Columns and directions that matter"] = _metric(report, search)
     shares = report.get("explained_variance_ratio")
     if shares:
         bars = [(f"component {j}", share, f"{share:.1%}") for j, share in enumerate(shares[:_MAX_COMPONENTS])]
@@ -236,7 +254,49 @@ def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart] | None = No
     if report.get("plan"):
         parts["Plan against measured"] = [_plan(report, report["plan"])]
     parts["Time"] = _time(report)
-    return [Section(heading, shown) for heading, shown in parts.items() if shown]
+    sections = [Section(heading, shown) for heading, shown in parts.items() if shown]
+    if report.get("candidates"):
+        sections.append(Section("Maps that were tried", _candidates(report["candidates"]), wide=True))
+    return sections
+
+
+def _candidates(candidates: Sequence[Mapping[str, Any]]) -> _Parts:
+    """Return a table of the best ones and of the one that was chosen."""
+    rows = [
+        [
+            f"{one['candidate']} (chosen)" if one["chosen"] else one["candidate"],
+            f"{number_text(one['error'])} ± {number_text(one['spread'])}",
+            one["expected"],
+            one["flops"],
+            human_seconds(one["seconds"]),
+        ]
+        for rank, one in enumerate(candidates)
+        if rank < _MAX_CANDIDATES or one["chosen"]
+    ]
+    left_out = len(candidates) - len(rows)
+    more = f" {left_out} more are not shown." if left_out else ""
+    criterion = candidates[0]["criterion"]
+    unit = ", in units of the targets' variance" if criterion == "squared error" else ""
+    legend = (
+        f"The error is the {criterion} of small models on held-out rows of a sample{unit}, in the last stage "
+        f"that each reached; expected is that of all rows and features.{more}"
+    )
+    return [Table(["candidate", "held-out error", "expected error", "flops", "time"], rows), legend]
+
+
+def _metric(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:
+    """Return bars of the columns and the directions by their shares of the squared length of gradients."""
+    shares = search["column_shares"]
+    names = report.get("column_names") or [f"column {j}" for j in range(len(shares))]
+    columns = sorted(zip(shares, names, strict=True), key=lambda pair: -pair[0])
+    directions = [(share, f"direction {i}") for i, share in enumerate(search["directions"], 1)]
+    legend = "How much of the squared length of f's gradients lies along each column and each direction."
+    parts: _Parts = [legend]
+    for kind, ranked in (("columns", columns), ("directions", directions)):
+        parts.append(Bars([(name, share, f"{share:.1%}") for share, name in ranked[:_MAX_COLUMNS]]))
+        if len(ranked) > _MAX_COLUMNS:
+            parts.append(f"{len(ranked) - _MAX_COLUMNS} {kind} of smaller shares are not drawn.")
+    return parts
 
 
 def _relevance(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:

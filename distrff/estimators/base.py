@@ -177,7 +177,8 @@ class KernelEstimator(BaseEstimator):
         PlanRefused
             If it would not fit in their memory; the message names the smallest changes that fit.
         """
-        return expected_plan(FitContext(self._rows_to_fit(X, y, sample_weight), self._options(), workers))
+        dataset = self._rows_to_fit(X, y, sample_weight)
+        return expected_plan(FitContext(dataset, self._options().for_dataset(dataset), workers))
 
     def save(
         self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
@@ -196,7 +197,7 @@ class KernelEstimator(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = takes_sparse_rows(self.features) and self.scale == "none"
+        tags.input_tags.sparse = takes_sparse_rows(self.features) and self.scale != "standard"
         return tags
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:

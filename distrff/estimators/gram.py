@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from distrff.errors import InputError
 from distrff.estimators.fitting.context import PreparedFit, begin, choose_solver, first_pass, prepare
@@ -19,8 +20,11 @@ from distrff.estimators.fitting.options import (
     checked_map,
 )
 from distrff.features.base import FeatureMap
+from distrff.features.fourier import cosine_frequencies
+from distrff.features.metric import gradient_outer
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
+from distrff.model.model import Model
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.base import FOLD_RULES
 from distrff.reductions.gram import GramStatistics
@@ -39,7 +43,7 @@ def gram(
     targets: str = "auto",
     cv: int | None = None,
     fold_by: str = "hash",
-    scale: str = "none",
+    scale: str = "auto",
     dtype: str = "auto",
     random_state: int | None = None,
 ) -> GramStatistics:
@@ -60,7 +64,7 @@ def gram(
     cv : int, optional
         Keep the Grams of that many folds apart; ``alpha="cv"`` needs them.
     fold_by : {"hash", "contiguous"}
-    scale : {"none", "standard"}
+    scale : {"auto", "standard", "none"}
     dtype : {"auto", "float32", "float64"}
     random_state : int or None
 
@@ -92,10 +96,8 @@ def gram(
     one_of("scale", scale, SCALES)
     one_of("dtype", dtype, DTYPES)
     check_sparse_rows(dataset.is_sparse, features, scale)
-    if not hasattr(features, "specification_"):
-        features.check_rows(dataset.n_rows)
     options = FitOptions(
-        features=checked_map(features),
+        features=checked_map(features).for_gram(),
         target_kind=_kind(dataset, targets),
         n_folds=1 if cv is None else checked_folds(cv),
         scale=scale,
@@ -106,7 +108,7 @@ def gram(
 
 
 def fit_features(
-    features: FeatureMap, data: Any, y: Any = None, *, scale: str = "none", random_state: int | None = None
+    features: FeatureMap, data: Any, y: Any = None, *, scale: str = "auto", random_state: int | None = None
 ) -> FeatureMap:
     """Return a clone of the map, fitted to a dataset of any storage in one pass over its rows.
 
@@ -116,7 +118,7 @@ def fit_features(
     data : Dataset, array-like, DataFrame, dask array or dask DataFrame
     y : array-like, optional
         Targets, unless `data` brings them; an automatic length scale is better with them.
-    scale : {"none", "standard"}
+    scale : {"auto", "standard", "none"}
         As the rows will be scaled before they meet the map.
     random_state : int or None
         Seed, unless the map has its own.
@@ -133,7 +135,6 @@ def prepare_map(
     one_of("scale", scale, SCALES)
     features.check_parameters()
     check_sparse_rows(dataset.is_sparse, features, scale)
-    features.check_rows(dataset.n_rows)
     options = FitOptions(
         features=clone(features),
         target_kind=_kind(dataset, "auto") if dataset.n_targets else "none",
@@ -205,3 +206,56 @@ def _kind(dataset: Dataset, targets: str) -> str:
     if targets != "auto":
         return targets
     return "numeric" if dataset.y_dtype is not None and dataset.y_dtype.kind in "fiu" else "classes"
+
+
+# How a model varies, from its Gram.
+
+
+def gradient_outer_product(model: Any, gram: GramStatistics) -> np.ndarray:
+    """Return the average outer product of a model's gradients, M = Σ s ∇f ∇fᵀ/Σs, without any row.
+
+    Its eigenvectors of large eigenvalues are the directions along which f varies, and the roots of its
+    diagonal say how much it varies with each column (Radhakrishnan, Beaglehole, Pandit and Belkin 2024,
+    "Mechanism for feature learning in neural networks and backpropagation-free machine learning models"). It
+    is added up over the outputs, each divided by the variance of its target. Gradients are by the scaled
+    columns, as the map sees them.
+
+    Parameters
+    ----------
+    model : fitted estimator or Model
+        On `FourierFeatures` with form="cos_sin", with or without a metric.
+    gram : GramStatistics
+        Made of the same map, for the rows to be averaged over: those of the fit, or others.
+
+    Returns
+    -------
+    ndarray of shape (n_columns, n_columns), symmetric
+
+    Raises
+    ------
+    InputError
+        If the model is on other features, or the Gram is of another map, scaling or number of targets.
+
+    Notes
+    -----
+    D²·k + n_columns·D²/2 flops.
+    """
+    if not isinstance(model, Model):
+        check_is_fitted(model, "model_")
+        model = model.model_
+    if model.specification != gram.specification or not model.scaling.equals(gram.scaling):
+        raise InputError(
+            "this Gram is of another map, or scales its columns differently than the model; make it with "
+            "gram(features=model.features_, …) and the model's scale, or fit the model by fit_gram"
+        )
+    A, D, k = gram.A.sum(axis=0), gram.specification.n_features, gram.targets.n_outputs
+    if model.coef.shape[1] != k:
+        raise InputError(
+            f"the model has {model.coef.shape[1]} outputs, the Gram {k}; make one of the same targets"
+        )
+    W = cosine_frequencies(gram.specification)
+    weight = A[D, D]
+    means, squares = A[D, D + 1 :] / weight, np.diagonal(A)[D + 1 :] / weight
+    variance = np.square(gram.targets.scale) * np.maximum(squares - np.square(means), 0.0)
+    coef = model.coef / np.sqrt(np.where(variance > 0, variance, 1.0))
+    return gradient_outer(W, coef, A[:D, :D], weight)

@@ -35,7 +35,7 @@ class ComponentOptions(FitOptions):
         return super().work(n_rows, n_features, n_outputs) | {"n_eigensystems": 1}
 
     def check_dataset(self, dataset: Dataset) -> None:
-        n_features = self.features.n_features_for(dataset.n_columns)
+        n_features = self.features.n_features_for(dataset.n_columns, dataset.n_rows)
         if self.n_components > n_features:
             raise InputError(
                 f"n_components={self.n_components}, but the map has {n_features} features; "
@@ -78,11 +78,12 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
     Parameters
     ----------
     features : FeatureMap, optional
-        Default `FourierFeatures()`: 1024 Fourier features of `Gaussian(1.0)`.
+        Default: 1024 Fourier features of `Gaussian("auto")`, as `AutoFeatures` takes without a target.
     n_components : int, default=2
         Components to keep, at most as many as there are features.
-    scale : {"none", "standard"}
-        Whether columns are first brought to mean 0 and deviation 1.
+    scale : {"auto", "standard", "none"}
+        "standard" brings columns to mean 0 and deviation 1 first. "auto" does so for dense columns; those of
+        sparse rows are only divided, by √(Σs·x²/Σs), and stay sparse.
     dtype : {"auto", "float32", "float64"}
         Of features and products; their sums are float64. "auto" takes float32 if all columns are float32
         or integers of at most 16 bits.
@@ -123,7 +124,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         features: FeatureMap | None = None,
         n_components: int = 2,
         *,
-        scale: str = "none",
+        scale: str = "auto",
         dtype: str = "auto",
         random_state: int | None = None,
     ) -> None:

@@ -38,13 +38,13 @@ class RidgeEstimator(KernelEstimator):
     def __init__(
         self,
         features: FeatureMap | None = None,
-        alpha: Any = 1.0,
+        alpha: Any = "cv",
         *,
         alphas: Any = None,
         cv: int = 5,
         fold_by: str = "hash",
         fit_intercept: bool = True,
-        scale: str = "none",
+        scale: str = "auto",
         dtype: str = "auto",
         solver: str = "auto",
         tol: float = 1e-3,
@@ -185,22 +185,25 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
     Parameters
     ----------
     features : FeatureMap, optional
-        Default `FourierFeatures()`: 1024 Fourier features of `Gaussian(1.0)`.
-    alpha : float, array-like of shape (n_targets,), "cv" or "gcv"
+        Default `AutoFeatures()`, which chooses map, kernel and widths. Where it may choose random binning,
+        standard deviations need `AutoFeatures(maps=("fourier", "nystroem"))`.
+    alpha : float, array-like of shape (n_targets,), "cv" or "gcv", default="cv"
         Penalty; positive. "cv" takes the best of `alphas` by exact cross-validation over
         held-out folds, "gcv" by generalised cross-validation (Golub, Heath and Wahba 1979). This may
         overfit by far where the features fit rows one by one: for more features than a twentieth of the
         rows "gcv" takes the error of one held-out fold, a fifth of the rows by their hash.
     alphas : array-like, optional
-        Grid to choose from. Default: 25 values, geometric from 1e-9 to 1 times Σs·k(0).
+        Grid to choose from. Default: 25 values, geometric from 1e-9 to 1 times Σs·k(0), and more beyond an
+        end that is the best, down to 1e-18 and up to 1e3.
         Values below the rounding noise of the products are left out, and reported.
     cv : int, default=5
         Folds, for ``alpha="cv"``.
     fold_by : {"hash", "contiguous"}
         Folds by a hash of the row number, or as runs of consecutive rows.
     fit_intercept : bool, default=True
-    scale : {"none", "standard"}
-        Whether columns are first brought to mean 0 and deviation 1.
+    scale : {"auto", "standard", "none"}
+        "standard" brings columns to mean 0 and deviation 1 first. "auto" does so for dense columns; those of
+        sparse rows are only divided, by √(Σs·x²/Σs), and stay sparse.
     dtype : {"auto", "float32", "float64"}
         Of features and products; their sums are float64. "auto" takes float32 if all
         columns are float32 or integers of at most 16 bits, and float64 products whenever
@@ -335,13 +338,13 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
     def __init__(
         self,
         features: FeatureMap | None = None,
-        alpha: Any = 1.0,
+        alpha: Any = "cv",
         *,
         alphas: Any = None,
         cv: int = 5,
         fold_by: str = "hash",
         fit_intercept: bool = True,
-        scale: str = "none",
+        scale: str = "auto",
         dtype: str = "auto",
         solver: str = "auto",
         tol: float = 1e-3,

@@ -63,13 +63,14 @@ class KernelSVC(MarginClassifier):
     Parameters
     ----------
     features : FeatureMap, optional
-        Default: `FourierFeatures()`. A clone is fitted.
+        Default: `AutoFeatures()`, which chooses map, kernel and widths. A clone is fitted.
     C : float or "cv"
         Weight of the losses against the penalty, from 1e-50 to 1e50; "cv" takes the value of least held-out
         loss. Infinite for the model of maximum margin 1/‖w‖, of which no row may have y·f < 1.
     loss : {"hinge", "squared_hinge"}
     Cs : sequence of float, optional
-        Grid for "cv"; default: λ = 1/(C·Σs·mean‖z‖²) from 1e-1 to 1e-6, a value a decade.
+        Grid for "cv"; default: λ = 1/(C·Σs·mean‖z‖²) from 1e-1 to 1e-6, a value a decade, and up to three
+        decades more beyond an end that is the best.
     cv : int
         Folds of the grid; its models are solved to a gap of `tol`, at least 1e-2.
     fold_by : {"hash", "contiguous"}
@@ -77,10 +78,11 @@ class KernelSVC(MarginClassifier):
         Multiplies the weights of the rows of each class, the same in all models.
     fit_intercept : bool
         The intercept is not penalised.
-    scale : {"none", "standard"}
+    scale : {"auto", "standard", "none"}
     dtype : {"auto", "float32", "float64"}
-        Of the features; sums are float64. "auto" is float32 for columns that are so, or standardised with a
-        `tol` of 1e-4 or more; else float64, as for the hard margin.
+        Of the features; sums are float64. "auto" is float32 for columns that are so, or scaled with a
+        `tol` of 1e-4 or more, by ``scale="auto"`` for more than 10,000 rows; else float64, as for the hard
+        margin.
     solver : {"auto", "smoothed", "lbfgs", "sgd"}
         "smoothed" is for the hinge, "lbfgs" for the squared hinge. "sgd" needs no Gram and rows in no
         order. "auto" is the one that closes the gap, or "sgd" where its Gram does not fit in the
@@ -137,7 +139,7 @@ class KernelSVC(MarginClassifier):
         fold_by: str = "hash",
         class_weight: Any = None,
         fit_intercept: bool = True,
-        scale: str = "none",
+        scale: str = "auto",
         dtype: str = "auto",
         solver: str = "auto",
         tol: float = 1e-3,
@@ -215,7 +217,7 @@ class KernelLikelihoodClassifier(MarginClassifier):
         multi_class: str = "ovr",
         class_weight: Any = None,
         fit_intercept: bool = True,
-        scale: str = "none",
+        scale: str = "auto",
         dtype: str = "auto",
         solver: str = "auto",
         tol: float = 1e-3,

@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 from scipy.linalg import eigh, eigh_tridiagonal
+from scipy.sparse import issparse
 from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError, NonFiniteError
@@ -16,11 +17,13 @@ from distrff.features.frequencies import draw_frequencies
 from distrff.features.specification import RowsInMemory, Sample
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
+from distrff.utils.arrays import dense_rows
 from distrff.utils.products import OneHotTile
 from distrff.utils.random import child_seed, stream
 
 SAMPLE_ROWS = 16_384  # that a search uses
-_MAX_OUTPUTS = 32
+_DENSE_BYTES = 2**26
+MAX_OUTPUTS = 32
 _MIN_ROWS = 8
 
 # Best widths were between a thirtieth of the median distance (terrain) and about the median
@@ -46,7 +49,7 @@ def automatic_length_scale(
     rows = _searched(sample)
     if not len(rows):
         raise InputError("length_scale='auto' found no row of positive weight in its sample; give a number")
-    median = median_distance(kernel, np.asarray(sample.X[rows], dtype=np.float64), sample.seed)
+    median = median_distance(kernel, _searched_rows(sample.X, rows), sample.seed)
     if sample.y is None or len(rows) < _MIN_ROWS:
         why = "no targets" if sample.y is None else f"fewer than {_MIN_ROWS} rows"
         rule = f"median distance ({why})"
@@ -79,25 +82,28 @@ def coded_targets(y: Any) -> np.ndarray:
 
 
 def _most_varied(Y: np.ndarray) -> np.ndarray:
-    if Y.shape[1] <= _MAX_OUTPUTS:
+    if Y.shape[1] <= MAX_OUTPUTS:
         return Y
-    return Y[:, np.sort(np.argsort(-Y.var(axis=0), kind="stable")[:_MAX_OUTPUTS])]
+    return Y[:, np.sort(np.argsort(-Y.var(axis=0), kind="stable")[:MAX_OUTPUTS])]
 
 
-def median_distance(kernel: Kernel, X: np.ndarray, seed: int) -> float:
-    """Return the median distance of random pairs of different rows.
+def median_distance(kernel: Kernel, X: Any, seed: int) -> float:
+    """Return the median distance of random pairs of different rows, dense or CSR.
 
     Euclidean for rotation-invariant kernels, else the sum over columns.
     """
     rng = stream(seed, "length scale pairs")
-    first, second = rng.integers(0, len(X), (2, 4096))
-    differences = np.abs(X[first] - X[second])
-    distances = np.sqrt(np.square(differences).sum(1)) if kernel.is_spherical else differences.sum(1)
+    first, second = rng.integers(0, X.shape[0], (2, 4096))
+    differences = abs(X[first] - X[second])
+    if kernel.is_spherical:
+        differences = differences.power(2) if issparse(differences) else np.square(differences)
+    sums = np.asarray(differences.sum(axis=1)).ravel()
+    distances = np.sqrt(sums) if kernel.is_spherical else sums
     positive = distances[distances > 0]
     if not len(positive):
         raise InputError(
             "length_scale='auto' found no two different rows in its sample "
-            f"(n_samples={len(X)}; columns of extreme size count as equal); give a number, or check X"
+            f"(n_samples={X.shape[0]}; columns of extreme size count as equal); give a number, or check X"
         )
     return float(np.median(positive))
 
@@ -105,13 +111,21 @@ def median_distance(kernel: Kernel, X: np.ndarray, seed: int) -> float:
 def search_rows(sample: Sample) -> PilotRows:
     """Return the rows of positive weight that a search looks at, at most 16,384, in float64."""
     rows = _searched(sample)
-    X, Y = np.asarray(sample.X[rows], dtype=np.float64), coded_targets(sample.y)[rows]
+    X, Y = _searched_rows(sample.X, rows), coded_targets(sample.y)[rows]
     return PilotRows.of(X, Y, sample.weights[rows], sample.seed)
 
 
 def _searched(sample: Sample) -> np.ndarray:
     """Return at most SAMPLE_ROWS row numbers in random order: leading parts are then random samples too."""
     return sample.shuffled_rows("length scale rows")[:SAMPLE_ROWS]
+
+
+def _searched_rows(X: Any, rows: np.ndarray) -> Any:
+    """Return these rows in float64; CSR stays so if it would take more than 64 MiB to write its zeros out."""
+    chosen = X[rows]
+    if issparse(chosen) and 8 * np.prod(chosen.shape) > _DENSE_BYTES:
+        return chosen.astype(np.float64, copy=False)
+    return dense_rows(chosen).astype(np.float64, copy=False)
 
 
 def _search(error: Any, median: float) -> dict[float, float]:
@@ -136,26 +150,35 @@ THINNING = 4
 class PilotRows:
     """Rows in random order; the first `n_held_out` are held out.
 
-    X is centred, the columns of Y have mean 0 and deviation 1 where not constant, the weights s are positive.
+    X is centred unless it is CSR, the columns of Y have mean 0 and deviation 1 where not constant, the
+    weights s are positive.
     """
 
-    X: np.ndarray
+    X: Any
     Y: np.ndarray
     s: np.ndarray
     n_held_out: int
     seed: int
 
     @classmethod
-    def of(cls, X: np.ndarray, Y: np.ndarray, s: np.ndarray, seed: int) -> Self:
+    def of(cls, X: Any, Y: np.ndarray, s: np.ndarray, seed: int) -> Self:
         """Return the rows centred, a quarter of them held out."""
         deviation = Y.std(axis=0)
         Y = (Y - Y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-        return cls(X - np.average(X, axis=0), Y, s, max(2, len(X) // 4), seed)
+        X = X if issparse(X) else X - np.average(X, axis=0)
+        return cls(X, Y, s, max(2, X.shape[0] // 4), seed)
 
     @property
     def n_training(self) -> int:
         """Rows that are not held out."""
-        return len(self.X) - self.n_held_out
+        return len(self.Y) - self.n_held_out
+
+    def error_of_mean(self) -> float:
+        """Return the held-out error of the mean of the other rows, as `Pilot.held_out_error` measures it."""
+        held_out, train = slice(self.n_held_out), slice(self.n_held_out, None)
+        mean = np.average(self.Y[train], axis=0, weights=self.s[train])
+        squares = np.square(self.Y[held_out] - mean).mean(axis=1)
+        return float(np.average(squares, weights=self.s[held_out]))
 
     def thinned(self) -> Self:
         """Return the same held-out rows, and one in `THINNING` of the others."""
@@ -192,6 +215,8 @@ class FourierPilot:
     def held_out_error(self, kernel: Kernel) -> float:
         T = self._augmented_features(kernel)
         held_out, train = T[: self._rows.n_held_out], T[self._rows.n_held_out :]
+        if len(train) < 2 * self._n_frequencies:
+            return _min_error_of_few(train, held_out, self._rows.Y.shape[1])
         A_train = (train.T @ train).astype(np.float64)
         A_held_out = (held_out.T @ held_out).astype(np.float64)
         return _min_error(A_train, A_held_out, self._rows.Y.shape[1])
@@ -201,7 +226,7 @@ class FourierPilot:
         X, Y, m = self._rows.X, self._rows.Y, self._n_frequencies
         W = draw_frequencies(kernel, m, X.shape[1], sampling="iid", seed=self._seed)
         D = 2 * m
-        T = np.empty((len(X), D + 1 + Y.shape[1]), np.float32)
+        T = np.empty((len(Y), D + 1 + Y.shape[1]), np.float32)
         paired_cos_sin((X @ W).astype(np.float32), T[:, :D], float(np.sqrt(1.0 / m)))
         T[:, D] = 1.0
         T[:, D + 1 :] = Y
@@ -212,7 +237,8 @@ class FourierPilot:
 def fourier_pilot_flops(n_rows: int, n_components: int) -> float:
     """Return about how many flops one held-out error takes."""
     D = float(min(n_components, PILOT_COMPONENTS))
-    return n_rows * D**2 + 9 * D**3
+    small = min(D, n_rows)
+    return n_rows * D * small + 9 * small**3
 
 
 def _min_error(A: np.ndarray, A_held_out: np.ndarray, n_targets: int) -> float:
@@ -234,6 +260,28 @@ def _min_error(A: np.ndarray, A_held_out: np.ndarray, n_targets: int) -> float:
     flat = V.reshape(len(A), -1)
     errors = np.einsum("pv,pv->v", flat, A_held_out @ flat).reshape(len(alphas), n_targets)
     return float(np.maximum(errors, 0.0).sum(axis=1).min() / (n_targets * max(A_held_out[D, D], 1e-300)))
+
+
+def _min_error_of_few(train: np.ndarray, held_out: np.ndarray, n_targets: int) -> float:
+    """Return what `_min_error` does, from rows [z | 1 | y] · √s that are fewer than the features.
+
+    It solves the dual problem, (C Cᵀ + alpha·I) u = b with the centred rows C = S^½(Z − z̄), and w = Cᵀ u.
+    """
+    train, held_out = train.astype(np.float64), held_out.astype(np.float64)
+    D = train.shape[1] - 1 - n_targets
+    root, held_out_root = train[:, D], held_out[:, D]
+    weight = root @ root
+    mean = root @ train / weight
+    centred = train - np.outer(root, mean)
+    C, b = centred[:, :D], centred[:, D + 1 :]
+    eigenvalues, Q = eigh(C @ C.T, overwrite_a=True, driver="evd")
+    alphas = weight * _FOURIER_ALPHAS_PER_ROW
+    shrunk = (Q.T @ b)[:, None, :] / (np.maximum(eigenvalues, 0.0)[:, None] + alphas)[:, :, None]
+    held_out_centred = held_out - np.outer(held_out_root, mean)
+    values = (held_out_centred[:, :D] @ C.T @ Q) @ shrunk.reshape(len(Q), -1)
+    residuals = held_out_centred[:, None, D + 1 :] - values.reshape(len(held_out), *shrunk.shape[1:])
+    errors = np.square(residuals).sum(axis=(0, 2))
+    return float(errors.min() / (n_targets * max(held_out_root @ held_out_root, 1e-300)))
 
 
 # The pilot of random binning: kernel ridge on a few grids, for all penalties at once.
@@ -264,13 +312,22 @@ class BinningPilot:
         self.description = f"a ridge on the bins of {self._n_grids} grids"
 
     def held_out_error(self, kernel: Kernel) -> float:
+        return float(self._by_alpha(kernel)[1].min())
+
+    def held_out_values(self, kernel: Kernel) -> np.ndarray:
+        """Return the values on the held-out rows, (n_held_out, k), with the penalty of smallest error."""
+        F, errors = self._by_alpha(kernel)
+        return F[:, :, errors.argmin()]
+
+    def _by_alpha(self, kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values on the held-out rows and their mean squared errors, for each penalty."""
         rows, n_held_out = self._rows, self._rows.n_held_out
         root = np.sqrt(rows.s)[:, None]
         Z = self._bins(kernel)
         B = root[n_held_out:] * rows.Y[n_held_out:]
         F = self._held_out_values(Z, B, root[n_held_out:], rows.s[n_held_out:].sum())
         squares = rows.s[:n_held_out] @ np.square(rows.Y[:n_held_out, :, None] - F).transpose(2, 0, 1)
-        return float(squares.mean(axis=1).min() / rows.s[:n_held_out].sum())
+        return F, squares.mean(axis=1) / rows.s[:n_held_out].sum()
 
     def _bins(self, kernel: Kernel) -> OneHotTile:
         grids = Grids.draw(kernel, self._n_grids, self._rows.X.shape[1], self._seed)

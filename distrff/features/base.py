@@ -23,7 +23,10 @@ from distrff.features.bandwidth import (
     automatic_length_scale,
     fourier_pilot_flops,
 )
+from distrff.features.metric import learned_metric, metric_flops
+from distrff.features.projected import ProjectedSpecification, projected_cost, projected_sample
 from distrff.features.relevance import (
+    fallback_length_scales,
     relevance_flops,
     relevant_length_scales,
     shrinking_errors,
@@ -39,13 +42,14 @@ from distrff.features.specification import (
     product_cost,
 )
 from distrff.kernels.base import Kernel
+from distrff.kernels.metric import LEARNED, MetricFactor
 from distrff.kernels.registry import kernel_from_dict
 from distrff.kernels.stationary import Gaussian
 from distrff.utils.random import resolve_seed, stream
 
 SPARSE_REMEDY = (
-    "FourierFeatures does, of widths that are numbers and sampling='iid', 'orthogonal', 'qmc' or "
-    "'countsketch'; or write them out with X.toarray()"
+    "FourierFeatures does, of any widths but 'ard', with no metric to be learned and sampling='iid', "
+    "'orthogonal', 'qmc' or 'countsketch'; or write them out with X.toarray()"
 )
 
 
@@ -99,14 +103,24 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         )
 
     def fit_sample(
-        self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, row_source: RowSource | None = None
+        self,
+        X: np.ndarray,
+        y: Any,
+        sample_weight: Any,
+        *,
+        seed: int,
+        row_source: RowSource | None = None,
+        has_classes: bool | None = None,
     ) -> Self:
         """Fit to a sample of checked rows with this seed.
 
-        `row_source` reduces all rows; it is None if the sample holds all rows.
+        `row_source` reduces all rows; it is None if the sample holds all rows. `has_classes` says whether y
+        stands for classes; None is where it does not hold numbers.
         """
         row_source = RowsInMemory(X, sample_weight) if row_source is None else row_source
-        return self._fit(Sample(X, y, sample_weight, seed, row_source))
+        if has_classes is None:
+            has_classes = y is not None and np.asarray(y).dtype.kind not in "fiu"
+        return self._fit(Sample(X, y, sample_weight, seed, row_source, has_classes))
 
     def _fit(self, sample: Sample, *, is_part: bool = False) -> Self:
         """Fit to a sample; a part of a concatenated map is not built, as only the whole map is applied."""
@@ -121,16 +135,12 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def check_parameters(self) -> None:
         """Raise InputError for parameters that are wrong whatever the data."""
 
-    def check_shape(self, n_rows: int, n_columns: int) -> None:
-        """Raise InputError before the first pass if the map cannot be fitted to rows of this shape."""
-        self.check_rows(n_rows)
+    def check_columns(self, n_columns: int) -> None:
+        """Raise InputError before the first pass if the map cannot be fitted to so many columns."""
         self.trial(n_columns, n_components=2)
 
-    def check_rows(self, n_rows: int) -> None:
-        """Raise InputError if the fit needs more rows."""
-
-    def n_features_for(self, n_columns: int) -> int:
-        """Return the number of columns of Z, before fitting."""
+    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
+        """Return the number of columns of Z, before fitting; None stands for as many rows as it takes."""
         raise NotImplementedError
 
     @property
@@ -150,6 +160,23 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def search_flops_for(self, n_rows: int, n_columns: int) -> float:
         """Return about how many flops `fit` takes to find undecided widths."""
         return 0.0
+
+    def search_bytes_for(self, n_rows: int, n_columns: int) -> int:
+        """Return the most bytes that a thread of a worker holds in a search; 0 where the client searches."""
+        return 0
+
+    @property
+    def resolved(self) -> FeatureMap:
+        """The fitted map itself, or the one that it chose."""
+        return self
+
+    def for_gram(self) -> FeatureMap:
+        """Return a map of dense features, for a Gram: itself, unless it could choose sparse ones."""
+        return self
+
+    def for_rows(self, n_rows: int, n_columns: int, *, is_sparse: bool, has_targets: bool) -> FeatureMap:
+        """Return a map for rows like these: itself, unless they leave less to choose from."""
+        return self
 
     def trial(self, n_columns: int, **smaller: int) -> Self:
         """Return a clone fitted to random rows, with the parameters in `smaller` reduced to these at most.
@@ -295,14 +322,14 @@ class KernelFeatureMap(FeatureMap):
     n_components: int
     kernel_: Kernel
     length_scale_search_: dict[str, Any] | None
-    _default_kernel: ClassVar[Kernel] = Gaussian()
+    _default_kernel: ClassVar[Kernel] = Gaussian("auto")
     _shrinks_ard: ClassVar[bool] = False  # whether its pilot also shrinks the widths that "ard" learned
 
     def check_parameters(self) -> None:
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
 
-    def n_features_for(self, n_columns: int) -> int:
+    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
         return int(self.n_components)
 
     @property
@@ -318,21 +345,68 @@ class KernelFeatureMap(FeatureMap):
         """Return about how many flops one held-out error of the pilot takes."""
         return fourier_pilot_flops(n_rows, int(self.n_components))
 
+    @property
+    def _metric_components(self) -> int:
+        """Size of the pilot with which a metric is learned, at most."""
+        return int(self.n_components)
+
     def _decide_widths(self, sample: Sample) -> Kernel:
         """Set and return the kernel with every width a number; explicit widths stay as they are."""
         kernel, search = self._chosen_kernel, None
-        if kernel.is_ard:
+        if kernel.metric == LEARNED:
+            kernel, search = learned_metric(
+                kernel, sample, self._metric_components, by_bins=self.sparse_entries > 0
+            )
+        elif kernel.is_ard:
             kernel, search = relevant_length_scales(kernel, sample)
+            if "note" in search:
+                kernel, search = fallback_length_scales(self._chosen_kernel, search, sample, self._pilot)
             if self._shrinks_ard:
                 kernel, search = shrunk_length_scales(self._chosen_kernel, search, sample, self._pilot)
         elif kernel.is_auto:
-            kernel, search = automatic_length_scale(kernel, sample, self._pilot)
+            metric = kernel.metric
+            judged = sample if metric is None else projected_sample(sample, metric)
+            kernel, search = automatic_length_scale(kernel.without_metric(), judged, self._pilot)
+            kernel = kernel if metric is None else kernel.set_params(metric=metric)
         self.kernel_, self.length_scale_search_ = kernel, search
         return kernel
+
+    def _specify(self, sample: Sample) -> MapSpecification:
+        self.check_parameters()
+        kernel = self._decide_widths(sample)
+        metric = kernel.metric
+        if metric is None:
+            return self._specify_kernel(kernel, sample)
+        inner = self._specify_kernel(kernel.without_metric(), projected_sample(sample, metric))
+        arrays = {"metric": np.asarray(metric)}
+        return ProjectedSpecification(n_columns=sample.X.shape[1], inner=inner, arrays=arrays)
+
+    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> KernelMapSpecification:
+        """Return the specification of the map of a kernel without metric, every width a number."""
+        raise NotImplementedError
+
+    def cost_for(self, n_columns: int) -> MapCost:
+        kernel = self._chosen_kernel
+        if kernel.metric is None:
+            return self._kernel_cost(kernel, n_columns)
+        # A learned metric has at most one direction for each column.
+        r = kernel.metric.shape[0] if isinstance(kernel.metric, MetricFactor) else n_columns
+        return projected_cost(self._kernel_cost(kernel.without_metric(), r), r, n_columns)
+
+    def _kernel_cost(self, kernel: Kernel, n_columns: int) -> MapCost:
+        """Return the cost of the map of a kernel without metric."""
+        return product_cost(n_columns)
+
+    @property
+    def takes_sparse_rows(self) -> bool:
+        # A given metric makes them dense before anything looks at them, a search for the width included.
+        return isinstance(self.kernel, Kernel) and isinstance(self.kernel.metric, MetricFactor)
 
     def search_flops_for(self, n_rows: int, n_columns: int) -> float:
         if not self._chosen_kernel.is_auto:
             return 0.0
+        if self._chosen_kernel.metric == LEARNED:
+            return metric_flops(n_rows, n_columns, self._metric_components)
         pilot_flops = self._pilot_flops(min(n_rows, SAMPLE_ROWS), n_columns)
         if not self._chosen_kernel.is_ard:
             return SEARCH_ERRORS * pilot_flops
@@ -340,8 +414,9 @@ class KernelFeatureMap(FeatureMap):
         return relevance_flops(n_rows, n_columns) + shrinking
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
+        kernel = self._chosen_kernel.with_widths(1.0)
         if self._chosen_kernel.is_auto:
-            self.set_params(kernel=self._chosen_kernel.with_widths(1.0))
+            self.set_params(kernel=kernel.without_metric() if kernel.metric == LEARNED else kernel)
         super()._prepare_trial(smaller)
 
     def set_params(self, **params: Any) -> Self:

@@ -12,9 +12,10 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
-from distrff.features.bandwidth import BinningPilot, Pilot, PilotRows, binning_pilot_flops
+from distrff.features.bandwidth import PILOT_COMPONENTS, BinningPilot, Pilot, PilotRows, binning_pilot_flops
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
 from distrff.features.bins import BinIds, Grids, laplacian_factors, min_passes, occupied_bins
+from distrff.features.projected import ProjectedSpecification
 from distrff.features.specification import (
     BlockMap,
     CarryingSpecification,
@@ -46,7 +47,7 @@ class RandomBinningFeatures(KernelFeatureMap):
     Parameters
     ----------
     kernel : Kernel, optional
-        A `Laplacian`, or products and multiples of Laplacians. None is `Laplacian(1.0)`. A width "auto" is
+        A `Laplacian`, or products and multiples of Laplacians. None is `Laplacian("auto")`. A width "auto" is
         chosen in `fit` as for `FourierFeatures`, but judged by a few grids, which also shrink the widths
         that "ard" learns.
     n_grids : int, default=100
@@ -70,7 +71,7 @@ class RandomBinningFeatures(KernelFeatureMap):
         Expected pairs of occupied bins with a common column: Σ B(B − 1)/2⁶⁵ over grids of B bins, as keys may
         be equal; for w hashed columns a grid Σ B(B − 1)/2w, where B counts the bins of the rows given to
         `fit`, a sample of a large dataset.
-    specification_ : BinningSpecification or HashedBinningSpecification
+    specification_ : BinningSpecification, HashedBinningSpecification or ProjectedSpecification
     seed_, n_features_in_ : int
 
     Notes
@@ -79,10 +80,11 @@ class RandomBinningFeatures(KernelFeatureMap):
     Numbers beyond ±2³⁰ pitches share a bin. `fit` takes some passes over the rows, the first for one grid and
     each other one for as many grids as memory allows; 32 to 64 bytes a bin. `transform` costs n·d·P floors
     and a table look-up for each entry, and returns a scipy CSR matrix of n·P entries; a dask array gives a
-    lazy dask array of such blocks.
+    lazy dask array of such blocks. The columns of a kernel with a metric are those of the projected rows,
+    which may then be scipy sparse matrices.
     """
 
-    _default_kernel = Laplacian()
+    _default_kernel = Laplacian("auto")
     _shrinks_ard = True
 
     def __init__(
@@ -106,7 +108,7 @@ class RandomBinningFeatures(KernelFeatureMap):
         if self.n_bins is not None and self.n_bins < self.n_grids:
             raise InputError(f"n_bins must be at least n_grids = {self.n_grids}, got {self.n_bins}")
 
-    def n_features_for(self, n_columns: int) -> int:
+    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
         """Return the columns of Z before fitting; for exact bins a lower bound, one for each grid."""
         return int(self.n_grids if self.n_bins is None else self.n_bins)
 
@@ -121,12 +123,16 @@ class RandomBinningFeatures(KernelFeatureMap):
         return binning_pilot_flops(n_rows, n_columns, int(self.n_grids))
 
     @property
+    def _metric_components(self) -> int:
+        return PILOT_COMPONENTS
+
+    @property
     def sparse_entries(self) -> int:
         return int(self.n_grids)
 
-    def _specify(self, sample: Sample) -> BinningSpecification | HashedBinningSpecification:
-        self.check_parameters()
-        kernel = self._decide_widths(sample)
+    def _specify_kernel(
+        self, kernel: Kernel, sample: Sample
+    ) -> BinningSpecification | HashedBinningSpecification:
         common: dict[str, Any] = {
             "n_columns": sample.X.shape[1],
             "kernel_json": canonical_json(kernel.to_dict()),
@@ -144,7 +150,9 @@ class RandomBinningFeatures(KernelFeatureMap):
 
     @property
     def counts_(self) -> np.ndarray | None:
-        return self.specification_.derive_arrays().get("counts")
+        specification = self.specification_
+        bins = specification.inner if isinstance(specification, ProjectedSpecification) else specification
+        return bins.derive_arrays().get("counts")
 
 
 def _pairs(ends: np.ndarray) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import clone
 
 from distrff.errors import InputError
+from distrff.features.auto import AutoFeatures
 from distrff.features.base import FeatureMap
 from distrff.features.specification import BlockMap, MapCost, MapSpecification, Sample, cost_of_parts
 from distrff.utils.random import child_seed, resolve_seed
@@ -170,6 +171,11 @@ class ConcatenatedFeatures(FeatureMap):
         for i, map_ in enumerate(self.maps):
             if not isinstance(map_, FeatureMap):
                 raise InputError(f"maps[{i}] must be a distrff feature map, got {map_!r}")
+            if isinstance(map_, AutoFeatures):
+                raise InputError(
+                    f"maps[{i}] is AutoFeatures, which chooses one map for a whole model; fit it alone and "
+                    f"concatenate its map_, or give FourierFeatures or NystroemFeatures"
+                )
             if getattr(map_, "form", None) == "complex":
                 raise InputError(f"maps[{i}] is of form='complex'; use form='cos_sin' in a concatenation")
             if map_.sparse_entries:
@@ -193,12 +199,8 @@ class ConcatenatedFeatures(FeatureMap):
             )
         return tuple(weights.tolist())
 
-    def check_rows(self, n_rows: int) -> None:
-        for map_ in self.maps:
-            map_.check_rows(n_rows)
-
-    def n_features_for(self, n_columns: int) -> int:
-        return sum(map_.n_features_for(n_columns) for map_ in self.maps)
+    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
+        return sum(map_.n_features_for(n_columns, n_rows) for map_ in self.maps)
 
     @property
     def n_passes(self) -> int:
@@ -306,7 +308,7 @@ class LinearFeatures(FeatureMap):
     specification_ : LinearSpecification
     """
 
-    def n_features_for(self, n_columns: int) -> int:
+    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
         return n_columns
 
     def cost_for(self, n_columns: int) -> MapCost:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_matrix, issparse
 
 from distrff.features.frequencies import ByDtype, Projection
 from distrff.features.specification import MapCost
 from distrff.kernels.base import Kernel
 from distrff.utils.jit import compiled, compiles_once, scratch
-from distrff.utils.random import PathStreams
+from distrff.utils.random import PathStreams, stream
 
 SKETCH_COLUMNS = 2048
 """B: a constant, as leading frequencies must be those of the smaller map."""
@@ -59,6 +59,13 @@ def gaussian_sketch_error(squared_distance: Any) -> Any:
     with their number, and E(k̂ − k)² ≤ 1/(2m) + ‖δ‖⁴/(2B) for m frequencies of form cos_sin.
     """
     return np.square(squared_distance) / (4 * SKETCH_COLUMNS)
+
+
+def sketched_rows(X: Any, seed: int) -> Any:
+    """Return X Sᵀ, in CSR, for a CountSketch S to B columns: distances between rows stay nearly the same."""
+    rng, d = stream(seed, "sketched rows"), X.shape[1]
+    buckets, signs = rng.integers(0, SKETCH_COLUMNS, d), 2.0 * rng.integers(0, 2, d) - 1.0
+    return csr_matrix(X) @ csr_matrix((signs, (np.arange(d), buckets)), shape=(d, SKETCH_COLUMNS))
 
 
 class CountSketch(Projection):

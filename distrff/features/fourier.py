@@ -8,9 +8,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError, warn
+from distrff.features.bandwidth import Pilot, PilotRows
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
-from distrff.features.count_sketch import CountSketch, sketch_arrays, sketch_cost
+from distrff.features.count_sketch import (
+    SKETCH_COLUMNS,
+    CountSketch,
+    sketch_arrays,
+    sketch_cost,
+    sketched_rows,
+)
 from distrff.features.frequencies import (
     SAMPLINGS,
     ByDtype,
@@ -30,9 +37,11 @@ from distrff.features.hadamard import (
     sorf,
     sorf_arrays,
 )
+from distrff.features.projected import ProjectedBlockMap
 from distrff.features.specification import (
     BlockMap,
     MapCost,
+    MapSpecification,
     Sample,
     canonical_json,
     cost_of_parts,
@@ -40,6 +49,7 @@ from distrff.features.specification import (
 )
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
 from distrff.kernels.base import Kernel
+from distrff.kernels.metric import LEARNED
 from distrff.utils.jit import scratch
 from distrff.utils.random import stream, streams_under
 from distrff.utils.validation import check_count, one_of
@@ -203,6 +213,27 @@ class FourierBlockMap(BlockMap):
             paired_cos_sin(theta, Z.view(theta.dtype) if self.form == "complex" else Z, self._scale)
 
 
+def _frequencies_of(block_map: BlockMap) -> np.ndarray:
+    if isinstance(block_map, ProjectedBlockMap):
+        return block_map.P.T @ _frequencies_of(block_map.inner)
+    assert isinstance(block_map, FourierBlockMap)
+    return block_map.projection.frequencies()
+
+
+def cosine_frequencies(specification: MapSpecification) -> np.ndarray:
+    """Return the frequencies of a map of pairs of cosines and sines, (n_columns, n_frequencies).
+
+    Raises InputError for any other map.
+    """
+    inner = getattr(specification, "inner", specification)
+    if not isinstance(inner, FourierSpecification) or inner.form != "cos_sin":
+        raise InputError(
+            "gradients follow from the Gram of cosines and sines alone, and this map is "
+            f"{inner.kind}; use FourierFeatures with form='cos_sin'"
+        )
+    return _frequencies_of(specification.build())
+
+
 class FourierFeatures(KernelFeatureMap):
     r"""Random Fourier features of a shift-invariant kernel.
 
@@ -218,11 +249,13 @@ class FourierFeatures(KernelFeatureMap):
     Parameters
     ----------
     kernel : Kernel, optional
-        None is `Gaussian(1.0)`. A width "auto" is chosen in `fit`: with targets by the
+        None is `Gaussian("auto")`. A width "auto" is chosen in `fit`: with targets by the
         held-out error of a small ridge over a wide grid, without by the median distance.
-        Widths "ard", one for each column, maximise a marginal likelihood and need targets.
+        Widths "ard", one for each column, maximise a marginal likelihood and need targets, as does a metric
+        "learned".
     n_components : int, default=1024
-        Columns D of Z; even for ``"cos_sin"``.
+        Columns D of Z. ``"cos_sin"`` has an even number: an odd one gives a warning and one column less,
+        or 2 in place of 1.
     form : {"cos_sin", "phase", "complex"}
     sampling : {"iid", "orthogonal", "qmc", "sorf", "fastfood", "countsketch", "auto"}
         How the frequencies are drawn. All but ``"iid"`` and ``"qmc"`` need a rotation invariant measure
@@ -245,22 +278,24 @@ class FourierFeatures(KernelFeatureMap):
     Attributes
     ----------
     kernel_ : Kernel
-        Every width a number.
+        Every width a number, and the metric a matrix or None.
     length_scale_search_ : dict or None
-        How undecided widths were found: the rule, and its numbers.
+        How undecided widths, or the metric, were found: the rule, and its numbers.
     sampling_ : str
         How they were drawn, which differs from `sampling` for ``"auto"``.
     frequencies_ : ndarray of shape (n_columns, n_frequencies)
-        W itself; for a structured draw it is computed at each access.
-    specification_ : FourierSpecification
+        W itself; for a structured draw or a metric it is computed at each access.
+    specification_ : FourierSpecification or ProjectedSpecification
     seed_, n_features_in_ : int
 
     Notes
     -----
-    Rows may be scipy sparse matrices for ``"iid"``, ``"orthogonal"``, ``"qmc"`` and ``"countsketch"`` if all
-    widths are numbers; they stay sparse, and n·d is then the number of their entries.
+    Rows may be scipy sparse matrices for ``"iid"``, ``"orthogonal"``, ``"qmc"`` and ``"countsketch"`` and all
+    widths but "ard"; they stay sparse, and n·d is then the number of their entries. With a metric P of r
+    rows, all samplings take them; with one that is to be learned, none does.
     `fit` costs the draw, O(dD) (orthogonal: O(d²D); sorf and fastfood: O(D)). `transform` costs n·d
     multiply-adds for each frequency, or the cost of the structured draw above, and n·D cosines and sines.
+    With a metric of r rows, rows are first projected by n·d·r multiply-adds, and d is r from there on.
     """
 
     def __init__(
@@ -286,26 +321,38 @@ class FourierFeatures(KernelFeatureMap):
             )
         one_of("form", self.form, FORMS)
         one_of("sampling", self.sampling, SAMPLING_CHOICES)
-        D = self.n_components
-        check_count("n_components", D)
-        if self.form == "cos_sin" and D % 2:
-            neighbours = f"{D - 1} or {D + 1}" if D > 1 else f"{D + 1}"
-            raise InputError(
-                f"n_components must be even for form='cos_sin' (pairs of a cosine and a sine), got {D}; "
-                f"use {neighbours}"
+        check_count("n_components", self.n_components)
+
+    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
+        D = int(self.n_components)
+        return max(2, D - D % 2) if self.form == "cos_sin" else D
+
+    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
+        self.set_params(n_components=self.n_features_for(1))  # a trial warns of nothing
+        super()._prepare_trial(smaller)
+
+    def _pilot(self, rows: PilotRows) -> Pilot:
+        # Frequencies of a million columns would take gigabytes.
+        is_sketch = self.sampling == "countsketch" and rows.X.shape[1] > SKETCH_COLUMNS
+        rows = replace(rows, X=sketched_rows(rows.X, rows.seed)) if is_sketch else rows
+        return super()._pilot(rows)
+
+    def _kernel_cost(self, kernel: Kernel, n_columns: int) -> MapCost:
+        return self._specification(kernel, n_columns).cost
+
+    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> FourierSpecification:
+        specification = self._specification(kernel, sample.X.shape[1])
+        if specification.n_features != self.n_components:
+            warn(
+                f"n_components={self.n_components} is odd, but form='cos_sin' has pairs of a cosine and a "
+                f"sine; the map has {specification.n_features} features",
+                DataWarning,
             )
-
-    def cost_for(self, n_columns: int) -> MapCost:
-        return self._specification(self._chosen_kernel, n_columns).cost
-
-    def _specify(self, sample: Sample) -> FourierSpecification:
-        self.check_parameters()
-        specification = self._specification(self._decide_widths(sample), sample.X.shape[1])
         self.sampling_ = specification.sampling
         return replace(specification, seed=sample.seed)
 
     def _specification(self, kernel: Kernel, n_columns: int) -> FourierSpecification:
-        D = int(self.n_components)
+        D = self.n_features_for(n_columns)
         return FourierSpecification(
             n_columns=n_columns,
             kernel_json=canonical_json(kernel.to_dict()),
@@ -316,14 +363,15 @@ class FourierFeatures(KernelFeatureMap):
 
     @property
     def takes_sparse_rows(self) -> bool:
-        is_automatic = isinstance(self.kernel, Kernel) and self.kernel.is_auto  # looks at dense rows
-        return self.sampling in SPARSE_SAMPLINGS and not is_automatic
+        kernel = self.kernel
+        # Widths by "ard" and a metric are learned from few rows, which are dense.
+        needs_dense = isinstance(kernel, Kernel) and (kernel.is_ard or kernel.metric == LEARNED)
+        return super().takes_sparse_rows or (self.sampling in SPARSE_SAMPLINGS and not needs_dense)
 
     @property
     def frequencies_(self) -> np.ndarray:
         block_map = self._block_map()
-        assert isinstance(block_map, FourierBlockMap)
-        return block_map.projection.frequencies()
+        return _frequencies_of(block_map)
 
     def output_dtype(self, dtype: np.dtype) -> np.dtype:
         real = super().output_dtype(dtype)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import blas, cho_factor, cho_solve, eigvalsh, lapack
 from threadpoolctl import threadpool_limits
 
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError, warn
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
 from distrff.features.specification import (
     BlockMap,
@@ -164,10 +164,11 @@ class NystroemFeatures(KernelFeatureMap):
     Parameters
     ----------
     kernel : Kernel, optional
-        Any kernel, `Polynomial` included; None is `Gaussian(1.0)`. A width "auto" is chosen as
+        Any kernel, `Polynomial` included; None is `Gaussian("auto")`. A width "auto" is chosen as
         `FourierFeatures` does.
     n_components : int, default=1024
-        Landmarks M, and columns of Z.
+        Landmarks M, and columns of Z. Where fewer rows have a positive weight, a warning says so and all
+        of them are landmarks.
     landmarks : {"uniform", "leverage"}
         "uniform" draws from all rows of positive weight alike, in one pass; "leverage" in proportion to
         approximate ridge leverage scores, which favours rare rows, in two passes.
@@ -181,10 +182,10 @@ class NystroemFeatures(KernelFeatureMap):
     length_scale_search_ : dict or None
         How an automatic width was found.
     landmarks_ : ndarray of shape (n_components, n_columns), float64
-        In the order of the pivots.
+        In the order of the pivots; with a metric P of r rows their projections, of r columns.
     rank_ : int
         Numerical rank of K_LL.
-    specification_ : NystroemSpecification
+    specification_ : NystroemSpecification or ProjectedSpecification
     seed_, n_features_in_ : int
 
     Notes
@@ -196,7 +197,8 @@ class NystroemFeatures(KernelFeatureMap):
     `fit` costs 2M³/3 flops and 8M² bytes, and once more in each process that applies the map. `transform`
     costs n·(2dM + M²) flops and n·M exponentials, in float64 also for rows of float32. Light sweeps and
     predictions, which only multiply features with k vectors, cost n·(2dM + 2kM) flops, and kM² for each task:
-    they solve for the vectors instead of the rows.
+    they solve for the vectors instead of the rows. With a metric of r rows, rows are first projected by n·d·r
+    multiply-adds, and d is r from there on; they may then be scipy sparse matrices.
     """
 
     def __init__(
@@ -221,32 +223,36 @@ class NystroemFeatures(KernelFeatureMap):
         one_of("landmarks", self.landmarks, LANDMARKS)
         check_count("n_components", self.n_components)
 
-    def check_rows(self, n_rows: int) -> None:
-        if n_rows < self.n_components:
-            raise _too_few_rows(self.n_components, n_rows, "are there")
+    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
+        M = int(self.n_components)
+        return M if n_rows is None else min(M, n_rows)
 
     @property
     def n_passes(self) -> int:
         return 2 if self.landmarks == "leverage" else 1
 
-    def cost_for(self, n_columns: int) -> MapCost:
+    def _kernel_cost(self, kernel: Kernel, n_columns: int) -> MapCost:
         return product_cost(n_columns, triangle_share=1.0)
 
     def _trial_rows(self, n_columns: int) -> int:
         return int(self.n_components)
 
-    def _specify(self, sample: Sample) -> NystroemSpecification:
-        self.check_parameters()
+    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> NystroemSpecification:
         M, d = int(self.n_components), sample.X.shape[1]
-        kernel = self._decide_widths(sample)
         chosen = chosen_landmarks(
             sample.row_source, kernel, landmarks=self.landmarks, n_landmarks=M, n_columns=d, seed=sample.seed
         )
+        if len(chosen) < M:
+            warn(
+                f"n_components={M} landmarks need as many rows, but only {len(chosen)} have a positive "
+                f"weight; the map has {len(chosen)} features",
+                DataWarning,
+            )
         self.landmarks_, self.rank_ = pivoted(kernel, chosen)
         return NystroemSpecification(
             n_columns=d,
             kernel_json=canonical_json(kernel.to_dict()),
-            n_components=M,
+            n_components=len(chosen),
             rank=self.rank_,
             arrays={"landmarks": self.landmarks_},
         )
@@ -359,22 +365,23 @@ def chosen_landmarks(
 ) -> np.ndarray:
     """Return the landmark rows, float64 of shape (n_landmarks, n_columns), in the order of their keys.
 
+    Where fewer rows have a positive weight, these are all of them.
+
     "uniform" takes one pass over the rows, "leverage" two: the first draws m ≤ 1024 uniform pilot rows P, the
     second draws landmarks in proportion to approximate ridge leverage scores. The score of a row is
     k(x, x) − k(x, P)(K_PP + γI)⁻¹k(P, x) (Rudi, Calandriello, Carratino and Rosasco 2018, "On fast leverage
     score sampling and optimal learning"), with γ = (2/m)·Σ_{i>m/2} σ_i(K_PP), the mean of the m/2 smallest
     eigenvalues (after the penalty of Musco and Musco 2017, "Recursive sampling for the Nyström method").
-    Raises InputError if there are fewer rows of positive weight.
     """
     uniform_seed = child_seed(seed, "landmarks")
     if landmarks == "uniform":
-        return _lowest_rows(row_source, LowestKeys(n_landmarks, n_columns, uniform_seed), n_landmarks)
+        return _lowest_rows(row_source, LowestKeys(n_landmarks, n_columns, uniform_seed))
     n_pilot = max(1, min(n_landmarks, PILOT_ROWS, _PILOT_NUMBERS // n_columns))
-    pilot = _lowest_rows(row_source, LowestKeys(n_pilot, n_columns, uniform_seed), n_landmarks)
+    pilot = _lowest_rows(row_source, LowestKeys(n_pilot, n_columns, uniform_seed))
     reduction = LowestLeverageKeys(
         n_landmarks, n_columns, child_seed(seed, "leverage"), kernel, pilot, _penalty(kernel, pilot)
     )
-    return _lowest_rows(row_source, reduction, n_landmarks)
+    return _lowest_rows(row_source, reduction)
 
 
 def _penalty(kernel: Kernel, pilot: np.ndarray) -> float:
@@ -384,15 +391,5 @@ def _penalty(kernel: Kernel, pilot: np.ndarray) -> float:
     return float(max(smaller.mean(), 16 * rounding, np.finfo(np.float64).tiny))
 
 
-def _lowest_rows(row_source: RowSource, reduction: LowestKeys, n_landmarks: int) -> np.ndarray:
-    X = row_source(reduction).X
-    if len(X) < reduction.n_landmarks:
-        raise _too_few_rows(n_landmarks, len(X), "have a positive weight")
-    return np.asarray(X, dtype=np.float64)
-
-
-def _too_few_rows(n_landmarks: int, n_rows: int, what: str) -> InputError:
-    return InputError(
-        f"n_components={n_landmarks} landmarks need as many rows, but only {n_rows} rows {what} "
-        f"(n_samples={n_rows}); use n_components={max(n_rows, 1)} or fewer, or more rows"
-    )
+def _lowest_rows(row_source: RowSource, reduction: LowestKeys) -> np.ndarray:
+    return np.asarray(row_source(reduction).X, dtype=np.float64)

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from distrff.errors import ModelFileError
+from distrff.features.base import KernelMapSpecification
 from distrff.features.binning import BinningSpecification, HashedBinningSpecification
 from distrff.features.compose import ConcatenatedSpecification, LinearSpecification
 from distrff.features.fourier import FourierSpecification
 from distrff.features.nystroem import NystroemSpecification
+from distrff.features.projected import ProjectedSpecification
 from distrff.features.specification import MapSpecification
 from distrff.features.transformer import TransformerSpecification
 
@@ -23,6 +25,7 @@ _KINDS: dict[str, type[MapSpecification]] = {
         BinningSpecification,
         HashedBinningSpecification,
         ConcatenatedSpecification,
+        ProjectedSpecification,
     )
 }
 
@@ -41,6 +44,11 @@ def specification_from_dict(data: Mapping[str, Any]) -> MapSpecification:
         if kind == ConcatenatedSpecification.kind:
             parts = tuple(map(specification_from_dict, data["parts"]))
             data = {**data, "parts": parts, "weights": tuple(data["weights"])}
+        if kind == ProjectedSpecification.kind:
+            inner = specification_from_dict(data["inner"])
+            if not isinstance(inner, KernelMapSpecification):
+                raise ModelFileError(f"a stored projected map holds a {inner.kind} map, which has no kernel")
+            data = {**data, "inner": inner}
         return _KINDS[kind].from_dict(data)
     except KeyError as error:
         raise ModelFileError(f"the stored {kind} map lacks {error}") from error

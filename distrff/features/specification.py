@@ -7,11 +7,12 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from distrff.errors import FrequencyMismatch, InputError
 from distrff.utils.arrays import in_one_layout
@@ -426,6 +427,27 @@ class RowSource(Protocol):
         Z will have at least `min_features` columns, which a plan may refuse before the pass.
         """
 
+    def run_all(
+        self, function: Callable[..., Any], arrays: Mapping[str, np.ndarray], calls: list[tuple]
+    ) -> list[Any]:
+        """Return `function(arrays, *call)` for each of the calls, which may run side by side."""
+
+    def of_map(self, features: Any) -> RowSource:
+        """Return the same rows for a fit of this map."""
+
+    def after(self, step: MapSpecification) -> RowSource:
+        """Return the source of the rows that this map makes of them."""
+
+
+_SAMPLE_ROWS = 16_384
+_SAMPLE_BYTES = 2**25
+_MIN_SAMPLE_ROWS = 2_048
+
+
+def sample_rows(n_columns: int) -> int:
+    """Return how many rows are sampled: 16,384, fewer but at least 2,048 of more than 256 columns."""
+    return min(_SAMPLE_ROWS, max(_MIN_SAMPLE_ROWS, _SAMPLE_BYTES // (8 * n_columns)))
+
 
 @dataclass(frozen=True, eq=False)
 class Sample:
@@ -434,17 +456,19 @@ class Sample:
     A `y` that does not hold numbers is taken as class labels.
     """
 
-    X: np.ndarray
+    X: Any  # (n_samples, n_columns), dense or CSR
     y: Any
     sample_weight: Any
     seed: int
     row_source: RowSource
+    has_classes: bool = False
+    """Whether y stands for classes: labels, or ±1 by class."""
 
     @property
     def weights(self) -> np.ndarray:
         """One weight a row, float64."""
         if self.sample_weight is None:
-            return np.ones(len(self.X))
+            return np.ones(self.X.shape[0])
         return np.asarray(self.sample_weight, dtype=np.float64)
 
     def shuffled_rows(self, name: str) -> np.ndarray:
@@ -454,19 +478,31 @@ class Sample:
     @property
     def n_weighted_rows(self) -> int:
         """About how many of all rows have a positive weight, from their share in the sample."""
-        return round(np.count_nonzero(self.weights) / len(self.X) * self.row_source.n_rows)
+        return round(np.count_nonzero(self.weights) / self.X.shape[0] * self.row_source.n_rows)
 
 
 @dataclass(frozen=True, eq=False)
 class RowsInMemory:
     """All rows in memory, as a `RowSource`."""
 
-    X: np.ndarray
+    X: Any
     sample_weight: np.ndarray | None
 
     @property
     def n_rows(self) -> int:
-        return len(self.X)
+        return int(self.X.shape[0])
 
     def __call__(self, reduction: MapReduction, *, min_features: int = 0) -> Any:
         return reduction.update(reduction.zero(), 0, self.X, self.sample_weight)
+
+    def run_all(
+        self, function: Callable[..., Any], arrays: Mapping[str, np.ndarray], calls: list[tuple]
+    ) -> list[Any]:
+        return [function(arrays, *call) for call in calls]
+
+    def of_map(self, features: Any) -> RowSource:
+        return self
+
+    def after(self, step: MapSpecification) -> RowsInMemory:
+        with threadpool_limits(1, user_api="blas"):  # the same bits whatever the threads
+            return RowsInMemory(step.build().apply(self.X), self.sample_weight)

@@ -7,15 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from sklearn.decomposition import PCA
 from sklearn.gaussian_process import kernels as gp
 from sklearn.kernel_approximation import Nystroem, RBFSampler
-from sklearn.pipeline import FeatureUnion
+from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from distrff.errors import InputError
 from distrff.features.compose import ConcatenatedSpecification, LinearSpecification
 from distrff.features.fourier import FourierBlockMap, FourierSpecification
 from distrff.features.nystroem import NystroemBlockMap, NystroemSpecification
+from distrff.features.projected import ProjectedSpecification, arrays_inside
 from distrff.features.specification import MapSpecification
 from distrff.features.transformer import TransformerSpecification
 from distrff.kernels.base import Kernel, Product, Scaled, Sum
@@ -45,6 +47,8 @@ def sklearn_map(specification: MapSpecification, arrays: Arrays) -> SklearnMap:
     """
     if isinstance(specification, ConcatenatedSpecification):
         return _union(specification, arrays)
+    if isinstance(specification, ProjectedSpecification):
+        return _after_metric(specification, arrays)
     if isinstance(specification, LinearSpecification):
         return SklearnMap(None)
     block_map: Any = specification.build(arrays)
@@ -58,6 +62,17 @@ def sklearn_map(specification: MapSpecification, arrays: Arrays) -> SklearnMap:
         f"scikit-learn has no transformer for {specification.kind} features; "
         f"maps that have one are {_HAVE_ONE}"
     )
+
+
+def _after_metric(specification: ProjectedSpecification, arrays: Arrays) -> SklearnMap:
+    """Return the projection P·x as a PCA of mean 0, and the map of projected rows after it."""
+    arrays = specification.checked_arrays() if arrays is None else arrays
+    inner = sklearn_map(specification.inner, arrays_inside(arrays))
+    P = arrays["metric"]
+    projection = PCA(n_components=len(P))
+    projection.components_, projection.mean_ = P, np.zeros(P.shape[1])
+    projection.n_components_, projection.n_features_in_ = P.shape
+    return SklearnMap(Pipeline([("metric", projection), ("map", inner.transformer)]), inner.factor)
 
 
 def identity(n_columns: int) -> FunctionTransformer:

@@ -143,7 +143,7 @@ class TransformerFeatures(FeatureMap):
                 f"got {self.transformer!r}"
             )
 
-    def n_features_for(self, n_columns: int) -> int:
+    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
         self.check_parameters()
         return self.trial(n_columns).specification_.n_features
 

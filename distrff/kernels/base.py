@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from distrff.errors import InputError, InputTypeError
+from distrff.kernels.metric import MetricFactor
 from distrff.utils.html import Bars, Section, html_card
 from distrff.utils.text import kernel_text, number_text
 from distrff.utils.validation import Widths, finite_rows, positive_number
@@ -49,13 +50,23 @@ class Kernel(ABC):
 
     @property
     def is_auto(self) -> bool:
-        """True where a width in the expression is undecided, "auto" or "ard"."""
+        """True where a width in the expression is undecided, "auto" or "ard", or its metric is "learned"."""
         return False
 
     @property
     def is_ard(self) -> bool:
         """True where each column gets a width of its own, by "ard"; only for a single base kernel."""
         return False
+
+    @property
+    def metric(self) -> Any:
+        """What multiplies x − x': a `MetricFactor` P, "learned" by a fit, or None; only for a single base
+        kernel."""
+        return None
+
+    def without_metric(self) -> Kernel:
+        """Return the kernel of the same widths with no metric: that of rows P·x."""
+        return self
 
     @property
     def is_shift_invariant(self) -> bool:
@@ -216,7 +227,9 @@ class Kernel(ABC):
         for name, value in self.get_params(deep=False).items():
             if isinstance(value, Kernel):
                 data[name] = value.to_dict()
-            else:
+            elif isinstance(value, MetricFactor):
+                data[name] = value.tolist()
+            elif name != "metric" or value is not None:  # files without a metric stay as they are
                 data[name] = list(value) if isinstance(value, tuple) else value
         return data
 
@@ -254,6 +267,11 @@ class _Composite(Kernel):
             if isinstance(operand, Kernel) and operand.is_ard:
                 what = f"length_scale='ard' is for one kernel alone, not for {operand!r} in a sum or product"
                 raise InputError(f"{what}; use 'auto', one factor for all")
+            if isinstance(operand, Kernel) and operand.metric is not None:
+                raise InputError(
+                    f"a metric is for one kernel alone, not for {operand!r} in a sum or product; "
+                    f"use one width a column, or rows that are projected before"
+                )
         counts = sorted(self._column_counts())
         if len(counts) > 1:
             raise InputError(f"per-column widths of one kernel must be equally many, got {counts}")
@@ -452,7 +470,7 @@ def kernel_card(kernel: Kernel, n_widths: int) -> str:
         "k(0)": number_text(kernel.at_zero) if math.isfinite(kernel.at_zero) else "depends on the row",
         "columns": str(n_widths) if n_widths else "any",
         "widths": "to be found by the fit" if kernel.is_auto else "decided",
-        "frequencies": _frequencies(kernel),
+        "frequencies": _frequencies(kernel.without_metric()),
     }
     sections = [_by_column(kernel, n_widths)] if kernel.is_shift_invariant and n_widths else []
     return html_card(type(kernel).__name__, shown.items(), sections=sections)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -15,26 +15,45 @@ from scipy.special import gammaincinv, kve, ndtri
 
 from distrff.errors import InputError
 from distrff.kernels.base import Kernel, Streams
+from distrff.kernels.metric import LEARNED, MetricFactor, checked_metric
 from distrff.utils.jit import compiled
 from distrff.utils.validation import Widths, checked_length_scale, positive_number
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stationary(Kernel):
-    """A function of the coordinates of δ, each divided by its width, which divides the frequencies too."""
+    """A function of P·δ divided by the width, and of δ without a metric P.
+
+    Widths may be one for each column instead; they divide the frequencies, too. Those of a metric are
+    Pᵀ·ω/ℓ.
+    """
 
     length_scale: Widths = 1.0
+    metric: Any = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "length_scale", checked_length_scale(self.length_scale))
+        object.__setattr__(self, "metric", checked_metric(self.metric))
+        if self.metric is not None and (self.is_ard or isinstance(self.length_scale, tuple)):
+            widths = "'ard'" if self.is_ard else "one width a column"
+            raise InputError(
+                f"a metric goes with one width, not with {widths}; give length_scale a number or 'auto', or "
+                f"divide the columns of the metric by the widths"
+            )
+
+    def __repr__(self) -> str:
+        shown = self.get_params(deep=False)
+        metric = shown.pop("metric")
+        shown |= {} if metric is None else {"metric": metric}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @abstractmethod
     def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """Return the kernel matrix of rows that are divided by the widths."""
+        """Return the kernel matrix of the rows' coordinates."""
 
     @abstractmethod
     def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
-        """Draw frequencies of width 1, `shape` = (n_frequencies, n_columns), row after row."""
+        """Draw frequencies of width 1, `shape` = (n_frequencies, n_coordinates), row after row."""
 
     @abstractmethod
     def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
@@ -46,15 +65,17 @@ class Stationary(Kernel):
 
     @abstractmethod
     def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """Return `width_gradient` for rows that are divided by the widths."""
+        """Return `width_gradient` for the rows' coordinates."""
 
     def width_gradient(self, X: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
         """Return ∂f/∂log ℓ_j = Σ_{ii'} M_{ii'}·∂k(x_i, x_i')/∂log ℓ_j for each column j, shape (d,).
 
+        With a metric, the derivatives are those by a width for each row of P, shape (r,).
+
         K is the kernel matrix of the rows of X, f a function of K, and the symmetric M = ∂f/∂K. O(n²·d) time
         and a few matrices of the size of K.
         """
-        return self._width_gradient(X / self.column_widths(X.shape[1]), K, M)
+        return self._width_gradient(self._coordinates(X), K, M)
 
     @property
     def at_zero(self) -> float:
@@ -62,13 +83,18 @@ class Stationary(Kernel):
 
     @property
     def is_auto(self) -> bool:
-        return isinstance(self.length_scale, str)
+        return isinstance(self.length_scale, str) or self.metric == LEARNED
 
     @property
     def is_ard(self) -> bool:
         return self.length_scale == "ard"
 
+    def without_metric(self) -> Kernel:
+        return self if self.metric is None else self.set_params(metric=None)
+
     def _column_counts(self) -> set[int]:
+        if isinstance(self.metric, MetricFactor):
+            return {self.metric.shape[1]}
         return {len(self.length_scale)} if isinstance(self.length_scale, tuple) else set()
 
     def column_widths(self, n_columns: int) -> np.ndarray:
@@ -78,6 +104,23 @@ class Stationary(Kernel):
             raise InputError(f"{self!r} has {len(self.length_scale)} widths, the data {n_columns} columns")
         return np.broadcast_to(np.asarray(self.length_scale, dtype=np.float64), (n_columns,))
 
+    def _factor(self, n_columns: int) -> np.ndarray:
+        """Return P; raise InputError while it is undecided, or if it does not fit the columns."""
+        if self.metric == LEARNED:
+            raise InputError(f"the metric of {self!r} is undecided; fit it on data or give a matrix")
+        P = np.asarray(self.metric)
+        if P.shape[1] != n_columns:
+            raise InputError(f"the metric of {self!r} has {P.shape[1]} columns, the data {n_columns}")
+        return P
+
+    def _n_coordinates(self, n_columns: int) -> int:
+        return n_columns if self.metric is None else len(self._factor(n_columns))
+
+    def _coordinates(self, X: np.ndarray) -> np.ndarray:
+        """Return what the kernel of width 1 is a function of: P·x/ℓ for each row x."""
+        U = X if self.metric is None else X @ self._factor(X.shape[1]).T
+        return U / self.column_widths(U.shape[1])
+
     def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         U, V = self._in_widths(X, Y)
         # Squares may overflow: the kernel is 0 there, as it should be.
@@ -85,45 +128,56 @@ class Stationary(Kernel):
             return self._correlation(U, V)
 
     def _in_widths(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        widths = self.column_widths(X.shape[1])
-        with np.errstate(over="ignore"):
-            U = X / widths
-            V = U if Y is X else Y / widths
+        with np.errstate(over="ignore", invalid="ignore"):
+            U = self._coordinates(X)
+            V = U if Y is X else self._coordinates(Y)
         if not (np.isfinite(U).all() and np.isfinite(V).all()):
             raise InputError(f"rows divided by the width of {self!r} overflow; use a larger length_scale")
         return U, V
 
     def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
-        widths = self.column_widths(n_columns)
-        return (self._unit_frequencies((n_frequencies, n_columns), rng_of) / widths).T
+        shape = n_frequencies, self._n_coordinates(n_columns)
+        return self._of_columns(self._unit_frequencies(shape, rng_of), n_columns)
+
+    def _of_columns(self, W: np.ndarray, n_columns: int) -> np.ndarray:
+        """Return Pᵀ·ω/ℓ for the rows ω of W, the frequencies of width 1, as columns."""
+        W = W / self.column_widths(self._n_coordinates(n_columns))
+        return (W if self.metric is None else W @ self._factor(n_columns)).T
 
     def n_uniforms(self, n_columns: int) -> int:
-        return n_columns
+        return self._n_coordinates(n_columns)
 
     def quantile_frequencies(self, U: np.ndarray, n_columns: int) -> np.ndarray:
-        return (self._unit_quantiles(U) / self.column_widths(n_columns)).T
+        return self._of_columns(self._unit_quantiles(U), n_columns)
 
     def second_moment(self, n_columns: int) -> float:
-        return self._unit_moment() * float(np.sum(self.column_widths(n_columns) ** -2.0))
+        squares = self.column_widths(self._n_coordinates(n_columns)) ** -2.0
+        if self.metric is not None:
+            squares = squares * np.square(self._factor(n_columns)).sum(axis=1)
+        return self._unit_moment() * float(np.sum(squares))
 
     def with_widths(self, factor: Widths) -> Kernel:
-        return self.set_params(length_scale=factor) if self.is_auto else self
+        return self.set_params(length_scale=factor) if isinstance(self.length_scale, str) else self
 
 
 class _Spherical(Stationary):
-    """A function of ‖δ‖ once its coordinates are divided by their widths."""
+    """A function of ‖δ‖ once its coordinates are divided by their widths, or of ‖P·δ‖ for a metric P."""
 
     @property
     def is_spherical(self) -> bool:
-        return True
+        return self.metric is None
 
     def _profile(self) -> float | tuple[float, ...]:
         return 1.0 if isinstance(self.length_scale, str) else self.length_scale
 
     def widths(self, n_columns: int) -> np.ndarray:
+        if not self.is_spherical:
+            raise self._no_sphere("widths")
         return self.column_widths(n_columns)
 
     def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+        if not self.is_spherical:
+            raise self._no_sphere("radii")
         # The norm of d standard normals is chi distributed: √(2·Gamma(d/2)).
         return np.sqrt(2.0 * rng_of("radius").standard_gamma(n_columns / 2, n)) * self._stretch(n, rng_of)
 
@@ -136,7 +190,7 @@ class _Spherical(Stationary):
         return 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Gaussian(_Spherical):
     """k(δ) = exp(−‖δ/ℓ‖²/2), ω ~ N(0, diag(ℓ)⁻²).
 
@@ -144,6 +198,8 @@ class Gaussian(_Spherical):
     ----------
     length_scale : float, tuple of floats, "auto" or "ard"
         The width ℓ, or one per column; decided by the fit: "auto" is one number, "ard" one per column.
+    metric : ndarray of shape (r, d), "learned" or None
+        P, which makes it k(P·δ), with one width; decided by the fit: "learned". None is the identity.
     """
 
     @classmethod
@@ -177,7 +233,7 @@ class Gaussian(_Spherical):
         return 1.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Laplacian(Stationary):
     """k(δ) = exp(−‖δ/ℓ‖₁), ω_j ~ Cauchy(0, 1/ℓ_j) independently.
 
@@ -185,6 +241,8 @@ class Laplacian(Stationary):
     ----------
     length_scale : float, tuple of floats, "auto" or "ard"
         The width ℓ, or one per column; decided by the fit: "auto" is one number, "ard" one per column.
+    metric : ndarray of shape (r, d), "learned" or None
+        P, which makes it k(P·δ), with one width; decided by the fit: "learned". None is the identity.
     """
 
     def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
@@ -209,7 +267,7 @@ class Laplacian(Stationary):
         return math.inf
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cauchy(Stationary):
     """k(δ) = ∏ 1/(1 + (δ_j/ℓ_j)²), ω_j ~ Laplace(0, 1/ℓ_j) independently.
 
@@ -217,6 +275,8 @@ class Cauchy(Stationary):
     ----------
     length_scale : float, tuple of floats, "auto" or "ard"
         The width ℓ, or one per column; decided by the fit: "auto" is one number, "ard" one per column.
+    metric : ndarray of shape (r, d), "learned" or None
+        P, which makes it k(P·δ), with one width; decided by the fit: "learned". None is the identity.
     """
 
     def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
@@ -259,7 +319,7 @@ class _StudentT(_Spherical):
         return np.sqrt(self.nu / half_u)
 
     def n_uniforms(self, n_columns: int) -> int:
-        return n_columns + 1
+        return self._n_coordinates(n_columns) + 1
 
     def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
         # The factor of the radius matters most and takes the first Sobol coordinate, the most even one.
@@ -271,7 +331,7 @@ class _StudentT(_Spherical):
         return self.nu / (self.nu - 1.0) if self.nu > 1.0 else math.inf
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Exponential(_StudentT):
     """k(δ) = exp(−‖δ/ℓ‖₂), the Matern kernel of ν = ½; ω is multivariate t with 1 degree of freedom.
 
@@ -279,12 +339,14 @@ class Exponential(_StudentT):
     ----------
     length_scale : float, tuple of floats, "auto" or "ard"
         The width ℓ, or one per column; decided by the fit: "auto" is one number, "ard" one per column.
+    metric : ndarray of shape (r, d), "learned" or None
+        P, which makes it k(P·δ), with one width; decided by the fit: "learned". None is the identity.
     """
 
     nu = 0.5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Matern(_StudentT):
     """k(δ) = 2^{1−ν}/Γ(ν)·s^ν·K_ν(s), s = √(2ν)·‖δ/ℓ‖₂; ω is multivariate t with 2ν degrees of freedom.
 
@@ -297,6 +359,8 @@ class Matern(_StudentT):
         The width ℓ, or one per column; decided by the fit: "auto" is one number, "ard" one per column.
     nu : float
         The smoothness ν, at least 0.25; ½, 1½ and 2½ are fast to evaluate.
+    metric : ndarray of shape (r, d), "learned" or None
+        P, which makes it k(P·δ), with one width; decided by the fit: "learned". None is the identity.
     """
 
     nu: float = 1.5

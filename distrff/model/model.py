@@ -118,12 +118,12 @@ class Model:
 
     def _repr_html_(self) -> str:
         shown = {
-            "map": self.specification.kind,
+            "map": getattr(self.specification, "inner", self.specification).kind,
             "columns": _counted(self.column_names or (), self.n_columns),
             "features": number_text(self.specification.n_features),
             "outputs": number_text(self.n_outputs),
             "products in": self.dtype,
-            "columns scaled": "no" if self.scaling.shift is None else "yes",
+            "columns scaled": "no" if self.scaling.scale is None else "yes",
             "standard deviations": "no" if self.posterior is None else "yes",
         }
         if isinstance(self.targets, ClassTargets):

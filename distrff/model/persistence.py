@@ -182,10 +182,11 @@ def _has_few_columns(model: Model) -> bool:
 
 def _scales_every_column(model: Model) -> bool:
     shift, scale = model.scaling.shift, model.scaling.scale
-    if shift is None or scale is None:
-        return shift is scale
+    if scale is None:
+        return shift is None
     shape = (model.n_columns,)
-    return shift.shape == scale.shape == shape and bool(np.isfinite(shift).all() and (scale > 0).all())
+    has_shift = shift is None or (shift.shape == shape and bool(np.isfinite(shift).all()))
+    return has_shift and scale.shape == shape and bool((scale > 0).all())
 
 
 def _has_its_targets(model: Model) -> bool:

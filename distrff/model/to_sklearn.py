@@ -40,18 +40,18 @@ def sklearn_pipeline(model: Model) -> Pipeline:
 
 
 def _scaler(scaling: Scaling, n_columns: int) -> list[tuple[str, Any]]:
-    if scaling.shift is None or scaling.scale is None:
+    if scaling.scale is None:
         return []
-    scaler = StandardScaler()
+    scaler = StandardScaler(with_mean=scaling.shift is not None)
     scaler.mean_, scaler.scale_, scaler.var_ = scaling.shift, scaling.scale, np.square(scaling.scale)
     scaler.n_features_in_ = n_columns
     return [("scale", scaler)]
 
 
 def _first_leaf(transformer: Any) -> Any:
-    """Return the transformer itself, or the first one of a union, which keeps the column names."""
-    is_union = hasattr(transformer, "transformer_list")
-    return _first_leaf(transformer.transformer_list[0][1]) if is_union else transformer
+    """Return the transformer itself, or the first of a union or pipeline, which keeps the column names."""
+    parts = getattr(transformer, "transformer_list", getattr(transformer, "steps", None))
+    return transformer if parts is None else _first_leaf(parts[0][1])
 
 
 def _ridge(model: Model, coef: np.ndarray) -> Ridge:

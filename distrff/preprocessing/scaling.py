@@ -14,7 +14,10 @@ from distrff.utils.arrays import dense_rows
 
 @dataclass(frozen=True)
 class Scaling:
-    """x ↦ (x − shift) / scale, column by column; both are None for the identity."""
+    """x ↦ (x − shift) / scale, column by column; None is a shift of 0, or a scale of 1.
+
+    A shift never comes without a scale.
+    """
 
     shift: np.ndarray | None = None
     scale: np.ndarray | None = None
@@ -24,8 +27,14 @@ class Scaling:
         """Return the scaling to mean 0 and deviation 1; constant columns are divided by 1."""
         return cls(moments.mean, np.where(moments.is_constant(), 1.0, moments.standard_deviation()))
 
+    @classmethod
+    def uncentred(cls, moments: Moments) -> Scaling:
+        """Return the division by the root mean square √(Σ s x²/Σs), which keeps zeros; by 1 if all are 0."""
+        size = np.hypot(moments.mean, moments.standard_deviation())
+        return cls(scale=np.where(size > 0, size, 1.0))
+
     def apply(self, X: Any, dtype: np.dtype) -> Any:
-        """Return the scaled rows in `dtype`, C-contiguous; CSR rows stay CSR under the identity.
+        """Return the scaled rows in `dtype`, C-contiguous; CSR rows stay CSR where nothing shifts them.
 
         Entries of CSR rows are put in the order of columns, in which products add them up.
         Shift and scale act in float64, before the cast: a large common offset then
@@ -33,14 +42,21 @@ class Scaling:
         """
         # Numbers too large for the dtype become inf; every sweep refuses them, with the column or the dtype.
         with np.errstate(over="ignore"):
-            if self.shift is None or self.scale is None:
-                if issparse(X):
-                    X = X.astype(dtype, copy=False)
-                    return X if X.has_sorted_indices else X.sorted_indices()
-                return np.ascontiguousarray(X, dtype=dtype)
-            shifted = np.subtract(dense_rows(X), self.shift, dtype=np.float64)
-            shifted /= self.scale
-            return np.ascontiguousarray(shifted, dtype=dtype)
+            if self.shift is None and issparse(X):
+                return self._apply_to_entries(X, dtype)
+            scaled = dense_rows(X)
+            if self.shift is not None:
+                scaled = np.subtract(scaled, self.shift, dtype=np.float64)
+            if self.scale is not None:
+                scaled = np.divide(scaled, self.scale, dtype=np.float64)
+            return np.ascontiguousarray(scaled, dtype=dtype)
+
+    def _apply_to_entries(self, X: Any, dtype: np.dtype) -> Any:
+        X = X if X.has_sorted_indices else X.sorted_indices()
+        if self.scale is None:
+            return X.astype(dtype, copy=False)
+        entries = np.divide(X.data, self.scale[X.indices], dtype=np.float64).astype(dtype, copy=False)
+        return type(X)((entries, X.indices, X.indptr), shape=X.shape)
 
     def equals(self, other: Scaling) -> bool:
         """Return True if both have the same shift and scale, to the last bit."""
@@ -49,9 +65,8 @@ class Scaling:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that a stored model keeps."""
-        if self.shift is None or self.scale is None:
-            return {}
-        return {"column_shift": self.shift, "column_scale": self.scale}
+        arrays = {"column_shift": self.shift, "column_scale": self.scale}
+        return {name: A for name, A in arrays.items() if A is not None}
 
 
 # Weighted means and squared deviations of columns, merged without cancellation.

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import issparse
 
-from distrff.engine.reduction import Arrays, Reduction
-from distrff.features.specification import MapReduction
+from distrff.engine.reduction import Arrays, Reduction, SharedArrays
+from distrff.features.specification import MapReduction, MapSpecification
 from distrff.io.dataset import check_block
 from distrff.io.rows import RowBlock, Rows
 from distrff.preprocessing.scaling import Moments, Scaling
 from distrff.preprocessing.targets import LabelCounts
 from distrff.utils.arrays import chosen_rows, joined_rows
 from distrff.utils.random import stream
-
-_SAMPLE_ROWS = 16_384
-_SAMPLE_BYTES = 2**25
-_MIN_SAMPLE_ROWS = 2_048
 
 
 @dataclass(frozen=True)
@@ -57,11 +53,6 @@ def _joined(parts: Sequence[Sample]) -> Sample:
         np.concatenate(y) if y else None,
         np.concatenate(s) if s else None,
     )
-
-
-def sample_rows(n_columns: int) -> int:
-    """Return how many rows are sampled: 16,384, fewer but at least 2,048 of more than 256 columns."""
-    return min(_SAMPLE_ROWS, max(_MIN_SAMPLE_ROWS, _SAMPLE_BYTES // (8 * n_columns)))
 
 
 @dataclass(frozen=True)
@@ -145,12 +136,19 @@ def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
 
 @dataclass(frozen=True)
 class MapSumsReduction(Reduction):
-    """A `MapReduction` as a reduction that the engine runs."""
+    """A `MapReduction` as a reduction that the engine runs, of rows that go through a map `before` it."""
 
     map_reduction: MapReduction
     scaling: Scaling
     dtype: str
     tile_rows: int
+    before: MapSpecification | None = None
+
+    def shared(self) -> SharedArrays | None:
+        return self.before
+
+    def light(self) -> Self:
+        return self if self.before is None else replace(self, before=self.before.without_arrays())
 
     def size_bytes(self, n_rows: int) -> int:
         return self.map_reduction.size_bytes(n_rows)
@@ -159,8 +157,10 @@ class MapSumsReduction(Reduction):
         return self.map_reduction.zero()
 
     def update(self, total: Any, rows: Rows, arrays: Arrays) -> Any:
+        step = None if self.before is None else self.before.build_sent(arrays)
         for block in rows.tiles(self.tile_rows):
             X = self.scaling.apply(block.X, np.dtype(self.dtype))
+            X = X if step is None else step.apply(X)
             total = self.map_reduction.update(total, block.start, X, block.sample_weight)
         return total
 

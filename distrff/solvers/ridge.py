@@ -13,6 +13,7 @@ A nested model uses the leading D' features times a `feature_scale` c (√(D/D')
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -368,7 +369,12 @@ def total_gram(parts: list[np.ndarray], problem: GramProblem) -> np.ndarray:
 
 
 def fold_errors(
-    total: np.ndarray, parts: list[np.ndarray], fold: int, grids: list[np.ndarray], problem: GramProblem
+    total: np.ndarray,
+    parts: list[np.ndarray],
+    fold: int,
+    grids: list[np.ndarray],
+    problem: GramProblem,
+    bases: list[slice] | None = None,
 ) -> tuple[list[np.ndarray], float]:
     """Return one fold's errors under the models fitted to all other rows, and the fold's weight.
 
@@ -378,6 +384,8 @@ def fold_errors(
         As in `fold_of`.
     grids : list of ndarray of shape (m,)
         The alphas for each size of the problem.
+    bases : list of slice, optional
+        The part of each grid that is tried in any case, as in `path_errors`; by default all of it.
 
     Returns
     -------
@@ -392,13 +400,29 @@ def fold_errors(
     first, and its G, which is reduced in place; then three arrays of shape (m·k, p).
     """
     held_out, errors = problem.with_offset(fold_of(parts, fold)), []
-    for size, alphas in zip(problem.sizes, grids, strict=True):
-        system = problem.system(total - held_out, size)
-        coef = BandRidge(system.G, overwrite_G=True).solve(system.B, alphas)
-        scale, intercept = problem.feature_scale(size), system.intercept(coef)
-        del system  # frees its memory before the complement of the next size is made
-        errors.append(held_out_error(held_out, coef, intercept, feature_scale=scale))
+    for i, (size, grid) in enumerate(zip(problem.sizes, grids, strict=True)):
+        errors.append(
+            _errors_on_fold(total, held_out, size, grid, problem, None if bases is None else bases[i])
+        )
     return errors, problem.weight(held_out)
+
+
+def _errors_on_fold(
+    total: np.ndarray,
+    held_out: np.ndarray,
+    size: int,
+    grid: np.ndarray,
+    problem: GramProblem,
+    base: slice | None,
+) -> np.ndarray:
+    system = problem.system(total - held_out, size)
+    path, scale = BandRidge(system.G, overwrite_G=True), problem.feature_scale(size)
+
+    def errors_at(alphas: np.ndarray) -> np.ndarray:
+        coef = path.solve(system.B, alphas)
+        return held_out_error(held_out, coef, system.intercept(coef), feature_scale=scale)
+
+    return path_errors(errors_at, grid, base)
 
 
 def fold_weight(parts: list[np.ndarray], fold: int, problem: GramProblem) -> float:
@@ -407,14 +431,14 @@ def fold_weight(parts: list[np.ndarray], fold: int, problem: GramProblem) -> flo
 
 
 def gcv_errors(
-    total: np.ndarray, size: int, alphas: np.ndarray, problem: GramProblem
+    total: np.ndarray, size: int, alphas: np.ndarray, problem: GramProblem, base: slice | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the generalised cross-validation error (RSS/W) / (1 − df/n)² and df, for the whole grid.
 
     df = tr G (G + alpha·I)⁻¹, plus 1 for an intercept, is the effective dimension; n is the number of rows,
     whatever their weights. The errors have the shape (m, k) and are NaN where the model interpolates
-    (1 − df/n < 1e-6), or where rounding leaves no usable model. The cost is that of one size of
-    `fold_errors`.
+    (1 − df/n < 1e-6), or where rounding leaves no usable model. `base` is the part of the grid that is tried
+    in any case, as in `path_errors`. The cost is that of one size of `fold_errors`.
 
     References
     ----------
@@ -422,13 +446,20 @@ def gcv_errors(
     """
     system = problem.system(total, size)
     path = BandRidge(system.G, overwrite_G=True)
-    coef = path.solve(system.B, alphas)
     scale, n_rows, intercept = problem.feature_scale(size), problem.n_rows, problem.fit_intercept
-    residual = held_out_error(total, coef, system.intercept(coef), feature_scale=scale)
-    dimensions = path.effective_dimension(alphas, max(0, n_rows - intercept)) + intercept
-    freedom = 1 - dimensions / n_rows
-    freedom[freedom < _MIN_FREEDOM] = np.nan
-    return residual / system.weight / freedom[:, None] ** 2, dimensions
+    dimension_at: dict[float, float] = {}
+
+    def errors_at(some: np.ndarray) -> np.ndarray:
+        coef = path.solve(system.B, some)
+        residual = held_out_error(total, coef, system.intercept(coef), feature_scale=scale)
+        dimensions = path.effective_dimension(some, max(0, n_rows - intercept)) + intercept
+        dimension_at.update(zip(some.tolist(), dimensions.tolist(), strict=True))
+        freedom = 1 - dimensions / n_rows
+        freedom[freedom < _MIN_FREEDOM] = np.nan
+        return residual / system.weight / freedom[:, None] ** 2
+
+    errors = path_errors(errors_at, alphas, base)
+    return errors, np.array([dimension_at.get(alpha, np.nan) for alpha in alphas.tolist()])
 
 
 def solution_of(total: np.ndarray, alpha: np.ndarray, problem: GramProblem) -> RidgeSolution:
@@ -508,6 +539,53 @@ def default_alphas(weight_sum: float, at_zero: float, *, floor: float) -> tuple[
     25 values, geometric from Σs·k(0)·1e-9 to Σs·k(0), which bounds the largest eigenvalue of G.
     """
     return above_noise(np.geomspace(1e-9, 1, N_DEFAULT_ALPHAS) * weight_sum * at_zero, floor)
+
+
+_STEPS_BELOW, _STEPS_ABOVE = 24, 8
+_STEPS_AT_ONCE = 3
+
+
+def extended(grid: np.ndarray, *, floor: float) -> tuple[np.ndarray, slice]:
+    """Return a default grid with values beyond its ends, in its own steps, and its place among them.
+
+    Nine decades below, but nothing below the noise floor, and three above.
+    """
+    if len(grid) < 2:
+        return grid, slice(0, len(grid))
+    step = grid[1] / grid[0]
+    below = grid[0] * step ** -np.arange(_STEPS_BELOW, 0, -1.0)
+    below = below[below >= floor]
+    above = grid[-1] * step ** np.arange(1.0, _STEPS_ABOVE + 1)
+    return np.concatenate([below, grid, above]), slice(len(below), len(below) + len(grid))
+
+
+def path_errors(
+    errors_at: Callable[[np.ndarray], np.ndarray], grid: np.ndarray, base: slice | None
+) -> np.ndarray:
+    """Return the errors of a grid, (m, k): of its part `base`, and beyond an end while the best is near it.
+
+    A decade at a time is tried, three steps of the default grid, as long as the alpha of least mean error is
+    within a decade of an end. Alphas that are not tried have NaN. The default is to try all.
+    """
+    first, stop = (0, len(grid)) if base is None else (base.start, base.stop)
+    found = errors_at(grid[first:stop])
+    while True:
+        scores = found.mean(axis=1)
+        if not np.isfinite(scores).any():
+            break
+        best = first + int(np.nanargmin(scores))
+        lower, higher = max(0, first - _STEPS_AT_ONCE), min(len(grid), stop + _STEPS_AT_ONCE)
+        if lower < first and best < first + _STEPS_AT_ONCE:
+            found = np.vstack([errors_at(grid[lower:first]), found])
+            first = lower
+        elif higher > stop and best >= stop - _STEPS_AT_ONCE:
+            found = np.vstack([found, errors_at(grid[stop:higher])])
+            stop = higher
+        else:
+            break
+    errors = np.full((len(grid), found.shape[1]), np.nan)
+    errors[first:stop] = found
+    return errors
 
 
 def gcv_may_overfit(dimension: float, n_rows: int) -> bool:

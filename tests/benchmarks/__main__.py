@@ -11,13 +11,14 @@ import json
 import sys
 import warnings
 
-from tests.benchmarks import accuracy, convert, features, losses, object_store, spine
+from tests.benchmarks import accuracy, convert, defaults, features, losses, object_store, spine
 
 GROUPS = {
     "spine": spine.BENCHMARKS,
     "losses": losses.BENCHMARKS,
     "features": features.BENCHMARKS,
     "accuracy": accuracy.BENCHMARKS,
+    "defaults": defaults.BENCHMARKS,
     "ingest": convert.BENCHMARKS | object_store.BENCHMARKS,
 }
 

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+SMALL = ("--features", "fourier", "--n-components", 16)
+
 
 @pytest.fixture
 def refused(distrff, tmp_path):
@@ -43,7 +45,7 @@ def refused(distrff, tmp_path):
     ],
 )
 def test_fits_of_what_is_not_there_or_does_not_go_together(refused, rows, tmp_path, data, words, message):
-    fit = ("fit", getattr(rows, data, data), "--out", tmp_path / "m.zarr", "--n-components", 16)
+    fit = ("fit", getattr(rows, data, data), "--out", tmp_path / "m.zarr", *SMALL)
     assert message in refused(*fit, *words.split())
 
 
@@ -51,7 +53,7 @@ def test_fits_of_what_is_not_there_or_does_not_go_together(refused, rows, tmp_pa
 def test_numbers_that_are_none(value, name, refused, rows, stored, models, tmp_path):
     X, y = rows.X.copy(), rows.y.copy()
     X[417, 1], y[3] = value, value
-    path, plan = stored("x.zarr", X=X, y=rows.y), ("plan", "--n-components", 16)
+    path, plan = stored("x.zarr", X=X, y=rows.y), ("plan", *SMALL)
     fit = ("fit", *plan[1:], "--out", tmp_path / "m.zarr")
     predict = ("predict", models["numbers"], path, "--out", tmp_path / "p.zarr")
     for words in ((*plan, path), (*fit, path), predict, ("score", models["numbers"], path)):
@@ -131,7 +133,7 @@ def test_models_and_targets_that_cannot_be_used(refused, rows, models, tmp_path)
 
 
 def test_places_that_cannot_be_written(refused, rows, tmp_path):
-    words = ("fit", rows.zarr, "--n-components", 16, "--out")
+    words = ("fit", rows.zarr, *SMALL, "--out")
     assert "does not exist; create it first" in refused(*words, tmp_path / "no" / "m.zarr")
     assert "overlap; choose another path" in refused(*words, rows.zarr, "--overwrite")
     (tmp_path / "notes").mkdir()

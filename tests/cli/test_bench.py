@@ -61,7 +61,7 @@ def test_what_limits_a_fit(distrff, rows, words, parts):
 def test_for_people(distrff, rows):
     done = distrff("bench", rows.parquet, "--target", "y", "--columns", "a,b,c", *FIT)
     assert done.code == 0, done
-    assert done.told == ["defaults used: --scale standard"]
+    assert done.told == ["defaults used: --scale auto"]
     lines = done.stdout.splitlines()
     assert lines[0].split() == [
         "worker", "threads", "BLAS", "memory", "float32", "float64", "cosines", "reading", "receiving",

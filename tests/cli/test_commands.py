@@ -16,6 +16,8 @@ FIT_KEYS = {
     *("seconds", "sweep_seconds", "planned_peak_bytes", "measured_peak_bytes", "rkhs_norm", "workers"),
 }
 
+FOURIER = ("--features", "fourier")
+
 
 @pytest.fixture
 def written(tmp_path):
@@ -30,8 +32,9 @@ def expected(rows, models):
 
 
 def test_fit_prints_one_json_object_and_tells_defaults_aside(distrff, rows, tmp_path):
-    done = distrff("fit", rows.zarr, "--out", tmp_path / "m.zarr", "--n-components", 16, "--json")
-    assert done.told == ["defaults used: --length-scale auto --alpha cv --scale standard"]
+    words = (*FOURIER, "--n-components", 16, "--json")
+    done = distrff("fit", rows.zarr, "--out", tmp_path / "m.zarr", *words)
+    assert done.told == ["defaults used: --length-scale auto --alpha cv --scale auto"]
     report = done.json
     assert report.keys() >= FIT_KEYS
     assert (report["model"], report["n_samples"], report["n_components"]) == ("KernelRidge", 600, 16)
@@ -50,8 +53,29 @@ def test_fit_for_people(distrff, rows, tmp_path):
         assert text in done.stdout
 
 
+def test_a_metric(distrff, rows, tmp_path):
+    out, words = tmp_path / "m.zarr", ("--n-components", 16, "--alpha", 1, "--json")
+    given = '{"kernel": "matern", "metric": [[1, 0, 0.5], [0, 2, 0]]}'
+    for kernel in (("--metric", "learned"), ("--kernel", given, "--features", "nystroem")):
+        done = distrff("fit", rows.zarr, *words, *kernel, "--out", out, "--overwrite")
+        assert "metric=ndarray[" in done.json["kernel"]
+        inspected = distrff("inspect", out, "--json").json
+        r, d = inspected["metric"]
+        assert (d, inspected["n_columns"], inspected["n_components"]) == (3, 3, 16)
+        assert f"{r} × 3" in distrff("inspect", out).stdout
+        done = distrff("predict", out, rows.zarr, "--out", tmp_path / "p.zarr", "--overwrite", "--json")
+        assert done.json["shape"] == [600]
+    assert r == 2
+    wrong = "--kernel", '{"kernel": "gaussian", "metric": [[1, 2]]}'
+    for command in (("plan", rows.zarr), ("fit", rows.zarr, "--out", tmp_path / "n.zarr")):
+        message = distrff.refused(*command, *wrong)
+        assert "the metric has 2 columns, the data 3" in message
+    measured = distrff("kernel-error", rows.zarr, "--kernel", given, "--n-components", 16, "--json")
+    assert measured.json["max_error"] > 0
+
+
 def test_a_flag_with_class_weights_and_several_numbers_as_targets(distrff, rows, tmp_path):
-    words = ("--n-components", 16, "--alpha", 1, "--columns", "a,b", "--json")
+    words = (*FOURIER, "--n-components", 16, "--alpha", 1, "--columns", "a,b", "--json")
     model, flag = tmp_path / "m.zarr", ("--target", "flag", "--class-weight", '{"true": 3, "false": 1}')
     done = distrff("fit", rows.parquet, *flag, "--model", "ridge-classifier", *words, "--out", model)
     assert done.code == 0, done
@@ -68,14 +92,14 @@ def test_a_flag_with_class_weights_and_several_numbers_as_targets(distrff, rows,
 
 def test_plan_and_its_refusal(distrff, rows, tmp_path):
     """A fit that cannot fit is refused before its first task."""
-    words = ("plan", rows.zarr, "--n-components", 64)
+    words = ("plan", rows.zarr, *FOURIER, "--n-components", 64)
     plan = distrff(*words, "--json").json
     assert plan["n_rows"] == 600
     assert plan["seconds"] > 0
     assert plan["worker_peak_bytes"] > 0
     assert "2 worker(s)" in distrff(*words).stdout
     for words in (("plan", rows.zarr), ("fit", rows.zarr, "--out", tmp_path / "m.zarr")):
-        message = distrff.refused(*words, "--n-components", 2_000_000, "--json", code=4)
+        message = distrff.refused(*words, *FOURIER, "--n-components", 2_000_000, "--json", code=4)
         assert "smallest changes that fit" in message
     assert not (tmp_path / "m.zarr").exists()
 
@@ -143,7 +167,7 @@ def test_columns_that_are_lists(distrff, rows, tmp_path, written):
     path, out = tmp_path / "lists.parquet", tmp_path / "m.zarr"
     column = pa.FixedSizeListArray.from_arrays(pa.array(rows.X.ravel()), 3)
     pq.write_table(pa.table({"y": rows.y, "v": column, "w": rows.y}), path)
-    words = ("--columns", "w,v", "--n-components", 16, "--alpha", 1, "--out", out)
+    words = ("--columns", "w,v", *FOURIER, "--n-components", 16, "--alpha", 1, "--out", out)
     assert distrff("fit", path, "--target", "y", *words).code == 0
     model = load_model(str(out))
     assert model.column_names == ("w", "v_0", "v_1", "v_2")
@@ -164,7 +188,7 @@ def test_binning_from_fit_to_predictions(distrff, rows, tmp_path, written):
 
 def test_what_was_written_is_replaced_only_when_asked_and_inputs_never(distrff, rows, models, tmp_path):
     before = load_model(str(models["numbers"])).report["seed"]
-    fit = ("fit", rows.zarr, "--out", models["numbers"], "--n-components", 16)
+    fit = ("fit", rows.zarr, "--out", models["numbers"], *FOURIER, "--n-components", 16)
     assert "--overwrite" in distrff.refused(*fit)
     assert load_model(str(models["numbers"])).report["seed"] == before
     words = ("predict", models["numbers"], rows.zarr, "--out")
@@ -200,7 +224,7 @@ def test_inspect(distrff, rows, models, tmp_path):
     array = inspected(tmp_path / "p.zarr")
     assert (array["kind"], array["shape"], array["complete"]) == ("predictions", [600], True)
 
-    drf.gram(rows.X, drf.FourierFeatures(n_components=8), rows.y, cv=3).save(str(tmp_path / "g.zarr"))
+    drf.gram(rows.X, drf.FourierFeatures(drf.Gaussian(1.0), 8), rows.y, cv=3).save(str(tmp_path / "g.zarr"))
     gram = inspected(tmp_path / "g.zarr")
     assert (gram["kind"], gram["n_samples"], gram["n_folds"]) == ("gram", 600, 3)
 
@@ -281,7 +305,7 @@ def test_principal_components(distrff, rows, tmp_path, written):
     model = tmp_path / "pca.zarr"
     done = distrff("fit", rows.parquet, "--columns", "a,b,c", "--n-outputs", 3, "--out", model, *PCA)
     assert done.code == 0, done
-    assert done.told == ["defaults used: --scale standard"]
+    assert done.told == ["defaults used: --scale auto"]
     assert "3 components with" in done.stdout
     assert distrff("transform", model, rows.parquet, "--out", tmp_path / "t.zarr").code == 0
     T = written("t.zarr")

@@ -94,8 +94,9 @@ def test_wide_rows_stay_sparse(distrff, tmp_path, scratch):
     dump_svmlight_file(X, y, str(tmp_path / "train"), zero_based=False)
     rows, model = tmp_path / "rows.zarr", tmp_path / "model.zarr"
     assert distrff("convert", tmp_path / "train", rows, "--json").json["layout"] == "csr"
-    fit = ("fit", rows, "--model", "ridge-classifier", "--n-components", 512, "--alpha", 1, "--out", model)
-    assert "sparse" in distrff.refused(*fit)
+    fourier = ("--features", "fourier", "--n-components", 512, "--alpha", 1)
+    fit = ("fit", rows, "--model", "ridge-classifier", *fourier, "--out", model)
+    assert "sparse" in distrff.refused(*fit, "--scale", "standard")
     given = ("--random-state", 0, "--scale", "none", "--length-scale", 2, "--json")
     assert distrff(*fit, *given).json["n_samples"] == 300
     error = distrff("score", model, rows, "--json").json["error"]

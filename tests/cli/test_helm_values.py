@@ -23,7 +23,7 @@ def planned(distrff_without_workers, rows, monkeypatch):
     monkeypatch.setattr("distrff.engine.cluster.connect", None)
 
     def run(*words, data=rows.zarr):
-        return distrff_without_workers("plan", data, "--as-helm-values", *words)
+        return distrff_without_workers("plan", data, "--as-helm-values", "--features", "fourier", *words)
 
     return run
 
@@ -31,7 +31,8 @@ def planned(distrff_without_workers, rows, monkeypatch):
 @pytest.fixture
 def refused(distrff_without_workers, rows):
     def run(*words, code=2, data=rows.zarr):
-        return distrff_without_workers.refused("plan", data, "--as-helm-values", *words, code=code)
+        words = ("--as-helm-values", "--features", "fourier", *words)
+        return distrff_without_workers.refused("plan", data, *words, code=code)
 
     return run
 

@@ -22,6 +22,7 @@ OF_PYTHON = (
     "estimators/fitting/gram.py: alpha='cv' needs a Gram with folds",
     "estimators/fitting/options.py: fit_intercept must be",
     "estimators/ridge.py: class_weight cannot be applied to a Gram",
+    "features/auto.py: maps=",
     "features/base.py: kernel__",
     "io/arrays.py",  # of arrays in memory
     "io/open.py: sample_dim",

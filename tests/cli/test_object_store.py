@@ -92,7 +92,7 @@ def test_rows_model_and_predictions(distrff, rows, models, bucket, options, word
 
 def test_grams(bucket, options, store, rows, client):
     data = drf.open_dataset(f"{bucket}/rows.zarr", storage_options=options)
-    gram = drf.gram(data, drf.FourierFeatures(n_components=8, random_state=0), targets="numeric")
+    gram = drf.gram(data, drf.FourierFeatures(drf.Gaussian(1.0), 8, random_state=0), targets="numeric")
     gram.save(f"{bucket}/gram.zarr", storage_options=options)
     again = drf.GramStatistics.load(f"{bucket}/gram.zarr", storage_options=options)
     np.testing.assert_array_equal(again.A, gram.A)

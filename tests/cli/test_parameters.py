@@ -10,6 +10,7 @@ from distrff.cli.fit import _class_weight, checked_estimator, fit
 from distrff.cli.options import KERNEL_NAMES, Names, Numbers, StorageOption, WordOrJson
 from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
+from distrff.features.auto import MAPS, AutoFeatures
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
@@ -72,11 +73,11 @@ def estimator_of(words: str = ""):
 def test_the_defaults():
     estimator = estimator_of()
     assert type(estimator) is KernelRidge
-    assert (estimator.alpha, estimator.scale, estimator.cv) == ("cv", "standard", 5)
+    assert (estimator.alpha, estimator.scale, estimator.cv) == ("cv", "auto", 5)
     assert estimator.fit_intercept
-    assert isinstance(estimator.features, FourierFeatures)
-    assert estimator.features.kernel == Gaussian("auto")
+    assert isinstance(estimator.features, AutoFeatures)
     assert estimator.features.n_components == 1024
+    assert estimator.features.maps == MAPS
 
 
 def test_every_option_reaches_the_estimator():
@@ -113,6 +114,8 @@ def test_every_sampling_reaches_the_map():
 SUM = '{"kernel":"sum","k1":{"kernel":"gaussian"},"k2":{"kernel":"exponential"}}'
 BINNING = "--features binning --n-grids 20 --n-bins 4000 --length-scale 1,2 --tol 1e-4"
 POLYNOMIAL = '--features nystroem --kernel {"kernel":"polynomial","degree":2}'
+LEARNED = Matern(2.0, metric="learned")
+ROTATED = '{"kernel":"gaussian","metric":[[1,2],[3,4]]}'
 LEVERAGE = "--features nystroem --landmarks leverage --n-components 33"
 
 
@@ -120,9 +123,20 @@ LEVERAGE = "--features nystroem --landmarks leverage --n-components 33"
     ("words", "expected"),
     [
         ("--features linear", LinearFeatures()),
+        ("--n-components 64", AutoFeatures(64)),
+        ("--features auto --n-components 64", AutoFeatures(64)),
+        ("--include-std", AutoFeatures(1024, maps=("fourier", "nystroem"))),
+        ("--features fourier", FourierFeatures(Gaussian("auto"), 1024)),
+        ("--form phase", FourierFeatures(Gaussian("auto"), 1024, form="phase")),
+        ("--sampling qmc", FourierFeatures(Gaussian("auto"), 1024, sampling="qmc")),
+        ("--kernel matern --nu 2.5", FourierFeatures(Matern("auto", nu=2.5), 1024)),
         ("--kernel exponential", FourierFeatures(Exponential("auto"), 1024)),
         (f"--kernel {SUM}", FourierFeatures(Gaussian() + Exponential(), 1024)),
         ("--length-scale ard", FourierFeatures(Gaussian("ard"), 1024)),
+        ("--metric learned", FourierFeatures(Gaussian("auto", metric="learned"), 1024)),
+        ("--metric learned --kernel matern --length-scale 2", FourierFeatures(LEARNED, 1024)),
+        ("--features binning --metric learned", RandomBinningFeatures(Laplacian("auto", metric="learned"))),
+        (f"--features nystroem --kernel {ROTATED}", NystroemFeatures(Gaussian(metric=[[1, 2], [3, 4]]))),
         (LEVERAGE, NystroemFeatures(Gaussian("auto"), 33, landmarks="leverage")),
         (POLYNOMIAL, NystroemFeatures(Polynomial(2), 1024)),
         ("--features binning", RandomBinningFeatures(Laplacian("auto"), 100)),
@@ -135,7 +149,7 @@ def test_choices_of_features(words, expected):
     assert features.get_params(deep=False) == expected.get_params(deep=False)
 
 
-FOURIER_OR_NYSTROEM = "--n-components goes with --features fourier or nystroem"
+DENSE = "--n-components goes with --features auto, fourier or nystroem"
 ANY_KERNEL = "--length-scale goes with --features fourier, binning or nystroem"
 ITERATIVE = "goes with --model svc or likelihood, or --solver cg"
 
@@ -143,14 +157,23 @@ ITERATIVE = "goes with --model svc or likelihood, or --solver cg"
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--features binning --n-components 64", FOURIER_OR_NYSTROEM),
-        ("--features linear --n-components 64", FOURIER_OR_NYSTROEM),
+        ("--features binning --n-components 64", DENSE),
+        ("--features linear --n-components 64", DENSE),
         ("--features linear --length-scale 2", ANY_KERNEL),
+        ("--features auto --kernel gaussian", "--kernel goes with --features fourier, binning or nystroem"),
+        ("--features auto --length-scale 2", ANY_KERNEL),
+        ("--features auto --sampling qmc", "--sampling goes with --features fourier"),
+        ("--include-std --alpha 1 --solver cg", "--include-std goes with a Gram"),
+        ("--include-std --features binning", "--include-std goes with a Gram"),
         ("--n-bins 64", "--n-bins goes with --features binning"),
         ("--landmarks leverage", "--landmarks goes with --features nystroem"),
         ("--features nystroem --form phase", "--form goes with --features fourier"),
+        ("--metric learned --features linear", "--metric goes with --features fourier, binning or nystroem"),
+        ("--metric learned --length-scale ard", "--metric goes with --length-scale auto or one number"),
+        ("--metric learned --length-scale 1,2", "--metric goes with --length-scale auto or one number"),
+        (f"--metric learned --kernel {ROTATED}", "--metric goes with a kernel's name"),
         ("--nu 2", "--nu goes with --kernel matern"),
-        ("--tol 1e-6", f"--tol {ITERATIVE}"),
+        ("--features fourier --tol 1e-6", f"--tol {ITERATIVE}"),
         ("--alpha 1 --solver gram --max-sweeps 3", f"--max-sweeps {ITERATIVE}"),
         ("--alpha 1 --alphas 1,2", "--alphas goes with --alpha cv"),
         ("--alpha gcv --cv 3", "--cv goes with --alpha cv"),
@@ -170,7 +193,8 @@ def test_options_that_contradict_each_other(words, message):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--n-components 15", "use 14 or 16"),
+        ("--features fourier --n-components 0", "n_components must be"),
+        ("--n-components 0", "n_components must be"),
         ("--model pca --features binning", "use FourierFeatures or NystroemFeatures"),
         ("--alpha 0", "alpha must be positive"),
         ("--alpha -1", "alpha must be positive"),
@@ -178,6 +202,8 @@ def test_options_that_contradict_each_other(words, message):
         ("--cv 1", "cv must be an integer of at least 2"),
         ("--length-scale 0", "length_scale must be positive"),
         ("--kernel matern --nu 0.1", "nu must be"),
+        ('--kernel {"kernel":"gaussian","metric":[[1],[2,3]]}', "metric must be a matrix"),
+        ('--kernel {"kernel":"gaussian","metric":"x"}', 'metric must be None, "learned" or a matrix'),
         ('--kernel {"kernel":"rbf"}', '"kernel" must be one of'),
     ],
 )

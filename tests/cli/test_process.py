@@ -14,10 +14,10 @@ from tests.support.commands import DISTRFF, interrupt, start
 
 
 def test_fit_and_score_on_workers_of_their_own(distrff_process, rows, tmp_path):
-    words = ("--n-components", 16, "--workers", 1, "--memory-limit", "2GB", "--json")
+    words = ("--features", "fourier", "--n-components", 16, "--workers", 1, "--memory-limit", "2GB", "--json")
     fitted = distrff_process("fit", rows.zarr, "--out", tmp_path / "m.zarr", *words)
     assert fitted.json["workers"] == 1
-    assert fitted.told == ["defaults used: --length-scale auto --alpha cv --scale standard"]
+    assert fitted.told == ["defaults used: --length-scale auto --alpha cv --scale auto"]
     scored = distrff_process("score", tmp_path / "m.zarr", rows.zarr, "--workers", 1, "--json")
     assert scored.json["n_samples"] == 600
     assert scored.told == []

@@ -98,7 +98,7 @@ def test_what_is_not_a_quickstart_stays(distrff_without_workers, tmp_path, conte
 @pytest.mark.parametrize(
     ("arguments", "word", "code"),
     [
-        (["--n-components", "63"], "--n-components must", 2),
+        (["--n-components", "0"], "--n-components must", 2),
         (["--n-rows", "5"], "--n-rows", 2),
         (["--n-columns", "0"], "--n-columns", 2),
         (["--memory-limit", "much"], "--memory-limit", 2),

@@ -97,7 +97,7 @@ def test_what_is_shown_and_kept_of_rows_and_models(place, capfd, caplog):
         warnings.simplefilter("always")
         for name, how in (("rows.zarr", {}), ("rows.parquet", {"target": "y"})):
             data = drf.open_dataset(f"{place}/{name}", **how)
-            model = drf.KernelRidge(drf.FourierFeatures(n_components=8, random_state=0), alpha=1.0)
+            model = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(1.0), 8, random_state=0), alpha=1.0)
             shown += [repr(data), data._repr_html_(), repr(data.rows(0, 6)), list(data.X.dask), repr(data.X)]
             shown += [str(task) for task in dict(data.X.dask).values()]
             plan = model.plan(data)
@@ -107,7 +107,7 @@ def test_what_is_shown_and_kept_of_rows_and_models(place, capfd, caplog):
             model.save(f"{place}/{name}.model")
             shown += [drf.load_model(f"{place}/{name}.model")]
             shown += [drf.write_predictions(model, data, f"{place}/{name}.predictions")]
-            gram = drf.gram(data, model.features_)
+            gram = drf.gram(data, model.features_, scale="none")
             gram.save(f"{place}/{name}.gram")
             shown += [gram]
         with pytest.raises(drf.errors.InputError) as caught:

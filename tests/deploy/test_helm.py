@@ -16,6 +16,8 @@ from distrff.engine.execution import PlannedWorkers
 from distrff.errors import PlanRefused
 from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.ridge import KernelRidge
+from distrff.features.auto import AutoFeatures
+from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierFeatures
 from tests.deploy import chart
 from tests.deploy.chart import manifests_of
@@ -128,10 +130,10 @@ def memory_and_threads(worker: dict[str, Any]) -> tuple[int, int]:
     return parse_bytes(limits["memory"]), int(words["--nthreads"])
 
 
-def plan_of_ridge(worker: dict[str, Any], n_components: int, dtype: str) -> Plan:
+def plan_of_ridge(worker: dict[str, Any], features: FeatureMap, dtype: str) -> Plan:
     """The plan of a ridge fit to ten million rows of 50 columns, of which none is ever read."""
     memory, threads = memory_and_threads(worker)
-    model = KernelRidge(FourierFeatures(None, n_components), alpha="cv", scale="standard", dtype=dtype)
+    model = KernelRidge(features, alpha="cv", scale="standard", dtype=dtype)
     rows = da.zeros((10_000_000, 50), chunks=(65_536, 50), dtype="float64")
     return model.plan_for(PlannedWorkers(3, threads, memory), rows, rows[:, 0])
 
@@ -143,16 +145,17 @@ def test_the_sizes_that_the_files_speak_of(dtype):
     for worker, n_components, n_folds in (
         (usual, 4096, 5), (usual, 6144, 1), (large, 8192, 5), (large, 16384, 1)
     ):  # fmt: skip
-        assert plan_of_ridge(worker, n_components, dtype).folds_per_task == n_folds
+        assert plan_of_ridge(worker, FourierFeatures(None, n_components), dtype).folds_per_task == n_folds
+        assert plan_of_ridge(worker, AutoFeatures(n_components), dtype).folds_per_task == n_folds
     with pytest.raises(PlanRefused, match="memory limit"):
-        plan_of_ridge(usual, 16384, dtype)
+        plan_of_ridge(usual, FourierFeatures(None, 16384), dtype)
 
 
 def test_the_job_has_the_memory_that_its_client_needs():
     """As `distrff plan --as-helm-values` counts it."""
     fit = job("fit")
     (size,) = [word.partition("=")[2] for word in fit["args"] if word.startswith("--n-components=")]
-    plan = plan_of_ridge(containers_of(())["dask-worker"], int(size), "float64")
+    plan = plan_of_ridge(containers_of(())["dask-worker"], AutoFeatures(int(size)), "float64")
     needed = plan.client_peak_bytes + _CLIENT_IDLE_BYTES
     for kind in ("limits", "requests"):
         assert 0.25 < needed / parse_bytes(fit["resources"][kind]["memory"]) <= 1

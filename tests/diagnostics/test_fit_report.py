@@ -19,14 +19,20 @@ from tests.support.pages import parse, words
 FOURIER = drf.FourierFeatures(drf.Gaussian(1.0), 32)
 BINNING = drf.RandomBinningFeatures(drf.Laplacian(2.0), 8)
 ITERATIVE = {
-    "cg": (drf.KernelRidge(FOURIER, alpha=0.1, solver="cg"), "relative residual"),
-    "cg, no Gram": (drf.KernelRidge(BINNING, alpha="cv", cv=2), "relative residual"),
-    "ridge by sgd": (drf.KernelRidge(FOURIER, alpha=1.0, solver="sgd", tol=0.1), "duality gap"),
-    "hinge": (drf.KernelSVC(FOURIER, C=1.0), "duality gap"),
-    "hard margin": (drf.KernelSVC(FOURIER, C=np.inf), "duality gap"),
-    "C by folds": (drf.KernelSVC(FOURIER, "cv", cv=2, Cs=[0.1, 1.0], loss="squared_hinge"), "duality gap"),
-    "three classes": (drf.KernelLikelihoodClassifier(FOURIER), "duality gap"),
-    "softmax": (drf.KernelLikelihoodClassifier(FOURIER, multi_class="softmax"), "relative gradient"),
+    "cg": (drf.KernelRidge(FOURIER, alpha=0.1, solver="cg", scale="none"), "relative residual"),
+    "cg, no Gram": (drf.KernelRidge(BINNING, alpha="cv", cv=2, scale="none"), "relative residual"),
+    "ridge by sgd": (drf.KernelRidge(FOURIER, alpha=1.0, solver="sgd", tol=0.1, scale="none"), "duality gap"),
+    "hinge": (drf.KernelSVC(FOURIER, C=1.0, scale="none"), "duality gap"),
+    "hard margin": (drf.KernelSVC(FOURIER, C=np.inf, scale="none"), "duality gap"),
+    "C by folds": (
+        drf.KernelSVC(FOURIER, "cv", cv=2, Cs=[0.1, 1.0], loss="squared_hinge", scale="none"),
+        "duality gap",
+    ),
+    "three classes": (drf.KernelLikelihoodClassifier(FOURIER, scale="none"), "duality gap"),
+    "softmax": (
+        drf.KernelLikelihoodClassifier(FOURIER, multi_class="softmax", scale="none"),
+        "relative gradient",
+    ),
 }
 
 
@@ -47,7 +53,8 @@ def ridge(features, *, n_targets=1, **parameters):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 2))
     Y = np.sin(X @ rng.standard_normal((2, n_targets))) + 0.1 * rng.standard_normal((300, n_targets))
-    return drf.KernelRidge(features, random_state=0, **parameters).fit(X, Y[:, 0] if n_targets == 1 else Y)
+    parameters = {"alpha": 1.0, "scale": "none", "random_state": 0} | parameters
+    return drf.KernelRidge(features, **parameters).fit(X, Y[:, 0] if n_targets == 1 else Y)
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +108,7 @@ def test_the_error_is_recorded_after_each_sweep(name):
 
 
 def test_principal_components_have_a_page(rng):
-    model = drf.KernelPCA(FOURIER, 3).fit(rng.standard_normal((100, 2)))
+    model = drf.KernelPCA(FOURIER, 3, scale="none").fit(rng.standard_normal((100, 2)))
     assert set(model.report_) <= documented()
     shown = words(model.report_.to_html())
     assert "Variance along the components" in shown
@@ -135,7 +142,7 @@ def test_the_whole_page(searched):
 
 def test_learned_length_scales_are_shown_by_column(rng):
     X = rng.standard_normal((200, 30))
-    ard = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("ard"), 32), random_state=0)
+    ard = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("ard"), 32), 1.0, random_state=0)
     page = ard.fit(X, np.sin(X[:, 7])).report_.to_html()
     columns = [label for label in bars(page) if re.fullmatch(r"column \d+", label)]
     assert len(columns) == 20
@@ -149,12 +156,31 @@ def test_learned_length_scales_are_shown_by_column(rng):
     assert re.search(r"width.*<b>height</b>", words(page))
 
 
+def test_a_map_that_chose_itself_tells_how(rng):
+    """In a line of text, in data, and on the page, with the columns that matter."""
+    X = rng.standard_normal((200, 4))
+    y = np.sin(2 * X[:, 2]) + 0.01 * rng.standard_normal(200)
+    model = drf.KernelRidge(drf.AutoFeatures(32, maps=("fourier",)), random_state=0).fit(X, y)
+    report = model.report_
+    assert set(report) <= documented()
+    (chosen,) = [one for one in report["candidates"] if one["chosen"]]
+    assert {"candidate", "criterion", "error", "spread", "expected", "flops", "seconds"} <= set(chosen)
+    assert f"map {chosen['candidate']}; chosen of {len(report['candidates'])} candidates" in repr(report)
+    page = report.to_html()
+    assert f"{chosen['candidate']} (chosen)" in words(page)
+    assert facts(page)["width found by"] == "small models on a sample"
+    # One width for all columns, of which one matters, loses by far.
+    assert "one width" not in chosen["candidate"]
+    columns = [label for label in bars(page) if re.fullmatch(r"column \d+", label)]
+    assert columns[0] == "column 2"
+
+
 @pytest.mark.parametrize(
     "model",
     [
         drf.KernelRidge(alpha="cv", cv=2),
-        drf.KernelRidge(solver="cg"),
-        drf.KernelRidgeClassifier(),
+        drf.KernelRidge(alpha=1.0, solver="cg"),
+        drf.KernelRidgeClassifier(alpha=1.0),
         drf.KernelSVC(loss="squared_hinge"),
         drf.KernelPCA(),
     ],
@@ -199,10 +225,10 @@ def test_every_kind_of_ridge_has_a_page(features, parameters):
 
 def test_a_fit_to_a_gram_has_a_page():
     X = np.random.default_rng(0).standard_normal((200, 2))
-    statistics = drf.gram(X, FOURIER, np.sin(X[:, 0]), random_state=0, cv=3)
+    statistics = drf.gram(X, FOURIER, np.sin(X[:, 0]), random_state=0, cv=3, scale="none")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        shown = words(drf.KernelRidge(alpha="cv").fit_gram(statistics).report_.to_html())
+        shown = words(drf.KernelRidge(alpha="cv", scale="none").fit_gram(statistics).report_.to_html())
     assert "Plan against measured" not in shown
     assert "over the rows, together" not in shown
 

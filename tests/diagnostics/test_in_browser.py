@@ -35,12 +35,18 @@ def fits() -> tuple[drf.KernelRidge, drf.KernelSVC, list[Any]]:
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.standard_normal((400, 3)), columns=[LONG, "<b>b</b>", "c"])
     y = np.sin(X["c"]) + 0.1 * rng.standard_normal(400)
-    ridge = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("ard"), 64), alpha="cv", random_state=0)
-    svc = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(1.0), 64), C="cv", cv=3, random_state=0)
+    ridge = drf.KernelRidge(
+        drf.FourierFeatures(drf.Gaussian("ard"), 64), alpha="cv", random_state=0, scale="none"
+    )
+    svc = drf.KernelSVC(
+        drf.FourierFeatures(drf.Gaussian(1.0), 64), C="cv", cv=3, random_state=0, scale="none"
+    )
     plan = ridge.plan(X, y)
     ridge.fit(X, y)
     svc.fit(X, np.where(y > 0, LONG, "no"))
-    components = drf.KernelPCA(drf.FourierFeatures(drf.Gaussian(1.0), 64), random_state=0).fit(X)
+    components = drf.KernelPCA(drf.FourierFeatures(drf.Gaussian(1.0), 64), random_state=0, scale="none").fit(
+        X
+    )
     values = {"source": f"s3://bucket/{LONG}.zarr", "notes": [f"a note on {LONG}"]}
     ridge.report_ = type(ridge.report_)({**ridge.report_.to_dict(), **values})
     dataset = dataclasses.replace(as_dataset(X, y), source=f"/a/{LONG}.zarr", skipped_columns=(LONG,))

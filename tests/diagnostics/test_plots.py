@@ -62,7 +62,7 @@ def test_kernel_error_without_theory(ax, rows):
 
 
 def test_the_path_of_C(ax, rows):
-    model = drf.KernelSVC(small_map(), "cv", Cs=[0.1, 1.0, 10.0], cv=2, random_state=0)
+    model = drf.KernelSVC(small_map(), "cv", Cs=[0.1, 1.0, 10.0], cv=2, random_state=0, scale="none")
     drf.plot_alpha_path(model.fit(rows[0], rows[1] > 0), ax=ax)
     assert ax.get_xlabel() == "C"
     curve = lines(ax)[model.report_["criterion"]]
@@ -70,7 +70,7 @@ def test_the_path_of_C(ax, rows):
 
 
 def test_alpha_path_and_learning_curve(ax, rows):
-    model = drf.KernelRidge(small_map(), alpha="cv", cv=3, random_state=0).fit(*rows)
+    model = drf.KernelRidge(small_map(), alpha="cv", cv=3, random_state=0, scale="none").fit(*rows)
     assert drf.plot_alpha_path(model, ax=ax) is ax
     drawn = lines(ax)
     curve = drawn["mean squared error over 3 held-out folds"]
@@ -93,7 +93,7 @@ def test_alpha_path_and_learning_curve(ax, rows):
 @pytest.mark.parametrize("kernel", [drf.Gaussian((0.5, 2.0, 4.0)), 3.0 * drf.Laplacian((0.5, 2.0, 4.0))])
 def test_relevance(ax, rows, kernel):
     frame = pd.DataFrame(rows[0], columns=["height", "b", "c"])
-    model = drf.KernelRidge(small_map(kernel)).fit(frame, rows[1])
+    model = drf.KernelRidge(small_map(kernel), 1.0).fit(frame, rows[1])
     drf.plot_relevance(model, ax=ax)
     assert [bar.get_height() for bar in ax.patches] == [2.0, 0.5, 0.25]
     assert [text.get_text() for text in ax.get_xticklabels()] == ["height", "b", "c"]
@@ -140,18 +140,18 @@ def test_surface_of_values_is_what_the_model_predicts(ax, rng):
 
 def test_what_cannot_be_drawn(ax, rows):
     X, y = rows
-    model = drf.KernelRidge(small_map()).fit(X, y)
-    several = drf.KernelRidge(small_map()).fit(X, np.stack([y, y], axis=1))
-    flat = drf.KernelRidge(small_map()).fit(X[:, :1], y)
+    model = drf.KernelRidge(small_map(), 1.0).fit(X, y)
+    several = drf.KernelRidge(small_map(), 1.0).fit(X, np.stack([y, y], axis=1))
+    flat = drf.KernelRidge(small_map(), 1.0).fit(X[:, :1], y)
     unsearched = drf.KernelLikelihoodClassifier(small_map()).fit(X, y > 0)
     for draw, given, words in (
         (drf.plot_alpha_path, (unsearched,), "searched for neither alpha nor C"),
         (drf.plot_learning_curve, (unsearched,), "has no learning curve"),
-        (drf.plot_learning_curve, (drf.KernelRidge(),), "expected a fitted model"),
+        (drf.plot_learning_curve, (drf.KernelRidge(alpha=1.0, scale="none"),), "expected a fitted model"),
         (drf.plot_relevance, (model.features_,), "no length scale for each column"),
         (drf.plot_relevance, (drf.LinearFeatures().fit(X),), "no length scale for each column"),
         *((drf.plot_kernel_error, (wrong,), None) for wrong in ([], [0.1], 3)),
-        (drf.plot_decision_surface, (drf.KernelRidge(), X), "expected a fitted model"),
+        (drf.plot_decision_surface, (drf.KernelRidge(alpha=1.0, scale="none"), X), "expected a fitted model"),
         (drf.plot_decision_surface, (model, X[:, :2]), "X must have shape"),
         (drf.plot_decision_surface, (model, X, y[:-1]), "y must have shape"),
         (drf.plot_decision_surface, (several, X), "one output"),

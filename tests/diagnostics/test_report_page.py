@@ -18,6 +18,7 @@ BARE = {
     **{"notes": [], "sweep_labels": [], "sweep_seconds": []},
     **{"planned_peak_bytes": 4.12e8, "measured_peak_bytes": 3.89e8},
 }
+TRIED = {"criterion": "squared error", "spread": 0.002, "flops": 2e9, "seconds": 0.25}
 PARTS = {
     "path": {
         "alpha": 1e-2,
@@ -56,6 +57,14 @@ PARTS = {
         "sweep_labels": ["column means", "gradient", "Gram", "gradient"],
         "sweep_seconds": [1.5, 0.25, 38.25, 0.25],
     },
+    "candidates": {
+        "candidates": [
+            {"candidate": "fourier, Gaussian, one width", "error": 0.25, "expected": 0.125, "chosen": True}
+            | TRIED,
+            {"candidate": "binning, Laplacian, one width", "error": 0.5, "expected": 0.5, "chosen": False}
+            | TRIED,
+        ]
+    },
 }
 HEADINGS = {
     "path": ["Error against alpha"],
@@ -65,6 +74,7 @@ HEADINGS = {
     "components": ["Variance along the components"],
     "plan": ["Plan against measured"],
     "time": ["Time"],
+    "candidates": ["Maps that were tried"],
 }
 SCORES = {"columns": ["", "RMSE"], "rows": [["this model", 0.1043], ["linear ridge", None]]}
 
@@ -101,6 +111,9 @@ def test_the_whole_report():
         "The optimum lies between 3.999 and the objective of this model, 4.002",
         "best lower bound",
         "component 1 25.0%",
+        "fourier, Gaussian, one width (chosen) 0.250 ± 0.00200 0.125 2.00×10⁹ 250 ms",
+        "binning, Laplacian, one width 0.500 ± 0.00200",
+        "squared error of small models on held-out rows of a sample, in units of the targets' variance",
     ):
         assert text in shown, text
     bare = FitReport(BARE).to_html(title="T", scores={"columns": ["", "RMSE"], "rows": []})
@@ -109,6 +122,35 @@ def test_the_whole_report():
     bars = parse(report(components=PARTS["components"]).to_html()).iter("div")
     shares = [bar.get("style") for bar in bars if bar.get("style")]
     assert shares == ["width: 100.0%", "width: 50.0%", "width: 0.0%"]
+
+
+def test_the_chosen_map_is_shown_wherever_it_ranks():
+    """Better ones may need more memory than there is."""
+    names = [f"candidate {rank}" for rank in range(30)]
+    tried = [{"candidate": name, "error": 0.1, "expected": 0.1, "chosen": False} | TRIED for name in names]
+    tried[20] |= {"chosen": True, "error": 0.125}
+    of_classes = [one | {"criterion": "share of wrong classes"} for one in tried]
+    shown = words(report(candidates={"candidates": of_classes}).to_html())
+    assert "candidate 20 (chosen) 0.125" in shown
+    assert "candidate 0 0.100" in shown and "candidate 29" not in shown
+    assert "share of wrong classes of small models on held-out rows of a sample, in the last stage" in shown
+    n_shown = sum(f"{name} " in shown for name in names)
+    assert f"{30 - n_shown} more are not shown" in shown
+    line = repr(report(candidates={"candidates": tried, "alpha": 1.0, "criterion": "", "cv_score": None}))
+    chosen = "map candidate 20; chosen of 30 candidates, held-out squared error 0.125, of the next one 0.100"
+    assert chosen in line
+
+
+def test_columns_and_directions_of_a_metric():
+    search = {"rule": "gradients", "column_shares": [0.125, 0.75, 0.125], "directions": [0.875, 0.125]}
+    metric = {"length_scale_search": search, "column_names": ["a", "b", "c"]}
+    page = report(metric=metric).to_html()
+    assert headings(page) == ["Columns and directions that matter"]
+    assert "b 75.0% a 12.5% c 12.5% direction 1 87.5% direction 2 12.5%" in words(page)
+    search = {"rule": "gradients", "column_shares": [0.02] * 50, "directions": [1.0]}
+    shown = words(report(metric={"length_scale_search": search}).to_html())
+    assert "column 0 2.0%" in shown
+    assert "30 columns of smaller shares are not drawn" in shown
 
 
 def test_charts_are_described_in_words():

@@ -46,10 +46,10 @@ SHAPES = {
     "wide chunk": ((1000, 10), (1000, 10**9)),
 }
 MODELS = [
-    drf.KernelRidge(drf.FourierFeatures(n_components=1024)),
-    drf.KernelRidge(drf.RandomBinningFeatures(n_grids=20), alpha=1.0),
-    drf.KernelSVC(),
-    drf.KernelPCA(),
+    drf.KernelRidge(drf.FourierFeatures(n_components=1024), alpha=1.0, scale="none"),
+    drf.KernelRidge(drf.RandomBinningFeatures(n_grids=20), alpha=1.0, scale="none"),
+    drf.KernelSVC(scale="none"),
+    drf.KernelPCA(scale="none"),
 ]
 
 
@@ -65,7 +65,11 @@ def test_no_model_is_planned_or_fitted(tmp_path, few_bytes, shape, model):
 
 def test_more_rows_than_tasks_can_have(tmp_path, few_bytes):
     data = drf.open_dataset(declared(tmp_path, (10**15, 10), (10, 10)))
-    for begin in (drf.KernelSVC().plan, drf.KernelSVC().fit, lambda data: survey_rows(Run(), data)):
+    for begin in (
+        drf.KernelSVC(scale="none").plan,
+        drf.KernelSVC(scale="none").fit,
+        lambda data: survey_rows(Run(), data),
+    ):
         with pytest.raises(PlanRefused, match="3,814,697,266 tasks per pass, but at most 1,048,576 are"):
             begin(data)
 
@@ -78,7 +82,9 @@ def test_more_rows_than_tasks_can_have(tmp_path, few_bytes):
 def test_counts_that_no_array_has(count, bits):
     told = f"n_components must be {'at most ' if count > 0 else ''}.* got an integer of {bits} bits"
     with pytest.raises(InputError, match=told):
-        drf.KernelRidge(drf.FourierFeatures(n_components=count)).fit(np.ones((10, 2)), np.ones(10))
+        drf.KernelRidge(drf.FourierFeatures(n_components=count), alpha=1.0, scale="none").fit(
+            np.ones((10, 2)), np.ones(10)
+        )
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -91,7 +97,7 @@ def test_no_row_is_read(tmp_path, few_bytes, name):
 
 def test_a_score_is_refused_as_well(tmp_path, few_bytes):
     X = np.arange(40.0).reshape(20, 2)
-    model = drf.KernelRidge(drf.FourierFeatures(n_components=4), alpha=1.0).fit(X, X[:, 0])
+    model = drf.KernelRidge(drf.FourierFeatures(n_components=4), alpha=1.0, scale="none").fit(X, X[:, 0])
     data = drf.open_dataset(declared(tmp_path, (10**12, 2), (10**12, 2)))
     with pytest.raises(PlanRefused, match="rewrite the rows in smaller ones"):
         model.score(data)

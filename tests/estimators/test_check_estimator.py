@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import distrff as drf
 
 _WEIGHTS = "check_sample_weight_equivalence_on_dense_data"
-_NEEDS_PAIRS = dict.fromkeys(
-    (
-        "check_dont_overwrite_parameters",
-        "check_fit2d_1feature",
-        "check_fit2d_1sample",
-        "check_fit2d_predict1d",
-        "check_methods_sample_order_invariance",
-        "check_methods_subset_invariance",
-    ),
-    "sets n_components=1, but the features of form='cos_sin' come in pairs",
-)
 
 
 def small_map(width: float | str = 1.0, **options: Any) -> drf.FourierFeatures:
@@ -43,22 +33,17 @@ def expected_failures(estimator: Any) -> dict[str, str]:
             failures[_WEIGHTS] = (
                 "few rows are judged on a fold, drawn by row numbers, which repeated rows change"
             )
-    if isinstance(estimator, drf.FourierFeatures):
-        if estimator.kernel is not None and estimator.kernel.is_auto:
-            failures[_WEIGHTS] = (
-                "an automatic length scale is judged on a quarter of the rows, drawn at random"
-            )
-        if estimator.form == "cos_sin":
-            failures |= _NEEDS_PAIRS
+    if isinstance(estimator, drf.FourierFeatures) and estimator.kernel.is_auto:
+        failures |= drf.EXPECTED_FAILED_CHECKS
     return failures
 
 
 ESTIMATORS = [
-    drf.KernelRidge(),
+    drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(1.0)), alpha=1.0, scale="none"),
     # The checks ask for a score on ten standardised columns, whose distances are about √20.
     drf.KernelRidge(small_map(4.0), alpha="gcv", scale="standard"),
-    drf.KernelRidge(small_map(4.0), scale="standard", solver="cg", tol=1e-10),
-    drf.KernelRidgeClassifier(small_map()),
+    drf.KernelRidge(small_map(4.0), alpha=1.0, scale="standard", solver="cg", tol=1e-10),
+    drf.KernelRidgeClassifier(small_map(), alpha=1.0, scale="none"),
     drf.KernelPCA(small_map()),
     drf.KernelLikelihoodClassifier(small_map(), C=10.0),
     drf.KernelLikelihoodClassifier(small_map(), C=10.0, multi_class="softmax"),
@@ -74,10 +59,13 @@ ESTIMATORS = [
     drf.TransformerFeatures(PolynomialFeatures(2)),
     drf.TransformerFeatures(StandardScaler()),
     drf.ConcatenatedFeatures([small_map(form="phase"), drf.LinearFeatures()], weights=[2.0, 1.0]),
-    drf.RandomBinningFeatures(n_grids=4, random_state=0),
-    drf.RandomBinningFeatures(n_grids=4, n_bins=64, random_state=0),
+    drf.RandomBinningFeatures(drf.Laplacian(1.0), n_grids=4, random_state=0),
+    drf.RandomBinningFeatures(drf.Laplacian(1.0), n_grids=4, n_bins=64, random_state=0),
     drf.KernelRidge(
-        drf.RandomBinningFeatures(drf.Laplacian(20.0), 32, random_state=0), scale="standard", tol=1e-10
+        drf.RandomBinningFeatures(drf.Laplacian(20.0), 32, random_state=0),
+        alpha=1.0,
+        scale="standard",
+        tol=1e-10,
     ),
     drf.KernelRidge(drf.NystroemFeatures(drf.Gaussian(4.0), 8, random_state=0), scale="standard"),
 ]
@@ -85,4 +73,37 @@ ESTIMATORS = [
 
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+MACHINES = (
+    drf.KernelRidge,
+    drf.KernelRidgeClassifier,
+    drf.KernelSVC,
+    drf.KernelLikelihoodClassifier,
+    drf.KernelPCA,
+)
+DEFAULTS = [
+    *(machine() for machine in MACHINES),
+    drf.AutoFeatures(),
+    drf.FourierFeatures(),
+    drf.NystroemFeatures(),
+    drf.RandomBinningFeatures(),
+]
+SMALL = [
+    *(machine(drf.FourierFeatures(n_components=32)) for machine in (drf.KernelRidge, drf.KernelSVC)),
+    drf.AutoFeatures(n_components=16),
+    drf.NystroemFeatures(n_components=32),
+    drf.RandomBinningFeatures(n_grids=8),
+]
+
+
+@parametrize_with_checks(SMALL, expected_failed_checks=lambda _: drf.EXPECTED_FAILED_CHECKS)
+def test_scikit_learn_checks_of_small_maps_and_other_defaults(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(DEFAULTS, expected_failed_checks=lambda _: drf.EXPECTED_FAILED_CHECKS)
+def test_scikit_learn_checks_of_defaults(estimator, check):
     check(estimator)

@@ -11,7 +11,7 @@ import distrff as drf
 from distrff.errors import DataWarning, PlanRefused, PrecisionWarning
 from distrff.estimators.fitting.result import end_of_grid
 from distrff.reductions.base import Folds
-from distrff.solvers.ridge import GramProblem, gcv_errors
+from distrff.solvers.ridge import GramProblem, default_alphas, extended, gcv_errors, path_errors
 from distrff.utils.random import child_seed
 from tests.support.fits import fourier, ridge
 
@@ -72,7 +72,7 @@ def test_learning_curve_is_that_of_smaller_models(problem, alpha, sampling):
 
     def fit(n_components):
         features = fourier(n_components, sampling=sampling)
-        return drf.KernelRidge(features, alpha, alphas=alphas, random_state=1).fit(X, y)
+        return drf.KernelRidge(features, alpha, alphas=alphas, random_state=1, scale="none").fit(X, y)
 
     curve = fit(128).report_["learning_curve"]
     assert [size for size, _, _ in curve] == [16, 32, 64, 128]
@@ -196,13 +196,17 @@ def test_rows_of_uneven_leverage_do_not_lead_it_astray(rng):
     """Generalised cross-validation takes an alpha that fits the far rows, and the others' noise with them."""
     (X, y), (X_test, y_test) = uneven_rows(rng, 900), uneven_rows(rng, 2000)
     features = fourier(300, 0.7)
-    by_folds, asked = (drf.KernelRidge(features, a, random_state=1).fit(X, y) for a in ("cv", "gcv"))
-    statistics = drf.gram(X, asked.features_, y)
+    by_folds, asked = (
+        drf.KernelRidge(features, a, random_state=1, scale="none").fit(X, y) for a in ("cv", "gcv")
+    )
+    statistics = drf.gram(X, asked.features_, y, scale="none")
     with pytest.warns(DataWarning, match="may overfit by far"):
-        blind = drf.KernelRidge(alpha="gcv").fit_gram(statistics)
+        blind = drf.KernelRidge(alpha="gcv", scale="none").fit_gram(statistics)
     assert rmse(blind, X_test, y_test) > 1.5 * rmse(by_folds, X_test, y_test)
     assert rmse(asked, X_test, y_test) < 1.2 * rmse(by_folds, X_test, y_test)
-    looked_at = drf.KernelRidge(alpha="gcv").fit_gram(drf.gram(X, asked.features_, y, cv=5))
+    looked_at = drf.KernelRidge(alpha="gcv", scale="none").fit_gram(
+        drf.gram(X, asked.features_, y, cv=5, scale="none")
+    )
     assert rmse(looked_at, X_test, y_test) < 1.2 * rmse(by_folds, X_test, y_test)
 
 
@@ -215,7 +219,7 @@ def test_the_report_says_which_criterion_chose(problem):
     for shown in (repr(model.report_), model.report_.to_html()):
         assert note in shown and model.report_["criterion"] in shown
     assert note in model.report_.to_dict()["notes"]
-    few = drf.KernelRidge(fourier(44), "gcv", random_state=0).fit(X, y)
+    few = drf.KernelRidge(fourier(44), "gcv", random_state=0, scale="none").fit(X, y)
     assert few.report_["criterion"] == "generalised cross-validation"
     assert not notes_of(few, "overfit")
 
@@ -225,13 +229,17 @@ def test_the_learning_curve_has_one_criterion(problem):
 
     At a given alpha all are judged by it.
     """
-    curve = drf.KernelRidge(fourier(256), 1.0).fit(problem.X, problem.y).report_["learning_curve"]
+    curve = (
+        drf.KernelRidge(fourier(256), 1.0, scale="none").fit(problem.X, problem.y).report_["learning_curve"]
+    )
     assert curve and curve[0][0] == 16
     for size, score, alpha in curve:
-        smaller = drf.KernelRidge(fourier(size), "gcv", alphas=[1.0]).fit(problem.X, problem.y)
+        smaller = drf.KernelRidge(fourier(size), "gcv", alphas=[1.0], scale="none").fit(problem.X, problem.y)
         assert (score, alpha) == (pytest.approx(smaller.cv_score_, rel=AGREEMENT), 1.0)
     alphas = len(problem.X) * np.logspace(-6, -1, 4)
-    model = drf.KernelRidge(fourier(128), "gcv", alphas=alphas, random_state=3).fit(problem.X, problem.y)
+    model = drf.KernelRidge(fourier(128), "gcv", alphas=alphas, random_state=3, scale="none").fit(
+        problem.X, problem.y
+    )
     curve = model.report_["learning_curve"]
     assert [size for size, *_ in curve] == [16, 32, 64, 128]
     test = held_out(3, len(problem.X))
@@ -248,7 +256,8 @@ def test_two_grams_and_one_path_are_planned(problem):
     """The Gram of the fold lies beside that of the others; alphas are looked at once."""
     few_rows, n = fourier(), len(problem.X)
     given, asked, by_folds = (
-        drf.KernelRidge(few_rows, alpha).plan(problem.X, problem.y) for alpha in (1.0, "gcv", "cv")
+        drf.KernelRidge(few_rows, alpha, scale="none").plan(problem.X, problem.y)
+        for alpha in (1.0, "gcv", "cv")
     )
     assert [plan.size.n_folds for plan in (given, asked, by_folds)] == [1, 2, 5]
     assert given.worker_peak_bytes < asked.worker_peak_bytes < by_folds.worker_peak_bytes
@@ -256,22 +265,22 @@ def test_two_grams_and_one_path_are_planned(problem):
     assert asked.flops - given.flops == pytest.approx(path, rel=1e-9)
     assert asked.n_sweeps == given.n_sweeps == by_folds.n_sweeps
     assert "a fold held out of the others, 2 a task" in repr(asked)
-    believed = drf.KernelRidge(fourier(n // 20 // 2 * 2), "gcv").plan(problem.X, problem.y)
+    believed = drf.KernelRidge(fourier(n // 20 // 2 * 2), "gcv", scale="none").plan(problem.X, problem.y)
     assert believed.size.n_folds == 1
     assert "1 fold(s)" in repr(believed)
 
 
 def test_the_grams_go_one_at_a_time_where_both_do_not_fit(problem, monkeypatch):
     features = fourier(256)
-    together = drf.KernelRidge(features, "gcv", random_state=0).fit(problem.X, problem.y)
+    together = drf.KernelRidge(features, "gcv", random_state=0, scale="none").fit(problem.X, problem.y)
     monkeypatch.setattr("distrff.estimators.fitting.plan.fits", lambda plan: plan.folds_per_task == 1)
-    apart = drf.KernelRidge(features, "gcv", random_state=0).fit(problem.X, problem.y)
+    apart = drf.KernelRidge(features, "gcv", random_state=0, scale="none").fit(problem.X, problem.y)
     assert (together.plan_.folds_per_task, apart.plan_.folds_per_task) == (2, 1)
     assert apart.plan_.n_sweeps == apart.report_["n_sweeps"] == together.report_["n_sweeps"] + 1
     np.testing.assert_array_equal(apart.coef_, together.coef_)
     monkeypatch.setattr("distrff.estimators.fitting.plan.fits", lambda plan: False)
     with pytest.raises(PlanRefused):
-        drf.KernelRidge(features, "gcv").plan(problem.X, problem.y)
+        drf.KernelRidge(features, "gcv", scale="none").plan(problem.X, problem.y)
 
 
 # Folds that do not stand for the rows
@@ -281,7 +290,7 @@ def test_the_grams_go_one_at_a_time_where_both_do_not_fit(problem, monkeypatch):
 @pytest.mark.parametrize("seed", range(4))
 def test_few_rows_are_fitted_whatever_their_hashes(rng, n, seed):
     X = rng.standard_normal((n, 2))
-    model = drf.KernelRidge(fourier(16), "gcv", random_state=seed).fit(X, X[:, 0])
+    model = drf.KernelRidge(fourier(16), "gcv", random_state=seed, scale="none").fit(X, X[:, 0])
     n_held_out = held_out(seed, n).sum()
     stands = n / 2 < 5 * n_held_out < 2 * n
     assert ("held-out" in model.report_["criterion"]) == stands
@@ -302,21 +311,23 @@ def test_weights_that_leave_nothing_on_one_side(problem, inside):
 def test_a_gram_with_folds_holds_the_first_one_out(problem):
     """The first of five folds of the same seed has the same rows."""
     model = ridge("gcv", random_state=4).fit(problem.X, problem.y)
-    statistics = drf.gram(problem.X, model.features_, problem.y, cv=5, random_state=4)
-    late = drf.KernelRidge(alpha="gcv").fit_gram(statistics)
+    statistics = drf.gram(problem.X, model.features_, problem.y, cv=5, random_state=4, scale="none")
+    late = drf.KernelRidge(alpha="gcv", scale="none").fit_gram(statistics)
     assert late.report_["criterion"] == model.report_["criterion"]
     assert late.alpha_ == model.alpha_
     assert late.cv_score_ == pytest.approx(model.cv_score_, rel=1e-6)
-    ten = drf.gram(problem.X, model.features_, problem.y, cv=10, random_state=4)
-    assert drf.KernelRidge(alpha="gcv").fit_gram(ten).report_["criterion"].endswith("fold of 10")
+    ten = drf.gram(problem.X, model.features_, problem.y, cv=10, random_state=4, scale="none")
+    assert (
+        drf.KernelRidge(alpha="gcv", scale="none").fit_gram(ten).report_["criterion"].endswith("fold of 10")
+    )
 
 
 def test_a_gram_without_folds_is_warned_of_only_where_it_matters(problem):
     features = fourier().fit(problem.X)
-    whole = drf.gram(problem.X, features, problem.y, cv=5)
+    whole = drf.gram(problem.X, features, problem.y, cv=5, scale="none")
     half = drf.gram(problem.X[:450], y=problem.y[:450], like=whole)
-    for statistics in (drf.gram(problem.X, features, problem.y), whole - half):
-        small = drf.KernelRidge(alpha="gcv", alphas=[1e-3, 1e-2])
+    for statistics in (drf.gram(problem.X, features, problem.y, scale="none"), whole - half):
+        small = drf.KernelRidge(alpha="gcv", alphas=[1e-3, 1e-2], scale="none")
         with pytest.warns(DataWarning, match=r"gram\(\.\.\., cv=5\).*alpha='cv'") as caught:
             small.fit_gram(statistics)
         assert caught[0].filename == __file__
@@ -325,14 +336,16 @@ def test_a_gram_without_folds_is_warned_of_only_where_it_matters(problem):
         # Of a large alpha the effective dimension is small, whatever the number of features.
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            drf.KernelRidge(alpha="gcv", alphas=[1e3]).fit_gram(statistics)
+            drf.KernelRidge(alpha="gcv", alphas=[1e3], scale="none").fit_gram(statistics)
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_few_features_are_judged_by_all_rows_though_there_are_folds(problem, fit_intercept):
-    statistics = drf.gram(problem.X, fourier(32), problem.y, cv=5)
+    statistics = drf.gram(problem.X, fourier(32), problem.y, cv=5, scale="none")
     alphas = np.array([1e-3, 1.0])
-    model = drf.KernelRidge(alpha="gcv", alphas=alphas, fit_intercept=fit_intercept).fit_gram(statistics)
+    model = drf.KernelRidge(alpha="gcv", alphas=alphas, fit_intercept=fit_intercept, scale="none").fit_gram(
+        statistics
+    )
     A = statistics.A.sum(axis=0)
     D = len(A) - 2
     targets = statistics.targets
@@ -393,14 +406,16 @@ BINS = drf.RandomBinningFeatures(drf.Laplacian(2.0), 16, random_state=0)
 def test_alpha_at_either_end(problem, rng, features, alpha, is_noise):
     """Of targets that are noise alone the largest alpha is the best; others want none far too large."""
     y, grid = (rng.standard_normal(900), [1e-2, 1e-1, 1e1]) if is_noise else (problem.y, [9e4, 9e5])
-    model = drf.KernelRidge(features, alpha, alphas=grid, cv=2 if features is BINS else 5, random_state=0)
+    model = drf.KernelRidge(
+        features, alpha, alphas=grid, cv=2 if features is BINS else 5, random_state=0, scale="none"
+    )
     (note,) = end_notes(model.fit(problem.X, y))
     said = "alpha=10 is the largest" if is_noise else "alpha=90000 is the smallest"
     assert note.startswith(f"{said} of its grid") and "(--alphas)" in note
     assert ("end higher (--alphas)" in note) == is_noise
     if features is not BINS:
-        statistics = drf.gram(problem.X, features, y, cv=5, random_state=0)
-        of_gram = drf.KernelRidge(alpha=alpha, alphas=grid).fit_gram(statistics)
+        statistics = drf.gram(problem.X, features, y, cv=5, random_state=0, scale="none")
+        of_gram = drf.KernelRidge(alpha=alpha, alphas=grid, scale="none").fit_gram(statistics)
         assert end_notes(of_gram) == [note]
 
 
@@ -410,16 +425,24 @@ def test_an_alpha_at_the_noise_floor(rng, alpha):
     X = rng.standard_normal((900, 4)).astype(np.float32)
     features = fourier(64).fit(X)  # of which "gcv" holds a fold out
     y = features.transform(X).astype(float) @ rng.standard_normal(64)
-    model = drf.KernelRidge(features, alpha, random_state=0).fit(X, y)
+    model = drf.KernelRidge(features, alpha, random_state=0, scale="none").fit(X, y)
     (note,) = end_notes(model)
     assert "is the smallest above the rounding noise of float32 products" in note
     assert note.endswith("dtype='float64' (--dtype float64)")
     (left_out,) = (note for note in model.report_["notes"] if "left out" in note)
     assert left_out.startswith("alphas below the rounding noise of float32 products were left out: ")
-    in_float64 = drf.KernelRidge(features, alpha, dtype="float64", random_state=0).fit(X, y)
-    (note,) = end_notes(in_float64)
+    in_float64 = drf.KernelRidge(features, alpha, dtype="float64", random_state=0, scale="none").fit(X, y)
+    # There the default grid goes on, to the noise floor of float64 if need be.
+    assert in_float64.alpha_ < 1e-9 * len(X)
+    assert in_float64.cv_results_["alphas"][0] < 1e-9 * len(X) < model.cv_results_["alphas"][0]
+    in_decades = drf.KernelRidge(
+        features, alpha, alphas=1e-9 * len(X) * np.geomspace(1, 1e9, 10), dtype="float64", scale="none"
+    )
+    (note,) = end_notes(in_decades.set_params(random_state=0).fit(X, y))
     assert "is the smallest of its grid" in note
-    below = drf.KernelRidge(features, alpha, alphas=[1e-30, 1e-9, 1.0], dtype="float64", random_state=0)
+    below = drf.KernelRidge(
+        features, alpha, alphas=[1e-30, 1e-9, 1.0], dtype="float64", random_state=0, scale="none"
+    )
     (note,) = end_notes(below.fit(X, y))
     assert "above the rounding noise of float64 products" in note and "dtype=" not in note
 
@@ -428,6 +451,73 @@ def test_an_alpha_at_the_noise_floor(rng, alpha):
 def test_a_C_at_either_end(rng, Cs, which):
     X = rng.standard_normal((300, 3))
     y = X[:, 0] > 0 if which == "largest" else rng.random(300) > 0.5
-    model = drf.KernelSVC(fourier(32), "cv", Cs=Cs, loss="squared_hinge", cv=2, random_state=0).fit(X, y)
+    model = drf.KernelSVC(
+        fourier(32), "cv", Cs=Cs, loss="squared_hinge", cv=2, random_state=0, scale="none"
+    ).fit(X, y)
     (note,) = end_notes(model)
     assert note.startswith(f"C={model.C_:g} is the {which} of its grid") and "(--Cs)" in note
+
+
+# Default grids go on beyond an end that is the best
+
+
+def test_errors_of_a_path_are_those_of_the_alphas_that_are_tried():
+    """The walk stops a decade, three steps, after the best; both ends of the grid are ends."""
+    alphas = np.geomspace(1e-6, 1e6, 33)  # eight values in three decades
+    base = slice(12, 21)
+    for best in (0, 3, 7, 16, 25, 32):
+        calls = []
+
+        def errors_at(some, best=best, calls=calls):
+            calls.append(some)
+            return np.square(np.log(some / alphas[best]))[:, None]
+
+        errors = path_errors(errors_at, alphas, base)[:, 0]
+        tried = np.isfinite(errors)
+        assert tried[base].all() and np.nanargmin(errors) == best
+        np.testing.assert_array_equal(np.sort(np.concatenate(calls)), alphas[tried])
+        places = np.flatnonzero(tried)
+        assert (np.diff(places) == 1).all()
+        for end, inward in ((places[0], 1), (places[-1], -1)):
+            is_end = end in (0, 32) or end in (base.start, base.stop - 1)
+            assert is_end or 3 <= (best - end) * inward <= 5
+    np.testing.assert_array_equal(path_errors(errors_at, alphas, None), errors_at(alphas))
+
+
+def test_a_default_grid_is_extended_in_its_own_steps():
+    alphas, _ = default_alphas(100.0, 1.0, floor=0.0)
+    grid, base = extended(alphas, floor=0.0)
+    np.testing.assert_array_equal(grid[base], alphas)
+    np.testing.assert_allclose(grid[1:] / grid[:-1], 10.0 ** (9 / 24))
+    np.testing.assert_allclose([grid[0], grid[-1]], [1e-16, 1e5])
+    cut, base = extended(alphas, floor=1e-9)
+    assert cut[0] >= 1e-9 > cut[0] / 10**0.375
+    np.testing.assert_array_equal(cut[base], alphas)
+
+
+def test_noise_is_shrunk_beyond_the_grid(rng):
+    """Of pure noise the mean is the best model, unless a draw has a pattern by chance."""
+    X, y = rng.standard_normal((400, 2)), rng.standard_normal(400)
+    fitted = drf.KernelRidge(fourier(16), "gcv", scale="none", random_state=0).fit(X, y)
+    grid, scores = fitted.cv_results_["alphas"], fitted.cv_results_["mean_score"]
+    assert len(grid) == len(scores) and np.isfinite(scores).all()
+    assert fitted.alpha_ == grid[np.argmin(scores)]
+    if fitted.alpha_ >= 400:
+        assert grid[-1] > 400
+    else:
+        assert grid[-1] == pytest.approx(400)
+
+
+def test_C_goes_on_beyond_either_end(rng):
+    """A margin that no row violates wants a large C; labels without a pattern want a small one."""
+    X = rng.standard_normal((300, 2))
+    clear = np.abs(X[:, 0]) > 0.3
+    separable = drf.KernelLikelihoodClassifier(drf.LinearFeatures(), "cv", cv=3, scale="none", random_state=0)
+    fitted = separable.fit(X[clear], X[clear, 0] > 0)
+    grid = fitted.cv_results_["C"]
+    assert (np.diff(grid) > 0).all() and len(grid) == fitted.cv_results_["fold_scores"].shape[0] > 6
+    assert fitted.C_ == grid[np.argmin(fitted.cv_results_["mean_score"])] >= grid[5]
+    given = drf.KernelLikelihoodClassifier(
+        drf.LinearFeatures(), "cv", Cs=grid[:3], cv=3, scale="none", random_state=0
+    ).fit(X[clear], X[clear, 0] > 0)
+    np.testing.assert_array_equal(given.cv_results_["C"], grid[:3])

@@ -26,7 +26,7 @@ def sine_of_angle(T: np.ndarray, exact: np.ndarray) -> float:
 def test_plain_columns_give_plain_components(rng):
     Q = np.linalg.qr(rng.standard_normal((5, 5)))[0]  # variances far apart, so that directions are certain
     X = rng.standard_normal((300, 5)) * [5, 4, 3, 2, 1] @ Q + 7.0
-    mine, exact = drf.KernelPCA(drf.LinearFeatures(), 5).fit(X), PCA(5).fit(X)
+    mine, exact = drf.KernelPCA(drf.LinearFeatures(), 5, scale="none").fit(X), PCA(5).fit(X)
     signs = np.sign((mine.components_ * exact.components_).sum(axis=1))
     np.testing.assert_allclose(mine.components_, signs[:, None] * exact.components_, atol=1e-8)
     np.testing.assert_allclose(mine.explained_variance_, exact.explained_variance_ * 299 / 300, rtol=1e-9)
@@ -50,7 +50,7 @@ def test_coordinates_are_centred_uncorrelated_and_of_the_stated_variance(problem
 
 def test_landmarks_of_all_rows_give_the_exact_components(rng):
     X = rng.standard_normal((80, 3))
-    estimator = drf.KernelPCA(drf.NystroemFeatures(drf.Gaussian(2.0), 80), 3).fit(X)
+    estimator = drf.KernelPCA(drf.NystroemFeatures(drf.Gaussian(2.0), 80), 3, scale="none").fit(X)
     exact = ExactKernelPCA(3, kernel="rbf", gamma=1 / 8).fit(X)
     np.testing.assert_allclose(estimator.eigenvalues_, exact.eigenvalues_, rtol=1e-6)
     assert sine_of_angle(estimator.transform(X), exact.transform(X)) < 1e-5
@@ -64,7 +64,9 @@ def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
     centring = np.eye(60) - 1 / 60
     values = np.linalg.eigvalsh(centring @ K @ centring)[::-1]
     exact = ExactKernelPCA(3, kernel="precomputed").fit_transform(K)
-    estimator = drf.KernelPCA(drf.FourierFeatures(kernel, D, random_state=int(rng.integers(2**62))), 3)
+    estimator = drf.KernelPCA(
+        drf.FourierFeatures(kernel, D, random_state=int(rng.integers(2**62))), 3, scale="none"
+    )
     estimator.fit(X)
     T, Z = estimator.transform(X), estimator.features_.transform(X)
     error = np.linalg.norm(centring @ (Z @ Z.T - K) @ centring, 2)
@@ -76,11 +78,11 @@ def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dask_arrays_give_lazy_dask_arrays_with_the_same_numbers(problem, dtype, request):
     X = problem.X.astype(dtype)
-    estimator = in_process(drf.KernelPCA(fourier(), 3, random_state=0), X)
+    estimator = in_process(drf.KernelPCA(fourier(), 3, random_state=0, scale="none"), X)
     if dtype == np.float64:
         request.getfixturevalue("client")  # workers give the same bits
     lazy = da.from_array(X, chunks=(333, 2))
-    other = drf.KernelPCA(fourier(), 3, random_state=0).fit(lazy)
+    other = drf.KernelPCA(fourier(), 3, random_state=0, scale="none").fit(lazy)
     np.testing.assert_array_equal(other.components_, estimator.components_)
     assert other.report_["n_sweeps"] == 2
     T = other.transform(lazy)
@@ -102,11 +104,13 @@ def test_names_and_the_frozen_model(problem):
 
 
 def test_a_target_is_not_looked_at_and_constant_rows_have_no_variance(problem):
-    alone = drf.KernelPCA(fourier(length_scale="auto"), random_state=0).fit(problem.X)
-    beside = drf.KernelPCA(fourier(length_scale="auto"), random_state=0).fit(as_dataset(problem.X, problem.Y))
+    alone = drf.KernelPCA(fourier(length_scale="auto"), random_state=0, scale="none").fit(problem.X)
+    beside = drf.KernelPCA(fourier(length_scale="auto"), random_state=0, scale="none").fit(
+        as_dataset(problem.X, problem.Y)
+    )
     np.testing.assert_array_equal(beside.components_, alone.components_)
     assert "components with" in repr(alone.report_)
-    constant = drf.KernelPCA(fourier(16), 2).fit(np.ones((30, 2)))
+    constant = drf.KernelPCA(fourier(16), 2, scale="none").fit(np.ones((30, 2)))
     np.testing.assert_allclose(constant.explained_variance_, 0, atol=1e-12)
     assert np.isfinite(constant.transform(np.ones((3, 2)))).all()
 
@@ -114,14 +118,17 @@ def test_a_target_is_not_looked_at_and_constant_rows_have_no_variance(problem):
 @pytest.mark.parametrize(
     ("estimator", "words"),
     [
-        (drf.KernelPCA(n_components=0), "n_components must be a positive integer"),
-        (drf.KernelPCA(n_components=2.0), "n_components must be a positive integer"),
-        (drf.KernelPCA(fourier(16), 17), "the map has 16 features"),
-        (drf.KernelPCA(drf.FourierFeatures(form="complex")), "form='complex' is for transform only"),
-        (drf.KernelPCA(drf.RandomBinningFeatures()), "use FourierFeatures or NystroemFeatures"),
-        (drf.KernelPCA("fourier"), "features must be a distrff feature map"),
+        (drf.KernelPCA(n_components=0, scale="none"), "n_components must be a positive integer"),
+        (drf.KernelPCA(n_components=2.0, scale="none"), "n_components must be a positive integer"),
+        (drf.KernelPCA(fourier(16), 17, scale="none"), "the map has 16 features"),
+        (
+            drf.KernelPCA(drf.FourierFeatures(form="complex"), scale="none"),
+            "form='complex' is for transform only",
+        ),
+        (drf.KernelPCA(drf.RandomBinningFeatures(), scale="none"), "use FourierFeatures or NystroemFeatures"),
+        (drf.KernelPCA("fourier", scale="none"), "features must be a distrff feature map"),
         (drf.KernelPCA(scale="minmax"), "scale must be one of"),
-        (drf.KernelPCA(dtype="float16"), "dtype must be one of"),
+        (drf.KernelPCA(dtype="float16", scale="none"), "dtype must be one of"),
     ],
 )
 def test_bad_parameters(estimator, words):
@@ -133,21 +140,21 @@ def test_bad_rows_and_what_does_not_fit(problem, monkeypatch):
     X = problem.X.copy()
     X[417, 2] = np.nan
     with pytest.raises(NonFiniteError, match="row 417, column 2"):
-        drf.KernelPCA(fourier()).fit(X)
+        drf.KernelPCA(fourier(), scale="none").fit(X)
     with pytest.raises(InputError, match="weights are zero"):
-        drf.KernelPCA(fourier()).fit(problem.X, sample_weight=np.zeros(900))
-    fitted = drf.KernelPCA(fourier()).fit(problem.X)
+        drf.KernelPCA(fourier(), scale="none").fit(problem.X, sample_weight=np.zeros(900))
+    fitted = drf.KernelPCA(fourier(), scale="none").fit(problem.X)
     with pytest.raises(ValueError, match="3 features, but KernelPCA is expecting 4"):
         fitted.transform(problem.X[:, :3])
     monkeypatch.setattr(execution, "reduce_rows", never)
     with pytest.raises(PlanRefused):
-        drf.KernelPCA(fourier(2**20)).fit(problem.X)
+        drf.KernelPCA(fourier(2**20), scale="none").fit(problem.X)
 
 
 def test_a_plan_counts_the_eigensystem_and_the_passes_of_the_map(rng):
     X = rng.standard_normal((300, 3))
     features = drf.NystroemFeatures(drf.Gaussian(2.0), 64, landmarks="leverage", random_state=0)
-    estimator = drf.KernelPCA(features).fit(X)
+    estimator = drf.KernelPCA(features, scale="none").fit(X)
     plan = estimator.plan(X)
     assert plan.seconds > 0
     assert plan.to_dict() | {"seconds": None} == estimator.plan_.to_dict()

@@ -18,11 +18,10 @@ from sklearn.preprocessing import (
 )
 
 import distrff as drf
-from distrff.engine import execution
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError
 from distrff.estimators.fitting.context import choose_solver
 from distrff.features.nystroem import pivoted
-from tests.support.fits import never, stored
+from tests.support.fits import stored
 
 
 def nystroem(kernel=None, n_components=48, **options):
@@ -32,7 +31,7 @@ def nystroem(kernel=None, n_components=48, **options):
 @pytest.mark.parametrize("kernel", [drf.Gaussian(2.0), drf.Polynomial(2)])
 def test_all_rows_as_landmarks_give_the_exact_model(problem, kernel):
     X, y = problem.X[:150], problem.y[:150]
-    model = drf.KernelRidge(nystroem(kernel, 150), alpha=0.1, fit_intercept=False).fit(X, y)
+    model = drf.KernelRidge(nystroem(kernel, 150), alpha=0.1, fit_intercept=False, scale="none").fit(X, y)
     exact = ExactKernelRidge(alpha=0.1, kernel=lambda a, b: kernel(a[None], b[None])[0, 0]).fit(X, y)
     # Directions below 2⁻⁴⁰ of the kernel are left out of a problem of condition 1e4.
     np.testing.assert_allclose(model.predict(problem.X), exact.predict(problem.X), atol=1e-6)
@@ -57,7 +56,9 @@ def test_a_cluster_gives_the_bits_of_one_process(problem, tmp_path, request, lan
 
 def test_landmarks_do_not_depend_on_chunks(problem):
     maps = [
-        drf.fit_features(nystroem(landmarks=landmarks), da.from_array(problem.X, chunks=(rows, -1)))
+        drf.fit_features(
+            nystroem(landmarks=landmarks), da.from_array(problem.X, chunks=(rows, -1)), scale="none"
+        )
         for landmarks in ("uniform", "leverage")
         for rows in (900, 101)
     ]
@@ -69,10 +70,11 @@ def test_landmarks_do_not_depend_on_chunks(problem):
 
 def test_rows_of_weight_zero_are_no_landmarks(problem):
     s = (problem.X[:, 0] > 0).astype(float)
-    model = drf.KernelRidge(nystroem()).fit(problem.X, problem.y, s)
+    model = drf.KernelRidge(nystroem(), alpha=1.0, scale="none").fit(problem.X, problem.y, s)
     assert (model.features_.landmarks_[:, 0] > 0).all()
-    with pytest.raises(InputError, match=r"n_components=48 .* only 40 rows have a positive weight"):
+    with pytest.warns(DataWarning, match=r"40"):
         model.fit(problem.X, problem.y, (np.arange(900) < 40).astype(float))
+    assert model.features_.landmarks_.shape == (40, problem.X.shape[1])
 
 
 BESIDE_A_LINE = drf.ConcatenatedFeatures([nystroem(), drf.LinearFeatures()])
@@ -81,16 +83,16 @@ BESIDE_A_LINE = drf.ConcatenatedFeatures([nystroem(), drf.LinearFeatures()])
 @pytest.mark.parametrize(
     "estimator",
     [
-        drf.KernelRidge(nystroem(), alpha="cv", random_state=0),
-        drf.KernelRidge(nystroem(), solver="cg", random_state=0),
-        drf.KernelRidge(nystroem(drf.Polynomial(3)), alpha="gcv", random_state=0),
-        drf.KernelRidge(nystroem(drf.Gaussian("auto")), alpha="gcv", random_state=0),
-        drf.KernelSVC(nystroem(), random_state=0),
-        drf.KernelSVC(nystroem(), loss="squared_hinge", random_state=0),
-        drf.KernelSVC(nystroem(drf.Polynomial(2)), C=0.1, random_state=0),
-        drf.KernelSVC(BESIDE_A_LINE, random_state=0),
-        drf.KernelLikelihoodClassifier(nystroem(landmarks="leverage"), random_state=0),
-        drf.KernelLikelihoodClassifier(BESIDE_A_LINE, random_state=0),
+        drf.KernelRidge(nystroem(), alpha="cv", random_state=0, scale="none"),
+        drf.KernelRidge(nystroem(), solver="cg", random_state=0, alpha=1.0, scale="none"),
+        drf.KernelRidge(nystroem(drf.Polynomial(3)), alpha="gcv", random_state=0, scale="none"),
+        drf.KernelRidge(nystroem(drf.Gaussian("auto")), alpha="gcv", random_state=0, scale="none"),
+        drf.KernelSVC(nystroem(), random_state=0, scale="none"),
+        drf.KernelSVC(nystroem(), loss="squared_hinge", random_state=0, scale="none"),
+        drf.KernelSVC(nystroem(drf.Polynomial(2)), C=0.1, random_state=0, scale="none"),
+        drf.KernelSVC(BESIDE_A_LINE, random_state=0, scale="none"),
+        drf.KernelLikelihoodClassifier(nystroem(landmarks="leverage"), random_state=0, scale="none"),
+        drf.KernelLikelihoodClassifier(BESIDE_A_LINE, random_state=0, scale="none"),
     ],
     ids=repr,
 )
@@ -109,14 +111,14 @@ def test_estimators_fit_and_are_stored(problem, tmp_path, estimator, dtype):
 
 @pytest.mark.parametrize("features", [nystroem(), BESIDE_A_LINE])
 def test_a_gram_carries_its_landmarks_to_its_file_and_back(problem, tmp_path, features):
-    map_ = drf.fit_features(features, problem.X)
-    whole = drf.gram(problem.X, map_, problem.y)
-    parts = drf.gram(problem.X[:400], map_, problem.y[:400])
+    map_ = drf.fit_features(features, problem.X, scale="none")
+    whole = drf.gram(problem.X, map_, problem.y, scale="none")
+    parts = drf.gram(problem.X[:400], map_, problem.y[:400], scale="none")
     parts += drf.gram(problem.X[400:], y=problem.y[400:], like=parts)
     np.testing.assert_allclose(parts.A, whole.with_targets(parts.targets).A, rtol=1e-9, atol=1e-7)
     whole.save(str(tmp_path / "gram.zarr"))
     loaded = drf.GramStatistics.load(str(tmp_path / "gram.zarr"))
-    one, other = (drf.KernelRidge(alpha=0.1).fit_gram(stats) for stats in (whole, loaded))
+    one, other = (drf.KernelRidge(alpha=0.1, scale="none").fit_gram(stats) for stats in (whole, loaded))
     np.testing.assert_array_equal(other.predict(problem.X), one.predict(problem.X))
     np.testing.assert_array_equal(stored(other, tmp_path).predict(problem.X), one.predict(problem.X))
     assert (loaded + whole).n_rows == 1800
@@ -130,7 +132,7 @@ def test_the_plan_counts_the_factor_of_few_landmarks(problem, monkeypatch):
         return pivoted(kernel, landmarks)
 
     def planned(n_components, X, y):
-        return drf.KernelRidge(nystroem(n_components=n_components), alpha=1.0).plan(X, y)
+        return drf.KernelRidge(nystroem(n_components=n_components), alpha=1.0, scale="none").plan(X, y)
 
     plans = [planned(M, problem.X, problem.y) for M in (100, 800)]
     by_features = [p.worker_peak_bytes - 8 * p.size.n_features**2 for p in plans]
@@ -147,20 +149,22 @@ def test_the_plan_counts_the_factor_of_few_landmarks(problem, monkeypatch):
 @pytest.mark.parametrize(
     "act",
     [
-        lambda map_, p: drf.KernelRidge(map_).fit(p.X, p.y),
-        lambda map_, p: drf.KernelRidge(map_).plan(p.X, p.y),
-        lambda map_, p: drf.KernelRidge(drf.ConcatenatedFeatures([drf.LinearFeatures(), map_])).fit(p.X, p.y),
-        lambda map_, p: drf.KernelSVC(map_).fit(p.X, p.y > 0),
-        lambda map_, p: drf.KernelPCA(map_).fit(p.X),
-        lambda map_, p: drf.gram(p.X, map_, p.y),
-        lambda map_, p: drf.fit_features(map_, p.X),
+        lambda map_, p: drf.KernelRidge(map_, alpha=1.0, scale="none").fit(p.X, p.y),
+        lambda map_, p: drf.KernelRidge(
+            drf.ConcatenatedFeatures([drf.LinearFeatures(), map_]), alpha=1.0, scale="none"
+        ).fit(p.X, p.y),
+        lambda map_, p: drf.KernelSVC(map_, scale="none").fit(p.X, p.y > 0),
+        lambda map_, p: drf.KernelPCA(map_, scale="none").fit(p.X),
+        lambda map_, p: drf.gram(p.X, map_, p.y, scale="none"),
+        lambda map_, p: drf.fit_features(map_, p.X, scale="none"),
     ],
-    ids=["fit", "plan", "concatenated", "svc", "pca", "gram", "fit_features"],
+    ids=["fit", "concatenated", "svc", "pca", "gram", "fit_features"],
 )
-def test_more_landmarks_than_rows_are_refused_before_the_first_task(problem, monkeypatch, act):
-    monkeypatch.setattr(execution, "reduce_rows", never)
-    with pytest.raises(InputError, match=r"n_components=901 .* only 900 rows"):
+def test_more_landmarks_than_rows_are_as_many_as_rows(problem, act):
+    with pytest.warns(DataWarning, match=r"n_components=901 .* 900"):
         act(nystroem(n_components=901), problem)
+    plan = drf.KernelRidge(nystroem(n_components=901), alpha=1.0, scale="none").plan(problem.X, problem.y)
+    assert plan.size.n_features == 900
 
 
 def test_a_gram_that_is_to_be_like_another_counts_the_factor(problem, monkeypatch):
@@ -171,7 +175,7 @@ def test_a_gram_that_is_to_be_like_another_counts_the_factor(problem, monkeypatc
         return plans[-1]
 
     monkeypatch.setattr("distrff.estimators.gram.choose_solver", kept)
-    first = drf.gram(problem.X, nystroem(), problem.y)
+    first = drf.gram(problem.X, nystroem(), problem.y, scale="none")
     drf.gram(problem.X, y=problem.y, like=first)
     assert plans[0].size.triangle_numbers == 48**2
     assert plans[1].worker_peak_bytes == plans[0].worker_peak_bytes
@@ -200,7 +204,7 @@ DERIVED = drf.ConcatenatedFeatures(
 def test_a_quadratic_basis_is_the_quadratic_model(problem):
     X, y = problem.X, problem.y
     basis = PolynomialFeatures(2, include_bias=False)
-    model = drf.KernelRidge(drf.TransformerFeatures(basis), alpha=0.5).fit(X, y)
+    model = drf.KernelRidge(drf.TransformerFeatures(basis), alpha=0.5, scale="none").fit(X, y)
     expected = make_pipeline(basis, Ridge(alpha=0.5)).fit(X, y)
     np.testing.assert_allclose(model.predict(X), expected.predict(X), atol=1e-8)
 
@@ -208,9 +212,9 @@ def test_a_quadratic_basis_is_the_quadratic_model(problem):
 @pytest.mark.parametrize(
     "model",
     [
-        drf.KernelRidge(mixed(), alpha="cv", random_state=0),
-        drf.KernelRidge(mixed("auto"), alpha="gcv", random_state=0),
-        drf.KernelRidge(DERIVED, solver="cg", random_state=0),
+        drf.KernelRidge(mixed(), alpha="cv", random_state=0, scale="none"),
+        drf.KernelRidge(mixed("auto"), alpha="gcv", random_state=0, scale="none"),
+        drf.KernelRidge(DERIVED, solver="cg", random_state=0, alpha=1.0, scale="none"),
         drf.KernelRidge(
             drf.TransformerFeatures(SplineTransformer()), alpha="cv", scale="standard", random_state=0
         ),
@@ -240,7 +244,7 @@ def test_ridge_fits_on_a_cluster_as_in_memory(problem, tmp_path, model, request)
 )
 def test_any_transformer_fits_on_a_cluster_as_in_memory(problem, client, transformer):
     positive = np.exp(problem.X @ np.diag([1.5, 1.0, 0.5, 0.5]))
-    model = drf.KernelRidge(drf.TransformerFeatures(transformer), alpha="cv", random_state=0)
+    model = drf.KernelRidge(drf.TransformerFeatures(transformer), alpha="cv", random_state=0, scale="none")
     fitted = clone(model).fit(da.from_array(positive, chunks=(130, -1)), da.from_array(problem.y, chunks=90))
     basis = fitted.features_.transform(positive)
     by_itself = fitted.features_.transformer_.transform(positive)
@@ -248,16 +252,18 @@ def test_any_transformer_fits_on_a_cluster_as_in_memory(problem, client, transfo
     expected = Ridge(alpha=fitted.alpha_).fit(basis, problem.y).predict(basis)
     np.testing.assert_allclose(fitted.predict(positive), expected, rtol=1e-6, atol=1e-6)
     labels = problem.y > 0
-    svc = drf.KernelSVC(drf.TransformerFeatures(transformer)).fit(positive, labels)
+    svc = drf.KernelSVC(drf.TransformerFeatures(transformer), scale="none").fit(positive, labels)
     assert svc.score(positive, labels) > 0.5
 
 
 def test_what_cannot_be_stored_is_refused_by_name(problem, tmp_path):
     map_ = drf.TransformerFeatures(QuantileTransformer(n_quantiles=20))
     for features in (map_, drf.ConcatenatedFeatures([drf.LinearFeatures(), map_])):
-        model = drf.KernelRidge(features).fit(problem.X, problem.y)
+        model = drf.KernelRidge(features, alpha=1.0, scale="none").fit(problem.X, problem.y)
         assert model.score(problem.X, problem.y) > 0.1
-        gram = drf.gram(problem.X, drf.fit_features(features, problem.X), problem.y)
+        gram = drf.gram(
+            problem.X, drf.fit_features(features, problem.X, scale="none"), problem.y, scale="none"
+        )
         for value in (model, gram):
             with pytest.raises(InputError, match="QuantileTransformer cannot be stored"):
                 value.save(str(tmp_path / "some.zarr"))

@@ -166,7 +166,10 @@ def test_storage_of_rows_and_of_the_model(problem, tmp_path, monkeypatch):
 
 def test_models_without_probabilities(problem):
     assert not hasattr(classifier("hinge"), "predict_proba")
-    for estimator, y in ((classifier("hinge"), problem.y > 0), (drf.KernelRidge(fourier(4)), problem.y)):
+    for estimator, y in (
+        (classifier("hinge"), problem.y > 0),
+        (drf.KernelRidge(fourier(4), alpha=1.0, scale="none"), problem.y),
+    ):
         model = estimator.fit(problem.X, y).model_
         with pytest.raises(InputError, match=f"a {type(estimator).__name__} has no probabilities"):
             model.predict_proba(problem.X)
@@ -237,7 +240,9 @@ def test_targets_that_cannot_be_used(problem):
 def test_standardised_columns_need_no_more_digits_than_the_gap(rng, parameters, dtype):
     X = 1e6 + rng.standard_normal((200, 2))  # whose digits the cast alone would lose
     y = X[:, 0] > 1e6
-    fitted = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(), 32), random_state=0, **parameters).fit(X, y)
+    fitted = drf.KernelSVC(
+        drf.FourierFeatures(drf.Gaussian(), 32), random_state=0, **({"scale": "none"} | parameters)
+    ).fit(X, y)
     assert fitted.report_["dtype"] == dtype
     if "scale" in parameters:
         assert fitted.score(X, y) > 0.9
@@ -274,13 +279,15 @@ def test_the_search_finds_the_penalty_that_noise_asks_for(rng):
     X = rng.standard_normal((3000, 3))
     y = X[:, 0] + 1.5 * rng.standard_normal(3000) > 0
     features = drf.FourierFeatures(drf.Gaussian(0.5), 256)
-    fitted = drf.KernelLikelihoodClassifier(features, "cv", random_state=0).fit(X, y)
+    fitted = drf.KernelLikelihoodClassifier(features, "cv", random_state=0, scale="none").fit(X, y)
     losses = fitted.cv_results_["mean_score"]
     assert len(losses) == 6
     assert losses.argmin() < 5
     assert losses[-1] > 1.02 * losses.min()
     assert fitted.report_["criterion"] == "held-out loss"
-    many = drf.KernelLikelihoodClassifier(features, "cv", Cs=[0.1, 1.0], cv=2).fit(X, (X[:, 0] > 1) + 0 + y)
+    many = drf.KernelLikelihoodClassifier(features, "cv", Cs=[0.1, 1.0], cv=2, scale="none").fit(
+        X, (X[:, 0] > 1) + 0 + y
+    )
     assert many.coef_.shape == (3, 256)
 
 
@@ -301,11 +308,11 @@ def test_a_sample_preconditions_like_all_rows(rng, monkeypatch):
     y = np.sin(2 * X[:, 0]) + X[:, 1] > 0.3 * rng.standard_normal(70_000)
     s = rng.uniform(0, 2, 70_000)
     features = drf.FourierFeatures(drf.Gaussian(1.0), 64)
-    sampled = in_process(drf.KernelSVC(features, 1.0, random_state=0), X, y, s)
+    sampled = in_process(drf.KernelSVC(features, 1.0, random_state=0, scale="none"), X, y, s)
     assert sampled.plan_.size.gram_stride == 4
     assert "one row in 4" in repr(sampled.report_)
     monkeypatch.setattr("distrff.estimators.fitting.context.gram_stride", lambda n, D: 1)
-    full = in_process(drf.KernelSVC(features, 1.0, random_state=0), X, y, s)
+    full = in_process(drf.KernelSVC(features, 1.0, random_state=0, scale="none"), X, y, s)
     assert full.plan_.size.gram_stride == 1
     assert sampled.report_["primal"] == pytest.approx(full.report_["primal"], rel=2e-3)
     assert sampled.report_["n_sweeps"] <= 1.5 * full.report_["n_sweeps"]
@@ -315,7 +322,7 @@ def test_a_sample_that_misses_the_weight_is_not_used(rng):
     X = rng.standard_normal((40_000, 2))
     y, s = X[:, 0] > 0, np.zeros(40_000)
     s[100:150] = 1.0
-    svc = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(1.0), 16), 1.0, random_state=0)
+    svc = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(1.0), 16), 1.0, random_state=0, scale="none")
     fitted, few = in_process(clone(svc), X, y, s), in_process(svc, X[100:150], y[100:150])
     assert fitted.report_["primal"] == pytest.approx(few.report_["primal"], rel=2e-3)
 
@@ -337,7 +344,9 @@ def test_the_hard_margin_is_the_largest(rng, features, fit_intercept):
     if isinstance(features, drf.LinearFeatures):
         y = X @ [1.0, -2.0] > 0
         X[y] += [0.05, -0.1]
-    fitted = drf.KernelSVC(features, np.inf, fit_intercept=fit_intercept, tol=1e-6, random_state=0).fit(X, y)
+    fitted = drf.KernelSVC(
+        features, np.inf, fit_intercept=fit_intercept, tol=1e-6, random_state=0, scale="none"
+    ).fit(X, y)
     Z, signs = fitted.features_.transform(X), np.where(y, 1.0, -1.0)
     w, b = fitted.coef_[0], fitted.intercept_[0]
     assert (signs * (Z @ w + b)).min() >= 1 - 1e-9
@@ -358,7 +367,7 @@ def test_hard_margins_of_many_classes(rng, dtype):
     X = X[np.abs(X[:, 0] % 1 - 0.5) < 0.4]
     y = np.floor(X[:, 0] / 2)
     features = drf.FourierFeatures(drf.Gaussian(0.7), 256)
-    fitted = drf.KernelSVC(features, np.inf, dtype=dtype, random_state=0).fit(X, y)
+    fitted = drf.KernelSVC(features, np.inf, dtype=dtype, random_state=0, scale="none").fit(X, y)
     assert fitted.score(X, y) == 1
     assert fitted.margin_.shape == (len(np.unique(y)),)
     # A margin is a sum of 256 products and the intercept, in the features' dtype.
@@ -401,7 +410,7 @@ def test_a_hard_margin_that_is_not_decided_in_time():
 
 def likelihood(C=1.0, **options):
     features = fourier(32, random_state=None)
-    return drf.KernelLikelihoodClassifier(features, C, **({"random_state": 0} | options))
+    return drf.KernelLikelihoodClassifier(features, C, **({"random_state": 0, "scale": "none"} | options))
 
 
 def test_the_certificate_is_in_the_report_and_plans_presume_light_sweeps(problem):

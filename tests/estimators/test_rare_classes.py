@@ -41,7 +41,9 @@ def fitted(model, *data):
 def test_models_grow_until_a_rare_class_is_certified(rng, dtype):
     """Of noise, half of the rare rows' weight lies at the hinge of all others, at the constant."""
     X, y = rare_rows(rng)
-    model = drf.KernelSVC(fourier(32, 4.0), C=3.0, dtype=dtype, tol=1e-5, random_state=0).fit(X, y)
+    model = drf.KernelSVC(fourier(32, 4.0), C=3.0, dtype=dtype, tol=1e-5, random_state=0, scale="none").fit(
+        X, y
+    )
     assert model.report_["status"] == "CONVERGED"
     assert model.report_["n_sweeps"] <= 60
     assert model.report_["primal"] <= 2 * 3.0 * y.sum() * (1 + 4 * np.finfo(float).eps)
@@ -49,11 +51,11 @@ def test_models_grow_until_a_rare_class_is_certified(rng, dtype):
 
 def test_the_report_says_that_a_model_is_a_constant(rng):
     X, y = rare_rows(rng, n=1500)
-    model = drf.KernelSVC(fourier(32, 4.0), 1e-12, random_state=0).fit(X, y)
+    model = drf.KernelSVC(fourier(32, 4.0), 1e-12, random_state=0, scale="none").fit(X, y)
     assert not model.coef_.any()
     assert "the model is a constant: none better was found" in model.report_["notes"]
     kinds = np.array(["common", "odd", "rare"])[y + (np.arange(len(y)) % 3 == 0)]
-    model = drf.KernelSVC(fourier(32, 4.0), 1e-12, random_state=0).fit(X, kinds)
+    model = drf.KernelSVC(fourier(32, 4.0), 1e-12, random_state=0, scale="none").fit(X, kinds)
     told = "the model of classes common, odd, rare is a constant: none better was found"
     assert told in model.report_["notes"]
 
@@ -65,7 +67,12 @@ def test_no_model_is_worse_than_the_best_constant(rng, name, fit_intercept, solv
     X, y = rare_rows(rng, n=1500)
     s = rng.uniform(0.5, 2.0, len(y))
     by_class = {0: 0.7, 1: 1.9}
-    options = {"class_weight": by_class, "fit_intercept": fit_intercept, "max_sweeps": max_sweeps}
+    options = {
+        "class_weight": by_class,
+        "fit_intercept": fit_intercept,
+        "max_sweeps": max_sweeps,
+        "scale": "none",
+    }
     model = MODELS[name](fourier(32, 4.0), 2.0, random_state=0, solver=solver, **options)
     fitted(model, X, y, s)
     loss = (MARGINS | NOISES)[name]()
@@ -81,7 +88,7 @@ def test_no_model_is_worse_than_the_best_constant(rng, name, fit_intercept, solv
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_no_softmax_model_is_worse_than_the_shares_of_the_classes(rng, fit_intercept, max_sweeps):
     X, y = rng.standard_normal((900, 10)), rng.choice(3, 900, p=[0.02, 0.38, 0.6])
-    options = {"fit_intercept": fit_intercept, "max_sweeps": max_sweeps, "random_state": 0}
+    options = {"fit_intercept": fit_intercept, "max_sweeps": max_sweeps, "random_state": 0, "scale": "none"}
     model = drf.KernelLikelihoodClassifier(fourier(32, 4.0), 2.0, multi_class="softmax", **options)
     fitted(model, X, y)
     counts = np.bincount(y)
@@ -95,7 +102,7 @@ def test_no_softmax_model_is_worse_than_the_shares_of_the_classes(rng, fit_inter
 
 def test_each_class_against_the_rest_has_its_own_constant(rng):
     X, y = rng.standard_normal((900, 10)), rng.choice(3, 900, p=[0.02, 0.38, 0.6])
-    model = drf.KernelSVC(fourier(32, 4.0), max_sweeps=1, random_state=0)
+    model = drf.KernelSVC(fourier(32, 4.0), max_sweeps=1, random_state=0, scale="none")
     fitted(model, X, y)
     for output, count in enumerate(np.bincount(y)):
         signs = np.where(y == output, 1.0, -1.0)
@@ -111,7 +118,7 @@ def test_each_class_against_the_rest_has_its_own_constant(rng):
 def test_any_C_gives_a_model_or_advice(rng, name, C, solver):
     X = rng.standard_normal((300, 3))
     y = (X[:, 0] + 0.8 * rng.standard_normal(300) > 1).astype(int)
-    options = {"random_state": 0, "max_sweeps": 40}
+    options = {"random_state": 0, "max_sweeps": 40, "scale": "none"}
     if name != "softmax":
         model = MODELS[name](fourier(16), C, solver=solver, **options)
     else:
@@ -146,7 +153,7 @@ def test_advice_is_taken_with_success(rng, noise):
     """What a warning says helps: more sweeps, other numbers, a smaller C."""
     X = rng.standard_normal((600, 3))
     y = (X[:, 0] + 0.8 * rng.standard_normal(600) > 1).astype(int)
-    kind = partial(drf.KernelLikelihoodClassifier, fourier(16), noise=noise, random_state=0)
+    kind = partial(drf.KernelLikelihoodClassifier, fourier(16), noise=noise, random_state=0, scale="none")
 
     few = fitted(kind(max_sweeps=1), X, y)
     assert "allow more by max_sweeps" in few[0]

@@ -95,7 +95,7 @@ def test_predictions_approach_exact_kernel_ridge(rng):
     def distances(n_components, n_draws):
         for seed in rng.integers(0, 2**31, n_draws):
             features = drf.FourierFeatures(drf.Gaussian(1.0), n_components, random_state=int(seed))
-            model = drf.KernelRidge(features, alpha=alpha, fit_intercept=False).fit(X, Y)
+            model = drf.KernelRidge(features, alpha=alpha, fit_intercept=False, scale="none").fit(X, Y)
             yield np.mean((model.predict(x) - exact) ** 2)
 
     n_draws = {64: 64, 512: 16, 4096: 3}
@@ -137,7 +137,7 @@ def test_scaling_is_in_float64_whatever_the_features(problem):
 @pytest.mark.parametrize("constant", [0.0, 0.1, -1e6 / 3])
 def test_constant_columns_are_divided_by_one(problem, constant):
     X = np.column_stack([problem.X, np.full(len(problem.X), constant)])
-    model = drf.KernelRidge(drf.LinearFeatures(), scale="standard").fit(X, problem.y)
+    model = drf.KernelRidge(drf.LinearFeatures(), scale="standard", alpha=1.0).fit(X, problem.y)
     scaling = model.model_.scaling
     assert (scaling.shift[-1], scaling.scale[-1]) == (constant, 1.0)
     assert model.coef_[-1] == 0
@@ -188,7 +188,7 @@ def test_a_constant_target_is_fitted_with_a_warning(problem, alpha, constant):
 def test_spread_of_predictions_is_the_dense_formula(problem, n_rows, n_columns, features, fit_intercept):
     X, Y, s = problem.X[:n_rows, :n_columns], problem.Y[:n_rows], problem.s[:n_rows]
     alpha = 1e-4 * s.sum()
-    model = drf.KernelRidge(features, alpha, fit_intercept=fit_intercept).fit(X, Y, s)
+    model = drf.KernelRidge(features, alpha, fit_intercept=fit_intercept, scale="none").fit(X, Y, s)
     prediction, std = model.predict(X[:50], return_std=True)
     Z, z_mean, y_mean = model.features_.transform(X), 0.0, 0.0
     if fit_intercept:
@@ -207,7 +207,7 @@ def test_spread_of_predictions_is_the_dense_formula(problem, n_rows, n_columns, 
 def test_spread_covers_the_truth(rng):
     """Of a function from the model itself, about two thirds of the values lie within one std."""
     X = rng.standard_normal((4000, 2))
-    model = drf.KernelRidge(fourier(32), alpha=1.0)
+    model = drf.KernelRidge(fourier(32), alpha=1.0, scale="none")
     truth = fourier(32).fit_transform(X) @ rng.standard_normal(32)
     covered = []
     for _ in range(20):  # each fit is one draw of a few dozen nearly independent errors
@@ -222,20 +222,22 @@ def test_spread_covers_the_truth(rng):
 @pytest.mark.parametrize("kernel", [drf.Gaussian("auto"), 2.0 * drf.Laplacian("auto") + drf.Gaussian(1.0)])
 def test_automatic_width_becomes_a_number(problem, kernel):
     features = drf.FourierFeatures(kernel, 64, random_state=0)
-    model = drf.KernelRidge(features, random_state=0).fit(problem.X, problem.y)
+    model = drf.KernelRidge(features, random_state=0, alpha=1.0, scale="none").fit(problem.X, problem.y)
     assert not model.features_.kernel_.is_auto and model.features_.kernel.is_auto
     assert model.features is features and not hasattr(features, "kernel_")
     search = model.report_["length_scale_search"]
     assert search["length_scale"] in [width for width, _ in search["tried"]]
     assert model.features_.kernel_ == kernel.with_widths(search["length_scale"])
-    explicit = drf.KernelRidge(drf.FourierFeatures(model.features_.kernel_, 64, random_state=0))
+    explicit = drf.KernelRidge(
+        drf.FourierFeatures(model.features_.kernel_, 64, random_state=0), alpha=1.0, scale="none"
+    )
     np.testing.assert_array_equal(explicit.fit(problem.X, problem.y).coef_, model.coef_)
 
 
 def test_a_fitted_map_is_fitted_anew(problem):
     """Estimators fit a clone, so parameters set later count."""
     features = fourier().fit(problem.X)
-    model = drf.KernelRidge(features).fit(problem.X, problem.y)
+    model = drf.KernelRidge(features, alpha=1.0, scale="none").fit(problem.X, problem.y)
     assert model.features_ is not features
     model.set_params(features__kernel=drf.Gaussian(0.5)).fit(problem.X[:, :2], problem.y)
     assert model.features_.kernel_ == drf.Gaussian(0.5)
@@ -253,7 +255,9 @@ def test_seeds(problem):
 
     def fit(of_map, of_estimator, alpha=1.0, **options):
         features = fourier(random_state=of_map, **options)
-        return drf.KernelRidge(features, alpha, random_state=of_estimator).fit(problem.X, problem.y)
+        return drf.KernelRidge(features, alpha, random_state=of_estimator, scale="none").fit(
+            problem.X, problem.y
+        )
 
     first, second = fit(None, None), fit(None, None)
     assert first.seed_ != second.seed_ and first.random_state is None
@@ -294,7 +298,9 @@ def test_frames_and_their_names(problem):
     model.fit(problem.X, problem.y)
     assert not hasattr(model, "feature_names_in_")
     with config_context(transform_output="pandas"):  # which changes nothing
-        model = drf.KernelRidge(fourier().set_output(transform="pandas")).fit(problem.X, problem.y)
+        model = drf.KernelRidge(fourier().set_output(transform="pandas"), alpha=1.0, scale="none").fit(
+            problem.X, problem.y
+        )
         prediction = model.predict(problem.X)
     assert type(prediction) is np.ndarray
     np.testing.assert_array_equal(prediction, plain.predict(problem.X))
@@ -315,7 +321,7 @@ def test_wrong_number_of_columns(problem, columns):
 
 
 def test_a_failed_fit_leaves_the_model_as_it_was(problem):
-    model = drf.KernelRidge(fourier(random_state=None)).fit(problem.X, problem.y)
+    model = drf.KernelRidge(fourier(random_state=None), alpha=1.0, scale="none").fit(problem.X, problem.y)
     expected, seed = model.predict(problem.X), model.seed_
     with pytest.raises(InputError):
         model.fit(np.full_like(problem.X, np.nan), problem.y)
@@ -325,7 +331,7 @@ def test_a_failed_fit_leaves_the_model_as_it_was(problem):
 
 @pytest.mark.parametrize("alpha", [1.0, "cv"])
 def test_plan_is_that_of_the_fit(problem, alpha):
-    model = drf.KernelRidge(fourier(length_scale="auto"), alpha)
+    model = drf.KernelRidge(fourier(length_scale="auto"), alpha, scale="none")
     plan = model.plan(problem.X, problem.y)
     assert plan.seconds > 0 and not hasattr(model, "model_")
     fitted = model.fit(problem.X, problem.y)
@@ -402,7 +408,7 @@ def test_predictions_are_lazy(problem, computes):
 def test_large_models_travel_as_one_task(problem):
     """Coefficients above a megabyte are not copied into the task of every block."""
     Y = np.repeat(problem.y[:, None], 600, axis=1)
-    model = drf.KernelRidge(fourier(256)).fit(problem.X, Y)
+    model = drf.KernelRidge(fourier(256), alpha=1.0, scale="none").fit(problem.X, Y)
     lazy = model.predict(da.from_array(problem.X, chunks=100))
     assert sum(len(cloudpickle.dumps(task)) > model.coef_.nbytes for task in dict(lazy.dask).values()) == 1
     np.testing.assert_allclose(lazy.compute(), model.predict(problem.X), rtol=0, atol=1e-11)

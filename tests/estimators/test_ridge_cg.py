@@ -22,7 +22,7 @@ LANDMARKS = drf.NystroemFeatures(drf.Gaussian(2.0), D)
 
 
 def model(alpha=1.0, kind=drf.KernelRidge, features=FOURIER, **options):
-    return kind(features, alpha, **({"solver": "cg", "random_state": 0} | options))
+    return kind(features, alpha, **({"solver": "cg", "random_state": 0, "scale": "none"} | options))
 
 
 @pytest.fixture(params=["all rows", "sample", "diagonal"])
@@ -137,7 +137,7 @@ def test_rows_that_weigh_nothing(problem, monkeypatch):
 @pytest.mark.parametrize(("size", "dtype"), [(1e39, "float32"), (3e152, "float64")])
 def test_values_that_are_too_large(problem, preconditioner, size, dtype):
     with np.errstate(all="ignore"), pytest.raises(InputError, match=r"not finite.*dtype='float64'"):
-        model = drf.KernelRidge(drf.LinearFeatures(), solver="cg", scale="none", dtype=dtype)
+        model = drf.KernelRidge(drf.LinearFeatures(), solver="cg", scale="none", dtype=dtype, alpha=1.0)
         model.fit(size * problem.X, problem.y)
 
 
@@ -203,7 +203,7 @@ def test_what_needs_the_gram_is_refused(problem):
     with pytest.raises(InputError, match="which solver='cg' does not form; fit with solver='gram'"):
         fitted.predict(problem.X, return_std=True)
     with pytest.raises(InputError, match="solver='cg' passes over rows, and a Gram has none"):
-        model().fit_gram(drf.gram(problem.X, drf.FourierFeatures(n_components=4), problem.y))
+        model().fit_gram(drf.gram(problem.X, drf.FourierFeatures(n_components=4), problem.y, scale="none"))
     with pytest.raises(InputError, match="alpha has 2 values, but there are 3 targets"):
         model([1.0, 2.0]).fit(problem.X, problem.Y)
 

@@ -144,7 +144,7 @@ def test_class_weights_that_cannot_be_used(problem, class_weight, message):
 
 
 def test_a_plan_says_that_classes_are_not_counted_yet(problem):
-    model = drf.KernelRidgeClassifier(drf.FourierFeatures(drf.Gaussian(2.0), 32))
+    model = drf.KernelRidgeClassifier(drf.FourierFeatures(drf.Gaussian(2.0), 32), alpha=1.0, scale="none")
     labels = problem.X[:, 0] > 0
     plan = model.plan(problem.X, labels)
     assert "presumed until the classes are counted" in str(plan)

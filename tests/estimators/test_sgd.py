@@ -71,8 +71,8 @@ def test_ridge(rows, features, most, fit_intercept):
     X, y, s = (A[: N if features is FEATURES else 1500] for A in rows)
     Y = np.column_stack([y, 100 + 10 * y])
     options = {"fit_intercept": fit_intercept, "random_state": 0}
-    fitted = drf.KernelRidge(features, 1.0, solver="sgd", tol=1e-6, **options).fit(X, Y, s)
-    exact = drf.KernelRidge(features, 1.0, tol=1e-8, **options).fit(X, Y, s)
+    fitted = drf.KernelRidge(features, 1.0, solver="sgd", tol=1e-6, scale="none", **options).fit(X, Y, s)
+    exact = drf.KernelRidge(features, 1.0, tol=1e-8, scale="none", **options).fit(X, Y, s)
     errors = fitted.predict(X) - exact.predict(X)
     assert (np.abs(errors) < most * Y.std(axis=0)).all()
     assert fitted.report_["solver"] == "sgd"

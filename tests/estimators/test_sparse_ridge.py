@@ -28,7 +28,9 @@ def features(rng, n_bins=None):
 
 
 def fitted(rng, n_bins=None, **options):
-    return drf.KernelRidge(features(rng, n_bins), **({"alpha": 0.5, "random_state": 0} | options))
+    return drf.KernelRidge(
+        features(rng, n_bins), **({"alpha": 0.5, "random_state": 0, "scale": "none"} | options)
+    )
 
 
 def by_dense_solve(Z, Y, alpha, s, *, fit_intercept):
@@ -75,7 +77,9 @@ def test_classes_are_told_apart(rng):
     """
     X, _ = rows(rng)
     y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
-    found = drf.KernelRidgeClassifier(features(rng), alpha=0.5, tol=1e-9, max_sweeps=2000).fit(X, y)
+    found = drf.KernelRidgeClassifier(features(rng), alpha=0.5, tol=1e-9, max_sweeps=2000, scale="none").fit(
+        X, y
+    )
     Z, Y = found.features_.transform(X).toarray(), np.where(y == "same", 1.0, -1.0)[:, None]
     W, b = by_dense_solve(Z, Y, 0.5, np.ones(400), fit_intercept=True)
     values = (Z @ W + b)[:, 0]
@@ -92,13 +96,22 @@ NO_GRAM = f"needs a Gram.*'auto' or 'cg'.*or 'sgd' with a number.*{DENSE_MAPS}"
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda f, X, y: drf.KernelRidge(f, "gcv").fit(X, y), DENSE_MAPS),
-        (lambda f, X, y: drf.KernelRidge(f, "gcv", solver="cg").fit(X, y), DENSE_MAPS),
-        (lambda f, X, y: drf.KernelRidge(f, 0.5).fit(X, y).predict(X, return_std=True), DENSE_MAPS),
-        (lambda f, X, y: drf.gram(X, f, y), DENSE_MAPS),
-        (lambda f, X, y: drf.KernelRidge(f, solver="gram").fit(X, y), NO_GRAM),
-        (lambda f, X, y: drf.KernelRidge(f, "cv", solver="sgd").fit(X, y), "choose alpha by solver='cg'"),
-        (lambda f, X, y: drf.KernelSVC(f, np.inf).fit(X, y > 0), "needs dense features.*'smoothed' for the"),
+        (lambda f, X, y: drf.KernelRidge(f, "gcv", scale="none").fit(X, y), DENSE_MAPS),
+        (lambda f, X, y: drf.KernelRidge(f, "gcv", solver="cg", scale="none").fit(X, y), DENSE_MAPS),
+        (
+            lambda f, X, y: drf.KernelRidge(f, 0.5, scale="none").fit(X, y).predict(X, return_std=True),
+            DENSE_MAPS,
+        ),
+        (lambda f, X, y: drf.gram(X, f, y, scale="none"), DENSE_MAPS),
+        (lambda f, X, y: drf.KernelRidge(f, solver="gram", alpha=1.0, scale="none").fit(X, y), NO_GRAM),
+        (
+            lambda f, X, y: drf.KernelRidge(f, "cv", solver="sgd", scale="none").fit(X, y),
+            "choose alpha by solver='cg'",
+        ),
+        (
+            lambda f, X, y: drf.KernelSVC(f, np.inf, scale="none").fit(X, y > 0),
+            "needs dense features.*'smoothed' for the",
+        ),
     ],
 )
 def test_what_needs_dense_features_is_refused(rng, act, message):
@@ -110,7 +123,11 @@ def test_what_needs_dense_features_is_refused(rng, act, message):
 def test_a_plan_that_does_not_fit_names_n_bins(rng, monkeypatch):
     monkeypatch.setattr(execution, "MEMORY_LIMIT", 10**9)
     (X, Y), map_ = rows(rng, 50), features(rng, 50_000_000)
-    for estimator in (drf.KernelRidge(map_), drf.KernelSVC(map_), drf.KernelSVC(map_, solver="sgd")):
+    for estimator in (
+        drf.KernelRidge(map_, alpha=1.0, scale="none"),
+        drf.KernelSVC(map_, scale="none"),
+        drf.KernelSVC(map_, solver="sgd", scale="none"),
+    ):
         with pytest.raises(PlanRefused, match="n_bins="):
             estimator.fit(X, Y[:, 0] > 0)
 
@@ -233,7 +250,7 @@ def test_too_many_bins_are_refused_as_soon_as_they_are_certain(rng, monkeypatch)
     labels, sweep = [], Run.sweep
     monkeypatch.setattr(Run, "sweep", lambda *args: labels.append(args[1]) or sweep(*args))
     X = 1e4 * np.arange(50.0)[:, None]
-    for kind in (fitted(rng), drf.KernelSVC(features(rng), loss="squared_hinge")):
+    for kind in (fitted(rng), drf.KernelSVC(features(rng), loss="squared_hinge", scale="none")):
         labels.clear()
         with pytest.raises(PlanRefused, match=r"too many bins, 16\d at least: the plan needs .*n_bins=150"):
             kind.fit(X, np.arange(50) % 2)
@@ -245,17 +262,20 @@ def test_a_fit_reports_the_collisions_that_are_expected(rng):
     X, Y = rows(rng)
     assert 0 < fitted(rng).fit(X, Y).report_["expected_collisions"] < 1e-9
     assert fitted(rng, 600).fit(X, Y).report_["expected_collisions"] > 1
-    assert drf.KernelRidge(random_state=0).fit(X, Y).report_["expected_collisions"] is None
+    assert (
+        drf.KernelRidge(random_state=0, alpha=1.0, scale="none").fit(X, Y).report_["expected_collisions"]
+        is None
+    )
 
 
 def test_a_map_is_fitted_to_a_dataset_as_to_its_array(rng):
     X, map_ = rng.standard_normal((400, 3)), features(rng)
-    by_sweep = drf.fit_features(map_, da.from_array(X, chunks=(90, 2)))
+    by_sweep = drf.fit_features(map_, da.from_array(X, chunks=(90, 2)), scale="none")
     assert by_sweep.specification_ == map_.fit(X).specification_
     # So many columns that a segment has few rows: bins of many segments are merged.
     X = rng.integers(0, 3, (2500, 70)).astype(float) @ np.eye(70, 9000)
     map_ = drf.RandomBinningFeatures(drf.Laplacian(9000.0), 3, random_state=0)
-    by_sweep = drf.fit_features(map_, X)
+    by_sweep = drf.fit_features(map_, X, scale="none")
     assert by_sweep.specification_ == map_.fit(X).specification_
     assert by_sweep.counts_.sum() == 3 * 2500
 
@@ -273,7 +293,7 @@ def plane_rows(rng, n=300):
 @pytest.mark.parametrize(("loss", "tol"), [("hinge", 1e-3), ("squared_hinge", 1e-4)])
 def test_the_gap_of_support_vector_models_is_closed(rng, n_bins, fit_intercept, loss, tol):
     (X, y), s = plane_rows(rng), rng.uniform(0.2, 2, 300)
-    options = {"loss": loss, "tol": tol, "fit_intercept": fit_intercept, "random_state": 0}
+    options = {"loss": loss, "tol": tol, "fit_intercept": fit_intercept, "random_state": 0, "scale": "none"}
     found = drf.KernelSVC(features(rng, n_bins), **options).fit(X, y, s)
     assert found.report_["status"] == "CONVERGED"
     assert found.report_["duality_gap"] <= tol
@@ -286,7 +306,9 @@ def test_the_gap_of_support_vector_models_is_closed(rng, n_bins, fit_intercept, 
 def test_logistic_models_agree_with_a_dense_solve(rng):
     """Strong convexity: ½‖w − w*‖² ≤ the certified gap of the objective."""
     X, y = plane_rows(rng)
-    found = drf.KernelLikelihoodClassifier(features(rng), C=2.0, tol=1e-6, random_state=0).fit(X, y)
+    found = drf.KernelLikelihoodClassifier(features(rng), C=2.0, tol=1e-6, random_state=0, scale="none").fit(
+        X, y
+    )
     Z, t = found.features_.transform(X).toarray(), np.where(y == found.classes_[1], 1.0, -1.0)
     best = smallest_objective(Logistic(), 2.0, Z, t, 1.0, maxiter=2000, gtol=1e-7)
     assert objective_of(found, "logistic", X, t, 1.0) <= best.fun * (1 + 1e-5)
@@ -296,10 +318,12 @@ def test_logistic_models_agree_with_a_dense_solve(rng):
 def test_many_classes_and_C_by_folds(rng):
     X, _ = plane_rows(rng)
     y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
-    found = drf.KernelLikelihoodClassifier(features(rng), C="cv", Cs=[0.1, 10.0], cv=3).fit(X, y)
+    found = drf.KernelLikelihoodClassifier(features(rng), C="cv", Cs=[0.1, 10.0], cv=3, scale="none").fit(
+        X, y
+    )
     assert found.C_ in (0.1, 10.0)
     assert found.score(X, y) > 0.6
-    softmax = drf.KernelLikelihoodClassifier(features(rng), multi_class="softmax").fit(X, y)
+    softmax = drf.KernelLikelihoodClassifier(features(rng), multi_class="softmax", scale="none").fit(X, y)
     assert softmax.score(X, y) > 0.6
     assert softmax.predict_proba(X).shape == (300, 3)
 
@@ -310,9 +334,9 @@ def test_models_of_few_rows_end_the_hinge(rng, monkeypatch):
     monkeypatch.setattr("distrff.reductions.margins._KEPT_ENTRIES", 800)
     X, y = plane_rows(rng, 600)
     binned = features(rng).fit(X)
-    found = drf.KernelSVC(binned, 5.0, random_state=0).fit(X, y)
+    found = drf.KernelSVC(binned, 5.0, random_state=0, scale="none").fit(X, y)
     assert found.report_["status"] == "CONVERGED"
     monkeypatch.undo()
-    whole = drf.KernelSVC(binned, 5.0, tol=1e-4, random_state=0).fit(X, y)
+    whole = drf.KernelSVC(binned, 5.0, tol=1e-4, random_state=0, scale="none").fit(X, y)
     assert whole.report_["dual"] <= found.report_["primal"] * (1 + 1e-9)
     assert found.report_["primal"] <= whole.report_["primal"] * (1 + 1.1e-3)

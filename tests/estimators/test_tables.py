@@ -29,7 +29,9 @@ def frame(rng):
 
 @pytest.fixture
 def fitted(frame):
-    return drf.KernelRidgeClassifier(FEATURES, alpha=1e-2).fit(drf.open_dataset(frame, **OPTIONS))
+    return drf.KernelRidgeClassifier(FEATURES, alpha=1e-2, scale="none").fit(
+        drf.open_dataset(frame, **OPTIONS)
+    )
 
 
 def test_raw_frames_go_through_the_steps(fitted, frame):
@@ -57,7 +59,7 @@ def test_raw_frames_go_through_the_steps(fitted, frame):
 def test_rows_that_training_left_out_are_left_out_of_scores_and_refused_in_predictions(frame):
     data = drf.open_dataset(frame, **OPTIONS | {"missing": "drop"})
     complete = frame.dropna()
-    fitted = drf.KernelRidgeClassifier(FEATURES, alpha=1e-2).fit(data)
+    fitted = drf.KernelRidgeClassifier(FEATURES, alpha=1e-2, scale="none").fit(data)
     assert fitted.report_["n_samples"] == len(complete)
     assert fitted.report_["table"]["rows_dropped"] == 300 - len(complete)
     assert f"{300 - len(complete)} of 300 rows left out, which lack a value" in fitted.report_["notes"]
@@ -71,9 +73,9 @@ def test_every_model_keeps_the_steps(frame, tmp_path):
     data = drf.open_dataset(frame, **OPTIONS)
     numbers = drf.open_dataset(frame, target="k", columns=["a", "c"], one_hot=True, missing="mean")
     for estimator, rows in [
-        (drf.KernelRidge(FEATURES), numbers),
-        (drf.KernelSVC(FEATURES, loss="squared_hinge"), data),
-        (drf.KernelPCA(FEATURES), data),
+        (drf.KernelRidge(FEATURES, alpha=1.0, scale="none"), numbers),
+        (drf.KernelSVC(FEATURES, loss="squared_hinge", scale="none"), data),
+        (drf.KernelPCA(FEATURES, scale="none"), data),
     ]:
         model = estimator.fit(rows).model_
         estimator.save(tmp_path / "m.zarr", overwrite=True)
@@ -91,6 +93,6 @@ def test_the_same_bits_however_the_table_is_cut(frame, tmp_path, client):
         source = dd.from_pandas(frame, npartitions=4) if scheduler is None else path
         with dask.config.set(scheduler=scheduler):
             data = drf.open_dataset(source, **OPTIONS)
-            coefficients.append(drf.KernelRidgeClassifier(FEATURES).fit(data).coef_)
+            coefficients.append(drf.KernelRidgeClassifier(FEATURES, alpha=1.0, scale="none").fit(data).coef_)
     for other in coefficients[1:]:
         np.testing.assert_array_equal(other, coefficients[0])

@@ -22,6 +22,7 @@ KERNELS = {
     "matern": drf.Matern((2.0, 2.0, 4.0), 2.5),
     "sum": 0.5 * drf.Gaussian(2.0) + drf.Exponential(3.0),
     "product": 3.0 * (drf.Gaussian(2.0) * drf.Matern(3.0)),
+    "metric": drf.Matern(2.0, 2.5, metric=[[1.0, 0.5, -0.5], [0.0, 2.0, 1.0]]),
 }
 MAPS = {
     **{f"fourier {name}": drf.FourierFeatures(k, 32, random_state=1) for name, k in KERNELS.items()},
@@ -40,6 +41,9 @@ MAPS = {
     "concatenated": drf.ConcatenatedFeatures(
         [drf.LinearFeatures(), drf.FourierFeatures(2 * drf.Gaussian(2.0), 16, random_state=1)],
         weights=[0.5, 2.0],
+    ),
+    "concatenated metric": drf.ConcatenatedFeatures(
+        [drf.NystroemFeatures(drf.Gaussian(2.0, metric=[[1.0, 2.0, 0.0]]), 20), drf.LinearFeatures()]
     ),
 }
 
@@ -62,7 +66,9 @@ def test_every_map_that_has_one(rows, rng, name, scale):
 @pytest.mark.parametrize("targets", ["one", "a column", "several"])
 def test_shapes_of_numbers(rows, targets):
     y = {"one": rows[:, 0], "a column": rows[:, :1], "several": rows[:, :2]}[targets]
-    model = drf.KernelRidge(drf.FourierFeatures(n_components=16, random_state=0)).fit(rows, y)
+    model = drf.KernelRidge(
+        drf.FourierFeatures(n_components=16, random_state=0), alpha=1.0, scale="none"
+    ).fit(rows, y)
     found = model.to_sklearn().predict(rows)
     assert found.shape == model.predict(rows).shape
     np.testing.assert_allclose(found, model.predict(rows), **CLOSE)
@@ -70,10 +76,10 @@ def test_shapes_of_numbers(rows, targets):
 
 MAP = drf.FourierFeatures(drf.Gaussian(2.0), 32, random_state=0)
 CLASSIFIERS = {
-    "ridge": drf.KernelRidgeClassifier(MAP),
-    "svc": drf.KernelSVC(MAP),
-    "logistic": drf.KernelLikelihoodClassifier(MAP, sigma=0.7),
-    "softmax": drf.KernelLikelihoodClassifier(MAP, sigma=0.7, multi_class="softmax"),
+    "ridge": drf.KernelRidgeClassifier(MAP, alpha=1.0, scale="none"),
+    "svc": drf.KernelSVC(MAP, scale="none"),
+    "logistic": drf.KernelLikelihoodClassifier(MAP, sigma=0.7, scale="none"),
+    "softmax": drf.KernelLikelihoodClassifier(MAP, sigma=0.7, multi_class="softmax", scale="none"),
 }
 
 
@@ -101,7 +107,7 @@ def test_principal_components(rows):
 @pytest.mark.parametrize("features", [MAP, drf.LinearFeatures(), MAPS["concatenated"]])
 def test_names_of_columns_are_checked_as_ever(rows, features):
     frame = pd.DataFrame(rows, columns=["a", "b", "c"])
-    pipeline = drf.KernelRidge(features).fit(frame, rows[:, 0]).to_sklearn()
+    pipeline = drf.KernelRidge(features, alpha=1.0, scale="none").fit(frame, rows[:, 0]).to_sklearn()
     assert pipeline.feature_names_in_.tolist() == ["a", "b", "c"]
     with pytest.raises(ValueError, match="feature names"):
         pipeline.predict(frame[["b", "a", "c"]])
@@ -113,10 +119,13 @@ MAPS_WITH_ONE = "FourierFeatures, NystroemFeatures"
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (drf.KernelRidge(drf.RandomBinningFeatures(n_grids=8)), MAPS_WITH_ONE),
-        (drf.KernelRidge(drf.NystroemFeatures(drf.Cauchy(2.0), 8)), MAPS_WITH_ONE),
-        (drf.KernelRidge(drf.NystroemFeatures(drf.Laplacian((1.0, 2.0, 3.0)), 8)), MAPS_WITH_ONE),
-        (drf.KernelLikelihoodClassifier(MAP, noise="probit"), "noise='logistic' has one"),
+        (drf.KernelRidge(drf.RandomBinningFeatures(n_grids=8), alpha=1.0, scale="none"), MAPS_WITH_ONE),
+        (drf.KernelRidge(drf.NystroemFeatures(drf.Cauchy(2.0), 8), alpha=1.0, scale="none"), MAPS_WITH_ONE),
+        (
+            drf.KernelRidge(drf.NystroemFeatures(drf.Laplacian((1.0, 2.0, 3.0)), 8), alpha=1.0, scale="none"),
+            MAPS_WITH_ONE,
+        ),
+        (drf.KernelLikelihoodClassifier(MAP, noise="probit", scale="none"), "noise='logistic' has one"),
     ],
     ids=["binning", "cauchy landmarks", "laplacian widths", "probit"],
 )
@@ -127,11 +136,11 @@ def test_what_has_none_is_refused(rows, model, message):
 
 
 def test_it_is_pickled_without_distrff_and_taken_apart(rows):
-    pipeline = drf.KernelRidge(MAP, scale="standard").fit(rows, rows[:, 0]).to_sklearn()
+    pipeline = drf.KernelRidge(MAP, scale="standard", alpha=1.0).fit(rows, rows[:, 0]).to_sklearn()
     text = pickle.dumps(pipeline)
     assert b"distrff" not in text
     np.testing.assert_array_equal(pickle.loads(text).predict(rows), pipeline.predict(rows))
-    model = drf.KernelLikelihoodClassifier(MAP).fit(rows, rows[:, 0] > 0)
+    model = drf.KernelLikelihoodClassifier(MAP, scale="none").fit(rows, rows[:, 0] > 0)
     pipeline = model.to_sklearn()
     assert isinstance(pipeline[-1], LogisticRegression)
     Z = pipeline[:-1].transform(rows)

@@ -23,8 +23,8 @@ def test_the_table_and_the_pictures(digits, tmp_path, capsys, refused):
     for name in digits.PICTURES:
         assert (tmp_path / name).stat().st_size > 10_000
     assert "is not a folder" in refused(digits, "--out", tmp_path / "nowhere")
-    words = ("--out", tmp_path, "--sizes", 7, "--seeds", 1)
-    assert "n_components must be even" in refused(digits, *words)
+    words = ("--out", tmp_path, "--sizes", 0, "--seeds", 1)
+    assert "n_components must be a positive integer, got 0" in refused(digits, *words)
 
 
 def test_rows_share_a_bin_where_no_line_is_between_them(digits, rng):

@@ -107,7 +107,7 @@ def test_collisions_of_hashed_bins_are_as_many_as_expected(rng):
     """Each pair of a grid's bins shares one of w columns with probability 1/w, independently pair by pair."""
     P, w = 50, 64
     X = 1e4 * np.arange(40.0)[:, None] + rng.uniform(0, 1e3, (40, 1))  # a bin for each row
-    map_ = RandomBinningFeatures(n_grids=P, n_bins=P * w, random_state=seed_of(rng)).fit(X)
+    map_ = RandomBinningFeatures(Laplacian(), n_grids=P, n_bins=P * w, random_state=seed_of(rng)).fit(X)
     Z = map_.transform(X)
     assert Z.has_canonical_format and Z.shape == (40, P * w)
     columns = Z.indices.reshape(40, P)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError
 from distrff.features.fourier import FORMS, FourierFeatures
 from distrff.features.frequencies import SAMPLINGS
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
@@ -94,9 +94,9 @@ def test_values_are_the_formula_in_the_dtype_of_the_rows(rng, form, dtype):
     ("n_components", "sizes"), [(2, (2,)), (16, (16,)), (30, (30,)), (100, (50, 100)), (96, (24, 48, 96))]
 )
 def test_nested_sizes_are_even_halves(n_components, sizes):
-    assert FourierFeatures(None, n_components).fit(np.zeros((1, 2))).nested_sizes() == sizes
+    assert FourierFeatures(Gaussian(), n_components).fit(np.zeros((1, 2))).nested_sizes() == sizes
     for form in ("phase", "complex"):  # which need no pairs
-        map_ = FourierFeatures(None, n_components + 1, form=form)
+        map_ = FourierFeatures(Gaussian(), n_components + 1, form=form)
         assert map_.fit_transform(np.zeros((2, 2))).shape == (2, n_components + 1)
 
 
@@ -123,8 +123,24 @@ def test_fitting_keeps_the_parameters_as_they_are(rng):
     assert map_.random_state is None
     assert map_.kernel_ == Gaussian(map_.length_scale_search_["length_scale"])
     assert map_.n_features_in_ == 2
-    assert FourierFeatures().fit(np.zeros((1, 2))).kernel_ == Gaussian(1.0)
-    assert FourierFeatures().fit(np.zeros((1, 2))).length_scale_search_ is None
+    given = FourierFeatures(Gaussian(1.0)).fit(np.zeros((1, 2)))
+    assert given.kernel_ == Gaussian(1.0) and given.length_scale_search_ is None
+    default = FourierFeatures().fit(np.array([[0.0, 0.0], [0.0, 5.0]]))
+    assert default.kernel is None and default.kernel_ == Gaussian(5.0)
+
+
+@pytest.mark.parametrize(("given", "even"), [(1, 2), (2, 2), (3, 2), (7, 6), (np.int64(1025), 1024)])
+def test_an_odd_number_of_pairs_is_the_nearest_even_one_below(given, even):
+    map_ = FourierFeatures(Gaussian(), given, random_state=0)
+    assert map_.n_features_for(2) == even
+    if given == even:
+        map_.fit(np.zeros((1, 2)))
+    else:
+        with pytest.warns(DataWarning, match=f"n_components={given} is odd, .* has {even} features"):
+            map_.fit(np.zeros((1, 2)))
+    assert map_.n_components == given
+    of_even = FourierFeatures(Gaussian(), even, random_state=0).fit(np.zeros((1, 2)))
+    assert map_.specification_ == of_even.specification_
 
 
 def test_parameters_are_those_of_scikit_learn():

@@ -246,3 +246,14 @@ ALIKE = r"no two different rows in its sample.*give a number"
 def test_what_no_width_is_found_for(X, y, sample_weight, error, message):
     with pytest.raises(error, match=message):
         FourierFeatures(Gaussian("auto"), 8).fit(X, y, sample_weight)
+
+
+def test_the_pilot_of_few_rows_is_the_same_ridge(rng):
+    """The dual problem has the errors of the primal one, which the Gram of float64 rows gives here."""
+    n, n_held_out, D, k = 60, 20, 40, 2
+    T = rng.standard_normal((n, D + 1 + k))
+    T[:, D] = 1.0
+    T *= np.sqrt(rng.uniform(0.5, 2.0, n))[:, None]
+    held_out, train = T[:n_held_out], T[n_held_out:]
+    primal = bandwidth._min_error(train.T @ train, held_out.T @ held_out, k)
+    assert bandwidth._min_error_of_few(train, held_out, k) == pytest.approx(primal, rel=1e-6)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from distrff import Cauchy, Exponential, Gaussian, Laplacian, Matern, NystroemFeatures, Polynomial
-from distrff.errors import FrequencyMismatch
+from distrff.errors import DataWarning, FrequencyMismatch
 from distrff.features.nystroem import LowestKeys, LowestLeverageKeys, chosen_landmarks, pivoted, squared_norms
 from distrff.features.specification import RowsInMemory
 from distrff.utils.random import row_hash
@@ -249,3 +249,14 @@ def test_leverage_finds_rare_rows_more_often(rng):
     assert found["uniform"] < 8 + 6 * 2.8
     # By leverage each weighs as much as all others together or more, unless the pilot held it.
     assert found["leverage"] > 3.0 * n_draws
+
+
+@pytest.mark.parametrize("landmarks", ["uniform", "leverage"])
+def test_fewer_rows_than_landmarks_are_all_landmarks(rng, landmarks):
+    X, s = rng.standard_normal((9, 3)), np.r_[np.zeros(2), np.ones(7)]
+    map_ = seeded(rng, Gaussian(2.0), 20, landmarks=landmarks)
+    with pytest.warns(DataWarning, match="only 7 have a positive weight; the map has 7 features"):
+        map_.fit(X, sample_weight=s)
+    assert map_.n_components == 20 and map_.transform(X).shape == (9, 7)
+    assert {tuple(row) for row in map_.landmarks_} == {tuple(row) for row in X[2:]}
+    assert map_.n_features_for(3, 9) == 9 and map_.n_features_for(3) == 20

@@ -25,6 +25,8 @@ from tests.support.draws import seed_of
 
 N_COLUMNS = 3
 WIDTHS = (0.5, 1.0, 2.0)
+P = ((1.0, 0.5, 0.0), (0.0, -1.0, 0.5))
+METRICS = [kind(0.9, metric=P) for kind in (Gaussian, Laplacian, Cauchy, Exponential, Matern)]
 
 ALL = [
     Gaussian(),
@@ -69,7 +71,7 @@ def streams(seed, *names):
     return partial(stream, seed, *names)
 
 
-@pytest.mark.parametrize("kernel", ALL, ids=repr)
+@pytest.mark.parametrize("kernel", ALL + METRICS, ids=repr)
 def test_the_mean_cosine_of_the_frequencies_is_the_kernel(kernel, seed):
     n = 50_000
     deltas = np.array(
@@ -194,7 +196,9 @@ def test_component_order_keeps_the_shares_on_every_prefix(seed):
     assert component_order([0.5, 0.5], 0).size == 0
 
 
-@pytest.mark.parametrize("kernel", [k for k in ALL if np.isfinite(k.second_moment(N_COLUMNS))], ids=repr)
+@pytest.mark.parametrize(
+    "kernel", [k for k in ALL + METRICS if np.isfinite(k.second_moment(N_COLUMNS))], ids=repr
+)
 def test_the_second_moment_is_the_curvature_at_zero(kernel):
     # −Σ_j ∂²k/∂δ_j² = Σ_j 2(1 − k(h e_j))/h². For ν = 1.5, 1 − k = s²/2 − s³/3 + …, a relative
     # error of 2s/3 < 3e-4 at s ≤ √3·h/0.5; smoother kernels have less. Rounding adds below 1e-14/h² = 1e-6.
@@ -288,7 +292,7 @@ def test_matern_of_great_smoothness_is_gaussian(seed):
         np.testing.assert_allclose(Matern(nu=nu)(X, Y), Gaussian()(X, Y), rtol=0, atol=1 / nu + 1e-14)
 
 
-@pytest.mark.parametrize("kernel", ALL, ids=repr)
+@pytest.mark.parametrize("kernel", ALL + METRICS, ids=repr)
 def test_the_kernel_is_finite_at_all_distances(kernel):
     r = [0.0, 5e-324, 1e-300, 1e-160, 1e-30, 1e-8, 1.0, 30.0, 800.0, 1e5, 1e160, 1e307]
     X = np.zeros((len(r), N_COLUMNS))
@@ -302,7 +306,7 @@ def test_the_kernel_is_finite_at_all_distances(kernel):
     np.testing.assert_allclose(np.diag(kernel(X)), kernel.at_zero, rtol=1e-15)
 
 
-@pytest.mark.parametrize("kernel", ALL, ids=repr)
+@pytest.mark.parametrize("kernel", ALL + METRICS, ids=repr)
 def test_the_kernel_matrix_is_symmetric_and_leaves_its_input_alone(kernel, seed):
     X, Y = matrices(seed)
     before = X.copy()
@@ -369,10 +373,12 @@ def test_parameters_follow_scikit_learn():
     assert kernel.get_params() == {
         "k1": kernel.k1,
         "k1__length_scale": 2.0,
+        "k1__metric": None,
         "k2": kernel.k2,
         "k2__a": 3.0,
         "k2__k": Matern(nu=2.5),
         "k2__k__length_scale": 1.0,
+        "k2__k__metric": None,
         "k2__k__nu": 2.5,
     }
     assert set(kernel.get_params(deep=False)) == {"k1", "k2"}
@@ -461,7 +467,7 @@ def test_expressions_and_uses_that_cannot_be_are_refused(use, error, message):
         use()
 
 
-@pytest.mark.parametrize("kernel", ALL, ids=repr)
+@pytest.mark.parametrize("kernel", ALL + METRICS, ids=repr)
 def test_bad_rows_are_refused(kernel):
     X = np.zeros((2, N_COLUMNS))
     for rows, error, message in (
@@ -571,3 +577,104 @@ def test_polynomials_are_kernels_without_a_measure():
         for sampling in ("iid", "orthogonal"):
             with pytest.raises(InputError, match=r"not shift-invariant.*NystroemFeatures"):
                 FourierFeatures(kernel, 8, sampling=sampling).fit(np.zeros((1, 2)))
+
+
+# Metrics
+
+
+@pytest.mark.parametrize("kernel", METRICS, ids=repr)
+def test_a_metric_is_that_of_projected_rows(kernel, seed):
+    X, Y = matrices(seed)
+    U, V = (rows @ np.transpose(P) for rows in (X, Y))
+    plain = kernel.without_metric()
+    assert plain == type(kernel)(0.9) and plain.metric is None and plain.without_metric() is plain
+    np.testing.assert_allclose(kernel(X, Y), plain(U, V), rtol=1e-12)
+    np.testing.assert_allclose(kernel.block(X, Y), plain.block(U, V), rtol=1e-11)
+    W = kernel.frequencies(9, N_COLUMNS, streams(seed))
+    np.testing.assert_allclose(W, np.transpose(P) @ plain.frequencies(9, 2, streams(seed)), rtol=1e-12)
+    points = stream(seed, "points").random((9, kernel.n_uniforms(N_COLUMNS)))
+    W = kernel.quantile_frequencies(points, N_COLUMNS)
+    np.testing.assert_allclose(W, np.transpose(P) @ plain.quantile_frequencies(points, 2), rtol=1e-12)
+    K, M = kernel(X), np.ones((30, 30))
+    U = X @ np.transpose(P)
+    np.testing.assert_allclose(kernel.width_gradient(X, K, M), plain.width_gradient(U, K, M), rtol=1e-10)
+    assert not kernel.is_spherical
+
+
+def test_a_metric_by_hand():
+    assert Gaussian(5.0, metric=[[2.0, -1.0]])([[1.0, 2.0]], [[3.5, 2.0]])[0, 0] == math.exp(-0.5)
+    assert Gaussian(0.5, metric=[[3.0, 4.0]]).second_moment(2) == 100
+    identity = Matern(0.7, metric=np.eye(2))
+    X = [[0.3, 1.0], [-2.0, 0.1]]
+    np.testing.assert_array_equal(identity(X), Matern(0.7)(X))
+
+
+@pytest.mark.parametrize("kernel", [*METRICS, Gaussian("auto", metric="learned"), Matern(metric="learned")])
+def test_a_kernel_with_a_metric_is_a_value(kernel):
+    data = json.loads(json.dumps(kernel.to_dict(), allow_nan=False))
+    assert data["metric"] in ("learned", [list(row) for row in P])
+    for copy in (pickle.loads(pickle.dumps(kernel)), kernel.set_params(), kernel_from_dict(data)):
+        assert copy == kernel
+        assert hash(copy) == hash(kernel)
+    assert clone(kernel) is kernel
+    assert type(kernel)(**kernel.get_params(deep=False)) == kernel
+    assert kernel.set_params(metric=None) == kernel.without_metric() != kernel
+    assert kernel != kernel.set_params(metric=[[1.0, 0.0, 0.0]])
+    for metric in (P, "learned", None):
+        assert f"{kernel.set_params(metric=metric)._repr_html_()}".count("widths")
+    assert kernel.is_auto == (kernel.metric == "learned")
+    assert kernel.with_widths(3.0).metric == kernel.metric
+
+
+def test_the_matrix_of_a_metric_is_kept_as_it_was():
+    given = np.array(P, order="F")
+    kernel = Gaussian(metric=given)
+    given[:] = 0.0
+    kept = np.asarray(kernel.metric)
+    np.testing.assert_array_equal(kept, P)
+    assert kept.dtype == np.float64 and not kept.flags.writeable and kernel.metric.shape == (2, 3)
+    assert not np.asarray(pickle.loads(pickle.dumps(kernel)).metric).flags.writeable
+    assert np.array(kernel.metric, dtype=np.float32).flags.writeable
+    assert repr(kernel) == "Gaussian(length_scale=1.0, metric=ndarray[2, 3])"
+    assert repr(Matern(metric="learned")) == "Matern(length_scale=1.0, nu=1.5, metric='learned')"
+    assert Gaussian(metric=[[0.0, 1.0]]) == Gaussian(metric=np.array([[-0.0, 1.0]]))
+    assert hash(Gaussian(metric=[[0.0, 1.0]])) == hash(Gaussian(metric=np.array([[-0.0, 1.0]])))
+    assert Gaussian(metric=[[1.0, 2.0]]) != Gaussian(metric=[[1.0], [2.0]])
+
+
+def test_a_kernel_without_metric_is_stored_as_ever():
+    assert Gaussian(2.0).to_dict() == {"kernel": "gaussian", "length_scale": 2.0}
+    assert kernel_from_dict({"kernel": "gaussian", "metric": None}) == Gaussian()
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda: Gaussian(metric="identity"), 'metric must be None, "learned" or a matrix'),
+        (lambda: Gaussian(metric=[1.0, 2.0]), "metric must have two dimensions"),
+        (lambda: Gaussian(metric=3.0), "metric must have two dimensions"),
+        (lambda: Gaussian(metric=[[1.0], [1.0, 2.0]]), "metric must be a matrix"),
+        (lambda: Gaussian(metric=[["a"]]), "metric must hold real numbers"),
+        (lambda: Gaussian(metric=[[1.0, math.nan]]), "metric holds nan in row 0, column 1"),
+        (lambda: Gaussian(metric=np.zeros((2, 3))), "not all zeros"),
+        (lambda: Gaussian(metric=np.zeros((0, 3))), "not all zeros"),
+        (lambda: Gaussian((1.0, 2.0), metric=np.eye(2)), "goes with one width, not with one width a column"),
+        (lambda: Gaussian("ard", metric="learned"), "goes with one width, not with 'ard'"),
+        (lambda: Gaussian(metric=P).set_params(length_scale=WIDTHS), "goes with one width"),
+        (lambda: Gaussian(metric=P) + Laplacian(), "a metric is for one kernel alone"),
+        (lambda: Laplacian() * Gaussian(metric="learned"), "a metric is for one kernel alone"),
+        (lambda: 2.0 * Gaussian(metric=P), "a metric is for one kernel alone"),
+        (lambda: Gaussian(metric=P)(np.zeros((2, 2))), "has 3 columns, the data 2"),
+        (lambda: Gaussian(metric=P).frequencies(4, 2, streams(0)), "has 3 columns, the data 2"),
+        (lambda: Matern(metric=P).second_moment(2), "has 3 columns, the data 2"),
+        (lambda: Matern(metric=P).n_uniforms(2), "has 3 columns, the data 2"),
+        (lambda: Matern(metric="learned")(np.zeros((2, 2))), "is undecided"),
+        (lambda: Matern(metric="learned").frequencies(4, 2, streams(0)), "is undecided"),
+        (lambda: Gaussian(metric=P).radii(4, 3, streams(0)), "has no spherical measure"),
+        (lambda: Gaussian(metric=P).widths(3), "has no spherical measure"),
+        (lambda: Gaussian(metric=[[1e300]])([[1e300]]), "overflow"),
+    ],
+)
+def test_metrics_that_cannot_be_are_refused(use, message):
+    with pytest.raises(InputError, match=message):
+        use()

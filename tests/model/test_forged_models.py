@@ -37,6 +37,7 @@ N_PLAIN, N_SLOW = 8, 400  # forged models of each kind, of some two thousand
 MOST_SECONDS, MOST_BYTES = 1.0, 2**26
 
 GAUSSIAN = drf.Gaussian(2.0)
+METRIC = np.random.default_rng(0).standard_normal((3, 20))
 MAPS = {
     **{
         sampling: drf.FourierFeatures(GAUSSIAN, 8, sampling=sampling, random_state=0)
@@ -48,6 +49,9 @@ MAPS = {
     "nystroem": drf.NystroemFeatures(drf.Polynomial(2), 6, random_state=0),
     "binning": drf.RandomBinningFeatures(drf.Laplacian(5.0), 4, random_state=0),
     "hashed": drf.RandomBinningFeatures(drf.Laplacian(5.0), 4, n_bins=16, random_state=0),
+    "metric": drf.FourierFeatures(drf.Gaussian(2.0, metric=METRIC), 8, random_state=0),
+    "metric of landmarks": drf.NystroemFeatures(drf.Matern(2.0, metric=METRIC), 6, random_state=0),
+    "metric of bins": drf.RandomBinningFeatures(drf.Laplacian(5.0, metric=METRIC), 4, random_state=0),
     "linear": drf.LinearFeatures(),
     "joined": drf.ConcatenatedFeatures([drf.FourierFeatures(GAUSSIAN, 4), drf.LinearFeatures()]),
     "polynomials": drf.TransformerFeatures(PolynomialFeatures(2)),
@@ -58,11 +62,11 @@ MAPS = {
 SMALL = MAPS["iid"]
 ESTIMATORS = {
     "ridge": drf.KernelRidge(SMALL, scale="standard", alpha=1e-2),
-    "classes": drf.KernelRidgeClassifier(SMALL, alpha=1e-2, class_weight="balanced"),
-    "svc": drf.KernelSVC(SMALL, tol=0.1),
-    "probit": drf.KernelLikelihoodClassifier(SMALL, noise="probit", tol=0.1),
-    "softmax": drf.KernelLikelihoodClassifier(SMALL, multi_class="softmax", tol=0.1),
-    "pca": drf.KernelPCA(SMALL, n_components=2),
+    "classes": drf.KernelRidgeClassifier(SMALL, alpha=1e-2, class_weight="balanced", scale="none"),
+    "svc": drf.KernelSVC(SMALL, tol=0.1, scale="none"),
+    "probit": drf.KernelLikelihoodClassifier(SMALL, noise="probit", tol=0.1, scale="none"),
+    "softmax": drf.KernelLikelihoodClassifier(SMALL, multi_class="softmax", tol=0.1, scale="none"),
+    "pca": drf.KernelPCA(SMALL, n_components=2, scale="none"),
 }
 
 
@@ -79,7 +83,7 @@ def fitted(name: str) -> tuple[Any, dict[str, Any]]:
         rules = {"one_hot": True, "missing": "indicator", "datetime": "parts"}
         data = drf.open_dataset(frame, target="y", **rules)
         return drf.KernelRidge(SMALL, alpha=1e-2, scale="standard").fit(data), {}
-    estimator = ESTIMATORS.get(name) or drf.KernelRidge(MAPS[name], alpha=1e-2, solver="auto")
+    estimator = ESTIMATORS.get(name) or drf.KernelRidge(MAPS[name], alpha=1e-2, solver="auto", scale="none")
     targets = {"classes": np.digitize(y, [-1, 1]), "softmax": np.digitize(y, [-1, 1])}
     y = targets.get(name, y > 0 if name in ("svc", "probit") else y)
     return estimator.fit(X, y), {"include_std": True} if name == "ridge" else {}
@@ -237,7 +241,7 @@ def test_a_number_that_stands_for_a_truth_value(tmp_path):
     check(tmp_path / "m.zarr", *taken_apart(tmp_path / "true.zarr"), forgery)
 
 
-@pytest.mark.parametrize("name", ["iid", "countsketch", "nystroem"])
+@pytest.mark.parametrize("name", ["iid", "countsketch", "nystroem", "metric"])
 @pytest.mark.parametrize("forged", [lambda A: A + 1, lambda A: A.T + 1], ids=["values", "shape"])
 def test_a_forged_map_is_not_kept_for_the_next_model(name, forged, tmp_path):
     """A process keeps maps by their digest, and a forged file has that of the true map."""

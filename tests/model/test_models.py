@@ -28,21 +28,22 @@ def X(rng):
 
 def ridge(X, y, *, sampling="iid", features=None, **options):
     features = drf.FourierFeatures(KERNEL, 32, sampling=sampling) if features is None else features
-    return drf.KernelRidge(features, **options).fit(X, y)
+    return drf.KernelRidge(features, **{"alpha": 1.0, "scale": "none"} | options).fit(X, y)
 
 
 def classifier(X, names, dtype, **options):
     labels = np.asarray(names)[np.digitize(X[:, 0] * X[:, 1], [-0.3, 0.3][: len(names) - 1])]
-    return drf.KernelRidgeClassifier(drf.FourierFeatures(None, 32), **options).fit(X, labels.astype(dtype))
+    features = drf.FourierFeatures(KERNEL, 32)
+    return drf.KernelRidgeClassifier(features, alpha=1.0, **options).fit(X, labels.astype(dtype))
 
 
 # Every map, and models in float32: tests/estimators/test_layouts.py.
 MODELS = {
     "one target": lambda X: ridge(X, X[:, 0]),
     "two targets": lambda X: ridge(X, 1e6 + X[:, :2], alpha="cv"),
-    "a column": lambda X: ridge(X, X[:, :1], features=drf.FourierFeatures(None, 32)),
+    "a column": lambda X: ridge(X, X[:, :1], features=drf.FourierFeatures(drf.Gaussian(1.0), 32)),
     "scaled": lambda X: ridge(X + 9, X[:, 0], scale="standard"),
-    "from a Gram": lambda X: drf.KernelRidge().fit_gram(
+    "from a Gram": lambda X: drf.KernelRidge(alpha=1.0).fit_gram(
         drf.gram(X, drf.FourierFeatures(KERNEL, 32), X[:, 0], scale="standard")
     ),
     "text labels": lambda X: classifier(X, ["a", "ü", "a long name"], str),
@@ -69,7 +70,8 @@ def test_predicts_the_same_bits(X, tmp_path, kind):
 
 def test_spreads_and_names_of_columns(X, tmp_path):
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    estimator = drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(frame, 100 * X[:, :2] + X[:, 2:])
+    estimator = drf.KernelRidge(drf.FourierFeatures(KERNEL, 32), 1.0, scale="none")
+    estimator.fit(frame, 100 * X[:, :2] + X[:, 2:])
     estimator.save(str(tmp_path / "with.zarr"), include_std=True)
     _, expected = estimator.predict(frame, return_std=True)
     loaded = drf.load_model(str(tmp_path / "with.zarr"))
@@ -186,12 +188,12 @@ def test_refusals(X, stored, tmp_path):
         estimator.save(str(stored))
     estimator.save(str(stored), overwrite=True)
     with pytest.raises(NotFittedError):
-        drf.KernelRidge().save(str(tmp_path / "other.zarr"))
+        drf.KernelRidge(alpha=1.0, scale="none").save(str(tmp_path / "other.zarr"))
     with pytest.raises(InputError, match=r"does not exist|there is no"):
         drf.load_model(str(tmp_path / "nowhere.zarr"))
     with pytest.raises(ModelFileError):
         drf.GramStatistics.load(str(stored))
-    odd = drf.KernelRidgeClassifier(drf.FourierFeatures(None, 32))
+    odd = drf.KernelRidgeClassifier(drf.FourierFeatures(KERNEL, 32), alpha=1.0)
     odd.fit(X, np.array([1, 2], dtype=object)[(X[:, 0] > 0).astype(int)])
     with pytest.raises(InputError, match="labels of dtype object cannot be stored; use numbers or strings"):
         odd.save(str(tmp_path / "odd.zarr"))

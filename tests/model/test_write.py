@@ -16,7 +16,6 @@ import distrff as drf
 from distrff.engine.execution import LocalExecution
 from distrff.engine.run import Run
 from distrff.errors import InputError, NonFiniteError
-from distrff.features.fourier import FourierFeatures
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import with_ids
 from distrff.io.results import ResultPlace, open_array
@@ -32,7 +31,8 @@ pytestmark = pytest.mark.usefixtures("in_this_thread")
 
 
 def model_of(classes: np.ndarray | None = None, n_outputs: int = 1, seed: int = 0) -> Model:
-    features, rng = FourierFeatures(n_components=8, random_state=0), np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
+    features = drf.FourierFeatures(drf.Gaussian(1.0), 8, random_state=0)
     options = dict(classes=classes, intercept=np.zeros(n_outputs))
     return frozen_model(features, rng, n_outputs=n_outputs, **options)
 
@@ -256,8 +256,8 @@ def frame(rng):
 
 @pytest.fixture
 def fitted(frame):
-    features = drf.FourierFeatures(n_components=16, random_state=0)
-    return drf.KernelRidge(features, random_state=0).fit(frame[["a", "b"]], frame["a"] ** 2 + frame["b"])
+    features = drf.FourierFeatures(drf.Gaussian(1.0), 16, random_state=0)
+    return drf.KernelRidge(features, 1.0, random_state=0).fit(frame[["a", "b"]], frame["a"] ** 2 + frame["b"])
 
 
 def test_rows_of_any_storage(fitted, frame, tmp_path):
@@ -293,15 +293,17 @@ def test_rows_of_any_storage(fitted, frame, tmp_path):
 @pytest.mark.parametrize(
     "features",
     [
-        drf.NystroemFeatures(n_components=8, random_state=0),
-        drf.RandomBinningFeatures(n_grids=5, random_state=0),
-        drf.ConcatenatedFeatures([drf.LinearFeatures(), drf.FourierFeatures(n_components=4, random_state=0)]),
+        drf.NystroemFeatures(drf.Gaussian(1.0), 8, random_state=0),
+        drf.RandomBinningFeatures(drf.Laplacian(1.0), 5, random_state=0),
+        drf.ConcatenatedFeatures(
+            [drf.LinearFeatures(), drf.FourierFeatures(drf.Gaussian(1.0), 4, random_state=0)]
+        ),
     ],
     ids=lambda features: type(features).__name__,
 )
 def test_maps_that_carry_arrays(features, frame, tmp_path):
     X = frame[["a", "b"]].to_numpy()
-    fitted = drf.KernelRidge(features, random_state=0).fit(X, X[:, 0])
+    fitted = drf.KernelRidge(features, 1.0, random_state=0).fit(X, X[:, 0])
     drf.write_predictions(fitted, X, str(tmp_path / "p.zarr"))
     found = zarr.open_array(tmp_path / "p.zarr", mode="r")[:]
     np.testing.assert_allclose(found, fitted.predict(X), rtol=1e-10, atol=1e-10)
@@ -311,14 +313,14 @@ def test_a_stored_model_has_the_digest_of_its_estimator(fitted, frame, tmp_path)
     """The digest of a model is that of its stored copy, and of no other."""
     fitted.save(str(tmp_path / "m.zarr"))
     assert drf.load_model(str(tmp_path / "m.zarr")).digest == fitted.model_.digest
-    other = drf.KernelRidge(fitted.features_, alpha=2.0).fit(frame[["a", "b"]], frame["a"])
+    other = drf.KernelRidge(fitted.features_, alpha=2.0, scale="none").fit(frame[["a", "b"]], frame["a"])
     assert other.model_.digest != fitted.model_.digest
 
 
 def test_classifiers(frame, tmp_path):
     labels = np.where(frame["a"] > 0.5, "high", np.where(frame["a"] < -0.5, "low", "middle"))
     X = frame[["a", "b"]]
-    features = drf.FourierFeatures(n_components=16, random_state=0)
+    features = drf.FourierFeatures(drf.Gaussian(1.0), 16, random_state=0)
     estimator = drf.KernelLikelihoodClassifier(features, random_state=0).fit(X, labels)
     for method, name in (("predict_proba", "probability"), ("decision_function", "decision")):
         drf.write_predictions(estimator, X, str(tmp_path / "p.parquet"), method=method, overwrite=True)

@@ -28,25 +28,26 @@ def fourier(n_components: int = 64, length_scale: Any = 2.0, **options: Any) -> 
 
 def ridge(alpha: Any = 1.0, **options: Any) -> drf.KernelRidge:
     """Kernel ridge regression on 64 Fourier features."""
-    return drf.KernelRidge(fourier(), alpha, **options)
+    return drf.KernelRidge(fourier(), alpha, **({"scale": "none"} | options))
 
 
 def ridge_classifier(alpha: Any = 1.0, **options: Any) -> drf.KernelRidgeClassifier:
     """A ridge classifier on 64 Fourier features."""
-    return drf.KernelRidgeClassifier(fourier(), alpha, **options)
+    return drf.KernelRidgeClassifier(fourier(), alpha, **({"scale": "none"} | options))
 
 
 def small_ridge(alpha: Any = 1.0, **options: Any) -> drf.KernelRidge:
     """Kernel ridge regression on 32 Fourier features, whose seed is the estimator's."""
     features = fourier(32, random_state=None)
-    return drf.KernelRidge(features, alpha, **({"random_state": 0} | options))
+    return drf.KernelRidge(features, alpha, **({"random_state": 0, "scale": "none"} | options))
 
 
 def margin_classifier(name: str, features: Any, C: Any = 1.0, **options: Any) -> Any:
     """The classifier of a margin loss or of a likelihood's noise."""
+    options = {"random_state": 0, "scale": "none"} | options
     if name in MARGINS:
-        return drf.KernelSVC(features, C, **({"loss": name, "random_state": 0} | options))
-    return drf.KernelLikelihoodClassifier(features, C, **({"noise": name, "random_state": 0} | options))
+        return drf.KernelSVC(features, C, **({"loss": name} | options))
+    return drf.KernelLikelihoodClassifier(features, C, **({"noise": name} | options))
 
 
 def classes_of(y: np.ndarray, n_classes: int = 2) -> np.ndarray:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("in_this_thread")
 
 N = 200
 MAP = drf.FourierFeatures(drf.Gaussian(1.0), 32, random_state=0)
-RIDGE = drf.KernelRidge(MAP, alpha=1e-2)
+RIDGE = drf.KernelRidge(MAP, alpha=1e-2, scale="none")
 WIDTHS = "features__kernel__length_scale"
 
 
@@ -40,11 +40,11 @@ def frame(X):
 MAPS = [
     MAP,
     drf.FourierFeatures(drf.Laplacian(1.0), 15, form="phase", random_state=0),
-    drf.NystroemFeatures(n_components=8, random_state=0),
+    drf.NystroemFeatures(drf.Gaussian(1.0), 8, random_state=0),
     drf.LinearFeatures(),
     drf.TransformerFeatures(StandardScaler()),
     drf.ConcatenatedFeatures([MAP, drf.LinearFeatures()]),
-    drf.KernelPCA(MAP, random_state=0),
+    drf.KernelPCA(MAP, random_state=0, scale="none"),
 ]
 
 
@@ -61,7 +61,7 @@ def test_frames_come_out_of_maps_where_they_are_asked_for(frame, map_):
     np.testing.assert_array_equal(Z, plain.transform(columns))
     with pytest.raises(ValueError, match="feature names should match"):
         fitted.transform(columns[["b", "a", "c"]])
-    binning = drf.RandomBinningFeatures(n_grids=4).set_output(transform="pandas").fit(columns)
+    binning = drf.RandomBinningFeatures(drf.Laplacian(1.0), 4).set_output(transform="pandas").fit(columns)
     with pytest.raises(ValueError, match="sparse"):  # features have no frame
         binning.transform(columns)
 
@@ -69,7 +69,9 @@ def test_frames_come_out_of_maps_where_they_are_asked_for(frame, map_):
 def test_pipelines_of_both_libraries(frame, y):
     columns = ColumnTransformer([("map", MAP, ["a", "b"]), ("words", OneHotEncoder(), ["word"])])
     linear = make_pipeline(columns, Ridge(1e-2)).set_output(transform="default").fit(frame, y)
-    ours = make_pipeline(clone(columns), drf.KernelRidge(drf.LinearFeatures(), 1e-2)).fit(frame, y)
+    ours = make_pipeline(clone(columns), drf.KernelRidge(drf.LinearFeatures(), 1e-2, scale="none")).fit(
+        frame, y
+    )
     np.testing.assert_allclose(ours.predict(frame), linear.predict(frame), atol=1e-9)
     names = columns.fit(frame).get_feature_names_out()
     assert names[[0, -1]].tolist() == ["map__fourierfeatures0", "words__word_v"]
@@ -89,7 +91,7 @@ JOINED = drf.ConcatenatedFeatures([MAP, drf.LinearFeatures()])
 )
 def test_parameters_of_maps_are_searched(X, y, features, parameter, others):
     grid = {f"features__{parameter}": [0.01, 2.0]} | others
-    search = GridSearchCV(drf.KernelRidge(features, 1e-2, random_state=0), grid, cv=2).fit(X, y)
+    search = GridSearchCV(drf.KernelRidge(features, 1e-2, scale="none", random_state=0), grid, cv=2).fit(X, y)
     assert search.best_params_[f"features__{parameter}"] == 2.0
     assert search.best_estimator_.features.get_params()[parameter] == 2.0
     assert features.get_params()[parameter] == 1.0
@@ -98,7 +100,9 @@ def test_parameters_of_maps_are_searched(X, y, features, parameter, others):
 
 
 def test_a_grid_inside_of_a_pipeline_of_frames(frame, y):
-    pipeline = make_pipeline(StandardScaler(), drf.KernelSVC(MAP)).set_output(transform="pandas")
+    pipeline = make_pipeline(StandardScaler(), drf.KernelSVC(MAP, scale="none")).set_output(
+        transform="pandas"
+    )
     grid = {f"kernelsvc__{WIDTHS}": [0.01, 1.0]}
     columns, labels = frame[["a", "b", "c"]], np.where(y > 0, "p", "n")
     search = GridSearchCV(pipeline, grid, cv=3, scoring=["accuracy", "roc_auc"], refit="roc_auc")
@@ -154,10 +158,12 @@ def test_dask_ml_encoders(dask_ml, frame, y):
         assert pipeline.predict(table).compute().shape == (N,)
         assert pipeline.score(table, targets) > 0.2
     labels = LabelEncoder().fit_transform(da.from_array(np.where(y > 0, "p", "n"), chunks=(sizes,)))
-    assert drf.KernelSVC(MAP).fit(table[["a", "b", "c"]], labels).classes_.tolist() == [0, 1]
+    assert drf.KernelSVC(MAP, scale="none").fit(table[["a", "b", "c"]], labels).classes_.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("model", [RIDGE, drf.KernelLikelihoodClassifier(MAP)], ids=["ridge", "classifier"])
+@pytest.mark.parametrize(
+    "model", [RIDGE, drf.KernelLikelihoodClassifier(MAP, scale="none")], ids=["ridge", "classifier"]
+)
 def test_dask_ml_parallel_post_fit(dask_ml, X, y, model):
     from dask_ml.wrappers import ParallelPostFit
 

@@ -15,12 +15,12 @@ from distrff.errors import PlanRefused
 
 FEATURES = drf.FourierFeatures(drf.Gaussian(5.0), 64, random_state=0)
 MODELS = {
-    "gram": drf.KernelRidge(FEATURES, alpha=1.0, random_state=0),
-    "cg": drf.KernelRidge(FEATURES, alpha=1.0, solver="cg", max_sweeps=2, random_state=0),
-    "sgd": drf.KernelRidge(FEATURES, alpha=1.0, solver="sgd", max_sweeps=2, random_state=0),
-    "lbfgs": drf.KernelSVC(FEATURES, loss="squared_hinge", max_sweeps=2, random_state=0),
-    "smoothed": drf.KernelSVC(FEATURES, max_sweeps=2, random_state=0),
-    "pca": drf.KernelPCA(FEATURES, random_state=0),
+    "gram": drf.KernelRidge(FEATURES, alpha=1.0, scale="none", random_state=0),
+    "cg": drf.KernelRidge(FEATURES, alpha=1.0, scale="none", solver="cg", max_sweeps=2, random_state=0),
+    "sgd": drf.KernelRidge(FEATURES, alpha=1.0, scale="none", solver="sgd", max_sweeps=2, random_state=0),
+    "lbfgs": drf.KernelSVC(FEATURES, scale="none", loss="squared_hinge", max_sweeps=2, random_state=0),
+    "smoothed": drf.KernelSVC(FEATURES, scale="none", max_sweeps=2, random_state=0),
+    "pca": drf.KernelPCA(FEATURES, scale="none", random_state=0),
 }
 
 

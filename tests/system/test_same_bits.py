@@ -40,7 +40,8 @@ def assert_same_on_workers(cluster_of_one, cluster) -> Callable[..., None]:
         fitted = clone(estimator).fit(*data)
         names = ("primal", "dual", "relative_gradient", "relative_residual", "margin", "n_sweeps")
         report = [fitted.report_.get(name) for name in names]
-        return [fitted.coef_.tobytes(), np.asarray(fitted.intercept_).tobytes(), *report]
+        errors = [one["error"] for one in fitted.report_.get("candidates") or ()]
+        return [fitted.coef_.tobytes(), np.asarray(fitted.intercept_).tobytes(), *report, *errors]
 
     def check(estimator: Any, *data: Any) -> None:
         with dask.config.set(scheduler="synchronous"):
@@ -85,6 +86,11 @@ def test_one_two_or_three_workers_or_none(rows, start_cluster):
         assert list(map(bits, fitted)) == expected
 
 
+def test_the_automatic_map_on_workers(rows, assert_same_on_workers):
+    X, y = rows[0][:600, :3], rows[1][:600]
+    assert_same_on_workers(drf.KernelRidge(drf.AutoFeatures(32), 1.0, random_state=0), X, y)
+
+
 FOURIER = drf.FourierFeatures(drf.Gaussian(2.0), 32)
 BINS = drf.RandomBinningFeatures(drf.Laplacian(4.0), 10, random_state=0)
 
@@ -96,7 +102,7 @@ def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, mo
     if not has_factor:
         monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
     data = rows[0], np.column_stack([rows[1], np.cos(rows[1])]), np.abs(rows[0][:, 0])
-    ridge = drf.KernelRidge(FOURIER, [0.1, 10.0], solver="cg", tol=1e-6, random_state=0)
+    ridge = drf.KernelRidge(FOURIER, [0.1, 10.0], solver="cg", tol=1e-6, random_state=0, scale="none")
     assert_same_on_workers(ridge, *data)
     made_of = "factor of the Gram of one row in 9" if has_factor else "diagonal"
     assert ridge.fit(*data).report_["preconditioner"] == made_of
@@ -106,13 +112,15 @@ def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, mo
 @pytest.mark.parametrize(
     "estimator",
     [
-        drf.KernelLikelihoodClassifier(FOURIER, noise="probit", tol=1e-11, random_state=0),
-        drf.KernelLikelihoodClassifier(FOURIER, multi_class="softmax", tol=1e-2, random_state=0),
-        drf.KernelSVC(FOURIER, 10.0, loss="squared_hinge", random_state=0),
-        drf.KernelSVC(FOURIER, 10.0, tol=1e-4, random_state=0),
-        drf.KernelSVC(FOURIER, "cv", Cs=[0.1, 1.0], cv=2, tol=1e-2, random_state=0),
-        drf.KernelSVC(FOURIER, 1.0, solver="sgd", tol=1e-2, random_state=0),
-        drf.KernelRidgeClassifier(FOURIER, 1.0, solver="sgd", random_state=0),
+        drf.KernelLikelihoodClassifier(FOURIER, noise="probit", tol=1e-11, random_state=0, scale="none"),
+        drf.KernelLikelihoodClassifier(
+            FOURIER, multi_class="softmax", tol=1e-2, random_state=0, scale="none"
+        ),
+        drf.KernelSVC(FOURIER, 10.0, loss="squared_hinge", random_state=0, scale="none"),
+        drf.KernelSVC(FOURIER, 10.0, tol=1e-4, random_state=0, scale="none"),
+        drf.KernelSVC(FOURIER, "cv", Cs=[0.1, 1.0], cv=2, tol=1e-2, random_state=0, scale="none"),
+        drf.KernelSVC(FOURIER, 1.0, solver="sgd", tol=1e-2, random_state=0, scale="none"),
+        drf.KernelRidgeClassifier(FOURIER, 1.0, solver="sgd", random_state=0, scale="none"),
     ],
     ids=["probit", "softmax", "squared hinge", "hinge", "hinge, C by folds", "hinge by sgd", "ridge by sgd"],
 )
@@ -130,7 +138,7 @@ def test_classes_on_workers(rows, assert_same_on_workers, monkeypatch, estimator
 @pytest.mark.parametrize(
     "estimator",
     [
-        drf.KernelRidge(BINS, tol=0.3, random_state=0),
+        drf.KernelRidge(BINS, 1.0, tol=0.3, random_state=0),
         drf.KernelSVC(BINS, random_state=0),
         drf.KernelLikelihoodClassifier(BINS, random_state=0),
         drf.KernelLikelihoodClassifier(BINS, noise="probit", solver="sgd", random_state=0),
@@ -143,12 +151,38 @@ def test_sparse_features_on_workers(rows, assert_same_on_workers, monkeypatch, e
     assert_same_on_workers(estimator, rows[0][:2003], rows[1][:2003] > 0)
 
 
+METRIC = [[1.0, -0.5, 0.0], [0.0, 0.5, 2.0]]
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("auto", metric=METRIC), 32), "cv", random_state=0),
+        drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("auto", metric="learned"), 32), random_state=0),
+        drf.KernelSVC(drf.FourierFeatures(drf.Matern(metric=METRIC), 32), scale="standard", random_state=0),
+        drf.KernelRidge(
+            drf.NystroemFeatures(drf.Laplacian(2.0, metric=METRIC), 32, landmarks="leverage"), random_state=0
+        ),
+        drf.KernelRidge(
+            drf.RandomBinningFeatures(drf.Laplacian(2.0, metric=METRIC), 8), tol=0.3, random_state=0
+        ),
+    ],
+    ids=["fourier", "learned", "hinge", "landmarks", "bins"],
+)
+def test_metrics_on_workers(rows, assert_same_on_workers, estimator):
+    y = rows[1][:2003]
+    is_ridge = isinstance(estimator, drf.KernelRidge)
+    assert_same_on_workers(estimator, rows[0][:2003], y if is_ridge else y > 0)
+
+
 def test_hard_margins_on_workers(rows, assert_same_on_workers):
     X = rows[0]
     height = np.sin(X[:, 0]) + X[:, 1]
     apart = np.abs(height) > 0.3
     features = drf.FourierFeatures(drf.Gaussian(2.0), 64)
-    assert_same_on_workers(drf.KernelSVC(features, np.inf, random_state=0), X[apart], height[apart] > 0)
+    assert_same_on_workers(
+        drf.KernelSVC(features, np.inf, random_state=0, scale="none"), X[apart], height[apart] > 0
+    )
 
 
 def test_any_storage_on_workers(rows, client, tmp_path):
@@ -172,7 +206,9 @@ def test_labels_in_blocks_on_workers(rows, assert_same_on_workers, rng):
     X, y = rows
     labels, s = np.array(["low", "mid", "high"])[np.digitize(y, [-1, 1])], rng.uniform(0.5, 2, len(y))
     features = drf.FourierFeatures(drf.Laplacian(2.0), 32)
-    estimator = drf.KernelRidgeClassifier(features, "gcv", class_weight="balanced", random_state=0)
+    estimator = drf.KernelRidgeClassifier(
+        features, "gcv", class_weight="balanced", random_state=0, scale="none"
+    )
     arrays = (X, labels.astype(object), s)
     lazy = [da.from_array(values, chunks=(4321, *values.shape[1:])) for values in arrays]
     assert_same_on_workers(estimator, *lazy)
@@ -212,7 +248,9 @@ def test_sparse_rows_and_scores(client, rng):
     y = np.where(np.asarray(X.sum(axis=1)).ravel() > 0, "p", "n")
     lazy = da.from_array(X, chunks=(700, d), asarray=False)
     assert sparse.issparse(lazy._meta)
-    model = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(3.0), 32, random_state=0), loss="squared_hinge")
+    model = drf.KernelSVC(
+        drf.FourierFeatures(drf.Gaussian(3.0), 32, random_state=0), loss="squared_hinge", scale="none"
+    )
     model.fit(lazy, da.from_array(y, chunks=900))
     F, truth = model.decision_function(lazy), da.from_array(y, chunks=1100)
     area = drf.metrics.roc_auc_score(truth, F)

@@ -51,7 +51,7 @@ def test_large_rows_in_memory_travel_without_a_warning(rng, client, recwarn, mon
     monkeypatch.undo()  # segments of their usual size, so that one task carries more than dask likes
     X = rng.standard_normal((2**17, 16))
     assert X.nbytes > parse_bytes(dask.config.get("distributed.admin.large-graph-warning-threshold"))
-    drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(4.0), 16)).fit(X, X[:, 0])
+    drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(4.0), 16), 1.0).fit(X, X[:, 0])
     assert not recwarn.list
 
 
@@ -164,6 +164,28 @@ def test_frequencies_that_differ_are_sent(rows, client, other_frequencies, caplo
     np.testing.assert_allclose(fitted.predict(lazy).compute(), expected.predict(X), rtol=0, atol=1e-10)
     assert fitted.score(lazy, y) == pytest.approx(score, rel=1e-10)
     assert said(caplog) == [line]
+
+
+def test_frequencies_behind_a_metric(rows, client, caplog, rng, request):
+    """Workers derive them from the seed like any others, and are sent them where they differ."""
+    X, y = rows
+    kernel = drf.Gaussian(2.0, metric=[[1.0, 0.5, 0.0], [0.0, 1.0, -1.0]])
+
+    def model(seed):
+        return drf.KernelRidge(drf.FourierFeatures(kernel, 32), alpha=1.0, random_state=seed)
+
+    first, second = (int(rng.integers(2**40)) for _ in range(2))
+    before = client.run(derivations)
+    fitted = model(first).fit(X, y)
+    after = client.run(derivations)
+    assert [after[worker] - before[worker] for worker in before] == [1, 1]
+    np.testing.assert_array_equal(fitted.coef_, in_process(model(first), X, y).coef_)
+    request.getfixturevalue("other_frequencies")
+    caplog.set_level(logging.WARNING, "distrff")
+    fitted = model(second).fit(X, y)
+    (line,) = said(caplog)
+    assert "are sent to the workers instead" in line
+    np.testing.assert_array_equal(fitted.coef_, in_process(model(second), X, y).coef_)
 
 
 def test_a_model_from_elsewhere(rows, client, other_frequencies, caplog, rng):

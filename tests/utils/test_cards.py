@@ -69,8 +69,8 @@ def test_a_dataset_without_a_target_with_many_columns_or_sparse_ones(rng):
     "estimator",
     [
         drf.KernelRidge(FOURIER, alpha="cv"),
-        drf.KernelRidge(FOURIER, solver="cg"),
-        drf.KernelRidge(FOURIER, solver="sgd"),
+        drf.KernelRidge(FOURIER, alpha=1.0, solver="cg"),
+        drf.KernelRidge(FOURIER, alpha=1.0, solver="sgd"),
     ],
     ids=lambda estimator: estimator.solver,
 )

@@ -29,7 +29,14 @@ from distrff.solvers.cg import (
     sampled_factor,
     solution_of_sample,
 )
-from distrff.solvers.ridge import RidgeEquations, RidgeMoments, RidgeSolution, choose_alpha, default_alphas
+from distrff.solvers.ridge import (
+    RidgeEquations,
+    RidgeMoments,
+    RidgeSolution,
+    choose_alpha,
+    default_alphas,
+    extended,
+)
 from distrff.solvers.status import History, Status, in_lockstep
 
 
@@ -272,8 +279,11 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     assert isinstance(options, RidgeOptions)
     passes = RidgePasses(fit, plan, fit.folds("folds", n, options.fold_by))
     groups = [range(i, min(i + plan.folds_per_task, n)) for i in range(0, n, plan.folds_per_task)]
-    default, _ = default_alphas(fit.weight, fit.mean_square_norm, floor=0.0)
-    alphas = default if options.alphas is None else options.alphas
+    if options.alphas is None:
+        default, _ = default_alphas(fit.weight, fit.mean_square_norm, floor=0.0)
+        alphas, base = extended(default, floor=0.0)
+    else:
+        alphas, base = options.alphas, slice(0, len(options.alphas))
     tried: list[int] = []
     # By fold and tried alpha: Σ s·(y − f)² and Σ s over the fold, of shape (2, k).
     judged: dict[int, list[np.ndarray]] = {fold: [] for fold in range(n)}
@@ -295,7 +305,7 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
             return totals[-1]
 
         if is_first:
-            walk_grid(len(alphas), error_at)
+            walk_grid(len(alphas), error_at, base)
         else:
             for place in tried:
                 error_at(place)
@@ -396,21 +406,26 @@ class _FoldModels:
         return float(equations.y_mean[output] - equations.z_mean @ self._places[member].x)
 
 
-def walk_grid(n: int, error_at: Callable[[int], float]) -> None:
+def walk_grid(n: int, error_at: Callable[[int], float], base: slice | None = None) -> None:
     """Evaluate the error at places of an ascending grid of n: from the largest down, then near the best.
 
     A grid of 12 places or more is walked in strides of 2, of 24 or more in strides of 4 and so on, until the
     error rises; then the strides are halved on both sides of the best place. A shorter grid is walked one by
-    one, until the error has risen twice.
+    one, until the error has risen twice. With a `base`, the walk begins at its end and goes on below it like
+    above it, and upwards only where the first place is the best.
     """
-    stride = walk_stride(n)
+    top = n - 1 if base is None else base.stop - 1
+    stride = walk_stride(n if base is None else base.stop - base.start)
     errors: dict[int, float] = {}
     n_rises = 0
-    for place in range(n - 1, -1, -stride):
+    for place in range(top, -1, -stride):
         errors[place] = error_at(place)
         n_rises = n_rises + 1 if errors[place] > min(errors.values()) else 0
         if n_rises >= (1 if stride > 1 else _MAX_RISES):
             break
+    while top + stride < n and errors[top] == min(errors.values()):
+        top += stride
+        errors[top] = error_at(top)
     while stride > 1:
         stride //= 2
         best = min(errors, key=lambda place: errors[place])

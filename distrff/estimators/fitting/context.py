@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,8 @@ from distrff.estimators.fitting.options import FitOptions
 from distrff.estimators.fitting.plan import Plan, Size, count, first_that_fits
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierBlockMap
-from distrff.features.specification import MapReduction, MapSpecification
+from distrff.features.projected import ProjectedBlockMap
+from distrff.features.specification import MapReduction, MapSpecification, sample_rows
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.scaling import Moments, Scaling
 from distrff.preprocessing.targets import ClassTargets, NumericTargets, Targets, class_weights
@@ -26,7 +28,6 @@ from distrff.reductions.statistics import (
     ColumnStatistics,
     ColumnStatisticsReduction,
     MapSumsReduction,
-    sample_rows,
 )
 from distrff.solvers.ridge import noise_floor
 from distrff.utils.random import child_seed, resolve_seed
@@ -52,7 +53,7 @@ class FitContext:
     @property
     def features_dtype(self) -> str:
         """The dtype of the features."""
-        return features_dtype(self.dataset, self.options.requested_dtype)
+        return features_dtype(self.dataset, self.options.requested_dtype(self.dataset.n_rows))
 
     @property
     def gram_dtype(self) -> str:
@@ -71,6 +72,14 @@ class FitContext:
             "map_cost": features.cost_for(self.dataset.n_columns),
             "n_map_passes": features.n_passes,
             "sparse_entries": features.sparse_entries,
+            **self._of_search(features),
+        }
+
+    def _of_search(self, features: FeatureMap) -> dict[str, Any]:
+        shape = self.dataset.n_rows, self.dataset.n_columns
+        return {
+            "search_flops": features.search_flops_for(*shape),
+            "search_bytes": features.search_bytes_for(*shape),
         }
 
 
@@ -95,7 +104,10 @@ class PreparedFit(FitContext):
         return "float64" if below else dtype
 
     def of_map(self) -> dict[str, Any]:
-        return super().of_map() if self.features is not None else {"map_cost": self.specification.cost}
+        if self.features is None:
+            return {"map_cost": self.specification.cost}
+        # The options have the map that was chosen; the search was that of the map that chose it.
+        return super().of_map() | self._of_search(self.features)
 
     def noise_floor(self, dtype: str) -> float:
         """Return the alpha below which a Gram of products in this dtype is noise; 0 for float64."""
@@ -122,10 +134,14 @@ class PreparedFit(FitContext):
         Σ_j |ω_j|·max|x_j|, or another bound of |θ| over the rows, exceeds 2¹⁴.
         """
         block_map, magnitude, scaling = self.specification.build(), self.statistics.magnitude, self.scaling
+        if scaling.shift is not None:
+            magnitude = magnitude + np.abs(scaling.shift)
+        if scaling.scale is not None:
+            magnitude = magnitude / scaling.scale
+        if isinstance(block_map, ProjectedBlockMap):
+            magnitude, block_map = np.abs(block_map.P) @ magnitude, block_map.inner
         if not isinstance(block_map, FourierBlockMap):
             return 0
-        if scaling.shift is not None and scaling.scale is not None:
-            magnitude = (magnitude + np.abs(scaling.shift)) / scaling.scale
         return int((block_map.projection.largest_phases(magnitude) > _LARGEST_FLOAT32_PHASE).sum())
 
     def folds(self, purpose: str, n_folds: int, by: str) -> Folds:
@@ -139,7 +155,7 @@ def begin(dataset: Dataset, options: FitOptions) -> FitContext:
     Raises ClusterError if there are none, or they cannot run distrff.
     """
     run = begin_run()
-    return FitContext(dataset, options, run.execution, run)
+    return FitContext(dataset, options.for_dataset(dataset), run.execution, run)
 
 
 # The plan.
@@ -157,7 +173,7 @@ def expected_plan(fit: FitContext) -> Plan:
     n_outputs = {"numeric": dataset.n_targets, "classes": _PRESUMED_CLASSES, "none": 0}[options.target_kind]
     plan = choose_solver(fit, n_outputs, outputs_are_presumed=options.target_kind == "classes")
     # Only now, for it draws a small map of all columns.
-    options.features.check_shape(dataset.n_rows, dataset.n_columns)
+    options.features.check_columns(dataset.n_columns)
     return plan
 
 
@@ -171,7 +187,7 @@ def choose_solver(
     """
     dataset, options = fit.dataset, fit.options
     if n_features is None:
-        n_features = options.features.n_features_for(dataset.n_columns)
+        n_features = options.features.n_features_for(dataset.n_columns, dataset.n_rows)
     size = Size(
         n_rows=dataset.n_rows,
         n_columns=dataset.n_columns,
@@ -219,7 +235,7 @@ def prepare(fit: FitContext) -> PreparedFit:
     run.begin_phase("column statistics")
     statistics = first_pass(fit)
     run.begin_phase("map")
-    scaling = scaling_of(statistics, options.scale, dataset.column_names)
+    scaling = scaling_of(statistics, options.scale, dataset)
     targets = _targets(statistics, options.class_weight)
     weight = statistics.columns.weight
     if isinstance(targets, ClassTargets) and targets.class_weight is not None:
@@ -238,6 +254,8 @@ def prepare(fit: FitContext) -> PreparedFit:
             f"{features.n_features_in_}; give the columns it was fitted to, or a map that is not fitted"
         )
     options.check_targets(targets)
+    # What follows is planned and counted for the map that was chosen, where one was.
+    fit = replace(fit, options=replace(options, features=features.resolved))
     return PreparedFit(
         **vars(fit),
         statistics=statistics,
@@ -299,10 +317,16 @@ def _check_sizes(whose: str, moments: Moments, names: tuple[str, ...] | None) ->
         raise ColumnError(message, int(overflowing[0])).named(names)
 
 
-def scaling_of(statistics: ColumnStatistics, scale: str, names: tuple[str, ...] | None) -> Scaling:
-    """Return the scaling; without one, warn where the columns' deviations differ much."""
-    if scale == "standard":
+def scaling_of(statistics: ColumnStatistics, scale: str, dataset: Dataset) -> Scaling:
+    """Return the scaling, which for "auto" keeps sparse rows sparse.
+
+    Without one it warns where the deviations of columns differ much.
+    """
+    if scale == "auto" and dataset.is_sparse:
+        return Scaling.uncentred(statistics.columns)
+    if scale != "none":
         return Scaling.standard(statistics.columns)
+    names = dataset.column_names
     deviation = statistics.columns.standard_deviation()
     moving = np.flatnonzero(~statistics.columns.is_constant())
     if len(moving) > 1:
@@ -380,7 +404,12 @@ def _fitted_map(
     own = features.random_state
     seed = child_seed(fit.options.seed, "features") if own is None else resolve_seed(own)
     return clone(features).fit_sample(
-        X, Y, s, seed=seed, row_source=_RowsOfFit(fit, scaling, targets.n_outputs)
+        X,
+        Y,
+        s,
+        seed=seed,
+        row_source=_RowsOfFit(fit, scaling, targets.n_outputs),
+        has_classes=isinstance(targets, ClassTargets),
     )
 
 
@@ -391,15 +420,31 @@ class _RowsOfFit:
     fit: FitContext
     scaling: Scaling
     n_outputs: int
+    before: MapSpecification | None = None  # the map that rows go through first
 
     @property
     def n_rows(self) -> int:
         return self.fit.dataset.n_rows
+
+    def after(self, step: MapSpecification) -> _RowsOfFit:
+        return replace(self, before=step)
 
     def __call__(self, map_reduction: MapReduction, *, min_features: int = 0) -> Any:
         fit = self.fit
         if min_features:
             choose_solver(fit, self.n_outputs, min_features)  # refuses before another pass
         cuts = light_segmentation(self.n_rows, fit.dataset.n_columns)
-        reduction = MapSumsReduction(map_reduction, self.scaling, fit.features_dtype, cuts.tile_rows)
+        read = self.scaling, fit.features_dtype, cuts.tile_rows
+        reduction = MapSumsReduction(map_reduction, *read, before=self.before)
         return fit.sum(map_reduction.label, reduction, cuts)
+
+    def run_all(
+        self, function: Callable[..., Any], arrays: Mapping[str, np.ndarray], calls: list[tuple]
+    ) -> list[Any]:
+        run = self.fit.run
+        assert run is not None
+        sent = run.execution.send(dict(arrays))
+        return run.compute_all(function, [(sent, *call) for call in calls])
+
+    def of_map(self, features: FeatureMap) -> _RowsOfFit:
+        return replace(self, fit=replace(self.fit, options=replace(self.fit.options, features=features)))

@@ -24,6 +24,7 @@ from distrff.solvers.ridge import (
     above_noise,
     choose_alpha,
     default_alphas,
+    extended,
     fold_errors,
     fold_weight,
     gcv_errors,
@@ -296,82 +297,117 @@ def _stands_for_rows(grams: Grams, n_folds: int) -> bool:
     return grams.weight / 2 < n_folds * weight < 2 * grams.weight
 
 
-def _with_grids(grams: Grams, options: RidgeOptions) -> tuple[Grams, dict[int, np.ndarray], int]:
-    """Return the grid of each size, cut at its noise floor, and how many values D's own lost.
+@dataclass(frozen=True, eq=False)
+class _Grids:
+    """The alphas of each size, none below its noise floor."""
+
+    of_size: dict[int, np.ndarray]
+    bases: dict[int, slice]  # the part that is tried in any case
+    dropped: int  # values of D's own that were below its floor
+    ends_at_floor: bool  # whether more would follow below D's own, were it not for the floor
+
+    @property
+    def whole(self) -> np.ndarray:
+        """The grid of all features."""
+        return list(self.of_size.values())[-1]
+
+    @property
+    def base(self) -> slice:
+        """Its part that is tried in any case."""
+        return list(self.bases.values())[-1]
+
+
+def _with_grids(grams: Grams, options: RidgeOptions) -> tuple[Grams, _Grids]:
+    """Return the grid of each size; a default one goes on beyond its ends.
 
     Smaller maps whose floor is above the whole grid are left out of the problem.
     """
     grids: dict[int, np.ndarray] = {}
-    dropped = 0
+    bases: dict[int, slice] = {}
+    dropped, ends_at_floor = 0, False
     for size in grams.problem.sizes:
         floor, is_whole = grams.noise_floor(size), size == grams.problem.sizes[-1]
         if options.alphas is None:
-            grids[size], dropped = default_alphas(grams.weight, grams.mean_square_norm, floor=floor)
+            default, dropped = default_alphas(grams.weight, grams.mean_square_norm, floor=floor)
+            grids[size], bases[size] = extended(default, floor=floor)
+            ends_at_floor = len(grids[size]) < len(extended(default, floor=0.0)[0])
         elif is_whole or options.alphas[-1] >= floor:
             grids[size], dropped = above_noise(options.alphas, floor)
-    return replace(grams, problem=replace(grams.problem, sizes=tuple(grids))), grids, dropped
+            bases[size], ends_at_floor = slice(0, len(grids[size])), dropped > 0
+    grams = replace(grams, problem=replace(grams.problem, sizes=tuple(grids)))
+    return grams, _Grids(grids, bases, dropped, ends_at_floor)
 
 
 def _by_folds(grams: Grams, options: RidgeOptions, folds: range, held_out: str) -> AlphaSearch:
-    grams, grids, dropped = _with_grids(grams, options)
-    calls = [(grams.total, grams.parts, fold, list(grids.values()), grams.problem) for fold in folds]
+    grams, grids = _with_grids(grams, options)
+    alphas, bases = list(grids.of_size.values()), list(grids.bases.values())
+    calls = [(grams.total, grams.parts, fold, alphas, grams.problem, bases) for fold in folds]
     by_fold = grams.run.compute_all(fold_errors, calls)
     weights, unit = np.array([weight for _, weight in by_fold]), np.square(grams.targets.scale)
     errors = [np.stack(of_folds) * unit for of_folds in zip(*(found for found, _ in by_fold), strict=True)]
     criterion = f"mean squared error over {held_out}"
-    found, _ = _best(grams, grids, dropped, criterion, errors, weights)
+    found, _, tried = _best(grams, grids, criterion, errors, weights)
     if len(folds) == 1:
         return found
     with np.errstate(divide="ignore", invalid="ignore"):
-        fold_scores = errors[-1].mean(axis=2).T / weights
+        fold_scores = errors[-1][:, tried].mean(axis=2).T / weights
     return replace(found, results=found.results | {"fold_scores": fold_scores})
 
 
 def _by_gcv(grams: Grams, options: RidgeOptions) -> tuple[AlphaSearch, float]:
     """Return the choice, and the effective dimension of its solution."""
-    grams, grids, dropped = _with_grids(grams, options)
-    values = _gcv_errors(grams, grids)
+    grams, grids = _with_grids(grams, options)
+    values = _gcv_errors(grams, grids.of_size, grids.bases)
     errors = [of_size[None] for of_size, _ in values]
-    found, place = _best(grams, grids, dropped, "generalised cross-validation", errors, np.ones(1))
+    found, place, _ = _best(grams, grids, "generalised cross-validation", errors, np.ones(1))
     return found, float(values[-1][1][place])
 
 
-def _gcv_errors(grams: Grams, grids: dict[int, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+def _gcv_errors(
+    grams: Grams, grids: dict[int, np.ndarray], bases: dict[int, slice] | None = None
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return errors (m, k) in the targets' units and effective dimensions (m,) for the grid of each size."""
-    calls = [(grams.total, size, grid, grams.problem) for size, grid in grids.items()]
+    calls = [
+        (grams.total, size, grid, grams.problem, None if bases is None else bases[size])
+        for size, grid in grids.items()
+    ]
     found = grams.run.compute_all(gcv_errors, calls)
     return [(errors * np.square(grams.targets.scale), dimensions) for errors, dimensions in found]
 
 
 def _best(
-    grams: Grams,
-    grids: dict[int, np.ndarray],
-    dropped: int,
-    criterion: str,
-    errors: list[np.ndarray],
-    weights: np.ndarray,
-) -> tuple[AlphaSearch, int]:
-    """Return the choice for all features and its place in their grid, with the curve of the nested maps.
+    grams: Grams, grids: _Grids, criterion: str, errors: list[np.ndarray], weights: np.ndarray
+) -> tuple[AlphaSearch, int, slice]:
+    """Return the choice for all features, its place in their grid, and the part of it that results show.
 
-    `errors` are of shape (n_folds, m, k) for each size.
+    `errors` are of shape (n_folds, m, k) for each size. What lies beyond an end of the base is shown where
+    the end, or more, was chosen.
     """
-    choices = [choose_alpha(e, weights, alphas=grid) for e, grid in zip(errors, grids.values(), strict=True)]
-    best, grid = choices[-1], grids[grams.problem.sizes[-1]]
+    choices = [
+        choose_alpha(e, weights, alphas=grid) for e, grid in zip(errors, grids.of_size.values(), strict=True)
+    ]
+    best, base = choices[-1], grids.base
+    judged = np.flatnonzero(np.isfinite(best.scores))
+    tried = slice(
+        min(judged[0], base.start) if best.index <= base.start else base.start,
+        max(judged[-1] + 1, base.stop) if best.index >= base.stop - 1 else base.stop,
+    )
+    grid, scores = grids.whole[tried], best.scores[tried]
     noise = f"the rounding noise of {grams.dtype} products"
     remedy = ", and needs dtype='float64' (--dtype float64)" if grams.dtype == "float32" else ""
-    notes = [f"alphas below {noise} were left out: {dropped}"] if dropped else []
+    notes = [f"alphas below {noise} were left out: {grids.dropped}"] if grids.dropped else []
     below = f"alpha={best.alpha:g} is the smallest above {noise}: a smaller one may be better{remedy}"
-    usable = grid[np.isfinite(best.scores)]
-    is_cut = dropped > 0 or len(usable) < len(grid)
+    usable = grid[np.isfinite(scores)]
+    is_cut = grids.ends_at_floor or len(usable) < len(grid)
     search = AlphaSearch(
         alpha=np.array([best.alpha]),
         score=best.score,
         criterion=criterion,
-        results={"alphas": grid, "mean_score": best.scores},
-        learning_curve=[[size, c.score, c.alpha] for size, c in zip(grids, choices, strict=True)],
-        notes=notes + end_of_grid("alpha", best.alpha, usable, best.scores, below=below if is_cut else None),
+        results={"alphas": grid, "mean_score": scores},
+        learning_curve=[[size, c.score, c.alpha] for size, c in zip(grids.of_size, choices, strict=True)],
+        notes=notes + end_of_grid("alpha", best.alpha, usable, scores, below=below if is_cut else None),
     )
-    return search, best.index
+    return search, best.index, tried
 
 
 def _given(grams: Grams, options: RidgeOptions) -> AlphaSearch:

@@ -54,7 +54,8 @@ def fit_margins(fit: PreparedFit, plan: Plan) -> FitResult:
         run.begin_phase("choice of C")
         grid = 1 / (_DEFAULT_PENALTIES * fit.weight * fit.mean_square_norm)
         grid = grid if options.Cs is None else options.Cs
-        search = search_penalty(oracle, grid, _starts(fit, grams, float(grid[0])))
+        starts = _starts(fit, grams, float(grid[0]))
+        search = search_penalty(oracle, grid, starts, max_decades=_MAX_DECADES if options.Cs is None else 0)
     else:
         search = PenaltySearch(options.C)
     run.begin_phase("light sweeps")
@@ -210,6 +211,7 @@ class _Solving:
 _FOLDS_TOL = 1e-2
 # λ = 1/(C·Σs·mean‖z‖²) of the default grid.
 _DEFAULT_PENALTIES = np.geomspace(1e-1, 1e-6, 6)
+_MAX_DECADES = 3  # beyond either end of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,35 +241,56 @@ class PenaltySearch:
         }
 
 
-def search_penalty(oracle: MarginOracle, grid: np.ndarray, starts: list[np.ndarray]) -> PenaltySearch:
-    """Return the best C of a grid; `starts` are those of the smallest C, one per output."""
+def search_penalty(
+    oracle: MarginOracle, grid: np.ndarray, starts: list[np.ndarray], *, max_decades: int = 0
+) -> PenaltySearch:
+    """Return the best C of a grid; `starts` are those of the smallest C, one per output.
+
+    Where an end of the grid is the best, the search goes on beyond it by at most so many decades, one by one,
+    until the held-out loss no longer falls.
+    """
     n_folds, tol = oracle.options.n_folds, max(oracle.options.tol, _FOLDS_TOL)
     points = {
         MarginProblem(output, 0.0, fold): x for fold in range(n_folds) for output, x in enumerate(starts)
     }
-    sums: list[np.ndarray] = []
-    means: list[list[np.ndarray]] = []
-    interruption = None
-    for C in grid.tolist():
+    sums: dict[float, np.ndarray] = {}
+    means: dict[float, list[np.ndarray]] = {}
+    interruption, to_try = None, grid.tolist()
+    while to_try:
+        C = to_try.pop(0)
         points = {problem._replace(C=C): x for problem, x in points.items()}
         solution = solve_margins(oracle, points, tol=tol)
         points = {problem: trace.x for problem, trace in solution.traces.items()}
         if solution.interruption is not None:
             interruption = solution.interruption
             break
-        sums.append(_held_out_sums(solution, n_folds))
-        means.append(_means(points, len(starts)))
-    totals = np.array(sums).reshape(-1, n_folds, 2)
+        sums[C] = _held_out_sums(solution, n_folds)
+        means[C] = _means(points, len(starts))
+        to_try = to_try or _beyond_the_ends(sums, grid, max_decades)
+    tried = sorted(sums)
+    totals = np.array([sums[C] for C in tried]).reshape(-1, n_folds, 2)
     mean_scores = totals[:, :, 1].sum(axis=1) / totals[:, :, 0].sum(axis=1)
-    best = int(np.argmin(mean_scores)) if len(sums) else 0
+    best = tried[int(np.argmin(mean_scores))] if tried else float(grid[0])
     return PenaltySearch(
-        C=float(grid[best]),
-        grid=grid[: len(sums)],
+        C=best,
+        grid=np.array(tried),
         fold_scores=totals[:, :, 1] / totals[:, :, 0],
         mean_scores=mean_scores,
         starts=means[best] if means else _means(points, len(starts)),
         interruption=interruption,
     )
+
+
+def _beyond_the_ends(sums: Mapping[float, np.ndarray], grid: np.ndarray, max_decades: int) -> list[float]:
+    """Return the next C beyond an end of those tried, if this end is the best of them, else none."""
+    losses = {C: float(of_folds[:, 1].sum() / of_folds[:, 0].sum()) for C, of_folds in sums.items()}
+    best = min(sorted(losses), key=lambda C: losses[C])
+    # A difference of some digits at most: powers of ten are rounded.
+    if best == max(losses) and best < 0.9 * grid[-1] * 10.0**max_decades:
+        return [10 * best]
+    if best == min(losses) and best > 1.1 * grid[0] / 10.0**max_decades:
+        return [best / 10]
+    return []
 
 
 def _means(points: Mapping[MarginProblem, np.ndarray], n_outputs: int) -> list[np.ndarray]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone
 
 from distrff.errors import InputError, InputTypeError
 from distrff.estimators.fitting.plan import MAX_DIRECTIONS
+from distrff.features.auto import AutoFeatures
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
-from distrff.features.fourier import FourierFeatures
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.reductions.base import FOLD_RULES
@@ -24,7 +24,7 @@ from distrff.utils.random import resolve_seed
 from distrff.utils.validation import check_count, float_array, is_number, one_of, positive
 
 DTYPES = ("auto", "float32", "float64")
-SCALES = ("none", "standard")
+SCALES = ("auto", "standard", "none")
 MAX_SWEEPS = 200
 _MAX_FACTORS = 3
 
@@ -50,15 +50,26 @@ class FitOptions:
         """Solvers as a plan counts them, in the order in which they are tried."""
         return ("gram",)
 
-    @property
-    def requested_dtype(self) -> str:
-        """The dtype of the features; "auto" follows the columns."""
+    def requested_dtype(self, n_rows: int) -> str:
+        """Return the dtype of the features; "auto" follows the columns."""
         return self.dtype
 
     @property
     def min_alpha(self) -> float | None:
         """The smallest ridge penalty, which must exceed the rounding of the Gram; None without one."""
         return None
+
+    def for_dataset(self, dataset: Dataset) -> Self:
+        """Return the options with the map that rows like these leave to choose from."""
+        if self.features is None:  # of the map only the specification is known
+            return self
+        features = self.features.for_rows(
+            dataset.n_rows,
+            dataset.n_columns,
+            is_sparse=dataset.is_sparse,
+            has_targets=self.target_kind != "none",
+        )
+        return replace(self, features=features)
 
     def check_dataset(self, dataset: Dataset) -> None:
         """Raise InputError, before any pass, for rows or columns that these parameters cannot fit."""
@@ -189,7 +200,7 @@ def ridge_options(estimator: Any) -> RidgeOptions:
             "solver='sgd' needs one alpha for all targets, got several; use solver='cg' or 'gram'"
         )
     return RidgeOptions(
-        **_solver_options(estimator),
+        **_solver_options(estimator, needs_gram=not is_sparse and (solver == "gram" or search == "gcv")),
         solver=solver,
         search=search,
         alpha=alpha,
@@ -202,11 +213,15 @@ def _has_sparse_features(estimator: Any) -> bool:
     return isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries > 0
 
 
-def map_options(estimator: Any) -> dict[str, Any]:
-    """Return the validated parameters that every estimator has."""
+def map_options(estimator: Any, *, needs_gram: bool = False) -> dict[str, Any]:
+    """Return the validated parameters that every estimator has.
+
+    With `needs_gram` a map that chooses itself does not choose sparse features.
+    """
     one_of("dtype", estimator.dtype, DTYPES)
     one_of("scale", estimator.scale, SCALES)
-    features = FourierFeatures() if estimator.features is None else clone(checked_map(estimator.features))
+    features = default_map() if estimator.features is None else clone(checked_map(estimator.features))
+    features = features.for_gram() if needs_gram else features
     return {
         "target_kind": estimator._target_kind,
         "features": features,
@@ -216,7 +231,12 @@ def map_options(estimator: Any) -> dict[str, Any]:
     }
 
 
-def _solver_options(estimator: Any) -> dict[str, Any]:
+def default_map() -> FeatureMap:
+    """Return the map of estimators that are given none."""
+    return AutoFeatures()
+
+
+def _solver_options(estimator: Any, *, needs_gram: bool) -> dict[str, Any]:
     """Return the validated parameters of `SolverOptions`, but for the solver."""
     one_of("fold_by", estimator.fold_by, FOLD_RULES)
     if not isinstance(estimator.fit_intercept, bool | np.bool_):
@@ -224,7 +244,7 @@ def _solver_options(estimator: Any) -> dict[str, Any]:
     positive("tol", estimator.tol)
     sweeps = estimator.max_sweeps
     check_count("max_sweeps", sweeps, or_none=True)
-    return map_options(estimator) | {
+    return map_options(estimator, needs_gram=needs_gram) | {
         "class_weight": getattr(estimator, "class_weight", None),
         "fit_intercept": bool(estimator.fit_intercept),
         "fold_by": estimator.fold_by,
@@ -261,16 +281,17 @@ def check_sparse_rows(is_sparse: bool, features: Any, scale: str) -> None:
         raise InputTypeError(
             f"X is sparse, and {type(features).__name__} takes no sparse rows; {SPARSE_REMEDY}"
         )
-    if scale != "none":
+    if scale == "standard":
         raise InputError(
-            f"scale={scale!r} subtracts means, which would write sparse rows out; use scale='none', after "
-            f"scikit-learn's MaxAbsScaler if columns are of different size"
+            "scale='standard' subtracts means, which would write sparse rows out; use scale='auto', which "
+            "divides the columns of sparse rows by their root mean squares, or scale='none'"
         )
 
 
 def takes_sparse_rows(features: Any) -> bool:
     """Return whether models of this map, None for the default one, take sparse rows."""
-    return features is None or bool(getattr(features, "takes_sparse_rows", False))
+    features = default_map() if features is None else features
+    return bool(getattr(features, "takes_sparse_rows", False))
 
 
 def _ascending_grid(name: str, values: Any) -> np.ndarray | None:
@@ -306,6 +327,7 @@ def checked_folds(cv: Any) -> int:
 _PRESUMED_SWEEPS, _PRESUMED_GRID = 10, 6
 _MAX_LOOKING_AHEAD = 4
 _MIN_TOL_IN_FLOAT32 = 1e-4
+_FEW_ROWS = 10_000
 _MAX_C = 1e50
 
 
@@ -348,18 +370,21 @@ class MarginOptions(SolverOptions):
         """The solver that closes the gap of this loss."""
         return "lbfgs" if np.isfinite(self.loss.curvature) else "smoothed"
 
-    @property
-    def requested_dtype(self) -> str:
-        """The dtype of the features; "auto" follows the columns unless one of two rules decides.
+    def requested_dtype(self, n_rows: int) -> str:
+        """Return the dtype of the features; "auto" follows the columns unless one of two rules decides.
 
-        float64 for hard margins, which rounding must not violate. float32 for columns that are standardised
-        before they are cast, if `tol` is far above its rounding: sweeps then take half as long.
+        float64 for hard margins, which rounding must not violate. float32 for columns that are scaled
+        before they are cast, if `tol` is far above its rounding: sweeps then take half as long. The mean of
+        a scaled column is 0, or where most entries are 0 at most about its deviation. ``scale="auto"`` leaves
+        few rows as they are: their sweeps are short, and in float32 the values of a row would differ with the
+        rows beside it by as much as scikit-learn's checks refuse.
         """
         if self.dtype != "auto":
             return self.dtype
         if self.is_hard:
             return "float64"
-        return "float32" if self.scale == "standard" and self.tol >= _MIN_TOL_IN_FLOAT32 else "auto"
+        scaled = self.scale == "standard" or (self.scale == "auto" and n_rows > _FEW_ROWS)
+        return "float32" if scaled and self.tol >= _MIN_TOL_IN_FLOAT32 else "auto"
 
     @property
     def is_hard(self) -> bool:
@@ -421,7 +446,7 @@ def margin_options(
         loss_name=getattr(estimator, "noise", None) or estimator.loss,
         softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
         solver=_margin_solver(estimator, loss, description),
-        **_solver_options(estimator),
+        **_solver_options(estimator, needs_gram=is_infinite(estimator.C)),
     )
 
 

@@ -67,6 +67,8 @@ class Size:
     n_factors: int = 0  # at most; one per distinct penalty, to precondition conjugate gradients
     held_bytes: int = 0  # held by a reading task beside decoded rows
     whole_rows: int = 0  # rows of the largest storage unit that is decoded whole; 0 for none
+    search_flops: float = 0.0  # of the search for the map, or for its widths
+    search_bytes: int = 0  # held by each thread in that search; 0 where the client searches
 
     @property
     def column_entries(self) -> float:
@@ -337,6 +339,9 @@ def _plan(
 ) -> Plan:
     """Return a plan with `n_passes` after the first pass and those of the map, the largest in `n_turns`."""
     n_sweeps = 1 + size.n_map_passes + n_passes
+    searching = workers.threads_per_worker * size.search_bytes + SLACK_BYTES if size.search_bytes else 0
+    counted["flops"] += size.search_flops
+    counted["worker_peak_bytes"] = max(counted["worker_peak_bytes"], searching)
     return Plan(
         solver=solver,
         size=size,

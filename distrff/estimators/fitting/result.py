@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -99,6 +99,7 @@ def _rows_and_map(fit: PreparedFit) -> dict[str, Any]:
         "kernel": None if kernel is None else repr(kernel),
         "length_scale": getattr(kernel, "length_scale", None),
         "length_scale_search": getattr(features, "length_scale_search_", None),
+        "candidates": getattr(features, "candidates_", None),
         "expected_collisions": getattr(features, "expected_collisions_", None),
         "source": dataset.source,
         "column_names": dataset.column_names,
@@ -107,7 +108,7 @@ def _rows_and_map(fit: PreparedFit) -> dict[str, Any]:
 
 
 def _notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
-    """Return notes on columns and rows that were left out, and on phases that float32 cannot hold."""
+    """Return notes on rows and columns left out, searched widths, and phases that float32 cannot hold."""
     dataset, notes = fit.dataset, []
     if dataset.skipped_columns:
         notes.append(f"columns left out because they are not numbers: {', '.join(dataset.skipped_columns)}")
@@ -115,7 +116,9 @@ def _notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
     if table.get("rows_dropped"):
         notes.append(f"{table['rows_dropped']} of {table['rows_read']} rows left out, which lack a value")
     notes += [f"column {name!r} left out: {why}" for name, why in table.get("columns_dropped", {}).items()]
-    if constant := sorted(_constant_columns(fit.features)):
+    searches = list(_width_searches(fit.features))
+    notes += [search["note"] for search in searches if "note" in search]
+    if constant := sorted({j for search in searches for j in search.get("constant_columns", ())}):
         names = dataset.column_names
         called = [column_called(j, None if names is None else names[j]) for j in constant[:_MAX_NAMES]]
         more = [f"{len(constant) - _MAX_NAMES} more"] if len(constant) > _MAX_NAMES else []
@@ -130,12 +133,12 @@ def _notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
     return notes
 
 
-def _constant_columns(features: Any) -> set[int]:
-    """Return the numbers of the constant columns that the length scale search found."""
-    search = getattr(features, "length_scale_search_", None) or {}
-    return set(search.get("constant_columns", ())).union(
-        *map(_constant_columns, getattr(features, "maps_", ()))
-    )
+def _width_searches(features: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the reports of the length scale searches of a map and of the parts of a concatenated one."""
+    if search := getattr(features, "length_scale_search_", None):
+        yield search
+    for part in getattr(features, "maps_", ()):
+        yield from _width_searches(part)
 
 
 def rkhs_norm(coef: np.ndarray) -> Any:

@@ -160,8 +160,8 @@ def _seconds_a_row(
     d = size.n_columns
     reduction = kind(
         specification=specification,
-        # It costs its time and changes nothing; sparse rows have none.
-        scaling=Scaling() if fit.dataset.is_sparse else Scaling(np.zeros(d), np.ones(d)),
+        # It costs its time and changes nothing; sparse rows are not shifted.
+        scaling=Scaling(None if fit.dataset.is_sparse else np.zeros(d), np.ones(d)),
         targets=_NoTargets(size.n_outputs),  # type: ignore[arg-type]
         dtype=size.dtype,
         **own,

@@ -1,0 +1,455 @@
+"""Small models that stand for large ones: what a kernel's map gives on held-out rows of a sample."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from scipy.linalg import LinAlgError, blas, cho_solve, cholesky
+
+from distrff.features.bandwidth import (
+    MAX_OUTPUTS,
+    BinningPilot,
+    PilotRows,
+    binning_pilot_flops,
+    coded_targets,
+)
+from distrff.features.specification import Sample
+from distrff.features.trigonometry import paired_cos_sin
+from distrff.kernels.base import Kernel
+from distrff.utils.random import child_seed, streams_under
+
+# The rows that small models are judged on.
+
+_HELD_OUT_SHARE = 4
+_ENOUGH_HELD_OUT = 2000  # fewer are made up for by holding out other rows in turn
+_MAX_TURNS = 3
+_ARRAYS = ("X", "Y", "s", "mean", "deviation")
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """Rows in random order, the first `n_held_out` held out, and the targets as numbers.
+
+    The columns of Y have mean 0 and deviation 1 where they are not constant: a mean squared error of 1 is
+    that of a constant. For classes they stand for ±1, and `mean` and `deviation` lead back to them.
+    """
+
+    X: np.ndarray
+    Y: np.ndarray
+    s: np.ndarray
+    n_held_out: int
+    mean: np.ndarray
+    deviation: np.ndarray
+    has_classes: bool
+
+    @classmethod
+    def of(cls, sample: Sample, name: str, max_rows: int) -> Self:
+        """Return at most `max_rows` rows of positive weight of the sample, a quarter of them held out."""
+        rows = sample.shuffled_rows(name)[:max_rows]
+        X, Y = np.asarray(sample.X[rows], dtype=np.float64), coded_targets(sample.y)[rows]
+        s = sample.weights[rows]
+        mean = np.average(Y, axis=0, weights=s)
+        deviation = np.sqrt(np.average(np.square(Y - mean), axis=0, weights=s))
+        deviation = np.where(deviation > 0, deviation, 1.0)
+        return cls(
+            X - np.average(X, axis=0, weights=s),
+            (Y - mean) / deviation,
+            s / s.mean(),
+            max(1, len(rows) // _HELD_OUT_SHARE),
+            mean,
+            deviation,
+            # Of more classes than are coded, a row of another one has no decision value.
+            sample.has_classes and Y.shape[1] < MAX_OUTPUTS,
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the trial as arrays, to be sent to tasks."""
+        counts = np.array([self.n_held_out, self.has_classes], dtype=np.int64)
+        return {name: getattr(self, name) for name in _ARRAYS} | {"counts": counts}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Return the trial of `arrays()`; others among them do not matter."""
+        n_held_out, has_classes = arrays["counts"].tolist()
+        own = {name: arrays[name] for name in _ARRAYS}
+        return cls(**own, n_held_out=n_held_out, has_classes=bool(has_classes))
+
+    @property
+    def n_training(self) -> int:
+        """Rows that are not held out."""
+        return len(self.X) - self.n_held_out
+
+    @property
+    def n_turns(self) -> int:
+        """Other rows to hold out in turn, so that enough are judged on."""
+        return min(_MAX_TURNS, -(-_ENOUGH_HELD_OUT // self.n_held_out))
+
+    def turned(self, turn: int) -> Self:
+        """Return the same rows with others held out."""
+        shift = -turn * self.n_held_out
+        X, Y, s = (np.roll(A, shift, axis=0) for A in (self.X, self.Y, self.s))
+        return replace(self, X=X, Y=Y, s=s)
+
+    def thinned(self, factor: int) -> Self:
+        """Return the same held-out rows, and one in `factor` of the others."""
+        some = slice(self.n_held_out + max(2, self.n_training // factor))
+        return replace(self, X=self.X[some], Y=self.Y[some], s=self.s[some])
+
+    def in_coordinates(self, A: np.ndarray | None) -> Self:
+        """Return the rows A·x, or x / a for a vector of scales a; as they are for None."""
+        if A is None:
+            return self
+        return replace(self, X=self.X / A if A.ndim == 1 else self.X @ A.T)
+
+    def judge(self, F: np.ndarray) -> Judgement:
+        """Return the errors of values F on the held-out rows."""
+        held_out = slice(self.n_held_out)
+        Y, s = self.Y[held_out], self.s[held_out]
+        if not np.isfinite(F).all():
+            return Judgement.useless(self.has_classes)
+        losses = np.square(Y - F).mean(axis=1)
+        error = float(s @ losses / s.sum())
+        if not self.has_classes:
+            return Judgement(error, None, _standard_error(losses, s))
+        wrong = self._classes(F) != self._classes(Y)
+        return Judgement(error, float(s @ wrong / s.sum()), _standard_error(wrong.astype(np.float64), s))
+
+    def _classes(self, F: np.ndarray) -> np.ndarray:
+        F = F * self.deviation + self.mean
+        return F[:, 0] > 0 if F.shape[1] == 1 else F.argmax(axis=1)
+
+
+def _standard_error(losses: np.ndarray, s: np.ndarray) -> float:
+    mean = s @ losses / s.sum()
+    return float(np.sqrt(np.square(s * (losses - mean)).sum()) / s.sum())
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a model gave on held-out rows.
+
+    Parameters
+    ----------
+    squared_error : float
+        Mean over rows and targets; 1 is that of a constant.
+    misclassified : float or None
+        Share of the rows of classes; None for numbers.
+    spread : float
+        Standard error of what is judged by: of `misclassified`, else of `squared_error`.
+    """
+
+    squared_error: float
+    misclassified: float | None
+    spread: float
+
+    @property
+    def criterion(self) -> float:
+        """What an estimator of this kind wants to be small."""
+        return self.squared_error if self.misclassified is None else self.misclassified
+
+    @classmethod
+    def useless(cls, has_classes: bool) -> Self:
+        """Return what stands for a model that could not be fitted."""
+        return cls(math.inf, math.inf if has_classes else None, 0.0)
+
+    @classmethod
+    def mean(cls, found: list[Self]) -> Self:
+        """Return the mean over as many sets of rows."""
+        shares = [one.misclassified for one in found if one.misclassified is not None]
+        return cls(
+            float(np.mean([one.squared_error for one in found])),
+            float(np.mean(shares)) if shares else None,
+            float(np.sqrt(np.mean([one.spread**2 for one in found]) / len(found))),
+        )
+
+
+# Models on one set of rows, fitted with one width after another.
+
+
+class TrialModel(ABC):
+    """A small model on the rows of a trial; its kernel has one width for all coordinates."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+
+    @abstractmethod
+    def held_out_values(self, width: float) -> np.ndarray:
+        """Return the values on the held-out rows, (n_held_out, k), with the penalty of smallest error."""
+
+    @abstractmethod
+    def flops(self) -> float:
+        """Return about how many flops one width takes."""
+
+    def judge(self, width: float) -> Judgement:
+        """Return the errors on the held-out rows."""
+        return self.trial.judge(self.held_out_values(width))
+
+
+_MIN_ALPHA, _MAX_ALPHA = 3e-9, 1e2  # of a row's weight and k(0); the first is noise of float32 sums
+_ALPHA = 1e-4
+_PRESUMED_SOLVES = 6
+
+
+class DenseTrialModel(TrialModel):
+    """Ridge on dense features, from the Gram of float32 rows.
+
+    The penalty is sought in decades and then in half decades from the one that was best before, by Cholesky
+    factors of D³/3 flops each. The eigenvectors, which would serve every penalty, take 9·D³.
+    """
+
+    n_features: int
+
+    def __init__(self, trial: Trial) -> None:
+        super().__init__(trial)
+        self._alpha = _ALPHA
+
+    @abstractmethod
+    def features(self, width: float) -> np.ndarray:
+        """Return the rows of features, float32 of shape (n, D)."""
+
+    def held_out_values(self, width: float) -> np.ndarray:
+        return self.solution(width).values
+
+    def solution(self, width: float) -> RidgeTrial:
+        """Return the ridge of smallest squared error on the held-out rows."""
+        trial = self.trial
+        Z = self.features(width)
+        held_out, rest = Z[: trial.n_held_out], Z[trial.n_held_out :]
+        s = trial.s[trial.n_held_out :]
+        root = np.sqrt(s).astype(np.float32)[:, None]
+        rest *= root
+        A = (rest.T @ rest).astype(np.float64)
+        B = (rest.T @ (trial.Y[trial.n_held_out :] * root).astype(np.float32)).astype(np.float64)
+        weight = s.sum()
+        mean = (root[:, 0] @ rest).astype(np.float64) / weight
+        y_mean = s @ trial.Y[trial.n_held_out :] / weight
+        G = A - weight * np.outer(mean, mean)
+        B -= weight * np.outer(mean, y_mean)
+        unit = weight * max(float(np.trace(A)) / weight, 1e-300)
+        found: dict[int, tuple[float, np.ndarray, np.ndarray]] = {}
+
+        def error_at(half_decades: int) -> float:
+            if half_decades not in found:
+                alpha = self._alpha * 10.0 ** (half_decades / 2)
+                coef = _ridge_coef(G, B, alpha * unit)
+                F, error = np.zeros_like(trial.Y[: trial.n_held_out]), math.inf
+                if np.isfinite(coef).all():
+                    F = held_out @ coef.astype(np.float32) + (y_mean - mean @ coef)
+                    error = trial.judge(F).squared_error
+                found[half_decades] = error, coef, F
+            return found[half_decades][0]
+
+        def is_inside(half_decades: int) -> bool:
+            return _MIN_ALPHA <= self._alpha * 10.0 ** (half_decades / 2) <= _MAX_ALPHA
+
+        # The penalty that was best for another width may be too small for this one.
+        while error_at(0) == math.inf and is_inside(2):
+            self._alpha *= 10.0
+            found.clear()
+        best = walk(error_at, (2, -2, 1, -1), is_inside)
+        self._alpha *= 10.0 ** (best / 2)
+        _, coef, F = found[best]
+        return RidgeTrial(F, coef, A, weight)
+
+    def flops(self) -> float:
+        n, D = float(len(self.trial.X)), self.n_features
+        return self._feature_flops() + n * D**2 + _PRESUMED_SOLVES * D**3 / 3
+
+    @abstractmethod
+    def _feature_flops(self) -> float:
+        """Return the flops of the features of all rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeTrial:
+    """A ridge with its values on held-out rows, and the raw Gram ZᵀSZ of the others."""
+
+    values: np.ndarray
+    coef: np.ndarray
+    A: np.ndarray
+    weight: float
+
+
+def _ridge_coef(G: np.ndarray, B: np.ndarray, alpha: float) -> np.ndarray:
+    """Return (G + alpha·I)⁻¹B; infinite where rounding keeps G from being positive definite."""
+    H = np.array(G, order="F")
+    H[np.diag_indices_from(H)] += alpha
+    try:
+        factor = cholesky(H, lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        return np.full_like(B, np.inf)
+    return np.asarray(cho_solve((factor, True), B, check_finite=False))
+
+
+class FourierTrialModel(DenseTrialModel):
+    """Ridge on cosines and sines, the same standard frequencies for every width."""
+
+    def __init__(self, trial: Trial, kernel: Kernel, n_features: int, seed: int) -> None:
+        super().__init__(trial)
+        self.n_features = max(2, n_features // 2 * 2)
+        streams = streams_under(child_seed(seed, "trial"), "frequencies")
+        self.frequencies = kernel.frequencies(self.n_features // 2, trial.X.shape[1], streams)
+        self._phases = (trial.X @ self.frequencies).astype(np.float32)
+
+    def features(self, width: float) -> np.ndarray:
+        Z = np.empty((len(self._phases), self.n_features), np.float32)
+        paired_cos_sin(self._phases / np.float32(width), Z, math.sqrt(2.0 / self.n_features))
+        return Z
+
+    def _feature_flops(self) -> float:
+        n, d = self.trial.X.shape
+        return n * self.n_features * (d + 20.0)  # phases, and cosines, which count as some flops each
+
+
+_JITTER = 1e-9
+_STRIP_ROWS = 1024  # their kernel values take some megabytes
+
+
+class NystroemTrialModel(DenseTrialModel):
+    """Ridge on the kernel's values with landmarks among the rows that are not held out."""
+
+    def __init__(self, trial: Trial, kernel: Kernel, n_features: int, seed: int) -> None:
+        super().__init__(trial)
+        self._kernel = kernel
+        self.n_features = min(n_features, trial.n_training)
+        chosen = trial.n_held_out + np.arange(self.n_features)  # the rows are in random order
+        self._landmarks = trial.X[chosen]
+
+    def features(self, width: float) -> np.ndarray:
+        X, L = self.trial.X / width, self._landmarks / width
+        K = self._kernel.block(L, L)
+        K[np.diag_indices_from(K)] += _JITTER * len(K)  # repeated rows make it singular
+        factor = cholesky(K, lower=True, overwrite_a=True, check_finite=False)
+        Z = np.empty((len(X), self.n_features), np.float32)
+        for start in range(0, len(X), _STRIP_ROWS):
+            strip = slice(start, start + _STRIP_ROWS)
+            K = self._kernel.block(X[strip], L)
+            Z[strip] = blas.dtrsm(1.0, factor, K.T, lower=1, overwrite_b=1).T
+        return Z
+
+    def _feature_flops(self) -> float:
+        n, d, M = float(len(self.trial.X)), self.trial.X.shape[1], self.n_features
+        return n * M * (2 * d + 30) + 2 * n * M**2 + M**3 / 3  # the solve is in float64, at half the rate
+
+
+class BinningTrialModel(TrialModel):
+    """Ridge on the bins of a few grids."""
+
+    def __init__(self, trial: Trial, kernel: Kernel, n_grids: int, seed: int) -> None:
+        super().__init__(trial)
+        self._kernel, self._n_grids = kernel, n_grids
+        self._rows = PilotRows(trial.X, trial.Y, trial.s, trial.n_held_out, seed)
+
+    def held_out_values(self, width: float) -> np.ndarray:
+        rows = replace(self._rows, X=self._rows.X / width)
+        return BinningPilot(rows, n_grids=self._n_grids).held_out_values(self._kernel)
+
+    def flops(self) -> float:
+        # A look-up of a bin is counted as ten flops of a matrix product.
+        return 10.0 * binning_pilot_flops(len(self.trial.X), self.trial.X.shape[1], self._n_grids)
+
+
+# A map with a kernel, on every set of rows that a trial holds out.
+
+MODELS: dict[str, Callable[[Trial, Kernel, int, int], TrialModel]] = {
+    "fourier": FourierTrialModel,
+    "nystroem": NystroemTrialModel,
+    "binning": BinningTrialModel,
+}
+
+
+class Judged:
+    """The errors of one kind of small model at every width, in half octaves around a first one.
+
+    The widths are multiples of 2^½ of `start`, which makes those of different runs comparable.
+    """
+
+    def __init__(self, models: list[TrialModel], start: float) -> None:
+        self._models, self._start = models, start
+        self._found: dict[int, Judgement] = {}
+
+    def width(self, half_octaves: float) -> float:
+        """Return the width that many half octaves from the first."""
+        return self._start * 2.0 ** (half_octaves / 2)
+
+    def judgement(self, half_octaves: int) -> Judgement:
+        """Return the mean judgement over the sets of held-out rows."""
+        if half_octaves not in self._found:
+            width = self.width(half_octaves)
+            self._found[half_octaves] = Judgement.mean([model.judge(width) for model in self._models])
+        return self._found[half_octaves]
+
+    def squared_error(self, half_octaves: int) -> float:
+        """Return the squared error, which is smoother in the width than a share of rows."""
+        return self.judgement(half_octaves).squared_error
+
+    def search(self, *, cold: bool) -> tuple[float, Judgement]:
+        """Return the width of smallest squared error, between the steps by a parabola, and its judgement.
+
+        A cold search looks at widths from 1/32 of the first one to four times it: where few rows show a rough
+        function, the error of the first width may be flat, and its only valley far away. A warm one walks.
+        """
+        start = min(_GRID, key=self.squared_error) if cold else 0
+        best = walk(self.squared_error, (1, -1), lambda at: abs(at) <= _FARTHEST, start)
+        return self.width(best + self._offset(best)), self.judgement(best)
+
+    def _offset(self, best: int) -> float:
+        """Return where the parabola through the errors at `best` and its neighbours is smallest."""
+        sides = [self._found[at].squared_error for at in (best - 1, best + 1) if at in self._found]
+        if len(sides) < 2:
+            return 0.0
+        below, above = (side - self._found[best].squared_error for side in sides)
+        return 0.5 * (below - above) / (below + above) if 0 < below + above < math.inf else 0.0
+
+    @property
+    def flops(self) -> float:
+        """Flops of all that was judged."""
+        return len(self._found) * sum(model.flops() for model in self._models)
+
+
+_FARTHEST = 12  # half octaves from the first width, at each stage
+_GRID = range(-10, 5, 2)
+
+
+def walk(
+    error: Callable[[int], float], steps: tuple[int, ...], is_inside: Callable[[int], bool], start: int = 0
+) -> int:
+    """Return where the error is smallest, walking by each of the steps in turn while it falls."""
+    best = start
+    for step in steps:
+        while is_inside(best + step) and error(best + step) < error(best):
+            best += step
+    return best
+
+
+def judged(
+    trial: Trial, kind: str, kernel: Kernel, size: int, start: float, seed: int, *, n_turns: int
+) -> Judged:
+    """Return the judge of a map and a kernel of width 1 on several sets of held-out rows."""
+    turns = [trial.turned(turn) if turn else trial for turn in range(n_turns)]
+    return Judged([MODELS[kind](one, kernel, size, seed) for one in turns], start)
+
+
+# From the sample to all rows: what fell from one stage to the next goes on falling.
+
+_MAX_STEPS_AHEAD = 2.0
+
+
+def steps_ahead(row_ratio: float, size_ratio: float) -> float:
+    """Return by how many stages, each of four times the rows and twice the features, a model is ahead.
+
+    It is at most 2: a fall that was seen once says little about more.
+    """
+    steps = (math.log(max(row_ratio, 1e-300)) / math.log(4.0) + math.log2(max(size_ratio, 1e-300))) / 2
+    return min(max(steps, 0.0), _MAX_STEPS_AHEAD)
+
+
+def carried_on(before: float, last: float, steps: float) -> float:
+    """Return what a number is after more stages if it falls on as it did, at most to a half in each."""
+    fall = min(max(last / before, 0.5), 1.0) if before > 0 else 1.0
+    return float(last * fall**steps)

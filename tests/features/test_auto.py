@@ -1,0 +1,242 @@
+"""The map that chooses itself."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+
+import distrff as drf
+from distrff.errors import InputError
+from distrff.features.auto import MAPS, Scope, candidates
+from distrff.features.pilots import Trial, carried_on, steps_ahead
+from distrff.features.specification import RowsInMemory, Sample
+from distrff.utils.random import stream
+
+
+def smooth_rows(n: int = 400, d: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of which the first two columns matter."""
+    rng = stream(seed, "rows")
+    X = rng.standard_normal((n, d))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] ** 2 / 2 + 0.1 * rng.standard_normal(n)
+
+
+def steps_of_one_column(n: int = 3000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a function that jumps along the columns, which bins show best."""
+    rng = stream(seed, "rows")
+    X = rng.uniform(size=(n, 2))
+    return X, np.floor(12 * X[:, 0]) % 2 + np.floor(5 * X[:, 1]) % 2 + 0.05 * rng.standard_normal(n)
+
+
+def test_it_finds_the_columns_that_matter() -> None:
+    X, y = smooth_rows(d=12)
+    found = drf.AutoFeatures(128, random_state=0).fit(X, y)
+    best = found.candidates_[0]
+    one_width = min(c["squared_error"] for c in found.candidates_ if c["candidate"].endswith("one width"))
+    assert best["squared_error"] < one_width / 2
+    assert found.transform(X).shape == (len(X), found.specification_.n_features)
+    model = drf.KernelRidge(drf.AutoFeatures(128), random_state=0).fit(X[:300], y[:300])
+    assert model.score(X[300:], y[300:]) > 0.9  # one width for 12 columns of 300 rows has about .7
+
+
+def test_it_takes_bins_where_the_function_jumps() -> None:
+    X, y = steps_of_one_column()
+    found = drf.AutoFeatures(256, random_state=0).fit(X, y)
+    assert isinstance(found.map_, drf.RandomBinningFeatures), found.candidates_[:3]
+    without = drf.AutoFeatures(256, maps=("fourier", "nystroem"), random_state=0).fit(X, y)
+    assert not isinstance(without.map_, drf.RandomBinningFeatures)
+
+
+def test_the_choice_depends_on_the_seed_alone() -> None:
+    X, y = smooth_rows()
+
+    def table(found: Any) -> list[dict[str, Any]]:
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in found.candidates_]
+
+    first, again = (drf.AutoFeatures(64, random_state=3).fit(X, y) for _ in range(2))
+    assert table(first) == table(again)
+    assert first.specification_ == again.specification_
+    other = drf.AutoFeatures(64, random_state=4).fit(X, y)
+    assert other.specification_ != first.specification_
+
+
+def test_classes_are_judged_by_accuracy() -> None:
+    X, y = smooth_rows()
+    labels = np.where(y > 0.5, "a", "b")
+    found = drf.AutoFeatures(64, random_state=0).fit(X, labels)
+    assert {row["criterion"] for row in found.candidates_} == {"share of wrong classes"}
+    assert found.candidates_[0]["error"] < 0.2
+    model = drf.KernelSVC(drf.AutoFeatures(64), random_state=0).fit(X, labels)
+    assert model.report_["candidates"][0]["criterion"] == "share of wrong classes"
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        drf.KernelRidge(drf.AutoFeatures(32), alpha="gcv"),
+        drf.KernelRidge(drf.AutoFeatures(32), solver="gram"),
+        drf.KernelSVC(drf.AutoFeatures(32), C=np.inf),
+    ],
+)
+def test_candidates_that_cannot_give_what_is_asked_are_left_out(estimator: Any) -> None:
+    rng = stream(0, "rows")
+    X = rng.uniform(size=(200, 2))
+    y: Any = np.floor(4 * X[:, 0]) % 2
+    X[:, 0] += y  # separable, for the hard margin
+    if isinstance(estimator, drf.KernelSVC):
+        y = y.astype(int)
+    estimator.fit(X, y)
+    assert not [c for c in estimator.report_["candidates"] if c["candidate"].startswith("binning")]
+
+
+def test_sparse_rows_stay_sparse() -> None:
+    rng = stream(0, "rows")
+    X = rng.standard_normal((300, 10)) * (rng.random((300, 10)) < 0.3)
+    y = X[:, 0] - X[:, 1] * X[:, 2]
+    model = drf.KernelRidge(drf.AutoFeatures(64), random_state=0).fit(csr_matrix(X), y)
+    assert {row["candidate"].split(",")[0] for row in model.report_["candidates"]} == {"fourier"}
+    dense = model.predict(X)
+    np.testing.assert_allclose(model.predict(csr_matrix(X)), dense, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 39])
+def test_few_rows_have_an_automatic_width(n: int) -> None:
+    X, _ = smooth_rows(n)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = drf.AutoFeatures(16, random_state=0).fit(X if n > 1 else np.vstack([X, X + 1]), None)
+    assert found.candidates_ == []
+    assert isinstance(found.map_, drf.FourierFeatures)
+
+
+@pytest.mark.parametrize("y", ["constant", "noise"])
+def test_targets_without_a_signal_are_fitted(y: str) -> None:
+    X, _ = smooth_rows(120)
+    target = np.ones(120) if y == "constant" else stream(1, "noise").standard_normal(120)
+    found = drf.AutoFeatures(32, random_state=0).fit(X, target)
+    assert np.isfinite(
+        found.transform(X).data if hasattr(found.transform(X), "indptr") else found.transform(X)
+    ).all()
+
+
+def test_constant_columns_and_repeated_rows_are_taken() -> None:
+    X, y = smooth_rows(60, 3)
+    X[:, 2] = 7.0
+    X, y = np.vstack([X, X]), np.append(y, y)
+    found = drf.AutoFeatures(32, random_state=0).fit(X, y)
+    assert found.candidates_[0]["squared_error"] < 0.5
+
+
+def test_weights_of_zero_and_very_unequal_ones_are_taken() -> None:
+    X, y = smooth_rows()
+    s = stream(2, "weights").uniform(size=len(X)) ** 4
+    s[::3] = 0.0
+    y[::3] = 1e6  # rows without weight
+    found = drf.AutoFeatures(64, random_state=0).fit(X, y, s)
+    assert found.candidates_[0]["squared_error"] < 0.3
+
+
+@pytest.mark.parametrize("parameters", [{"maps": ()}, {"maps": ("fourier", "spline")}, {"n_components": 0}])
+def test_wrong_parameters_are_refused(parameters: dict[str, Any]) -> None:
+    X, y = smooth_rows(50)
+    with pytest.raises(InputError, match=next(iter(parameters))):
+        drf.AutoFeatures(**parameters).fit(X, y)
+
+
+def test_it_is_no_part_of_a_concatenation() -> None:
+    X, y = smooth_rows(50)
+    with pytest.raises(InputError, match="maps\\[1\\] is AutoFeatures"):
+        drf.ConcatenatedFeatures([drf.FourierFeatures(), drf.AutoFeatures()]).fit(X, y)
+
+
+def test_binning_alone_has_no_gram() -> None:
+    X, y = smooth_rows(50)
+    with pytest.raises(InputError, match="Gram"):
+        drf.KernelRidge(drf.AutoFeatures(maps=("binning",)), alpha="gcv").fit(X, y)
+
+
+# What the search is made of.
+
+
+def test_the_budget_of_few_rows_is_seconds_and_of_many_a_share_of_the_fit() -> None:
+    few, more, many = (Scope(MAPS, 4096, n, 10) for n in (10_000, 100_000, 10**9))
+    assert few.budget < more.budget
+    assert many.budget == pytest.approx(many.fit_flops / 3)
+
+
+def test_stages_grow_up_to_the_whole_trial() -> None:
+    X, y = smooth_rows(2000)
+    trial = Trial.of(Sample(X, y, None, 0, RowsInMemory(X, None)), "rows", 10_000)
+    for n_rows in (2000, 10**6):
+        stages = Scope(MAPS, 1024, n_rows, 4).stages(trial)
+        assert [stage.thinning for stage in stages] == sorted((s.thinning for s in stages), reverse=True)
+        assert stages[-1].thinning == 1
+        assert [stage.n_features for stage in stages] == sorted(stage.n_features for stage in stages)
+
+
+def test_errors_are_carried_on_to_the_size_of_the_model() -> None:
+    assert steps_ahead(4.0, 2.0) == pytest.approx(1.0)
+    assert steps_ahead(0.5, 0.5) == 0.0
+    assert carried_on(1.0, 0.7, 2.0) == pytest.approx(0.7**3)
+    assert carried_on(1.0, 1.2, 2.0) == 1.2  # what rises is not carried on
+    assert carried_on(1.0, 0.1, 1.0) == pytest.approx(0.05)  # at most halved
+
+
+def test_candidates_are_maps_times_kernels_times_rules() -> None:
+    found = candidates(MAPS, ["one width", "learned metric", "diagonal of the metric"])
+    assert len(found) == len(set(found)) == 2 * (4 + 4) + 3
+
+
+# What a first user may bring.
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_row_of_a_class_is_fitted(seed: int) -> None:
+    X, _ = smooth_rows(60, 3, seed)
+    y = np.zeros(60, int)
+    y[seed] = 1
+    model = drf.KernelSVC(drf.AutoFeatures(32), random_state=seed).fit(X, y)
+    assert model.score(X, y) >= 59 / 60
+
+
+def test_equal_rows_have_a_constant_model() -> None:
+    y = np.arange(60.0)
+    model = drf.KernelRidge(drf.AutoFeatures(16), random_state=0).fit(np.ones((60, 3)), y)
+    np.testing.assert_allclose(model.predict(np.ones((2, 3))), 29.5)
+    weights = [1.0, 0.0, 0.0]
+    drf.AutoFeatures(16).fit(np.arange(9.0).reshape(3, 3), sample_weight=weights)
+
+
+def test_a_rare_column_ends_no_search() -> None:
+    X = np.zeros((300, 3))
+    X[7, 0] = 1.0
+    y = X[:, 0] + 0.1 * stream(0, "noise").standard_normal(300)
+    drf.KernelRidge(drf.AutoFeatures(16), random_state=0).fit(X, y)
+
+
+def test_many_classes_are_judged_by_squared_error() -> None:
+    X, _ = smooth_rows(400)
+    y = np.arange(400) % 40
+    found = drf.AutoFeatures(16, random_state=0).fit(X, y.astype(str))
+    assert {row["criterion"] for row in found.candidates_} == {"squared error"}
+
+
+def test_the_plan_of_wide_sparse_rows_counts_no_search() -> None:
+    X = csr_matrix((3, 50_000))
+    X[0, 0] = 1.0
+    wide = drf.KernelRidge(drf.AutoFeatures(32)).plan(
+        csr_matrix(np.tile(X.toarray(), (20, 1))), np.arange(60.0)
+    )
+    assert wide.size.search_bytes == 0
+
+
+def test_a_gram_takes_the_map_that_was_chosen() -> None:
+    X, y = smooth_rows(200)
+    chosen = drf.AutoFeatures(32, maps=("fourier",), random_state=0)
+    model = drf.KernelRidge(chosen, random_state=0).fit(X, y)
+    gram = drf.gram(X, model.features_, y)
+    assert gram.specification == model.model_.specification
+    assert drf.gradient_outer_product(model, gram).shape == (4, 4)

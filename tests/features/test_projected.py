@@ -1,0 +1,152 @@
+"""Maps of kernels with a metric: those of the kernel without it, of projected rows."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+
+from distrff.errors import InputError
+from distrff.features.base import nested_sizes
+from distrff.features.binning import RandomBinningFeatures
+from distrff.features.compose import ConcatenatedFeatures
+from distrff.features.fourier import FORMS, SAMPLING_CHOICES, FourierFeatures
+from distrff.features.nystroem import NystroemFeatures
+from distrff.features.projected import project
+from distrff.kernels.stationary import Cauchy, Gaussian, Laplacian, Matern
+from tests.support.draws import seed_of
+
+R, D_COLUMNS = 17, 20
+P = np.random.default_rng(0).standard_normal((R, D_COLUMNS)) / 4
+MAPS = {
+    **{s: FourierFeatures(Matern(1.5), 64, sampling=s) for s in SAMPLING_CHOICES},
+    **{form: FourierFeatures(Gaussian(2.0), 64, form=form) for form in FORMS},
+    "product of columns": FourierFeatures(Cauchy(2.0), 64),
+    "auto": FourierFeatures(Gaussian("auto"), 64),
+    "nystroem": NystroemFeatures(Matern(2.0, nu=2.5), 24),
+    "nystroem auto": NystroemFeatures(Laplacian("auto"), 24),
+    "leverage": NystroemFeatures(Gaussian(2.0), 24, landmarks="leverage"),
+    "binning": RandomBinningFeatures(Laplacian(3.0), 8),
+    "binning auto": RandomBinningFeatures(Laplacian("auto"), 8),
+    "hashed": RandomBinningFeatures(Laplacian(3.0), 8, n_bins=64),
+}
+
+
+def with_metric(map_, metric=P):
+    return clone(map_).set_params(kernel__metric=metric)
+
+
+def dense(Z):
+    return Z.toarray() if hasattr(Z, "toarray") else Z
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", MAPS)
+def test_it_is_the_map_of_projected_rows(name, dtype, rng):
+    X = rng.standard_normal((60, D_COLUMNS)).astype(dtype)
+    projected, y = project(X, P), X[:, 0]
+    np.testing.assert_allclose(projected, X @ P.T, rtol=0, atol=20 * np.finfo(dtype).eps * 20)
+    seed = seed_of(rng)
+    map_ = with_metric(MAPS[name]).set_params(random_state=seed).fit(X, y)
+    inner = clone(MAPS[name]).set_params(random_state=seed).fit(projected, y)
+    np.testing.assert_array_equal(dense(map_.transform(X)), dense(inner.transform(projected)))
+    assert map_.kernel_ == inner.kernel_.set_params(metric=P) == map_.specification_.kernel
+    assert map_.length_scale_search_ == inner.length_scale_search_
+    spec = map_.specification_
+    assert map_.n_features_in_ == spec.n_columns == D_COLUMNS
+    for what in ("n_features", "row_entries", "at_zero", "is_sparse", "nested", "rescaled_when_nested"):
+        assert getattr(spec, what) == getattr(inner.specification_, what), what
+    assert nested_sizes(spec) == nested_sizes(inner.specification_)
+    assert spec.cost.flops(64) == inner.specification_.cost.flops(64) + 2 * R * D_COLUMNS
+    assert map_.cost_for(D_COLUMNS) == spec.cost
+
+
+def test_any_number_of_rows_is_projected(rng):
+    X = rng.standard_normal((1100, D_COLUMNS)).astype(np.float32)
+    U = project(X, P)
+    assert U.dtype == np.float32
+    # Each is the float32 next to what float64 gives.
+    np.testing.assert_allclose(U, X.astype(np.float64) @ P.T, rtol=2**-23, atol=1e-12)
+    np.testing.assert_allclose(project(csr_matrix(X), P), U, rtol=2**-22, atol=1e-12)
+    assert project(X[:0], P).shape == (0, R)
+
+
+@pytest.mark.parametrize("sampling", ["iid", "orthogonal", "qmc", "sorf", "fastfood", "countsketch"])
+def test_frequencies_are_those_of_the_columns(sampling, rng):
+    X = rng.standard_normal((10, D_COLUMNS))
+    map_ = FourierFeatures(Gaussian(1.5, metric=P), 64, sampling=sampling).fit(X)
+    W = map_.frequencies_
+    assert W.shape == (D_COLUMNS, 32)
+    Z = np.stack([np.cos(X @ W), np.sin(X @ W)], axis=2).reshape(10, 64) / np.sqrt(32)
+    np.testing.assert_allclose(map_.transform(X), Z, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_sparse_rows_are_projected(name, rng):
+    X = np.where(rng.random((60, D_COLUMNS)) < 0.3, rng.standard_normal((60, D_COLUMNS)), 0.0)
+    map_ = with_metric(MAPS[name]).set_params(random_state=seed_of(rng))
+    assert map_.takes_sparse_rows
+    sparse = clone(map_).fit(csr_matrix(X))
+    Z, of_dense = dense(sparse.transform(csr_matrix(X))), dense(map_.fit(X).transform(X))
+    # Products, as rounding may change which of the landmarks comes first.
+    np.testing.assert_allclose(Z @ Z.conj().T, of_dense @ of_dense.conj().T, atol=1e-8)
+    assert sparse.specification_.takes_sparse_rows
+    shares = [sparse.specification_.cost.flops(64, share) for share in (0.0, 1.0)]
+    assert shares[1] - shares[0] == 2 * R * D_COLUMNS + sparse.specification_.inner.cost.row_flops
+
+
+def test_bases_are_those_of_landmarks(rng):
+    X, coef = rng.standard_normal((40, D_COLUMNS)), rng.standard_normal((24, 2))
+    block_map = with_metric(MAPS["nystroem"]).fit(X).specification_.build()
+    assert block_map.has_basis and block_map.n_basis == 24
+    F = block_map.basis_tile(X) @ block_map.basis_coef(coef, X.dtype)
+    np.testing.assert_allclose(F, block_map.apply(X) @ coef, atol=1e-8)
+    sums = block_map.feature_sums(np.ones((1, 40)) @ block_map.basis(X))
+    np.testing.assert_allclose(sums[0], block_map.apply(X).sum(axis=0), atol=1e-8)
+
+
+def test_a_metric_is_sent_apart_and_the_frequencies_are_derived(rng):
+    X = rng.standard_normal((50, D_COLUMNS))
+    for name, carried in (("iid", {"map_metric"}), ("nystroem", {"map_metric", "map_inner_landmarks"})):
+        spec = with_metric(MAPS[name]).fit(X).specification_
+        assert set(spec.arrays_to_send(derived=False)) == carried
+        derived = set(spec.derive_arrays())
+        assert set(spec.arrays_to_send(derived=True)) == {f"map_{key}" for key in derived}
+        light = spec.without_arrays()
+        assert len(pickle.dumps(light)) < 2000 and light == spec and not light.arrays_at_hand
+        sent = light.build_sent(spec.arrays_to_send(derived=False))
+        np.testing.assert_array_equal(sent.apply(X), spec.build().apply(X))
+        again = light.with_arrays(spec.checked_arrays())
+        assert again.kernel == spec.kernel and again.digested(again.derive_arrays()) == spec
+
+
+def test_other_metrics_have_other_digests(rng):
+    X = rng.standard_normal((50, D_COLUMNS))
+    map_ = with_metric(MAPS["iid"]).set_params(random_state=0).fit(X)
+    for P2 in (P * (1 + 1e-12), P[:, ::-1]):
+        other = with_metric(map_, P2).fit(X)
+        assert other.specification_ != map_.specification_
+        assert np.any(other.transform(X) != map_.transform(X))
+
+
+def test_maps_side_by_side_each_have_their_metric(rng):
+    X = rng.standard_normal((50, D_COLUMNS))
+    maps = [with_metric(MAPS["iid"]), with_metric(MAPS["nystroem"], P[:3]), FourierFeatures(Gaussian(2.0))]
+    joined = ConcatenatedFeatures(maps, weights=[1.0, 1.0, 1.0]).fit(X)
+    Z = np.concatenate([map_.specification_.build().apply(X) for map_ in joined.maps_], axis=1)
+    np.testing.assert_allclose(joined.transform(X), Z, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["iid", "nystroem", "binning"])
+def test_what_cannot_be_is_refused(name, rng):
+    X = rng.standard_normal((50, D_COLUMNS))
+    with pytest.raises(InputError, match="the metric has 3 columns, the data 20"):
+        with_metric(MAPS[name], np.eye(3)).fit(X)
+    with pytest.raises(InputError, match="the metric has 3 columns, the data 20"):
+        with_metric(MAPS[name], np.eye(3)).check_columns(D_COLUMNS)
+    with pytest.raises(InputError, match="targets"):
+        with_metric(MAPS[name], "learned").fit(X)
+    learned = with_metric(MAPS[name], "learned")
+    learned.check_columns(D_COLUMNS)
+    assert not learned.takes_sparse_rows
