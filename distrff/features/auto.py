@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,7 @@ from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.metric import (
     ROWS,
+    LearnedMetric,
     column_widths,
     found_nothing,
     learn_metric,
@@ -27,7 +28,7 @@ from distrff.features.metric import (
     scales_of,
 )
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.pilots import Judgement, Trial, carried_on, judged, steps_ahead
+from distrff.features.pilots import MODELS, Judged, Judgement, Trial, carried_on, steps_ahead
 from distrff.features.relevance import relevance_flops, shrunk_length_scales
 from distrff.features.specification import (
     MapCost,
@@ -46,11 +47,11 @@ from distrff.utils.validation import check_count
 # What there is to choose from.
 
 MAPS = ("fourier", "nystroem", "binning")
-_SMOOTHNESS: tuple[Stationary, ...] = (Gaussian(), Exponential(), Matern(nu=1.5), Matern(nu=2.5))
-ONE_WIDTH = "one width"
+_SMOOTHNESS: tuple[Stationary, ...] = (Matern(nu=1.5), Gaussian(), Exponential(), Matern(nu=2.5))
+ONE_WIDTH, OWN_UNITS = "one width", "one width, in the columns' own units"
 SMOOTH_WIDTHS, ROUGH_WIDTHS = "a width a column", "a width a column, of a rough kernel"
 METRIC, DIAGONAL = "learned metric", "diagonal of the metric"
-RULES = (ONE_WIDTH, SMOOTH_WIDTHS, ROUGH_WIDTHS, METRIC, DIAGONAL)
+RULES = (ONE_WIDTH, OWN_UNITS, SMOOTH_WIDTHS, ROUGH_WIDTHS, DIAGONAL, METRIC)  # the simplest first
 _KERNELS: dict[str, tuple[Stationary, ...]] = {
     "fourier": _SMOOTHNESS,
     "nystroem": _SMOOTHNESS,
@@ -76,19 +77,23 @@ class Candidate:
         return f"{self.kind}, {smoothness or type(self.kernel).__name__}, {self.rule}"
 
 
-def candidates(kinds: Iterable[str], rules: Iterable[str]) -> list[Candidate]:
-    """Return the candidates of these kinds and rules; the diagonal of a metric is for binning alone.
+def leads(kinds: Iterable[str], rules: Iterable[str]) -> list[Candidate]:
+    """Return a candidate for each kind and rule; the diagonal of a metric is for binning alone.
 
     A kernel of a Euclidean distance takes the metric whole. Bins are boxes: they take it rotated, or by its
     diagonal.
     """
     return [
-        Candidate(kind, kernel, rule)
+        Candidate(kind, _KERNELS[kind][0], rule)
         for kind in kinds
-        for kernel in _KERNELS[kind]
         for rule in rules
         if rule != DIAGONAL or kind == "binning"
     ]
+
+
+def followers(lead: Candidate) -> list[Candidate]:
+    """Return the candidates of the same kind and rule with other kernels."""
+    return [replace(lead, kernel=kernel) for kernel in _KERNELS[lead.kind][1:]]
 
 
 # How each is judged: on growing samples with growing maps.
@@ -101,7 +106,6 @@ class Stage:
     thinning: int  # one training row in so many
     n_features: int
     n_grids: int
-    n_turns: int  # sets of rows that are held out in turn
 
     def size(self, kind: str) -> int:
         """Return features, or for binning grids."""
@@ -136,15 +140,8 @@ def judge_candidate(
                 start = median_distance(candidate.kernel, trial.X, seed)
             except InputError:  # no two rows differ in these coordinates
                 return Found(math.nan, Judgement.useless(trial.has_classes), 0.0, 0.0)
-        search = judged(
-            trial,
-            candidate.kind,
-            candidate.kernel,
-            stage.size(candidate.kind),
-            start,
-            seed,
-            n_turns=stage.n_turns,
-        )
+        size = stage.size(candidate.kind)
+        search = Judged(MODELS[candidate.kind](trial, candidate.kernel, size, seed), start)
         width, judgement = search.search(cold=is_cold)
     projection = 0.0 if A is None else 2.0 * len(trial.X) * A.size
     return Found(width, judgement, search.flops + projection, time.perf_counter() - began)
@@ -162,10 +159,9 @@ _KEPT_OF_KIND = 2  # of each kind of map: few rows say little on which kind is b
 _KEPT = (10, 4)  # candidates that go on after the first and the second stage
 _SHARE_OF_SEARCH = 0.6  # of the budget, for the widths of columns
 _LIKELIHOOD_ROWS = (500, 1000, 2000)
-# The kernels whose likelihoods find widths of columns. Those of a rough kernel can be others: on 12,000 rows
-# of covtype, bins of the smooth one's widths have 22 % wrong classes, of the rough one's 17 %.
-_LIKELIHOODS: dict[str, Stationary] = {SMOOTH_WIDTHS: Gaussian("ard"), ROUGH_WIDTHS: Laplacian("ard")}
-_EQUAL = 1.01  # errors that differ by less are equal: the cheaper map is taken
+_EQUAL = 1.01  # errors that differ by less are equal
+_CLEARLY = 2.0  # standard errors of a difference that is no chance
+_CERTAIN = 0.1  # a larger relative standard error leaves a fall from stage to stage uncertain
 
 
 @dataclass(frozen=True)
@@ -207,10 +203,7 @@ class Scope:
         return min(self.n_components, _FEATURES_OF_FEW if self.is_small else _FEATURES)
 
     def stages(self, trial: Trial) -> list[Stage]:
-        """Return the stages, each of up to four times the rows and two or four times the features.
-
-        The first, of all candidates, holds out one set of rows only.
-        """
+        """Return the stages, each of up to four times the rows and two or four times the features."""
         n_stages = 2 if self.is_small else 3
         grids = min(self.n_grids, _N_GRIDS)
         return [
@@ -218,7 +211,6 @@ class Scope:
                 max(1, min(4**left, trial.n_training // _MIN_TRAINING)),
                 max(32, self.max_features // 2**left // (1 if left < n_stages - 1 else 2)),
                 max(8, grids // 2**left),
-                trial.n_turns if left < n_stages - 1 else 1,
             )
             for left in reversed(range(n_stages))
         ]
@@ -236,12 +228,16 @@ _FACTORS_OF_FIT = 7.0  # the alpha path of five folds, in units of D³
 
 @dataclass(eq=False)
 class Search:
-    """The candidates with what they reached, and the coordinates that their rules stand for."""
+    """The candidates with what they reached, and the coordinates that their rules stand for.
+
+    `own_units` are scales of the columns that lead back to their own units; None where they have these.
+    """
 
     scope: Scope
     trial: Trial
     seed: int
     source: RowSource
+    own_units: np.ndarray | None = None
     coordinates: dict[str, np.ndarray] = field(default_factory=dict)
     histories: dict[Candidate, list[Found]] = field(default_factory=dict)
     flops: float = 0.0
@@ -254,76 +250,135 @@ class Search:
     def run(self) -> None:
         """Judge all candidates, stage after stage."""
         self._find_coordinates()
-        rules = [rule for rule in RULES if rule == ONE_WIDTH or rule in self.coordinates]
-        kept = candidates(self.scope.kinds, rules)
-        self.histories = {candidate: [] for candidate in kept}
-        for stage, n_kept in zip(self.stages, (*_KEPT[1 - len(self.stages) :], 0), strict=True):
+        kept = self._first_stage()
+        for stage, n_kept in zip(self.stages[1:], _KEPT[1 - len(self.stages) :], strict=True):
+            kept = self._survivors(kept, n_kept)
             self._judge(kept, stage)
-            if n_kept:
-                kept = self._survivors(kept, n_kept)
+
+    def _first_stage(self) -> list[Candidate]:
+        """Judge one kernel for each kind and rule, and the others, from its width on, where it does well.
+
+        A kernel of another smoothness does not mend a rule that is far behind.
+        """
+        first = leads(self.scope.kinds, self.rules)
+        self._judge(first, self.stages[0])
+        others = [one for lead in self._survivors(first, len(first) // 2) for one in followers(lead)]
+        self._judge(others, self.stages[0])
+        return [*first, *others]
 
     def _find_coordinates(self) -> None:
         """Learn a metric and the widths of the columns; where one finds nothing, it starts from the other."""
+        self._weigh_units()
         d = self.trial.X.shape[1]
         if d == 1:
             return
-        arrays = self.trial.arrays()
-        features = self.scope.max_features
-        (learned,) = self.source.run_all(
-            on_trial, arrays, [(learn_metric, (Gaussian(), features, self.seed, None))]
-        )
-        self.flops += learned.flops
-        if learned.P is not None:
-            self.coordinates |= {METRIC: learned.P, DIAGONAL: scales_of(learned.P)}
-        n_searches = len(_LIKELIHOODS)
-        n_rows = max(
-            (
-                n
-                for n in _LIKELIHOOD_ROWS
-                if n_searches * relevance_flops(n, d) <= _SHARE_OF_SEARCH * self.scope.budget
-            ),
-            default=0,
-        )
+        first = Gaussian(), self.scope.max_features, self.seed
+        (learned,) = self._on_trial(learn_metric, [first])
+        self._add_metric(learned)
+        n_rows = self._likelihood_rows(d)
         if n_rows:
-            starts = {DIAGONAL: self.coordinates[DIAGONAL].tolist()} if DIAGONAL in self.coordinates else {}
-            calls = [(column_widths, (kernel, n_rows, self.seed, starts)) for kernel in _LIKELIHOODS.values()]
-            found = dict(zip(_LIKELIHOODS, self.source.run_all(on_trial, arrays, calls), strict=True))
-            self.coordinates |= {rule: widths for rule, widths in found.items() if widths is not None}
-            self.flops += n_searches * relevance_flops(n_rows, d)
+            self._find_widths(n_rows, d)
             if found_nothing(learned) and SMOOTH_WIDTHS in self.coordinates:
-                start = self.coordinates[SMOOTH_WIDTHS]
-                again = [(learn_metric, (Gaussian(), features, self.seed, start))]
-                (second,) = self.source.run_all(on_trial, arrays, again)
-                self.flops += second.flops
-                if second.P is not None and second.judgement.squared_error < learned.judgement.squared_error:
-                    self.coordinates |= {METRIC: second.P, DIAGONAL: scales_of(second.P)}
+                (second,) = self._on_trial(learn_metric, [(*first, self.coordinates[SMOOTH_WIDTHS])])
+                better = second.judgement.squared_error < learned.judgement.squared_error
+                self._add_metric(second, take=better)
         elif DIAGONAL in self.coordinates:
             self.coordinates[SMOOTH_WIDTHS] = self.coordinates.pop(DIAGONAL)
+
+    def _likelihood_rows(self, d: int) -> int:
+        """Return the most rows on which widths of columns can be found; 0 where none can."""
+        may_take = _SHARE_OF_SEARCH * self.scope.budget
+        return max((n for n in _LIKELIHOOD_ROWS if _widths_flops(n, d) <= may_take), default=0)
+
+    def _find_widths(self, n_rows: int, d: int) -> None:
+        """Find widths of the columns by the likelihood of a smooth kernel, and from there of a rough one.
+
+        Those of the rough one can be others: on 12,000 rows of covtype, bins of the smooth one's widths have
+        22 % wrong classes, of the rough one's 17 %.
+        """
+        starts = {DIAGONAL: self.coordinates[DIAGONAL].tolist()} if DIAGONAL in self.coordinates else {}
+        self.flops += _widths_flops(n_rows, d)
+        (widths,) = self._on_trial(column_widths, [(Gaussian("ard"), n_rows, self.seed, starts)])
+        if widths is None:
+            return
+        self.coordinates[SMOOTH_WIDTHS] = widths
+        starts = {SMOOTH_WIDTHS: widths.tolist()}
+        (widths,) = self._on_trial(column_widths, [(Laplacian("ard"), n_rows, self.seed, starts, False)])
+        if widths is not None:
+            self.coordinates[ROUGH_WIDTHS] = widths
+
+    def _on_trial(self, function: Callable[..., Any], calls: Sequence[tuple]) -> list[Any]:
+        """Return `function(trial, *arguments)` for each of the calls."""
+        return self.source.run_all(on_trial, self.trial.arrays(), [(function, call) for call in calls])
+
+    def _add_metric(self, learned: LearnedMetric, *, take: bool = True) -> None:
+        self.flops += learned.flops
+        if take and learned.P is not None:
+            self.coordinates |= {METRIC: learned.P, DIAGONAL: scales_of(learned.P)}
+
+    def _weigh_units(self) -> None:
+        """Let one width be that of the columns' own units where this suits a first small model better.
+
+        Standard columns are a guess. The dark corners of images hardly vary; once they are divided by their
+        small deviations they are noise that counts as much as the rest.
+        """
+        if self.own_units is None:
+            return
+        kind, arrays = self.scope.kinds[0], self.trial.arrays() | {OWN_UNITS: self.own_units}
+        calls = [
+            (Candidate(kind, _KERNELS[kind][0], rule), self.stages[0], None, self.seed)
+            for rule in (ONE_WIDTH, OWN_UNITS)
+        ]
+        standard, own = self.source.run_all(judge_candidate, arrays, calls)
+        self.flops += standard.flops + own.flops
+        if own.judgement.squared_error < standard.judgement.squared_error:
+            self.coordinates[OWN_UNITS] = self.own_units
+
+    @property
+    def rules(self) -> list[str]:
+        """The rules that there are coordinates for; one width has none, or those of the columns' units."""
+        found = [rule for rule in RULES if rule in self.coordinates]
+        return found if OWN_UNITS in found else [ONE_WIDTH, *found]
 
     def _judge(self, kept: Sequence[Candidate], stage: Stage) -> None:
         arrays = self.trial.arrays() | self.coordinates
         calls = [(one, stage, self._start(one), self.seed) for one in kept]
         for one, found in zip(kept, self.source.run_all(judge_candidate, arrays, calls), strict=True):
-            self.histories[one].append(found)
+            self.histories.setdefault(one, []).append(found)
             self.flops += found.flops
 
     def _start(self, candidate: Candidate) -> float | None:
-        history = self.histories[candidate]
+        """Return the width of the stage before, or else that of the candidate that leads."""
+        lead = replace(candidate, kernel=_KERNELS[candidate.kind][0])
+        history = self.histories.get(candidate) or self.histories.get(lead)
         return history[-1].width if history else None
 
     def _survivors(self, kept: list[Candidate], n: int) -> list[Candidate]:
-        """Return the candidates that go on: the n best that the budget allows, and some of each kind."""
+        """Return the candidates that go on: the n best that the budget allows, and who else might yet win.
+
+        That are some of each kind, and the best of the simplest rule unless it is clearly worse.
+        """
         ranked = self.ranked(kept)
         if not ranked:
             return []
         # The next stage takes about eight times the flops.
         dearest = max(self.histories[one][-1].flops for one in ranked) * 8
         n = max(2, min(n, int((self.scope.budget - self.flops) / dearest)))
-        of_kind = {
-            kind: [one for one in ranked if one.kind == kind][: 1 if self.scope.is_small else _KEPT_OF_KIND]
-            for kind in self.scope.kinds
-        }
-        return ranked[:n] + [one for one in ranked[n:] if one in of_kind[one.kind]]
+        others = [one for kind in self.scope.kinds for one in self._first(ranked, kind)]
+        best, simple = ranked[0], min(ranked, key=lambda one: RULES.index(one.rule))
+        excess, spread = self._excess(simple, best)
+        if excess <= _CLEARLY * spread:
+            others.append(simple)
+        return ranked[:n] + [one for one in ranked[n:] if one in others]
+
+    def _first(self, ranked: list[Candidate], kind: str) -> list[Candidate]:
+        n = 1 if self.scope.is_small else _KEPT_OF_KIND
+        return [one for one in ranked if one.kind == kind][:n]
+
+    def _excess(self, one: Candidate, other: Candidate) -> tuple[float, float]:
+        """Return by how much one's error is larger than the other's, of the same stage, with its spread."""
+        mine, its = self.histories[one][-1].judgement, self.histories[other][-1].judgement
+        return mine.criterion - its.criterion, mine.spread_from(its)
 
     def ranked(self, kept: Iterable[Candidate] | None = None) -> list[Candidate]:
         """Return candidates by the error that they are expected to have, the largest stage first."""
@@ -340,12 +395,44 @@ class Search:
             judgement = self.histories[one][-1].judgement
             if judgement.misclassified is not None and expected[one] <= best + spread / 2:
                 return 0.0, judgement.squared_error  # a tie in accuracy is broken by the loss
-            if judgement.misclassified is None and expected[one] <= _EQUAL * best:
-                return 0.0, float(MAPS.index(one.kind)), expected[one]
             return 1.0, expected[one]
 
         others = [one for one in among if one not in expected]
         return sorted(finalists, key=order) + sorted(others, key=self.expected)
+
+    def choices(self) -> list[Candidate]:
+        """Return all candidates, first the one to take: of those as good as the best the simplest.
+
+        As good is what differs by less than the standard error of the difference, or by a hundredth. The rule
+        for the widths comes first in what is simple: what has more numbers to fit suits the sample too well.
+        Then the loss counts, and of equal losses the cheaper map.
+        """
+        ranked = self.ranked()
+        if not ranked:
+            return []
+        best = ranked[0]
+        least, stages = self.expected(best), len(self.histories[best])
+
+        def is_as_good(one: Candidate) -> bool:
+            if len(self.histories[one]) < stages:
+                return False
+            excess = self.expected(one) - least
+            return excess <= max((_EQUAL - 1) * least, self._excess(one, best)[1])
+
+        equals = [one for one in ranked if is_as_good(one)]
+        rule = min((one.rule for one in equals), key=RULES.index)
+        simplest = [one for one in equals if one.rule == rule]
+        loss = {one: self.histories[one][-1].judgement.squared_error for one in simplest}
+        cheap = [one for one in simplest if loss[one] <= _EQUAL * min(loss.values())]
+        chosen = min(cheap, key=self._cost)
+        return [chosen, *(one for one in ranked if one != chosen)]
+
+    def _cost(self, candidate: Candidate) -> tuple[int, int]:
+        """Return an order by cost: few rows have few landmarks; then kinds in their own order."""
+        size = self.scope.n_components
+        if candidate.kind == "nystroem":
+            size = min(size, self.scope.n_rows)
+        return size, MAPS.index(candidate.kind)
 
     def _is_useful(self, candidate: Candidate) -> bool:
         """Return whether its small models had errors at all."""
@@ -358,9 +445,13 @@ class Search:
         wins on few rows and features need not win on many.
         """
         history = self.histories[candidate]
-        before, last = history[max(0, len(history) - 2)], history[-1]
+        before, last = (found.judgement for found in (history[max(0, len(history) - 2)], history[-1]))
         steps = self._steps_ahead(candidate)
-        return carried_on(before.judgement.criterion, last.judgement.criterion, steps)
+        if last.spread <= _CERTAIN * last.criterion:
+            return carried_on(before.criterion, last.criterion, steps)
+        # A share of few rows is too noisy for a difference of two.
+        ahead = carried_on(before.squared_error, last.squared_error, steps)
+        return last.criterion * ahead / last.squared_error if last.squared_error > 0 else 0.0
 
     def width(self, candidate: Candidate) -> float:
         """Return the width for the model itself: it goes on to fall with more rows and features."""
@@ -407,8 +498,21 @@ class Search:
                 "flops": sum(f.flops for f in self.histories[one]),
                 "seconds": sum(f.seconds for f in self.histories[one]),
             }
-            for one in self.ranked()
+            for one in self.choices()
         ]
+
+
+def _widths_flops(n_rows: int, n_columns: int) -> float:
+    """Return about how many flops the likelihoods of two kernels take; the second has one start."""
+    usual, short = relevance_flops(n_rows, n_columns), relevance_flops(n_rows, n_columns, n_starts=1)
+    return usual + short
+
+
+def own_units(column_scale: np.ndarray | None) -> np.ndarray | None:
+    """Return scales of the columns that undo their division; None where they are all alike."""
+    if column_scale is None or column_scale.max() <= _EQUAL * column_scale.min():
+        return None
+    return np.asarray(np.sqrt(np.square(column_scale).mean()) / column_scale)
 
 
 def some_differ(sample: Sample) -> bool:
@@ -593,12 +697,13 @@ class AutoFeatures(FeatureMap):
         scope = self._scope(sample.n_weighted_rows, n_columns, self._kinds(is_sparse))
         if is_sparse:
             sample = replace(sample, X=sample.X.toarray())
-        search = Search(scope, Trial.of(sample, "candidate rows", ROWS), sample.seed, sample.row_source)
+        trial = Trial.of(sample, "candidate rows", ROWS)
+        search = Search(scope, trial, sample.seed, sample.row_source, own_units(sample.column_scale))
         search.run()
         self.candidates_ = search.table()
-        ranked = search.ranked()
-        maps = [search.feature_map(one) for one in ranked]
-        if ranked and ranked[0].has_widths_of_bins and not scope.is_small:
+        choices = search.choices()
+        maps = [search.feature_map(one) for one in choices]
+        if choices and choices[0].has_widths_of_bins and not scope.is_small:
             maps[0] = _shrunk(maps[0], sample)
         if is_sparse:
             maps = [one.set_params(sampling="orthogonal") for one in maps]

@@ -111,16 +111,18 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         seed: int,
         row_source: RowSource | None = None,
         has_classes: bool | None = None,
+        column_scale: np.ndarray | None = None,
     ) -> Self:
         """Fit to a sample of checked rows with this seed.
 
         `row_source` reduces all rows; it is None if the sample holds all rows. `has_classes` says whether y
-        stands for classes; None is where it does not hold numbers.
+        stands for classes; None is where it does not hold numbers. `column_scale` is what the columns were
+        divided by, if they were.
         """
         row_source = RowsInMemory(X, sample_weight) if row_source is None else row_source
         if has_classes is None:
             has_classes = y is not None and np.asarray(y).dtype.kind not in "fiu"
-        return self._fit(Sample(X, y, sample_weight, seed, row_source, has_classes))
+        return self._fit(Sample(X, y, sample_weight, seed, row_source, has_classes, column_scale))
 
     def _fit(self, sample: Sample, *, is_part: bool = False) -> Self:
         """Fit to a sample; a part of a concatenated map is not built, as only the whole map is applied."""

@@ -210,8 +210,8 @@ def _width_for(
     unit, seed = kernel.set_params(length_scale=1.0, metric=None), sample.seed
     model = MODELS["binning" if by_bins else "fourier"]
     few = model(trial.thinned(THINNING), unit, max(2, size // 2), seed)
-    before, _ = Judged([few], median_distance(unit, trial.X, seed)).search(cold=True)
-    last, judgement = Judged([model(trial, unit, size, seed)], before).search(cold=False)
+    before, _ = Judged(few, median_distance(unit, trial.X, seed)).search(cold=True)
+    last, judgement = Judged(model(trial, unit, size, seed), before).search(cold=False)
     steps = steps_ahead(sample.n_weighted_rows / trial.n_training, full_size / size)
     return float(f"{carried_on(before, last, steps):.4g}"), judgement
 
@@ -222,16 +222,20 @@ def column_widths(
     n_rows: int,
     seed: int,
     starts: Mapping[str, Sequence[float]] | None = None,
+    usual_starts: bool = True,
 ) -> np.ndarray | None:
     """Return one width a column, by the likelihood of rows that are not held out; None where it has none.
 
-    There is no likelihood where targets or columns are constant in these rows.
+    There is no likelihood where targets or columns are constant in these rows. `starts` and `usual_starts`
+    are those of `relevant_length_scales`.
     """
     training = slice(trial.n_held_out, trial.n_held_out + n_rows)
     X, Y, s = trial.X[training], trial.Y[training], trial.s[training]
     sample = Sample(X, Y, s, seed, RowsInMemory(X, s))
     try:
-        found, _ = relevant_length_scales(kernel, sample, starts=starts, max_rows=n_rows)
+        found, _ = relevant_length_scales(
+            kernel, sample, starts=starts, usual_starts=usual_starts, max_rows=n_rows
+        )
     except InputError:
         return None
     return np.asarray(found.get_params()["length_scale"])
@@ -258,11 +262,11 @@ def learn_metric(
         if turn == 0:
             few = turned.thinned(_FIRST_THINNING)
             width = median_distance(unit, few.X, seed)
-            search = Judged([FourierTrialModel(few, unit, max(64, n_features // 4), seed)], width)
+            search = Judged(FourierTrialModel(few, unit, max(64, n_features // 4), seed), width)
             width, _ = search.search(cold=True)
             flops += search.flops
         model = FourierTrialModel(turned, unit, n_features, seed)
-        search = Judged([model], width)
+        search = Judged(model, width)
         width, judgement = search.search(cold=False)
         flops += search.flops + model.flops()
         rounds.append({"squared_error": judgement.squared_error, "length_scale": width})

@@ -25,9 +25,8 @@ from distrff.utils.random import child_seed, streams_under
 
 # The rows that small models are judged on.
 
-_HELD_OUT_SHARE = 4
-_ENOUGH_HELD_OUT = 2000  # fewer are made up for by holding out other rows in turn
-_MAX_TURNS = 3
+_HELD_OUT_SHARE, _SHARE_OF_FEW = 4, 3
+_ENOUGH_HELD_OUT = 2000  # of fewer rows than four times as many a third is held out
 _ARRAYS = ("X", "Y", "s", "mean", "deviation")
 
 
@@ -49,8 +48,9 @@ class Trial:
 
     @classmethod
     def of(cls, sample: Sample, name: str, max_rows: int) -> Self:
-        """Return at most `max_rows` rows of positive weight of the sample, a quarter of them held out."""
+        """Return at most `max_rows` rows of positive weight of the sample, some of them to be held out."""
         rows = sample.shuffled_rows(name)[:max_rows]
+        share = _HELD_OUT_SHARE if len(rows) >= _HELD_OUT_SHARE * _ENOUGH_HELD_OUT else _SHARE_OF_FEW
         X, Y = np.asarray(sample.X[rows], dtype=np.float64), coded_targets(sample.y)[rows]
         s = sample.weights[rows]
         mean = np.average(Y, axis=0, weights=s)
@@ -60,7 +60,7 @@ class Trial:
             X - np.average(X, axis=0, weights=s),
             (Y - mean) / deviation,
             s / s.mean(),
-            max(1, len(rows) // _HELD_OUT_SHARE),
+            max(1, len(rows) // share),
             mean,
             deviation,
             # Of more classes than are coded, a row of another one has no decision value.
@@ -84,17 +84,6 @@ class Trial:
         """Rows that are not held out."""
         return len(self.X) - self.n_held_out
 
-    @property
-    def n_turns(self) -> int:
-        """Other rows to hold out in turn, so that enough are judged on."""
-        return min(_MAX_TURNS, -(-_ENOUGH_HELD_OUT // self.n_held_out))
-
-    def turned(self, turn: int) -> Self:
-        """Return the same rows with others held out."""
-        shift = -turn * self.n_held_out
-        X, Y, s = (np.roll(A, shift, axis=0) for A in (self.X, self.Y, self.s))
-        return replace(self, X=X, Y=Y, s=s)
-
     def thinned(self, factor: int) -> Self:
         """Return the same held-out rows, and one in `factor` of the others."""
         some = slice(self.n_held_out + max(2, self.n_training // factor))
@@ -112,24 +101,19 @@ class Trial:
         Y, s = self.Y[held_out], self.s[held_out]
         if not np.isfinite(F).all():
             return Judgement.useless(self.has_classes)
-        losses = np.square(Y - F).mean(axis=1)
-        error = float(s @ losses / s.sum())
+        losses, shares = np.square(Y - F).mean(axis=1), s / s.sum()
+        error = float(shares @ losses)
         if not self.has_classes:
-            return Judgement(error, None, _standard_error(losses, s))
-        wrong = self._classes(F) != self._classes(Y)
-        return Judgement(error, float(s @ wrong / s.sum()), _standard_error(wrong.astype(np.float64), s))
+            return Judgement(error, None, shares, losses)
+        wrong = (self._classes(F) != self._classes(Y)).astype(np.float64)
+        return Judgement(error, float(shares @ wrong), shares, wrong)
 
     def _classes(self, F: np.ndarray) -> np.ndarray:
         F = F * self.deviation + self.mean
         return F[:, 0] > 0 if F.shape[1] == 1 else F.argmax(axis=1)
 
 
-def _standard_error(losses: np.ndarray, s: np.ndarray) -> float:
-    mean = s @ losses / s.sum()
-    return float(np.sqrt(np.square(s * (losses - mean)).sum()) / s.sum())
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Judgement:
     """What a model gave on held-out rows.
 
@@ -139,33 +123,38 @@ class Judgement:
         Mean over rows and targets; 1 is that of a constant.
     misclassified : float or None
         Share of the rows of classes; None for numbers.
-    spread : float
-        Standard error of what is judged by: of `misclassified`, else of `squared_error`.
+    shares, losses : ndarrays of shape (n_held_out,)
+        For each held-out row its share of the weight, and what is judged by: 1 for a wrong class, else its
+        squared error.
     """
 
     squared_error: float
     misclassified: float | None
-    spread: float
+    shares: np.ndarray
+    losses: np.ndarray
 
     @property
     def criterion(self) -> float:
         """What an estimator of this kind wants to be small."""
         return self.squared_error if self.misclassified is None else self.misclassified
 
+    @property
+    def spread(self) -> float:
+        """Standard error of the criterion."""
+        return float(np.linalg.norm(self.shares * (self.losses - self.criterion)))
+
+    def spread_from(self, other: Self) -> float:
+        """Return the standard error of the difference between two models judged on the same rows.
+
+        It is often much smaller than either one's spread, since both fail in the same rows.
+        """
+        difference = self.losses - other.losses
+        return float(np.linalg.norm(self.shares * (difference - self.shares @ difference)))
+
     @classmethod
     def useless(cls, has_classes: bool) -> Self:
         """Return what stands for a model that could not be fitted."""
-        return cls(math.inf, math.inf if has_classes else None, 0.0)
-
-    @classmethod
-    def mean(cls, found: list[Self]) -> Self:
-        """Return the mean over as many sets of rows."""
-        shares = [one.misclassified for one in found if one.misclassified is not None]
-        return cls(
-            float(np.mean([one.squared_error for one in found])),
-            float(np.mean(shares)) if shares else None,
-            float(np.sqrt(np.mean([one.spread**2 for one in found]) / len(found))),
-        )
+        return cls(math.inf, math.inf if has_classes else None, np.zeros(0), np.zeros(0))
 
 
 # Models on one set of rows, fitted with one width after another.
@@ -354,7 +343,7 @@ class BinningTrialModel(TrialModel):
         return 10.0 * binning_pilot_flops(len(self.trial.X), self.trial.X.shape[1], self._n_grids)
 
 
-# A map with a kernel, on every set of rows that a trial holds out.
+# A map with a kernel.
 
 MODELS: dict[str, Callable[[Trial, Kernel, int, int], TrialModel]] = {
     "fourier": FourierTrialModel,
@@ -364,13 +353,13 @@ MODELS: dict[str, Callable[[Trial, Kernel, int, int], TrialModel]] = {
 
 
 class Judged:
-    """The errors of one kind of small model at every width, in half octaves around a first one.
+    """The errors of a small model at every width, in half octaves around a first one.
 
     The widths are multiples of 2^½ of `start`, which makes those of different runs comparable.
     """
 
-    def __init__(self, models: list[TrialModel], start: float) -> None:
-        self._models, self._start = models, start
+    def __init__(self, model: TrialModel, start: float) -> None:
+        self._model, self._start = model, start
         self._found: dict[int, Judgement] = {}
 
     def width(self, half_octaves: float) -> float:
@@ -378,10 +367,9 @@ class Judged:
         return self._start * 2.0 ** (half_octaves / 2)
 
     def judgement(self, half_octaves: int) -> Judgement:
-        """Return the mean judgement over the sets of held-out rows."""
+        """Return what the model gives on the held-out rows."""
         if half_octaves not in self._found:
-            width = self.width(half_octaves)
-            self._found[half_octaves] = Judgement.mean([model.judge(width) for model in self._models])
+            self._found[half_octaves] = self._model.judge(self.width(half_octaves))
         return self._found[half_octaves]
 
     def squared_error(self, half_octaves: int) -> float:
@@ -409,7 +397,7 @@ class Judged:
     @property
     def flops(self) -> float:
         """Flops of all that was judged."""
-        return len(self._found) * sum(model.flops() for model in self._models)
+        return len(self._found) * self._model.flops()
 
 
 _FARTHEST = 12  # half octaves from the first width, at each stage
@@ -425,14 +413,6 @@ def walk(
         while is_inside(best + step) and error(best + step) < error(best):
             best += step
     return best
-
-
-def judged(
-    trial: Trial, kind: str, kernel: Kernel, size: int, start: float, seed: int, *, n_turns: int
-) -> Judged:
-    """Return the judge of a map and a kernel of width 1 on several sets of held-out rows."""
-    turns = [trial.turned(turn) if turn else trial for turn in range(n_turns)]
-    return Judged([MODELS[kind](one, kernel, size, seed) for one in turns], start)
 
 
 # From the sample to all rows: what fell from one stage to the next goes on falling.

@@ -135,6 +135,7 @@ def relevant_length_scales(
     sample: Sample,
     *,
     starts: Mapping[str, Sequence[float]] | None = None,
+    usual_starts: bool = True,
     max_rows: int = _MAX_ROWS,
 ) -> tuple[Kernel, dict[str, Any]]:
     """Return the kernel with one width for each column, and how they were found.
@@ -147,7 +148,8 @@ def relevant_length_scales(
 
     - one width for all columns;
     - widths ∝ 1/√(what the column explains alone), by `explained_alone`, where a column explains something;
-    - those of `starts`, a width for each column, by their name in the report;
+    - those of `starts`, a width for each column, by their name in the report; without `usual_starts` these
+      alone;
     - if all that explains nothing on `max_rows` rows, what the Gaussian and the Laplacian kernel find.
 
     A column that does not matter gets a width of up to 1000 deviations (automatic relevance determination;
@@ -198,7 +200,8 @@ def relevant_length_scales(
     U = (X - X.mean(axis=0, dtype=np.float64)) / scale[moving]
     many = rows[:SAMPLE_ROWS]
     alone = explained_alone(sample.X[np.ix_(many, moving)], Y[many], s[many])
-    profiles = _profiles(alone)
+    simple = _profiles(alone)
+    profiles = simple.copy() if usual_starts else {}
     for name, given in (starts or {}).items():
         profiles[name] = np.array(given)[moving] / scale[moving]
     with threadpool_limits(1, user_api="blas"):  # the same widths whatever the client's threads
@@ -213,7 +216,7 @@ def relevant_length_scales(
     widths = as_widths(np.exp(point[:-1]))
     if "note" in report:
         report["likelihood_length_scale"] = widths
-        profile = profiles.get(_ALONE, profiles[_ONE_WIDTH])
+        profile = simple.get(_ALONE, simple[_ONE_WIDTH])
         widths = as_widths(profile * _typical_distance(profile, kernel.is_spherical))
     shares = np.zeros(len(scale))
     shares[moving] = alone
@@ -228,11 +231,13 @@ def relevant_length_scales(
     } | report
 
 
-def relevance_flops(n_rows: int, n_columns: int, max_rows: int = _MAX_ROWS) -> float:
-    """Return about how many flops the search takes where one of its usual starts finds a signal."""
+def relevance_flops(
+    n_rows: int, n_columns: int, max_rows: int = _MAX_ROWS, *, n_starts: int = _USUAL_STARTS
+) -> float:
+    """Return about how many flops the search takes where one of its starts finds a signal."""
     n, d = min(n_rows, _FEW_ROWS, max_rows), n_columns
     values = len(_START_FACTORS) * len(_START_NOISES) * n**2 * (n / 3 + 3.0 * d)
-    few = _USUAL_STARTS * (values + _FEW_EVALUATIONS * n**2 * (n + 10.0 * d))
+    few = n_starts * (values + _FEW_EVALUATIONS * n**2 * (n + 10.0 * d))
     n = min(n_rows, max_rows)
     return few + _EVALUATIONS * n**2 * (n + 10.0 * d)
 

@@ -463,6 +463,8 @@ class Sample:
     row_source: RowSource
     has_classes: bool = False
     """Whether y stands for classes: labels, or ±1 by class."""
+    column_scale: np.ndarray | None = None
+    """What the columns were divided by; None for 1."""
 
     @property
     def weights(self) -> np.ndarray:

@@ -383,7 +383,7 @@ def fold_errors(
     parts : list of ndarray
         As in `fold_of`.
     grids : list of ndarray of shape (m,)
-        The alphas for each size of the problem.
+        The alphas for each size of the problem; none leaves the size out.
     bases : list of slice, optional
         The part of each grid that is tried in any case, as in `path_errors`; by default all of it.
 
@@ -401,6 +401,9 @@ def fold_errors(
     """
     held_out, errors = problem.with_offset(fold_of(parts, fold)), []
     for i, (size, grid) in enumerate(zip(problem.sizes, grids, strict=True)):
+        if not len(grid):
+            errors.append(np.empty((0, problem.n_targets)))
+            continue
         errors.append(
             _errors_on_fold(total, held_out, size, grid, problem, None if bases is None else bases[i])
         )
@@ -543,6 +546,9 @@ def default_alphas(weight_sum: float, at_zero: float, *, floor: float) -> tuple[
 
 _STEPS_BELOW, _STEPS_ABOVE = 24, 8
 _STEPS_AT_ONCE = 3
+# Where the rows fix every coefficient the error is flat down to the rounding noise, and its least value
+# wanders there: a decade has to gain this share of the error.
+_LEAST_GAIN = 1e-4
 
 
 def extended(grid: np.ndarray, *, floor: float) -> tuple[np.ndarray, slice]:
@@ -562,23 +568,20 @@ def extended(grid: np.ndarray, *, floor: float) -> tuple[np.ndarray, slice]:
 def path_errors(
     errors_at: Callable[[np.ndarray], np.ndarray], grid: np.ndarray, base: slice | None
 ) -> np.ndarray:
-    """Return the errors of a grid, (m, k): of its part `base`, and beyond an end while the best is near it.
+    """Return the errors of a grid, (m, k): of its part `base`, and beyond an end as long as that pays.
 
-    A decade at a time is tried, three steps of the default grid, as long as the alpha of least mean error is
-    within a decade of an end. Alphas that are not tried have NaN. The default is to try all.
+    A decade at a time is tried, three steps of the default grid, as long as the last decade at that end has
+    lowered the mean error by a ten-thousandth. Alphas that are not tried have NaN. The default is to try all.
     """
     first, stop = (0, len(grid)) if base is None else (base.start, base.stop)
     found = errors_at(grid[first:stop])
     while True:
         scores = found.mean(axis=1)
-        if not np.isfinite(scores).any():
-            break
-        best = first + int(np.nanargmin(scores))
         lower, higher = max(0, first - _STEPS_AT_ONCE), min(len(grid), stop + _STEPS_AT_ONCE)
-        if lower < first and best < first + _STEPS_AT_ONCE:
+        if lower < first and _gains(scores[:_STEPS_AT_ONCE], scores[_STEPS_AT_ONCE:]):
             found = np.vstack([errors_at(grid[lower:first]), found])
             first = lower
-        elif higher > stop and best >= stop - _STEPS_AT_ONCE:
+        elif higher > stop and _gains(scores[-_STEPS_AT_ONCE:], scores[:-_STEPS_AT_ONCE]):
             found = np.vstack([found, errors_at(grid[stop:higher])])
             stop = higher
         else:
@@ -586,6 +589,12 @@ def path_errors(
     errors = np.full((len(grid), found.shape[1]), np.nan)
     errors[first:stop] = found
     return errors
+
+
+def _gains(outer: np.ndarray, inner: np.ndarray) -> bool:
+    """Return whether the best of the outer scores is clearly below the best of the inner ones."""
+    best, before = (np.min(some, initial=np.inf, where=np.isfinite(some)) for some in (outer, inner))
+    return bool(best < (1 - _LEAST_GAIN) * before)
 
 
 def gcv_may_overfit(dimension: float, n_rows: int) -> bool:

@@ -11,9 +11,21 @@ from scipy.sparse import csr_matrix
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.features.auto import MAPS, Scope, candidates
-from distrff.features.pilots import Trial, carried_on, steps_ahead
+from distrff.features.auto import (
+    MAPS,
+    ONE_WIDTH,
+    RULES,
+    Candidate,
+    Found,
+    Scope,
+    Search,
+    followers,
+    leads,
+    own_units,
+)
+from distrff.features.pilots import Judgement, Trial, carried_on, steps_ahead
 from distrff.features.specification import RowsInMemory, Sample
+from distrff.kernels.stationary import Gaussian
 from distrff.utils.random import stream
 
 
@@ -186,8 +198,71 @@ def test_errors_are_carried_on_to_the_size_of_the_model() -> None:
 
 
 def test_candidates_are_maps_times_kernels_times_rules() -> None:
-    found = candidates(MAPS, ["one width", "learned metric", "diagonal of the metric"])
+    first = leads(MAPS, [ONE_WIDTH, "learned metric", "diagonal of the metric"])
+    found = [*first, *(other for lead in first for other in followers(lead))]
     assert len(found) == len(set(found)) == 2 * (4 + 4) + 3
+
+
+def one_search(n_rows: int = 1000) -> Search:
+    """A search in which nothing was judged yet."""
+    X, y = smooth_rows(n_rows)
+    rows = RowsInMemory(X, None)
+    return Search(Scope(MAPS, 64, n_rows, 4), Trial.of(Sample(X, y, None, 0, rows), "rows", 10_000), 0, rows)
+
+
+def judgement(losses: np.ndarray) -> Judgement:
+    return Judgement(float(losses.mean()), None, np.full(len(losses), 1 / len(losses)), losses)
+
+
+@pytest.mark.parametrize(
+    ("excess", "noise", "simple_wins"), [(0.02, 1.0, True), (0.02, 0.0, False), (0.005, 0.0, True)]
+)
+def test_of_candidates_as_good_as_the_best_the_simplest_is_taken(excess, noise, simple_wins) -> None:
+    """As good is a difference below its standard error, on the same rows, or of a hundredth."""
+    rng = stream(0, "losses")
+    losses = 1 + rng.uniform(size=1000)
+    losses /= losses.mean()
+    difference = noise * rng.standard_normal(1000)
+    difference += excess - difference.mean()
+    search = one_search()
+    best, simple = (Candidate("fourier", Gaussian(), rule) for rule in (RULES[-1], ONE_WIDTH))
+    for one, of_rows in ((best, losses), (simple, losses + difference)):
+        search.histories[one] = [Found(1.0, judgement(of_rows), 0.0, 0.0)] * len(search.stages)
+    assert search.ranked() == [best, simple]
+    assert search.choices() == ([simple, best] if simple_wins else [best, simple])
+
+
+def test_errors_are_compared_row_by_row() -> None:
+    losses = stream(0, "losses").uniform(size=500)
+    one, other = judgement(losses), judgement(losses + 0.01)
+    assert other.spread_from(one) == pytest.approx(0.0, abs=1e-12)
+    assert one.spread == pytest.approx(losses.std() / np.sqrt(500))
+
+
+def test_one_width_is_one_of_the_own_units_where_small_columns_are_noise() -> None:
+    """Columns of small deviation hold nothing here; once divided by it they hide the others."""
+    rng = stream(0, "rows")
+    X = rng.standard_normal((600, 40)) * np.where(np.arange(40) < 4, 1.0, 0.05)
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + X[:, 3]
+
+    def one_widths(scale: str, X: np.ndarray) -> set[str]:
+        model = drf.KernelRidge(drf.AutoFeatures(64), scale=scale, random_state=0).fit(X, y)
+        names = (row["candidate"].split(", ", 2)[2] for row in model.report_["candidates"])
+        return {name for name in names if name.startswith("one width")}
+
+    assert one_widths("standard", X) == {"one width, in the columns' own units"}
+    assert one_widths("none", X) == {"one width"}  # these are their own
+    inverse = np.where(np.arange(40) < 4, 1e-3, 1e3)
+    assert one_widths("standard", X * inverse) == {"one width"}
+
+
+def test_own_units_undo_a_division() -> None:
+    assert own_units(None) is None
+    assert own_units(np.full(3, 7.0)) is None
+    scale = np.array([1.0, 10.0, 0.1])
+    found = own_units(scale)
+    assert found is not None
+    np.testing.assert_allclose(found * scale, (found * scale)[0])
 
 
 # What a first user may bring.

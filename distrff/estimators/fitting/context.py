@@ -410,6 +410,7 @@ def _fitted_map(
         seed=seed,
         row_source=_RowsOfFit(fit, scaling, targets.n_outputs),
         has_classes=isinstance(targets, ClassTargets),
+        column_scale=scaling.scale,
     )
 
 

@@ -345,6 +345,7 @@ def _by_folds(grams: Grams, options: RidgeOptions, folds: range, held_out: str) 
     by_fold = grams.run.compute_all(fold_errors, calls)
     weights, unit = np.array([weight for _, weight in by_fold]), np.square(grams.targets.scale)
     errors = [np.stack(of_folds) * unit for of_folds in zip(*(found for found, _ in by_fold), strict=True)]
+    _try_what_others_tried(grams, folds, alphas, errors, unit)
     criterion = f"mean squared error over {held_out}"
     found, _, tried = _best(grams, grids, criterion, errors, weights)
     if len(folds) == 1:
@@ -352,6 +353,26 @@ def _by_folds(grams: Grams, options: RidgeOptions, folds: range, held_out: str) 
     with np.errstate(divide="ignore", invalid="ignore"):
         fold_scores = errors[-1][:, tried].mean(axis=2).T / weights
     return replace(found, results=found.results | {"fold_scores": fold_scores})
+
+
+def _try_what_others_tried(
+    grams: Grams, folds: range, alphas: list[np.ndarray], errors: list[np.ndarray], unit: np.ndarray
+) -> None:
+    """Fill in what some folds tried beyond an end of the grid and others did not.
+
+    Each fold goes on by its own error, where its matrices are; an alpha counts where all folds have an error.
+    The other folds reduce their matrices again, which is rarely needed.
+    """
+    tried = [np.isfinite(of_size).all(axis=2) for of_size in errors]  # (n_folds, m) of each size
+    lacking = [of_size.any(axis=0) & ~of_size for of_size in tried]
+    late = [i for i in range(len(folds)) if any(of_size[i].any() for of_size in lacking)]
+    grids = [[grid[of_size[i]] for grid, of_size in zip(alphas, lacking, strict=True)] for i in late]
+    calls = [
+        (grams.total, grams.parts, folds[i], some, grams.problem) for i, some in zip(late, grids, strict=True)
+    ]
+    for i, (found, _) in zip(late, grams.run.compute_all(fold_errors, calls), strict=True):
+        for of_size, places, values in zip(errors, lacking, found, strict=True):
+            of_size[i, places[i]] = values * unit
 
 
 def _by_gcv(grams: Grams, options: RidgeOptions) -> tuple[AlphaSearch, float]:
