@@ -537,11 +537,12 @@ class AutoFeatures(FeatureMap):
     """The map, kernel, widths and metric that do best in small models on a sample of the rows.
 
     Candidates are Fourier and Nyström features of the Gaussian and the Matérn kernels of ν = ½, 3/2 and 5/2
-    and random binning of the Laplacian kernel, each with one width, one width a column, or a learned metric.
-    Each is judged on held-out rows by what the estimator is for: squared error of numbers, wrong classes, of
-    equal ones the squared error. Samples and maps grow from stage to stage; candidates that lag behind are
-    dropped. The last fall of a candidate's error is taken to go on, since what wins on few rows need not win
-    on many.
+    and random binning of the Laplacian kernel. Each has one width, one width a column, or a learned metric;
+    one width is that of the columns' own units where a first small model does better with these. Each is
+    judged on held-out rows by what the estimator is for: squared error of numbers, wrong classes, of equal
+    ones the squared error. Samples and maps grow from stage to stage; candidates that lag behind are dropped.
+    The last fall of a candidate's error is taken to go on, since what wins on few rows need not win on many.
+    Of those as good as the best, within the standard error of the difference, the simplest widths are taken.
 
     Without targets, or with fewer than 40 rows, it is `FourierFeatures` of a Gaussian kernel with an
     automatic width.
