@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
+from distrff.errors import InputError
 from distrff.features.frequencies import ByDtype, Projection
 from distrff.features.specification import MapCost
 from distrff.kernels.base import Kernel
@@ -72,6 +73,11 @@ class CountSketch(Projection):
     """X ↦ (X diag(widths)⁻¹ Sᵀ) G from `sketch_arrays`: O(nonzeros + B·m) a row, CSR or dense."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], widths: np.ndarray) -> None:
+        buckets = arrays["buckets"]
+        inside = buckets.shape == arrays["signs"].shape == widths.shape
+        if not inside or (buckets < 0).any() or (buckets >= SKETCH_COLUMNS).any():
+            # Those of a forged model: the compiled loops would read and write elsewhere.
+            raise InputError("the buckets of a count sketch do not fit its columns")
         _compile_loops()
         self._buckets = np.require(arrays["buckets"], requirements="W")
         self._factors, self._G = ByDtype(arrays["signs"] / widths), ByDtype(arrays["sketched"])

@@ -326,6 +326,7 @@ class HadamardProducts(Projection):
         scale: np.ndarray,
         widths: np.ndarray,
     ) -> None:
+        _check_blocks(diagonals, orders, scale, widths)
         _compile_loops()
         self.n_frequencies = len(scale)
         self._diagonals, self._scale = ByDtype(diagonals), ByDtype(scale)
@@ -347,6 +348,20 @@ class HadamardProducts(Projection):
 
     def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:
         return self._radii * np.linalg.norm(magnitude / self._widths)
+
+
+def _check_blocks(diagonals: np.ndarray, orders: np.ndarray, scale: np.ndarray, widths: np.ndarray) -> None:
+    """Raise InputError for arrays, of a forged model, beyond whose ends the compiled loops would read."""
+    n_blocks, n_transforms, size = diagonals.shape
+    n_orders = n_blocks if n_transforms == 2 else 1
+    fit = (
+        n_transforms in (2, 3)
+        and size == padded_size(len(widths))
+        and (n_blocks - 1) * size < len(scale) <= n_blocks * size
+        and orders.shape == (n_orders, size)
+    )
+    if not fit or (np.sort(orders, axis=1) != np.arange(size)).any():
+        raise InputError("the arrays of structured frequencies do not fit together")
 
 
 @compiles_once

@@ -30,6 +30,7 @@ from tests.support import commands
 
 DATA = "DISTRFF_DATA"
 _TARGET = "target"
+_N_COMPONENTS = 4096
 
 BY_HAND = (
     "--features fourier --kernel gaussian --metric learned",
@@ -209,7 +210,7 @@ def _write(place: Path, rows: Rows, scale: float) -> None:
 
 
 def _fitted(place: Path, task: Task, rows: Rows, options: str) -> dict[str, Any]:
-    size = "" if "binning" in options else "--n-components 4096"
+    size = "" if "binning" in options else f"--n-components {_N_COMPONENTS}"
     chosen = f"--model {task.model} {size} {options}"
     words = f"--target {_TARGET} {chosen} --overwrite --random-state 0 --json".split()
     started = time.perf_counter()

@@ -288,3 +288,25 @@ def test_sizes_beyond_what_is_stored(stored, tmp_path):
             if len(path) == 1:  # those of parts are not asked for, as their arrays tell
                 with pytest.raises(InputError, match=r"m\.zarr"):
                     drf.load_model(str(tmp_path / "m.zarr"))
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "forged"),
+    [
+        ("fastfood", "map_order", lambda A: A[:0]),
+        ("fastfood", "map_order", lambda A: A + 1),
+        ("fastfood", "map_order", lambda A: A[:, :1]),
+        ("fastfood", "map_radii", lambda A: np.tile(A, 100)),
+        ("sorf", "map_radii", lambda A: np.tile(A, 100)),
+        ("countsketch", "map_buckets", lambda A: A[:0]),
+        ("countsketch", "map_buckets", lambda A: A + 2048),
+        ("countsketch", "map_buckets", lambda A: A - 2048),
+    ],
+)
+def test_indices_that_compiled_loops_would_follow_out_of_their_arrays(name, array, forged, tmp_path):
+    """Such a model ended the process, or wrote where it should not."""
+    fitted(name)[0].save(str(tmp_path / "true.zarr"))
+    header, arrays = taken_apart(tmp_path / "true.zarr")
+    write(tmp_path / "m.zarr", header, arrays, ("array", array, forged(arrays[array])))
+    with pytest.raises(InputError, match=r"m\.zarr"):
+        drf.load_model(str(tmp_path / "m.zarr"))
