@@ -305,10 +305,11 @@ class BinningPilot:
     n·P look-ups, then at most 16 products of 4·n·P·k flops.
     """
 
-    def __init__(self, rows: PilotRows, *, n_grids: int) -> None:
+    def __init__(self, rows: PilotRows, *, n_grids: int, penalty: float | None = None) -> None:
         self._rows = rows
         self._seed = child_seed(rows.seed, "length scale pilot")
         self._n_grids = min(n_grids, PILOT_GRIDS)
+        self._alphas_per_row = _BINNING_ALPHAS_PER_ROW if penalty is None else np.array([penalty])
         self.description = f"a ridge on the bins of {self._n_grids} grids"
 
     def held_out_error(self, kernel: Kernel) -> float:
@@ -353,8 +354,8 @@ class BinningPilot:
             beta = np.linalg.norm(w, axis=0)
             off_diagonal.append(beta)
             v, before = w / np.where(beta > 0, beta, 1.0), v
-        found = np.empty((n_held_out, k, len(_BINNING_ALPHAS_PER_ROW)))
-        alphas = weight * _BINNING_ALPHAS_PER_ROW
+        found = np.empty((n_held_out, k, len(self._alphas_per_row)))
+        alphas = weight * self._alphas_per_row
         for j in range(k):
             eigenvalues, Q = eigh_tridiagonal([a[j] for a in diagonal], [b[j] for b in off_diagonal[:-1]])
             shrunk = (size[j] * Q[0])[:, None] / (np.maximum(eigenvalues, 0)[:, None] + alphas)

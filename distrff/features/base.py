@@ -48,8 +48,8 @@ from distrff.kernels.stationary import Gaussian
 from distrff.utils.random import resolve_seed, stream
 
 SPARSE_REMEDY = (
-    "FourierFeatures does, of any widths but 'ard', with no metric to be learned and sampling='iid', "
-    "'orthogonal', 'qmc' or 'countsketch'; or write them out with X.toarray()"
+    "FourierFeatures do with widths other than 'ard', no metric to be learned, and sampling='iid', "
+    "'orthogonal', 'qmc' or 'countsketch'; or write the rows out with X.toarray()"
 )
 
 
@@ -112,17 +112,19 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         row_source: RowSource | None = None,
         has_classes: bool | None = None,
         column_scale: np.ndarray | None = None,
+        penalty: float | None = None,
     ) -> Self:
         """Fit to a sample of checked rows with this seed.
 
         `row_source` reduces all rows; it is None if the sample holds all rows. `has_classes` says whether y
         stands for classes; None is where it does not hold numbers. `column_scale` is what the columns were
-        divided by, if they were.
+        divided by, if they were, and `penalty` that of ridge for each unit of weight, if it is given.
         """
         row_source = RowsInMemory(X, sample_weight) if row_source is None else row_source
         if has_classes is None:
             has_classes = y is not None and np.asarray(y).dtype.kind not in "fiu"
-        return self._fit(Sample(X, y, sample_weight, seed, row_source, has_classes, column_scale))
+        sample = Sample(X, y, sample_weight, seed, row_source, has_classes, column_scale, penalty)
+        return self._fit(sample)
 
     def _fit(self, sample: Sample, *, is_part: bool = False) -> Self:
         """Fit to a sample; a part of a concatenated map is not built, as only the whole map is applied."""
@@ -236,7 +238,9 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
                 f"X must have shape (n_samples, {n_columns}), got a dask array of shape {X.shape}"
             )
         if issparse(X._meta) and not self.specification_.takes_sparse_rows:
-            raise InputError(f"{type(self).__name__} takes no sparse rows; {SPARSE_REMEDY}")
+            raise InputError(
+                f"{type(self).__name__} takes no sparse rows with these parameters; {SPARSE_REMEDY}"
+            )
         if X.numblocks[1] > 1:
             X = X.rechunk({1: -1})
         dtype = self.output_dtype(X.dtype)

@@ -135,7 +135,8 @@ def learned_metric(
     assert isinstance(kernel, Stationary)
     if sample.y is None:
         raise InputError(
-            "metric='learned' learns directions from targets, but y is None; give y, or a matrix"
+            "metric='learned' learns directions from targets, and there are none (principal components use "
+            "no y); give y, or a matrix"
         )
     trial = Trial.of(sample, "metric rows", ROWS)
     if trial.n_training < MIN_TRAINING:

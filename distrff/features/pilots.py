@@ -45,6 +45,7 @@ class Trial:
     mean: np.ndarray
     deviation: np.ndarray
     has_classes: bool
+    penalty: float | None = None  # for each unit of weight; None where small models choose it
 
     @classmethod
     def of(cls, sample: Sample, name: str, max_rows: int) -> Self:
@@ -65,19 +66,26 @@ class Trial:
             deviation,
             # Of more classes than are coded, a row of another one has no decision value.
             sample.has_classes and Y.shape[1] < MAX_OUTPUTS,
+            sample.penalty,
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the trial as arrays, to be sent to tasks."""
         counts = np.array([self.n_held_out, self.has_classes], dtype=np.int64)
-        return {name: getattr(self, name) for name in _ARRAYS} | {"counts": counts}
+        penalty = np.array(math.nan if self.penalty is None else self.penalty)
+        return {name: getattr(self, name) for name in _ARRAYS} | {"counts": counts, "penalty": penalty}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
         """Return the trial of `arrays()`; others among them do not matter."""
         n_held_out, has_classes = arrays["counts"].tolist()
-        own = {name: arrays[name] for name in _ARRAYS}
-        return cls(**own, n_held_out=n_held_out, has_classes=bool(has_classes))
+        own, penalty = {name: arrays[name] for name in _ARRAYS}, float(arrays["penalty"])
+        return cls(
+            **own,
+            n_held_out=n_held_out,
+            has_classes=bool(has_classes),
+            penalty=None if math.isnan(penalty) else penalty,
+        )
 
     @property
     def n_training(self) -> int:
@@ -187,15 +195,16 @@ _PRESUMED_SOLVES = 6
 class DenseTrialModel(TrialModel):
     """Ridge on dense features, from the Gram of float32 rows.
 
-    The penalty is sought in decades and then in half decades from the one that was best before, by Cholesky
-    factors of D³/3 flops each. The eigenvectors, which would serve every penalty, take 9·D³.
+    A penalty that is not given is sought in decades and then in half decades from the one that was best
+    before, by Cholesky factors of D³/3 flops each. The eigenvectors, which would serve every penalty, take
+    9·D³.
     """
 
     n_features: int
 
     def __init__(self, trial: Trial) -> None:
         super().__init__(trial)
-        self._alpha = _ALPHA
+        self._alpha = _ALPHA if trial.penalty is None else max(trial.penalty, _MIN_ALPHA)
 
     @abstractmethod
     def features(self, width: float) -> np.ndarray:
@@ -219,7 +228,9 @@ class DenseTrialModel(TrialModel):
         y_mean = s @ trial.Y[trial.n_held_out :] / weight
         G = A - weight * np.outer(mean, mean)
         B -= weight * np.outer(mean, y_mean)
-        unit = weight * max(float(np.trace(A)) / weight, 1e-300)
+        unit = weight
+        if trial.penalty is None:
+            unit *= max(float(np.trace(A)) / weight, 1e-300)
         found: dict[int, tuple[float, np.ndarray, np.ndarray]] = {}
 
         def error_at(half_decades: int) -> float:
@@ -240,7 +251,7 @@ class DenseTrialModel(TrialModel):
         while error_at(0) == math.inf and is_inside(2):
             self._alpha *= 10.0
             found.clear()
-        best = walk(error_at, (2, -2, 1, -1), is_inside)
+        best = walk(error_at, (2, -2, 1, -1) if trial.penalty is None else (), is_inside)
         self._alpha *= 10.0 ** (best / 2)
         _, coef, F = found[best]
         return RidgeTrial(F, coef, A, weight)
@@ -336,7 +347,8 @@ class BinningTrialModel(TrialModel):
 
     def held_out_values(self, width: float) -> np.ndarray:
         rows = replace(self._rows, X=self._rows.X / width)
-        return BinningPilot(rows, n_grids=self._n_grids).held_out_values(self._kernel)
+        pilot = BinningPilot(rows, n_grids=self._n_grids, penalty=self.trial.penalty)
+        return pilot.held_out_values(self._kernel)
 
     def flops(self) -> float:
         # A look-up of a bin is counted as ten flops of a matrix product.

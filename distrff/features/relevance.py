@@ -184,7 +184,8 @@ def relevant_length_scales(
     assert isinstance(kernel, Stationary)
     if sample.y is None:
         raise InputError(
-            "length_scale='ard' learns the widths from targets, but y is None; give y, or use 'auto'"
+            "length_scale='ard' learns the widths from targets, and there are none (principal components use "
+            "no y); give y, or use 'auto'"
         )
     weights, rows = sample.weights, sample.shuffled_rows("relevance rows")
     if len(rows) < _MIN_ROWS:

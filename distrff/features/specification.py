@@ -465,6 +465,8 @@ class Sample:
     """Whether y stands for classes: labels, or ±1 by class."""
     column_scale: np.ndarray | None = None
     """What the columns were divided by; None for 1."""
+    penalty: float | None = None
+    """The ridge penalty that the model will have, for each unit of weight; None where it is to be chosen."""
 
     @property
     def weights(self) -> np.ndarray:

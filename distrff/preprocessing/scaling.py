@@ -149,13 +149,13 @@ class Moments:
         with _overflow_is_infinite():
             of_entry = np.repeat(s, np.diff(X.indptr))
             mean = np.bincount(X.indices, of_entry * X.data, d) / weight
-            stored = np.bincount(X.indices, of_entry, d)
+            stored = np.bincount(X.indices, of_entry, d).astype(np.float64)  # integers without any entry
             counted = X if s.all() else X[s > 0]
             low, high = (np.asarray(m.todense()).ravel() for m in (counted.min(axis=0), counted.max(axis=0)))
             small = np.maximum(high - mean, mean - low) < _SMALL
             lift = np.where(small, _LIFT, 0)
             centred = np.ldexp(X.data - mean[X.indices], lift[X.indices])
-            squares = np.bincount(X.indices, of_entry * np.square(centred), d)
+            squares = np.bincount(X.indices, of_entry * np.square(centred), d).astype(np.float64)
             # Of a small column far from zero all entries are stored, whatever their weights add up to.
             zeros = np.where(small & (np.abs(mean) >= _SMALL), 0.0, np.maximum(weight - stored, 0.0))
             squares += zeros * np.square(np.where(zeros > 0, np.ldexp(mean, lift), 0.0))

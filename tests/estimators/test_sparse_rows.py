@@ -228,7 +228,7 @@ REFUSED = {
     "scale": (drf.KernelRidge(fourier(), scale="standard", alpha=1.0), "scale='auto'"),
     "ard": (
         drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("ard"), 8), alpha=1.0, scale="none"),
-        "any widths but 'ard'",
+        "widths other than 'ard'",
     ),
     "components": (drf.KernelPCA(drf.LinearFeatures(), scale="none"), "LinearFeatures takes no sparse rows"),
 }

@@ -411,6 +411,7 @@ def _fitted_map(
         row_source=_RowsOfFit(fit, scaling, targets.n_outputs),
         has_classes=isinstance(targets, ClassTargets),
         column_scale=scaling.scale,
+        penalty=fit.options.penalty and fit.options.penalty / statistics.columns.weight,
     )
 
 

@@ -59,6 +59,11 @@ class FitOptions:
         """The smallest ridge penalty, which must exceed the rounding of the Gram; None without one."""
         return None
 
+    @property
+    def penalty(self) -> float | None:
+        """The alpha of ridge that is given, or that stands for what is given; None where it is chosen."""
+        return None
+
     def for_dataset(self, dataset: Dataset) -> Self:
         """Return the options with the map that rows like these leave to choose from."""
         if self.features is None:  # of the map only the specification is known
@@ -103,6 +108,10 @@ class RidgeOptions(SolverOptions):
     search: str | None  # how alpha is chosen, "cv" or "gcv"; None for a given one
     alpha: np.ndarray | None  # (1,) or (n_targets,)
     alphas: np.ndarray | None  # grid, ascending; None for the default one
+
+    @property
+    def penalty(self) -> float | None:
+        return None if self.alpha is None else float(self.alpha.mean())
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -279,7 +288,8 @@ def check_sparse_rows(is_sparse: bool, features: Any, scale: str) -> None:
         return
     if not takes_sparse_rows(features):
         raise InputTypeError(
-            f"X is sparse, and {type(features).__name__} takes no sparse rows; {SPARSE_REMEDY}"
+            f"X is sparse, and {type(features).__name__} takes no sparse rows with these parameters; "
+            f"{SPARSE_REMEDY}"
         )
     if scale == "standard":
         raise InputError(
@@ -385,6 +395,11 @@ class MarginOptions(SolverOptions):
             return "float64"
         scaled = self.scale == "standard" or (self.scale == "auto" and n_rows > _FEW_ROWS)
         return "float32" if scaled and self.tol >= _MIN_TOL_IN_FLOAT32 else "auto"
+
+    @property
+    def penalty(self) -> float | None:
+        # Of the squared loss exactly; other losses are about as large around their margins.
+        return None if self.C is None or self.is_hard else 1 / (2 * self.C)
 
     @property
     def is_hard(self) -> bool:
