@@ -68,6 +68,11 @@ class Candidate:
     rule: str
 
     @property
+    def has_one_width(self) -> bool:
+        """Whether nothing but a width is fitted to the columns."""
+        return self.rule in (ONE_WIDTH, OWN_UNITS)
+
+    @property
     def has_widths_of_bins(self) -> bool:
         """Whether these are bins with one width a column."""
         return self.kind == "binning" and self.rule in (SMOOTH_WIDTHS, ROUGH_WIDTHS, DIAGONAL)
@@ -359,9 +364,9 @@ class Search:
         return history[-1].width if history else None
 
     def _survivors(self, kept: list[Candidate], n: int) -> list[Candidate]:
-        """Return the candidates that go on: the n best that the budget allows, and who else might yet win.
+        """Return the candidates that go on: the n best that the budget allows, and others that may yet win.
 
-        That are some of each kind, and the best of one width unless it is clearly worse.
+        These are some of each kind, and the best one with one width unless it is clearly worse.
         """
         ranked = self.ranked(kept)
         if not ranked:
@@ -370,13 +375,10 @@ class Search:
         dearest = max(self.histories[one][-1].flops for one in ranked) * 8
         n = max(2, min(n, int((self.scope.budget - self.flops) / dearest)))
         others = [one for kind in self.scope.kinds for one in self._first(ranked, kind)]
-        best, simple = (
-            ranked[0],
-            next((one for one in ranked if one.rule in (ONE_WIDTH, OWN_UNITS)), ranked[0]),
-        )
-        excess, spread = self._excess(simple, best)
-        if excess <= _CLEARLY * spread:
-            others.append(simple)
+        for simple in [one for one in ranked if one.has_one_width][:1]:
+            excess, spread = self._excess(simple, ranked[0])
+            if excess <= _CLEARLY * spread:
+                others.append(simple)
         return ranked[:n] + [one for one in ranked[n:] if one in others]
 
     def _first(self, ranked: list[Candidate], kind: str) -> list[Candidate]:
@@ -409,11 +411,12 @@ class Search:
         return sorted(finalists, key=order) + sorted(others, key=self.expected)
 
     def choices(self) -> list[Candidate]:
-        """Return all candidates, first the one to take: of one width, if it is as good as the best.
+        """Return all candidates, the one to take first: with one width, where that is as good as the best.
 
-        As good is a difference of at most its standard error, or of a hundredth. Widths of columns and a
-        metric are many numbers, fitted to a sample; rows of another year or writer differ. Of the best of the
-        rule that is left the cheapest map is taken.
+        Two errors are equally good where they differ by at most the standard error of the difference, or by a
+        hundredth. Widths of columns and a metric are many numbers fitted to a sample, and rows of another
+        year or writer differ from it. Candidates with the same rule and nearly the same loss are told apart
+        by their cost.
         """
         ranked = self.ranked()
         if not ranked:
@@ -428,7 +431,7 @@ class Search:
             return excess <= max((_EQUAL - 1) * least, self._excess(one, best)[1])
 
         loss = {one: self.histories[one][-1].judgement.squared_error for one in ranked}
-        simple = [one for one in ranked if one.rule in (ONE_WIDTH, OWN_UNITS) and is_as_good(one)]
+        simple = [one for one in ranked if one.has_one_width and is_as_good(one)]
         lead = min(simple, key=lambda one: loss[one], default=best)
         equal = [
             one
@@ -588,8 +591,9 @@ class AutoFeatures(FeatureMap):
     Notes
     -----
     The search is counted in flops and so depends on `random_state` alone, not on the machine: about a third
-    of the fit or a minute of a core, whichever is more, and about five seconds for at most 10,000 rows. Where
-    bins with one width a column win on more rows, their widths are then shrunk, as "ard" does.
+    of the fit or 1.8e12 flops, whichever is more, and about 1.2e11 for at most 10,000 rows. That is a minute,
+    or four seconds, at 30 Gflop/s. Where bins with one width a column win on more rows, their widths are then
+    shrunk, as "ard" does.
     """
 
     def __init__(
@@ -667,9 +671,9 @@ class AutoFeatures(FeatureMap):
     def search_bytes_for(self, n_rows: int, n_columns: int) -> int:
         scope = self._scope(n_rows, n_columns, tuple(self.maps))
         n, D = min(n_rows, ROWS, sample_rows(n_columns)), scope.max_features
-        # Rows, in coordinates and in widths, and those of the turns; frequencies and a metric in float64;
-        # phases and features in float32; Grams and factors; and the kernel matrices of the likelihood.
-        of_rows = 8 * n * n_columns * (3 + (3 if scope.is_small else 0))
+        # Rows, in coordinates and in widths; frequencies and a metric in float64; phases and features in
+        # float32; Grams and factors; and the kernel matrices of the likelihood.
+        of_rows = 8 * n * n_columns * 3
         of_maps = 8 * n_columns * (2 * D + min(n_columns, D)) + 16 * n * D + 40 * D**2
         return of_rows + of_maps + 48 * min(n, _LIKELIHOOD_ROWS[-1]) ** 2
 

@@ -244,38 +244,26 @@ def _error(criterion: str, found: np.ndarray, y: np.ndarray) -> float:
 
 def python(scale: float) -> Iterator[dict[str, Any]]:
     """Cross-validated scores of estimators without parameters, three folds and five seeds."""
-    n_seeds = max(1, int(5 * scale))
-    started = time.perf_counter()
-    r2 = [
-        cross_val_score(
-            drf.KernelRidge(random_state=seed),
-            *make_friedman1(1000, 20, noise=1.0, random_state=seed),
-            cv=KFold(3, shuffle=True, random_state=seed),
-        ).mean()
-        for seed in range(n_seeds)
-    ]
-    seconds = (time.perf_counter() - started) / (3 * n_seeds)
-    yield {
-        "set": "friedman1, KernelRidge()",
-        "asked": "mean R² >= 0.90",
-        "r2": mean(r2),
-        "seconds_a_fit": seconds,
-    }
-    X, y = load_breast_cancer(return_X_y=True)
-    started = time.perf_counter()
-    accuracy = [
-        cross_val_score(
-            drf.KernelSVC(random_state=seed), X, y, cv=StratifiedKFold(3, shuffle=True, random_state=seed)
-        ).mean()
-        for seed in range(n_seeds)
-    ]
-    seconds = (time.perf_counter() - started) / (3 * n_seeds)
-    yield {
-        "set": "breast_cancer, KernelSVC()",
-        "asked": "mean accuracy >= 0.97",
-        "accuracy": mean(accuracy),
-        "seconds_a_fit": seconds,
-    }
+
+    def friedman1_score(seed: int) -> float:
+        X, y = make_friedman1(1000, 20, noise=1.0, random_state=seed)
+        folds = KFold(3, shuffle=True, random_state=seed)
+        return float(cross_val_score(drf.KernelRidge(random_state=seed), X, y, cv=folds).mean())
+
+    def breast_cancer_score(seed: int) -> float:
+        X, y = load_breast_cancer(return_X_y=True)
+        folds = StratifiedKFold(3, shuffle=True, random_state=seed)
+        return float(cross_val_score(drf.KernelSVC(random_state=seed), X, y, cv=folds).mean())
+
+    for name, asked, score in (
+        ("friedman1, KernelRidge()", "mean R² >= 0.90", friedman1_score),
+        ("breast_cancer, KernelSVC()", "mean accuracy >= 0.97", breast_cancer_score),
+    ):
+        n_seeds = max(1, int(5 * scale))
+        started = time.perf_counter()
+        score_of_seeds = mean(score(seed) for seed in range(n_seeds))
+        seconds = (time.perf_counter() - started) / (3 * n_seeds)
+        yield {"set": name, "asked": asked, "score": score_of_seeds, "seconds_a_fit": seconds}
 
 
 def learned_metric(scale: float) -> Iterator[dict[str, Any]]:
@@ -302,9 +290,14 @@ def learned_metric(scale: float) -> Iterator[dict[str, Any]]:
                 model = kind(features, random_state=0).fit(X[:n], y[:n])
                 seconds = time.perf_counter() - started
             error = _error("rmse" if name == "kin40k" else "error", model.predict(X_test), y_test)
-            yield {"set": name, "n_components": n_components, "metric": metric, "asked": words, "error":
-            error,
-                   "seconds": seconds}  # fmt: skip
+            yield {
+                "set": name,
+                "n_components": n_components,
+                "metric": metric,
+                "asked": words,
+                "error": error,
+                "seconds": seconds,
+            }
 
 
 BENCHMARKS = {"command_line": command_line, "python": python, "learned_metric": learned_metric}
