@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from distrff.errors import InputError
@@ -234,12 +234,18 @@ def gradient_outer_product(model: Any, gram: GramStatistics) -> np.ndarray:
     Raises
     ------
     InputError
-        If the model is on other features, or the Gram is of another map, scaling or number of targets.
+        If an argument is of another type, if the model is on other features, or if the Gram is of another
+        map, scaling or number of targets.
 
     Notes
     -----
     D²·k + n_columns·D²/2 flops.
     """
+    if not isinstance(gram, GramStatistics) or not isinstance(model, Model | BaseEstimator):
+        raise InputError(
+            f"gradient_outer_product takes a fitted estimator and then a GramStatistics, "
+            f"got {type(model).__name__} and {type(gram).__name__}"
+        )
     if not isinstance(model, Model):
         check_is_fitted(model, "model_")
         model = model.model_

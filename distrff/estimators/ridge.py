@@ -67,6 +67,9 @@ class RidgeEstimator(KernelEstimator):
     def fit_gram(self, statistics: GramStatistics) -> Self:
         """Fit the model to a Gram, without any row.
 
+        The map, its features' dtype and the scaling are those of the Gram; `features`, `dtype` and `scale`
+        are not used.
+
         Parameters
         ----------
         statistics : GramStatistics

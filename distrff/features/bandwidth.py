@@ -147,17 +147,32 @@ THINNING = 4
 
 
 @dataclass(frozen=True, eq=False)
-class PilotRows:
+class SplitRows:
     """Rows in random order; the first `n_held_out` are held out.
 
-    X is centred unless it is CSR, the columns of Y have mean 0 and deviation 1 where not constant, the
-    weights s are positive.
+    The columns of Y have mean 0 and deviation 1 where they are not constant, the weights s are positive.
     """
 
     X: Any
     Y: np.ndarray
     s: np.ndarray
     n_held_out: int
+
+    @property
+    def n_training(self) -> int:
+        """Rows that are not held out."""
+        return len(self.Y) - self.n_held_out
+
+    def thinned(self, factor: int = THINNING) -> Self:
+        """Return the same held-out rows, and one in `factor` of the others."""
+        some = slice(self.n_held_out + max(2, self.n_training // factor))
+        return replace(self, X=self.X[some], Y=self.Y[some], s=self.s[some])
+
+
+@dataclass(frozen=True, eq=False)
+class PilotRows(SplitRows):
+    """Rows for pilots; X is centred unless it is CSR."""
+
     seed: int
 
     @classmethod
@@ -168,22 +183,12 @@ class PilotRows:
         X = X if issparse(X) else X - np.average(X, axis=0)
         return cls(X, Y, s, max(2, X.shape[0] // 4), seed)
 
-    @property
-    def n_training(self) -> int:
-        """Rows that are not held out."""
-        return len(self.Y) - self.n_held_out
-
     def error_of_mean(self) -> float:
         """Return the held-out error of the mean of the other rows, as `Pilot.held_out_error` measures it."""
         held_out, train = slice(self.n_held_out), slice(self.n_held_out, None)
         mean = np.average(self.Y[train], axis=0, weights=self.s[train])
         squares = np.square(self.Y[held_out] - mean).mean(axis=1)
         return float(np.average(squares, weights=self.s[held_out]))
-
-    def thinned(self) -> Self:
-        """Return the same held-out rows, and one in `THINNING` of the others."""
-        some = slice(self.n_held_out + max(2, self.n_training // THINNING))
-        return replace(self, X=self.X[some], Y=self.Y[some], s=self.s[some])
 
 
 class Pilot(Protocol):

@@ -187,6 +187,7 @@ class _Binning(KernelMapSpecification):
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> BinningBlockMap:
         value = float(np.sqrt(self.at_zero / self.n_grids))
         grids = Grids(arrays["steps"], arrays["offsets"], arrays["multipliers"])
+        grids.check(self.n_grids, self.n_columns)
         return BinningBlockMap(grids, self._columns_of(arrays), self.n_bins, value)
 
     @abstractmethod
@@ -222,7 +223,9 @@ class BinningSpecification(_Binning, CarryingSpecification):
     kind: ClassVar[str] = "binning"
 
     def _columns_of(self, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-        return BinIds(arrays["keys"], arrays["ends"]).find
+        bins = BinIds(arrays["keys"], arrays["ends"])
+        bins.check(self.n_grids, self.n_bins)
+        return bins.find
 
 
 @dataclass(eq=False)

@@ -45,6 +45,13 @@ class Grids:
         """Return the arrays that are stored and sent."""
         return {"steps": self.steps, "offsets": self.offsets, "multipliers": self.multipliers}
 
+    def check(self, n_grids: int, n_columns: int) -> None:
+        """Raise InputError for arrays, of a forged model, beyond whose ends the compiled loops would read."""
+        shape = n_grids, n_columns
+        fit = self.steps.shape == self.offsets.shape == shape and self.multipliers.shape == (2, *shape)
+        if not fit or self.multipliers.dtype != np.int32:
+            raise InputError("the arrays of random grids do not fit together")
+
     def __len__(self) -> int:
         return len(self.steps)
 
@@ -220,6 +227,12 @@ class BinIds:
 
     keys: np.ndarray
     ends: np.ndarray
+
+    def check(self, n_grids: int, n_bins: int) -> None:
+        """Raise InputError for arrays, of a forged model, that are not so many bins of so many grids."""
+        fit = self.keys.shape == (n_bins,) and self.ends.shape == (n_grids,) and self.keys.dtype == np.uint64
+        if not fit or (np.diff(self.ends, prepend=0) < 0).any() or self.ends[-1] != n_bins:
+            raise InputError("the arrays of occupied bins do not fit together")
 
     @cached_property
     def _tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

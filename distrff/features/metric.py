@@ -12,8 +12,10 @@ from scipy.linalg import eigh, svd
 from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError
-from distrff.features.bandwidth import PILOT_GRIDS, THINNING, median_distance
+from distrff.features.bandwidth import PILOT_GRIDS, median_distance
 from distrff.features.pilots import (
+    ANYWHERE,
+    HERE,
     MODELS,
     FourierTrialModel,
     Judged,
@@ -97,7 +99,6 @@ _MAX_ROUNDS = 10
 _WORTHWHILE = 0.99
 # Above it, a first model has found almost nothing, and its gradients are noise.
 _NOTHING = 0.9
-_FIRST_THINNING = 4
 _PRESUMED_MODELS = 24
 _LIKELIHOOD_ROWS = 2000
 MIN_TRAINING = 6
@@ -210,9 +211,9 @@ def _width_for(
     """Return the width for all rows and features: it goes on to fall as it does from a part of the trial."""
     unit, seed = kernel.set_params(length_scale=1.0, metric=None), sample.seed
     model = MODELS["binning" if by_bins else "fourier"]
-    few = model(trial.thinned(THINNING), unit, max(2, size // 2), seed)
-    before, _ = Judged(few, median_distance(unit, trial.X, seed)).search(cold=True)
-    last, judgement = Judged(model(trial, unit, size, seed), before).search(cold=False)
+    few = model(trial.thinned(), unit, max(2, size // 2), seed)
+    before, _ = Judged(few, median_distance(unit, trial.X, seed)).search(ANYWHERE)
+    last, judgement = Judged(model(trial, unit, size, seed), before).search(HERE)
     steps = steps_ahead(sample.n_weighted_rows / trial.n_training, full_size / size)
     return float(f"{carried_on(before, last, steps):.4g}"), judgement
 
@@ -261,14 +262,14 @@ def learn_metric(
     for turn in range(_MAX_ROUNDS):
         turned = trial.in_coordinates(A)
         if turn == 0:
-            few = turned.thinned(_FIRST_THINNING)
+            few = turned.thinned()
             width = median_distance(unit, few.X, seed)
             search = Judged(FourierTrialModel(few, unit, max(64, n_features // 4), seed), width)
-            width, _ = search.search(cold=True)
+            width, _ = search.search(ANYWHERE)
             flops += search.flops
         model = FourierTrialModel(turned, unit, n_features, seed)
         search = Judged(model, width)
-        width, judgement = search.search(cold=False)
+        width, judgement = search.search(HERE)
         flops += search.flops + model.flops()
         rounds.append({"squared_error": judgement.squared_error, "length_scale": width})
         lowest = math.inf if best is None else best.judgement.squared_error

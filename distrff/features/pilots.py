@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -15,6 +15,7 @@ from distrff.features.bandwidth import (
     MAX_OUTPUTS,
     BinningPilot,
     PilotRows,
+    SplitRows,
     binning_pilot_flops,
     coded_targets,
 )
@@ -31,17 +32,12 @@ _ARRAYS = ("X", "Y", "s", "mean", "deviation")
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
-    """Rows in random order, the first `n_held_out` held out, and the targets as numbers.
+class Trial(SplitRows):
+    """Rows with what they are judged by: a mean squared error of 1 is that of a constant.
 
-    The columns of Y have mean 0 and deviation 1 where they are not constant: a mean squared error of 1 is
-    that of a constant. For classes they stand for ±1, and `mean` and `deviation` lead back to them.
+    For classes the columns of Y stand for ±1, and `mean` and `deviation` lead back to these.
     """
 
-    X: np.ndarray
-    Y: np.ndarray
-    s: np.ndarray
-    n_held_out: int
     mean: np.ndarray
     deviation: np.ndarray
     has_classes: bool
@@ -86,16 +82,6 @@ class Trial:
             has_classes=bool(has_classes),
             penalty=None if math.isnan(penalty) else penalty,
         )
-
-    @property
-    def n_training(self) -> int:
-        """Rows that are not held out."""
-        return len(self.X) - self.n_held_out
-
-    def thinned(self, factor: int) -> Self:
-        """Return the same held-out rows, and one in `factor` of the others."""
-        some = slice(self.n_held_out + max(2, self.n_training // factor))
-        return replace(self, X=self.X[some], Y=self.Y[some], s=self.s[some])
 
     def in_coordinates(self, A: np.ndarray | None) -> Self:
         """Return the rows A·x, or x / a for a vector of scales a; as they are for None."""
@@ -388,14 +374,14 @@ class Judged:
         """Return the squared error, which is smoother in the width than a share of rows."""
         return self.judgement(half_octaves).squared_error
 
-    def search(self, *, cold: bool) -> tuple[float, Judgement]:
+    def search(self, grid: Iterable[int]) -> tuple[float, Judgement]:
         """Return the width of smallest squared error, between the steps by a parabola, and its judgement.
 
-        A cold search looks at widths from 1/32 of the first one to four times it: where few rows show a rough
-        function, the error of the first width may be flat, and its only valley far away. A warm one walks.
+        It is sought from the best place of the grid on.
         """
-        start = min(_GRID, key=self.squared_error) if cold else 0
-        best = walk(self.squared_error, (1, -1), lambda at: abs(at) <= _FARTHEST, start)
+        best = walk(
+            self.squared_error, (1, -1), lambda at: abs(at) <= _FARTHEST, min(grid, key=self.squared_error)
+        )
         return self.width(best + self._offset(best)), self.judgement(best)
 
     def _offset(self, best: int) -> float:
@@ -413,7 +399,13 @@ class Judged:
 
 
 _FARTHEST = 12  # half octaves from the first width, at each stage
-_GRID = range(-10, 5, 2)
+
+# Where a search begins, in half octaves from the first width. Where few rows show a rough function, the error
+# of a guess may be flat, and its only valley far away. A valley of shorter widths may open, too, once more
+# rows and features resolve it.
+ANYWHERE = range(-10, 5, 2)
+HERE = (0,)
+HERE_OR_SHORTER = (0, -4)
 
 
 def walk(

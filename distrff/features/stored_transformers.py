@@ -82,8 +82,10 @@ def restored(
         transformer.n_features_out_ = len(arrays["knots"]) * n_splines
     if isinstance(transformer, PolynomialCountSketch):
         made = transformer.n_components
-        if transformer.degree != len(transformer.indexHash_):
-            raise ModelFileError(f"its {name} of degree {transformer.degree} has hashes of another degree")
+        index, sign = transformer.indexHash_, transformer.bitHash_
+        shape = transformer.degree, n_columns + (transformer.coef0 != 0)
+        if not index.shape == sign.shape == shape or index.dtype.kind != "i" or sign.dtype.kind not in "if":
+            raise ModelFileError(f"its {name} has hashes of another degree or number of columns")
     if made != n_outputs:
         raise ModelFileError(f"its {name} makes {made} features, but {n_outputs} are stored")
     return transformer

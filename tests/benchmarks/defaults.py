@@ -31,6 +31,7 @@ from tests.support import commands
 DATA = "DISTRFF_DATA"
 _TARGET = "target"
 _N_COMPONENTS = 4096
+_TEST_ROWS = 20_000  # of made sets: the standard error of a share of a tenth is then 2 % of it
 
 BY_HAND = (
     "--features fourier --kernel gaussian --metric learned",
@@ -108,8 +109,8 @@ def digits() -> Rows:
 
 
 def friedman1() -> Rows:
-    X, y = make_friedman1(2000, 20, noise=1.0, random_state=0)
-    return _split(X, y, 0.5, 0)
+    X, y = make_friedman1(1000 + _TEST_ROWS, 20, noise=1.0, random_state=0)
+    return _split(X, y, 1000 / len(X), 0)
 
 
 def breast_cancer() -> Rows:
@@ -121,42 +122,42 @@ def directions() -> Rows:
     """Return made rows of a function of three hidden directions of 20 columns."""
     rng = np.random.default_rng(1)
     V = np.linalg.qr(rng.standard_normal((20, 3)))[0]
-    X = rng.standard_normal((20_000, 20))
+    X = rng.standard_normal((15_000 + _TEST_ROWS, 20))
     U = X @ V
     y = np.sin(2 * U[:, 0]) + 0.5 * U[:, 1] * U[:, 2] + np.tanh(U[:, 1]) + 0.1 * rng.standard_normal(len(X))
-    return _split(X, y, 0.75, 1)
+    return _split(X, y, 15_000 / len(X), 1)
 
 
 def steps() -> Rows:
     """Return made rows of a function that jumps along two of six columns."""
     rng = np.random.default_rng(2)
-    X = rng.uniform(size=(20_000, 6))
+    X = rng.uniform(size=(15_000 + _TEST_ROWS, 6))
     y = np.floor(8 * X[:, 0]) % 2 + np.floor(5 * X[:, 1]) % 2 + 0.1 * rng.standard_normal(len(X))
-    return _split(X, y, 0.75, 2)
+    return _split(X, y, 15_000 / len(X), 2)
 
 
 def waves() -> Rows:
-    """Return made rows of a rough function of the plane: ten waves of falling size."""
+    """Return made rows of a rough function of the plane: six waves of falling size."""
     rng = np.random.default_rng(3)
-    X = rng.uniform(size=(30_000, 2))
+    X = rng.uniform(size=(22_500 + _TEST_ROWS, 2))
     y = sum(np.sin(2 * np.pi * 2**k * (X @ rng.standard_normal(2))) / 1.6**k for k in range(6))
-    return _split(X, np.asarray(y) + 0.05 * rng.standard_normal(len(X)), 0.75, 3)
+    return _split(X, np.asarray(y) + 0.05 * rng.standard_normal(len(X)), 22_500 / len(X), 3)
 
 
 def linear() -> Rows:
     """Return made rows of a linear function of 30 columns, a third of the variance noise."""
     rng = np.random.default_rng(4)
-    X = rng.standard_normal((5000, 30))
+    X = rng.standard_normal((3750 + _TEST_ROWS, 30))
     y = X @ rng.standard_normal(30)
-    return _split(X, y + 0.7 * y.std() * rng.standard_normal(len(X)), 0.75, 4)
+    return _split(X, y + 0.7 * y.std() * rng.standard_normal(len(X)), 3750 / len(X), 4)
 
 
 def rings() -> Rows:
     """Return made rows of three classes, rings around the origin of five of ten columns."""
     rng = np.random.default_rng(5)
-    X = rng.standard_normal((12_000, 10))
+    X = rng.standard_normal((9_000 + _TEST_ROWS, 10))
     radius = np.linalg.norm(X[:, :5], axis=1) + 0.1 * rng.standard_normal(len(X))
-    return _split(X, np.digitize(radius, np.quantile(radius, [0.33, 0.67])), 0.75, 5)
+    return _split(X, np.digitize(radius, np.quantile(radius, [0.33, 0.67])), 9_000 / len(X), 5)
 
 
 TASKS = (

@@ -110,7 +110,11 @@ def test_scale_and_width_choose_themselves_and_rows_stay_sparse(rng, X, y, sampl
     # The pilot's rows are not centred, which turns its features and changes no model but by rounding.
     search, again = model.features_.length_scale_search_, again.features_.length_scale_search_
     assert again["median_distance"] == pytest.approx(search["median_distance"])
-    np.testing.assert_allclose(again["tried"][: len(search["tried"])], search["tried"], rtol=2e-2)
+    # Where the error is flat, its rounding decides whether a walk takes one more step.
+    first, second = ({f"{width:.6g}": error for width, error in one["tried"]} for one in (search, again))
+    common = first.keys() & second.keys()
+    assert len(first.keys() ^ second.keys()) <= 4, (sorted(first), sorted(second))
+    np.testing.assert_allclose([second[w] for w in common], [first[w] for w in common], rtol=2e-2)
 
 
 def test_a_scale_without_a_shift_is_stored_and_taken_to_scikit_learn(tmp_path, X, y):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from distrff.errors import InputError
 from distrff.features.auto import (
     MAPS,
     ONE_WIDTH,
+    ROUGH_WIDTHS,
     RULES,
     Candidate,
     Found,
@@ -23,9 +25,9 @@ from distrff.features.auto import (
     leads,
     own_units,
 )
-from distrff.features.pilots import Judgement, Trial, carried_on, steps_ahead
+from distrff.features.pilots import HERE, HERE_OR_SHORTER, Judged, Judgement, Trial, carried_on, steps_ahead
 from distrff.features.specification import RowsInMemory, Sample
-from distrff.kernels.stationary import Gaussian
+from distrff.kernels.stationary import Gaussian, Laplacian
 from distrff.utils.random import stream
 
 
@@ -203,11 +205,11 @@ def test_candidates_are_maps_times_kernels_times_rules() -> None:
     assert len(found) == len(set(found)) == 2 * (4 + 4) + 3
 
 
-def one_search(n_rows: int = 1000) -> Search:
-    """A search in which nothing was judged yet."""
-    X, y = smooth_rows(n_rows)
-    rows = RowsInMemory(X, None)
-    return Search(Scope(MAPS, 64, n_rows, 4), Trial.of(Sample(X, y, None, 0, rows), "rows", 10_000), 0, rows)
+def one_search(n_components: int = 64, n_rows: int = 1000) -> Search:
+    """A search on 1000 rows of `n_rows` in which nothing was judged yet."""
+    X, y = smooth_rows(1000)
+    rows, scope = RowsInMemory(X, None), Scope(MAPS, n_components, n_rows, 4)
+    return Search(scope, Trial.of(Sample(X, y, None, 0, rows), "rows", 10_000), 0, rows)
 
 
 def judgement(losses: np.ndarray) -> Judgement:
@@ -230,6 +232,33 @@ def test_one_width_is_taken_where_it_is_as_good_as_the_best(excess, noise, simpl
         search.histories[one] = [Found(1.0, judgement(of_rows), 0.0, 0.0)] * len(search.stages)
     assert search.ranked() == [best, simple]
     assert search.choices() == ([simple, best] if simple_wins else [best, simple])
+
+
+@pytest.mark.parametrize(("excess", "widths_win"), [(0.005, True), (0.014, True), (0.2, False)])
+def test_bins_with_widths_to_be_shrunk_are_taken_unless_others_are_clearly_better(excess, widths_win) -> None:
+    search = one_search(1024, 20_000)
+    losses = 1 + stream(0, "losses").standard_normal(500)
+    metric, widths = (Candidate("binning", Laplacian(), rule) for rule in ("learned metric", ROUGH_WIDTHS))
+    noise = 0.2 * stream(0, "noise").standard_normal(500)
+    others = losses + excess + noise - noise.mean()
+    for one, of_rows in ((metric, losses), (widths, others)):
+        search.histories[one] = [Found(4.0, judgement(of_rows), 0.0, 0.0)] * len(search.stages)
+    assert search.ranked() == [metric, widths]
+    assert search.choices() == ([widths, metric] if widths_win else [metric, widths])
+
+
+def test_a_valley_of_shorter_widths_is_found() -> None:
+    """The error falls around the width of the stage before, and far below it once more rows resolve that."""
+
+    def judge(width: float) -> Judgement:
+        octaves = np.log2(width)
+        return judgement(np.full(9, min(0.5 + abs(octaves), 0.1 + abs(octaves + 2.5) / 2)))
+
+    model: Any = SimpleNamespace(judge=judge)
+    assert Judged(model, 1.0).search(HERE)[1].squared_error == pytest.approx(0.5)
+    width, found = Judged(model, 1.0).search(HERE_OR_SHORTER)
+    assert found.squared_error == pytest.approx(0.1)
+    assert width == pytest.approx(2.0**-2.5)
 
 
 def test_errors_are_compared_row_by_row() -> None:

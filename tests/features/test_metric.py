@@ -72,6 +72,8 @@ def test_a_gram_of_another_map_or_features_without_gradients_are_refused() -> No
         drf.gradient_outer_product(
             models["cos_sin"], drf.gram(X, models["cos_sin"].features_, X, scale="none")
         )
+    with pytest.raises(InputError, match="got GramStatistics and KernelRidge"):
+        drf.gradient_outer_product(grams["cos_sin"], models["cos_sin"])
 
 
 @pytest.mark.parametrize("d", [3, 40])  # 40 columns are more than the 16 features: M comes from a factor

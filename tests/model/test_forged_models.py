@@ -301,10 +301,19 @@ def test_sizes_beyond_what_is_stored(stored, tmp_path):
         ("countsketch", "map_buckets", lambda A: A[:0]),
         ("countsketch", "map_buckets", lambda A: A + 2048),
         ("countsketch", "map_buckets", lambda A: A - 2048),
+        ("binning", "map_steps", lambda A: A[:, :3]),
+        ("binning", "map_multipliers", lambda A: A[:1]),
+        ("binning", "map_keys", lambda A: A[:-1]),
+        ("binning", "map_ends", lambda A: A[::-1]),
+        ("metric of bins", "map_inner_steps", lambda A: np.concatenate([A, A])),
+        ("metric of bins", "map_inner_offsets", lambda A: A[:, :1]),
+        ("metric of bins", "map_inner_ends", lambda A: A + 1),
+        ("sketch", "map_indexHash", lambda A: A > 0),
+        ("sketch", "map_bitHash", lambda A: A[..., None]),
     ],
 )
-def test_indices_that_compiled_loops_would_follow_out_of_their_arrays(name, array, forged, tmp_path):
-    """Such a model ended the process, or wrote where it should not."""
+def test_arrays_that_do_not_fit_together(name, array, forged, tmp_path):
+    """Compiled loops would follow them out of their arrays, or a second row would end in a traceback."""
     fitted(name)[0].save(str(tmp_path / "true.zarr"))
     header, arrays = taken_apart(tmp_path / "true.zarr")
     write(tmp_path / "m.zarr", header, arrays, ("array", array, forged(arrays[array])))
