@@ -108,6 +108,7 @@ def draw(data: Rows, models: dict[str | None, drf.KernelRidge], directions: np.n
     squares = np.square(P).sum(axis=1) / np.square(P).sum()
     shares.bar(np.arange(1, len(squares) + 1), squares, color="#0b5fa5")
     shares.set(title="share of each direction", xlabel="direction of the metric", yscale="log")
+    shares.locator_params(axis="x", integer=True)
     # Signs and rotation of a plane are free: the plane found is drawn in the true coordinates.
     turn = directions.T @ data.V
     axes = np.linspace(-2.5, 2.5, 40)
