@@ -111,12 +111,23 @@ def integer(name: str, help: str, default: int | None = None, *, minimum: int = 
     return click.option(name, type=click.IntRange(min=minimum), default=default, help=help)
 
 
+def repeated(name: str, type: click.ParamType, metavar: str, help: str) -> Callable[[F], F]:
+    """Return an option whose lists of values are joined when it is repeated; None where it is not given."""
+
+    def joined(ctx: click.Context, param: click.Parameter, given: tuple[Any, ...]) -> list[Any] | None:
+        lists = (values if isinstance(values, list) else [values] for values in given)
+        return [value for values in lists for value in values] or None
+
+    key = name.removeprefix("--")
+    return click.option(name, key, type=type, multiple=True, metavar=metavar, callback=joined, help=help)
+
+
 data_options = together(
-    click.option(
+    repeated(
         "--columns",
-        type=Names(),
-        metavar="NAME,...",
-        help="Columns of X, names or indices. [default: all numeric ones but target and weights; "
+        Names(),
+        "NAME,...",
+        "Columns of X, names or indices. [default: all numeric ones but target and weights; "
         "with a model, those it was fitted to]",
     ),
     click.option("--x-name", default="X", help="Array of the rows in a Zarr group or .npz."),
@@ -149,7 +160,7 @@ target_options = together(
 row_options = together(target_options, data_options)
 
 table_options = together(
-    click.option("--drop", type=Names(), metavar="NAME,...", help="Columns of a table to leave out."),
+    repeated("--drop", Names(), "NAME,...", "Columns of a table to leave out."),
     flag("--one-hot", "Make text and categories columns of 0 and 1, one a category."),
     integer("--max-categories", "Leave out columns with more categories.", 256, minimum=2),
     flag("--hash-columns", "Hash their words into --max-categories columns instead."),
@@ -239,7 +250,7 @@ estimator_options = together(
         metavar="cv|gcv|NUMBER|NUMBER,...",
         help="Penalty, or one for each target; cv and gcv choose it by cross-validation.",
     ),
-    click.option("--alphas", type=Numbers(), metavar="NUMBER,...", help="Grid for --alpha cv or gcv."),
+    repeated("--alphas", Numbers(), "NUMBER,...", "Grid for --alpha cv or gcv."),
     click.option("--cv", type=int, default=5, help="Folds for --alpha cv or --C cv."),
     choice("--fold-by", "hash contiguous"),
     click.option(
@@ -251,7 +262,7 @@ estimator_options = together(
         help="Weight of the loss against the penalty, for --model svc or likelihood; cv chooses it, and inf "
         "is the hard margin of --model svc.",
     ),
-    click.option("--Cs", "Cs", type=Numbers(), metavar="NUMBER,...", help="Grid for --C cv."),
+    repeated("--Cs", Numbers(), "NUMBER,...", "Grid for --C cv."),
     choice("--loss", "hinge squared_hinge", "Of --model svc."),
     choice("--noise", "logistic probit laplace", "What blurs the sign of f, for --model likelihood."),
     choice(

@@ -127,11 +127,9 @@ class FitReport(Mapping[str, Any]):
     def _choice_line(self) -> str:
         candidates = self._values["candidates"]
         chosen = next(one for one in candidates if one["chosen"])
-        others = [one for one in candidates if one is not chosen]
-        next_best = f", of the next one {number_text(others[0]['error'])}" if others else ""
         return (
-            f"map {chosen['candidate']}; chosen of {len(candidates)} candidates, "
-            f"held-out {chosen['criterion']} {number_text(chosen['error'])}{next_best}"
+            f"map {chosen['candidate']}; chosen of {len(candidates)} candidates, held-out "
+            f"{chosen['criterion']} {number_text(chosen['error'])} ± {number_text(chosen['spread'])}"
         )
 
     def _objective_line(self) -> str:
@@ -279,7 +277,8 @@ def _candidates(candidates: Sequence[Mapping[str, Any]]) -> _Parts:
     unit = ", in units of the targets' variance" if criterion == "squared error" else ""
     legend = (
         f"The error is the {criterion} of small models on held-out rows of a sample{unit}, in the last stage "
-        f"that each reached; expected is that of all rows and features.{more}"
+        f"that each reached; expected is that of all rows and features. One width is taken where it is as "
+        f"good as the best, within the standard error.{more}"
     )
     return [Table(["candidate", "held-out error", "expected error", "flops", "time"], rows), legend]
 

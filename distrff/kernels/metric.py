@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from reprlib import repr as short
 from typing import Any
 
@@ -26,7 +27,7 @@ class MetricFactor:
     Raises
     ------
     InputError
-        If P is no finite real matrix, or is empty or all zeros.
+        If P is no finite real matrix, is empty or all zeros, or if the sum of its squares is not a float64.
     """
 
     def __init__(self, P: Any) -> None:
@@ -35,6 +36,13 @@ class MetricFactor:
             raise InputError(
                 f"metric must be a matrix that is not all zeros, got one of shape {P.shape}; "
                 f"give a row for each direction that matters"
+            )
+        with np.errstate(over="ignore", under="ignore"):
+            square = float(np.square(P).sum())
+        if not 0 < square < math.inf:
+            raise InputError(
+                f"metric must have squares that float64 can hold, got numbers up to {np.abs(P).max():.3g}; "
+                f"divide it, or the kernel's length scale, by the unit of the columns"
             )
         P.setflags(write=False)
         self._P = P
