@@ -139,7 +139,7 @@ def checked_estimator(ctx: click.Context) -> KernelEstimator:
     else:
         given["fit_intercept"] = not options["no_intercept"]
         weight, grid = _MARGIN_ONLY if model in _OWN else _RIDGE_ONLY
-        given[grid] = [options[grid]] if isinstance(options[grid], float) else options[grid]
+        given[grid] = options[grid]
         names += [weight, *_ITERATIVE, *_OWN.get(model, ()), "solver", "cv", "fold_by"]
     kinds: dict[str, type[KernelEstimator]] = {
         "ridge": KernelRidge,

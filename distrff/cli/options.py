@@ -118,7 +118,7 @@ def repeated(name: str, type: click.ParamType, metavar: str, help: str) -> Calla
         lists = (values if isinstance(values, list) else [values] for values in given)
         return [value for values in lists for value in values] or None
 
-    key = name.removeprefix("--")
+    key = name.removeprefix("--")  # click would make Cs small
     return click.option(name, key, type=type, multiple=True, metavar=metavar, callback=joined, help=help)
 
 
@@ -127,8 +127,8 @@ data_options = together(
         "--columns",
         Names(),
         "NAME,...",
-        "Columns of X, names or indices. [default: all numeric ones but target and weights; "
-        "with a model, those it was fitted to]",
+        "Columns of X, names or indices; may be repeated.  [default: all numeric ones but target and "
+        "weights; with a model, those it was fitted to]",
     ),
     click.option("--x-name", default="X", help="Array of the rows in a Zarr group or .npz."),
     click.option(
@@ -160,7 +160,7 @@ target_options = together(
 row_options = together(target_options, data_options)
 
 table_options = together(
-    repeated("--drop", Names(), "NAME,...", "Columns of a table to leave out."),
+    repeated("--drop", Names(), "NAME,...", "Columns of a table to leave out; may be repeated."),
     flag("--one-hot", "Make text and categories columns of 0 and 1, one a category."),
     integer("--max-categories", "Leave out columns with more categories.", 256, minimum=2),
     flag("--hash-columns", "Hash their words into --max-categories columns instead."),
@@ -250,7 +250,7 @@ estimator_options = together(
         metavar="cv|gcv|NUMBER|NUMBER,...",
         help="Penalty, or one for each target; cv and gcv choose it by cross-validation.",
     ),
-    repeated("--alphas", Numbers(), "NUMBER,...", "Grid for --alpha cv or gcv."),
+    repeated("--alphas", Numbers(), "NUMBER,...", "Grid for --alpha cv or gcv; may be repeated."),
     click.option("--cv", type=int, default=5, help="Folds for --alpha cv or --C cv."),
     choice("--fold-by", "hash contiguous"),
     click.option(
@@ -262,7 +262,7 @@ estimator_options = together(
         help="Weight of the loss against the penalty, for --model svc or likelihood; cv chooses it, and inf "
         "is the hard margin of --model svc.",
     ),
-    repeated("--Cs", Numbers(), "NUMBER,...", "Grid for --C cv."),
+    repeated("--Cs", Numbers(), "NUMBER,...", "Grid for --C cv; may be repeated."),
     choice("--loss", "hinge squared_hinge", "Of --model svc."),
     choice("--noise", "logistic probit laplace", "What blurs the sign of f, for --model likelihood."),
     choice(

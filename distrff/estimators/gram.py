@@ -243,7 +243,7 @@ def gradient_outer_product(model: Any, gram: GramStatistics) -> np.ndarray:
     """
     if not isinstance(gram, GramStatistics) or not isinstance(model, Model | BaseEstimator):
         raise InputError(
-            f"gradient_outer_product takes a fitted estimator and then a GramStatistics, "
+            f"gradient_outer_product takes a fitted estimator or a Model, and then a GramStatistics, "
             f"got {type(model).__name__} and {type(gram).__name__}"
         )
     if not isinstance(model, Model):

@@ -67,8 +67,8 @@ class RidgeEstimator(KernelEstimator):
     def fit_gram(self, statistics: GramStatistics) -> Self:
         """Fit the model to a Gram, without any row.
 
-        The map, its features' dtype and the scaling are those of the Gram; `features`, `dtype` and `scale`
-        are not used.
+        The map, its features' dtype, the scaling and the folds are those of the Gram; `features`, `dtype`,
+        `scale`, `fold_by` and the number `cv` are not used.
 
         Parameters
         ----------

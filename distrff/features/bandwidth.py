@@ -9,7 +9,6 @@ from typing import Any, Protocol, Self
 import numpy as np
 from scipy.linalg import eigh, eigh_tridiagonal
 from scipy.sparse import issparse
-from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.bins import BinIds, Grids, occupied_bins
@@ -20,6 +19,7 @@ from distrff.kernels.base import Kernel
 from distrff.utils.arrays import dense_rows
 from distrff.utils.products import OneHotTile
 from distrff.utils.random import child_seed, stream
+from distrff.utils.threads import one_blas_thread
 
 SAMPLE_ROWS = 16_384  # that a search uses
 _DENSE_BYTES = 2**26
@@ -55,7 +55,7 @@ def automatic_length_scale(
         rule = f"median distance ({why})"
         return kernel.with_widths(median), {"rule": rule, "median_distance": median, "length_scale": median}
     pilot = make_pilot(search_rows(sample))
-    with threadpool_limits(1, user_api="blas"):  # the same width whatever the client's threads
+    with one_blas_thread():  # the same width whatever the client's threads
         tried = _search(lambda width: pilot.held_out_error(kernel.with_widths(width)), median)
     best = min(tried, key=lambda width: (tried[width], -width))
     return kernel.with_widths(best), {

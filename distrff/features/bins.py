@@ -230,7 +230,8 @@ class BinIds:
 
     def check(self, n_grids: int, n_bins: int) -> None:
         """Raise InputError for arrays, of a forged model, that are not so many bins of so many grids."""
-        fit = self.keys.shape == (n_bins,) and self.ends.shape == (n_grids,) and self.keys.dtype == np.uint64
+        fit = self.keys.shape == (n_bins,) and self.ends.shape == (n_grids,)
+        fit = fit and self.keys.dtype == np.uint64 and self.ends.dtype.kind in "iu"
         if not fit or (np.diff(self.ends, prepend=0) < 0).any() or self.ends[-1] != n_bins:
             raise InputError("the arrays of occupied bins do not fit together")
 

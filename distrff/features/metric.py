@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh, svd
-from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError
 from distrff.features.bandwidth import PILOT_GRIDS, median_distance
@@ -28,6 +27,7 @@ from distrff.features.relevance import relevant_length_scales
 from distrff.features.specification import RowsInMemory, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern, Stationary
+from distrff.utils.threads import one_blas_thread
 
 # The average gradient outer product of a model of cosines and sines needs no row.
 
@@ -146,7 +146,7 @@ def learned_metric(
             f"got {len(trial.X)}; give more rows, or a matrix"
         )
     D = min(n_components, FEATURES)
-    with threadpool_limits(1, user_api="blas"):  # the same metric whatever the client's threads
+    with one_blas_thread():  # the same metric whatever the client's threads
         learned = learn_metric(trial, kernel, D, sample.seed)
         if found_nothing(learned) and trial.X.shape[1] > 1:
             widths = column_widths(trial, Gaussian("ard"), _LIKELIHOOD_ROWS, sample.seed)

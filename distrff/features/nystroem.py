@@ -10,7 +10,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import blas, cho_factor, cho_solve, eigvalsh, lapack
-from threadpoolctl import threadpool_limits
 
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
@@ -25,6 +24,7 @@ from distrff.features.specification import (
 )
 from distrff.kernels.base import Kernel
 from distrff.utils.random import child_seed, row_hash
+from distrff.utils.threads import one_blas_thread
 from distrff.utils.validation import check_count, one_of
 
 _STRIP_ROWS = 512  # the solve of a strip reads the whole factor, which is cheap from some hundred rows on
@@ -126,7 +126,7 @@ def _cholesky_factor(kernel: Kernel, landmarks: np.ndarray) -> np.ndarray:
     """Return the lower factor of K_LL, its rows in LAPACK's order; the same bits in every process."""
     if not len(landmarks):
         return np.empty((0, 0))
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         K = kernel.block(landmarks, landmarks)
         factor, info = lapack.dpotrf(K.T, lower=1, clean=0, overwrite_a=1)
     if info:
@@ -143,7 +143,7 @@ def pivoted(kernel: Kernel, landmarks: np.ndarray) -> tuple[np.ndarray, int]:
     The next landmark is always the one that the previous ones explain least (LAPACK's dpstrf; Higham 2002,
     "Accuracy and Stability of Numerical Algorithms", section 10.3). M³/3 flops.
     """
-    with threadpool_limits(1, user_api="blas"):
+    with one_blas_thread():
         K = kernel.block(landmarks, landmarks)
         tolerance = _RELATIVE_TOLERANCE * K.diagonal().max()
         _, pivots, rank, _ = lapack.dpstrf(K.T, tol=tolerance, lower=1, overwrite_a=1)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError
 from distrff.features.specification import (
@@ -21,6 +20,7 @@ from distrff.features.specification import (
     named_to_send,
 )
 from distrff.kernels.metric import MetricFactor
+from distrff.utils.threads import one_blas_thread
 
 _STRIP_ROWS = 512  # of float64, beside the rows and their projections
 
@@ -44,7 +44,7 @@ def project(X: Any, P: np.ndarray) -> np.ndarray:
 def projected_sample(sample: Sample, metric: MetricFactor) -> Sample:
     """Return the sample with its rows, and those of its source, projected."""
     step = ProjectionSpecification.of(metric, sample.X.shape[1])
-    with threadpool_limits(1, user_api="blas"):  # the same bits whatever the client's threads
+    with one_blas_thread():  # the same bits whatever the client's threads
         X = project(sample.X, np.asarray(metric))
     return replace(sample, X=X, row_source=sample.row_source.after(step))
 

@@ -12,7 +12,6 @@ import numpy as np
 from scipy.linalg import cho_solve, cholesky
 from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
-from threadpoolctl import threadpool_limits
 
 from distrff.errors import ColumnError, InputError
 from distrff.features.bandwidth import (
@@ -30,6 +29,7 @@ from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Laplacian, Stationary
 from distrff.preprocessing.scaling import EQUAL_TO_ROUNDING, Moments
 from distrff.utils.random import stream
+from distrff.utils.threads import one_blas_thread
 
 # The eigenvalues of K are at most its number of rows, a few thousand, and rounded by about 1e-12. With this
 # jitter C is positive definite in float64 however small the noise.
@@ -205,7 +205,7 @@ def relevant_length_scales(
     profiles = simple.copy() if usual_starts else {}
     for name, given in (starts or {}).items():
         profiles[name] = np.array(given)[moving] / scale[moving]
-    with threadpool_limits(1, user_api="blas"):  # the same widths whatever the client's threads
+    with one_blas_thread():  # the same widths whatever the client's threads
         point, report = _search(kernel, U, Y[few], s[few], profiles)
     found = np.full(len(scale), CONSTANT_WIDTH)
 
@@ -407,7 +407,7 @@ def fallback_length_scales(
             tried[at] = pilot.held_out_error(kernel.with_widths(widths_at(*at)))
         return tried[at]
 
-    with threadpool_limits(1, user_api="blas"):  # the same widths whatever the client's threads
+    with one_blas_thread():  # the same widths whatever the client's threads
         for profile in profiles:
             for half_octaves in _COARSE:
                 error_at(profile, half_octaves)
@@ -490,7 +490,7 @@ def shrunk_length_scales(
             tried[at] = pilot.held_out_error(kernel.with_widths(widths_at(p, own * 2 ** (half_octaves / 2))))
         return tried[at]
 
-    with threadpool_limits(1, user_api="blas"):  # the same widths whatever the client's threads
+    with one_blas_thread():  # the same widths whatever the client's threads
         error_at(1.0, 0)
         for p in _EXPONENTS:
             _walk(partial(error_at, p), min(tried, key=lambda at: tried[at])[1])

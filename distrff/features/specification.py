@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from distrff.errors import FrequencyMismatch, InputError
 from distrff.utils.arrays import in_one_layout
 from distrff.utils.jit import COUNTS, scratch
 from distrff.utils.random import stream
+from distrff.utils.threads import one_blas_thread
 
 _MAX_MAPS, _MAX_BYTES = 8, 2**29  # of the block maps that a process keeps, unless one alone is larger
 _SENT = "map_"  # the prefix of a map's arrays when they are sent beside others
@@ -508,5 +508,5 @@ class RowsInMemory:
         return self
 
     def after(self, step: MapSpecification) -> RowsInMemory:
-        with threadpool_limits(1, user_api="blas"):  # the same bits whatever the threads
+        with one_blas_thread():  # the same bits whatever the threads
             return RowsInMemory(step.build().apply(self.X), self.sample_weight)

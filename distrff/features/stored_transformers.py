@@ -85,7 +85,7 @@ def restored(
         index, sign = transformer.indexHash_, transformer.bitHash_
         shape = transformer.degree, n_columns + (transformer.coef0 != 0)
         if not index.shape == sign.shape == shape or index.dtype.kind != "i" or sign.dtype.kind not in "if":
-            raise ModelFileError(f"its {name} has hashes of another degree or number of columns")
+            raise ModelFileError(f"its {name} has hashes whose shapes or types do not fit")
     if made != n_outputs:
         raise ModelFileError(f"its {name} makes {made} features, but {n_outputs} are stored")
     return transformer

@@ -27,7 +27,7 @@ class MetricFactor:
     Raises
     ------
     InputError
-        If P is no finite real matrix, is empty or all zeros, or if the sum of its squares is not a float64.
+        If P is no finite real matrix, is empty or all zeros, or if its squares overflow or vanish.
     """
 
     def __init__(self, P: Any) -> None:
@@ -41,8 +41,8 @@ class MetricFactor:
             square = float(np.square(P).sum())
         if not 0 < square < math.inf:
             raise InputError(
-                f"metric must have squares that float64 can hold, got numbers up to {np.abs(P).max():.3g}; "
-                f"divide it, or the kernel's length scale, by the unit of the columns"
+                f"metric must have squares that neither overflow nor vanish in float64, got a largest number "
+                f"of {np.abs(P).max():.3g}; divide it and the kernel's length scale by the same number"
             )
         P.setflags(write=False)
         self._P = P

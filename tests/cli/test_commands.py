@@ -90,26 +90,18 @@ def test_a_flag_with_class_weights_and_several_numbers_as_targets(distrff, rows,
     assert done.json["n_samples"] == 600
 
 
-def test_a_repeated_option_of_several_values_takes_all_of_them(distrff, rows, tmp_path):
+def test_repeated_names_and_grids_are_all_taken(distrff, rows, tmp_path):
     """A column that is left out by the first --drop must not come back with the second."""
     out = tmp_path / "m.zarr"
-    words = (
-        "fit",
-        rows.parquet,
-        "--target",
-        "y",
-        *FOURIER,
-        "--n-components",
-        16,
-        "--out",
-        out,
-        "--overwrite",
-    )
-    grid = ("--alphas", 7, "--alphas", "5,6", "--json")
+    words = ("fit", rows.parquet, *FOURIER, "--n-components", 16, "--out", out, "--overwrite")
+    alphas, Cs = ("--alphas", "5,6", "--alphas", 7), ("--C", "cv", "--Cs", 2, "--Cs", "3,4")
     for columns in (("--columns", "a", "--columns", "b"), ("--drop", "c", "--drop", "label,flag")):
-        report = distrff(*words, *columns, *grid).json
-        assert load_model(str(out)).column_names == ("a", "b")
-        assert report["alpha"] in (5, 6, 7)
+        assert distrff(*words, *columns, "--target", "y", *alphas).code == 0
+        model = load_model(str(out))
+        assert model.column_names == ("a", "b")
+        assert sorted(model.report["alphas"]) == [5, 6, 7]
+    assert distrff(*words, "--columns", "a", "--model", "svc", "--target", "flag", *Cs).code == 0
+    assert sorted(load_model(str(out)).report["Cs"]) == [2, 3, 4]
 
 
 def test_plan_and_its_refusal(distrff, rows, tmp_path):

@@ -110,7 +110,8 @@ def test_scale_and_width_choose_themselves_and_rows_stay_sparse(rng, X, y, sampl
     # The pilot's rows are not centred, which turns its features and changes no model but by rounding.
     search, again = model.features_.length_scale_search_, again.features_.length_scale_search_
     assert again["median_distance"] == pytest.approx(search["median_distance"])
-    # Where the error is flat, its rounding decides whether a walk takes one more step.
+    # Where the error is flat, its rounding decides which octave is best, and so which two widths beside it
+    # are tried last.
     first, second = ({f"{width:.6g}": error for width, error in one["tried"]} for one in (search, again))
     common = first.keys() & second.keys()
     assert len(first.keys() ^ second.keys()) <= 4, (sorted(first), sorted(second))

@@ -236,15 +236,33 @@ def test_one_width_is_taken_where_it_is_as_good_as_the_best(excess, noise, simpl
 
 @pytest.mark.parametrize(("excess", "widths_win"), [(0.005, True), (0.014, True), (0.2, False)])
 def test_bins_with_widths_to_be_shrunk_are_taken_unless_others_are_clearly_better(excess, widths_win) -> None:
+    """Nor is a cheaper map taken in their place, which would not be shrunk."""
     search = one_search(1024, 20_000)
-    losses = 1 + stream(0, "losses").standard_normal(500)
+    losses = 1 + 0.3 * stream(0, "losses").standard_normal(500)
     metric, widths = (Candidate("binning", Laplacian(), rule) for rule in ("learned metric", ROUGH_WIDTHS))
+    cheaper = Candidate("fourier", Gaussian(), ROUGH_WIDTHS)
     noise = 0.2 * stream(0, "noise").standard_normal(500)
-    others = losses + excess + noise - noise.mean()
-    for one, of_rows in ((metric, losses), (widths, others)):
+    noise -= noise.mean()
+    for one, of_rows in (
+        (metric, losses),
+        (widths, losses + excess + noise),
+        (cheaper, losses + excess + 0.001 - noise),
+    ):
         search.histories[one] = [Found(4.0, judgement(of_rows), 0.0, 0.0)] * len(search.stages)
-    assert search.ranked() == [metric, widths]
-    assert search.choices() == ([widths, metric] if widths_win else [metric, widths])
+    assert search.ranked() == [metric, widths, cheaper]
+    assert search.choices()[0] == (widths if widths_win else metric)
+
+
+def test_a_width_falls_on_unless_it_leapt_to_another_valley() -> None:
+    """At most by a half in each of the stages that the model is ahead, here more than one."""
+    search = one_search(1024, 20_000)
+    one = Candidate("fourier", Gaussian(), ONE_WIDTH)
+    for before, last, least in ((4.0, 3.0, 1.5), (4.0, 4.0, 4.0), (4.0, 5.0, 5.0), (4.0, 1.0, 1.0)):
+        search.histories[one] = [Found(w, judgement(np.ones(9)), 0.0, 0.0) for w in (4.0, before, last)]
+        assert least <= search.width(one) <= last
+        assert (search.width(one) < last) == (last == 3.0)
+    small, large = (one_search(1024, n_rows).stages[0].grid for n_rows in (1000, 20_000))
+    assert (small, large) == (HERE, HERE_OR_SHORTER)
 
 
 def test_a_valley_of_shorter_widths_is_found() -> None:

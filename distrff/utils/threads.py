@@ -1,0 +1,40 @@
+"""One BLAS thread for work whose bits must not depend on how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from threadpoolctl import threadpool_limits
+
+
+class _OneThread:
+    """The limit that all users of this process share."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._n_users = 0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the limit for a block."""
+        with self._lock:
+            limits = threadpool_limits(1, user_api="blas")  # each time: some libraries count by thread
+            if self._n_users == 0:
+                self._first = limits
+            self._n_users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._n_users -= 1
+                if self._n_users == 0:
+                    self._first.restore_original_limits()
+
+
+one_blas_thread = _OneThread().held
+"""A context of one BLAS thread; the number of before comes back when the last of several in a process ends.
+
+`threadpool_limits` alone would not do: the first of two tasks side by side to end lifts the limit of both.
+"""
