@@ -496,13 +496,10 @@ class Search:
         return last.criterion * ahead / last.squared_error if last.squared_error > 0 else 0.0
 
     def width(self, candidate: Candidate) -> float:
-        """Return the width for the model itself: it goes on to fall with more rows and features.
-
-        One that fell by more than half has leapt to another valley, and stays there.
-        """
+        """Return the width for the model itself: it goes on to fall with more rows and features."""
         history = self.histories[candidate]
-        before, last = (found.width for found in (history[max(0, len(history) - 2)], history[-1]))
-        return last if last < before / 2 else carried_on(before, last, self._steps_ahead(candidate))
+        before, last = history[max(0, len(history) - 2)], history[-1]
+        return carried_on(before.width, last.width, self._steps_ahead(candidate))
 
     def _steps_ahead(self, candidate: Candidate) -> float:
         stage, kind = self.stages[len(self.histories[candidate]) - 1], candidate.kind
