@@ -96,6 +96,8 @@ def test_scale_and_width_choose_themselves_and_rows_stay_sparse(rng, X, y, sampl
     X = sparse.csr_matrix(X.multiply(10.0 ** rng.uniform(-2, 2, D)))
     s = rng.uniform(0.5, 2.0, N)
     size = np.sqrt(s @ X.power(2) / s.sum())
+    # The usual grid begins at the rounding noise of float32 Grams, which moves errors by a tenth.
+    monkeypatch.setattr(bandwidth, "_FOURIER_ALPHAS_PER_ROW", np.logspace(-3, 0, 7))
     features = drf.FourierFeatures(drf.Gaussian("auto"), 32, sampling=sampling, random_state=0)
     model = drf.KernelRidge(features, 1e-2, random_state=0).fit(X, y, s)
     np.testing.assert_allclose(model.model_.scaling.scale, size, rtol=1e-12)
@@ -110,12 +112,13 @@ def test_scale_and_width_choose_themselves_and_rows_stay_sparse(rng, X, y, sampl
     # The pilot's rows are not centred, which turns its features and changes no model but by rounding.
     search, again = model.features_.length_scale_search_, again.features_.length_scale_search_
     assert again["median_distance"] == pytest.approx(search["median_distance"])
-    # Where the error is flat, its rounding decides which octave is best, and so which two widths beside it
-    # are tried last.
+    # Both try the same octaves around the median. Where the error is flat, its rounding decides which of them
+    # is best, and so which widths are tried after them.
     first, second = ({f"{width:.6g}": error for width, error in one["tried"]} for one in (search, again))
     common = first.keys() & second.keys()
-    assert len(first.keys() ^ second.keys()) <= 4, (sorted(first), sorted(second))
-    np.testing.assert_allclose([second[w] for w in common], [first[w] for w in common], rtol=2e-2)
+    assert len(common) >= len(bandwidth._COARSE_EXPONENTS)
+    # Phases of up to a hundred are rounded to 1e-5 in float32; alpha is at least a thousandth a row.
+    np.testing.assert_allclose([second[w] for w in common], [first[w] for w in common], rtol=1e-3)
 
 
 def test_a_scale_without_a_shift_is_stored_and_taken_to_scikit_learn(tmp_path, X, y):
