@@ -118,7 +118,7 @@ def repeated(name: str, type: click.ParamType, metavar: str, help: str) -> Calla
         lists = (values if isinstance(values, list) else [values] for values in given)
         return [value for values in lists for value in values] or None
 
-    key = name.removeprefix("--")  # click would make Cs small
+    key = name.removeprefix("--")  # click would turn Cs into lower case
     return click.option(name, key, type=type, multiple=True, metavar=metavar, callback=joined, help=help)
 
 

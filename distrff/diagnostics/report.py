@@ -277,8 +277,8 @@ def _candidates(candidates: Sequence[Mapping[str, Any]]) -> _Parts:
     unit = ", in units of the targets' variance" if criterion == "squared error" else ""
     legend = (
         f"The error is the {criterion} of small models on held-out rows of a sample{unit}, in the last stage "
-        f"that each reached; expected is that of all rows and features. One width, "
-        f"widths that are shrunk afterwards, or less work may be preferred where errors hardly differ.{more}"
+        f"that each reached; expected is that of all rows and features. One width, widths that are shrunk "
+        f"afterwards, or a cheaper map may be preferred where errors hardly differ.{more}"
     )
     return [Table(["candidate", "held-out error", "expected error", "flops", "time"], rows), legend]
 

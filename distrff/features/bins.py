@@ -46,7 +46,7 @@ class Grids:
         return {"steps": self.steps, "offsets": self.offsets, "multipliers": self.multipliers}
 
     def check(self, n_grids: int, n_columns: int) -> None:
-        """Raise InputError for arrays, of a forged model, beyond whose ends the compiled loops would read."""
+        """Raise InputError if stored arrays do not fit: compiled loops would read beyond their ends."""
         shape = n_grids, n_columns
         fit = self.steps.shape == self.offsets.shape == shape and self.multipliers.shape == (2, *shape)
         if not fit or self.multipliers.dtype != np.int32:
@@ -229,7 +229,7 @@ class BinIds:
     ends: np.ndarray
 
     def check(self, n_grids: int, n_bins: int) -> None:
-        """Raise InputError for arrays, of a forged model, that are not so many bins of so many grids."""
+        """Raise InputError if stored arrays are not so many bins of so many grids."""
         fit = self.keys.shape == (n_bins,) and self.ends.shape == (n_grids,)
         fit = fit and self.keys.dtype == np.uint64 and self.ends.dtype.kind in "iu"
         if not fit or (np.diff(self.ends, prepend=0) < 0).any() or self.ends[-1] != n_bins:

@@ -377,7 +377,7 @@ class Judged:
     def search(self, grid: Iterable[int]) -> tuple[float, Judgement]:
         """Return the width of smallest squared error, between the steps by a parabola, and its judgement.
 
-        It is sought from the best place of the grid on.
+        The search walks from the best place of the grid.
         """
         best = walk(
             self.squared_error, (1, -1), lambda at: abs(at) <= _FARTHEST, min(grid, key=self.squared_error)

@@ -20,7 +20,7 @@ class _OneThread:
     def held(self) -> Iterator[None]:
         """Hold the limit for a block."""
         with self._lock:
-            limits = threadpool_limits(1, user_api="blas")  # each time: some libraries count by thread
+            limits = threadpool_limits(1, user_api="blas")  # in some builds each thread has its own count
             if self._n_users == 0:
                 self._first = limits
             self._n_users += 1
@@ -34,7 +34,7 @@ class _OneThread:
 
 
 one_blas_thread = _OneThread().held
-"""A context of one BLAS thread; the number of before comes back when the last of several in a process ends.
+"""A context that limits BLAS to one thread. Contexts may overlap: the last to end restores the former number.
 
-`threadpool_limits` alone would not do: the first of two tasks side by side to end lifts the limit of both.
+`threadpool_limits` alone would not do: of two tasks side by side, the first to end lifts the limit of both.
 """

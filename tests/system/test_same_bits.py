@@ -95,16 +95,14 @@ FOURIER = drf.FourierFeatures(drf.Gaussian(2.0), 32)
 BINS = drf.RandomBinningFeatures(drf.Laplacian(4.0), 10, random_state=0)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("has_factor", [True, False])
 def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, monkeypatch, has_factor):
-    """With the Gram of a sample of the rows, or where none fits; the first sweeps are like all."""
+    """With the Gram of a sample of the rows, or where none fits."""
     monkeypatch.setattr("distrff.engine.segments._MIN_SAMPLE_ROWS", 2048)
     if not has_factor:
         monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
     data = rows[0], np.column_stack([rows[1], np.cos(rows[1])]), np.abs(rows[0][:, 0])
-    options = {"solver": "cg", "tol": 1e-6, "max_sweeps": 20, "random_state": 0, "scale": "none"}
-    ridge = drf.KernelRidge(FOURIER, [0.1, 10.0], **options)
+    ridge = drf.KernelRidge(FOURIER, [0.1, 10.0], solver="cg", tol=1e-6, random_state=0, scale="none")
     assert_same_on_workers(ridge, *data)
     made_of = "factor of the Gram of one row in 9" if has_factor else "diagonal"
     assert ridge.fit(*data).report_["preconditioner"] == made_of
