@@ -41,6 +41,7 @@ _NAMES = {
     "features.auto": "AutoFeatures",
     "features.binning": "RandomBinningFeatures",
     "features.compose": "ConcatenatedFeatures LinearFeatures",
+    "features.equispaced": "EquispacedFourierFeatures",
     "features.fourier": "FourierFeatures",
     "features.nystroem": "NystroemFeatures",
     "features.transformer": "TransformerFeatures",

@@ -23,6 +23,7 @@ from distrff.features.auto import AutoFeatures as AutoFeatures
 from distrff.features.binning import RandomBinningFeatures as RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures as ConcatenatedFeatures
 from distrff.features.compose import LinearFeatures as LinearFeatures
+from distrff.features.equispaced import EquispacedFourierFeatures as EquispacedFourierFeatures
 from distrff.features.fourier import FourierFeatures as FourierFeatures
 from distrff.features.nystroem import NystroemFeatures as NystroemFeatures
 from distrff.features.transformer import TransformerFeatures as TransformerFeatures

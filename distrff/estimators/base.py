@@ -88,6 +88,8 @@ class KernelEstimator(BaseEstimator):
         if planned is not None and planned.with_seconds(None) == expected:
             plan = plan.with_seconds(planned.seconds)
         result = self._solvers[plan.solver](fit, plan)
+        if result.features is not None:
+            fit = replace(fit, features=result.features, specification=result.features.specification_)
         self.features_ = fit.features
         model = Model(
             kind=type(self).__name__,

@@ -17,12 +17,12 @@ from distrff.estimators.fitting.gram import Grams, fit_by_gram, fit_statistics
 from distrff.estimators.fitting.options import RidgeOptions, ridge_options
 from distrff.estimators.fitting.result import FitResult
 from distrff.estimators.fitting.sgd import fit_ridge_by_sgd
+from distrff.estimators.fitting.toeplitz import Sums, fit_by_toeplitz
 from distrff.features.base import FeatureMap
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
 from distrff.model.persistence import save_model
 from distrff.reductions.gram import GramStatistics
-from distrff.solvers.ridge import posterior_of
 
 # What ridge models for numbers and for classes share.
 
@@ -31,7 +31,12 @@ class RidgeEstimator(KernelEstimator):
     """Ridge on random features; see `KernelRidge` for the parameters."""
 
     _solvers = MappingProxyType(
-        {"gram": fit_by_gram, "cg": fit_by_conjugate_gradients, "sgd": fit_ridge_by_sgd}
+        {
+            "gram": fit_by_gram,
+            "cg": fit_by_conjugate_gradients,
+            "sgd": fit_ridge_by_sgd,
+            "toeplitz": fit_by_toeplitz,
+        }
     )
     _forgotten = ("_grams",)
 
@@ -147,28 +152,26 @@ class RidgeEstimator(KernelEstimator):
         """Return the model with its posterior, which is computed at first use, where the Gram is."""
         if self.model_.posterior is not None:
             return self.model_
-        grams: Grams | None = getattr(self, "_grams", None)
+        grams: Grams | Sums | None = getattr(self, "_grams", None)
         if self.model_.specification.is_sparse:
             raise InputError(
                 "standard deviations need a Gram of the features, and those of random binning are too many "
                 "for one; use FourierFeatures or NystroemFeatures"
             )
-        if grams is None and (solver := self.report_["solver"]) != "gram":
+        if grams is None and (solver := self.report_["solver"]) not in ("gram", "toeplitz"):
             raise InputError(
                 f"standard deviations need the Gram of all rows, which solver={solver!r} does not form; "
                 "fit with solver='gram'"
             )
         if grams is None:
             raise InputError(
-                "the Gram that standard deviations need stayed with the fit and is not part of a pickled "
+                "the sums that standard deviations need stayed with the fit and are not part of a pickled "
                 "model; ask for return_std once before pickling, or fit again"
             )
         alphas = np.unique(self.alpha_)
         if len(alphas) > 1:
             raise InputError("return_std needs one alpha for all targets; fit with a single alpha")
-        posterior = grams.run.compute(posterior_of, grams.total, float(alphas[0]), grams.problem)
-        noise = posterior.noise * np.square(grams.targets.scale)
-        self.model_ = replace(self.model_, posterior=replace(posterior, noise=noise))
+        self.model_ = replace(self.model_, posterior=grams.posterior(float(alphas[0])))
         return self.model_
 
     def __getstate__(self) -> dict[str, Any]:

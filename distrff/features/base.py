@@ -60,6 +60,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     """
 
     random_state: int | None = None
+    keeps_units: ClassVar[bool] = False
+    """Whether estimators leave the columns of its rows unscaled."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fix the map for rows like those of X.
@@ -86,7 +88,14 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         if sample_weight is not None:
             sample_weight = _usable_weights(sample_weight, X.shape[0])
         try:
-            return self.fit_sample(X, y, sample_weight, seed=resolve_seed(self.random_state))
+            names = getattr(self, "feature_names_in_", None)
+            return self.fit_sample(
+                X,
+                y,
+                sample_weight,
+                seed=resolve_seed(self.random_state),
+                column_names=None if names is None else tuple(names),
+            )
         except ColumnError as error:
             raise error.named(getattr(self, "feature_names_in_", None)) from None
 
@@ -113,17 +122,31 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         has_classes: bool | None = None,
         column_scale: np.ndarray | None = None,
         penalty: float | None = None,
+        column_ranges: np.ndarray | None = None,
+        column_names: tuple[str, ...] | None = None,
     ) -> Self:
         """Fit to a sample of checked rows with this seed.
 
         `row_source` reduces all rows; it is None if the sample holds all rows. `has_classes` says whether y
         stands for classes; None is where it does not hold numbers. `column_scale` is what the columns were
         divided by, if they were, and `penalty` that of ridge for each unit of weight, if it is given.
+        `column_ranges` are those of all rows, (2, n_columns); None stands for those of the sample.
         """
         row_source = RowsInMemory(X, sample_weight) if row_source is None else row_source
         if has_classes is None:
             has_classes = y is not None and np.asarray(y).dtype.kind not in "fiu"
-        sample = Sample(X, y, sample_weight, seed, row_source, has_classes, column_scale, penalty)
+        sample = Sample(
+            X,
+            y,
+            sample_weight,
+            seed,
+            row_source,
+            has_classes,
+            column_scale,
+            penalty,
+            column_ranges,
+            column_names,
+        )
         return self._fit(sample)
 
     def _fit(self, sample: Sample, *, is_part: bool = False) -> Self:
@@ -329,11 +352,17 @@ class KernelFeatureMap(FeatureMap):
     kernel_: Kernel
     length_scale_search_: dict[str, Any] | None
     _default_kernel: ClassVar[Kernel] = Gaussian("auto")
+    _chooses_smoothness: ClassVar[bool] = False
     _shrinks_ard: ClassVar[bool] = False  # whether its pilot also shrinks the widths that "ard" learned
 
     def check_parameters(self) -> None:
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
+        if self._chosen_kernel.has_undecided_smoothness and not self._chooses_smoothness:
+            raise InputError(
+                f"nu='auto' is chosen by EquispacedFourierFeatures alone, not by {type(self).__name__}; give "
+                f"a number, or take AutoFeatures, which compares kernels of several nu"
+            )
 
     def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
         return int(self.n_components)

@@ -9,6 +9,7 @@ from distrff.errors import ModelFileError
 from distrff.features.base import KernelMapSpecification
 from distrff.features.binning import BinningSpecification, HashedBinningSpecification
 from distrff.features.compose import ConcatenatedSpecification, LinearSpecification
+from distrff.features.equispaced import EquispacedSpecification
 from distrff.features.fourier import FourierSpecification
 from distrff.features.nystroem import NystroemSpecification
 from distrff.features.projected import ProjectedSpecification
@@ -19,6 +20,7 @@ _KINDS: dict[str, type[MapSpecification]] = {
     cls.kind: cls
     for cls in (
         FourierSpecification,
+        EquispacedSpecification,
         LinearSpecification,
         NystroemSpecification,
         TransformerSpecification,
@@ -38,7 +40,8 @@ def specification_from_dict(data: Mapping[str, Any]) -> MapSpecification:
     kind = data.get("kind")
     if kind not in _KINDS:
         raise ModelFileError(
-            f"feature map of kind {kind!r} is not known (known: {', '.join(_KINDS)}); update distrff"
+            f"feature map of kind {kind!r} is not known to this version; update distrff "
+            f"(known: {', '.join(_KINDS)})"
         )
     try:
         if kind == ConcatenatedSpecification.kind:

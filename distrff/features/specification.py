@@ -63,6 +63,10 @@ class BlockMap(ABC):
         """Return Aᵀ·coef, of shape (m, k), for tiles of rows of this dtype."""
         return coef.astype(dtype, copy=False)
 
+    def values(self, X: np.ndarray, coef: np.ndarray, n_outputs: int) -> np.ndarray:
+        """Return ⟨w, z(x)⟩ of each output, (n_rows, n_outputs), for `coef` as `basis_coef` returns it."""
+        return np.asarray(self.basis(X) @ coef)
+
     def feature_sums(self, sums: np.ndarray) -> np.ndarray:
         """Return weighted sums of z from those of b, one in each row: (k, m) → (k, n_features)."""
         return sums
@@ -102,6 +106,11 @@ class MapSpecification(ABC):
     def row_entries(self) -> int:
         """Entries of a row of Z that are not zero, at most."""
         return self.n_features
+
+    @property
+    def rows_at_once(self) -> int:
+        """Rows to be predicted together, where their features are not made; 0 where they are."""
+        return 0
 
     @property
     def at_zero(self) -> float:
@@ -467,6 +476,17 @@ class Sample:
     """What the columns were divided by; None for 1."""
     penalty: float | None = None
     """The ridge penalty that the model will have, for each unit of weight; None where it is to be chosen."""
+    column_ranges: np.ndarray | None = None
+    """Least and largest values of the columns over all rows, (2, n_columns); None: the sample's."""
+    column_names: tuple[str, ...] | None = None
+
+    @property
+    def ranges(self) -> np.ndarray:
+        """Least and largest values of the columns over all rows of positive weight, (2, n_columns)."""
+        if self.column_ranges is not None:
+            return self.column_ranges
+        X = self.X[self.weights > 0]
+        return np.stack([X.min(axis=0), X.max(axis=0)]).astype(np.float64)
 
     @property
     def weights(self) -> np.ndarray:

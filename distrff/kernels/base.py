@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from reprlib import repr as short
 from typing import Any, Self
@@ -148,6 +149,37 @@ class Kernel(ABC):
         """
         raise self._no_sphere("quantiles")
 
+    def lattice_weights(self, spacing: Sequence[float], modes: Sequence[int]) -> np.ndarray:
+        """Return the Fourier coefficients w_j of this kernel's sum over periods, at the modes j ∈ {−m … m}^d.
+
+        Σ_j w_j·exp(2πi⟨h·j, δ⟩) over all j is Σ_n k(δ + n/h), by Poisson's summation formula, with
+        w_j = ∏h·k̂(h·j), where k̂(ξ) = ∫ k(δ)·exp(−2πi⟨ξ, δ⟩) dδ.
+
+        Parameters
+        ----------
+        spacing, modes : sequences of length d
+            h > 0 and m ≥ 0 of each column.
+
+        Returns
+        -------
+        ndarray of shape (2·m_1 + 1, …, 2·m_d + 1), not negative
+
+        Raises
+        ------
+        InputError
+            If the kernel is not shift-invariant, has a metric, or its widths are undecided or do not fit.
+        """
+        raise InputError(f"{self!r} has no Fourier transform that is known here; use FourierFeatures")
+
+    def along(self, columns: Sequence[int]) -> Kernel:
+        """Return the kernel of differences that are zero outside of these columns, as one of those alone."""
+        return self
+
+    @property
+    def has_undecided_smoothness(self) -> bool:
+        """True where the smoothness ν is to be chosen by a fit."""
+        return False
+
     @abstractmethod
     def second_moment(self, n_columns: int) -> float:
         """Return σ² = E‖ω‖², the trace of the negative Hessian of k/k(0) at 0; may be inf."""
@@ -267,6 +299,11 @@ class _Composite(Kernel):
             if isinstance(operand, Kernel) and operand.is_ard:
                 what = f"length_scale='ard' is for one kernel alone, not for {operand!r} in a sum or product"
                 raise InputError(f"{what}; use 'auto', one factor for all")
+            if isinstance(operand, Kernel) and operand.has_undecided_smoothness:
+                raise InputError(
+                    f"nu='auto' is for one kernel alone, not for {operand!r} in a sum or product; give nu a "
+                    f"number"
+                )
             if isinstance(operand, Kernel) and operand.metric is not None:
                 raise InputError(
                     f"a metric is for one kernel alone, not for {operand!r} in a sum or product; "
@@ -298,6 +335,12 @@ class _Composite(Kernel):
 
     def with_widths(self, factor: Widths) -> Kernel:
         return self.set_params(**{name: k.with_widths(factor) for name, k in self._operands().items()})
+
+    def along(self, columns: Sequence[int]) -> Kernel:
+        return self.set_params(**{name: k.along(columns) for name, k in self._operands().items()})
+
+    def _operand_weights(self, spacing: Sequence[float], modes: Sequence[int]) -> list[np.ndarray]:
+        return [k.lattice_weights(spacing, modes) for k in self._operands().values()]
 
 
 def _bracketed(kernel: Kernel, *kinds: type) -> str:
@@ -336,6 +379,10 @@ class Sum(_Composite):
     def second_moment(self, n_columns: int) -> float:
         # A share that underflowed to 0 must not meet an infinite moment.
         return sum(share * term.second_moment(n_columns) for share, term in self.components() if share)
+
+    def lattice_weights(self, spacing: Sequence[float], modes: Sequence[int]) -> np.ndarray:
+        first, second = self._operand_weights(spacing, modes)
+        return np.add(first, second, out=first)
 
     def __repr__(self) -> str:
         return f"{self.k1!r} + {_bracketed(self.k2, Sum)}"
@@ -408,6 +455,20 @@ class Product(_Composite):
         norm = np.hypot(along, across)
         return np.hypot(r1 + r2 * (along / norm), r2 * (across / norm))
 
+    def lattice_weights(self, spacing: Sequence[float], modes: Sequence[int]) -> np.ndarray:
+        # The transform of a product has no closed form. Its values at points a quarter of the shortest wave
+        # apart give the coefficients of its sum over periods, each with those of some far higher modes.
+        shape = [2 * (2 * m + 1) for m in modes]
+        axes = [np.fft.fftfreq(n) / h for n, h in zip(shape, spacing, strict=True)]
+        points = np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")], axis=1)
+        # With the nearest images, so that the function has no jump where the period ends.
+        images = np.array(list(itertools.product((-1, 0, 1), repeat=len(axes)))) / np.asarray(spacing)
+        K = np.sum([self._evaluate(points, image[None]) for image in images], axis=0).reshape(shape)
+        w = np.fft.fftshift(np.fft.fftn(K).real) / K.size
+        central = tuple(slice(n // 2 - m, n // 2 + m + 1) for n, m in zip(shape, modes, strict=True))
+        # Rounding may leave the smallest coefficients below 0.
+        return np.maximum(w[central], 0.0)
+
     def __repr__(self) -> str:
         return f"{_bracketed(self.k1, Sum)} * {_bracketed(self.k2, Sum, Product, Scaled)}"
 
@@ -453,6 +514,9 @@ class Scaled(_Composite):
 
     def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         return self.k.radii(n, n_columns, rng_of)
+
+    def lattice_weights(self, spacing: Sequence[float], modes: Sequence[int]) -> np.ndarray:
+        return self.a * self.k.lattice_weights(spacing, modes)
 
     def __repr__(self) -> str:
         return f"{self.a!r}*{_bracketed(self.k, Sum, Product, Scaled)}"

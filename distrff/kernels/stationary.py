@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,27 @@ class Stationary(Kernel):
     def with_widths(self, factor: Widths) -> Kernel:
         return self.set_params(length_scale=factor) if isinstance(self.length_scale, str) else self
 
+    def along(self, columns: Sequence[int]) -> Kernel:
+        if not isinstance(self.length_scale, tuple):
+            return self
+        return self.set_params(length_scale=tuple(self.length_scale[j] for j in columns))
+
+    def lattice_weights(self, spacing: Sequence[float], modes: Sequence[int]) -> np.ndarray:
+        if self.metric is not None:
+            raise InputError(
+                f"equispaced frequencies need a kernel without a metric, got {self!r}; project the rows"
+            )
+        steps = np.asarray(spacing, dtype=np.float64) * self.column_widths(len(modes))
+        # (h·ℓ·j)² of each column, to be broadcast against the others.
+        squares = np.ix_(
+            *(np.square(step * np.arange(-m, m + 1)) for step, m in zip(steps, modes, strict=True))
+        )
+        return float(np.prod(steps)) * self._unit_density(squares)
+
+    @abstractmethod
+    def _unit_density(self, squares: Sequence[np.ndarray]) -> np.ndarray:
+        """Return k̂ of width 1 where the squared frequencies of each column are these."""
+
 
 class _Spherical(Stationary):
     """A function of ‖δ‖ once its coordinates are divided by their widths, or of ‖P·δ‖ for a metric P."""
@@ -226,6 +248,9 @@ class Gaussian(_Spherical):
     def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
         return square_sums(U, M * K)
 
+    def _unit_density(self, squares: Sequence[np.ndarray]) -> np.ndarray:
+        return _product([math.sqrt(2.0 * math.pi) * np.exp(-2.0 * math.pi**2 * q) for q in squares])
+
     def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
         return ndtri(U)
 
@@ -259,6 +284,9 @@ class Laplacian(Stationary):
         W -= 0.5
         W *= math.pi
         return np.tan(W, out=W)
+
+    def _unit_density(self, squares: Sequence[np.ndarray]) -> np.ndarray:
+        return _product([2.0 / (1.0 + 4.0 * math.pi**2 * q) for q in squares])
 
     def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
         return np.tan(np.pi * (U - 0.5))
@@ -295,6 +323,9 @@ class Cauchy(Stationary):
     def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
         return rng_of("laplace").laplace(size=shape)
 
+    def _unit_density(self, squares: Sequence[np.ndarray]) -> np.ndarray:
+        return _product([math.pi * np.exp(-2.0 * math.pi * np.sqrt(q)) for q in squares])
+
     def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
         return np.where(U < 0.5, np.log(2.0 * U), -np.log(2.0 * (1.0 - U)))
 
@@ -317,6 +348,14 @@ class _StudentT(_Spherical):
         # u/2 ~ Gamma(ν), which for ν < 1 may round to 0.
         half_u = np.maximum(rng_of("mixing").standard_gamma(self.nu, n), np.finfo(float).tiny)
         return np.sqrt(self.nu / half_u)
+
+    def _unit_density(self, squares: Sequence[np.ndarray]) -> np.ndarray:
+        # Rasmussen and Williams 2006, equation 4.15; by logarithms, since Γ overflows for a large ν.
+        nu, half = self.nu, len(squares) / 2
+        constant = 2 * half * math.log(2.0) + half * math.log(math.pi)
+        constant += math.lgamma(nu + half) - math.lgamma(nu) - half * math.log(2.0 * nu)
+        S = reduce(np.add, squares) * (2.0 * math.pi**2 / nu)
+        return np.exp(constant - (nu + half) * np.log1p(S))
 
     def n_uniforms(self, n_columns: int) -> int:
         return self._n_coordinates(n_columns) + 1
@@ -357,23 +396,44 @@ class Matern(_StudentT):
     ----------
     length_scale : float, tuple of floats, "auto" or "ard"
         The width ℓ, or one per column; decided by the fit: "auto" is one number, "ard" one per column.
-    nu : float
-        The smoothness ν, at least 0.25; ½, 1½ and 2½ are fast to evaluate.
+    nu : float or "auto"
+        The smoothness ν, at least 0.25; ½, 1½ and 2½ are fast to evaluate. "auto" is chosen by a fit of
+        `EquispacedFourierFeatures`, from ½, 1½, 2½ and ∞.
     metric : ndarray of shape (r, d), "learned" or None
         P, which makes it k(P·δ), with one width; decided by the fit: "learned". None is the identity.
     """
 
-    nu: float = 1.5
+    nu: Any = 1.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "nu", positive_number(self.nu, "nu", minimum=0.25))
+        if not self.has_undecided_smoothness:
+            object.__setattr__(self, "nu", positive_number(self.nu, "nu", minimum=0.25))
+
+    @property
+    def has_undecided_smoothness(self) -> bool:
+        return isinstance(self.nu, str) and self.nu == "auto"
+
+    @property
+    def is_auto(self) -> bool:
+        return super().is_auto or self.has_undecided_smoothness
+
+    def column_widths(self, n_columns: int) -> np.ndarray:
+        if self.has_undecided_smoothness:
+            raise InputError(
+                f"the smoothness of {self!r} is undecided; fit EquispacedFourierFeatures, or give a number"
+            )
+        return super().column_widths(n_columns)
 
     def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         if self.nu < 1.5:  # steep in ‖δ‖² at 0, where an error of 1e-16 would become one of 1e-8
             return self._evaluate(X, Y)
         K = squared_distances(*self._in_widths(X, Y))
         return matern_correlation(np.sqrt(K, out=K), self.nu)
+
+
+def _product(factors: Sequence[np.ndarray]) -> np.ndarray:
+    return reduce(np.multiply, factors)
 
 
 # The Matern correlation for every smoothness.

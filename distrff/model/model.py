@@ -18,6 +18,7 @@ from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import ClassTargets, Targets, coding_parts
 from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor
+from distrff.solvers.toeplitz import PosteriorSamples
 from distrff.utils.arrays import dense_rows, lay_out
 from distrff.utils.html import html_card
 from distrff.utils.text import kernel_text, listed, number_text
@@ -44,7 +45,7 @@ class Model:
     y_is_1d : bool
         Whether predictions of one output are one-dimensional.
     column_names : tuple of str or None
-    posterior : PosteriorFactor or None
+    posterior : PosteriorFactor, PosteriorSamples or None
         For standard deviations, if these can be predicted.
     likelihood : mapping with `noise`, `sigma` and `multi_class`, or None
         Of a model that predicts probabilities.
@@ -66,7 +67,7 @@ class Model:
     dtype: str
     y_is_1d: bool = True
     column_names: tuple[str, ...] | None = None
-    posterior: PosteriorFactor | None = None
+    posterior: PosteriorFactor | PosteriorSamples | None = None
     likelihood: Mapping[str, Any] | None = None
     arrays: Mapping[str, np.ndarray] | None = None
     report: dict[str, Any] = field(default_factory=dict)
@@ -107,7 +108,7 @@ class Model:
         block_map = self.specification.build(self.arrays)
         coef = block_map.basis_coef(self.coef, np.dtype(self.dtype))
         for rows, strip in self._strips(X):
-            F[rows] = block_map.basis(strip) @ coef
+            F[rows] = block_map.values(strip, coef, self.n_outputs)
         return F + self.intercept
 
     def __repr__(self) -> str:
@@ -192,8 +193,9 @@ class Model:
             raise InputError("this model was saved without its posterior; save it with include_std=True")
         X = self._checked(X)
         S = np.empty((X.shape[0], self.n_outputs))
-        for rows, Z in self._feature_strips(X):
-            S[rows] = self.posterior.std(Z.astype(np.float64))
+        block_map = self.specification.build(self.arrays)
+        for rows, strip in self._strips(X):
+            S[rows] = self.posterior.std_at(block_map, strip)
         return S[:, 0] if self.y_is_1d else S
 
     def _feature_strips(self, X: np.ndarray) -> Any:
@@ -203,7 +205,9 @@ class Model:
 
     def _strips(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield slices of rows and the scaled rows, few enough for features of at most 32 MB."""
-        n_rows = max(16, _STRIP_BYTES // (self.specification.row_entries * np.dtype(self.dtype).itemsize))
+        itemsize = np.dtype(self.dtype).itemsize
+        n_rows = self.specification.rows_at_once
+        n_rows = n_rows or max(16, _STRIP_BYTES // (self.specification.row_entries * itemsize))
         for start in range(0, X.shape[0], n_rows):
             rows = slice(start, min(start + n_rows, X.shape[0]))
             _check_finite(X[rows], start)

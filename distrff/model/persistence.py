@@ -16,6 +16,7 @@ from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import ClassTargets, coding_from_parts, coding_parts
 from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor
+from distrff.solvers.toeplitz import PosteriorSamples
 from distrff.utils.text import public_name
 from distrff.utils.validation import is_number
 
@@ -105,8 +106,14 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
     )
 
 
-def posterior_arrays(posterior: PosteriorFactor) -> dict[str, np.ndarray]:
+def posterior_arrays(posterior: PosteriorFactor | PosteriorSamples) -> dict[str, np.ndarray]:
     """Return the arrays from which `posterior_of` restores the posterior."""
+    if isinstance(posterior, PosteriorSamples):
+        return {
+            "posterior_samples": np.stack([posterior.C.real, posterior.C.imag]),
+            "posterior_noise": posterior.noise,
+            "posterior_scalars": np.asarray([posterior.effective_dimension]),
+        }
     return {
         "posterior_factor": posterior.L,
         "posterior_z_mean": posterior.z_mean,
@@ -115,8 +122,15 @@ def posterior_arrays(posterior: PosteriorFactor) -> dict[str, np.ndarray]:
     }
 
 
-def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | None:
+def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | PosteriorSamples | None:
     """Return the posterior in the arrays of a model; None if there is none."""
+    if "posterior_samples" in arrays:
+        real, imaginary = arrays["posterior_samples"]
+        return PosteriorSamples(
+            C=real + np.complex64(1j) * imaginary,
+            noise=arrays["posterior_noise"],
+            effective_dimension=float(arrays["posterior_scalars"][0]),
+        )
     if "posterior_factor" not in arrays:
         return None
     return PosteriorFactor(

@@ -660,6 +660,10 @@ class PosteriorFactor:
         spread = np.einsum("ij,ij->j", U, U) + self.intercept_variance
         return np.sqrt(np.outer(spread, self.noise))
 
+    def std_at(self, block_map: Any, X: np.ndarray) -> np.ndarray:
+        """Return the standard deviation of f at rows, (r, k)."""
+        return self.std(block_map.apply(X).astype(np.float64))
+
 
 def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:
     """Return lower triangular L with L Lᵀ = G + alpha·I, in one new D × D array."""

@@ -502,7 +502,7 @@ def nested(depth):
         ({"kernel": "gaussian", "length_scale": None}, "length_scale must be a number"),
         ({"kernel": "gaussian", "length_scale": math.nan}, "length_scale must be positive"),
         ({"kernel": "gaussian", "length_scale": {"kernel": "gaussian"}}, "length_scale must be a number"),
-        ({"kernel": "matern", "nu": "auto"}, "nu must be a number"),
+        ({"kernel": "matern", "nu": "rough"}, "nu must be a number"),
         ({"kernel": "sum", "k1": {"kernel": "gaussian"}}, "lacks 'k2'"),
         ({"kernel": "product", "k1": {"kernel": "gaussian"}, "k2": 2.0}, "must be a dictionary"),
         ({"kernel": "scaled", "a": -1, "k": {"kernel": "gaussian"}}, "factor of a kernel must be positive"),

@@ -53,6 +53,8 @@ class FitContext:
     @property
     def features_dtype(self) -> str:
         """The dtype of the features."""
+        if self.options.features is not None and self.options.features.keeps_units:
+            return "float64"  # phases of raw columns take all digits
         return features_dtype(self.dataset, self.options.requested_dtype(self.dataset.n_rows))
 
     @property
@@ -235,7 +237,8 @@ def prepare(fit: FitContext) -> PreparedFit:
     run.begin_phase("column statistics")
     statistics = first_pass(fit)
     run.begin_phase("map")
-    scaling = scaling_of(statistics, options.scale, dataset)
+    keeps_units = options.features is not None and options.features.keeps_units
+    scaling = Scaling() if keeps_units else scaling_of(statistics, options.scale, dataset)
     targets = _targets(statistics, options.class_weight)
     weight = statistics.columns.weight
     if isinstance(targets, ClassTargets) and targets.class_weight is not None:
@@ -411,6 +414,8 @@ def _fitted_map(
         row_source=_RowsOfFit(fit, scaling, targets.n_outputs),
         has_classes=isinstance(targets, ClassTargets),
         column_scale=scaling.scale,
+        column_ranges=np.stack([statistics.columns.min, statistics.columns.max]),
+        column_names=fit.dataset.column_names,
         penalty=fit.options.penalty and fit.options.penalty / statistics.columns.weight,
     )
 

@@ -21,6 +21,7 @@ from distrff.reductions.base import HELD_OUT_STRIDE, Folds
 from distrff.reductions.gram import GramReduction, GramStatistics
 from distrff.solvers.ridge import (
     GramProblem,
+    PosteriorFactor,
     above_noise,
     choose_alpha,
     default_alphas,
@@ -30,6 +31,7 @@ from distrff.solvers.ridge import (
     gcv_errors,
     gcv_may_overfit,
     noise_floor,
+    posterior_of,
     solution_of,
     total_gram,
 )
@@ -158,6 +160,11 @@ class Grams:
             at_zero=self.mean_square_norm,
             dtype=np.dtype(self.dtype),
         )
+
+    def posterior(self, alpha: float) -> PosteriorFactor:
+        """Return the posterior of the model at one alpha; it is computed where the Gram is."""
+        found: PosteriorFactor = self.run.compute(posterior_of, self.total, alpha, self.problem)
+        return replace(found, noise=found.noise * np.square(self.targets.scale))
 
     def kept(self) -> Grams:
         """Return what is kept after the fit: the sum, without the Grams of the folds."""

@@ -14,6 +14,7 @@ from distrff.errors import InputError, InputTypeError
 from distrff.estimators.fitting.plan import MAX_DIRECTIONS
 from distrff.features.auto import AutoFeatures
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
+from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.reductions.base import FOLD_RULES
@@ -116,7 +117,9 @@ class RidgeOptions(SolverOptions):
     @property
     def candidates(self) -> tuple[str, ...]:
         """The given solver. "auto" is the Gram, or conjugate gradients where that does not fit and alpha is
-        given, and always for sparse features."""
+        given, and always for sparse features. On equispaced features both are the Toeplitz system."""
+        if isinstance(self.features, EquispacedFourierFeatures) and self.solver in ("auto", "cg"):
+            return ("toeplitz",)
         if self.solver == "sgd":
             return ("sgd",)
         if self.must_be_cg:
@@ -193,13 +196,20 @@ def ridge_options(estimator: Any) -> RidgeOptions:
         alpha = _positive_numbers("alpha", estimator.alpha)
     one_of("solver", solver, ("auto", "gram", "cg", "sgd"))
     is_sparse = _has_sparse_features(estimator)
+    is_equispaced = isinstance(estimator.features, EquispacedFourierFeatures)
+    if is_equispaced and search == "gcv" and solver != "gram":
+        raise InputError(
+            "alpha='gcv' needs a Gram that is written out, and equispaced features have its sums alone; use "
+            "alpha='cv', which is exact for them"
+        )
     if is_sparse and (solver == "gram" or search == "gcv"):
         raise InputError(
             f"{'alpha=' + repr(search) if solver != 'gram' else 'solver=' + repr(solver)} needs a Gram, and "
             f"features of random binning are too many for one; use solver='auto' or 'cg' with a number for "
             f"alpha or alpha='cv', or 'sgd' with a number, or FourierFeatures or NystroemFeatures"
         )
-    if search is not None and (solver == "sgd" or (solver == "cg" and not is_sparse)):
+    has_cg_search = is_sparse or is_equispaced
+    if search is not None and (solver == "sgd" or (solver == "cg" and not has_cg_search)):
         raise InputError(
             f"solver={solver!r} solves for a given alpha and needs a number, got alpha={search!r}; "
             f"give one, or choose alpha by solver={'cg' if is_sparse else 'gram'!r}"

@@ -23,8 +23,10 @@ from distrff.errors import PlanRefused
 from distrff.features.binning import KEY_ROWS
 from distrff.features.specification import MapCost
 from distrff.io.storage import SPAN_BYTES
+from distrff.reductions.equispaced import FoldCuts, bytes_a_row, rows_a_call
 from distrff.reductions.margins import kept_rows
 from distrff.utils.html import Bars, Section, html_card
+from distrff.utils.nufft import fine_grid_bytes_of
 from distrff.utils.text import human_bytes, human_seconds, number_text
 
 # Dask pauses a worker at 0.8 of its memory limit; a fit planned beyond that would stall.
@@ -241,6 +243,10 @@ class Plan:
             return [f"SGD; {PRESUMED_EPOCHS} epochs and their evaluations presumed"]
         if self.solver == "gram":
             return []
+        if self.solver == "toeplitz":
+            return [
+                "sums of equispaced features by non-uniform FFTs, then conjugate gradients without the rows"
+            ]
         method = "no Gram" if self.size.sparse_entries else "conjugate gradients"
         search = f" after {self.n_search_sweeps} that choose alpha" if self.n_search_sweeps else ""
         sweeps = f"{PRESUMED_SWEEPS} light sweeps presumed{search}"
@@ -325,6 +331,13 @@ def _ways(solver: str, size: Size, workers: Workers) -> Iterator[Plan]:
         yield _by_conjugate_gradients(size, 0, workers, max_folds=1)
     elif solver == "sgd":
         yield _by_sgd(size, workers)
+    elif solver == "toeplitz":  # fewer rows a transform take less memory, and more transforms
+        call_rows = rows_a_call(size.n_features, size.n_columns)
+        while True:
+            yield _by_toeplitz(size, call_rows, workers)
+            if call_rows <= _MIN_CALL_ROWS:
+                break
+            call_rows = max(_MIN_CALL_ROWS, call_rows // 2)
 
 
 def _plan(
@@ -624,6 +637,44 @@ def _factor_peak_bytes(size: Size, stride: int, n_factors: int, threads: int) ->
     if not stride:
         return 0
     return worker_peak_bytes(sample_size(size, stride), 1, threads) + 8 * n_factors * size.gram_size**2
+
+
+# From the sums of equispaced features, by non-uniform FFTs.
+
+_MIN_CALL_ROWS = 2**17
+_SPREAD_FLOPS = 26.0 * 2  # of a row and fine-grid line of 13 points, a coordinate: 13^d points, complex
+_SEARCH_PRODUCTS = 1000  # presumed of a search, with the Toeplitz matrix
+_SOLVE_PRODUCTS = 30
+
+
+def _by_toeplitz(size: Size, call_rows: int, workers: Workers) -> Plan:
+    s, d, threads = size, size.n_columns, workers.threads_per_worker
+    cuts = FoldCuts.of(s.n_rows, s.n_folds, call_rows)
+    n_v = 2.0**d * s.n_features
+    n_calls = cuts.n_runs * s.n_folds
+    of_rows = s.n_rows * _SPREAD_FLOPS * 13.0 ** (d - 1)
+    of_grids = n_calls * 5.0 * 1.5**d * n_v * max(1.0, float(np.log2(n_v)))
+    products = (_SEARCH_PRODUCTS if s.n_alphas > 1 else 0) + _SOLVE_PRODUCTS * s.n_outputs
+    solving = products * 5.0 * n_v * max(1.0, float(np.log2(n_v)))
+    of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
+    partial = of_a_sum * (s.n_folds if cuts.together else 1)
+    waiting = (s.n_folds if cuts.together else 1) * min(2 * call_rows, cuts.run_rows)
+    rows = s.reading_bytes(cuts.run_rows) + waiting * bytes_a_row(d, s.n_outputs)
+    sweep = threads * (rows + fine_grid_bytes_of(n_v, d) + partial) + 3 * of_a_sum * s.n_folds
+    solve = (s.n_folds + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
+    return _plan(
+        "toeplitz",
+        s,
+        workers,
+        Segmentation(s.n_rows, cuts.run_rows, call_rows),
+        n_passes=1 if cuts.together else s.n_folds,
+        n_turns=1 if cuts.together else s.n_folds,
+        folds_per_task=s.n_folds if cuts.together else 1,
+        flops=of_rows + of_grids + solving,
+        cosines=0.0,
+        worker_peak_bytes=int(max(sweep, solve) + SLACK_BYTES),
+        client_peak_bytes=int(SLACK_BYTES + 8 * s.n_features * (4 + 4 * s.n_outputs)),
+    )
 
 
 # By epochs of SGD and their evaluations: no array of D × D, unless it is small.

@@ -39,6 +39,7 @@ class FitResult:
     status: Status = Status.CONVERGED
     search: Any = None  # how the penalty was chosen: an AlphaSearch or PenaltySearch
     grams: Any = None  # None where no Gram of all rows was formed
+    features: Any = None  # the map with the kernel that the solver chose; None where it stays as it was
     entries: Mapping[str, Any] = field(default_factory=dict)  # of the report, on the penalty and the solver
     notes: list[str] = field(default_factory=list)  # what the report should say about choices
     shortfall: str | None = None  # what to warn of, where the tolerance was not reached

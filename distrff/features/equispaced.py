@@ -1,0 +1,767 @@
+"""Equispaced Fourier features: all frequencies of a lattice, for 1 to 3 columns."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from distrff.errors import InputError, ModelFileError, column_called
+from distrff.features.bandwidth import (
+    PILOT_COMPONENTS,
+    FourierPilot,
+    Pilot,
+    PilotRows,
+    automatic_length_scale,
+)
+from distrff.features.base import KernelFeatureMap, KernelMapSpecification
+from distrff.features.relevance import relevant_length_scales
+from distrff.features.specification import BlockMap, MapCost, MapSpecification, Sample, canonical_json
+from distrff.kernels.base import Kernel
+from distrff.kernels.stationary import Matern
+from distrff.utils.nufft import MAX_DIMENSIONS, values_at, values_of_few, values_on_grid
+from distrff.utils.text import listed
+from distrff.utils.validation import check_count, is_number, positive
+
+# The lattice of frequencies: what the sums over rows depend on, whatever the kernel.
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The frequencies h·j, j ∈ {−m … m}^d, of the columns that vary, and the box that they are for.
+
+    Parameters
+    ----------
+    n_columns : int
+        Of the rows.
+    columns : tuple of int
+        Those that vary. The others have one value, which every row to predict must have.
+    modes : tuple of int
+        m of each of `columns`.
+    spacing, centre : tuples of float
+        h and c of each of `columns`: its phase is 2πh(x − c).
+    bounds : tuple of pairs of float, or None
+        Of all columns: the box outside of which features repeat themselves. None where a column is periodic.
+    """
+
+    n_columns: int
+    columns: tuple[int, ...]
+    modes: tuple[int, ...]
+    spacing: tuple[float, ...]
+    centre: tuple[float, ...]
+    bounds: tuple[tuple[float, float] | None, ...]
+
+    def __post_init__(self) -> None:
+        d = len(self.columns)
+        is_valid = (
+            is_number(self.n_columns)
+            and 1 <= d <= MAX_DIMENSIONS
+            and len(self.modes) == len(self.spacing) == len(self.centre) == d
+            and len(self.bounds) == self.n_columns
+            and list(self.columns) == sorted(set(self.columns) & set(range(self.n_columns)))
+            and all(isinstance(m, int) and 0 <= m < 2**31 for m in self.modes)
+            and all(is_number(h) and 0 < h < math.inf for h in self.spacing)
+            and all(is_number(c) and math.isfinite(c) for c in self.centre)
+            and all(
+                b is None or (len(b) == 2 and all(map(is_number, b)) and b[0] <= b[1]) for b in self.bounds
+            )
+        )
+        if not is_valid:
+            raise ModelFileError("a stored lattice of frequencies is damaged; write the model again")
+
+    @property
+    def n_modes(self) -> int:
+        """N = ∏(2m + 1), the real features."""
+        return math.prod(2 * m + 1 for m in self.modes)
+
+    def phases(self, X: np.ndarray) -> list[np.ndarray]:
+        """Return 2πh(x − c) of each column that varies, in [−π, π]: float64 arrays of shape (n_rows,)."""
+        found = []
+        for j, h, c in zip(self.columns, self.spacing, self.centre, strict=True):
+            turns = (X[:, j].astype(np.float64) - c) * h
+            if self.bounds[j] is None:
+                turns -= np.rint(turns)
+            found.append(2.0 * math.pi * turns)
+        return found
+
+    def outside(self, X: np.ndarray) -> np.ndarray:
+        """Return which rows are outside of the bounds, shape (n_rows,)."""
+        outside = np.zeros(len(X), dtype=bool)
+        for x, bounds in zip(X.T, self.bounds, strict=True):
+            if bounds is not None:
+                outside |= (x < bounds[0]) | (x > bounds[1])
+        return outside
+
+    def weights(self, kernel: Kernel) -> np.ndarray:
+        """Return w_j = ∏h·k̂(h·j), shape (2·m_1 + 1, …)."""
+        return kernel.along(self.columns).lattice_weights(self.spacing, self.modes)
+
+    def error(self, kernel: Kernel) -> float:
+        """Return a bound of sup|k − k̃|/k(0) in the box: of modes left out, and of periodic images."""
+        total = 0.0
+        for i, j in enumerate(self.columns):
+            line = _Line(kernel.along([j]))
+            total += line.tail(self.spacing[i], self.modes[i])
+            bounds = self.bounds[j]
+            if bounds is not None:
+                total += line.images(bounds[1] - bounds[0], self.spacing[i])
+        return total
+
+    def inner(self, modes: Sequence[int]) -> Lattice:
+        """Return the central part with fewer modes."""
+        return replace(self, modes=tuple(min(a, b) for a, b in zip(self.modes, modes, strict=True)))
+
+    def resolving(self, kernel: Kernel, tol: float) -> Lattice | None:
+        """Return the smallest central part on which the kernel is within `tol`; None if there is none."""
+        budget = tol
+        for i, j in enumerate(self.columns):
+            if (bounds := self.bounds[j]) is not None:
+                budget -= _Line(kernel.along([j])).images(bounds[1] - bounds[0], self.spacing[i])
+        if budget <= 0:
+            return None
+        share, modes = budget / len(self.columns), []
+        for i, j in enumerate(self.columns):
+            m = _Line(kernel.along([j])).modes(self.spacing[i], share, self.modes[i])
+            if m is None:
+                return None
+            modes.append(m)
+        return replace(self, modes=tuple(modes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the lattice as strict JSON data."""
+        return {
+            "n_columns": self.n_columns,
+            "columns": list(self.columns),
+            "modes": list(self.modes),
+            "spacing": list(self.spacing),
+            "centre": list(self.centre),
+            "bounds": [None if b is None else list(b) for b in self.bounds],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the lattice of what `to_dict` returned; raise ModelFileError for anything else."""
+        try:
+            return cls(
+                data["n_columns"],
+                tuple(data["columns"]),
+                tuple(data["modes"]),
+                tuple(data["spacing"]),
+                tuple(data["centre"]),
+                tuple(None if b is None else tuple(b) for b in data["bounds"]),
+            )
+        except (TypeError, KeyError) as error:
+            raise ModelFileError(f"a stored lattice of frequencies is damaged ({error!r})") from error
+
+
+# One coordinate: how many modes a kernel needs, and how far away its periodic images must be.
+
+_MAX_LINE_MODES = 2**22
+_FIRST_MODES = 1024
+_N_IMAGES = 256
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A kernel of one column; all errors are shares of k(0)."""
+
+    kernel: Kernel
+
+    def _at(self, distances: np.ndarray) -> np.ndarray:
+        return self.kernel(distances[:, None], np.zeros((1, 1)))[:, 0] / self.kernel.at_zero
+
+    def images(self, width: float, spacing: float) -> float:
+        """Return Σ k(δ + n/h) over n ≠ 0 at most, for differences |δ| up to the width of the box."""
+        nearest = 1.0 / spacing - width
+        if nearest <= 0:
+            return math.inf
+        return 2.0 * float(self._at(nearest + np.arange(_N_IMAGES) / spacing).sum())
+
+    def spacing(self, width: float, error: float) -> float:
+        """Return the largest h whose images add up to `error` at most."""
+        low, high = 0.0, width
+        while self.images(width, 1.0 / (width + high)) > error:
+            low, high = high, 2.0 * high
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (
+                (middle, high) if self.images(width, 1.0 / (width + middle)) > error else (low, middle)
+            )
+        return 1.0 / (width + high)
+
+    def _total(self, spacing: float) -> float:
+        """Return Σ w_j over all j, by Poisson's formula: the kernel and its images at 0."""
+        return 1.0 + 2.0 * float(self._at(np.arange(1, _N_IMAGES) / spacing).sum())
+
+    def _shells(self, spacing: float, m: int) -> np.ndarray:
+        """Return Σ_{|j| ≤ i} w_j for i = 0 … m."""
+        w = self.kernel.lattice_weights([spacing], [m])[m:] / self.kernel.at_zero
+        return np.asarray(2.0 * np.cumsum(w) - w[0])
+
+    def tail(self, spacing: float, m: int) -> float:
+        """Return Σ w_j over |j| > m."""
+        # A kernel that falls slowly has more images than are added up, but then its weights fall fast.
+        sums = self._shells(spacing, max(4 * m, _FIRST_MODES))
+        return max(0.0, max(self._total(spacing), float(sums[-1])) - float(sums[m]))
+
+    def modes(self, spacing: float, error: float, max_modes: int = _MAX_LINE_MODES) -> int | None:
+        """Return the smallest m whose tail is at most `error`; None if it is above `max_modes`."""
+        total, n = self._total(spacing), _FIRST_MODES
+        while True:
+            sums = self._shells(spacing, n)
+            if max(total, sums[-1]) - sums[n // 2] <= error:
+                m = int(np.searchsorted(sums, max(total, sums[-1]) - error))
+                return m if m <= max_modes else None
+            if n > 2 * max_modes:
+                return None
+            n *= 2
+
+
+# The fitted map.
+
+_EPS, _EPS_OF_SAMPLES = 1e-10, 1e-5  # of transforms for predictions, and for their deviations
+_FEW_ROWS = 32  # a fine grid would take longer
+_ROWS_AT_ONCE = 2**17, 2**22
+
+
+@dataclass(frozen=True)
+class EquispacedSpecification(KernelMapSpecification):
+    """A lattice with a kernel; features are a constant, then cos and sin of half of its frequencies."""
+
+    kind: ClassVar[str] = "equispaced"
+
+    lattice_json: str = ""
+
+    def __post_init__(self) -> None:
+        if self.lattice.n_columns != self.n_columns:
+            raise ModelFileError("a stored map and its lattice of frequencies differ in columns")
+
+    @cached_property
+    def lattice(self) -> Lattice:
+        return Lattice.from_dict(json.loads(self.lattice_json))
+
+    @property
+    def n_features(self) -> int:
+        return self.lattice.n_modes
+
+    @property
+    def cost(self) -> MapCost:
+        return _cost(len(self.lattice.columns))
+
+    @property
+    def rows_at_once(self) -> int:
+        return int(np.clip(self.n_features, *_ROWS_AT_ONCE))
+
+    def derive_arrays(self) -> dict[str, np.ndarray]:
+        return {"root_weights": np.sqrt(self.lattice.weights(self.kernel))}
+
+    def block_map(self, arrays: Mapping[str, np.ndarray]) -> EquispacedBlockMap:
+        root = arrays["root_weights"]
+        if root.shape != tuple(2 * m + 1 for m in self.lattice.modes):
+            raise InputError("the arrays of an equispaced map do not fit its lattice; fit the model again")
+        return EquispacedBlockMap(self.lattice, root)
+
+
+@dataclass(eq=False)
+class EquispacedBlockMap(BlockMap):
+    """z(x) = (√w_0, √(2w_1)·cos⟨j_1, x̃⟩, √(2w_1)·sin⟨j_1, x̃⟩, …), j_1, j_2, … being half of the lattice.
+
+    Sums of features are Fourier sums Σ_j C_j·exp(i⟨j, x̃⟩) with C_{−j} = C̄_j: transforms, not products.
+    """
+
+    lattice: Lattice
+    root_weights: np.ndarray
+
+    @property
+    def n_features(self) -> int:  # type: ignore[override]
+        return self.root_weights.size
+
+    @property
+    def n_bytes(self) -> int:  # type: ignore[override]
+        return self.root_weights.nbytes
+
+    def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
+        half = self.n_features // 2
+        J = np.stack([g.ravel() for g in self._modes()])[:, half + 1 :]
+        phase = np.stack(self.lattice.phases(X), axis=1) @ J
+        amplitude = math.sqrt(2.0) * self.root_weights.ravel()[half + 1 :]
+        Z[:, 0] = self.root_weights.ravel()[half]
+        Z[:, 1::2] = np.cos(phase) * amplitude
+        Z[:, 2::2] = np.sin(phase) * amplitude
+        Z[self.lattice.outside(X)] = np.nan
+        return Z
+
+    def _modes(self) -> list[np.ndarray]:
+        return list(np.meshgrid(*(np.arange(-m, m + 1) for m in self.lattice.modes), indexing="ij"))
+
+    def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """Return C of each output, a pair of outputs as one complex array: (ceil(k/2), 2·m_1 + 1, …)."""
+        C = [self.root_weights * lattice_of(w, self.root_weights.shape) for w in coef.T]
+        C.extend([np.zeros_like(C[0])] * (len(C) % 2))
+        return np.stack([a + 1j * b for a, b in zip(C[::2], C[1::2], strict=True)])
+
+    def values(self, X: np.ndarray, coef: np.ndarray, n_outputs: int) -> np.ndarray:
+        points, F = self.lattice.phases(X), np.empty((len(X), 2 * len(coef)))
+        for i, C in enumerate(coef):
+            f = values_of_few(points, C) if len(X) <= _FEW_ROWS else values_at(points, C, _EPS)
+            F[:, 2 * i], F[:, 2 * i + 1] = f.real, f.imag
+        F[self.lattice.outside(X)] = np.nan
+        return F[:, :n_outputs]
+
+    def mean_square(self, X: np.ndarray, C: np.ndarray) -> np.ndarray:
+        """Return the mean square of real functions, two of which share a place of the leading axis: (r,)."""
+        points, total = self.lattice.phases(X), np.zeros(len(X))
+        for one in C:
+            f = values_at(points, one, _EPS_OF_SAMPLES)
+            total += np.square(f.real) + np.square(f.imag)
+        total /= 2 * len(C)  # each holds two
+        total[self.lattice.outside(X)] = np.nan
+        return total
+
+    def values_on_grid(self, axes: Sequence[np.ndarray], coef: np.ndarray) -> np.ndarray:
+        """Return ⟨w, z(x)⟩ for all x of a product grid of the columns, one output last: (n_1, …, n_d, k)."""
+        lattice = self.lattice
+        points = [
+            lattice.phases(_column(lattice.n_columns, j, axes[j]))[i] for i, j in enumerate(lattice.columns)
+        ]
+        shape = [len(x) for x in axes]
+        inner = [len(axes[j]) if j in lattice.columns else 1 for j in range(lattice.n_columns)]
+        F = np.empty((*shape, coef.shape[1]))
+        for output, w in enumerate(coef.T):
+            C = self.root_weights * lattice_of(w, self.root_weights.shape)
+            F[..., output] = values_on_grid(points, C).reshape(inner)
+        for j, (x, bounds) in enumerate(zip(axes, lattice.bounds, strict=True)):
+            if bounds is not None:
+                F[(slice(None),) * j + ((x < bounds[0]) | (x > bounds[1]),)] = np.nan
+        return F
+
+
+def _column(n_columns: int, j: int, x: np.ndarray) -> np.ndarray:
+    """Return rows with these values in column j, and zeros."""
+    X = np.zeros((len(x), n_columns))
+    X[:, j] = x
+    return X
+
+
+def lattice_of(coef: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return c_j on the whole lattice, c_{−j} = c̄_j, from real coefficients in the order of the features."""
+    half = len(coef) // 2
+    flat = np.empty(len(coef), np.complex128)
+    flat[half] = coef[0]
+    flat[half + 1 :] = (coef[1::2] - 1j * coef[2::2]) / math.sqrt(2.0)
+    flat[:half] = flat[:half:-1].conj()
+    return flat.reshape(shape)
+
+
+def coef_of(C: np.ndarray) -> np.ndarray:
+    """Return the real coefficients of c_j on the whole lattice; inverse of `lattice_of`."""
+    flat = C.ravel()
+    half = flat.size // 2
+    coef = np.empty(flat.size)
+    coef[0] = flat[half].real
+    coef[1::2] = math.sqrt(2.0) * flat[half + 1 :].real
+    coef[2::2] = -math.sqrt(2.0) * flat[half + 1 :].imag
+    return coef
+
+
+def _cost(d: int) -> MapCost:
+    # Transforms are counted by their own plan; these are the products of the features themselves.
+    return MapCost(product_flops=2.0 * d, feature_numbers=1.0)
+
+
+# The map as users meet it: bounds and widths from the data, and the lattice that these ask for.
+
+_MARGIN = 0.01  # of the data's range, on each side of the default bounds
+_IMAGE_SHARE = 0.25  # of tol, for periodic images; the rest is for the modes that are left out
+_MAX_MODES, _MIN_MODES, _MODES_A_ROW = 2**20, 2**15, 64
+_LONGEST, _SHORTEST = (2.0, 1.0, 0.5, 0.25, 0.125), 4.0  # widths to be compared, by that of the pilot
+_ENOUGH = 0.25  # shortest by longest width; where the range is smaller, longer ones are given up
+_PILOT_ROWS = 1000  # of the likelihood: widths are only to start from, and 2,000 rows took four times as long
+_MIN_ROWS_OF_WIDTHS = 40
+_PILOT_SMOOTHNESS = 1.5
+
+
+class EquispacedFourierFeatures(KernelFeatureMap):
+    r"""Fourier features at all frequencies of an equispaced lattice, for 1 to 3 columns.
+
+    With x̃ = 2πh(x − c), z(x) holds √w_j·exp(i⟨j, x̃⟩) for j ∈ {−m … m}^d, as real cosines and sines, with
+    w_j = ∏h·k̂(h·j), k̂ the kernel's Fourier transform: ⟨z(x), z(x')⟩ = k̃(x − x') is the trapezoidal rule of
+    Bochner's integral (Greengard, Rachh and Barnett 2022, "Equispaced Fourier representations for efficient
+    Gaussian process regression from a billion data points", section 3). No frequency is random: within
+    `bounds`, sup|k − k̃| is at most `tol`·k(0).
+
+    `KernelRidge` and `KernelRidgeClassifier` never form these features. One pass over the rows sums
+    v_k = Σ s·exp(−i⟨k, x̃⟩) and b_j = Σ s·y·exp(−i⟨j, x̃⟩) by non-uniform FFTs; the Gram is the Toeplitz
+    matrix of v, which FFTs apply. Kernels enter after the sums: these choose smoothness, widths and alpha
+    without another look at the rows.
+
+    Parameters
+    ----------
+    kernel : Kernel, optional
+        Shift-invariant, without a metric. None is `Matern("ard", nu="auto")`: smoothness ν from ½, 3/2, 5/2
+        and ∞ (Gaussian) and a width a column, all chosen by the fit. "auto" is one width for all columns.
+        Widths are in the columns' own units: an estimator's `scale` does not apply.
+    n_components : int, optional
+        N = ∏(2m + 1), the most features. Default: as many as `tol` asks for, up to 64 a row, at least 32,768,
+        and at most 1,048,576. Where they do not suffice, the report says which widths are resolved.
+    tol : float
+        Bound of sup|k − k̃|/k(0) over the box. It is not a bound for predictions: a small alpha amplifies it.
+    bounds : sequence of pairs, or mapping of column to pair, optional
+        Least and largest value of each column, between which models are made and predict. Default: the range
+        of the rows of the fit, and a hundredth of it on both sides. Features repeat themselves outside of
+        the bounds; predictions there are NaN.
+    period : mapping of column to float, optional
+        Columns that are periodic, such as an hour of 24 or a longitude of 360, with their periods: the
+        kernel becomes periodic in them. Columns are named, or numbered from 0.
+
+    Attributes
+    ----------
+    kernel_ : Kernel
+        Every width a number.
+    lattice_ : Lattice
+        Modes, spacing and bounds.
+    kernel_error_ : float
+        A bound of sup|k − k̃|/k(0).
+    length_scale_search_ : dict or None
+        How widths and smoothness were found.
+    specification_ : EquispacedSpecification
+    seed_, n_features_in_ : int
+
+    Notes
+    -----
+    Work is in float64. N grows with 1/ℓ^d, and for rough kernels with tol^(−d/2ν): Matérn of ν = ½ at a width
+    of a tenth of the box takes 1.8e7 modes in the plane for tol=1e-3. `transform` writes features out, n·N
+    cosines and sines; it is for small sizes, and for other estimators.
+    """
+
+    _default_kernel = Matern("ard", nu="auto")
+    _chooses_smoothness = True
+    keeps_units = True
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        n_components: int | None = None,
+        *,
+        tol: float = 1e-3,
+        bounds: Any = None,
+        period: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.n_components = n_components  # type: ignore[assignment]
+        self.tol = tol
+        self.bounds = bounds
+        self.period = period
+
+    def check_parameters(self) -> None:
+        super().check_parameters()
+        kernel = self._chosen_kernel
+        if not kernel.is_shift_invariant:
+            raise InputError(
+                f"equispaced frequencies need a shift-invariant kernel, got {kernel!r}; use NystroemFeatures"
+            )
+        if kernel.metric is not None:
+            raise InputError(
+                f"equispaced frequencies need a kernel without a metric, got {kernel!r}; use FourierFeatures"
+            )
+        check_count("n_components", self.n_components, or_none=True)
+        positive("tol", self.tol)
+        if self.tol >= 1:
+            raise InputError(f"tol must be below 1, got {self.tol!r}: it is a share of k(0)")
+        _pairs(self.bounds, None)
+        _periods(self.period, None)
+
+    def check_columns(self, n_columns: int) -> None:
+        _check_few(n_columns)
+        super().check_columns(n_columns)
+
+    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
+        return self._max_modes(n_rows)
+
+    def _max_modes(self, n_rows: int | None) -> int:
+        if self.n_components is not None:
+            return int(self.n_components)
+        return _MAX_MODES if n_rows is None else int(np.clip(_MODES_A_ROW * n_rows, _MIN_MODES, _MAX_MODES))
+
+    def cost_for(self, n_columns: int) -> MapCost:
+        return _cost(n_columns)
+
+    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
+        kernel = self._chosen_kernel
+        if isinstance(kernel, Matern) and kernel.has_undecided_smoothness:
+            kernel = kernel.set_params(nu=_PILOT_SMOOTHNESS)
+        # No column is named or bounded: trial rows have neither names nor the data's range.
+        self.set_params(kernel=kernel.with_widths(1.0), n_components=3, bounds=None, period=None)
+
+    @property
+    def chosen_kernel(self) -> Kernel:
+        """The kernel as given, perhaps with undecided parts."""
+        return self._chosen_kernel
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the sums are to choose widths or smoothness."""
+        return self._chosen_kernel.is_auto
+
+    @property
+    def widths_are_undecided(self) -> bool:
+        """Whether the sums are to choose widths."""
+        kernel = self._chosen_kernel
+        if isinstance(kernel, Matern) and kernel.has_undecided_smoothness:
+            kernel = kernel.set_params(nu=_PILOT_SMOOTHNESS)
+        return kernel.is_auto
+
+    def search_flops_for(self, n_rows: int, n_columns: int) -> float:
+        kernel = self._chosen_kernel
+        if not kernel.is_auto:
+            return 0.0
+        return float(_PILOT_ROWS) ** 3 * 60
+
+    def _specify(self, sample: Sample) -> MapSpecification:
+        self.check_parameters()
+        _check_few(sample.X.shape[1])
+        box = self._box(sample)
+        pilot = self._pilot_kernel(sample)
+        n_rows = sample.n_weighted_rows
+        if self.widths_are_undecided:
+            lattice, pilot = self._lattice_for_search(box, pilot, n_rows)
+        else:
+            lattice, _ = box.lattice(pilot, pilot, self.tol, self._max_modes(n_rows))
+        self.pilot_kernel_ = pilot
+        return self._decided(pilot, lattice)
+
+    def _decided(self, kernel: Kernel, lattice: Lattice) -> EquispacedSpecification:
+        self.kernel_, self.lattice_ = kernel, lattice
+        self.kernel_error_ = lattice.error(kernel)
+        return EquispacedSpecification(
+            n_columns=lattice.n_columns,
+            kernel_json=canonical_json(kernel.to_dict()),
+            lattice_json=canonical_json(lattice.to_dict()),
+        )
+
+    def decided(self, kernel: Kernel, lattice: Lattice, search: dict[str, Any] | None) -> Self:
+        """Return the fitted map with another kernel, on this lattice or a central part of it."""
+        chosen = clone(self)
+        for name in ("seed_", "n_features_in_", "pilot_kernel_"):
+            setattr(chosen, name, getattr(self, name))
+        chosen.length_scale_search_ = search
+        chosen.specification_ = chosen._decided(kernel, lattice).with_digest()
+        return chosen
+
+    def _box(self, sample: Sample) -> _Box:
+        names, d = sample.column_names, sample.X.shape[1]
+        periods = _periods(self.period, names)
+        given = _pairs(self.bounds, names)
+        if wrong := [j for j in {*periods, *given} if j >= d]:
+            raise InputError(f"bounds or period name column {wrong[0]}, but there are {d} columns")
+        bounds: list[tuple[float, float] | None] = []
+        for j, (low, high) in enumerate(sample.ranges.T.tolist()):
+            called = column_called(j, None if names is None else names[j])
+            if j in periods:
+                if j in given:
+                    raise InputError(f"{called} has both bounds and a period; give one of them")
+                bounds.append(None)
+            elif j in given:
+                if low < given[j][0] or high > given[j][1]:
+                    raise InputError(
+                        f"{called} has values from {low:g} to {high:g}, outside of its bounds "
+                        f"{given[j][0]:g} to {given[j][1]:g}; widen the bounds, or leave those rows out"
+                    )
+                bounds.append(given[j])
+            else:
+                margin = _MARGIN * (high - low)
+                bounds.append((low - margin, high + margin))
+        return _Box(tuple(bounds), tuple(periods.get(j) for j in range(d)))
+
+    def _pilot_kernel(self, sample: Sample) -> Kernel:
+        """Set the search and return the kernel, what is undecided found by small models on the sample."""
+        kernel, self.length_scale_search_ = self._chosen_kernel, None
+        if isinstance(kernel, Matern) and kernel.has_undecided_smoothness:
+            kernel = kernel.set_params(nu=_PILOT_SMOOTHNESS)
+        if not kernel.is_auto:
+            return kernel
+        if not (sample.X.max(axis=0) > sample.X.min(axis=0)).any():  # no two rows differ
+            return kernel.with_widths(1.0)
+        if kernel.is_ard and sample.y is not None and np.count_nonzero(sample.weights) >= _MIN_ROWS_OF_WIDTHS:
+            found, search = relevant_length_scales(kernel, sample, max_rows=_PILOT_ROWS)
+            if "note" not in search:
+                self.length_scale_search_ = search
+                return found
+        if not kernel.is_ard:
+            found, self.length_scale_search_ = automatic_length_scale(kernel, sample, self._pilot)
+            return found
+        # Widths in proportion to the columns' deviations.
+        deviation = sample.X.std(axis=0)
+        deviation = np.where(deviation > 0, deviation, 1.0)
+        one = kernel.set_params(length_scale="auto")
+        found, search = automatic_length_scale(one, replace(sample, X=sample.X / deviation), self._pilot)
+        widths = tuple(float(f"{w:.4g}") for w in search["length_scale"] * deviation)
+        self.length_scale_search_ = search | {"length_scale": widths, "column_scale": deviation.tolist()}
+        return kernel.with_widths(widths)
+
+    def _pilot(self, rows: PilotRows) -> Pilot:
+        return FourierPilot(rows, n_components=PILOT_COMPONENTS)
+
+    def _lattice_for_search(self, box: _Box, pilot: Kernel, n_rows: int) -> tuple[Lattice, Kernel]:
+        """Return the lattice of most use for comparing widths around those of the pilot, and where to begin.
+
+        From twice the pilot's widths down to a quarter of them, and less where there are more rows than the
+        pilot had: n rows resolve widths in proportion to n^(−1/d). Long widths take a wide margin, and so
+        many modes; where these do not suffice, the longest are given up first. Little is lost: with a smaller
+        alpha a shorter width fits a smooth function as well.
+        """
+        d, max_modes = len(box.columns), self._max_modes(n_rows)
+        wanted = 1.0 / (_SHORTEST * max(1.0, n_rows / _PILOT_ROWS) ** (1.0 / d))
+        best = None
+        for longest in _LONGEST:
+            wide = scaled_widths(pilot, longest * (1 + 1e-3))  # widths are rounded to four digits
+            lattice, kept = box.lattice(pilot, wide, self.tol, max_modes, shortest=wanted)
+            if best is None or kept <= longest:
+                best = lattice, scaled_widths(pilot, min(longest, max(1.0, kept * (1 + 1e-3))))
+            if kept <= max(wanted, longest * _ENOUGH):
+                break
+        assert best is not None
+        return best
+
+    @property
+    def sparse_entries(self) -> int:
+        return 0
+
+
+def _check_few(n_columns: int) -> None:
+    if n_columns > MAX_DIMENSIONS:
+        raise InputError(
+            f"equispaced frequencies are for 1 to {MAX_DIMENSIONS} columns, got {n_columns}; choose columns, "
+            f"or use FourierFeatures"
+        )
+
+
+def scaled_widths(kernel: Kernel, factors: Any) -> Kernel:
+    """Return the kernel with its widths multiplied by one factor or one a column, to four digits."""
+    operands = {name: k for name, k in kernel.get_params(deep=False).items() if isinstance(k, Kernel)}
+    if operands:
+        return kernel.set_params(**{name: scaled_widths(k, factors) for name, k in operands.items()})
+    widths = kernel.get_params(deep=False)["length_scale"]
+    if np.ndim(widths) == 0 and np.ndim(factors) == 0:
+        return kernel.set_params(length_scale=float(f"{widths * factors:.4g}"))
+    scaled = np.asarray(widths) * np.asarray(factors)
+    return kernel.set_params(length_scale=tuple(float(f"{w:.4g}") for w in scaled))
+
+
+@dataclass(frozen=True)
+class _Box:
+    """Bounds and periods of the columns, one of both each."""
+
+    bounds: tuple[tuple[float, float] | None, ...]
+    periods: tuple[float | None, ...]
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Columns that vary; the first one where none does."""
+        moving = [j for j, b in enumerate(self.bounds) if b is None or b[1] > b[0]]
+        return tuple(moving) or (0,)
+
+    def _width(self, j: int) -> float:
+        bounds = self.bounds[j]
+        assert bounds is not None
+        # A single value has no width, and any will do.
+        return bounds[1] - bounds[0] or 1.0
+
+    def lattice(
+        self, kernel: Kernel, longest: Kernel, tol: float, max_modes: int, *, shortest: float = 1.0
+    ) -> tuple[Lattice, float]:
+        """Return a lattice with margins for the longest widths, and the factor of the shortest resolved.
+
+        It resolves the kernel with its widths times a factor: `shortest`, or as little more as brings the
+        modes down to `max_modes`.
+        """
+        columns, bounds = self.columns, list(self.bounds)
+        share = tol * _IMAGE_SHARE / len(columns)
+        spacing, centre = [], []
+        for j in columns:
+            period = self.periods[j]
+            if period is not None:
+                spacing.append(1.0 / period)
+                centre.append(0.0)
+            else:
+                b = bounds[j]
+                assert b is not None
+                spacing.append(_Line(longest.along([j])).spacing(self._width(j), share))
+                centre.append((b[0] + b[1]) / 2)
+
+        shares = [tol * (1 - _IMAGE_SHARE) / len(columns)] * len(columns)
+        narrow = kernel if shortest == 1 else scaled_widths(kernel, shortest)
+        lines = [_Line(narrow.along([j])) for j in columns]
+        needed = [line.modes(h, e) for line, h, e in zip(lines, spacing, shares, strict=True)]
+        modes = np.array([_MAX_LINE_MODES if m is None else m for m in needed])
+
+        def counted(factor: float) -> np.ndarray:
+            """Return the modes of wider kernels: frequencies are in inverse proportion to widths."""
+            return np.ceil(modes / factor).astype(np.int64)
+
+        low, high = 0.0, 40.0
+        for _ in range(50 if math.prod((2 * modes + 1).tolist()) > max_modes else 0):
+            middle = (low + high) / 2
+            too_many = math.prod((2 * counted(math.exp(middle)) + 1).tolist()) > max_modes
+            low, high = (middle, high) if too_many else (low, middle)
+        factor = math.exp(high) if low > 0 else 1.0
+        kept = tuple(int(m) for m in counted(factor))
+        while len(kept) > 0 and math.prod(2 * m + 1 for m in kept) > max_modes:
+            kept = tuple(max(0, m - 1) for m in kept)  # of a single mode a column nothing is left to divide
+        lattice = Lattice(len(bounds), columns, kept, tuple(spacing), tuple(centre), tuple(bounds))
+        return lattice, shortest * factor
+
+
+def _pairs(given: Any, names: Sequence[str] | None) -> dict[int, tuple[float, float]]:
+    """Return the bounds by column number; raise InputError for what are none."""
+    found = {}
+    for j, pair in _by_column("bounds", given, names).items():
+        if pair is None:
+            continue
+        values = list(pair) if isinstance(pair, Sequence | np.ndarray) and not isinstance(pair, str) else []
+        if len(values) != 2 or not all(is_number(v) and math.isfinite(v) for v in values):
+            raise InputError(f"bounds of a column must be a pair of numbers, least and largest, got {pair!r}")
+        if not values[0] < values[1]:
+            raise InputError(f"bounds of a column must be its least and its largest value, got {pair!r}")
+        found[j] = (float(values[0]), float(values[1]))
+    return found
+
+
+def _periods(given: Any, names: Sequence[str] | None) -> dict[int, float]:
+    """Return the periods by column number; raise InputError for what are none."""
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"period must map columns to periods, such as {{'hour': 24}}, got {given!r}")
+    found = _by_column("period", given, names)
+    for period in found.values():
+        positive("period", period)
+    return {j: float(period) for j, period in found.items()}
+
+
+def _by_column(parameter: str, given: Any, names: Sequence[str] | None) -> dict[int, Any]:
+    """Return a mapping or sequence with columns as numbers; names that are not known yet count as 0."""
+    if given is None:
+        return {}
+    if isinstance(given, str) or not isinstance(given, Mapping | Sequence | np.ndarray):
+        raise InputError(f"{parameter} must map columns to values, got {given!r}")
+    items = given.items() if isinstance(given, Mapping) else enumerate(given)
+    found: dict[int, Any] = {}
+    for column, value in items:
+        if isinstance(column, str):
+            if names is not None and column not in names:
+                raise InputError(f"{parameter} names column {column!r}; the columns are {listed(names)}")
+            number = list(names).index(column) if names is not None else len(found)
+        elif not is_number(column) or column < 0 or column != int(column):
+            raise InputError(f"{parameter} must name columns or number them from 0, got {column!r}")
+        else:
+            number = int(column)
+        if number in found:
+            raise InputError(f"{parameter} has two values for column {column}; give one")
+        found[number] = value
+    return found

@@ -1,0 +1,316 @@
+"""The sums of equispaced features: non-uniform FFTs of as many rows at once as memory allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from distrff.engine.reduction import Arrays, Reduction
+from distrff.features.equispaced import Lattice
+from distrff.io.dataset import check_block
+from distrff.io.rows import RowBlock, Rows
+from distrff.preprocessing.targets import ClassTargets, Targets
+from distrff.reductions.base import Folds
+from distrff.solvers.toeplitz import ToeplitzSums, half_of
+from distrff.utils.nufft import PointSums
+from distrff.utils.random import row_hash
+
+# One task takes all folds where there are so many runs of rows; else one fold, so that workers share them.
+_ENOUGH_RUNS = 8
+_CALLS = 5  # times the values of v, the rows of a call: its FFT then takes a small share
+
+
+@dataclass(frozen=True)
+class FoldRows:
+    """A run of rows, of which a task sums some folds."""
+
+    rows: Rows
+    members: tuple[int, ...]
+
+    @property
+    def start(self) -> int:
+        return self.rows.start
+
+    @property
+    def stop(self) -> int:
+        return self.rows.stop
+
+
+def rows_a_call(n_modes: int, d: int) -> int:
+    """Return how many rows a transform should have at once: five for each value of v."""
+    return _CALLS * 2**d * n_modes
+
+
+@dataclass(frozen=True)
+class FoldCuts:
+    """Where rows and folds are cut: `n_runs` equal runs of rows, each of all folds or of one fold a task."""
+
+    n_rows: int
+    n_folds: int
+    n_runs: int
+
+    @classmethod
+    def of(cls, n_rows: int, n_folds: int, call_rows: int) -> FoldCuts:
+        """Return cuts with at least `call_rows` rows a fold and run, or all rows.
+
+        Without folds there are up to eight runs of at least a tenth of that, for as many workers: an
+        FFT then takes about as long as its rows.
+        """
+        n_runs = max(1, n_rows // (n_folds * call_rows))
+        if n_folds == 1 and n_runs < _ENOUGH_RUNS and 10 * n_rows > call_rows:
+            n_runs = max(n_runs, min(_ENOUGH_RUNS, 2 ** int(math.log2(10 * n_rows / call_rows))))
+        return cls(n_rows, n_folds, n_runs)
+
+    @property
+    def together(self) -> bool:
+        """Whether a task sums all folds."""
+        return self.n_runs >= _ENOUGH_RUNS or self.n_folds == 1
+
+    @property
+    def run_rows(self) -> int:
+        return -(-self.n_rows // self.n_runs)
+
+    @property
+    def n_tasks(self) -> int:
+        return self.n_runs * (1 if self.together else self.n_folds)
+
+    def tasks(self) -> list[tuple[int, int, tuple[int, ...]]]:
+        """Return start, stop and folds of each task, the runs of a fold one after another."""
+        bounds = [(a, min(a + self.run_rows, self.n_rows)) for a in range(0, self.n_rows, self.run_rows)]
+        groups = [tuple(range(self.n_folds))] if self.together else [(f,) for f in range(self.n_folds)]
+        return [(start, stop, members) for members in groups for start, stop in bounds]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToeplitzReduction(Reduction):
+    """Reduction to the `ToeplitzSums` of each fold, a dictionary.
+
+    Sums have the same bits for the same cuts: a call has rows of a run and a fold, in their order.
+    """
+
+    lattice: Lattice
+    targets: Targets
+    folds: Folds | None
+    eps: float
+    tile_rows: int  # that are read at once
+    call_rows: int  # that are summed at once, at most
+
+    def size_bytes(self, n_rows: int) -> int:
+        n, d = self.lattice.n_modes, len(self.lattice.modes)
+        n_folds = 1 if self.folds is None else self.folds.n_folds
+        return 8 * n * (2**d + self.targets.n_outputs) * n_folds
+
+    def merge(
+        self, first: dict[int, ToeplitzSums] | None, second: dict[int, ToeplitzSums] | None
+    ) -> dict[int, ToeplitzSums]:
+        first, second = first or {}, second or {}
+        both = {fold: first[fold] + second[fold] for fold in first.keys() & second.keys()}
+        return first | second | both
+
+    def update(
+        self, total: dict[int, ToeplitzSums] | None, rows: FoldRows, arrays: Arrays
+    ) -> dict[int, ToeplitzSums]:
+        transform = _Transform(self.lattice, self.targets.n_outputs, self.eps)
+        waiting = {fold: _Points(self.lattice, self.targets) for fold in rows.members}
+        found = dict(total or {})
+
+        def add(fold: int) -> None:
+            some = transform.sums(waiting[fold])
+            found[fold] = found[fold] + some if fold in found else some
+            waiting[fold] = _Points(self.lattice, self.targets)
+
+        for block in rows.rows.tiles(self.tile_rows):
+            check_block(block, "classes" if isinstance(self.targets, ClassTargets) else "numeric")
+            for fold, part in self._by_fold(block, rows.members):
+                waiting[fold].add(part)
+                if waiting[fold].n_rows >= self.call_rows:
+                    add(fold)
+        for fold in rows.members:
+            if waiting[fold].n_rows or fold not in found:
+                add(fold)
+        return found
+
+    def _by_fold(self, block: RowBlock, members: tuple[int, ...]) -> Iterator[tuple[int, RowBlock]]:
+        if self.folds is None:
+            yield members[0], block
+            return
+        of_rows = self.folds.of_rows(block.start, block.start + block.X.shape[0])
+        for fold in members:
+            mine = np.flatnonzero(of_rows == fold)
+            s = block.sample_weight
+            yield fold, RowBlock(block.start, block.X[mine], block.y[mine], None if s is None else s[mine])
+
+
+class _Points:
+    """Rows that wait for a transform: phases, coded targets and weights."""
+
+    def __init__(self, lattice: Lattice, targets: Targets) -> None:
+        self._lattice, self._targets = lattice, targets
+        self._parts: list[tuple[list[np.ndarray], np.ndarray, np.ndarray]] = []
+        self.n_rows = 0
+
+    def add(self, block: RowBlock) -> None:
+        """Add a block of rows."""
+        s = self._targets.row_weights(block.y, block.sample_weight)
+        n = block.X.shape[0]
+        weights = np.ones(n) if s is None else np.asarray(s, dtype=np.float64)
+        self._parts.append((self._lattice.phases(block.X), self._targets.encode(block.y), weights))
+        self.n_rows += n
+
+    def joined(self) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+        """Return all phases, targets and weights; they are no longer kept here."""
+        parts, self._parts = self._parts, []
+        if not parts:
+            empty = np.empty(0)
+            return [empty for _ in self._lattice.modes], np.empty((0, self._targets.n_outputs)), empty
+        phases = [np.concatenate(x) for x in zip(*(p[0] for p in parts), strict=True)]
+        return phases, np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
+
+
+class _Transform:
+    """The transforms of one task: v with the first target, and the other targets in pairs.
+
+    Strengths are complex: s + i·s·y gives the transforms A + iB of two real ones, each of which has
+    A_{−k} = Ā_k. Other targets need the modes of b alone, one in 2^d of those of v.
+    """
+
+    def __init__(self, lattice: Lattice, n_outputs: int, eps: float) -> None:
+        self._modes = lattice.modes
+        self._n_outputs = n_outputs
+        self._of_v = PointSums([2 * m for m in lattice.modes], eps)
+        self._of_b = PointSums(lattice.modes, eps) if n_outputs > 1 else None
+
+    def sums(self, points: _Points) -> ToeplitzSums:
+        phases, Y, s = points.joined()
+        n_rows, k, shape = len(s), self._n_outputs, [2 * m + 1 for m in self._modes]
+        if not n_rows:
+            v = np.zeros([*(4 * m + 1 for m in self._modes[:-1]), 2 * self._modes[-1] + 1], np.complex128)
+            return ToeplitzSums(
+                v, np.zeros((k, *shape[:-1], self._modes[-1] + 1), np.complex128), np.zeros(k), 0
+            )
+        sY = s[:, None] * Y
+        (F,) = self._of_v.at(phases, [_paired(s, sY[:, 0])])
+        v = _real_part(F)
+        b = [_imaginary_part(_centre(F, self._modes))]
+        if self._of_b is not None:
+            pairs = [(i, min(i + 1, k - 1)) for i in range(1, k, 2)]
+            strengths = [_paired(sY[:, i], sY[:, j]) for i, j in pairs]
+            for (i, j), F in zip(pairs, self._of_b.at(phases, strengths), strict=True):
+                b.extend([_real_part(F)] if i == j else [_real_part(F), _imaginary_part(F)])
+        squares = np.einsum("ij,ij->j", sY, Y)
+        return ToeplitzSums(v, np.stack(b), squares, n_rows)
+
+
+def _centre(F: np.ndarray, modes: Sequence[int]) -> np.ndarray:
+    """Return the modes |j| ≤ m of a whole lattice."""
+    return F[tuple(slice(n // 2 - m, n // 2 + m + 1) for n, m in zip(F.shape, modes, strict=True))]
+
+
+def _paired(a: np.ndarray, b: np.ndarray, dtype: str = "complex128") -> np.ndarray:
+    c = np.empty(len(a), dtype)
+    c.real, c.imag = a, b
+    return c
+
+
+# The sums of random signs, for samples of the posterior.
+
+N_SAMPLES = 64  # one for each bit of a row's hash
+N_GROUPS = 4
+_PAIRS = N_SAMPLES // N_GROUPS // 2
+_SIGNS_EPS = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignReduction(Reduction):
+    """Reduction to Σ √s·(ε + iε')·exp(−i⟨j, x̃⟩) of pairs of samples: groups of them, a dictionary of arrays.
+
+    ε = ±1 are the bits of a hash of the row number: unlike normal numbers they cost nothing, and their
+    covariance, on which alone that of the samples depends, is the same.
+    """
+
+    lattice: Lattice
+    targets: Targets
+    seed: int
+    tile_rows: int
+    call_rows: int
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * _PAIRS * N_GROUPS * self.lattice.n_modes
+
+    def merge(
+        self, first: dict[int, np.ndarray] | None, second: dict[int, np.ndarray] | None
+    ) -> dict[int, np.ndarray]:
+        first, second = first or {}, second or {}
+        both = {group: first[group] + second[group] for group in first.keys() & second.keys()}
+        return first | second | both
+
+    def update(
+        self, total: dict[int, np.ndarray] | None, rows: FoldRows, arrays: Arrays
+    ) -> dict[int, np.ndarray]:
+        transform = PointSums(self.lattice.modes, _SIGNS_EPS, "complex64")
+        found, waiting, n_waiting = dict(total or {}), [], 0
+        for block in rows.rows.tiles(self.tile_rows):
+            s = self.targets.row_weights(block.y, block.sample_weight)
+            root = np.ones(len(block.X), np.float32) if s is None else np.sqrt(s).astype(np.float32)
+            numbers = np.arange(block.start, block.start + len(root), dtype=np.uint64)
+            phases = [x.astype(np.float32) for x in self.lattice.phases(block.X)]
+            waiting.append((*phases, root, row_hash(numbers, self.seed)))
+            n_waiting += len(root)
+            if n_waiting >= self.call_rows:
+                found, waiting, n_waiting = self._with(found, transform, waiting, rows.members), [], 0
+        return self._with(found, transform, waiting, rows.members) if waiting else found
+
+    def _with(
+        self,
+        found: dict[int, np.ndarray],
+        transform: PointSums,
+        waiting: list[tuple[np.ndarray, ...]],
+        members: tuple[int, ...],
+    ) -> dict[int, np.ndarray]:
+        *phases, root, bits = (np.concatenate(x) for x in zip(*waiting, strict=True))
+        found = dict(found)
+        for group in members:
+            places = range(2 * _PAIRS * group, 2 * _PAIRS * (group + 1), 2)
+            strengths = [
+                _paired(_signed(root, bits, i), _signed(root, bits, i + 1), "complex64") for i in places
+            ]
+            some = np.stack(transform.at(phases, strengths))
+            found[group] = found[group] + some if group in found else some
+        return found
+
+
+def _signed(root: np.ndarray, bits: np.ndarray, place: int) -> np.ndarray:
+    """Return ±root by one bit of each row."""
+    return np.where((bits >> np.uint64(place)) & np.uint64(1), root, -root)
+
+
+def halves(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return A and B of F = A + iB, the halves that are kept of the sums of two real strengths."""
+    return _real_part(F), _imaginary_part(F)
+
+
+# Two real strengths share a transform.
+
+
+def _real_part(F: np.ndarray) -> np.ndarray:
+    """Return A of F = A + iB, where A_{−k} = Ā_k and B likewise, the half of it that is kept."""
+    A = np.conjugate(half_of(np.flip(F)))
+    A += half_of(F)
+    A *= 0.5
+    return A
+
+
+def _imaginary_part(F: np.ndarray) -> np.ndarray:
+    """Return B of F = A + iB, likewise."""
+    B = np.conjugate(half_of(np.flip(F)))
+    B -= half_of(F)
+    B *= 0.5j
+    return B
+
+
+def bytes_a_row(d: int, n_outputs: int) -> int:
+    """Return the bytes of a row: waiting, twice while parts are joined, its strengths, its sorted place."""
+    return 2 * 8 * (d + n_outputs + 1) + 16 * math.ceil((n_outputs + 1) / 2) + 8 + 8 * n_outputs
