@@ -95,6 +95,10 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     if sums.n_unseen:
         click.echo(f"{sums.n_unseen} rows have labels that the model never saw", err=True)
         scores |= {"unseen_labels": sums.n_unseen} if as_json else {}
+    if sums.n_outside:
+        what = "count as wrong" if fitted.is_classifier else "are left out"
+        click.echo(f"{sums.n_outside} rows are outside the bounds of the model and {what}", err=True)
+        scores |= {"n_outside": sums.n_outside} if as_json else {}
     table = {} if dataset.table_report is None else dataset.table_report
     show({"n_samples": sums.n_rows, **scores, **table}, as_json=as_json)
 

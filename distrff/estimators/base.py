@@ -9,6 +9,7 @@ from typing import Any, Self
 import dask
 import numpy as np
 from dask.utils import is_dataframe_like
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -16,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distrff.engine.execution import Workers
 from distrff.engine.run import Run, begin_run
 from distrff.engine.segments import light_segmentation
-from distrff.errors import ColumnError, InputError, warn
+from distrff.errors import ColumnError, DataWarning, InputError, warn
 from distrff.estimators.fitting.context import (
     FitContext,
     PreparedFit,
@@ -217,8 +218,11 @@ class KernelEstimator(BaseEstimator):
         check_known(dataset, self._target_kind)
         return dataset
 
-    def _output(self, X: Any, method: str) -> Any:
-        """Return `method` of the frozen model, lazily for rows that are not in memory."""
+    def _output(self, X: Any, method: str, **options: str) -> Any:
+        """Return `method` of the frozen model, lazily for rows that are not in memory.
+
+        Of rows in memory it warns that some are outside of the bounds of the model.
+        """
         check_is_fitted(self, "model_")
         if self._is_raw(X):
             X = self._encoded(X)
@@ -230,8 +234,11 @@ class KernelEstimator(BaseEstimator):
             sparse = "csr" if self.model_.specification.takes_sparse_rows else False
             X = validate_data(self, X, dtype="numeric", accept_sparse=sparse, reset=False)
         if dask.is_dask_collection(X):
-            return predict_with(self.model_, X, method)
-        return getattr(self.model_, method)(X)
+            return predict_with(self.model_, X, method, **options)
+        found = getattr(self.model_, method)(X, **options)
+        if method != "std" and not issparse(X) and (n := np.count_nonzero(self.model_.outside(X))):
+            warn(f"{n} of {len(X)} rows are outside the bounds of the model: NaN", DataWarning)
+        return found
 
     def to_sklearn(self) -> Any:
         """Return a fitted scikit-learn pipeline of stock parts that predicts as this model does.
@@ -261,7 +268,11 @@ class KernelEstimator(BaseEstimator):
             X = open_dataset(X, steps=self.model_.steps) if brings_y else self._encoded(X)
         dataset = self._dataset(X, y, sample_weight)
         self._check_columns(dataset)
-        return score_sums(self.model_, dataset)
+        sums = score_sums(self.model_, dataset)
+        if sums.n_outside:
+            what = "count as wrong" if self.model_.is_classifier else "are left out"
+            warn(f"{sums.n_outside} rows are outside the bounds of the model and {what}", DataWarning)
+        return sums
 
     def _is_raw(self, X: Any) -> bool:
         """Return whether X is a DataFrame of the raw columns that the model's steps encode."""
@@ -299,6 +310,10 @@ def score_sums(model: Model, dataset: Dataset, run: Run | None = None) -> ScoreS
     run = begin_run() if run is None else run
     cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
     light, sent = light_model(model)
+    if at_once := model.specification.rows_at_once:  # a transform for few rows takes as long as for many
+        cuts = replace(
+            cuts, segment_rows=max(cuts.segment_rows, at_once // 2), tile_rows=max(cuts.tile_rows, at_once)
+        )
     reduction = ScoreReduction(light, cuts.tile_rows)
     sums: ScoreSums = run.value(run.sweep("score", dataset, reduction, cuts, sent))
     if not sums.targets.weight > 0:

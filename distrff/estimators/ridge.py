@@ -20,7 +20,7 @@ from distrff.estimators.fitting.sgd import fit_ridge_by_sgd
 from distrff.estimators.fitting.toeplitz import Sums, fit_by_toeplitz
 from distrff.features.base import FeatureMap
 from distrff.io.dataset import Dataset
-from distrff.model.model import Model
+from distrff.model.model import Model, std_of
 from distrff.model.persistence import save_model
 from distrff.reductions.gram import GramStatistics
 
@@ -264,29 +264,35 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
 
     _target_kind = "numeric"
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Any, return_std: Any = False, *, outside: str = "nan") -> Any:
         """Return predictions, lazily for dask arrays.
 
         Parameters
         ----------
         X : array-like, DataFrame or dask array of shape (n_samples, n_columns)
-        return_std : bool
+        return_std : bool or "observation"
             Also return the standard deviation of f(x),
             √(σ̂²·z̃ᵀ(Z̃ᵀSZ̃ + alpha·I)⁻¹z̃ + σ̂²/Σs), with z̃ the centred features and
             σ̂² = weighted RSS / (Σs − effective dimension). It is the spread of the
             weights alone: far from the data, where D ≪ n features cannot tell rows apart,
-            it is optimistic. Costs D² flops a row.
+            it is optimistic. Costs D² flops a row. "observation" is that of a new observation of
+            weight 1, √(std² + σ̂²). Of `EquispacedFourierFeatures` it is estimated by 64 samples of
+            the model, to 9 %; these take another pass over the rows at first use.
+        outside : {"nan", "error"}
+            What becomes of rows outside the bounds of `EquispacedFourierFeatures`: NaN, with a warning
+            that counts them, or an InputError.
 
         Returns
         -------
         ndarray or dask array of shape (n_samples,) or (n_samples, n_targets)
             With `return_std`, a pair of them.
         """
-        prediction = self._output(X, "predict")
+        of = std_of(return_std)
+        prediction = self._output(X, "predict", outside=outside)
         if not return_std:
             return prediction
         self._with_posterior()
-        return prediction, self._output(X, "std")
+        return prediction, self._output(X, "std", of=of)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return r², the share of the targets' variance explained, averaged over targets.

@@ -176,6 +176,10 @@ class ConcatenatedFeatures(FeatureMap):
                     f"maps[{i}] is AutoFeatures, which chooses one map for a whole model; fit it alone and "
                     f"concatenate its map_, or give FourierFeatures or NystroemFeatures"
                 )
+            if map_.keeps_units:
+                raise InputError(
+                    f"maps[{i}] is an {type(map_).__name__}, which has a solver of its own; fit it alone"
+                )
             if getattr(map_, "form", None) == "complex":
                 raise InputError(f"maps[{i}] is of form='complex'; use form='cos_sin' in a concatenation")
             if map_.sparse_entries:

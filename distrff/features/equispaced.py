@@ -258,6 +258,13 @@ class EquispacedSpecification(KernelMapSpecification):
     def rows_at_once(self) -> int:
         return int(np.clip(self.n_features, *_ROWS_AT_ONCE))
 
+    def outside(self, X: np.ndarray) -> np.ndarray:
+        return self.lattice.outside(X)
+
+    @property
+    def example(self) -> np.ndarray:
+        return np.array([[0.0 if b is None else (b[0] + b[1]) / 2 for b in self.lattice.bounds]])
+
     def derive_arrays(self) -> dict[str, np.ndarray]:
         return {"root_weights": np.sqrt(self.lattice.weights(self.kernel))}
 
@@ -301,7 +308,7 @@ class EquispacedBlockMap(BlockMap):
     def _modes(self) -> list[np.ndarray]:
         return list(np.meshgrid(*(np.arange(-m, m + 1) for m in self.lattice.modes), indexing="ij"))
 
-    def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    def values_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """Return C of each output, a pair of outputs as one complex array: (ceil(k/2), 2·m_1 + 1, …)."""
         C = [self.root_weights * lattice_of(w, self.root_weights.shape) for w in coef.T]
         C.extend([np.zeros_like(C[0])] * (len(C) % 2))

@@ -63,8 +63,12 @@ class BlockMap(ABC):
         """Return Aᵀ·coef, of shape (m, k), for tiles of rows of this dtype."""
         return coef.astype(dtype, copy=False)
 
+    def values_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """Return the coefficients that `values` takes."""
+        return self.basis_coef(coef, dtype)
+
     def values(self, X: np.ndarray, coef: np.ndarray, n_outputs: int) -> np.ndarray:
-        """Return ⟨w, z(x)⟩ of each output, (n_rows, n_outputs), for `coef` as `basis_coef` returns it."""
+        """Return ⟨w, z(x)⟩ of each output, (n_rows, n_outputs), for `coef` as `values_coef` returns it."""
         return np.asarray(self.basis(X) @ coef)
 
     def feature_sums(self, sums: np.ndarray) -> np.ndarray:
@@ -91,6 +95,15 @@ class MapSpecification(ABC):
 
     n_columns: int
     digest: str = ""
+
+    def outside(self, X: np.ndarray) -> np.ndarray:
+        """Return which rows the map is not for, shape (n_rows,); most maps are for all."""
+        return np.zeros(X.shape[0], dtype=bool)
+
+    @property
+    def example(self) -> np.ndarray:
+        """A row that the map is for, shape (1, n_columns)."""
+        return np.zeros((1, self.n_columns))
 
     @property
     def takes_sparse_rows(self) -> bool:

@@ -22,8 +22,19 @@ from distrff.solvers.toeplitz import PosteriorSamples
 from distrff.utils.arrays import dense_rows, lay_out
 from distrff.utils.html import html_card
 from distrff.utils.text import kernel_text, listed, number_text
+from distrff.utils.validation import one_of
 
 _STRIP_BYTES = 2**25  # size of the strips of Z in a prediction
+OUTSIDE = ("nan", "error")
+STD_OF = ("f", "observation")
+
+
+def std_of(return_std: Any) -> str:
+    """Return what `return_std` asks for: True is that of f."""
+    if isinstance(return_std, str):
+        one_of("return_std", return_std, STD_OF)
+        return return_std
+    return "f"
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +117,7 @@ class Model:
         X = self._checked(X)
         F = np.empty((X.shape[0], self.n_outputs))
         block_map = self.specification.build(self.arrays)
-        coef = block_map.basis_coef(self.coef, np.dtype(self.dtype))
+        coef = block_map.values_coef(self.coef, np.dtype(self.dtype))
         for rows, strip in self._strips(X):
             F[rows] = block_map.values(strip, coef, self.n_outputs)
         return F + self.intercept
@@ -144,16 +155,25 @@ class Model:
             shown[self.report["criterion"]] = number_text(self.report["cv_score"])
         return html_card(f"Frozen {self.kind}", shown.items())
 
-    def predict(self, X: np.ndarray, return_std: bool = False) -> Any:
+    def outside(self, X: np.ndarray) -> np.ndarray:
+        """Return which rows are outside the bounds of the model, shape (n_rows,); most models have none."""
+        return self.specification.outside(X)
+
+    def predict(self, X: np.ndarray, return_std: Any = False, *, outside: str = "nan") -> Any:
         """Return predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels.
 
-        With `return_std`, a pair of predictions and their standard deviations.
+        With `return_std`, a pair of predictions and their standard deviations; see `std`. Outside the
+        bounds of the model predictions are NaN, or with outside="error" refused by an InputError, as labels
+        always are.
         """
+        one_of("outside", outside, OUTSIDE)
         if self.kind == "KernelPCA":
             raise InputError("principal components have no predictions; take the coordinates by transform")
         if return_std:
-            return self.predict(X), self.std(X)
+            return self.predict(X, outside=outside), self.std(X, of=std_of(return_std))
         F = self.decision(X)
+        if outside == "error" or self.is_classifier:
+            self._check_inside(X)
         if isinstance(self.targets, ClassTargets):
             return self.targets.decode(F)
         return F[:, 0] if self.y_is_1d else F
@@ -187,8 +207,25 @@ class Model:
             Z[rows] = strip
         return Z
 
-    def std(self, X: np.ndarray) -> np.ndarray:
-        """Return the standard deviation of f(X), of the shape of `predict`."""
+    def _check_inside(self, X: Any) -> None:
+        if issparse(X):
+            return  # maps with bounds take no sparse rows
+        outside = self.outside(np.asarray(X))
+        if outside.any():
+            first = int(np.argmax(outside))
+            raise InputError(
+                f"{np.count_nonzero(outside)} of {len(outside)} rows are outside the bounds of the model, "
+                f"the first is row {first}: {np.asarray(X)[first].tolist()}; drop these rows, or fit with "
+                f"wider bounds"
+            )
+
+    def std(self, X: np.ndarray, of: str = "f") -> np.ndarray:
+        """Return the standard deviation, of the shape of `predict`.
+
+        of="f" is that of f(X); of="observation" that of a new observation of weight 1,
+        √(std² + σ̂²) with the estimate σ̂² of the noise.
+        """
+        one_of("of", of, STD_OF)
         if self.posterior is None:
             raise InputError("this model was saved without its posterior; save it with include_std=True")
         X = self._checked(X)
@@ -196,6 +233,8 @@ class Model:
         block_map = self.specification.build(self.arrays)
         for rows, strip in self._strips(X):
             S[rows] = self.posterior.std_at(block_map, strip)
+        if of == "observation":
+            S = np.sqrt(np.square(S) + self.posterior.noise)
         return S[:, 0] if self.y_is_1d else S
 
     def _feature_strips(self, X: np.ndarray) -> Any:

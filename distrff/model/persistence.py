@@ -171,7 +171,7 @@ def short(error: Exception) -> str:
 
 
 def _predict_a_row(model: Model) -> None:
-    X = np.zeros((1, model.n_columns)) if model.scaling.shift is None else model.scaling.shift[None, :]
+    X = model.specification.example if model.scaling.shift is None else model.scaling.shift[None, :]
     with np.errstate(all="ignore"):
         F = model.decision(X)
         if F.shape != (1, model.n_outputs):

@@ -12,15 +12,19 @@ from scipy.sparse import issparse
 from distrff.engine.reduction import Arrays
 from distrff.errors import InputError, InputTypeError
 from distrff.features.specification import named_to_send, sent_arrays
-from distrff.model.model import Model
+from distrff.model.model import OUTSIDE, Model, std_of
 from distrff.model.persistence import posterior_arrays, posterior_of
 from distrff.preprocessing.targets import ClassTargets
+from distrff.utils.validation import one_of
 
 _EMBEDDED_BYTES = 2**20  # a larger model is a task of its own, on which all blocks depend
 
 
-def predict_with(model: Model, X: Any, method: str) -> Any:
-    """Return the result of "predict", "decision", "predict_proba" or "std" for X as a lazy dask array."""
+def predict_with(model: Model, X: Any, method: str, **options: str) -> Any:
+    """Return the result of "predict", "decision", "predict_proba" or "std" for X as a lazy dask array.
+
+    `options` are those of the method.
+    """
     if X.ndim != 2 or X.shape[1] != model.n_columns:
         raise InputError(
             f"X must have shape (n_samples, {model.n_columns}), got a dask array of shape {X.shape}"
@@ -39,12 +43,12 @@ def predict_with(model: Model, X: Any, method: str) -> Any:
     shape: dict[str, Any] = (
         {"drop_axis": 1} if meta.ndim == 1 else {"chunks": (X.chunks[0], (meta.shape[1],))}
     )
-    return X.map_blocks(apply_method, light, method, dtype=meta.dtype, meta=meta, **shape)
+    return X.map_blocks(apply_method, light, method, **options, dtype=meta.dtype, meta=meta, **shape)
 
 
-def apply_method(X: np.ndarray, model: Model, method: str) -> np.ndarray:
+def apply_method(X: np.ndarray, model: Model, method: str, **options: str) -> np.ndarray:
     """Return the method's result for one block."""
-    return getattr(model, method)(X)
+    return getattr(model, method)(X, **options)
 
 
 def _meta(model: Model, method: str) -> np.ndarray:
@@ -87,12 +91,15 @@ class RowResults:
 
     model: Model
     method: str
-    return_std: bool = False
+    return_std: bool | str = False
+    outside: str = "nan"
 
     def check(self) -> None:
         """Raise InputError if the model has no such result."""
         if self.method not in RESULTS:
             raise InputError(f"method must be one of {', '.join(RESULTS)}, got {self.method!r}")
+        one_of("outside", self.outside, OUTSIDE)
+        std_of(self.return_std)
         if self.return_std and self.method != "predict":
             raise InputError(
                 f"standard deviations belong to predictions; request them with method 'predict', "
@@ -113,11 +120,13 @@ class RowResults:
         if self.method == "decision_function":
             F = self.model.decision(X)
             values = F[:, 0] if F.shape[1] == 1 else F
+        elif self.method == "predict":
+            values = self.model.predict(X, outside=self.outside)
         else:
             values = getattr(self.model, self.method)(X)
         found = {RESULTS[self.method]: values}
         if self.return_std:
-            found["std"] = self.model.std(X)
+            found["std"] = self.model.std(X, of=std_of(self.return_std))
         return found
 
     def labels(self, width: int) -> list[str]:

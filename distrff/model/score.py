@@ -27,6 +27,7 @@ class ScoreSums:
     squared_norm: np.ndarray  # (k,): Σ s y²
     targets: Moments  # of numeric targets; for classes only the weight is used
     n_unseen: int = 0  # rows whose label is not one of the model's classes; they count as wrong
+    n_outside: int = 0  # rows outside of the model's bounds; labels count as wrong, numbers are left out
 
     def regression_scores(self) -> dict[str, float]:
         """Return rmse, relative_error = ‖ŷ − y‖/‖y‖ and r2 (averaged over targets)."""
@@ -78,21 +79,24 @@ class ScoreReduction(Reduction):
             first.squared_norm + second.squared_norm,
             first.targets.merge(second.targets),
             first.n_unseen + second.n_unseen,
+            first.n_outside + second.n_outside,
         )
 
 
 def _sums_of_rows(model: Model, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> ScoreSums:
-    n = X.shape[0]
+    n, outside = X.shape[0], model.outside(X)
+    n_outside = int(np.count_nonzero(outside))
     s = np.ones(n) if sample_weight is None else np.ascontiguousarray(sample_weight)
     if isinstance(model.targets, ClassTargets):
         if y.size != n:
             raise InputError(f"y must be one column of class labels, got {y.shape[1]} columns")
         labels = y.reshape(n)
-        is_wrong = model.predict(X) != labels
+        is_wrong = np.ones(n, dtype=bool)
+        is_wrong[~outside] = model.predict(X[~outside] if n_outside else X) != labels[~outside]
         known = set(model.targets.classes.tolist())
         n_unseen = sum(label not in known for label in labels[is_wrong].tolist())
         wrong = is_wrong.astype(np.float64)[:, None]
-        return ScoreSums(n, s @ wrong, np.zeros(1), Moments.of(wrong, s), n_unseen)
+        return ScoreSums(n, s @ wrong, np.zeros(1), Moments.of(wrong, s), n_unseen, n_outside)
     try:
         Y = np.ascontiguousarray(y, dtype=np.float64).reshape(n, -1)
     except (TypeError, ValueError) as error:
@@ -100,4 +104,8 @@ def _sums_of_rows(model: Model, X: np.ndarray, y: np.ndarray, sample_weight: np.
     prediction = model.predict(X).reshape(n, -1)
     if Y.shape != prediction.shape:
         raise InputError(f"y has {Y.shape[1]} column(s), but the model predicts {prediction.shape[1]}")
-    return ScoreSums(n, s @ np.square(prediction - Y), s @ np.square(Y), Moments.of(Y, s))
+    if n_outside:
+        prediction, Y, s = prediction[~outside], Y[~outside], s[~outside]
+    return ScoreSums(
+        n, s @ np.square(prediction - Y), s @ np.square(Y), Moments.of(Y, s), n_outside=n_outside
+    )

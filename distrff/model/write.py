@@ -40,7 +40,7 @@ _SAMPLED_ROWS = 8  # rows by which a resumed call recognises the data
 
 @dataclass(frozen=True)
 class WriteReduction(Reduction):
-    """Writes the results of every row; the sum is the number of written rows.
+    """Writes the results of every row; the sums are the rows written, and those of them outside the bounds.
 
     A segment is a file or a run of whole chunks, so no two tasks write to the same one, and a task that is
     repeated writes the same bytes.
@@ -57,21 +57,25 @@ class WriteReduction(Reduction):
     def size_bytes(self, n_rows: int) -> int:
         return 8
 
-    def zero(self) -> int:
-        return 0
+    def zero(self) -> np.ndarray:
+        return np.zeros(2, np.int64)
 
-    def update(self, n_written: int, rows: Rows, arrays: Arrays) -> int:
+    def update(self, counts: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         if rows.start in self.done:
-            return n_written
+            return counts
         results = replace(self.results, model=restored(self.results.model, arrays))
-        self.files.write(rows.start, self._blocks(results, rows))
+        n_outside: list[int] = []
+        self.files.write(rows.start, self._blocks(results, rows, n_outside))
         mark_written(self.files.place, rows.start)
-        return n_written + rows.stop - rows.start
+        return counts + np.array([rows.stop - rows.start, sum(n_outside)])
 
-    def _blocks(self, results: RowResults, rows: Rows) -> Iterator[dict[str, np.ndarray]]:
+    def _blocks(
+        self, results: RowResults, rows: Rows, n_outside: list[int]
+    ) -> Iterator[dict[str, np.ndarray]]:
         ids = rows.id_tiles(self.tile_rows) if isinstance(rows, IdentifiedRows) else None
         for block in rows.tiles(self.tile_rows):
             check_block(RowBlock(block.start, block.X), "none")
+            n_outside.append(int(np.count_nonzero(results.model.outside(block.X))))
             yield {**({} if ids is None else next(ids)), **results.of(block.X)}
 
 
@@ -109,18 +113,19 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
         "model_digest": model.digest,
         "data_digest": data_digest,
     }
-    light, sent = light_model(model, with_std=results.return_std)
+    light, sent = light_model(model, with_std=bool(results.return_std))
     with place.filled(header) as done:
         marks = place.partial.within(RUNS)
         if done is None:
             files.begin(dataset.n_rows, cuts.tile_rows, header)
             marks.make_folder()
         reduction = WriteReduction(replace(results, model=light), files, done or frozenset(), cuts.tile_rows)
-        n_written = run.value(run.sweep(method, dataset, reduction, cuts, sent))
+        n_written, n_outside = run.value(run.sweep(method, dataset, reduction, cuts, sent)).tolist()
         n_kept = sum(stop - start for start, stop in cuts.bounds() if start in reduction.done)
         assert n_written + n_kept == dataset.n_rows, f"{n_written} of {dataset.n_rows} rows were written"
         marks.remove()
         files.finish(header | {"complete": True})
+    bounded = {"n_outside": n_outside} if n_outside else {}
     main = next(column for column in columns if column.name == RESULTS[method])
     return {
         "n_samples": dataset.n_rows,
@@ -129,6 +134,7 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
         "chunks": (cuts.tile_rows, *main.shape),
         "columns": header["columns"],
         "n_kept": n_kept,
+        **bounded,
         "seconds": run.seconds,
         "workers": run.execution.n_workers,
     }
@@ -147,7 +153,7 @@ def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[Res
     sampled = run.compute_all(_digest_and_ids, [(dataset.rows(int(i), int(i) + 1),) for i in numbers])
     digest = hashlib.sha256("".join(row_digest for row_digest, _ in sampled).encode())
     digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
-    examples = results.of(np.zeros((1, results.model.n_columns)))
+    examples = replace(results, outside="nan").of(results.model.specification.example)
     columns = []
     for name, dtype in dataset.id_dtypes.items():
         if name in examples:
@@ -179,7 +185,8 @@ def write_predictions(
     *,
     ids: Sequence[str] | Mapping[str, Any] | None = None,
     method: str = "predict",
-    return_std: bool = False,
+    return_std: bool | str = False,
+    outside: str = "nan",
     overwrite: bool = False,
     resume: bool = False,
     storage_options: dict[str, Any] | None = None,
@@ -199,8 +206,11 @@ def write_predictions(
         Columns that are written beside the predictions: their names in a DataFrame, or their values by name.
     method : {"predict", "decision_function", "predict_proba"}
         What to write.
-    return_std : bool
-        Also write the standard deviations of predictions, if the model has them.
+    return_std : bool or "observation"
+        Also write the standard deviations of predictions, if the model has them, or those of new
+        observations.
+    outside : {"nan", "error"}
+        What becomes of rows outside the bounds of a model of `EquispacedFourierFeatures`.
     overwrite : bool
         Replace predictions that exist at `out`.
     resume : bool
@@ -212,8 +222,9 @@ def write_predictions(
     Returns
     -------
     dict
-        `out`, `n_samples`, `n_kept` (rows that an interrupted call had written), `columns` (name to
-        type), `shape`, `dtype` and `chunks` of the result, `seconds` and `workers`.
+        `out`, `n_samples`, `n_kept` (rows that an interrupted call had written),
+        `n_outside` (of the rows written by this call, those outside the model's bounds, if there are
+        any), `columns` (name to type), `shape`, `dtype` and `chunks` of the result, `seconds` and `workers`.
 
     Raises
     ------
@@ -242,7 +253,7 @@ def write_predictions(
     if method == "transform":
         raise InputError("method 'transform' makes features, not predictions; use the model's transform")
     place = ResultPlace(Location.of(out, storage_options), overwrite=overwrite, resume=resume)
-    report = write_rows(begin_run(), RowResults(frozen, method, return_std), dataset, place)
+    report = write_rows(begin_run(), RowResults(frozen, method, return_std, outside), dataset, place)
     return {"out": str(place.out), **report}
 
 
