@@ -52,6 +52,7 @@ _NAMES = {
     "metrics": "metrics",
     "model.persistence": "load_model",
     "model.write": "write_predictions",
+    "reductions.equispaced": "ToeplitzStatistics",
     "reductions.gram": "GramStatistics",
 }
 _MODULES = {name: f"distrff.{module}" for module, names in _NAMES.items() for name in names.split()}

@@ -37,6 +37,7 @@ from distrff.kernels.stationary import Laplacian as Laplacian
 from distrff.kernels.stationary import Matern as Matern
 from distrff.model.persistence import load_model as load_model
 from distrff.model.write import write_predictions as write_predictions
+from distrff.reductions.equispaced import ToeplitzStatistics as ToeplitzStatistics
 from distrff.reductions.gram import GramStatistics as GramStatistics
 
 __version__: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,18 @@ from distrff.estimators.fitting.options import (
     checked_folds,
     checked_map,
 )
+from distrff.estimators.fitting.toeplitz import gathered, summed
 from distrff.features.base import FeatureMap
+from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification
 from distrff.features.fourier import cosine_frequencies
 from distrff.features.metric import gradient_outer
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
+from distrff.kernels.base import Kernel
 from distrff.model.model import Model
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.base import FOLD_RULES
+from distrff.reductions.equispaced import ToeplitzStatistics
 from distrff.reductions.gram import GramStatistics
 from distrff.solvers.ridge import unpack
 from distrff.utils.random import resolve_seed
@@ -39,15 +44,17 @@ def gram(
     y: Any = None,
     sample_weight: Any = None,
     *,
-    like: GramStatistics | None = None,
+    like: GramStatistics | ToeplitzStatistics | None = None,
     targets: str = "auto",
     cv: int | None = None,
     fold_by: str = "hash",
     scale: str = "auto",
     dtype: str = "auto",
     random_state: int | None = None,
-) -> GramStatistics:
+) -> GramStatistics | ToeplitzStatistics:
     """Return the Gram of all rows, from which ridge models follow without the rows.
+
+    Of `EquispacedFourierFeatures` these are the sums that make its Toeplitz matrix: `ToeplitzStatistics`.
 
     Parameters
     ----------
@@ -56,7 +63,7 @@ def gram(
         Fitted (then taken as it is) or not (then a clone is fitted on a sample).
     y, sample_weight : array-like, optional
         Unless `data` brings them.
-    like : GramStatistics, optional
+    like : GramStatistics or ToeplitzStatistics, optional
         Take map, scaling, targets and folds from it, so that both can be added or
         subtracted; then `features`, `targets`, `cv`, `scale` and `dtype` are not used.
     targets : {"auto", "numeric", "classes"}
@@ -96,14 +103,18 @@ def gram(
     one_of("scale", scale, SCALES)
     one_of("dtype", dtype, DTYPES)
     check_sparse_rows(dataset.is_sparse, features, scale)
-    options = FitOptions(
-        features=checked_map(features).for_gram(),
-        target_kind=_kind(dataset, targets),
-        n_folds=1 if cv is None else checked_folds(cv),
-        scale=scale,
-        dtype=dtype,
-        seed=seed,
-    )
+    own: dict[str, Any] = {
+        "target_kind": _kind(dataset, targets),
+        "n_folds": 1 if cv is None else checked_folds(cv),
+        "scale": scale,
+        "dtype": dtype,
+        "seed": seed,
+    }
+    if isinstance(features, EquispacedFourierFeatures):
+        fit = prepare(begin(dataset, _ToeplitzOptions(features=clone(checked_map(features)), **own)))
+        assert isinstance(fit.features, EquispacedFourierFeatures)
+        return _toeplitz_sums(fit, fold_by, fit.features.chosen_kernel, fit.features.tol)
+    options = FitOptions(features=checked_map(features).for_gram(), **own)
     return _summed(prepare(begin(dataset, options)), None if cv is None else fold_by)
 
 
@@ -144,9 +155,18 @@ def prepare_map(
     return prepare(begin(dataset, options))
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _ToeplitzOptions(FitOptions):
+    """Parameters of sums on equispaced features."""
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        return ("toeplitz",)
+
+
 def _gram_like(
-    dataset: Dataset, like: GramStatistics, *, seed: int, fold_by: str, cv: int | None
-) -> GramStatistics:
+    dataset: Dataset, like: GramStatistics | ToeplitzStatistics, *, seed: int, fold_by: str, cv: int | None
+) -> GramStatistics | ToeplitzStatistics:
     if cv is not None and cv != like.n_folds:
         raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
     if dataset.n_columns != like.specification.n_columns:
@@ -163,8 +183,8 @@ def _gram_like(
         raise InputError(
             f"the data has {dataset.n_targets} targets, but the Gram to be like has {like.targets.n_outputs}"
         )
-    options = FitOptions(
-        features=None,  # type: ignore[arg-type]  # of the map only the specification is known
+    options = (_ToeplitzOptions if isinstance(like, ToeplitzStatistics) else FitOptions)(
+        features=like.features if isinstance(like, ToeplitzStatistics) else None,  # type: ignore[arg-type]  # only the specification is known
         target_kind=kind,
         n_folds=like.n_folds,
         dtype=like.dtype,
@@ -178,11 +198,41 @@ def _gram_like(
         scaling=like.scaling,
         targets=like.targets,
         specification=like.specification,
-        features=None,
+        features=options.features,
         mean_square_norm=1.0,
         weight=statistics.columns.weight,
     )
+    if isinstance(like, ToeplitzStatistics):
+        _check_bounds(dataset, statistics, like)
+        return _toeplitz_sums(prepared, fold_by, like.kernel, like.tol)
     return _summed(prepared, fold_by if like.n_folds > 1 else None)
+
+
+def _check_bounds(dataset: Dataset, statistics: Any, like: ToeplitzStatistics) -> None:
+    ends = np.stack([statistics.columns.min, statistics.columns.max])
+    if like.specification.lattice.outside(ends).any():
+        raise InputError(
+            f"{dataset.source} has columns from {ends[0].tolist()} to {ends[1].tolist()}, outside the "
+            f"bounds of the sums to be like, {list(like.specification.lattice.bounds)}; make those with wider "
+            f"bounds"
+        )
+
+
+def _toeplitz_sums(fit: PreparedFit, fold_by: str, kernel: Kernel, tol: float) -> ToeplitzStatistics:
+    """Return the sums of a fit's rows on equispaced features."""
+    plan = choose_solver(fit, fit.targets.n_outputs, fit.specification.n_features)
+    parts = gathered(summed(fit, plan, fold_by))
+    assert isinstance(fit.specification, EquispacedSpecification)
+    return ToeplitzStatistics(
+        parts=tuple(parts),
+        n_rows=fit.dataset.n_rows,
+        specification=fit.specification,
+        kernel=kernel,
+        tol=tol,
+        scaling=fit.scaling,
+        targets=fit.targets,
+        y_is_1d=fit.dataset.y_is_1d,
+    )
 
 
 def _summed(fit: PreparedFit, fold_by: str | None) -> GramStatistics:

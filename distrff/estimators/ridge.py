@@ -17,11 +17,12 @@ from distrff.estimators.fitting.gram import Grams, fit_by_gram, fit_statistics
 from distrff.estimators.fitting.options import RidgeOptions, ridge_options
 from distrff.estimators.fitting.result import FitResult
 from distrff.estimators.fitting.sgd import fit_ridge_by_sgd
-from distrff.estimators.fitting.toeplitz import Sums, fit_by_toeplitz
+from distrff.estimators.fitting.toeplitz import Sums, fit_by_toeplitz, fit_toeplitz_statistics
 from distrff.features.base import FeatureMap
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model, std_of
 from distrff.model.persistence import save_model
+from distrff.reductions.equispaced import ToeplitzStatistics
 from distrff.reductions.gram import GramStatistics
 
 # What ridge models for numbers and for classes share.
@@ -69,7 +70,7 @@ class RidgeEstimator(KernelEstimator):
         self.max_sweeps = max_sweeps
         self.random_state = random_state
 
-    def fit_gram(self, statistics: GramStatistics) -> Self:
+    def fit_gram(self, statistics: GramStatistics | ToeplitzStatistics) -> Self:
         """Fit the model to a Gram, without any row.
 
         The map, its features' dtype, the scaling and the folds are those of the Gram; `features`, `dtype`,
@@ -77,13 +78,13 @@ class RidgeEstimator(KernelEstimator):
 
         Parameters
         ----------
-        statistics : GramStatistics
+        statistics : GramStatistics or ToeplitzStatistics
             Made by `distrff.gram`; ``alpha="cv"`` needs one with folds, and ``alpha="gcv"`` holds the
             first of them out where features are more than a twentieth of the rows. Without folds it warns
             there if the model may be overfitted.
         """
         options = self._options()
-        if options.solver == "cg":
+        if options.solver == "cg" and not isinstance(statistics, ToeplitzStatistics):
             raise InputError("solver='cg' passes over rows, and a Gram has none; use solver='gram' or 'auto'")
         if getattr(self, "class_weight", None) is not None:
             raise InputError(
@@ -91,7 +92,12 @@ class RidgeEstimator(KernelEstimator):
                 "give sample_weight to gram(...), or fit the rows"
             )
         self.__dict__.pop("_grams", None)
-        result = fit_statistics(statistics, options)
+        if isinstance(statistics, ToeplitzStatistics):
+            result = fit_toeplitz_statistics(statistics, options)
+            assert result.features is not None
+            statistics = replace(statistics, specification=result.features.specification_)
+        else:
+            result = fit_statistics(statistics, options)
         self.__dict__.pop("features_", None)
         model = Model(
             kind=type(self).__name__,

@@ -562,6 +562,18 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         chosen.specification_ = chosen._decided(kernel, lattice).with_digest()
         return chosen
 
+    @classmethod
+    def of_specification(cls, specification: EquispacedSpecification, kernel: Kernel, tol: float) -> Self:
+        """Return the fitted map of this lattice, for a search that begins at the specification's kernel.
+
+        `kernel` is the one that was given, perhaps with undecided parts.
+        """
+        found = cls(kernel, tol=tol)
+        found.seed_, found.n_features_in_ = 0, specification.n_columns
+        found.pilot_kernel_, found.length_scale_search_ = specification.kernel, None
+        found.specification_ = found._decided(specification.kernel, specification.lattice).with_digest()
+        return found
+
     def _box(self, sample: Sample) -> _Box:
         names, d = sample.column_names, sample.X.shape[1]
         periods = _periods(self.period, names)

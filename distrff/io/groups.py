@@ -4,7 +4,7 @@ Every array is one uncompressed little-endian chunk, so a matrix `W` is
 ``np.fromfile("model.zarr/W/c/0/0", dtype).reshape(shape)`` and ``sha256sum`` of that file is its
 checksum. Everything else is strict JSON in the root attribute ``distrff``::
 
-    {"kind": "model" | "gram", "format": 1, "version": writer, "complete": true,
+    {"kind": "model" | "gram" | "toeplitz", "format": 1, "version": writer, "complete": true,
      "metadata": {...}, "checksums": {array: sha256 of its bytes},
      "metadata_checksum": sha256 of all of this and the arrays' own zarr.json}
 
@@ -36,7 +36,7 @@ from distrff.io.storage import (
 from distrff.utils.validation import refuse_loose_json, storable
 
 FORMAT = 1
-_STORED = ("model", "gram")
+_STORED = ("model", "gram", "toeplitz")
 _REMEDY = "it is damaged or was altered: save it again or restore a copy"
 
 
@@ -52,7 +52,7 @@ def write_group(
     """Write `arrays` and `metadata` as one group, which readers see complete or not at all; see `replacing`.
 
     Arrays hold booleans, integers or floats of at most 64 bits, in any shape (0-d and empty ones too);
-    `metadata` is strict JSON: string keys, finite numbers. `kind` is "model" or "gram".
+    `metadata` is strict JSON: string keys, finite numbers. `kind` is "model", "gram" or "toeplitz".
     """
     arrays = {name: storable(name, A) for name, A in arrays.items()}
     refuse_loose_json(metadata, "metadata")

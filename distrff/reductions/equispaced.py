@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any, ClassVar
 
 import numpy as np
 
 from distrff.engine.reduction import Arrays, Reduction
-from distrff.features.equispaced import Lattice
+from distrff.errors import InputError, ModelFileError
+from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification, Lattice
+from distrff.features.registry import specification_from_dict
 from distrff.io.dataset import check_block
+from distrff.io.groups import read_group, write_group
 from distrff.io.rows import RowBlock, Rows
-from distrff.preprocessing.targets import ClassTargets, Targets
+from distrff.kernels.base import Kernel
+from distrff.kernels.registry import kernel_from_dict
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import (
+    ClassTargets,
+    NumericTargets,
+    Targets,
+    coding_from_parts,
+    coding_parts,
+)
 from distrff.reductions.base import Folds
 from distrff.solvers.toeplitz import ToeplitzSums, half_of
 from distrff.utils.nufft import PointSums
 from distrff.utils.random import row_hash
+from distrff.utils.text import public_name
 
 # One task takes all folds where there are so many runs of rows; else one fold, so that workers share them.
 _ENOUGH_RUNS = 8
@@ -213,6 +229,192 @@ def _paired(a: np.ndarray, b: np.ndarray, dtype: str = "complex128") -> np.ndarr
     c = np.empty(len(a), dtype)
     c.real, c.imag = a, b
     return c
+
+
+# The sums as a value: add those of sites or days, subtract rows, keep them in a file, fit models to them.
+
+
+@dataclass(frozen=True, eq=False)
+class ToeplitzStatistics:
+    """The sums over some rows that ridge on equispaced features needs; the kernel is still free.
+
+    Parameters
+    ----------
+    parts : tuple of ToeplitzSums
+        Of each fold.
+    n_rows : int
+    specification : EquispacedSpecification
+        The lattice of frequencies, and the kernel from which a search begins.
+    kernel : Kernel
+        As it was given, perhaps with undecided parts.
+    tol : float
+        Of `EquispacedFourierFeatures`.
+    scaling : Scaling
+    targets : Targets
+    y_is_1d : bool
+
+    Notes
+    -----
+    `+` joins disjoint sets of rows, fold by fold. `−` subtracts rows of the first set; a difference has one
+    fold, as the fold of a subtracted row is not known. Both need the same lattice, and so the same bounds:
+    make the second one with ``gram(..., like=the first)``.
+    """
+
+    parts: tuple[ToeplitzSums, ...]
+    n_rows: int
+    specification: EquispacedSpecification
+    kernel: Kernel
+    tol: float
+    scaling: Scaling
+    targets: Targets
+    y_is_1d: bool
+
+    dtype: ClassVar[str] = "float64"
+
+    @property
+    def n_folds(self) -> int:
+        return len(self.parts)
+
+    @property
+    def weight(self) -> float:
+        """Σs."""
+        return sum(part.weight for part in self.parts)
+
+    @property
+    def features(self) -> EquispacedFourierFeatures:
+        """The map, as it was before a kernel was chosen."""
+        return EquispacedFourierFeatures.of_specification(self.specification, self.kernel, self.tol)
+
+    def __repr__(self) -> str:
+        return (
+            f"<ToeplitzStatistics of {self.n_rows:,} rows: {self.specification.n_features} features, "
+            f"{self.targets.n_outputs} output(s), {self.n_folds} fold(s)>"
+        )
+
+    def __add__(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
+        moved = self._moved(other)
+        if moved is NotImplemented:
+            return NotImplemented
+        if len(moved) != self.n_folds:
+            raise InputError(f"these sums have {self.n_folds} and {len(moved)} folds; {_LIKE}")
+        parts = tuple(a + b for a, b in zip(self.parts, moved, strict=True))
+        return replace(self, parts=parts, n_rows=self.n_rows + other.n_rows)
+
+    def __radd__(self, other: Any) -> ToeplitzStatistics:
+        """Return the same sums for 0, so that `sum` joins a list of them."""
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __sub__(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
+        moved = self._moved(other)
+        if moved is NotImplemented:
+            return NotImplemented
+        if other.n_rows > self.n_rows or other.weight > self.weight:
+            raise InputError(
+                f"cannot subtract {other.n_rows} rows of weight {other.weight:g} from {self.n_rows} rows "
+                f"of weight {self.weight:g}; subtract rows that the first sums hold"
+            )
+        rest = reduce(add, self.parts) - reduce(add, moved)
+        return replace(self, parts=(rest,), n_rows=self.n_rows - other.n_rows)
+
+    def _moved(self, other: Any) -> Any:
+        """Return the parts of the other sums with targets coded as these; or NotImplemented."""
+        if not isinstance(other, ToeplitzStatistics):
+            return NotImplemented
+        if self.specification.lattice != other.specification.lattice:
+            raise InputError(
+                f"these sums are of different frequencies, since their bounds or kernels differ: "
+                f"{self.specification.lattice.bounds} and {other.specification.lattice.bounds}; {_LIKE}"
+            )
+        if not self.targets.same_kind(other.targets):
+            raise InputError(f"these sums code their targets differently; {_LIKE}")
+        if self.targets.n_outputs != other.targets.n_outputs:
+            raise InputError(
+                f"these sums have {self.targets.n_outputs} and {other.targets.n_outputs} targets; {_LIKE}"
+            )
+        if not isinstance(self.targets, NumericTargets) or not isinstance(other.targets, NumericTargets):
+            return other.parts
+        ratio = other.targets.scale / self.targets.scale
+        offset = (other.targets.shift - self.targets.shift) / self.targets.scale
+        return tuple(part.recoded(ratio, offset) for part in other.parts)
+
+    def check_for(self, target_kind: str) -> None:
+        """Raise InputError unless models for "numeric" or "classes" can be fitted."""
+        has_classes = isinstance(self.targets, ClassTargets)
+        if has_classes != (target_kind == "classes"):
+            raise InputError(
+                "these sums have class labels as targets; use KernelRidgeClassifier"
+                if has_classes
+                else "these sums have numbers as targets; use KernelRidge, or targets='classes' in gram"
+            )
+        if self.n_rows < 1 or not self.weight > 0:
+            raise InputError(
+                f"these sums have {self.n_rows} rows of weight {self.weight:g}; add rows before fitting"
+            )
+
+    def save(
+        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
+    ) -> None:
+        """Write the sums as a Zarr group.
+
+        Raises
+        ------
+        InputError
+            If something is there already and `overwrite` is not given.
+        """
+        arrays, metadata = coding_parts(self.scaling, self.targets)
+        v, b = np.stack([p.v for p in self.parts]), np.stack([p.b for p in self.parts])
+        arrays |= {"v": v.view(np.float64), "b": b.view(np.float64)}
+        arrays |= {"squares": np.stack([p.squares for p in self.parts])}
+        metadata |= {
+            "specification": self.specification.to_dict(),
+            "kernel": self.kernel.to_dict(),
+            "tol": self.tol,
+            "fold_rows": [p.n_rows for p in self.parts],
+            "y_is_1d": self.y_is_1d,
+        }
+        write_group(
+            url, arrays, metadata, kind="toeplitz", overwrite=overwrite, storage_options=storage_options
+        )
+
+    @classmethod
+    def load(cls, url: str, *, storage_options: dict[str, Any] | None = None) -> ToeplitzStatistics:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        ModelFileError
+            If it is incomplete, altered, newer, or no such sums.
+        """
+        arrays, metadata = read_group(url, kind="toeplitz", storage_options=storage_options)
+        try:
+            scaling, targets = coding_from_parts(arrays, metadata)
+            specification = specification_from_dict(metadata["specification"])
+            if not isinstance(specification, EquispacedSpecification):
+                raise ModelFileError(f"{public_name(url)} is of another map; write the sums again")
+            v, b = (np.ascontiguousarray(arrays[name]).view(np.complex128) for name in ("v", "b"))
+            rows = [int(n) for n in metadata["fold_rows"]]
+            modes, k = specification.lattice.modes, targets.n_outputs
+            n_folds, last = len(rows), modes[-1]
+            of_v = (n_folds, *(4 * m + 1 for m in modes[:-1]), 2 * last + 1)
+            of_b = (n_folds, k, *(2 * m + 1 for m in modes[:-1]), last + 1)
+            if v.shape != of_v or b.shape != of_b or arrays["squares"].shape != (n_folds, k) or not n_folds:
+                raise ModelFileError(f"{public_name(url)} has sums of other shapes; write them again")
+            parts = zip(v, b, arrays["squares"], rows, strict=True)
+            return cls(
+                parts=tuple(ToeplitzSums(*part) for part in parts),
+                n_rows=sum(rows),
+                specification=specification,
+                kernel=kernel_from_dict(metadata["kernel"]),
+                tol=float(metadata["tol"]),
+                scaling=scaling,
+                targets=targets,
+                y_is_1d=bool(metadata["y_is_1d"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(f"{public_name(url)} is damaged ({error!r}); write it again") from error
+
+
+_LIKE = "make the second with gram(..., like=the first)"
 
 
 # The sums of random signs, for samples of the posterior.

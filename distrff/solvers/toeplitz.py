@@ -156,6 +156,7 @@ class Toeplitz:
 _RECENT = 3  # steps that must have gained little
 _ROUNDING = 1e-14  # a relative residual that no step lowers
 _ANY_RESIDUAL = 1.0
+_CONSTANT = 1e-24  # mean square of coded targets: of others it is about 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,6 +236,8 @@ class ToeplitzProblem:
         start: np.ndarray | None = None,
     ) -> ToeplitzSolution:
         """Return c for one target; see `solve_for`."""
+        if self.sums.squares[target] <= _CONSTANT * self.sums.weight:
+            return ToeplitzSolution(np.zeros_like(self.sums.b[target]), 0.0, 0)
         return self.solve_for(
             self.right_side(target),
             alpha,

@@ -197,6 +197,7 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     one_of("solver", solver, ("auto", "gram", "cg", "sgd"))
     is_sparse = _has_sparse_features(estimator)
     is_equispaced = isinstance(estimator.features, EquispacedFourierFeatures)
+    chooses = is_equispaced and solver in ("auto", "cg") and estimator.features.chooses
     if is_equispaced and search == "gcv" and solver != "gram":
         raise InputError(
             "alpha='gcv' needs a Gram that is written out, and equispaced features have its sums alone; use "
@@ -224,7 +225,7 @@ def ridge_options(estimator: Any) -> RidgeOptions:
         search=search,
         alpha=alpha,
         alphas=_ascending_grid("alphas", estimator.alphas),
-        n_folds=checked_folds(estimator.cv) if search == "cv" else 1,
+        n_folds=checked_folds(estimator.cv) if search == "cv" or chooses else 1,
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from distrff.engine.execution import LocalExecution
+from distrff.engine.run import Run
 from distrff.engine.segments import light_segmentation
 from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.fitting.context import PreparedFit
@@ -17,19 +19,20 @@ from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_result
 from distrff.features.equispaced import (
     EquispacedFourierFeatures,
-    EquispacedSpecification,
     Lattice,
     coef_of,
     scaled_widths,
 )
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern
+from distrff.preprocessing.targets import Targets
 from distrff.reductions.equispaced import (
     N_GROUPS,
     FoldCuts,
     FoldRows,
     SignReduction,
     ToeplitzReduction,
+    ToeplitzStatistics,
     halves,
     rows_a_call,
 )
@@ -51,6 +54,8 @@ EPS = 1e-10  # of the transforms
 _FIRST_TOL, _SEARCH_TOL = 3e-3, 1e-3
 _OBJECTIVE_TOL = 0.01  # of the model's objective, times tol
 _SEARCH_STEPS, _MAX_STEPS = 200, 2000
+# The default grid goes on below the usual one: many modes leave little to smooth.
+_LOWER, _N_LOWER = 100.0, 5
 
 
 def fit_by_toeplitz(fit: PreparedFit, plan: Plan) -> FitResult:
@@ -58,35 +63,72 @@ def fit_by_toeplitz(fit: PreparedFit, plan: Plan) -> FitResult:
     options = fit.options
     assert isinstance(options, RidgeOptions)
     fit.run.begin_phase("sums")
-    sums = summed(fit, plan)
-    return solved(sums, options, fit, plan)
+    return solved(summed(fit, plan, options.fold_by), options, plan)
+
+
+def fit_toeplitz_statistics(statistics: ToeplitzStatistics, options: RidgeOptions) -> FitResult:
+    """Return the fit of ridge to sums in the client's memory.
+
+    Raises InputError if there are no rows, the other kind of targets, or no folds although ``alpha="cv"`` or
+    undecided widths need them.
+    """
+    statistics.check_for(options.target_kind)
+    options.check_targets(statistics.targets)
+    features = statistics.features
+    if (options.search == "cv" or features.chooses) and statistics.n_folds < 2:
+        raise InputError(
+            "alpha='cv', and widths that are to be chosen, need sums with folds: make them with "
+            "gram(..., cv=5); a difference of sums has no folds, since those of the forgotten "
+            "rows are not known"
+        )
+    sums = Sums(
+        run=Run(LocalExecution("threads")),
+        features=features,
+        targets=statistics.targets,
+        n_rows=statistics.n_rows,
+        weight=statistics.weight,
+        parts=list(statistics.parts),
+        total=total_of(statistics.parts),
+    )
+    return solved(sums, replace(options, n_folds=statistics.n_folds), None)
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
     """Handles on the sums of each fold and of all rows, where they were made, and what they are sums of."""
 
-    fit: PreparedFit
+    run: Run
+    features: EquispacedFourierFeatures
+    targets: Targets
+    n_rows: int
+    weight: float
     parts: list[Any]
     total: Any
-    lattice: Lattice
-    offset: np.ndarray | None  # to be added to coded targets: without an intercept they are not shifted
-    chosen: tuple[Setting, np.ndarray] | None = (
-        None  # the kernel of the model, and Σ s(y − f)² of coded targets
-    )
+    fit: PreparedFit | None = None  # of the rows; None where only their sums are known
+    offset: np.ndarray | None = None  # to be added to coded targets, where these are not to be shifted
+    chosen: Chosen | None = None
+
+    @property
+    def lattice(self) -> Lattice:
+        return self.features.lattice_
 
     def noise_floor(self, largest_weight: float) -> float:
         """Return the alpha below which the Toeplitz matrix may lose its definiteness."""
-        return EPS * self.fit.weight * largest_weight
+        return EPS * self.weight * largest_weight
 
     def kept(self) -> Sums:
         """Return what is kept after the fit: the sums of all rows, without those of the folds."""
-        return replace(self, parts=[], total=self.fit.run.execution.settle(self.total))
+        return replace(self, parts=[], total=self.run.execution.settle(self.total))
 
     def posterior(self, alpha: float) -> PosteriorSamples:
         """Return samples of the model, after another pass over the rows for the sums of random signs."""
+        if self.fit is None:
+            raise InputError(
+                "standard deviations of equispaced features take a pass over the rows, and sums have none; "
+                "fit the rows"
+            )
         assert self.chosen is not None
-        fit, (setting, residual) = self.fit, self.chosen
+        fit, setting, residual = self.fit, self.chosen.setting, self.chosen.residual
         seed, lattice = child_seed(fit.options.seed, "posterior"), setting.lattice
         call_rows = rows_a_call(lattice.n_modes, 0)
         cuts = FoldCuts.of(fit.dataset.n_rows, N_GROUPS, call_rows)
@@ -112,16 +154,16 @@ class Sums:
         return PosteriorSamples(np.concatenate([C for C, _ in found]), noise, dimension)
 
 
-def summed(fit: PreparedFit, plan: Plan) -> Sums:
+def summed(fit: PreparedFit, plan: Plan, fold_by: str) -> Sums:
     """Return the sums over all rows, fold by fold, in one pass."""
-    options, specification = fit.options, fit.specification
-    assert isinstance(options, RidgeOptions) and isinstance(specification, EquispacedSpecification)
-    n_folds = options.n_folds
+    features = fit.features
+    assert isinstance(features, EquispacedFourierFeatures)
+    n_folds = fit.options.n_folds
     cuts = FoldCuts.of(fit.dataset.n_rows, n_folds, plan.tile_rows)
     reduction = ToeplitzReduction(
-        lattice=specification.lattice,
+        lattice=features.lattice_,
         targets=fit.targets,
-        folds=fit.folds("folds", n_folds, options.fold_by) if n_folds > 1 else None,
+        folds=fit.folds("folds", n_folds, fold_by) if n_folds > 1 else None,
         eps=EPS,
         tile_rows=light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns).tile_rows,
         call_rows=2 * plan.tile_rows,
@@ -130,11 +172,14 @@ def summed(fit: PreparedFit, plan: Plan) -> Sums:
     merged = fit.run.sweep_segments("sums", segments, reduction)
     parts = fit.run.submit_all(part_of, [(merged, fold) for fold in range(n_folds)])
     return Sums(
-        fit,
-        parts,
-        parts[0] if n_folds == 1 else fit.run.submit(total_of, parts),
-        specification.lattice,
-        None if options.fit_intercept else fit.targets.shift / fit.targets.scale,
+        run=fit.run,
+        features=features,
+        targets=fit.targets,
+        n_rows=fit.dataset.n_rows,
+        weight=fit.weight,
+        parts=parts,
+        total=parts[0] if n_folds == 1 else fit.run.submit(total_of, parts),
+        fit=fit,
     )
 
 
@@ -149,6 +194,12 @@ def total_of(parts: Sequence[ToeplitzSums]) -> ToeplitzSums:
     for part in parts[1:]:
         total = total + part
     return total
+
+
+def gathered(sums: Sums) -> list[ToeplitzSums]:
+    """Return the sums of each fold in the client's memory."""
+    parts: list[ToeplitzSums] = sums.run.gather(sums.parts)
+    return parts
 
 
 # Tasks on the sums: what a kernel gives with some alphas, and the solution.
@@ -296,6 +347,14 @@ class Setting:
     lattice: Lattice
 
 
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The kernel of a model, and Σ s(y − f)² of its coded targets."""
+
+    setting: Setting
+    residual: np.ndarray
+
+
 @dataclass(eq=False)
 class Search:
     """The choice of smoothness, widths and alpha: by the first fold, and of the last few by all."""
@@ -369,7 +428,7 @@ class Search:
             self.steps += found.steps
 
     def _mean_squares(self, found: Judged) -> np.ndarray:
-        unit = np.square(self.sums.fit.targets.scale)
+        unit = np.square(self.sums.targets.scale)
         return (found.errors * unit).mean(axis=1) / max(found.weight, np.finfo(float).tiny)
 
     def _judge(self, calls: Sequence[tuple[Point, int, list[int], int]], tol: float) -> list[Judged]:
@@ -381,7 +440,7 @@ class Search:
             alphas = self.alphas[places].tolist()
             problem = setting.kernel, setting.lattice, sums.offset, self.options.fit_intercept
             tasks.append((sums.total, sums.parts[fold], *problem, alphas, patience, tol))
-        found: list[Judged] = sums.fit.run.compute_all(judge, tasks)
+        found: list[Judged] = sums.run.compute_all(judge, tasks)
         return found
 
     def _climb(self, groups: Sequence[tuple[int, ...]], by: int, *, margin: float = _MARGIN) -> None:
@@ -499,17 +558,21 @@ def _grid(sums: Sums, options: RidgeOptions, floor: float) -> tuple[np.ndarray, 
     if options.alphas is not None:
         kept, n_dropped = above_noise(options.alphas, floor)
     else:
-        kept, n_dropped = default_alphas(sums.fit.weight, sums.fit.mean_square_norm, floor=floor)
+        at_zero = sums.features.kernel_.at_zero
+        kept, n_dropped = default_alphas(sums.weight, at_zero, floor=floor)
+        lower = np.geomspace(kept[0] / _LOWER, kept[0], _N_LOWER + 1)[:-1]
+        kept = np.concatenate([lower[lower >= floor], kept])
     return kept[::-1], n_dropped
 
 
 # The fit that follows from the sums.
 
 
-def solved(sums: Sums, options: RidgeOptions, fit: PreparedFit, plan: Plan) -> FitResult:
+def solved(sums: Sums, options: RidgeOptions, plan: Plan | None) -> FitResult:
     """Return the fit that follows from the sums; no row is touched."""
-    features, run = fit.features, fit.run
-    assert isinstance(features, EquispacedFourierFeatures)
+    features, run, targets = sums.features, sums.run, sums.targets
+    if not options.fit_intercept:
+        sums = replace(sums, offset=targets.shift / targets.scale)
     largest = float(sums.lattice.weights(features.kernel_).max())
     floor = sums.noise_floor(largest)
     alphas, n_dropped = _grid(sums, options, floor)
@@ -520,7 +583,7 @@ def solved(sums: Sums, options: RidgeOptions, fit: PreparedFit, plan: Plan) -> F
         else []
     )
     search, report = AlphaSearch(np.empty(0)), features.length_scale_search_
-    if options.alpha is None or features.chooses:
+    if options.alpha is None or (features.chooses and len(sums.parts) > 1):
         run.begin_phase("search")
         tol = max(features.tol, sums.lattice.error(features.kernel_) * (1 + 1e-9))
         looking = Search(sums, options, features, alphas, tol)
@@ -568,10 +631,10 @@ def solved(sums: Sums, options: RidgeOptions, fit: PreparedFit, plan: Plan) -> F
     return ridge_result(
         run,
         plan,
-        fit.targets,
+        targets,
         search,
         solution,
-        n_rows=fit.dataset.n_rows,
+        n_rows=sums.n_rows,
         fit_intercept=options.fit_intercept,
         dtype="float64",
         notes=notes,
@@ -586,5 +649,5 @@ def solved(sums: Sums, options: RidgeOptions, fit: PreparedFit, plan: Plan) -> F
         features=chosen,
         status=Status.CONVERGED if is_solved else Status.NOT_CONVERGED,
         shortfall=None if is_solved else shortfall,
-        grams=replace(sums, chosen=(setting, found.solution.residual)),
+        grams=replace(sums, chosen=Chosen(setting, found.solution.residual)),
     )
