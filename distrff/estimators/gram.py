@@ -213,8 +213,7 @@ def _check_bounds(dataset: Dataset, statistics: Any, like: ToeplitzStatistics) -
     if like.specification.lattice.outside(ends).any():
         raise InputError(
             f"{dataset.source} has columns from {ends[0].tolist()} to {ends[1].tolist()}, outside the "
-            f"bounds of the sums to be like, {list(like.specification.lattice.bounds)}; make those with wider "
-            f"bounds"
+            f"bounds of the sums to be like, {list(like.specification.lattice.bounds)}; make those wider"
         )
 
 
