@@ -11,7 +11,7 @@ import json
 import sys
 import warnings
 
-from tests.benchmarks import accuracy, convert, defaults, features, losses, object_store, spine
+from tests.benchmarks import accuracy, convert, defaults, features, losses, object_store, plane, spine
 
 GROUPS = {
     "spine": spine.BENCHMARKS,
@@ -19,6 +19,7 @@ GROUPS = {
     "features": features.BENCHMARKS,
     "accuracy": accuracy.BENCHMARKS,
     "defaults": defaults.BENCHMARKS,
+    "plane": plane.BENCHMARKS,
     "ingest": convert.BENCHMARKS | object_store.BENCHMARKS,
 }
 
