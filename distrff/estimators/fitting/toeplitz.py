@@ -374,12 +374,13 @@ class Search:
         no_steps = (0,) * self.sums.lattice.n_columns
         smoothness = _SMOOTHNESS if kernel.has_undecided_smoothness else (0.0,)
         firsts = [self._resolved(Point(nu, no_steps), columns) for nu in smoothness]
-        self._look({first: range(0, len(self.alphas), _STRIDE) for first in firsts if first is not None})
-        if not self.errors:
-            raise InputError(
-                f"the {self.sums.lattice.n_modes} modes of the lattice resolve none of the kernels; "
-                f"give more by n_components, a larger tol, or a kernel with a width"
-            )
+        resolved = [first for first in firsts if first is not None]
+        if not resolved:  # the whole lattice is the best there is; the report says what it leaves
+            resolved = [Point(nu, no_steps) for nu in smoothness]
+            for point in resolved:
+                kernel_there = _kernel_at(point, self.features.pilot_kernel_)
+                self.settings[point] = Setting(kernel_there, self.sums.lattice)
+        self._look({first: range(0, len(self.alphas), _STRIDE) for first in resolved})
         if not self.features.widths_are_undecided:
             return
         # At first the pilot's widths may suit one smoothness alone.

@@ -1,0 +1,434 @@
+"""Ridge on equispaced features against exact kernel ridge, and what surrounds it."""
+
+import pickle
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client
+
+import distrff as drf
+from distrff.errors import DataWarning, InputError, ModelFileError, PlanRefused
+from distrff.kernels.stationary import Gaussian, Laplacian, Matern
+
+TOL = 1e-8  # of the solver
+
+
+def waves(X):
+    return np.sin(5 * X).sum(axis=1)
+
+
+def uniform_rows(rng, n, d):
+    return rng.uniform(size=(n, d))
+
+
+def clustered_rows(rng, n, d):
+    centres = rng.uniform(0.2, 0.8, size=(5, d))
+    X = centres[rng.integers(5, size=n)] + 0.03 * rng.standard_normal((n, d))
+    X[: n // 10] = rng.uniform(size=(n // 10, d))
+    return X
+
+
+def exact_ridge(K, Y, s, alpha, fit_intercept):
+    """Return dual coefficients and intercepts: (K + alpha·S⁻¹)·a + b = Y, and Σa = 0 for an intercept."""
+    n = len(K)
+    M = np.zeros((n + 1, n + 1))
+    M[:n, :n] = K + alpha * np.diag(1 / s)
+    if fit_intercept:
+        M[:n, n] = M[n, :n] = 1.0
+    else:
+        M[n, n] = 1.0
+    found = np.linalg.solve(M, np.vstack([Y, np.zeros((1, Y.shape[1]))]))
+    return found[:n], found[n]
+
+
+def error_bound(model, dual, s, alpha, at_zero):
+    """Return a bound of |f − f̃| of each target.
+
+    With ε = sup|k − k̃| the dual coefficients a move by (K̃ + alpha·S⁻¹)⁻¹(K̃ − K)a, and
+    ‖k̃_xᵀ(K̃ + alpha·S⁻¹)⁻¹‖ ≤ √(k(0)·max s/alpha)/2, so |f − f̃| ≤ ε‖a‖₁(1 + √(n·k(0)·max s/alpha)/2). An
+    intercept at most doubles that. The solver leaves ‖c − c̃‖ ≤ tol·‖B‖/alpha, with ‖B‖ ≤ √k(0)·Σs|y|.
+    """
+    epsilon = model.features_.kernel_error_ * at_zero
+    amplified = 1 + np.sqrt(len(s) * at_zero * s.max() / alpha) / 2
+    return 2 * epsilon * np.abs(dual).sum(axis=0) * amplified
+
+
+def check_against_exact(rng, kernel, X, *, tol, alpha, s, fit_intercept, several=False):
+    Y = waves(X)[:, None] + 3 + 0.1 * rng.standard_normal((len(X), 1))
+    Y = np.hstack([Y, 2 * X[:, :1] - Y, rng.standard_normal((len(X), 1))]) if several else Y
+    weights = np.ones(len(X)) if s is None else s
+    features = drf.EquispacedFourierFeatures(kernel, tol=tol)
+    model = drf.KernelRidge(features, alpha=alpha, fit_intercept=fit_intercept, tol=TOL)
+    model.fit(X, Y if several else Y[:, 0], s)
+    dual, b = exact_ridge(kernel(X, X), Y, weights, alpha, fit_intercept)
+    some = X[rng.permutation(len(X))[:200]]
+    expected = kernel(some, X) @ dual + b
+    found = model.predict(some).reshape(expected.shape)
+    solver = 10 * TOL * np.abs(weights[:, None] * Y).sum(axis=0) * kernel.at_zero / alpha
+    bound = error_bound(model, dual, weights, alpha, kernel.at_zero) + solver
+    worst = np.abs(found - expected).max(axis=0)
+    assert (worst <= bound).all()
+    # The bound takes the worst for granted; the kernels are far closer almost everywhere.
+    assert (worst <= 100 * tol * np.abs(Y).max(axis=0)).all()
+
+
+KERNELS = [
+    pytest.param(Gaussian(0.3), 1, 1e-6, id="gaussian 1"),
+    pytest.param(Gaussian(0.3), 2, 1e-6, id="gaussian 2"),
+    pytest.param(Gaussian(0.5), 3, 1e-5, id="gaussian 3"),
+    pytest.param(Matern(0.3, nu=0.5), 1, 1e-3, id="matern 1/2 1"),
+    pytest.param(Matern(0.3, nu=1.5), 1, 1e-4, id="matern 3/2 1"),
+    pytest.param(Matern((0.5, 0.8), nu=1.5), 2, 1e-3, id="matern 3/2 2"),
+    pytest.param(Matern(0.4, nu=2.5), 2, 1e-4, id="matern 5/2 2"),
+    pytest.param(Matern(0.8, nu=2.5), 3, 1e-3, id="matern 5/2 3"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "d", "tol"), KERNELS)
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_equals_exact_kernel_ridge(rng, kernel, d, tol, fit_intercept):
+    X = uniform_rows(rng, 500, d)
+    s = rng.uniform(0.5, 2.0, len(X)) if fit_intercept else None
+    check_against_exact(
+        rng, kernel, X, tol=tol, alpha=1.0, s=s, fit_intercept=fit_intercept, several=not fit_intercept
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [uniform_rows, clustered_rows])
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize(("kernel", "d", "tol"), KERNELS)
+def test_equals_exact_kernel_ridge_of_4000_rows(rng, kernel, d, tol, fit_intercept, weighted, several, rows):
+    X = rows(rng, 4000, d)
+    s = rng.uniform(0.5, 2.0, len(X)) if weighted else None
+    options = {"fit_intercept": fit_intercept, "several": several}
+    check_against_exact(rng, kernel, X, tol=tol, alpha=4.0, s=s, **options)
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_folds_choose_as_those_of_the_exact_machine(rng, d):
+    X = uniform_rows(rng, 400, d)
+    y = waves(X) + 0.1 * rng.standard_normal(len(X))
+    kernel, alphas = Matern(0.5, nu=2.5), np.geomspace(1e-3, 1e2, 6)
+    features = drf.EquispacedFourierFeatures(kernel, 600, tol=1e-3)
+    model = drf.KernelRidge(features, alphas=alphas, random_state=0, cv=4).fit(X, y)
+    exact = drf.KernelRidge(features, alphas=alphas, random_state=0, cv=4, solver="gram").fit(X, y)
+    assert model.alpha_ == exact.alpha_
+    own, others = model.cv_results_, exact.cv_results_
+    places = np.searchsorted(others["alphas"], own["alphas"] * (1 - 1e-9))
+    # Solutions of the search are off by 1e-3 of their objective.
+    assert np.allclose(own["mean_score"], others["mean_score"][places], rtol=1e-2)
+
+
+def test_what_is_chosen_predicts_as_well_as_the_best_by_hand(rng):
+    X, Xt = uniform_rows(rng, 1500, 2), uniform_rows(rng, 500, 2)
+    y = waves(X) + 0.1 * rng.standard_normal(len(X))
+    chosen = drf.KernelRidge(drf.EquispacedFourierFeatures()).fit(X, y)
+    assert isinstance(chosen.features_.kernel_, Gaussian | Matern)
+    settings = chosen.features_.length_scale_search_["settings"]
+    assert {"kernel", "alpha", "error"} == set(settings[0])
+    inside = Xt[~chosen.model_.outside(Xt)]
+
+    def error(model):
+        return np.sqrt(np.mean((model.predict(inside) - waves(inside)) ** 2))
+
+    by_hand = [
+        drf.KernelRidge(drf.EquispacedFourierFeatures(kernel)).fit(X, y)
+        for kernel in (Gaussian(0.3), Matern(1.0, nu=2.5), Matern(1.0, nu=1.5))
+    ]
+    # Noise of deviation 0.1 and some 50 effective features leave an error of about 0.02.
+    assert error(chosen) <= 1.3 * min(map(error, by_hand)) + 0.005
+
+
+@pytest.mark.parametrize(
+    "kernel", [Gaussian("auto"), Matern("ard"), Matern(0.5, nu="auto"), Laplacian("auto")]
+)
+def test_undecided_parts_are_decided(rng, kernel):
+    X = uniform_rows(rng, 300, 2)
+    model = drf.KernelRidge(drf.EquispacedFourierFeatures(kernel)).fit(X, waves(X))
+    assert not model.features_.kernel_.is_auto
+    assert model.score(X, waves(X)) > 0.8
+
+
+def test_widths_are_chosen_for_a_given_alpha(rng):
+    X = uniform_rows(rng, 300, 1)
+    model = drf.KernelRidge(drf.EquispacedFourierFeatures(), alpha=0.1).fit(X, waves(X))
+    assert model.alpha_ == 0.1
+    assert not model.features_.kernel_.is_auto
+
+
+def test_units_are_those_of_the_columns(rng):
+    X = uniform_rows(rng, 300, 2)
+    y, scale = waves(X), np.array([1000.0, 0.01])
+    fits = [
+        drf.KernelRidge(drf.EquispacedFourierFeatures(Gaussian(tuple(0.4 * u))), alpha=0.1, tol=TOL)
+        for u in (np.ones(2), scale)
+    ]
+    one, other = fits[0].fit(X, y).predict(X), fits[1].fit(X * scale, y).predict(X * scale)
+    # Equal lattices up to the rounding of widths to four digits, and so up to about tol.
+    assert np.allclose(one, other, atol=1e-2)
+
+
+# Classes.
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_classes(rng, n_classes):
+    X = uniform_rows(rng, 600, 2)
+    labels = np.digitize(waves(X), [0.0] if n_classes == 2 else [-0.5, 0.5])
+    names = np.array(["low", "middle", "high"])[labels]
+    model = drf.KernelRidgeClassifier(drf.EquispacedFourierFeatures(), class_weight="balanced").fit(X, names)
+    assert model.score(X, names) > 0.9
+    with pytest.raises(InputError, match=r"1 of 2 rows are outside the bounds .*row 1"):
+        model.predict(np.array([[0.5, 0.5], [9.0, 0.5]]))
+
+
+# Bounds and periods.
+
+
+@pytest.fixture
+def fitted(rng):
+    X = uniform_rows(rng, 400, 2)
+    return drf.KernelRidge(drf.EquispacedFourierFeatures(Gaussian(0.3)), alpha=0.1).fit(X, waves(X))
+
+
+def test_outside_of_the_bounds_is_nan_and_counted(fitted):
+    X = np.array([[0.5, 0.5], [3.0, 0.5], [0.5, -1.0]])
+    with pytest.warns(DataWarning, match="2 of 3 rows are outside"):
+        assert np.isnan(fitted.predict(X)).tolist() == [False, True, True]
+    with pytest.raises(InputError, match=r"2 of 3 rows are outside .*row 1"):
+        fitted.predict(X, outside="error")
+    lazy = da.from_array(X, chunks=(2, 2))
+    assert np.isnan(fitted.predict(lazy).compute()).tolist() == [False, True, True]
+    with pytest.raises(InputError, match="outside"):
+        fitted.predict(lazy, outside="error").compute()
+    with pytest.raises(InputError, match="outside must be one of 'nan', 'error'"):
+        fitted.predict(X, outside="zero")
+
+
+def test_scores_leave_out_what_is_outside(fitted, rng):
+    X = uniform_rows(rng, 50, 2) * 0.9 + 0.05
+    y = waves(X)
+    with pytest.warns(DataWarning, match="1 rows are outside the bounds of the model and are left out"):
+        score = fitted.score(np.vstack([X, [[5.0, 5.0]]]), np.append(y, 1e6))
+    assert score == pytest.approx(fitted.score(X, y), rel=1e-9)
+
+
+def test_written_predictions_count_what_is_outside(fitted, tmp_path):
+    report = drf.write_predictions(fitted, np.array([[0.5, 0.5], [3.0, 0.5]]), str(tmp_path / "p.zarr"))
+    assert report["n_outside"] == 1
+
+
+def test_rows_outside_of_given_bounds_are_refused(rng):
+    X = uniform_rows(rng, 50, 2)
+    features = drf.EquispacedFourierFeatures(Gaussian(0.3), bounds=[(0.0, 1.0), (0.0, 0.5)])
+    with pytest.raises(InputError, match=r"column 1 has values .*outside of its bounds"):
+        drf.KernelRidge(features).fit(X, waves(X))
+
+
+def test_a_period_closes_the_circle(rng):
+    hour = rng.uniform(0, 24, 500)
+    frame = pd.DataFrame({"hour": hour, "depth": rng.uniform(0, 1, 500)})
+    y = np.cos(2 * np.pi * hour / 24) + frame["depth"].to_numpy()
+    features = drf.EquispacedFourierFeatures(period={"hour": 24})
+    model = drf.KernelRidge(features).fit(frame, y)
+    ends = pd.DataFrame({"hour": [0.0, 24.0, -48.0], "depth": [0.5] * 3})
+    first, *others = model.predict(ends)
+    assert np.allclose(others, first, atol=1e-7)
+    assert first == pytest.approx(1.5, abs=0.1)
+
+
+# Standard deviations.
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_deviations_are_those_of_the_posterior(rng, fit_intercept):
+    X, alpha = uniform_rows(rng, 400, 2), 0.5
+    y = waves(X) + 2 + 0.1 * rng.standard_normal(len(X))
+    kernel = Gaussian(0.4)
+    features = drf.EquispacedFourierFeatures(kernel)
+    model = drf.KernelRidge(features, alpha=alpha, fit_intercept=fit_intercept, tol=TOL).fit(X, y)
+    some = X[:100]
+    found = model.predict(some, return_std=True)[1]
+    Z, Zs = model.features_.transform(X), model.features_.transform(some)
+    penalty = np.full(Z.shape[1], alpha)
+    if fit_intercept:  # mode 0 is the intercept
+        Z[:, 0], Zs[:, 0], penalty[0] = 1.0, 1.0, 0.0
+    M = Z.T @ Z + np.diag(penalty)
+    w = np.linalg.solve(M, Z.T @ y)
+    dimension = np.trace(np.linalg.solve(M, Z.T @ Z))
+    noise = np.sum((y - Z @ w) ** 2) / (len(y) - dimension)
+    expected = np.sqrt(noise * np.einsum("ij,ji->i", Zs, np.linalg.solve(M, Zs.T)))
+    posterior = model.model_.posterior
+    # The mean of 64 estimates c*·A·c, each of variance 2·dimension at most; six deviations.
+    assert abs(posterior.effective_dimension - dimension) < 6 * np.sqrt(2 * dimension / 64)
+    # Of one row the relative deviation is 1/√128 = 9 %; six of them, and the noise.
+    assert np.abs(found / expected - 1).max() < 0.6
+    assert np.mean(found / expected) == pytest.approx(1, abs=0.2)
+    new = model.predict(some, return_std="observation")[1]
+    assert np.allclose(new**2, found**2 + posterior.noise[0])
+    with pytest.raises(InputError, match="return_std must be one of"):
+        model.predict(some, return_std="everything")
+
+
+def test_deviations_are_stored(rng, fitted, tmp_path):
+    X = uniform_rows(rng, 40, 2) * 0.9 + 0.05
+    prediction, std = fitted.predict(X, return_std=True)
+    url = str(tmp_path / "m.zarr")
+    fitted.save(url, include_std=True)
+    stored = drf.load_model(url)
+    assert stored.predict(X).tobytes() == prediction.tobytes()
+    assert stored.std(X).tobytes() == std.tobytes()
+    report = drf.write_predictions(stored, X, str(tmp_path / "p.zarr"), return_std=True)
+    assert "std" in report["columns"]
+    again = pickle.loads(pickle.dumps(fitted))
+    assert again.predict(X, return_std=True)[1].tobytes() == std.tobytes()
+
+
+def test_a_pickled_model_has_no_sums(fitted, rng):
+    again = pickle.loads(pickle.dumps(fitted))
+    X = uniform_rows(rng, 3, 2) * 0.5 + 0.2
+    assert again.predict(X).tobytes() == fitted.predict(X).tobytes()
+    with pytest.raises(InputError, match="sums that standard deviations need stayed with the fit"):
+        again.predict(X, return_std=True)
+
+
+# The sums as a value.
+
+
+@pytest.fixture
+def halves(rng):
+    X = uniform_rows(rng, 400, 2)
+    y = 5 + waves(X) + 0.1 * rng.standard_normal(len(X))
+    features = drf.EquispacedFourierFeatures(Gaussian(0.4), bounds=[(0, 1), (0, 1)])
+    first = drf.gram(X[:200], features, y[:200], cv=3, random_state=0)
+    second = drf.gram(X[200:], y=y[200:], like=first, random_state=0)
+    return X, y, features, first, second
+
+
+def fit_of(sums, **options):
+    return drf.KernelRidge(alpha=1.0, tol=TOL, **options).fit_gram(sums)
+
+
+def test_sums_are_added_and_subtracted(halves, tmp_path):
+    X, y, features, first, second = halves
+    both = sum([first, second])
+    assert both.n_rows == 400 and both.n_folds == 3
+    direct = drf.KernelRidge(features, alpha=1.0, tol=TOL).fit(X, y)
+    # Both are within TOL·‖B‖/alpha ≤ 1e-8·Σ|y| of the solution.
+    assert np.allclose(fit_of(both).predict(X), direct.predict(X), atol=1e-4)
+    rest = both - second
+    assert rest.n_folds == 1 and rest.n_rows == 200
+    assert np.allclose(fit_of(rest).predict(X), fit_of(first).predict(X), atol=1e-4)
+    url = str(tmp_path / "sums.zarr")
+    both.save(url)
+    stored = drf.ToeplitzStatistics.load(url)
+    assert repr(stored) == repr(both)
+    assert fit_of(stored).predict(X).tobytes() == fit_of(both).predict(X).tobytes()
+    with pytest.raises(ModelFileError, match="toeplitz"):
+        drf.GramStatistics.load(url)
+
+
+def test_sums_choose_alpha_and_widths(rng):
+    X = uniform_rows(rng, 400, 2)
+    y = waves(X)
+    sums = drf.gram(X, drf.EquispacedFourierFeatures(), y, cv=4)
+    model = drf.KernelRidge().fit_gram(sums)
+    assert not model.model_.specification.kernel.is_auto
+    assert model.score(X, y) > 0.99
+    with pytest.raises(InputError, match="need sums with folds"):
+        drf.KernelRidge().fit_gram(sums - drf.gram(X[:50], y=y[:50], like=sums))
+    with pytest.raises(InputError, match="numbers as targets"):
+        drf.KernelRidgeClassifier().fit_gram(sums)
+    with pytest.raises(InputError, match="take a pass over the rows, and sums have none"):
+        model.predict(X, return_std=True)
+
+
+def test_sums_that_do_not_fit_are_refused(halves, rng):
+    X, y, features, first, _ = halves
+    wide = drf.EquispacedFourierFeatures(Gaussian(0.4), bounds=[(0, 2), (0, 1)])
+    with pytest.raises(InputError, match=r"bounds or kernels differ.*like="):
+        first + drf.gram(X, wide, y, cv=3)
+    with pytest.raises(InputError, match="outside the bounds of the sums"):
+        drf.gram(X * 2, y=y, like=first)
+    with pytest.raises(InputError, match="cannot subtract"):
+        first - drf.gram(X, y=y, like=first)
+    with pytest.raises(InputError, match="targets"):
+        first + drf.gram(X, features, np.stack([y, y], axis=1), cv=3)
+
+
+# Options, plans and bits.
+
+
+def test_options_that_cannot_be(rng):
+    X = uniform_rows(rng, 50, 2)
+    features = drf.EquispacedFourierFeatures(Gaussian(0.5))
+    with pytest.raises(InputError, match=r"alpha='gcv' needs a Gram that is written out.*alpha='cv'"):
+        drf.KernelRidge(features, alpha="gcv").fit(X, waves(X))
+    with pytest.raises(InputError, match="1 to 3 columns, got 4"):
+        drf.KernelRidge(features).fit(uniform_rows(rng, 50, 4), np.ones(50))
+    with pytest.raises(InputError, match="solver of its own"):
+        drf.KernelRidge(drf.ConcatenatedFeatures([features, drf.LinearFeatures()])).fit(X, waves(X))
+    with pytest.raises(InputError, match="AutoFeatures"):
+        drf.KernelRidge(drf.FourierFeatures(Matern(nu="auto"))).fit(X, waves(X))
+
+
+def test_an_alpha_below_the_rounding_is_said(rng):
+    X = uniform_rows(rng, 50, 1)
+    with pytest.warns(DataWarning, match="rounding of the sums may show"):
+        drf.KernelRidge(drf.EquispacedFourierFeatures(Gaussian(0.5)), alpha=1e-13).fit(X, waves(X))
+
+
+def test_what_tol_and_modes_leave_is_reported(rng):
+    X = uniform_rows(rng, 300, 2)
+    features = drf.EquispacedFourierFeatures(Matern(0.05, nu=0.5), n_components=500)
+    model = drf.KernelRidge(features, alpha=1.0).fit(X, waves(X))
+    assert model.features_.kernel_error_ > features.tol
+    assert any("leave an error of up to" in note for note in model.report_["notes"])
+
+
+def test_too_little_memory_is_refused(rng, monkeypatch):
+    X = uniform_rows(rng, 300, 2)
+    features = drf.EquispacedFourierFeatures(Matern(0.001, nu=1.5), n_components=10**9)
+    with pytest.raises(PlanRefused):
+        drf.KernelRidge(features, alpha=1.0).fit(X, waves(X))
+
+
+def bits(model):
+    return (
+        model.coef_.tobytes(),
+        np.asarray(model.intercept_).tobytes(),
+        model.alpha_,
+        repr(model.features_.kernel_),
+    )
+
+
+def test_the_same_bits_for_every_chunking_and_number_of_workers(rng, cluster):
+    X = uniform_rows(rng, 600, 2)
+    y = waves(X)
+    features = drf.EquispacedFourierFeatures(Matern("auto", nu="auto"), 1000)
+    estimator = drf.KernelRidge(features, random_state=0, cv=3)
+    with dask.config.set(scheduler="synchronous"):
+        expected = bits(estimator.fit(X, y))
+        assert bits(estimator.fit(da.from_array(X, chunks=(77, 2)), da.from_array(y, chunks=77))) == expected
+    with dask.config.set(scheduler="threads", num_workers=3):
+        assert bits(estimator.fit(X, y)) == expected
+    with Client(cluster):
+        assert bits(estimator.fit(X, y)) == expected
+
+
+def test_constant_columns_and_targets(rng):
+    X = uniform_rows(rng, 200, 2)
+    X[:, 1] = 7.0
+    model = drf.KernelRidge(drf.EquispacedFourierFeatures()).fit(X, waves(X))
+    assert model.score(X, waves(X)) > 0.9
+    X[:, 0] = 2.0
+    model = drf.KernelRidge(drf.EquispacedFourierFeatures(Gaussian(1.0)), alpha=1.0).fit(X, waves(X))
+    y = rng.standard_normal(200)
+    model = drf.KernelRidge(drf.EquispacedFourierFeatures()).fit(X, y)
+    assert np.allclose(model.predict(X), y.mean())
