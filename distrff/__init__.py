@@ -51,6 +51,7 @@ _NAMES = {
     "kernels.stationary": "Cauchy Exponential Gaussian Laplacian Matern",
     "metrics": "metrics",
     "model.persistence": "load_model",
+    "model.raster": "predict_raster",
     "model.write": "write_predictions",
     "reductions.equispaced": "ToeplitzStatistics",
     "reductions.gram": "GramStatistics",

@@ -36,6 +36,7 @@ from distrff.kernels.stationary import Gaussian as Gaussian
 from distrff.kernels.stationary import Laplacian as Laplacian
 from distrff.kernels.stationary import Matern as Matern
 from distrff.model.persistence import load_model as load_model
+from distrff.model.raster import predict_raster as predict_raster
 from distrff.model.write import write_predictions as write_predictions
 from distrff.reductions.equispaced import ToeplitzStatistics as ToeplitzStatistics
 from distrff.reductions.gram import GramStatistics as GramStatistics

@@ -30,8 +30,8 @@ __all__ = ["main"]
 
 
 _COMMANDS = (
-    "quickstart", "convert", "plan", "fit", "score", "predict", "transform", "inspect", "kernel-error",
-    "bench",
+    "quickstart", "convert", "plan", "fit", "score", "predict", "raster", "transform", "inspect",
+    "kernel-error", "bench",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @cluster_options
 @verbosity_options
 def inspect(path: str, as_json: bool, **options: Any) -> None:
-    """Describe what is at PATH: a model, a Gram, what predict or transform wrote, or a dataset.
+    """Describe what is at PATH: a model, a Gram, what predict, raster or transform wrote, or a dataset.
 
     The options are for datasets, and mean the same as for fit. One pass over a dataset's rows counts
     missing values and the target's labels, and finds the columns that drift with the row number. Advice
@@ -35,12 +35,14 @@ def inspect(path: str, as_json: bool, **options: Any) -> None:
     remote = storage_options(options)
     document = Location.of(path, remote).root() or {}
     header = header_of(document) or {}
-    if header.get("kind") in ("model", "gram"):
+    if header.get("kind") in ("model", "gram", "toeplitz"):
         values, lines = described_group(path, header["kind"], remote)
     elif document.get("node_type") == "array":
         values, lines = described_array(path, header, remote)
     elif header.get("kind") == "predictions":
         values, lines = described_results(header)
+    elif header.get("kind") == "raster":
+        values, lines = described_raster(path, header, remote)
     else:
         dataset = stored_dataset(path, **arguments_of(options))
         values, lines = described_dataset(path, dataset, remote)
@@ -58,6 +60,7 @@ Remote = dict[str, Any] | None
 Described = tuple[dict[str, Any], list[str]]
 
 _MAX_LISTED = 20
+_LAYERS = ("prediction", "std")  # of a raster
 _SIZES = ("n_components", "n_bins", "n_columns")  # of which a map has the first as its columns of Z
 _FITTED = ("n_samples", "kernel", "length_scale", "alpha", "cv_score", "criterion", "rkhs_norm", "seed")
 _ENDED = (
@@ -67,7 +70,7 @@ _ENDED = (
 
 
 def described_group(path: str, kind: str, remote: Remote) -> Described:
-    """Describe a model or a Gram; everything is checked against its checksums."""
+    """Describe a model, or sums of rows; everything is checked against its checksums."""
     from distrff.io.groups import read_group
     from distrff.model.persistence import model_of
 
@@ -81,6 +84,9 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
     if kind == "gram":
         folds, size = arrays["A"].shape[:2]
         values = {"n_samples": metadata["n_rows"], "n_folds": folds, "size": size}
+    elif kind == "toeplitz":
+        rows = metadata["fold_rows"]
+        values = {"n_samples": sum(rows), "n_folds": len(rows)}
     else:
         report = metadata["report"]
         ended = {key: report[key] for key in _ENDED if key in report}
@@ -92,8 +98,8 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
         **values,
         "features": inner["kind"],
         "n_columns": specification["n_columns"],
-        "n_components": next(inner[size] for size in _SIZES if size in inner),
-        "dtype": metadata["dtype"],
+        "n_components": _n_components(metadata["specification"]),
+        "dtype": metadata.get("dtype", "float64"),
         "classes": metadata.get("classes", {}).get("labels"),
         "bytes": sum(A.nbytes for A in arrays.values()),
     }
@@ -102,6 +108,15 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
     lines = [*aligned(_but_kind(shared)), *_array_lines(listing)]
     rest = {key: metadata.get(key) for key in ("column_names", "specification", "report")}
     return {**shared, "arrays": listing, **rest}, lines
+
+
+def _n_components(specification: dict[str, Any]) -> int:
+    """Return the size of the map, as its parameter gives it."""
+    from distrff.features.registry import specification_from_dict
+
+    inner = specification.get("inner", specification)  # of a map with a metric
+    sizes = [inner[size] for size in _SIZES if size in inner and inner["kind"] != "equispaced"]
+    return int(sizes[0]) if sizes else specification_from_dict(specification).n_features
 
 
 def described_array(path: str, header: dict[str, Any], remote: Remote) -> Described:
@@ -127,6 +142,27 @@ def described_results(header: dict[str, Any]) -> Described:
     columns = header.get("columns")
     listing = [f"  {name}  {kind}" for name, kind in (columns or {}).items()]
     return {**values, "columns": columns}, [*aligned(_but_kind(values)), *listing]
+
+
+def described_raster(path: str, header: dict[str, Any], remote: Remote) -> Described:
+    """Describe predictions on a grid: its layers, dimensions and coordinates."""
+    import zarr
+
+    from distrff.io.storage import Location
+
+    found = dict(zarr.open_group(Location.of(path, remote).zarr_store(), mode="r").arrays())
+    listing = [
+        {
+            "name": name,
+            "shape": z.shape,
+            "dtype": dtype_name(z.dtype),
+            "dimensions": z.metadata.dimension_names,
+            "chunks": z.chunks,
+        }
+        for name, z in sorted(found.items(), key=lambda item: (item[0] not in _LAYERS, item[0]))
+    ]
+    values = {key: header.get(key) for key in ("kind", "format", "complete", "model")}
+    return {**values, "arrays": listing}, [*aligned(_but_kind(values)), *_array_lines(listing)]
 
 
 def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:

@@ -122,6 +122,15 @@ def repeated(name: str, type: click.ParamType, metavar: str, help: str) -> Calla
     return click.option(name, key, type=type, multiple=True, metavar=metavar, callback=joined, help=help)
 
 
+storage_option = click.option(
+    "--storage-option",
+    "storage_options",
+    type=StorageOption(),
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="For the file systems behind URLs; may be repeated.",
+)
+
 data_options = together(
     repeated(
         "--columns",
@@ -131,14 +140,7 @@ data_options = together(
         "weights; with a model, those it was fitted to]",
     ),
     click.option("--x-name", default="X", help="Array of the rows in a Zarr group or .npz."),
-    click.option(
-        "--storage-option",
-        "storage_options",
-        type=StorageOption(),
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="For the file systems behind URLs; may be repeated.",
-    ),
+    storage_option,
 )
 
 target_options = together(

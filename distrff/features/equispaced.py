@@ -228,6 +228,7 @@ class _Line:
 _EPS, _EPS_OF_SAMPLES = 1e-10, 1e-5  # of transforms for predictions, and for their deviations
 _FEW_ROWS = 32  # a fine grid would take longer
 _ROWS_AT_ONCE = 2**17, 2**22
+_MAX_AXIS_NUMBERS = 2**21  # modes times coordinates of one axis: exponentials of 32 MB
 
 
 @dataclass(frozen=True)
@@ -332,12 +333,13 @@ class EquispacedBlockMap(BlockMap):
         total[self.lattice.outside(X)] = np.nan
         return total
 
-    def values_on_grid(self, axes: Sequence[np.ndarray], coef: np.ndarray) -> np.ndarray:
-        """Return ⟨w, z(x)⟩ for all x of a product grid of the columns, one output last: (n_1, …, n_d, k)."""
+    def values_on_grid(self, axes: Sequence[np.ndarray], coef: np.ndarray) -> np.ndarray | None:
         lattice = self.lattice
         points = [
             lattice.phases(_column(lattice.n_columns, j, axes[j]))[i] for i, j in enumerate(lattice.columns)
         ]
+        if max(x.size * n for x, n in zip(points, self.root_weights.shape, strict=True)) > _MAX_AXIS_NUMBERS:
+            return None
         shape = [len(x) for x in axes]
         inner = [len(axes[j]) if j in lattice.columns else 1 for j in range(lattice.n_columns)]
         F = np.empty((*shape, coef.shape[1]))

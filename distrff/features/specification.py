@@ -7,7 +7,7 @@ import json
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, Self
 
@@ -70,6 +70,13 @@ class BlockMap(ABC):
     def values(self, X: np.ndarray, coef: np.ndarray, n_outputs: int) -> np.ndarray:
         """Return ⟨w, z(x)⟩ of each output, (n_rows, n_outputs), for `coef` as `values_coef` returns it."""
         return np.asarray(self.basis(X) @ coef)
+
+    def values_on_grid(self, axes: Sequence[np.ndarray], coef: np.ndarray) -> np.ndarray | None:
+        """Return ⟨w, z(x)⟩ for all x of a product grid of the columns, one output last: (n_1, …, n_d, k).
+
+        None where the map has no faster way than row by row.
+        """
+        return None
 
     def feature_sums(self, sums: np.ndarray) -> np.ndarray:
         """Return weighted sums of z from those of b, one in each row: (k, m) → (k, n_features)."""

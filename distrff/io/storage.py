@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import io
@@ -180,9 +181,12 @@ class Location:
 
 
 def header_of(document: Any) -> dict[str, Any] | None:
-    """Return the header of distrff in a root document; None if there is none."""
+    """Return the header of distrff in a root document, an object or its JSON; None if there is none."""
     for key in ("attributes", ROOT):
         document = document.get(key) if isinstance(document, dict) else None
+    if isinstance(document, str):
+        with contextlib.suppress(json.JSONDecodeError):
+            document = json.loads(document)
     return document if isinstance(document, dict) else None
 
 

@@ -238,12 +238,7 @@ def write_predictions(
     at most 32 MB of results. An interrupted call keeps what it has written: in an object store at `out`,
     marked incomplete, on a local file system beside `out`.
     """
-    if isinstance(model, Model):
-        frozen = model
-    else:
-        check_is_fitted(model, "model_")
-        has_posterior = return_std and hasattr(model, "_with_posterior")
-        frozen = model._with_posterior() if has_posterior else model.model_
+    frozen = frozen_model(model, return_std)
     dataset = _identified(frozen, data, ids)
     if dataset.n_columns != frozen.n_columns:
         raise InputError(
@@ -255,6 +250,16 @@ def write_predictions(
     place = ResultPlace(Location.of(out, storage_options), overwrite=overwrite, resume=resume)
     report = write_rows(begin_run(), RowResults(frozen, method, return_std, outside), dataset, place)
     return {"out": str(place.out), **report}
+
+
+def frozen_model(model: Any, return_std: bool | str = False) -> Model:
+    """Return the frozen model of a fitted estimator, with what deviations need if it has that."""
+    if isinstance(model, Model):
+        return model
+    check_is_fitted(model, "model_")
+    has_posterior = return_std and hasattr(model, "_with_posterior")
+    frozen: Model = model._with_posterior() if has_posterior else model.model_
+    return frozen
 
 
 def _identified(model: Model, data: Any, ids: Any) -> Dataset:

@@ -1,0 +1,312 @@
+"""Rasters: predictions on a regular grid, written block by block as xarray reads them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import zarr
+
+from distrff.engine.reduction import Arrays, Reduction
+from distrff.engine.run import begin_run
+from distrff.errors import InputError
+from distrff.features.specification import MapSpecification
+from distrff.io.results import open_array
+from distrff.io.storage import ROOT, Location, replacing, storage_errors
+from distrff.model.model import Model
+from distrff.model.predict import light_model, restored
+from distrff.model.write import frozen_model
+from distrff.preprocessing.targets import ClassTargets
+from distrff.utils.text import listed
+
+_CHUNK_CELLS = 2**20
+_KINDS = ("raster",)
+_OUTSIDE = -1  # the code of no class
+
+
+def predict_raster(
+    model: Any,
+    grid: Mapping[Any, Any],
+    out: str,
+    *,
+    return_std: bool | str = False,
+    overwrite: bool = False,
+    storage_options: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write predictions on the product grid of some coordinates, as a Zarr group that xarray opens.
+
+    The group holds `prediction`, with `return_std` also `std`, and the coordinates. Dimensions have the
+    names and the order of `grid`; several targets have one more, `target`. Classes are numbers from 0, whose
+    labels are the attribute `flag_meanings` (the CF conventions). Cells outside the bounds of the model hold
+    NaN, or −1 for classes.
+
+    Parameters
+    ----------
+    model : fitted estimator or Model
+    grid : mapping of column to 1-D array-like
+        The coordinates of each column of the model: by name, or by number where columns have no names.
+    out : str
+        Path or URL.
+    return_std : bool or "observation"
+        Also write standard deviations, of f or of new observations, if the model has them.
+    overwrite : bool
+        Replace a raster that exists at `out`.
+    storage_options : dict, optional
+        For fsspec, where `out` is a URL.
+
+    Returns
+    -------
+    dict
+        `out`, `shape`, `dimensions`, `n_outside` (cells outside the bounds of the model), `seconds` and
+        `workers`.
+
+    Raises
+    ------
+    InputError
+        For columns that are missing or not the model's, coordinates that are not finite numbers, results that
+        the model does not have, and a place that may not be replaced.
+
+    Notes
+    -----
+    A task writes one chunk of about 10⁶ cells; a raster that is not finished is removed. Models of
+    `EquispacedFourierFeatures` are evaluated coordinate by coordinate, for m·(N + cells) products of a chunk;
+    others row by row, as by `write_predictions`.
+    """
+    frozen = frozen_model(model, return_std)
+    if frozen.kind == "KernelPCA":
+        raise InputError("principal components have no predictions; a raster needs another model")
+    if return_std and frozen.posterior is None:
+        raise InputError("this model was saved without its posterior; save it with include_std=True")
+    axes = _axes(frozen, grid)
+    names = [str(name) for name in axes]
+    shape = tuple(len(x) for x in axes.values())
+    chunks = _chunks(shape)
+    location, run = Location.of(out, storage_options), begin_run()
+    light, sent = light_model(frozen, with_std=bool(return_std))
+    with (
+        storage_errors(f"{location} could not be written"),
+        replacing(location, overwrite=overwrite, kinds=_KINDS) as fresh,
+    ):
+        layers = _created(fresh, frozen, names, axes, chunks, bool(return_std))
+        order = [list(axes).index(name) for name in _columns(frozen)]
+        reduction = RasterReduction(light, fresh, layers, tuple(order), return_std)
+        blocks = _blocks(list(axes.values()), chunks)
+        n_outside = int(run.value(run.sweep_segments("raster", blocks, reduction, sent)))
+        _finish(fresh, frozen, names)
+    return {
+        "out": str(location),
+        "shape": shape,
+        "dimensions": names,
+        "n_outside": n_outside,
+        "seconds": run.seconds,
+        "workers": run.execution.n_workers,
+    }
+
+
+# The grid.
+
+
+def _columns(model: Model) -> list[Any]:
+    """Return what the model's columns are called: their names, or their numbers."""
+    return list(range(model.n_columns)) if model.column_names is None else list(model.column_names)
+
+
+def _axes(model: Model, grid: Mapping[Any, Any]) -> dict[Any, np.ndarray]:
+    """Return the coordinates in the order of the grid; raise InputError unless all columns have some."""
+    if not isinstance(grid, Mapping):
+        raise InputError(f"grid must map each column to its coordinates, got {type(grid).__name__}")
+    known = _columns(model)
+    if unknown := [name for name in grid if name not in known]:
+        raise InputError(
+            f"the model has no column {unknown[0]!r}; its columns are {listed(list(map(str, known)))}"
+        )
+    if missing := [name for name in known if name not in grid]:
+        raise InputError(f"grid has no coordinates of column {missing[0]!r}; give some, perhaps a single one")
+    if reserved := {"prediction", "std", "target"} & set(map(str, grid)):
+        raise InputError(f"a column {reserved.pop()!r} would have the name of a result; rename it")
+    return {name: _coordinates(name, values) for name, values in grid.items()}
+
+
+def _coordinates(name: Any, values: Any) -> np.ndarray:
+    try:
+        x = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"coordinates of column {name!r} must be numbers ({error})") from error
+    if x.ndim != 1 or not len(x):
+        raise InputError(
+            f"coordinates of column {name!r} must be a 1-D array with values, got shape {x.shape}"
+        )
+    if not np.isfinite(x).all():
+        raise InputError(f"coordinates of column {name!r} hold NaN or infinity; leave these out")
+    return x
+
+
+def _chunks(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of chunks of about 10⁶ cells, nearly cubes."""
+    chunks = list(shape)
+    while math.prod(chunks) > _CHUNK_CELLS:
+        longest = int(np.argmax(chunks))
+        chunks[longest] = -(-chunks[longest] // 2)
+    return tuple(chunks)
+
+
+@dataclass(frozen=True)
+class GridBlock:
+    """One chunk of a raster: where it begins, and its coordinates in the order of the dimensions."""
+
+    start: int  # of its cells, counted over all chunks
+    stop: int
+    corner: tuple[int, ...]
+    axes: tuple[np.ndarray, ...]
+
+
+def _blocks(axes: Sequence[np.ndarray], chunks: Sequence[int]) -> list[GridBlock]:
+    corners = itertools.product(*(range(0, len(x), n) for x, n in zip(axes, chunks, strict=True)))
+    blocks, start = [], 0
+    for corner in corners:
+        own = tuple(x[i : i + n] for x, i, n in zip(axes, corner, chunks, strict=True))
+        stop = start + math.prod(map(len, own))
+        blocks.append(GridBlock(start, stop, corner, own))
+        start = stop
+    return blocks
+
+
+# The values of a block.
+
+
+def grid_values(model: Model, axes: Sequence[np.ndarray]) -> np.ndarray:
+    """Return f on the product grid of the columns' coordinates, (n_1, …, n_d, n_outputs); NaN outside."""
+    F = model.specification.build(model.arrays).values_on_grid(axes, model.coef)
+    if F is None:
+        return model.decision(_rows(axes)).reshape(*map(len, axes), model.n_outputs)
+    return F + model.intercept
+
+
+def _rows(axes: Sequence[np.ndarray]) -> np.ndarray:
+    return np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")], axis=1)
+
+
+@dataclass(frozen=True)
+class RasterReduction(Reduction):
+    """Writes chunks; the sum is the number of cells outside the bounds of the model."""
+
+    model: Model
+    place: Location
+    layers: tuple[str, ...]
+    order: tuple[int, ...]  # the dimension of each column of the model
+    return_std: bool | str
+
+    def shared(self) -> MapSpecification:
+        return self.model.specification
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8
+
+    def zero(self) -> int:
+        return 0
+
+    def merge(self, first: int, second: int) -> int:
+        return first + second
+
+    def update(self, n_outside: int, block: GridBlock, arrays: Arrays) -> int:
+        model = restored(self.model, arrays)
+        axes = [block.axes[i] for i in self.order]
+        F = grid_values(model, axes)
+        is_outside = np.isnan(F[..., 0])
+        found = {"prediction": _predictions(model, F, is_outside)}
+        if self.return_std:
+            of = "f" if self.return_std is True else str(self.return_std)
+            std = model.std(_rows(axes), of=of)
+            found["std"] = std.reshape(*F.shape[:-1], *std.shape[1:])
+        back = np.argsort(self.order)
+        for name in self.layers:
+            values = found[name]
+            values = values.transpose(*back, *range(len(back), values.ndim))
+            region = tuple(slice(i, i + len(x)) for i, x in zip(block.corner, block.axes, strict=True))
+            open_array(self.place.within(name), mode="r+")[region] = values
+        return n_outside + int(np.count_nonzero(is_outside))
+
+
+def _predictions(model: Model, F: np.ndarray, is_outside: np.ndarray) -> np.ndarray:
+    if not isinstance(model.targets, ClassTargets):
+        return F[..., 0] if model.y_is_1d else F
+    classes = model.targets.classes
+    labels = model.targets.decode(np.nan_to_num(F.reshape(-1, F.shape[-1]))).reshape(F.shape[:-1])
+    return np.where(is_outside, _OUTSIDE, np.searchsorted(classes, labels)).astype(np.int32)
+
+
+# The Zarr group.
+
+
+def _created(
+    place: Location,
+    model: Model,
+    names: Sequence[str],
+    axes: Mapping[Any, np.ndarray],
+    chunks: tuple[int, ...],
+    with_std: bool,
+) -> tuple[str, ...]:
+    """Create the coordinates and the empty layers; return the names of the layers."""
+    for name, x in zip(names, axes.values(), strict=True):
+        array = zarr.create_array(
+            place.within(name).zarr_store(),
+            shape=x.shape,
+            chunks=x.shape,
+            dtype=x.dtype,
+            dimension_names=[name],
+            fill_value=np.nan,
+        )
+        array[:] = x
+    shape = tuple(map(len, axes.values()))
+    layers = ("prediction", "std") if with_std else ("prediction",)
+    several = not model.is_classifier and not model.y_is_1d
+    attributes: dict[str, Any] = {}
+    if isinstance(model.targets, ClassTargets):
+        classes = model.targets.classes.tolist()
+        attributes = {
+            "flag_values": list(range(len(classes))),
+            "flag_meanings": " ".join(str(c).replace(" ", "_") for c in classes),
+        }
+    for layer in layers:
+        more = (model.n_outputs,) if several else ()
+        is_code = model.is_classifier and layer == "prediction"
+        zarr.create_array(
+            place.within(layer).zarr_store(),
+            shape=shape + more,
+            chunks=chunks + more,
+            dtype=np.int32 if is_code else np.float64,
+            fill_value=_OUTSIDE if is_code else np.nan,
+            dimension_names=[*names, *(["target"] if several else [])],
+            attributes={"long_name": _LONG_NAMES[layer], **(attributes if is_code else {})},
+        )
+    return layers
+
+
+_LONG_NAMES = {"prediction": "predicted value", "std": "standard deviation"}
+
+
+def _finish(place: Location, model: Model, names: Sequence[str]) -> None:
+    """Write the root of the group, which makes it complete."""
+    header = {
+        "kind": "raster",
+        "format": 1,
+        "complete": True,
+        "model": model.kind,
+        "model_digest": model.digest,
+    }
+    # As text: files of netCDF, which xarray may write, hold no nested attributes.
+    attributes = {
+        ROOT: json.dumps(header),
+        "title": f"predictions of a {model.kind} on a grid of {', '.join(names)}",
+    }
+    zarr.create_group(place.zarr_store(), attributes=attributes, overwrite=False)
+    with warnings.catch_warnings():
+        # Consolidated metadata are no part of Zarr's format 3 yet, but xarray looks for them first.
+        warnings.simplefilter("ignore")
+        zarr.consolidate_metadata(place.zarr_store())

@@ -1,0 +1,224 @@
+"""Rasters: the same values as `predict`, in a Zarr group that xarray opens."""
+
+from __future__ import annotations
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import distrff as drf
+from distrff.errors import InputError
+from distrff.io.storage import Location, header_of
+from distrff.model import raster
+from distrff.model.write import frozen_model
+
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
+COLUMNS = ["lat", "lon"]
+
+
+def rows(seed: int, n: int = 600, d: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 4, (n, d)) + np.arange(d) * 10
+    return X, np.sin(X.sum(axis=1)) + 0.1 * rng.standard_normal(n)
+
+
+def equispaced(**how) -> drf.EquispacedFourierFeatures:
+    return drf.EquispacedFourierFeatures(drf.Matern(1.0, nu=1.5), 2001, tol=0.01, **how)
+
+
+def random_features() -> drf.FourierFeatures:
+    return drf.FourierFeatures(drf.Gaussian(1.0), 64, random_state=0)
+
+
+MAPS = {"equispaced": equispaced, "random": random_features}
+# Beside the bounds of `rows`, where equispaced features are NaN.
+GRID = {"lon": np.linspace(9.5, 14.2, 23), "lat": np.linspace(0.1, 3.9, 17)}
+
+
+def fitted(map_name: str = "equispaced", seed: int = 0):
+    X, y = rows(seed)
+    return drf.KernelRidge(MAPS[map_name](), alpha=1e-2).fit(pd.DataFrame(X, columns=COLUMNS), y)
+
+
+def predicted(model, grid, **how):
+    """What `predict` gives for the same cells, in the order of the grid's dimensions."""
+    mesh = dict(zip(grid, np.meshgrid(*grid.values(), indexing="ij"), strict=True))
+    X = np.stack([mesh[name].ravel() for name in model.model_.column_names], axis=1)
+    found = frozen_model(model, bool(how)).predict(X, **how)
+    shape = tuple(map(len, grid.values()))
+    return [f.reshape(*shape, *f.shape[1:]) for f in (found if isinstance(found, tuple) else (found,))]
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    """Six chunks of a grid of 23 times 17."""
+    monkeypatch.setattr(raster, "_CHUNK_CELLS", 80)
+
+
+@pytest.mark.parametrize("map_name", MAPS)
+def test_a_raster_holds_the_predictions_of_its_cells(map_name, tmp_path, small_chunks, rng):
+    model = fitted(map_name, int(rng.integers(2**31)))
+    report = drf.predict_raster(model, GRID, str(tmp_path / "map.zarr"))
+    (expected,) = predicted(model, GRID)
+    opened = xr.open_zarr(tmp_path / "map.zarr")
+    assert opened.prediction.dims == ("lon", "lat") and opened.prediction.chunks != ((23,), (17,))
+    for name, x in GRID.items():
+        np.testing.assert_array_equal(opened[name], x)
+    # Both are sums of the same terms, by other algorithms: transforms of rows are to 1e-10 of the norm.
+    np.testing.assert_allclose(opened.prediction, expected, atol=1e-8)
+    assert report["n_outside"] == np.isnan(expected).sum() == int(np.isnan(opened.prediction).sum())
+    assert (report["n_outside"] > 0) == (map_name == "equispaced")
+    assert report["shape"] == (23, 17) and report["dimensions"] == ["lon", "lat"]
+
+
+@pytest.mark.parametrize("of", [True, "observation"])
+@pytest.mark.parametrize("map_name", MAPS)
+def test_deviations_are_those_of_predict(map_name, of, tmp_path, small_chunks):
+    model = fitted(map_name)
+    drf.predict_raster(model, GRID, str(tmp_path / "map.zarr"), return_std=of)
+    _, std = predicted(model, GRID, return_std=of)
+    opened = xr.open_zarr(tmp_path / "map.zarr")
+    # Deviations of equispaced features are sums of transforms to 1e-5.
+    np.testing.assert_allclose(opened["std"], std, rtol=1e-3)
+    assert opened["std"].dims == ("lon", "lat") and opened["std"].attrs["long_name"]
+
+
+def test_deviations_that_a_model_lacks_are_refused_before_anything_is_written(tmp_path):
+    frozen = fitted().model_
+    with pytest.raises(InputError, match="include_std"):
+        drf.predict_raster(frozen, GRID, str(tmp_path / "map.zarr"), return_std=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_several_targets_have_a_dimension(tmp_path):
+    X, y = rows(0)
+    model = drf.KernelRidge(equispaced(), alpha=1e-2).fit(X, np.column_stack([y, -2 * y, y**2]))
+    grid = {0: np.linspace(0, 4, 7), 1: np.linspace(10, 14, 5)}
+    drf.predict_raster(model, grid, str(tmp_path / "map.zarr"))
+    opened = xr.open_zarr(tmp_path / "map.zarr")
+    assert opened.prediction.dims == ("0", "1", "target") and opened.prediction.shape == (7, 5, 3)
+    G = np.stack([g.ravel() for g in np.meshgrid(*grid.values(), indexing="ij")], axis=1)
+    np.testing.assert_allclose(opened.prediction.values.reshape(35, 3), model.predict(G), atol=1e-8)
+
+
+@pytest.mark.parametrize("map_name", MAPS)
+def test_classes_are_codes_with_their_labels_as_flags(map_name, tmp_path, small_chunks):
+    X, y = rows(0)
+    labels = np.array(["low", "in between", "high"])[np.digitize(y, [-0.5, 0.5])]
+    model = drf.KernelRidgeClassifier(MAPS[map_name](), alpha=1e-2)
+    model.fit(pd.DataFrame(X, columns=COLUMNS), labels)
+    report = drf.predict_raster(model, GRID, str(tmp_path / "map.zarr"))
+    layer = xr.open_zarr(tmp_path / "map.zarr", mask_and_scale=False).prediction
+    assert layer.dtype == np.int32
+    assert layer.attrs["flag_meanings"].split() == ["high", "in_between", "low"]
+    assert list(layer.attrs["flag_values"]) == [0, 1, 2]
+    inside = layer.values >= 0
+    assert (~inside).sum() == report["n_outside"]
+    mesh = np.meshgrid(GRID["lon"], GRID["lat"], indexing="ij")
+    G = pd.DataFrame({"lat": mesh[1][inside], "lon": mesh[0][inside]})
+    np.testing.assert_array_equal(model.classes_[layer.values[inside]], model.predict(G))
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_lines_and_space_have_rasters_too(d, tmp_path, small_chunks):
+    X, y = rows(0, d=d)
+    model = drf.KernelRidge(equispaced(), alpha=1e-2).fit(X, y)
+    grid = {j: np.linspace(10 * j, 10 * j + 4, n) for j, n in zip(range(d), (31, 6, 5), strict=False)}
+    drf.predict_raster(model, grid, str(tmp_path / "map.zarr"))
+    G = np.stack([g.ravel() for g in np.meshgrid(*grid.values(), indexing="ij")], axis=1)
+    opened = xr.open_zarr(tmp_path / "map.zarr")
+    np.testing.assert_allclose(opened.prediction.values.ravel(), model.predict(G), atol=1e-8)
+
+
+def test_axes_of_many_modes_and_coordinates_are_taken_row_by_row(tmp_path, monkeypatch):
+    model = fitted()
+    drf.predict_raster(model, GRID, str(tmp_path / "a.zarr"))
+    monkeypatch.setattr("distrff.features.equispaced._MAX_AXIS_NUMBERS", 20)
+    drf.predict_raster(model, GRID, str(tmp_path / "b.zarr"))
+    a, b = (xr.open_zarr(tmp_path / name).prediction for name in ("a.zarr", "b.zarr"))
+    np.testing.assert_allclose(a, b, atol=1e-8)
+
+
+def test_a_column_of_one_value_is_an_axis_of_one_coordinate(tmp_path):
+    X, y = rows(0, d=1)
+    X = np.column_stack([X[:, 0], np.full(len(X), 7.0)])
+    model = drf.KernelRidge(equispaced(), alpha=1e-2).fit(X, y)
+    report = drf.predict_raster(
+        model, {0: np.linspace(0.5, 3.5, 9), 1: [7.0, 8.0]}, str(tmp_path / "map.zarr")
+    )
+    opened = xr.open_zarr(tmp_path / "map.zarr").prediction.values
+    assert report["n_outside"] == 9 and np.isnan(opened[:, 1]).all()
+    expected = model.predict(np.column_stack([np.linspace(0.5, 3.5, 9), np.full(9, 7.0)]))
+    np.testing.assert_allclose(opened[:, 0], expected, atol=1e-8)
+
+
+def test_the_bits_depend_on_where_it_is_made(tmp_path, client):
+    model = fitted()
+    drf.predict_raster(model, GRID, str(tmp_path / "a.zarr"))
+    with client.as_current(), dask.config.set(scheduler=None):
+        report = drf.predict_raster(model, GRID, str(tmp_path / "b.zarr"))
+    assert report["workers"] == 2
+    a, b = (xr.open_zarr(tmp_path / name).prediction for name in ("a.zarr", "b.zarr"))
+    np.testing.assert_array_equal(a, b)
+
+
+def test_a_raster_is_replaced_only_by_overwrite_and_other_things_never(tmp_path):
+    model, out = fitted(), tmp_path / "map.zarr"
+    drf.predict_raster(model, GRID, str(out))
+    with pytest.raises(InputError, match="overwrite"):
+        drf.predict_raster(model, GRID, str(out))
+    drf.predict_raster(model, {"lat": [1.0], "lon": [11.0]}, str(out), overwrite=True)
+    assert xr.open_zarr(out).prediction.shape == (1, 1)
+    model.save(str(tmp_path / "model.zarr"))
+    with pytest.raises(InputError):
+        drf.predict_raster(model, GRID, str(tmp_path / "model.zarr"), overwrite=True)
+    drf.load_model(str(tmp_path / "model.zarr"))
+
+
+def test_a_raster_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    model = fitted()
+
+    def full(*_):
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(raster, "grid_values", full)
+    with pytest.raises((OSError, InputError)):
+        drf.predict_raster(model, GRID, str(tmp_path / "map.zarr"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_xarray_can_write_it_on_as_netcdf(tmp_path):
+    drf.predict_raster(fitted(), GRID, str(tmp_path / "map.zarr"))
+    xr.open_zarr(tmp_path / "map.zarr").to_netcdf(tmp_path / "map.nc", engine="scipy")
+    again = xr.open_dataset(tmp_path / "map.nc", engine="scipy")
+    assert again.prediction.shape == (23, 17) and "KernelRidge" in again.attrs["title"]
+    header = header_of(Location.of(str(tmp_path / "map.zarr")).root())
+    assert header["kind"] == "raster" and header["complete"]
+
+
+@pytest.mark.parametrize(
+    ("grid", "match"),
+    [
+        ([1, 2], "must map each column"),
+        ({"lat": [1.0]}, "no coordinates of column 'lon'"),
+        ({"lat": [1.0], "lon": [1.0], "height": [0.0]}, "no column 'height'; its columns are lat, lon"),
+        ({"lat": [], "lon": [1.0]}, "with values"),
+        ({"lat": [[1.0]], "lon": [1.0]}, "1-D"),
+        ({"lat": ["north"], "lon": [1.0]}, "must be numbers"),
+        ({"lat": [np.nan], "lon": [1.0]}, "NaN"),
+    ],
+)
+def test_grids_that_are_none_are_refused(grid, match, tmp_path):
+    with pytest.raises(InputError, match=match):
+        drf.predict_raster(fitted(), grid, str(tmp_path / "map.zarr"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_column_may_not_have_the_name_of_a_result(tmp_path):
+    X, y = rows(0)
+    model = drf.KernelRidge(equispaced(), alpha=1e-2).fit(pd.DataFrame(X, columns=["std", "lon"]), y)
+    with pytest.raises(InputError, match="rename"):
+        drf.predict_raster(model, {"std": [1.0], "lon": [11.0]}, str(tmp_path / "map.zarr"))
