@@ -98,10 +98,13 @@ def _check_page(page: Location, *, overwrite: bool) -> None:
 
 _OF_KERNELS = ("kernel", "nu", "length_scale", "metric")
 _FOURIER_ONLY = ("form", "sampling")
+_EQUISPACED_ONLY = ("kernel_tol", "bounds", "period")
+_OF_EQUISPACED = {"kernel": "matern", "nu": "auto", "length_scale": "ard", "n_components": None}  # defaults
 _RIDGE_ONLY = ("alpha", "alphas")
 _MARGIN_ONLY = ("C", "Cs")
 _ITERATIVE = ("tol", "max_sweeps")
 _OWN = {"svc": ("loss",), "likelihood": ("noise", "sigma", "multi_class")}
+_ITERATES = "--model svc or likelihood, or --solver cg or sgd, or --features binning"
 _CLASSIFIERS = "--model ridge-classifier, svc or likelihood"
 
 
@@ -186,8 +189,11 @@ def show_defaults(ctx: click.Context) -> None:
     model = ctx.params.get("model")
     weights = [] if model in (None, "pca") else ["C" if model in _OWN else "alpha"]
     features = ctx.params["features"]
-    of_map = "features" if features == "auto" else "length_scale"
-    names = [name for name in (of_map, *weights, "scale") if not _given(ctx, name)]
+    of_map = ["features"] if features == "auto" else ["length_scale"]
+    if features == "equispaced" and ctx.params["kernel"] == "matern":
+        of_map = ["nu", *of_map]
+    of_rows = [] if features == "equispaced" else ["scale"]
+    names = [name for name in (*of_map, *weights, *of_rows) if not _given(ctx, name)]
     if features == "linear" or isinstance(ctx.params["kernel"], dict):
         names = [name for name in names if name != "length_scale"]
     if names:
@@ -196,10 +202,18 @@ def show_defaults(ctx: click.Context) -> None:
 
 
 def choose_features(ctx: click.Context) -> None:
-    """Take Fourier features where nothing but their kernel, or how they are drawn, is given."""
-    names = (*_OF_KERNELS, *_FOURIER_ONLY)
-    if not _given(ctx, "features") and any(_given(ctx, name) for name in names):
-        ctx.params["features"] = "fourier"
+    """Take Fourier features where nothing but their kernel, or how they are drawn, is given.
+
+    Equispaced ones where an option is for these alone; they have other defaults.
+    """
+    options = ctx.params
+    if not _given(ctx, "features"):
+        if any(_given(ctx, name) for name in _EQUISPACED_ONLY) or options["nu"] == "auto":
+            options["features"] = "equispaced"
+        elif any(_given(ctx, name) for name in (*_OF_KERNELS, *_FOURIER_ONLY)):
+            options["features"] = "fourier"
+    if options["features"] == "equispaced":
+        options |= {name: value for name, value in _OF_EQUISPACED.items() if not _given(ctx, name)}
 
 
 def _refuse_contradictions(ctx: click.Context) -> None:
@@ -208,13 +222,15 @@ def _refuse_contradictions(ctx: click.Context) -> None:
     has_gram = o["solver"] not in ("cg", "sgd") and o["features"] != "binning"
     may_bin = o["features"] == "auto" and o["solver"] == "auto"
     iterates = o["model"] in _OWN or not has_gram or may_bin
+    has_tol = iterates or o["features"] == "equispaced"
     rules = [
         (learning, o["model"] != "pca", "any --model but pca, which has no target"),
         (("n_outputs",), o["model"] == "pca", "--model pca"),
         ((*_RIDGE_ONLY, "include_std"), "ridge" in o["model"], "--model ridge or ridge-classifier"),
         (("include_std",), has_gram, "a Gram: not with --solver cg or sgd, nor with --features binning"),
         (_MARGIN_ONLY, o["model"] in _OWN, "--model svc or likelihood"),
-        (_ITERATIVE, iterates, "--model svc or likelihood, or --solver cg or sgd, or --features binning"),
+        (("tol",), has_tol, _ITERATES + " or equispaced"),
+        (("max_sweeps",), iterates, _ITERATES),
         *((names, o["model"] == model, f"--model {model}") for model, names in _OWN.items()),
         *_map_rules(o),
         (("alphas",), isinstance(o["alpha"], str), "--alpha cv or --alpha gcv"),
@@ -228,13 +244,23 @@ def _refuse_contradictions(ctx: click.Context) -> None:
 def _map_rules(o: Mapping[str, Any]) -> list[tuple[tuple[str, ...], bool, str]]:
     """Return which options of maps go together: names, whether they may be given, and with what."""
     return [
-        (_OF_KERNELS, o["features"] not in ("auto", "linear"), "--features fourier, binning or nystroem"),
+        (
+            ("metric",),
+            o["features"] in ("fourier", "binning", "nystroem"),
+            "--features fourier, binning or nystroem",
+        ),
+        (
+            _OF_KERNELS,
+            o["features"] not in ("auto", "linear"),
+            "--features fourier, equispaced, binning or nystroem",
+        ),
         (
             ("n_components",),
-            o["features"] in ("auto", "fourier", "nystroem"),
-            "--features auto, fourier or nystroem",
+            o["features"] not in ("binning", "linear"),
+            "--features auto, fourier, equispaced or nystroem",
         ),
         (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
+        (_EQUISPACED_ONLY, o["features"] == "equispaced", "--features equispaced"),
         (("n_grids", "n_bins"), o["features"] == "binning", "--features binning"),
         (("landmarks",), o["features"] == "nystroem", "--features nystroem"),
         (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),
@@ -268,6 +294,7 @@ def _features(ctx: click.Context) -> FeatureMap:
     from distrff.features.auto import AutoFeatures
     from distrff.features.binning import RandomBinningFeatures
     from distrff.features.compose import LinearFeatures
+    from distrff.features.equispaced import EquispacedFourierFeatures
     from distrff.features.fourier import FourierFeatures
     from distrff.features.nystroem import NystroemFeatures
 
@@ -282,6 +309,11 @@ def _features(ctx: click.Context) -> FeatureMap:
         return RandomBinningFeatures(kernel, options["n_grids"], n_bins=options["n_bins"])
     if options["features"] == "nystroem":
         return NystroemFeatures(_kernel(options), options["n_components"], landmarks=options["landmarks"])
+    if options["features"] == "equispaced":
+        given: dict[str, Any] = {name: dict(options[name]) or None for name in ("bounds", "period")}
+        return EquispacedFourierFeatures(
+            _kernel(options), options["n_components"], tol=options["kernel_tol"], **given
+        )
     drawn = {name: options[name] for name in _FOURIER_ONLY}
     return FourierFeatures(_kernel(options), options["n_components"], **drawn)
 

@@ -49,6 +49,28 @@ class Names(click.ParamType):
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
+class OfColumn(click.ParamType):
+    """COLUMN=NUMBER or COLUMN=LOW:HIGH: a column's name or number, and one number or two."""
+
+    name = "column=value"
+
+    def __init__(self, n_numbers: int) -> None:
+        self._n_numbers = n_numbers
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        column, _, text = value.rpartition("=")
+        try:
+            numbers = tuple(float(part) for part in text.split(":"))
+        except ValueError:
+            numbers = ()
+        if not column or len(numbers) != self._n_numbers:
+            form = "COLUMN=NUMBER" if self._n_numbers == 1 else "COLUMN=LOW:HIGH"
+            self.fail(f"{value!r} is not {form}", param, ctx)
+        return column, numbers[0] if self._n_numbers == 1 else numbers
+
+
 class WordOrJson(click.ParamType):
     """A word of a given few, or a JSON object as text or in a file: str or dict."""
 
@@ -186,12 +208,17 @@ table_options = together(
 map_options = together(
     choice(
         "--features",
-        "auto fourier binning nystroem linear",
+        "auto fourier equispaced binning nystroem linear",
         "auto chooses map, kernel and widths by small models on a sample; it is fourier where --kernel, "
-        "--nu, --length-scale, --metric, --form or --sampling is given. binning is for --kernel laplacian, "
-        "which is its default.",
+        "--nu, --length-scale, --metric, --form or --sampling is given. equispaced is for 1 to 3 columns. "
+        "binning is for --kernel laplacian, which is its default.",
     ),
-    click.option("--n-components", type=int, default=1024, help="Number of features."),
+    click.option(
+        "--n-components",
+        type=int,
+        default=1024,
+        help="Number of features; of --features equispaced the most, by default up to 1,048,576.",
+    ),
     click.option("--n-grids", type=int, default=100, help="Number of grids of --features binning."),
     click.option(
         "--n-bins",
@@ -206,14 +233,43 @@ map_options = together(
         help='JSON, as text or a .json file, says its own widths: {"kernel": "matern", "nu": 2.5, '
         '"length_scale": "auto"}; sums and products are {"kernel": "sum", "k1": {...}, "k2": {...}}.',
     ),
-    click.option("--nu", type=float, default=1.5, help="Smoothness of --kernel matern."),
+    click.option(
+        "--nu",
+        type=Numbers("auto"),
+        default=1.5,
+        metavar="auto|NUMBER",
+        help="Smoothness of --kernel matern; auto, the default of --features equispaced and for these alone, "
+        "chooses it by held-out errors.",
+    ),
     click.option(
         "--length-scale",
         type=Numbers("auto", "ard"),
         default="auto",
         metavar="auto|ard|NUMBER|NUMBER,...",
         help="Width of the kernel, or one for each column; auto finds one by a small fit on a sample, ard "
-        "one for each column by the likelihood of a smaller sample.",
+        "one for each column by the likelihood of a smaller sample. --features equispaced chooses both by "
+        "held-out errors of all rows, and has ard as its default.",
+    ),
+    click.option(
+        "--kernel-tol",
+        type=float,
+        default=1e-3,
+        help="Largest error of the kernel of --features equispaced, as a share of k(0).",
+    ),
+    click.option(
+        "--bounds",
+        type=OfColumn(2),
+        multiple=True,
+        metavar="COLUMN=LOW:HIGH",
+        help="Range of a column for which --features equispaced make the model; may be repeated.  [default: "
+        "a little more than that of DATA]",
+    ),
+    click.option(
+        "--period",
+        type=OfColumn(1),
+        multiple=True,
+        metavar="COLUMN=PERIOD",
+        help="Column in which the kernel of --features equispaced is periodic; may be repeated.",
     ),
     click.option(
         "--metric",
@@ -283,7 +339,7 @@ estimator_options = together(
         "--tol",
         type=float,
         default=1e-3,
-        help="Relative duality gap to be reached; of cg the relative residual.",
+        help="Relative duality gap to be reached; of cg and equispaced features the relative residual.",
     ),
     integer("--max-sweeps", "Light sweeps at most.  [default: 200]"),
     click.option(
@@ -295,7 +351,8 @@ estimator_options = together(
     flag("--no-intercept", "Fit without the constant b."),
     flag(
         "--include-std",
-        "Store what predict --return-std needs, a D × D matrix; of --model ridge or ridge-classifier.",
+        "Store what predict --return-std needs, a D × D matrix, or of --features equispaced 64 sampled "
+        "models; of --model ridge or ridge-classifier.",
     ),
     choice("--dtype", "auto float32 float64"),
 )
@@ -338,6 +395,12 @@ prediction_options = together(
         "Labels or numbers; values of the decision function; probabilities, for --model likelihood only.",
     ),
     flag("--return-std", "Standard deviations as well, of a MODEL fitted with --include-std."),
+    choice(
+        "--outside",
+        "nan error",
+        "Rows outside the bounds of a MODEL of equispaced features become NaN and are counted, or are "
+        "refused; labels always are.",
+    ),
 )
 
 

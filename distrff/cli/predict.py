@@ -120,6 +120,7 @@ def written_rows(method: str, model: str, data: str, options: Mapping[str, Any])
     place = ResultPlace(out, overwrite=options["overwrite"], resume=options["resume"])
     place.check()
     with workers_of(options):
-        results = RowResults(fitted, method, options.get("return_std", False))
+        wanted = options.get("return_std", False), options.get("outside", "nan")
+        results = RowResults(fitted, method, *wanted)
         report = write_rows(Run(), results, dataset, place)
     return {"out": str(out), "model": public_name(model), **report}

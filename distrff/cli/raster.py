@@ -35,9 +35,11 @@ def raster(model: str, grids: tuple[str, ...], as_json: bool, **options: Any) ->
     --out becomes a Zarr group (format 3) with prediction, with --return-std also std, and the coordinates.
     Dimensions have the order of the --grid options. Cells outside the bounds of MODEL are NaN, and counted.
     """
+    from distrff.io.storage import refuse_overlap
     from distrff.model.persistence import load_model
     from distrff.model.raster import predict_raster
 
+    refuse_overlap("--out", options["out"], model=model)
     axes: dict[str, Any] = {}
     for text in grids:
         name, axis = _axis(text)

@@ -578,8 +578,8 @@ class EquispacedFourierFeatures(KernelFeatureMap):
 
     def _box(self, sample: Sample) -> _Box:
         names, d = sample.column_names, sample.X.shape[1]
-        periods = _periods(self.period, names)
-        given = _pairs(self.bounds, names)
+        periods = _periods(self.period, names or ())
+        given = _pairs(self.bounds, names or ())
         if wrong := [j for j in {*periods, *given} if j >= d]:
             raise InputError(f"bounds or period name column {wrong[0]}, but there are {d} columns")
         bounds: list[tuple[float, float] | None] = []
@@ -766,7 +766,11 @@ def _periods(given: Any, names: Sequence[str] | None) -> dict[int, float]:
 
 
 def _by_column(parameter: str, given: Any, names: Sequence[str] | None) -> dict[int, Any]:
-    """Return a mapping or sequence with columns as numbers; names that are not known yet count as 0."""
+    """Return a mapping or sequence with columns as numbers.
+
+    A name of digits is a number unless a column has it. `names` are None where they are not known yet: then
+    names get numbers in their order, so that their values can be checked.
+    """
     if given is None:
         return {}
     if isinstance(given, str) or not isinstance(given, Mapping | Sequence | np.ndarray):
@@ -774,10 +778,15 @@ def _by_column(parameter: str, given: Any, names: Sequence[str] | None) -> dict[
     items = given.items() if isinstance(given, Mapping) else enumerate(given)
     found: dict[int, Any] = {}
     for column, value in items:
-        if isinstance(column, str):
-            if names is not None and column not in names:
-                raise InputError(f"{parameter} names column {column!r}; the columns are {listed(names)}")
-            number = list(names).index(column) if names is not None else len(found)
+        if isinstance(column, str) and names is None:
+            number = len(found)
+        elif isinstance(column, str) and column in (names or ()):
+            number = list(names or ()).index(column)
+        elif isinstance(column, str) and column.isascii() and column.isdigit():
+            number = int(column)
+        elif isinstance(column, str):
+            known = f"the columns are {listed(names)}" if names else "columns have no names here; number them"
+            raise InputError(f"{parameter} names column {column!r}; {known}")
         elif not is_number(column) or column < 0 or column != int(column):
             raise InputError(f"{parameter} must name columns or number them from 0, got {column!r}")
         else:

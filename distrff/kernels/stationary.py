@@ -99,6 +99,7 @@ class Stationary(Kernel):
         return {len(self.length_scale)} if isinstance(self.length_scale, tuple) else set()
 
     def column_widths(self, n_columns: int) -> np.ndarray:
+        """Return the width of each column; raise InputError while it is undecided, or for another number."""
         if isinstance(self.length_scale, str):
             raise InputError(f"the width of {self!r} is undecided; fit it on data or give a number")
         if isinstance(self.length_scale, tuple) and len(self.length_scale) != n_columns:

@@ -15,7 +15,6 @@ from distrff.engine.reduction import Arrays, Reduction
 from distrff.errors import InputError, ModelFileError
 from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification, Lattice
 from distrff.features.registry import specification_from_dict
-from distrff.io.dataset import check_block
 from distrff.io.groups import read_group, write_group
 from distrff.io.rows import RowBlock, Rows
 from distrff.kernels.base import Kernel
@@ -34,6 +33,7 @@ from distrff.utils.nufft import PointSums
 from distrff.utils.random import row_hash
 from distrff.utils.text import public_name
 
+EPS = 1e-10  # of the transforms
 # One task takes all folds where there are so many runs of rows; else one fold, so that workers share them.
 _ENOUGH_RUNS = 8
 _CALLS = 5  # times the values of v, the rows of a call: its FFT then takes a small share
@@ -139,7 +139,6 @@ class ToeplitzReduction(Reduction):
             waiting[fold] = _Points(self.lattice, self.targets)
 
         for block in rows.rows.tiles(self.tile_rows):
-            check_block(block, "classes" if isinstance(self.targets, ClassTargets) else "numeric")
             for fold, part in self._by_fold(block, rows.members):
                 waiting[fold].add(part)
                 if waiting[fold].n_rows >= self.call_rows:

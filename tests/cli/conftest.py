@@ -47,7 +47,17 @@ class Distrff:
 
     def __call__(self, *args: Any) -> Done:
         words = [str(arg) for arg in args]
-        with_workers = ("plan", "fit", "score", "predict", "transform", "kernel-error", "inspect", "bench")
+        with_workers = (
+            "plan",
+            "fit",
+            "score",
+            "predict",
+            "raster",
+            "transform",
+            "kernel-error",
+            "inspect",
+            "bench",
+        )
         if words[0] in with_workers and not {"--scheduler", "--as-helm-values"} & set(words):
             words += ["--scheduler", self._scheduler]
         result = self._runner.invoke(main, words, prog_name="distrff")

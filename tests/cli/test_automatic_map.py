@@ -118,5 +118,5 @@ def test_the_error_of_the_chosen_kernel(distrff, rows):
 def test_a_kernel_is_not_given_to_a_map_that_chooses_it(distrff_without_workers, rows, tmp_path):
     words = ("fit", rows.zarr, "--out", tmp_path / "m.zarr", "--features", "auto", "--kernel", "gaussian")
     *_, line = distrff_without_workers.refused(*words).splitlines()
-    assert "--kernel goes with --features fourier, binning or nystroem" in line
+    assert "--kernel goes with --features fourier, equispaced, binning or nystroem" in line
     assert not (tmp_path / "m.zarr").exists()

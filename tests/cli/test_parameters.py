@@ -149,8 +149,8 @@ def test_choices_of_features(words, expected):
     assert features.get_params(deep=False) == expected.get_params(deep=False)
 
 
-DENSE = "--n-components goes with --features auto, fourier or nystroem"
-ANY_KERNEL = "--length-scale goes with --features fourier, binning or nystroem"
+DENSE = "--n-components goes with --features auto, fourier, equispaced or nystroem"
+ANY_KERNEL = "--length-scale goes with --features fourier, equispaced, binning or nystroem"
 ITERATIVE = "goes with --model svc or likelihood, or --solver cg"
 
 
@@ -160,7 +160,7 @@ ITERATIVE = "goes with --model svc or likelihood, or --solver cg"
         ("--features binning --n-components 64", DENSE),
         ("--features linear --n-components 64", DENSE),
         ("--features linear --length-scale 2", ANY_KERNEL),
-        ("--features auto --kernel gaussian", "--kernel goes with --features fourier, binning or nystroem"),
+        ("--features auto --kernel gaussian", "--kernel goes with --features fourier, equispaced"),
         ("--features auto --length-scale 2", ANY_KERNEL),
         ("--features auto --sampling qmc", "--sampling goes with --features fourier"),
         ("--include-std --alpha 1 --solver cg", "--include-std goes with a Gram"),

@@ -23,7 +23,7 @@ from distrff.errors import PlanRefused
 from distrff.features.binning import KEY_ROWS
 from distrff.features.specification import MapCost
 from distrff.io.storage import SPAN_BYTES
-from distrff.reductions.equispaced import FoldCuts, bytes_a_row, rows_a_call
+from distrff.reductions.equispaced import N_GROUPS, N_SAMPLES, FoldCuts, bytes_a_row, rows_a_call
 from distrff.reductions.margins import kept_rows
 from distrff.utils.html import Bars, Section, html_card
 from distrff.utils.nufft import fine_grid_bytes_of
@@ -154,8 +154,9 @@ class Plan:
 
     Parameters
     ----------
-    solver : {"gram", "cg", "sgd"}
-        How it is counted: with a Gram of all rows or of a sample, by light passes alone, or by epochs.
+    solver : {"gram", "cg", "sgd", "toeplitz"}
+        How it is counted: with a Gram of all rows or of a sample, by light passes alone, by epochs, or from
+        the sums of equispaced features.
     size : Size
     folds_per_task : int
         All folds, or fewer where those of all would not fit; then rows are read more often.
@@ -231,10 +232,12 @@ class Plan:
         return replace(self, seconds=seconds)
 
     def with_posterior(self) -> Plan:
-        """Return the plan of a fit that also stores the posterior, a D × D factor.
+        """Return the plan of a fit that also stores the posterior, a D × D factor or samples.
 
         The client holds three copies: as it arrives, whole, and encoded.
         """
+        if self.solver == "toeplitz":
+            return _with_samples(self)
         return replace(self, client_peak_bytes=self.client_peak_bytes + 3 * 8 * self.size.n_features**2)
 
     def remarks(self) -> list[str]:
@@ -645,6 +648,7 @@ _MIN_CALL_ROWS = 2**17
 _SPREAD_FLOPS = 26.0 * 2  # of a row and fine-grid line of 13 points, a coordinate: 13^d points, complex
 _SEARCH_PRODUCTS = 1000  # presumed of a search, with the Toeplitz matrix
 _SOLVE_PRODUCTS = 30
+_SIGNS_WIDTH = 8.0  # points of the fine grid a row and coordinate, at the precision of random signs
 
 
 def _by_toeplitz(size: Size, call_rows: int, workers: Workers) -> Plan:
@@ -654,7 +658,7 @@ def _by_toeplitz(size: Size, call_rows: int, workers: Workers) -> Plan:
     n_calls = cuts.n_runs * s.n_folds
     of_rows = s.n_rows * _SPREAD_FLOPS * 13.0 ** (d - 1)
     of_grids = n_calls * 5.0 * 1.5**d * n_v * max(1.0, float(np.log2(n_v)))
-    products = (_SEARCH_PRODUCTS if s.n_alphas > 1 else 0) + _SOLVE_PRODUCTS * s.n_outputs
+    products = toeplitz_products(s)
     solving = products * 5.0 * n_v * max(1.0, float(np.log2(n_v)))
     of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
     partial = of_a_sum * (s.n_folds if cuts.together else 1)
@@ -674,6 +678,37 @@ def _by_toeplitz(size: Size, call_rows: int, workers: Workers) -> Plan:
         cosines=0.0,
         worker_peak_bytes=int(max(sweep, solve) + SLACK_BYTES),
         client_peak_bytes=int(SLACK_BYTES + 8 * s.n_features * (4 + 4 * s.n_outputs)),
+    )
+
+
+def toeplitz_products(size: Size) -> int:
+    """Return the products with the Toeplitz matrix that are presumed."""
+    return (_SEARCH_PRODUCTS * (size.n_folds > 1) + _SOLVE_PRODUCTS) * size.n_outputs
+
+
+def _with_samples(plan: Plan) -> Plan:
+    """Return the plan with a pass for random signs, of which two have one transform, and their samples."""
+    s, d, threads = plan.size, plan.size.n_columns, plan.threads_per_worker
+    call_rows = rows_a_call(s.n_features, 0)
+    cuts = FoldCuts.of(s.n_rows, N_GROUPS, call_rows)
+    n_passes, n_transforms = 1 if cuts.together else N_GROUPS, N_SAMPLES // 2
+    of_rows = n_transforms * s.n_rows * _SPREAD_FLOPS * _SIGNS_WIDTH ** (d - 1)
+    steps = N_SAMPLES * _SOLVE_PRODUCTS * 5.0 * 2**d * s.n_features * float(np.log2(2**d * s.n_features))
+    group = 8 * n_transforms // N_GROUPS * s.n_features
+    waiting = min(2 * call_rows, cuts.run_rows) * (2 * (4 * d + 12) + 16)
+    of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
+    n_groups = N_GROUPS if cuts.together else 1
+    grid = fine_grid_bytes_of(s.n_features, d) / 2
+    sweep = s.reading_bytes(cuts.run_rows) + waiting + grid + 2 * n_groups * group
+    solve = N_GROUPS * group + of_a_sum + threads * (3 * of_a_sum + 2 * group)
+    peak = int(max(threads * sweep, solve) + 2 * N_GROUPS * group + SLACK_BYTES)
+    return replace(
+        plan,
+        n_sweeps=plan.n_sweeps + n_passes,
+        bytes_read=plan.bytes_read + n_passes * float(s.n_rows) * s.row_bytes,
+        flops=plan.flops + of_rows + steps,
+        worker_peak_bytes=max(plan.worker_peak_bytes, peak),
+        client_peak_bytes=plan.client_peak_bytes + 3 * N_GROUPS * group,
     )
 
 

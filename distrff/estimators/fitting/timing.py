@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from distrff.engine.reduction import Arrays
+from distrff.engine.segments import light_segmentation
 from distrff.estimators.fitting.context import FitContext
 from distrff.estimators.fitting.plan import (
     MAX_DIRECTIONS,
@@ -19,17 +20,23 @@ from distrff.estimators.fitting.plan import (
     Size,
     factorisation_flops,
     sample_size,
+    toeplitz_products,
 )
+from distrff.features.equispaced import Lattice
 from distrff.features.specification import MapSpecification
 from distrff.io.rows import Rows
 from distrff.preprocessing.scaling import Scaling
 from distrff.reductions.base import RowReduction
+from distrff.reductions.equispaced import EPS, FoldRows, ToeplitzReduction
 from distrff.reductions.gram import GramReduction
 from distrff.reductions.ridge import ProductReduction
+from distrff.solvers.toeplitz import Toeplitz
 
 _MEASURED_FLOPS = 6e10  # about a second
 _WARM_ROWS = 16
 _MAX_LANDMARKS = 1024  # of a map that is only timed
+_MAX_CALL_ROWS = 2**18  # of a transform that is timed
+_SIDE_BY_SIDE = 5  # settings that a search judges together, about
 _COSINE_FLOPS = 18.0  # of the Gram's product take as long as a cosine in the compiled loop
 
 
@@ -59,6 +66,8 @@ def predicted_seconds(fit: FitContext, plan: Plan) -> float:
     size = plan.size
     if plan.solver == "cg":
         return _conjugate_seconds(fit, plan)
+    if plan.solver == "toeplitz":
+        return _toeplitz_seconds(fit, plan)
     if size.sparse_entries:
         # An epoch's products are about as many as those of its evaluation.
         return PRESUMED_PASSES * _light_seconds(fit, plan, size.n_outputs)
@@ -84,6 +93,49 @@ def _conjugate_seconds(fit: FitContext, plan: Plan) -> float:
     factors = plan.n_factors * size.n_features**3 / 3 / min(_n_threads(plan), plan.n_factors)
     afterwards = (factors + _map_flops(fit, size)) / _float64_flops_a_row(sampled) * by_gram
     return seconds + _rows_a_thread(plan) * by_gram / plan.stride + afterwards
+
+
+def _toeplitz_seconds(fit: FitContext, plan: Plan) -> float:
+    """Return the predicted duration of the sums and of the products that are presumed.
+
+    A transform of many rows and one of a single row are timed, which tells rows from the FFT of their grid,
+    and a product.
+    """
+    assert fit.run is not None
+    size, d = plan.size, plan.size.n_columns
+    m = max(0, int(size.n_features ** (1 / d) - 1) // 2)
+    # Any lattice costs the same, and a periodic one takes any rows.
+    lattice = Lattice(d, tuple(range(d)), (m,) * d, (1.0,) * d, (0.0,) * d, (None,) * d)
+    reduction = ToeplitzReduction(
+        lattice=lattice,
+        targets=_NoTargets(size.n_outputs),  # type: ignore[arg-type]
+        folds=None,
+        eps=EPS,
+        tile_rows=light_segmentation(size.n_rows, d).tile_rows,
+        call_rows=_MAX_CALL_ROWS,
+    )
+    n_rows = min(size.n_rows, _MAX_CALL_ROWS)
+    calls = [(reduction, fit.dataset.rows(0, 1), fit.dataset.rows(0, n_rows))] * _n_threads(plan)
+    of_grid, of_rows, of_product = np.median(fit.run.compute_all(seconds_of_toeplitz, calls), axis=0)
+    calls_a_task = plan.folds_per_task * max(1, plan.segment_rows // (size.n_folds * 2 * plan.tile_rows))
+    rows_a_task = plan.segment_rows * plan.folds_per_task / size.n_folds
+    rounds = -(-plan.n_segments // _n_threads(plan))
+    side_by_side = min(_n_threads(plan), _SIDE_BY_SIDE if size.n_folds > 1 else 1)
+    sums = rounds * (calls_a_task * of_grid + rows_a_task / n_rows * max(0.0, of_rows - of_grid))
+    return float(sums + toeplitz_products(size) * of_product / side_by_side)
+
+
+def seconds_of_toeplitz(reduction: ToeplitzReduction, one: Rows, many: Rows) -> tuple[float, float, float]:
+    """Return the seconds of the sums of one row, of many rows, and of a product with their matrix."""
+    seconds = []
+    for rows in (one, many):
+        started = time.perf_counter()
+        found = reduction.update(None, FoldRows(rows, (0,)), {})[0]
+        seconds.append(time.perf_counter() - started)
+    T = Toeplitz(found.v, found.modes)
+    started = time.perf_counter()
+    T.product(found.b[0])
+    return (*seconds, time.perf_counter() - started)  # type: ignore[return-value]
 
 
 def _n_threads(plan: Plan) -> int:

@@ -27,6 +27,7 @@ from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern
 from distrff.preprocessing.targets import Targets
 from distrff.reductions.equispaced import (
+    EPS,
     N_GROUPS,
     FoldCuts,
     FoldRows,
@@ -49,7 +50,6 @@ from distrff.solvers.toeplitz import (
 )
 from distrff.utils.random import child_seed, stream
 
-EPS = 1e-10  # of the transforms
 # Of objectives that are only compared: held-out errors are exact for any solution.
 _FIRST_TOL, _SEARCH_TOL = 3e-3, 1e-3
 _OBJECTIVE_TOL = 0.01  # of the model's objective, times tol

@@ -1,0 +1,226 @@
+"""Equispaced features on the command line: options, plans, outside rows and rasters."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+import zarr
+
+from distrff.model.persistence import load_model
+
+EQUISPACED = ("--features", "equispaced")
+# Few modes and a given kernel: what these tests are about is not the search.
+GIVEN = (*EQUISPACED, "--kernel", "matern", "--nu", 1.5, "--length-scale", "1,2", "--n-components", 5000)
+
+
+@pytest.fixture(scope="session")
+def places(tmp_path_factory):
+    """Rows in the plane with names, and a few more of which one is far away."""
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("places")
+    X = rng.uniform([-2, 10], [2, 14], (800, 2))
+    y = np.sin(X[:, 0]) + 0.1 * X[:, 1] + 0.05 * rng.standard_normal(800)
+    frame = pd.DataFrame(X, columns=["lat", "lon"]).assign(height=y, kind=np.where(y > 1.2, "hill", "plain"))
+    frame[:600].to_parquet(folder / "rows.parquet", index=False)
+    frame[600:].assign(lat=np.where(np.arange(200) == 7, 50.0, frame.lat[600:].clip(-1.9, 1.9))).to_parquet(
+        folder / "more.parquet", index=False
+    )
+    return folder
+
+
+ROWS = ("--columns", "lat,lon")
+
+
+@pytest.fixture(scope="session")
+def model(places, cluster):
+    from tests.cli.conftest import Distrff
+
+    out = places / "model.zarr"
+    words = (places / "rows.parquet", *ROWS, "--target", "height", *GIVEN, "--out", out, "--include-std")
+    done = Distrff(cluster.scheduler_address)("fit", *words)
+    assert done.code == 0, done
+    return out
+
+
+def test_it_chooses_kernel_widths_and_alpha_by_default(distrff, places, tmp_path):
+    out, page = tmp_path / "m.zarr", tmp_path / "m.html"
+    words = (places / "rows.parquet", *ROWS, "--target", "height", *EQUISPACED, "--n-components", 2000)
+    done = distrff("fit", *words, "--out", out, "--report", page, "--json")
+    assert done.told[0] == "defaults used: --nu auto --length-scale ard --alpha cv"
+    assert done.json["solver"] == "toeplitz" and done.json["n_components"] <= 2000
+    assert distrff("score", out, places / "rows.parquet", "--target", "height", "--json").json["r2"] > 0.95
+    search = load_model(str(out)).report["length_scale_search"]
+    kernels = {setting["kernel"].partition("(")[0] for setting in search["settings"]}
+    assert kernels == {"Matern", "Gaussian"}
+    text = page.read_text(encoding="utf-8")
+    assert search["settings"][0]["kernel"] in text
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*EQUISPACED, "--kernel", "gaussian"),
+        ("--nu", "auto"),
+        ("--bounds", "lat=-3:3"),
+        ("--period", "lon=40"),
+        ("--kernel-tol", 0.01),
+    ],
+)
+def test_an_option_of_theirs_alone_chooses_them(distrff, places, words):
+    rows = (places / "rows.parquet", *ROWS, "--target", "height")
+    plan = distrff("plan", *rows, *words, "--length-scale", 1, "--n-components", 500)
+    assert "sums of equispaced features" in plan.stdout
+
+
+def test_bounds_and_periods_name_columns_or_number_them(distrff, places, tmp_path):
+    rows = (places / "rows.parquet", *ROWS, "--target", "height", *GIVEN)
+    for word in ("lat", "0"):
+        done = distrff(
+            *("fit", *rows, "--bounds", f"{word}=-3:3.5", "--period", "lon=40", "--alpha", 1, "--overwrite"),
+            *("--out", tmp_path / "m.zarr", "--json"),
+        )
+        assert done.code == 0, done
+        specification = load_model(str(tmp_path / "m.zarr")).specification
+        assert specification.lattice.bounds == ((-3.0, 3.5), None)
+        assert specification.lattice.spacing[1] == 1 / 40
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        (("--bounds", "lat=1"), "is not COLUMN=LOW:HIGH"),
+        (("--bounds", "lat=a:b"), "is not COLUMN=LOW:HIGH"),
+        (("--period", "24"), "is not COLUMN=NUMBER"),
+        (("--bounds", "lat=3:-3"), "least and its largest"),
+        (("--bounds", "height=0:1", "--bounds", "height=0:2"), None),
+        (("--period", "lat=-1"), "--period"),
+        (("--kernel-tol", 2), "must be below 1"),
+        (("--features", "fourier", "--bounds", "lat=0:1"), "--bounds goes with --features equispaced"),
+        (("--features", "fourier", "--kernel", "matern", "--nu", "auto"), "--nu"),
+        (("--metric", "learned"), "--metric goes with"),
+        (("--alpha", "gcv"), "--alpha cv"),
+        (("--nu", "1,2"), "--nu"),
+    ],
+)
+def test_bad_options_are_refused_without_reading_rows(
+    distrff_without_workers, places, tmp_path, words, match
+):
+    rows = (places / "rows.parquet", *ROWS, "--target", "height", "--out", tmp_path / "m.zarr")
+    chosen = () if "--features" in words else EQUISPACED
+    if match is None:
+        done = distrff_without_workers("fit", *rows, *chosen, *words)
+        assert done.code != 0 and "Traceback" not in done.stderr
+    else:
+        assert match in distrff_without_workers.refused("fit", *rows, *chosen, *words)
+    assert not (tmp_path / "m.zarr").exists()
+
+
+def test_a_column_that_is_not_there_is_named(distrff, places, tmp_path):
+    rows = (places / "rows.parquet", *ROWS, "--target", "height", *GIVEN, "--out", tmp_path / "m.zarr")
+    message = distrff.refused("fit", *rows, "--bounds", "height=0:1")
+    assert "'height'" in message and "lat, lon" in message
+
+
+def test_more_columns_than_three_are_refused(distrff, stored, rng, tmp_path):
+    data = stored("wide.zarr", X=rng.standard_normal((50, 4)), y=rng.standard_normal(50))
+    message = distrff.refused("fit", data, *EQUISPACED, "--out", tmp_path / "m.zarr")
+    assert "1 to 3 columns, got 4" in message
+
+
+def test_rows_outside_are_counted_or_refused(distrff, places, model, tmp_path):
+    more = places / "more.parquet"
+    done = distrff("predict", model, more, "--out", tmp_path / "p.zarr", "--json").json
+    assert done["n_outside"] == 1
+    predicted = zarr.open_array(tmp_path / "p.zarr", mode="r")[:]
+    assert np.flatnonzero(np.isnan(predicted)).tolist() == [7]
+    message = distrff.refused("predict", model, more, "--out", tmp_path / "q.zarr", "--outside", "error")
+    assert "outside the bounds of the model" in message and not (tmp_path / "q.zarr").exists()
+    scored = distrff("score", model, more, "--target", "height", "--json")
+    assert scored.json["n_outside"] == 1
+    assert scored.told == ["1 rows are outside the bounds of the model and are left out"]
+
+
+def test_a_plan_counts_and_inspect_describes(distrff, places, model):
+    rows = (places / "rows.parquet", *ROWS, "--target", "height", *GIVEN)
+    plan = distrff("plan", *rows)
+    assert "sums of equispaced features" in plan.stdout and "predicted" not in plan.stderr
+    with_std = distrff("plan", *rows, "--include-std", "--json").json
+    without = distrff("plan", *rows, "--json").json
+    assert with_std["n_sweeps"] > without["n_sweeps"] and with_std["flops"] > without["flops"]
+    described = distrff("inspect", model, "--json").json
+    assert described["features"] == "equispaced" and described["solver"] == "toeplitz"
+    assert described["n_components"] == load_model(str(model)).specification.n_features
+
+
+def test_a_raster_with_deviations(distrff, model, tmp_path):
+    out = tmp_path / "map.zarr"
+    grid = ("--grid", "lon=9:15:40", "--grid", "lat=-1.5:1.5:30")
+    done = distrff("raster", model, *grid, "--out", out, "--return-std", "--json")
+    assert done.json["shape"] == [40, 30] and done.json["dimensions"] == ["lon", "lat"]
+    opened = xr.open_zarr(out)
+    np.testing.assert_array_equal(opened.lat, np.linspace(-1.5, 1.5, 30))
+    assert done.json["n_outside"] == int(np.isnan(opened.prediction).sum()) > 0
+    assert opened["std"].dims == ("lon", "lat")
+    described = distrff("inspect", out).stdout
+    assert "raster" in described and "prediction  (40, 30)" in described
+    assert "--overwrite" in distrff.refused("raster", model, *grid, "--out", out)
+    assert distrff("raster", model, *grid, "--out", out, "--overwrite").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        (("--grid", "lat=0:1"), "COLUMN=START:STOP:N"),
+        (("--grid", "lat=0:1:0"), "COLUMN=START:STOP:N"),
+        (("--grid", "lat=0:nan:3"), "COLUMN=START:STOP:N"),
+        (("--grid", "0:1:3"), "COLUMN=START:STOP:N"),
+        (("--grid", "lat=0:1:3", "--grid", "lat=0:1:3"), "two axes of column 'lat'"),
+        (("--grid", "lat=0:1:3"), "'lon'"),
+        (("--grid", "lat=0:1:3", "--grid", "lon=0:1:3", "--grid", "z=0:1:3"), "no column 'z'"),
+        ((), "--grid"),
+    ],
+)
+def test_grids_that_are_none_are_refused(distrff, model, tmp_path, words, match):
+    assert match in distrff.refused("raster", model, *words, "--out", tmp_path / "map.zarr")
+    assert not (tmp_path / "map.zarr").exists()
+
+
+def test_a_raster_is_not_written_into_its_model(distrff, model):
+    grid = ("--grid", "lon=10:11:4", "--grid", "lat=0:1:3")
+    distrff.refused("raster", model, *grid, "--out", model / "map.zarr")
+    load_model(str(model))
+
+
+def test_columns_without_names_are_numbered(distrff, stored, rng, tmp_path):
+    X = rng.uniform(0, 1, (300, 2))
+    data = stored("plain.zarr", X=X, y=X.sum(axis=1))
+    words = (*EQUISPACED, "--kernel", "gaussian", "--length-scale", 0.5, "--alpha", 1, "--bounds", "1=-1:2")
+    assert distrff("fit", data, *words, "--out", tmp_path / "m.zarr").code == 0
+    grid = ("--grid", "1=-0.5:1.5:6", "--grid", "0=0.1:0.9:5")
+    done = distrff("raster", tmp_path / "m.zarr", *grid, "--out", tmp_path / "map.zarr", "--json").json
+    assert done["n_outside"] == 0 and done["shape"] == [6, 5]
+
+
+def test_classes(distrff, places, tmp_path):
+    rows = (places / "rows.parquet", *ROWS, "--target", "kind", "--model", "ridge-classifier", *GIVEN)
+    assert distrff("fit", *rows, "--out", tmp_path / "m.zarr").code == 0
+    grid = ("--grid", "lon=9:15:10", "--grid", "lat=-1.5:1.5:10")
+    done = distrff("raster", tmp_path / "m.zarr", *grid, "--out", tmp_path / "map.zarr", "--json").json
+    layer = xr.open_zarr(tmp_path / "map.zarr", mask_and_scale=False).prediction
+    assert (layer.values == -1).sum() == done["n_outside"]
+    assert layer.attrs["flag_meanings"] == "hill plain"
+    # Labels have no value that says "none".
+    message = distrff.refused(
+        "predict", tmp_path / "m.zarr", places / "more.parquet", "--out", tmp_path / "p.zarr"
+    )
+    assert "outside the bounds" in message
+
+
+def test_the_header_of_a_raster_is_json_text(distrff, model, tmp_path):
+    out = tmp_path / "map.zarr"
+    distrff("raster", model, "--grid", "lon=10:14:4", "--grid", "lat=-1:1:3", "--out", out)
+    header = json.loads(zarr.open_group(out, mode="r").attrs["distrff"])
+    assert header["kind"] == "raster" and header["model_digest"] == load_model(str(model)).digest
