@@ -302,8 +302,8 @@ def _features(ctx: click.Context) -> FeatureMap:
     if options["features"] == "linear":
         return LinearFeatures()
     if options["features"] == "auto":
-        features = AutoFeatures(options["n_components"])
-        return features.for_gram() if options.get("include_std") else features
+        maps = ("fourier", "nystroem", "equispaced") if options.get("include_std") else None
+        return AutoFeatures(options["n_components"], maps=maps)
     if options["features"] == "binning":
         kernel = _kernel(options if _given(ctx, "kernel") else options | {"kernel": "laplacian"})
         return RandomBinningFeatures(kernel, options["n_grids"], n_bins=options["n_bins"])

@@ -90,7 +90,9 @@ class KernelEstimator(BaseEstimator):
             plan = plan.with_seconds(planned.seconds)
         result = self._solvers[plan.solver](fit, plan)
         if result.features is not None:
-            fit = replace(fit, features=result.features, specification=result.features.specification_)
+            assert fit.features is not None
+            features = fit.features.resolved_as(result.features)
+            fit = replace(fit, features=features, specification=features.specification_)
         self.features_ = fit.features
         model = Model(
             kind=type(self).__name__,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,7 @@ from distrff.errors import InputError, PlanRefused
 from distrff.features.bandwidth import coded_targets, median_distance
 from distrff.features.base import FeatureMap
 from distrff.features.binning import RandomBinningFeatures
+from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.metric import (
     ROWS,
@@ -32,6 +34,7 @@ from distrff.features.pilots import (
     HERE,
     HERE_OR_SHORTER,
     MODELS,
+    SHORTER,
     Judged,
     Judgement,
     Trial,
@@ -50,6 +53,7 @@ from distrff.features.specification import (
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern, Stationary
 from distrff.preprocessing.scaling import Moments
+from distrff.utils.nufft import MAX_DIMENSIONS
 from distrff.utils.text import listed
 from distrff.utils.threads import one_blas_thread
 from distrff.utils.validation import check_count
@@ -57,11 +61,13 @@ from distrff.utils.validation import check_count
 # What there is to choose from.
 
 MAPS = ("fourier", "nystroem", "binning")
+EQUISPACED = "equispaced"  # for ridge on few columns
 _SMOOTHNESS: tuple[Stationary, ...] = (Matern(nu=1.5), Gaussian(), Exponential(), Matern(nu=2.5))
 ONE_WIDTH, OWN_UNITS = "one width", "one width, in the columns' own units"
 SMOOTH_WIDTHS, ROUGH_WIDTHS = "a width a column", "a width a column, of a rough kernel"
 METRIC, DIAGONAL = "learned metric", "diagonal of the metric"
 RULES = (ONE_WIDTH, OWN_UNITS, SMOOTH_WIDTHS, ROUGH_WIDTHS, DIAGONAL, METRIC)
+_RULES_OF_LATTICE = (ONE_WIDTH, OWN_UNITS, SMOOTH_WIDTHS, ROUGH_WIDTHS)
 _KERNELS: dict[str, tuple[Stationary, ...]] = {
     "fourier": _SMOOTHNESS,
     "nystroem": _SMOOTHNESS,
@@ -116,11 +122,13 @@ class Stage:
     thinning: int  # one training row in so many
     n_features: int
     n_grids: int
+    n_modes: int
     grid: tuple[int, ...]  # half octaves from a width found before, where the search for the next may begin
 
     def size(self, kind: str) -> int:
         """Return features, or for binning grids."""
-        return self.n_grids if kind == "binning" else self.n_features
+        sizes = {"binning": self.n_grids, EQUISPACED: self.n_modes}
+        return sizes.get(kind, self.n_features)
 
 
 @dataclass(frozen=True)
@@ -145,7 +153,7 @@ def judge_candidate(
     with one_blas_thread():  # the same choice whatever the process's threads
         A = arrays.get(candidate.rule)
         trial = Trial.from_arrays(arrays).thinned(stage.thinning).in_coordinates(A)
-        grid: Iterable[int] = stage.grid
+        grid: Iterable[int] = SHORTER if candidate.kind == EQUISPACED else stage.grid
         if start is None:
             grid = ANYWHERE
             try:
@@ -173,6 +181,11 @@ _KEPT = (10, 4)  # candidates that go on after the first and the second stage
 _SHARE_OF_SEARCH = 0.6  # of the budget, for the widths of columns
 _LIKELIHOOD_ROWS = (500, 1000, 2000)
 _EQUAL = 1.01  # errors that differ by less are equal
+_MODES_OF_TRIAL = 2**16  # of the largest small model
+_MODES_A_ROW, _MODES_OF_FEW = 16, 2**16  # of equispaced features for few rows, in some seconds
+_MARGINS, _MARGIN_OF_ROWS = (0.05, 0.25), 25.0  # of the bounds of equispaced features, by the range
+_MIN_ROWS_OF_LATTICE = 1000  # for fewer, landmarks at all rows are the kernel itself, and are judged better
+_MAX_TARGETS = 8  # for equispaced features, which take a system for each
 # The loss in own units beside that of standard columns: about .8 for images of digits, .9 by chance for
 # breast_cancer.
 _UNITS_GAIN = 0.85
@@ -188,6 +201,11 @@ class Scope:
     n_components: int
     n_rows: int
     n_columns: int
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """Kinds of maps of the first stages; equispaced ones follow from what these find."""
+        return tuple(kind for kind in MAPS if kind in self.kinds) or ("nystroem",)
 
     @property
     def n_grids(self) -> int:
@@ -227,6 +245,7 @@ class Scope:
                 max(1, min(4**left, trial.n_training // _MIN_TRAINING)),
                 max(32, self.max_features // 2**left // (1 if left < n_stages - 1 else 2)),
                 max(8, grids // 2**left),
+                _MODES_OF_TRIAL // 2**left,
                 HERE if self.is_small else HERE_OR_SHORTER,
             )
             for left in reversed(range(n_stages))
@@ -255,6 +274,7 @@ class Search:
     seed: int
     source: RowSource
     own_units: np.ndarray | None = None
+    bounds: list[tuple[float, float] | None] = field(default_factory=list)  # of an equispaced map
     coordinates: dict[str, np.ndarray] = field(default_factory=dict)
     histories: dict[Candidate, list[Found]] = field(default_factory=dict)
     flops: float = 0.0
@@ -272,13 +292,31 @@ class Search:
         for stage, n_kept in zip(self.stages[1:], _KEPT[1 - len(self.stages) :], strict=True):
             kept = self._survivors(kept, n_kept)
             self._judge(kept, stage)
+        if EQUISPACED in self.scope.kinds:
+            self._judge_equispaced()
+
+    def _judge_equispaced(self) -> None:
+        """Judge equispaced features with the rule and kernel that are best with one width or one a column.
+
+        A Matérn kernel of 3/2 is beside it: few features hide how rough a function is. A lattice has no
+        metric, and in more than one column no room for the exponential kernel.
+        """
+        d = self.trial.X.shape[1]
+        ranked = [one for one in self.ranked() if one.kind != "binning" and one.rule in _RULES_OF_LATTICE]
+        if not ranked:
+            return
+        best, usual = ranked[0], _KERNELS[ranked[0].kind][0]
+        kernels = [usual] if d > 1 and isinstance(best.kernel, Exponential) else [best.kernel, usual]
+        mine = [replace(best, kind=EQUISPACED, kernel=kernel) for kernel in dict.fromkeys(kernels)]
+        for stage in self.stages:
+            self._judge(mine, stage)
 
     def _first_stage(self) -> list[Candidate]:
         """Judge one kernel for each kind and rule, and the others, from its width on, where it does well.
 
         A kernel of another smoothness does not mend a rule that is far behind.
         """
-        first = leads(self.scope.kinds, self.rules)
+        first = leads(self.scope.judged, self.rules)
         self._judge(first, self.stages[0])
         others = [one for lead in self._survivors(first, len(first) // 2) for one in followers(lead)]
         self._judge(others, self.stages[0])
@@ -351,7 +389,7 @@ class Search:
         """
         if self.own_units is None:
             return
-        kind, free = self.scope.kinds[0], replace(self.trial, penalty=None)
+        kind, free = self.scope.judged[0], replace(self.trial, penalty=None)
         arrays = free.arrays() | {OWN_UNITS: self.own_units}
         calls = [
             (Candidate(kind, _KERNELS[kind][0], rule), self.stages[0], None, self.seed)
@@ -378,7 +416,11 @@ class Search:
 
     def _start(self, candidate: Candidate) -> float | None:
         """Return the width of the stage before, or else that of the candidate that leads."""
-        lead = replace(candidate, kernel=_KERNELS[candidate.kind][0])
+        if candidate.kind == EQUISPACED and candidate not in self.histories:
+            likes = [replace(candidate, kind=kind) for kind in self.scope.judged if kind != "binning"]
+            likes += [replace(one, kernel=_KERNELS[one.kind][0]) for one in likes]
+            return next(self.histories[one][-1].width for one in likes if one in self.histories)
+        lead = replace(candidate, kernel=_KERNELS.get(candidate.kind, _SMOOTHNESS)[0])
         history = self.histories.get(candidate) or self.histories.get(lead)
         return history[-1].width if history else None
 
@@ -393,14 +435,14 @@ class Search:
         # The next stage takes about eight times the flops.
         dearest = max(self.histories[one][-1].flops for one in ranked) * 8
         n = max(2, min(n, int((self.scope.budget - self.flops) / dearest)))
-        others = [one for kind in self.scope.kinds for one in self._first(ranked, kind)]
+        others = [one for kind in self.scope.judged for one in self._best_of(ranked, kind)]
         for simple in [one for one in ranked if one.has_one_width][:1]:
             excess, spread = self._excess(simple, ranked[0])
             if excess <= _CLEARLY * spread:
                 others.append(simple)
         return ranked[:n] + [one for one in ranked[n:] if one in others]
 
-    def _first(self, ranked: list[Candidate], kind: str) -> list[Candidate]:
+    def _best_of(self, ranked: list[Candidate], kind: str) -> list[Candidate]:
         n = 1 if self.scope.is_small else _KEPT_OF_KIND
         return [one for one in ranked if one.kind == kind][:n]
 
@@ -437,32 +479,42 @@ class Search:
         year or writer differ from it. Where bins are the best, those that are shrunk afterwards are taken
         unless they are clearly worse: their judgement does not count that yet. On a split of covtype a metric
         was ranked first, with 8.8 % of the classes wrong in the end; shrunk widths have 5.6 %. Other
-        candidates with the same rule and nearly the same loss are told apart by their cost.
+        candidates with the same rule and nearly the same loss are told apart by their cost. Equispaced
+        features are taken wherever they are as good: they choose their kernel once more, by all rows.
         """
-        ranked = self.ranked()
-        if not ranked:
-            return []
+        ranked = [one for one in self.ranked() if one.kind in self.scope.kinds]
+        others = [one for one in ranked if one.kind != EQUISPACED]
+        equispaced = [one for one in ranked if one.kind == EQUISPACED][:1]
+        chosen = self._choice(others) if others else equispaced[0] if equispaced else None
+        if equispaced and others and self._is_as_good(equispaced[0], ranked[0]):
+            return [equispaced[0], *_first(chosen, others)]
+        return _first(chosen, sorted([*others, *equispaced], key=ranked.index))
+
+    def _choice(self, ranked: list[Candidate]) -> Candidate:
+        """Return which of some candidates, the best first, to take."""
         best = ranked[0]
         finalists = [one for one in ranked if len(self.histories[one]) == len(self.histories[best])]
-        least = self.expected(best)
-
-        def is_as_good(one: Candidate) -> bool:
-            excess = self.expected(one) - least
-            return excess <= max((_EQUAL - 1) * least, self._excess(one, best)[1])
 
         def is_clearly_worse(one: Candidate) -> bool:
             excess, spread = self._excess(one, best)
             return excess > _CLEARLY * spread
 
-        as_good = [one for one in finalists if is_as_good(one)]
+        as_good = [one for one in finalists if self._is_as_good(one, best)]
         loss = {one: self.histories[one][-1].judgement.squared_error for one in finalists}
         lead = min((one for one in as_good if one.has_one_width), key=lambda one: loss[one], default=best)
         if lead.kind == "binning" and not lead.has_one_width:
             shrunk = (one for one in finalists if self.is_shrunk(one) and not is_clearly_worse(one))
             lead = next(shrunk, lead)
         equal = [one for one in as_good if one.rule == lead.rule and loss[one] <= _EQUAL * loss[lead]]
-        chosen = lead if self.is_shrunk(lead) else min([lead, *equal], key=self._cost)
-        return [chosen, *(one for one in ranked if one != chosen)]
+        return lead if self.is_shrunk(lead) else min([lead, *equal], key=self._cost)
+
+    def _is_as_good(self, one: Candidate, best: Candidate) -> bool:
+        """Return whether the errors differ by less than the standard error of that, or hardly."""
+        if len(self.histories[one]) < len(self.histories[best]):
+            return False
+        least = self.expected(best)
+        excess = self.expected(one) - least
+        return excess <= max((_EQUAL - 1) * least, self._excess(one, best)[1])
 
     def is_shrunk(self, candidate: Candidate) -> bool:
         """Return whether these are bins with a width a column, which are shrunk where there are many rows."""
@@ -502,9 +554,12 @@ class Search:
         return carried_on(before.width, last.width, self._steps_ahead(candidate))
 
     def _steps_ahead(self, candidate: Candidate) -> float:
-        stage, kind = self.stages[len(self.histories[candidate]) - 1], candidate.kind
+        stage, size = self.stages[len(self.histories[candidate]) - 1], self.scope.size(candidate.kind)
         n_training = self.trial.n_training // stage.thinning
-        return steps_ahead(self.scope.n_rows / n_training, self.scope.size(kind) / stage.size(kind))
+        rows = self.scope.n_rows / n_training
+        # Equispaced features are the kernel itself: a stage has four times the rows, and no fewer features.
+        features = math.sqrt(rows) if candidate.kind == EQUISPACED else size / stage.size(candidate.kind)
+        return steps_ahead(rows, features)
 
     def kernel(self, candidate: Candidate) -> Kernel:
         """Return the candidate's kernel with its widths and metric, in the columns of the rows."""
@@ -519,6 +574,10 @@ class Search:
 
     def feature_map(self, candidate: Candidate) -> FeatureMap:
         """Return the map of the candidate, not fitted."""
+        if candidate.kind == EQUISPACED:
+            few = min(_MODES_A_ROW * self.scope.n_rows, _MODES_OF_FEW)
+            n_components = few if self.scope.is_small else None
+            return EquispacedFourierFeatures(n_components=n_components, bounds=self.bounds)
         kernel = self.kernel(candidate)
         if candidate.kind == "binning":
             return RandomBinningFeatures(kernel, self.scope.n_grids)
@@ -544,10 +603,27 @@ class Search:
         ]
 
 
+def _first(chosen: Candidate | None, candidates: list[Candidate]) -> list[Candidate]:
+    """Return the candidates with the chosen one first."""
+    return candidates if chosen is None else [chosen, *(one for one in candidates if one != chosen)]
+
+
 def _widths_flops(n_rows: int, n_columns: int) -> float:
     """Return about how many flops the likelihoods of two kernels take; the second has one start."""
     usual, short = relevance_flops(n_rows, n_columns), relevance_flops(n_rows, n_columns, n_starts=1)
     return usual + short
+
+
+def _wide_bounds(sample: Sample) -> list[tuple[float, float] | None]:
+    """Return bounds for rows to come, who has not thought of any; None for a column of one value.
+
+    Few rows know little of the range of others: a quarter of theirs is added on both sides, of many a
+    twentieth. Wider bounds take more frequencies for the same widths.
+    """
+    low, high = sample.ranges
+    margin = np.clip(_MARGIN_OF_ROWS / math.sqrt(max(1, sample.n_weighted_rows)), *_MARGINS) * (high - low)
+    ends = zip((low - margin).tolist(), (high + margin).tolist(), strict=True)
+    return [(a, b) if a < b else None for a, b in ends]
 
 
 def own_units(column_scale: np.ndarray | None) -> np.ndarray | None:
@@ -577,11 +653,30 @@ def on_trial(arrays: dict[str, np.ndarray], function: Any, arguments: tuple) -> 
         return function(replace(Trial.from_arrays(arrays), penalty=None), *arguments)
 
 
+def _fitted(features: FeatureMap, sample: Sample) -> FeatureMap:
+    """Return the map, fitted.
+
+    Raises PlanRefused where its model would not fit in the workers' memory, or the map has not the features
+    that the kernel takes.
+    """
+    if not isinstance(features, EquispacedFourierFeatures):
+        return features._fit(sample, is_part=True)
+    fitted = features._fit(sample.in_own_units())
+    sample.row_source.check_size(fitted.specification_.n_features)
+    if fitted.kernel_error_ > fitted.tol:
+        raise PlanRefused(
+            f"{fitted.specification_.n_features} equispaced features do not resolve {fitted.kernel_!r} "
+            f"within the range of the columns; choose other maps"
+        )
+    return fitted
+
+
 class AutoFeatures(FeatureMap):
     """The map, kernel, widths and metric that do best in small models on a sample of the rows.
 
     Candidates are Fourier and Nyström features of the Gaussian and the Matérn kernels of ν = ½, 3/2 and 5/2
-    and random binning of the Laplacian kernel. Each has one width, one width a column, or a learned metric;
+    and random binning of the Laplacian kernel, and for ridge with ``alpha="cv"`` on one to three columns
+    equispaced features. Each has one width, one width a column, or a learned metric;
     one width is that of the columns' own units where a first small model does much better with these. Each is
     judged on held-out rows by what the estimator is for: squared error of numbers, wrong classes, of equal
     ones the squared error. Samples and maps grow from stage to stage; candidates that lag behind are dropped.
@@ -597,8 +692,9 @@ class AutoFeatures(FeatureMap):
     ----------
     n_components : int, default=1024
         Features D of Fourier and Nyström candidates. Binning has 16 to 100 grids, more for a larger D.
-    maps : tuple of {"fourier", "nystroem", "binning"}
-        Kinds of maps to choose from. Standard deviations and `gram` need dense features: leave "binning" out.
+    maps : tuple of {"fourier", "nystroem", "binning", "equispaced"}, optional
+        Kinds of maps to choose from. Default: all that the model can have. Standard deviations and `gram`
+        need dense features: leave "binning" out.
     random_state : int or None
         Seed of the sample's order, the small models and the map; None is fresh entropy, kept as `seed_`.
 
@@ -625,13 +721,18 @@ class AutoFeatures(FeatureMap):
     or four seconds, at 30 Gflop/s. A stage that has begun is finished: for few rows the search was seen to
     take up to two and a half times as much. Where bins with one width a column win on more rows, their
     widths are then shrunk, as "ard" does.
+
+    Equispaced features are judged with what is best of Fourier and Nyström features without a metric, and
+    taken where they are as good as the best, for at least 1,000 rows. They then choose their kernel by all rows; for at most 10,000
+    rows they are at most 65,536. Their bounds are a quarter of the columns' range wider than the rows on both
+    sides, for many rows a twentieth: further away predictions are NaN.
     """
 
     def __init__(
         self,
         n_components: int = 1024,
         *,
-        maps: tuple[str, ...] = MAPS,
+        maps: tuple[str, ...] | None = None,
         random_state: int | None = None,
     ) -> None:
         self.n_components = n_components
@@ -640,30 +741,44 @@ class AutoFeatures(FeatureMap):
 
     def check_parameters(self) -> None:
         check_count("n_components", self.n_components)
-        if not isinstance(self.maps, tuple | list) or not self.maps or not set(self.maps) <= set(MAPS):
-            raise InputError(f"maps must be a tuple of some of {listed(MAPS)}, got {self.maps!r}")
+        known = (*MAPS, EQUISPACED)
+        if self.maps is None:
+            return
+        if not isinstance(self.maps, tuple | list) or not self.maps or not set(self.maps) <= set(known):
+            raise InputError(f"maps must be None or a tuple of some of {listed(known)}, got {self.maps!r}")
 
     def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
         return int(self.n_components)
 
     @property
+    def _chosen_maps(self) -> tuple[str, ...]:
+        return MAPS if self.maps is None else tuple(self.maps)
+
+    @property
     def n_passes(self) -> int:
-        return int("nystroem" in self.maps)
+        return int("nystroem" in self._chosen_maps)
 
     def cost_for(self, n_columns: int) -> MapCost:
         """Return the cost of the dearest candidate."""
-        return product_cost(n_columns, triangle_share=1.0 if "nystroem" in self.maps else 0.0)
+        return product_cost(n_columns, triangle_share=1.0 if "nystroem" in self._chosen_maps else 0.0)
 
     def search_flops_for(self, n_rows: int, n_columns: int) -> float:
-        return self._scope(n_rows, n_columns, tuple(self.maps)).budget
+        return self._scope(n_rows, n_columns, self._chosen_maps).budget
 
     @property
     def takes_sparse_rows(self) -> bool:
-        return "fourier" in self.maps
+        return "fourier" in self._chosen_maps
 
     @property
     def resolved(self) -> FeatureMap:
         return self.map_
+
+    def resolved_as(self, features: FeatureMap) -> FeatureMap:
+        again = copy(self)
+        again.map_, again.specification_ = features, features.specification_
+        again.kernel_ = getattr(features, "kernel_", None)
+        again.length_scale_search_ = getattr(features, "length_scale_search_", None)
+        return again
 
     def _scope(self, n_rows: int, n_columns: int, kinds: tuple[str, ...]) -> Scope:
         return Scope(kinds, int(self.n_components), n_rows, n_columns)
@@ -676,7 +791,7 @@ class AutoFeatures(FeatureMap):
                     "dense ones; choose among Fourier and Nyström features alone"
                 )
             return self.map_
-        kinds = tuple(name for name in self.maps if name != "binning")
+        kinds = tuple(name for name in self._chosen_maps if name in ("fourier", "nystroem"))
         if not kinds:
             raise InputError(
                 f"maps={self.maps!r} has sparse features only, and a Gram needs dense ones; "
@@ -684,10 +799,20 @@ class AutoFeatures(FeatureMap):
             )
         return AutoFeatures(self.n_components, maps=kinds, random_state=self.random_state)
 
-    def for_rows(self, n_rows: int, n_columns: int, *, is_sparse: bool, has_targets: bool) -> FeatureMap:
+    def for_rows(
+        self, n_rows: int, n_columns: int, *, is_sparse: bool, has_targets: bool, by_sums: bool
+    ) -> FeatureMap:
         if hasattr(self, "map_"):
             return self
         kinds = self._kinds(is_sparse)
+        is_wanted = self.maps is None or EQUISPACED in self.maps
+        if is_wanted and by_sums and n_columns <= MAX_DIMENSIONS and not is_sparse:
+            kinds = (*kinds, EQUISPACED)
+        if not kinds:
+            raise InputError(
+                f"maps={self.maps!r} has no map for these rows and this model: equispaced features are for "
+                f"ridge with alpha='cv' on 1 to 3 dense columns; add 'fourier'"
+            )
         left = AutoFeatures(self.n_components, maps=kinds, random_state=self.random_state)
         too_wide = is_sparse and _too_wide(sample_rows(n_columns), n_columns)
         if has_targets and n_rows >= _MIN_ROWS and not too_wide:
@@ -697,10 +822,11 @@ class AutoFeatures(FeatureMap):
 
     def _kinds(self, is_sparse: bool) -> tuple[str, ...]:
         """Return the kinds of maps, in their own order, that take the rows."""
-        return tuple(kind for kind in MAPS if kind in self.maps and (kind == "fourier" or not is_sparse))
+        maps = self._chosen_maps
+        return tuple(kind for kind in MAPS if kind in maps and (kind == "fourier" or not is_sparse))
 
     def search_bytes_for(self, n_rows: int, n_columns: int) -> int:
-        scope = self._scope(n_rows, n_columns, tuple(self.maps))
+        scope = self._scope(n_rows, n_columns, self._chosen_maps)
         n, D = min(n_rows, ROWS, sample_rows(n_columns)), scope.max_features
         # Rows, in coordinates and in widths; frequencies and a metric in float64; phases and features in
         # float32; Grams and factors; and the kernel matrices of the likelihood.
@@ -718,9 +844,7 @@ class AutoFeatures(FeatureMap):
         refusal: PlanRefused | None = None
         for rank, features in enumerate(self._choices(sample)):
             try:
-                self.map_ = features._fit(
-                    replace(sample, row_source=sample.row_source.of_map(features)), is_part=True
-                )
+                self.map_ = _fitted(features, replace(sample, row_source=sample.row_source.of_map(features)))
                 for place, row in enumerate(self.candidates_):
                     row["chosen"] = place == rank
                 break
@@ -744,11 +868,18 @@ class AutoFeatures(FeatureMap):
         too_wide = is_sparse and _too_wide(n_sampled, n_columns)
         if sample.y is None or n_usable < _MIN_ROWS or too_wide or is_constant(sample):
             return [self._default()]
-        scope = self._scope(sample.n_weighted_rows, n_columns, self._kinds(is_sparse))
+        kinds = self._kinds(is_sparse)
+        may_be_equispaced = coded_targets(sample.y).shape[1] <= _MAX_TARGETS and (
+            not kinds or sample.n_weighted_rows >= _MIN_ROWS_OF_LATTICE
+        )
+        if EQUISPACED in self._chosen_maps and may_be_equispaced:
+            kinds = (*kinds, EQUISPACED)
+        scope = self._scope(sample.n_weighted_rows, n_columns, kinds)
         if is_sparse:
             sample = replace(sample, X=sample.X.toarray())
         trial = Trial.of(sample, "candidate rows", _ROWS_OF_FEW if scope.is_small else ROWS)
-        search = Search(scope, trial, sample.seed, sample.row_source, own_units(sample.column_scale))
+        units, bounds = own_units(sample.column_scale), _wide_bounds(sample)
+        search = Search(scope, trial, sample.seed, sample.row_source, units, bounds)
         search.run()
         self.candidates_ = search.table()
         choices = search.choices()
@@ -761,9 +892,10 @@ class AutoFeatures(FeatureMap):
 
     def _default(self, *, width: str | float = "auto", dearest: bool = False) -> FeatureMap:
         """Return a map with this width that stands for the candidates: the cheapest one, or the dearest."""
-        kinds = [kind for kind in ("fourier", "nystroem") if kind in self.maps]
-        if not kinds:
+        kinds = [kind for kind in ("fourier", "nystroem") if kind in self._chosen_maps]
+        if not kinds and "binning" in self._chosen_maps:
             return RandomBinningFeatures(Laplacian(width))
+        kinds = kinds or ["fourier"]
         if kinds[-1 if dearest else 0] == "nystroem":
             return NystroemFeatures(Gaussian(width), self.n_components)
         return FourierFeatures(Gaussian(width), int(self.n_components))

@@ -121,6 +121,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         row_source: RowSource | None = None,
         has_classes: bool | None = None,
         column_scale: np.ndarray | None = None,
+        column_shift: np.ndarray | None = None,
         penalty: float | None = None,
         column_ranges: np.ndarray | None = None,
         column_names: tuple[str, ...] | None = None,
@@ -129,8 +130,9 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
         `row_source` reduces all rows; it is None if the sample holds all rows. `has_classes` says whether y
         stands for classes; None is where it does not hold numbers. `column_scale` is what the columns were
-        divided by, if they were, and `penalty` that of ridge for each unit of weight, if it is given.
-        `column_ranges` are those of all rows, (2, n_columns); None stands for those of the sample.
+        divided by, if they were, after `column_shift` was subtracted. `penalty` is that of ridge for each
+        unit of weight, if it is given. `column_ranges` are those of all rows, (2, n_columns), unscaled; None
+        stands for those of the sample.
         """
         row_source = RowsInMemory(X, sample_weight) if row_source is None else row_source
         if has_classes is None:
@@ -143,6 +145,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             row_source,
             has_classes,
             column_scale,
+            column_shift,
             penalty,
             column_ranges,
             column_names,
@@ -201,8 +204,17 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Return a map of dense features, for a Gram: itself, unless it could choose sparse ones."""
         return self
 
-    def for_rows(self, n_rows: int, n_columns: int, *, is_sparse: bool, has_targets: bool) -> FeatureMap:
-        """Return a map for rows like these: itself, unless they leave less to choose from."""
+    def resolved_as(self, features: FeatureMap) -> FeatureMap:
+        """Return this fitted map with what the fit has made of the one that it chose."""
+        return features
+
+    def for_rows(
+        self, n_rows: int, n_columns: int, *, is_sparse: bool, has_targets: bool, by_sums: bool
+    ) -> FeatureMap:
+        """Return a map for rows like these: itself, unless they leave less to choose from.
+
+        `by_sums` says whether the model can be solved from the sums of equispaced features.
+        """
         return self
 
     def trial(self, n_columns: int, **smaller: int) -> Self:

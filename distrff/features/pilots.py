@@ -19,9 +19,12 @@ from distrff.features.bandwidth import (
     binning_pilot_flops,
     coded_targets,
 )
+from distrff.features.lattice import Box, Lattice
 from distrff.features.specification import Sample
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
+from distrff.solvers.toeplitz import SumsOfRows, ToeplitzProblem, half_of, whole_of
+from distrff.utils.nufft import values_at
 from distrff.utils.random import child_seed, streams_under
 
 # The rows that small models are judged on.
@@ -341,12 +344,89 @@ class BinningTrialModel(TrialModel):
         return 10.0 * binning_pilot_flops(len(self.trial.X), self.trial.X.shape[1], self._n_grids)
 
 
+_TOL = 1e-3  # of the kernel
+_FIRST_TOL, _STEPS = 3e-3, 200  # of objectives that are only compared
+
+
+class EquispacedTrialModel(TrialModel):
+    """Ridge on equispaced features, which are the kernel itself however many rows there are.
+
+    One set of sums serves every width and penalty. A width that the lattice around the first one does not
+    resolve has no model.
+    """
+
+    def __init__(self, trial: Trial, kernel: Kernel, n_modes: int, seed: int) -> None:
+        super().__init__(trial)
+        self._kernel, self._n_modes = kernel, n_modes
+        self._alpha = _ALPHA if trial.penalty is None else max(trial.penalty, _MIN_ALPHA)
+        self._lattice: Lattice | None = None
+
+    def held_out_values(self, width: float) -> np.ndarray:
+        trial = self.trial
+        kernel = self._kernel.set_params(length_scale=float(f"{width:.4g}"))
+        if self._lattice is None:
+            self._begin(kernel)
+        assert self._lattice is not None
+        lattice = self._lattice.resolving(kernel, max(_TOL, self._lattice.error(self._first) * (1 + 1e-9)))
+        none = np.full((trial.n_held_out, trial.Y.shape[1]), np.nan)
+        if lattice is None:
+            return none
+        problem = ToeplitzProblem(
+            self._sums.central(lattice.modes), half_of(lattice.weights(kernel)).copy(), fit_intercept=True
+        )
+        found: dict[int, np.ndarray] = {}
+
+        def error_at(half_decades: int) -> float:
+            if half_decades not in found:
+                found[half_decades] = self._values(problem, lattice, self._alpha * 10.0 ** (half_decades / 2))
+            return trial.judge(found[half_decades]).squared_error
+
+        def is_inside(half_decades: int) -> bool:
+            return _MIN_ALPHA <= self._alpha * 10.0 ** (half_decades / 2) <= _MAX_ALPHA
+
+        best = walk(error_at, (2, -2, 1, -1) if trial.penalty is None else (), is_inside)
+        error_at(best)
+        self._alpha *= 10.0 ** (best / 2)
+        return found[best]
+
+    def _begin(self, kernel: Kernel) -> None:
+        """Make the lattice around the first width, and the sums of the rows that are not held out."""
+        trial = self.trial
+        low, high = trial.X.min(axis=0), trial.X.max(axis=0)
+        box = Box(tuple(zip(low.tolist(), high.tolist(), strict=True)), (None,) * len(low))
+        self._lattice, self._first = box.lattice_for_search(kernel, _TOL, self._n_modes, trial.n_training)
+        held_out = slice(trial.n_held_out)
+        phases = self._lattice.phases(trial.X)
+        self._points = [x[held_out] for x in phases]
+        rest = slice(trial.n_held_out, None)
+        of_rows = SumsOfRows(self._lattice.modes, trial.Y.shape[1], _EPS)
+        self._sums = of_rows.sums([x[rest] for x in phases], trial.Y[rest], trial.s[rest])
+
+    def _values(self, problem: ToeplitzProblem, lattice: Lattice, alpha: float) -> np.ndarray:
+        F = np.empty((self.trial.n_held_out, self.trial.Y.shape[1]))
+        for target in range(F.shape[1]):
+            found = problem.solve(
+                target, alpha * self._sums.weight, tol=1.0, objective_tol=_FIRST_TOL, max_steps=_STEPS
+            )
+            F[:, target] = values_at(self._points, whole_of(problem.functions(found.c)), _EPS).real
+        return F
+
+    def flops(self) -> float:
+        N = 2.0 ** self.trial.X.shape[1] * self._n_modes
+        return _PRESUMED_PRODUCTS * 10.0 * N * math.log2(N) * self.trial.Y.shape[1]
+
+
+_EPS = 1e-8
+_PRESUMED_PRODUCTS = 60  # of a width
+
+
 # A map with a kernel.
 
 MODELS: dict[str, Callable[[Trial, Kernel, int, int], TrialModel]] = {
     "fourier": FourierTrialModel,
     "nystroem": NystroemTrialModel,
     "binning": BinningTrialModel,
+    "equispaced": EquispacedTrialModel,
 }
 
 
@@ -406,6 +486,8 @@ _FARTHEST = 12  # half octaves from the first width, at each stage
 ANYWHERE = range(-10, 5, 2)
 HERE = (0,)
 HERE_OR_SHORTER = (0, -4)
+# Few features make widths long, and a lattice of few modes has no room for the longest.
+SHORTER = (0, -2, -4, -6)
 
 
 def walk(

@@ -464,6 +464,9 @@ class RowSource(Protocol):
     def of_map(self, features: Any) -> RowSource:
         """Return the same rows for a fit of this map."""
 
+    def check_size(self, n_features: int) -> None:
+        """Raise PlanRefused where a model of so many features would not fit in the workers' memory."""
+
     def after(self, step: MapSpecification) -> RowSource:
         """Return the source of the rows that this map makes of them."""
 
@@ -494,10 +497,12 @@ class Sample:
     """Whether y stands for classes: labels, or ±1 by class."""
     column_scale: np.ndarray | None = None
     """What the columns were divided by; None for 1."""
+    column_shift: np.ndarray | None = None
+    """What was subtracted from the columns before; None for 0."""
     penalty: float | None = None
     """The ridge penalty that the model will have, for each unit of weight; None where it is to be chosen."""
     column_ranges: np.ndarray | None = None
-    """Least and largest values of the columns over all rows, (2, n_columns); None: the sample's."""
+    """Least and largest values of the columns over all rows, unscaled, (2, n_columns); None: the sample's."""
     column_names: tuple[str, ...] | None = None
 
     @property
@@ -514,6 +519,12 @@ class Sample:
         if self.sample_weight is None:
             return np.ones(self.X.shape[0])
         return np.asarray(self.sample_weight, dtype=np.float64)
+
+    def in_own_units(self) -> Sample:
+        """Return the sample with its columns as they were before they were scaled."""
+        X = self.X if self.column_scale is None else self.X * self.column_scale
+        X = X if self.column_shift is None else X + self.column_shift
+        return replace(self, X=X, column_scale=None, column_shift=None)
 
     def shuffled_rows(self, name: str) -> np.ndarray:
         """Return the numbers of the rows of positive weight in the random order of that name."""
@@ -546,6 +557,9 @@ class RowsInMemory:
 
     def of_map(self, features: Any) -> RowSource:
         return self
+
+    def check_size(self, n_features: int) -> None:
+        """Rows in memory have no workers."""
 
     def after(self, step: MapSpecification) -> RowsInMemory:
         with one_blas_thread():  # the same bits whatever the threads

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -13,7 +13,8 @@ import numpy as np
 
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.errors import InputError, ModelFileError
-from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification, Lattice
+from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification
+from distrff.features.lattice import Lattice
 from distrff.features.registry import specification_from_dict
 from distrff.io.groups import read_group, write_group
 from distrff.io.rows import RowBlock, Rows
@@ -28,7 +29,7 @@ from distrff.preprocessing.targets import (
     coding_parts,
 )
 from distrff.reductions.base import Folds
-from distrff.solvers.toeplitz import ToeplitzSums, half_of
+from distrff.solvers.toeplitz import SumsOfRows, ToeplitzSums, paired
 from distrff.utils.nufft import PointSums
 from distrff.utils.random import row_hash
 from distrff.utils.text import public_name
@@ -129,12 +130,12 @@ class ToeplitzReduction(Reduction):
     def update(
         self, total: dict[int, ToeplitzSums] | None, rows: FoldRows, arrays: Arrays
     ) -> dict[int, ToeplitzSums]:
-        transform = _Transform(self.lattice, self.targets.n_outputs, self.eps)
+        transform = SumsOfRows(self.lattice.modes, self.targets.n_outputs, self.eps)
         waiting = {fold: _Points(self.lattice, self.targets) for fold in rows.members}
         found = dict(total or {})
 
         def add(fold: int) -> None:
-            some = transform.sums(waiting[fold])
+            some = transform.sums(*waiting[fold].joined())
             found[fold] = found[fold] + some if fold in found else some
             waiting[fold] = _Points(self.lattice, self.targets)
 
@@ -183,51 +184,6 @@ class _Points:
             return [empty for _ in self._lattice.modes], np.empty((0, self._targets.n_outputs)), empty
         phases = [np.concatenate(x) for x in zip(*(p[0] for p in parts), strict=True)]
         return phases, np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
-
-
-class _Transform:
-    """The transforms of one task: v with the first target, and the other targets in pairs.
-
-    Strengths are complex: s + i·s·y gives the transforms A + iB of two real ones, each of which has
-    A_{−k} = Ā_k. Other targets need the modes of b alone, one in 2^d of those of v.
-    """
-
-    def __init__(self, lattice: Lattice, n_outputs: int, eps: float) -> None:
-        self._modes = lattice.modes
-        self._n_outputs = n_outputs
-        self._of_v = PointSums([2 * m for m in lattice.modes], eps)
-        self._of_b = PointSums(lattice.modes, eps) if n_outputs > 1 else None
-
-    def sums(self, points: _Points) -> ToeplitzSums:
-        phases, Y, s = points.joined()
-        n_rows, k, shape = len(s), self._n_outputs, [2 * m + 1 for m in self._modes]
-        if not n_rows:
-            v = np.zeros([*(4 * m + 1 for m in self._modes[:-1]), 2 * self._modes[-1] + 1], np.complex128)
-            return ToeplitzSums(
-                v, np.zeros((k, *shape[:-1], self._modes[-1] + 1), np.complex128), np.zeros(k), 0
-            )
-        sY = s[:, None] * Y
-        (F,) = self._of_v.at(phases, [_paired(s, sY[:, 0])])
-        v = _real_part(F)
-        b = [_imaginary_part(_centre(F, self._modes))]
-        if self._of_b is not None:
-            pairs = [(i, min(i + 1, k - 1)) for i in range(1, k, 2)]
-            strengths = [_paired(sY[:, i], sY[:, j]) for i, j in pairs]
-            for (i, j), F in zip(pairs, self._of_b.at(phases, strengths), strict=True):
-                b.extend([_real_part(F)] if i == j else [_real_part(F), _imaginary_part(F)])
-        squares = np.einsum("ij,ij->j", sY, Y)
-        return ToeplitzSums(v, np.stack(b), squares, n_rows)
-
-
-def _centre(F: np.ndarray, modes: Sequence[int]) -> np.ndarray:
-    """Return the modes |j| ≤ m of a whole lattice."""
-    return F[tuple(slice(n // 2 - m, n // 2 + m + 1) for n, m in zip(F.shape, modes, strict=True))]
-
-
-def _paired(a: np.ndarray, b: np.ndarray, dtype: str = "complex128") -> np.ndarray:
-    c = np.empty(len(a), dtype)
-    c.real, c.imag = a, b
-    return c
 
 
 # The sums as a value: add those of sites or days, subtract rows, keep them in a file, fit models to them.
@@ -476,7 +432,7 @@ class SignReduction(Reduction):
         for group in members:
             places = range(2 * _PAIRS * group, 2 * _PAIRS * (group + 1), 2)
             strengths = [
-                _paired(_signed(root, bits, i), _signed(root, bits, i + 1), "complex64") for i in places
+                paired(_signed(root, bits, i), _signed(root, bits, i + 1), "complex64") for i in places
             ]
             some = np.stack(transform.at(phases, strengths))
             found[group] = found[group] + some if group in found else some
@@ -486,30 +442,6 @@ class SignReduction(Reduction):
 def _signed(root: np.ndarray, bits: np.ndarray, place: int) -> np.ndarray:
     """Return ±root by one bit of each row."""
     return np.where((bits >> np.uint64(place)) & np.uint64(1), root, -root)
-
-
-def halves(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return A and B of F = A + iB, the halves that are kept of the sums of two real strengths."""
-    return _real_part(F), _imaginary_part(F)
-
-
-# Two real strengths share a transform.
-
-
-def _real_part(F: np.ndarray) -> np.ndarray:
-    """Return A of F = A + iB, where A_{−k} = Ā_k and B likewise, the half of it that is kept."""
-    A = np.conjugate(half_of(np.flip(F)))
-    A += half_of(F)
-    A *= 0.5
-    return A
-
-
-def _imaginary_part(F: np.ndarray) -> np.ndarray:
-    """Return B of F = A + iB, likewise."""
-    B = np.conjugate(half_of(np.flip(F)))
-    B -= half_of(F)
-    B *= 0.5j
-    return B
 
 
 def bytes_a_row(d: int, n_outputs: int) -> int:

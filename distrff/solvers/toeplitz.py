@@ -21,6 +21,7 @@ import numpy as np
 from scipy import fft
 
 from distrff.utils.arrays import lay_out
+from distrff.utils.nufft import PointSums
 
 # The sums over rows, which are free of the kernel.
 
@@ -85,6 +86,81 @@ class ToeplitzSums:
         wide = (slice(None), *[None] * v.ndim)
         squares = ratio**2 * self.squares + 2.0 * ratio * offset * self.sums + offset**2 * self.weight
         return replace(self, b=ratio[wide] * self.b + offset[wide] * v, squares=squares)
+
+
+class SumsOfRows:
+    """The transforms of rows to their sums: v with the first target, and the other targets in pairs.
+
+    Strengths are complex: s + i·s·y gives the transforms A + iB of two real ones, each of which has
+    A_{−k} = Ā_k. Other targets need the modes of b alone, one in 2^d of those of v.
+
+    Parameters
+    ----------
+    modes : sequence of int
+        m of each coordinate.
+    n_outputs : int
+        Targets.
+    eps : float
+        Relative error of the sums, about.
+    """
+
+    def __init__(self, modes: Sequence[int], n_outputs: int, eps: float) -> None:
+        self._modes = tuple(modes)
+        self._n_outputs = n_outputs
+        self._of_v = PointSums([2 * m for m in modes], eps)
+        self._of_b = PointSums(modes, eps) if n_outputs > 1 else None
+
+    def sums(self, phases: Sequence[np.ndarray], Y: np.ndarray, s: np.ndarray) -> ToeplitzSums:
+        """Return the sums over rows of phases x̃, a coordinate each, targets (n, n_outputs) and weights."""
+        n_rows, k, shape = len(s), self._n_outputs, [2 * m + 1 for m in self._modes]
+        if not n_rows:
+            v = np.zeros([*(4 * m + 1 for m in self._modes[:-1]), 2 * self._modes[-1] + 1], np.complex128)
+            b0 = np.zeros((k, *shape[:-1], self._modes[-1] + 1), np.complex128)
+            return ToeplitzSums(v, b0, np.zeros(k), 0)
+        sY = s[:, None] * Y
+        (F,) = self._of_v.at(phases, [paired(s, sY[:, 0])])
+        v = _real_part(F)
+        b = [_imaginary_part(_centre(F, self._modes))]
+        if self._of_b is not None:
+            pairs = [(i, min(i + 1, k - 1)) for i in range(1, k, 2)]
+            strengths = [paired(sY[:, i], sY[:, j]) for i, j in pairs]
+            for (i, j), F in zip(pairs, self._of_b.at(phases, strengths), strict=True):
+                b.extend([_real_part(F)] if i == j else [_real_part(F), _imaginary_part(F)])
+        squares = np.einsum("ij,ij->j", sY, Y)
+        return ToeplitzSums(v, np.stack(b), squares, n_rows)
+
+
+def paired(a: np.ndarray, b: np.ndarray, dtype: str = "complex128") -> np.ndarray:
+    """Return a + ib."""
+    c = np.empty(len(a), dtype)
+    c.real, c.imag = a, b
+    return c
+
+
+def halves(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return A and B of F = A + iB, the halves that are kept of the sums of two real strengths."""
+    return _real_part(F), _imaginary_part(F)
+
+
+def _real_part(F: np.ndarray) -> np.ndarray:
+    """Return A of F = A + iB, where A_{−k} = Ā_k and B likewise, the half of it that is kept."""
+    A = np.conjugate(half_of(np.flip(F)))
+    A += half_of(F)
+    A *= 0.5
+    return A
+
+
+def _imaginary_part(F: np.ndarray) -> np.ndarray:
+    """Return B of F = A + iB, likewise."""
+    B = np.conjugate(half_of(np.flip(F)))
+    B -= half_of(F)
+    B *= 0.5j
+    return B
+
+
+def _centre(F: np.ndarray, modes: Sequence[int]) -> np.ndarray:
+    """Return the modes |j| ≤ m of a whole lattice."""
+    return F[tuple(slice(n // 2 - m, n // 2 + m + 1) for n, m in zip(F.shape, modes, strict=True))]
 
 
 def central_part(A: np.ndarray, modes: Sequence[int]) -> np.ndarray:

@@ -257,6 +257,8 @@ def prepare(fit: FitContext) -> PreparedFit:
             f"{features.n_features_in_}; give the columns it was fitted to, or a map that is not fitted"
         )
     options.check_targets(targets)
+    if features.resolved.keeps_units:
+        scaling = Scaling()
     # What follows is planned and counted for the map that was chosen, where one was.
     fit = replace(fit, options=replace(options, features=features.resolved))
     return PreparedFit(
@@ -414,6 +416,7 @@ def _fitted_map(
         row_source=_RowsOfFit(fit, scaling, targets.n_outputs),
         has_classes=isinstance(targets, ClassTargets),
         column_scale=scaling.scale,
+        column_shift=scaling.shift,
         column_ranges=np.stack([statistics.columns.min, statistics.columns.max]),
         column_names=fit.dataset.column_names,
         penalty=fit.options.penalty and fit.options.penalty / statistics.columns.weight,
@@ -439,7 +442,7 @@ class _RowsOfFit:
     def __call__(self, map_reduction: MapReduction, *, min_features: int = 0) -> Any:
         fit = self.fit
         if min_features:
-            choose_solver(fit, self.n_outputs, min_features)  # refuses before another pass
+            self.check_size(min_features)  # refuses before another pass
         cuts = light_segmentation(self.n_rows, fit.dataset.n_columns)
         read = self.scaling, fit.features_dtype, cuts.tile_rows
         reduction = MapSumsReduction(map_reduction, *read, before=self.before)
@@ -452,6 +455,9 @@ class _RowsOfFit:
         assert run is not None
         sent = run.execution.send(dict(arrays))
         return run.compute_all(function, [(sent, *call) for call in calls])
+
+    def check_size(self, n_features: int) -> None:
+        choose_solver(self.fit, self.n_outputs, n_features)
 
     def of_map(self, features: FeatureMap) -> _RowsOfFit:
         return replace(self, fit=replace(self.fit, options=replace(self.fit.options, features=features)))

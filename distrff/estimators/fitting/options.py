@@ -51,6 +51,11 @@ class FitOptions:
         """Solvers as a plan counts them, in the order in which they are tried."""
         return ("gram",)
 
+    @property
+    def may_take_sums(self) -> bool:
+        """Whether a map that chooses itself may choose equispaced features, for their sums."""
+        return False
+
     def requested_dtype(self, n_rows: int) -> str:
         """Return the dtype of the features; "auto" follows the columns."""
         return self.dtype
@@ -74,6 +79,7 @@ class FitOptions:
             dataset.n_columns,
             is_sparse=dataset.is_sparse,
             has_targets=self.target_kind != "none",
+            by_sums=self.may_take_sums,
         )
         return replace(self, features=features)
 
@@ -109,6 +115,10 @@ class RidgeOptions(SolverOptions):
     search: str | None  # how alpha is chosen, "cv" or "gcv"; None for a given one
     alpha: np.ndarray | None  # (1,) or (n_targets,)
     alphas: np.ndarray | None  # grid, ascending; None for the default one
+
+    @property
+    def may_take_sums(self) -> bool:
+        return self.solver == "auto" and self.search == "cv"
 
     @property
     def penalty(self) -> float | None:

@@ -22,7 +22,7 @@ from distrff.estimators.fitting.plan import (
     sample_size,
     toeplitz_products,
 )
-from distrff.features.equispaced import Lattice
+from distrff.features.lattice import Lattice
 from distrff.features.specification import MapSpecification
 from distrff.io.rows import Rows
 from distrff.preprocessing.scaling import Scaling

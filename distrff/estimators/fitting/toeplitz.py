@@ -17,12 +17,8 @@ from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.options import RidgeOptions
 from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_result
-from distrff.features.equispaced import (
-    EquispacedFourierFeatures,
-    Lattice,
-    coef_of,
-    scaled_widths,
-)
+from distrff.features.equispaced import EquispacedFourierFeatures, coef_of
+from distrff.features.lattice import Lattice, scaled_widths
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern
 from distrff.preprocessing.targets import Targets
@@ -34,7 +30,6 @@ from distrff.reductions.equispaced import (
     SignReduction,
     ToeplitzReduction,
     ToeplitzStatistics,
-    halves,
     rows_a_call,
 )
 from distrff.solvers.ridge import RidgeSolution, above_noise, default_alphas
@@ -44,6 +39,7 @@ from distrff.solvers.toeplitz import (
     ToeplitzProblem,
     ToeplitzSums,
     half_of,
+    halves,
     held_out_path,
     squared_error,
     whole_of,
@@ -156,7 +152,8 @@ class Sums:
 
 def summed(fit: PreparedFit, plan: Plan, fold_by: str) -> Sums:
     """Return the sums over all rows, fold by fold, in one pass."""
-    features = fit.features
+    assert fit.features is not None
+    features = fit.features.resolved
     assert isinstance(features, EquispacedFourierFeatures)
     n_folds = fit.options.n_folds
     cuts = FoldCuts.of(fit.dataset.n_rows, n_folds, plan.tile_rows)
