@@ -723,9 +723,9 @@ class AutoFeatures(FeatureMap):
     widths are then shrunk, as "ard" does.
 
     Equispaced features are judged with what is best of Fourier and Nyström features without a metric, and
-    taken where they are as good as the best, for at least 1,000 rows. They then choose their kernel by all rows; for at most 10,000
-    rows they are at most 65,536. Their bounds are a quarter of the columns' range wider than the rows on both
-    sides, for many rows a twentieth: further away predictions are NaN.
+    taken where they are as good as the best, for at least 1,000 rows. They then choose their kernel by all
+    rows; for at most 10,000 rows they are at most 65,536. Their bounds are a quarter of the columns' range
+    wider than the rows on both sides, for many rows a twentieth: further away predictions are NaN.
     """
 
     def __init__(
