@@ -335,7 +335,7 @@ def _ways(solver: str, size: Size, workers: Workers) -> Iterator[Plan]:
     elif solver == "sgd":
         yield _by_sgd(size, workers)
     elif solver == "toeplitz":  # fewer rows a transform take less memory, and more transforms
-        call_rows = rows_a_call(size.n_features, size.n_columns)
+        call_rows = rows_a_call(2**size.n_columns * size.n_features, size.n_columns)
         while True:
             yield _by_toeplitz(size, call_rows, workers)
             if call_rows <= _MIN_CALL_ROWS:
@@ -662,8 +662,10 @@ def _by_toeplitz(size: Size, call_rows: int, workers: Workers) -> Plan:
     solving = products * 5.0 * n_v * max(1.0, float(np.log2(n_v)))
     of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
     partial = of_a_sum * (s.n_folds if cuts.together else 1)
-    waiting = (s.n_folds if cuts.together else 1) * min(2 * call_rows, cuts.run_rows)
-    rows = s.reading_bytes(cuts.run_rows) + waiting * bytes_a_row(d, s.n_outputs)
+    of_waiting, of_summed = bytes_a_row(d, s.n_outputs)
+    a_fold = cuts.task_rows / (s.n_folds if cuts.together else 1)
+    waiting = cuts.task_rows * of_waiting + min(2 * call_rows, a_fold) * of_summed
+    rows = s.reading_bytes(cuts.run_rows) + waiting
     sweep = threads * (rows + fine_grid_bytes_of(n_v, d) + partial) + 3 * of_a_sum * s.n_folds
     solve = (s.n_folds + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
     return _plan(
@@ -689,7 +691,7 @@ def toeplitz_products(size: Size) -> int:
 def _with_samples(plan: Plan) -> Plan:
     """Return the plan with a pass for random signs, of which two have one transform, and their samples."""
     s, d, threads = plan.size, plan.size.n_columns, plan.threads_per_worker
-    call_rows = rows_a_call(s.n_features, 0)
+    call_rows = rows_a_call(s.n_features, d)
     cuts = FoldCuts.of(s.n_rows, N_GROUPS, call_rows)
     n_passes, n_transforms = 1 if cuts.together else N_GROUPS, N_SAMPLES // 2
     of_rows = n_transforms * s.n_rows * _SPREAD_FLOPS * _SIGNS_WIDTH ** (d - 1)

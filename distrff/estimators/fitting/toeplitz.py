@@ -126,7 +126,7 @@ class Sums:
         assert self.chosen is not None
         fit, setting, residual = self.fit, self.chosen.setting, self.chosen.residual
         seed, lattice = child_seed(fit.options.seed, "posterior"), setting.lattice
-        call_rows = rows_a_call(lattice.n_modes, 0)
+        call_rows = rows_a_call(lattice.n_modes, len(lattice.modes))
         cuts = FoldCuts.of(fit.dataset.n_rows, N_GROUPS, call_rows)
         reduction = SignReduction(
             lattice=lattice,
