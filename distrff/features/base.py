@@ -392,7 +392,6 @@ class KernelFeatureMap(FeatureMap):
         """Return about how many flops one held-out error of the pilot takes."""
         return fourier_pilot_flops(n_rows, int(self.n_components))
 
-    @property
     def _metric_components(self) -> int:
         """Size of the pilot with which a metric is learned, at most."""
         return int(self.n_components)
@@ -402,7 +401,7 @@ class KernelFeatureMap(FeatureMap):
         kernel, search = self._chosen_kernel, None
         if kernel.metric == LEARNED:
             kernel, search = learned_metric(
-                kernel, sample, self._metric_components, by_bins=self.sparse_entries > 0
+                kernel, sample, self._metric_components(), by_bins=self.sparse_entries > 0
             )
         elif kernel.is_ard:
             kernel, search = relevant_length_scales(kernel, sample)
@@ -453,7 +452,7 @@ class KernelFeatureMap(FeatureMap):
         if not self._chosen_kernel.is_auto:
             return 0.0
         if self._chosen_kernel.metric == LEARNED:
-            return metric_flops(n_rows, n_columns, self._metric_components)
+            return metric_flops(n_rows, n_columns, self._metric_components())
         pilot_flops = self._pilot_flops(min(n_rows, SAMPLE_ROWS), n_columns)
         if not self._chosen_kernel.is_ard:
             return SEARCH_ERRORS * pilot_flops

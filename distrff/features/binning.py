@@ -122,7 +122,6 @@ class RandomBinningFeatures(KernelFeatureMap):
     def _pilot_flops(self, n_rows: int, n_columns: int) -> float:
         return binning_pilot_flops(n_rows, n_columns, int(self.n_grids))
 
-    @property
     def _metric_components(self) -> int:
         return PILOT_COMPONENTS
 

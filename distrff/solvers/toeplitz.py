@@ -385,6 +385,12 @@ class ToeplitzProblem:
         M⁻¹(A + alpha·P)M⁻¹ = M⁻¹, M = A + alpha·P: Matheron's rule without the mean. c*·A·c has the mean
         tr(A·M⁻¹), the effective dimension.
 
+        Conjugate gradients start from ξ/√alpha, a function of the prior, which only rows change. An early end
+        then makes deviations too large where rows are far away; from 0 it makes them too small. In a gap of
+        1.4 widths, n = 18,000, Matérn 3/2, the deviation was 1.95, 1.10 and 1.05 times the exact one for
+        tolerances of 1e-3, 1e-4 and 1e-5, after 53, 117 and 272 steps; from 0 it was .83, .94 and 1.05 times
+        after 69, 220 and 524. Near rows all agree.
+
         Parameters
         ----------
         signs : complex ndarray of shape (2·m_1 + 1, …, m_d + 1)
@@ -395,13 +401,19 @@ class ToeplitzProblem:
             xi[self._zero] = 0.0
         B = self._root * self._scale * signs + np.sqrt(alpha) * xi
         found = self.solve_for(
-            B, alpha, 0.0, tol=_ANY_RESIDUAL, objective_tol=_SAMPLE_TOL, max_steps=_SAMPLE_STEPS
+            B,
+            alpha,
+            0.0,
+            tol=_ANY_RESIDUAL,
+            objective_tol=_SAMPLE_TOL,
+            max_steps=_SAMPLE_STEPS,
+            start=xi / np.sqrt(alpha),
         )
         dimension = _dot(found.c, B) - alpha * self.norm(found.c) ** 2
         return self.functions(found.c), dimension
 
 
-_SAMPLE_TOL, _SAMPLE_STEPS = 1e-3, 1000  # of variances, which 64 samples give to 18 %
+_SAMPLE_TOL, _SAMPLE_STEPS = 1e-4, 300  # of variances, which 64 samples give to 18 %
 
 
 def _hermitian_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

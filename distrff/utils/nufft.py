@@ -68,7 +68,9 @@ class PointSums:
     def _transformed(self, G: np.ndarray) -> np.ndarray:
         """Return the modes of the spread points; the grid is overwritten."""
         # In the order of the grid, the modes are 0 … m, others, −m … −1.
-        halves: list[Any] = [(slice(0, m + 1), slice(n - m, n)) for m, n in zip(self._modes, G.shape, strict=True)]
+        halves: list[Any] = [
+            (slice(0, m + 1), slice(n - m, n)) for m, n in zip(self._modes, G.shape, strict=True)
+        ]
         places = [(slice(m, 2 * m + 1), slice(0, m)) for m in self._modes]
         for axis in reversed(range(G.ndim)):
             for part in itertools.product(*halves[axis + 1 :]):

@@ -10,7 +10,7 @@ from distrff.cli.fit import _class_weight, checked_estimator, fit
 from distrff.cli.options import KERNEL_NAMES, Names, Numbers, StorageOption, WordOrJson
 from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
-from distrff.features.auto import MAPS, AutoFeatures
+from distrff.features.auto import AutoFeatures
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
@@ -77,7 +77,7 @@ def test_the_defaults():
     assert estimator.fit_intercept
     assert isinstance(estimator.features, AutoFeatures)
     assert estimator.features.n_components == 1024
-    assert estimator.features.maps == MAPS
+    assert estimator.features.maps is None  # all that the model can have
 
 
 def test_every_option_reaches_the_estimator():
@@ -125,7 +125,7 @@ LEVERAGE = "--features nystroem --landmarks leverage --n-components 33"
         ("--features linear", LinearFeatures()),
         ("--n-components 64", AutoFeatures(64)),
         ("--features auto --n-components 64", AutoFeatures(64)),
-        ("--include-std", AutoFeatures(1024, maps=("fourier", "nystroem"))),
+        ("--include-std", AutoFeatures(1024, maps=("fourier", "nystroem", "equispaced"))),
         ("--features fourier", FourierFeatures(Gaussian("auto"), 1024)),
         ("--form phase", FourierFeatures(Gaussian("auto"), 1024, form="phase")),
         ("--sampling qmc", FourierFeatures(Gaussian("auto"), 1024, sampling="qmc")),

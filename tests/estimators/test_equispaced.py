@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
+from scipy.stats import chi2
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError, ModelFileError, PlanRefused
@@ -312,6 +313,27 @@ def test_deviations_are_stored(rng, fitted, tmp_path):
     assert "std" in report["columns"]
     again = pickle.loads(pickle.dumps(fitted))
     assert again.predict(X, return_std=True)[1].tobytes() == std.tobytes()
+
+
+def test_a_fitted_model_is_shown_in_a_notebook(fitted):
+    assert "EquispacedFourierFeatures" in fitted._repr_html_()
+
+
+def test_deviations_in_a_gap_are_not_too_small(rng):
+    X = uniform_rows(rng, 3000, 2)
+    X = X[np.abs(X - 0.5).max(axis=1) > 0.2]
+    features = drf.EquispacedFourierFeatures(Matern(0.3, nu=1.5), 4000, bounds=[(0, 1), (0, 1)])
+    model = drf.KernelRidge(features, alpha=0.05).fit(X, waves(X) + 0.1 * rng.standard_normal(len(X)))
+    gap = np.full((1, 2), 0.5) + 0.1 * np.array([[0, 0], [1, 0], [0, 1], [-1, 0], [0, -1]])
+    variance = model.predict(gap, return_std=True)[1] ** 2 / model.model_.posterior.noise[0]
+    Z, Zs = model.features_.transform(X), model.features_.transform(gap)
+    penalty = np.full(Z.shape[1], 0.05)
+    Z[:, 0], Zs[:, 0], penalty[0] = 1.0, 1.0, 0.0
+    exact = np.einsum("ij,ji->i", Zs, np.linalg.solve(Z.T @ Z + np.diag(penalty), Zs.T))
+    # Sums of 64 squares; an early end of conjugate gradients adds a fifth at most.
+    low, high = chi2.ppf([1e-7, 1 - 1e-7], 64) / 64
+    assert (variance / exact > low).all()
+    assert (variance / exact < 1.2 * high).all()
 
 
 def test_a_pickled_model_has_no_sums(fitted, rng):

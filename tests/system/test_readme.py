@@ -86,6 +86,8 @@ def write_files(rng: np.random.Generator) -> None:
     table.assign(customer=np.arange(1200)).to_parquet("rows.parquet", index=False)
     table[:300].to_parquet("held-out.parquet", index=False)
     table[:300].assign(customer=np.arange(300)).to_parquet("new.parquet", index=False)
+    places = pd.DataFrame({"lon": 5 + rng.random(500), "lat": 45 + rng.random(500)})
+    places.assign(height=np.sin(6 * places["lon"])).to_parquet("places.parquet", index=False)
 
 
 def smaller(words: list[str], scheduler: str) -> list[str]:
