@@ -118,3 +118,20 @@ def test_margins_and_probabilities(execute):
     assert margin > 0
     assert len(shown(notebook, "image/png")) == 2
     assert "violate y·f ≥ 1" in printed(notebook)
+
+
+def test_points_become_a_map(execute, tmp_path):
+    pytest.importorskip("xarray", reason="xarray is not installed")
+    notebook, found = execute(
+        "05-points-to-map",
+        "[held_out, NOISE, compared.to_dict(), written['n_outside'], list(raster.prediction.dims)]",
+    )
+    error, noise, compared, n_outside, dimensions = found
+    assert noise * 0.8 < error < noise * 2  # 400 points leave much of the fine structure
+    std = compared["mean standard deviation"]
+    assert std["in the gap"] > 2 * std["around the islands"]
+    assert compared["share within two"]["everywhere"] > 0.8
+    assert n_outside == 0
+    assert dimensions == ["lat", "lon"]
+    assert len(shown(notebook, "image/png")) == 1
+    assert not list(tmp_path.glob("points-to-map-*"))
