@@ -142,9 +142,9 @@ def test_errors_of_folds_are_those_of_the_exact_machine(own_and_exact_folds, d, 
 @pytest.mark.parametrize("d", [1, 2])
 def test_alpha_is_as_good_as_that_of_the_exact_machine(own_and_exact_folds, d):
     model, own, exact, results = own_and_exact_folds(d)
-    # Solutions of the search are off by some 3e-3 of their objective, and so predictions by .06 of a residual.
-    # These differences are hardly correlated with held-out residuals: .06·2/√400 of their square by chance, of
-    # which six deviations are 4 %.
+    # Solutions of the search are off by some 3e-3 of their objective, and so predictions by .06 of a
+    # residual. These differences are hardly correlated with held-out residuals: .06·2/√400 of their square
+    # by chance, of which six deviations are 4 %.
     assert np.allclose(own, exact, rtol=0.04)
     chosen = results["mean_score"][np.searchsorted(results["alphas"], model.alpha_ * (1 - 1e-9))]
     assert chosen <= 1.08 * results["mean_score"].min()
