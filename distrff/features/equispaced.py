@@ -248,9 +248,9 @@ class EquispacedFourierFeatures(KernelFeatureMap):
 
     Notes
     -----
-    Far from all rows predictions are only as good as the kernel: of rows that are fitted closely, with a small
-    alpha, an error of `tol` becomes ripples there, within the standard deviation. That is estimated by 64
-    models drawn from the posterior, and so known to 9 %; the draws take a pass over the rows and 64 systems.
+    Far from all rows predictions are only as good as the kernel: for rows that are fitted closely, by a small
+    alpha, an error of `tol` becomes ripples there, as large as the standard deviation. That is estimated by
+    64 models drawn from the posterior, and so known to 9 %. They take a pass over the rows and 64 systems.
 
     Work is in float64. N grows with 1/ℓ^d, and for rough kernels with tol^(−d/2ν): Matérn of ν = ½ at a width
     of a tenth of the box takes 1.8e7 modes in the plane for tol=1e-3. `transform` writes features out, n·N
