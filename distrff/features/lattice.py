@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
 
 from distrff.errors import ModelFileError
 from distrff.kernels.base import Kernel
+from distrff.kernels.stationary import Matern
 from distrff.utils.nufft import MAX_DIMENSIONS
 from distrff.utils.validation import is_number
 
@@ -312,3 +314,18 @@ class Box:
                 break
         assert best is not None
         return best
+
+
+_FIRST_SHARE, _SETTLED = 1e-5, 1.02
+
+
+@lru_cache(maxsize=64)
+def resolved_share(n_modes: int, n_columns: int, tol: float = 1e-3) -> float:
+    """Return the shortest width, as a share of the box, that so many modes resolve for Matérn 3/2."""
+    box = Box(((0.0, 1.0),) * n_columns, (None,) * n_columns)
+    share, factor = _FIRST_SHARE, math.inf
+    while factor > _SETTLED and share < 1:  # the margin of the box grows with the width
+        kernel = Matern(share)
+        _, factor = box.lattice(kernel, kernel, tol, n_modes)
+        share *= factor
+    return share

@@ -1,6 +1,7 @@
 """Ridge on equispaced features against exact kernel ridge, and what surrounds it."""
 
 import pickle
+import re
 
 import dask
 import dask.array as da
@@ -478,3 +479,17 @@ def test_constant_columns_and_targets(rng):
     y = rng.standard_normal(200)
     model = drf.KernelRidge(drf.EquispacedFourierFeatures()).fit(X, y)
     assert np.allclose(model.predict(X), y.mean())
+
+
+def test_the_plan_says_which_widths_are_resolved(rng):
+    X = uniform_rows(rng, 300, 2)
+    plans = [
+        repr(drf.KernelRidge(drf.EquispacedFourierFeatures(n_components=n)).plan(X, waves(X)))
+        for n in (10, 1000, 10**5)
+    ]
+    assert "too few for widths within the columns' range" in plans[0]
+    few, many = (
+        float(re.search(r"widths of ([\d.e-]+) of the columns' range", plan)[1]) for plan in plans[1:]
+    )
+    # Modes of a column are in inverse proportion to the width, but for the margin of the box.
+    assert many < few / 5

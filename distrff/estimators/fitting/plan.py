@@ -21,6 +21,7 @@ from distrff.engine.segments import (
 )
 from distrff.errors import PlanRefused
 from distrff.features.binning import KEY_ROWS
+from distrff.features.lattice import resolved_share
 from distrff.features.specification import MapCost
 from distrff.io.storage import SPAN_BYTES
 from distrff.reductions.equispaced import N_GROUPS, N_SAMPLES, FoldCuts, bytes_a_row, rows_a_call
@@ -247,8 +248,15 @@ class Plan:
         if self.solver == "gram":
             return []
         if self.solver == "toeplitz":
+            share = resolved_share(self.size.n_features, self.size.n_columns)
+            resolved = (
+                f"resolve a Matérn kernel of ν = 3/2 from widths of {share:.2g} of the columns' range on"
+                if share < 1
+                else "are too few for widths within the columns' range"
+            )
             return [
-                "sums of equispaced features by non-uniform FFTs, then conjugate gradients without the rows"
+                "sums of equispaced features by non-uniform FFTs, then conjugate gradients without the rows",
+                f"{self.size.n_features} features, which is the most that the fit may take, {resolved}",
             ]
         method = "no Gram" if self.size.sparse_entries else "conjugate gradients"
         search = f" after {self.n_search_sweeps} that choose alpha" if self.n_search_sweeps else ""
