@@ -485,7 +485,7 @@ def test_the_plan_says_which_widths_are_resolved(rng):
     X = uniform_rows(rng, 300, 2)
     plans = [
         repr(drf.KernelRidge(drf.EquispacedFourierFeatures(n_components=n)).plan(X, waves(X)))
-        for n in (10, 1000, 10**5)
+        for n in (1000, 10**4, 10**6)
     ]
     assert "too few for widths within the columns' range" in plans[0]
     few, many = (
