@@ -388,3 +388,81 @@ def test_a_gram_takes_the_map_that_was_chosen() -> None:
     gram = drf.gram(X, model.features_, y)
     assert gram.specification == model.model_.specification
     assert drf.gradient_outer_product(model, gram).shape == (4, 4)
+
+
+# Equispaced features, for ridge on few columns.
+
+
+def waves_on(d: int, n: int = 1200, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a smooth function of all columns."""
+    rng = stream(seed, "rows")
+    X = rng.uniform(size=(n, d))
+    return X, np.sin(8 * X).sum(axis=1) + 0.1 * rng.standard_normal(n)
+
+
+def kinds_judged(model: Any) -> set[str]:
+    return {row["candidate"].split(",")[0] for row in model.report_["candidates"]}
+
+
+def test_equispaced_features_are_judged_for_ridge_on_few_columns() -> None:
+    X, y = waves_on(2)
+    model = drf.KernelRidge(drf.AutoFeatures(256), random_state=0).fit(X, y)
+    assert {"fourier", "nystroem", "equispaced"} <= kinds_judged(model)
+    mine = [row for row in model.report_["candidates"] if row["candidate"].startswith("equispaced")]
+    # Noise has a share of .01 of the variance, and the function is known all the better.
+    assert min(row["squared_error"] for row in mine) < 0.05
+    # Of a smooth function no map is better than the kernel itself.
+    assert isinstance(model.features_.map_, drf.EquispacedFourierFeatures)
+    Xt, yt = waves_on(2, 300, seed=1)
+    assert model.score(Xt, yt) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("d", "n", "estimator"),
+    [
+        (4, 1200, drf.KernelRidge()),
+        (2, 900, drf.KernelRidge()),
+        (2, 1200, drf.KernelSVC()),
+        (2, 1200, drf.KernelRidge(alpha="gcv")),
+    ],
+    ids=["four columns", "few rows", "a margin", "a Gram"],
+)
+def test_equispaced_features_are_not_judged_where_they_are_not_for(d: int, n: int, estimator: Any) -> None:
+    X, y = waves_on(d, n)
+    y = y if isinstance(estimator, drf.KernelRidge) else (y > 0).astype(int)
+    model = estimator.set_params(features=drf.AutoFeatures(32), random_state=0).fit(X, y)
+    assert model.report_["candidates"]
+    assert "equispaced" not in kinds_judged(model)
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_equispaced_features_may_be_all_there_is_to_choose_from(d: int) -> None:
+    """Also for few rows, which then have no better map."""
+    X, y = waves_on(d, 400)
+    model = drf.KernelRidge(drf.AutoFeatures(maps=("equispaced",)), random_state=0).fit(X, y)
+    assert isinstance(model.features_.map_, drf.EquispacedFourierFeatures)
+    assert model.features_.kernel_ == model.features_.map_.kernel_
+    assert not model.features_.kernel_.is_auto
+    Xt, yt = waves_on(d, 200, seed=1)
+    assert model.score(Xt, yt) > 0.9  # of noise of a hundredth of the variance
+
+
+def test_bounds_that_were_chosen_leave_room_for_rows_to_come() -> None:
+    """A quarter of the range of few rows, on both sides."""
+    X, y = waves_on(2, 400)
+    model = drf.KernelRidge(drf.AutoFeatures(maps=("equispaced",)), random_state=0).fit(X, y)
+    low, high = X.min(axis=0), X.max(axis=0)
+    ends = np.stack([low - 0.24 * (high - low), high + 0.24 * (high - low)])
+    assert np.isfinite(model.predict(ends)).all()
+    bounds = np.array(model.features_.map_.lattice_.bounds).T
+    np.testing.assert_allclose(bounds, [low - (high - low) / 4, high + (high - low) / 4])
+
+
+@pytest.mark.parametrize(
+    ("d", "estimator"), [(4, drf.KernelRidge()), (2, drf.KernelSVC()), (2, drf.KernelRidge(alpha="gcv"))]
+)
+def test_equispaced_features_alone_are_refused_where_they_are_not_for(d: int, estimator: Any) -> None:
+    X, y = waves_on(d, 200)
+    estimator.set_params(features=drf.AutoFeatures(maps=("equispaced",)))
+    with pytest.raises(InputError, match=r"equispaced|dense"):
+        estimator.fit(X, y if isinstance(estimator, drf.KernelRidge) else (y > 0).astype(int))

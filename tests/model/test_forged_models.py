@@ -52,6 +52,7 @@ MAPS = {
     "metric": drf.FourierFeatures(drf.Gaussian(2.0, metric=METRIC), 8, random_state=0),
     "metric of landmarks": drf.NystroemFeatures(drf.Matern(2.0, metric=METRIC), 6, random_state=0),
     "metric of bins": drf.RandomBinningFeatures(drf.Laplacian(5.0, metric=METRIC), 4, random_state=0),
+    "equispaced": drf.EquispacedFourierFeatures(drf.Matern((2.0, 3.0)), 200, period={1: 9.0}),
     "linear": drf.LinearFeatures(),
     "joined": drf.ConcatenatedFeatures([drf.FourierFeatures(GAUSSIAN, 4), drf.LinearFeatures()]),
     "polynomials": drf.TransformerFeatures(PolynomialFeatures(2)),
@@ -75,6 +76,8 @@ def fitted(name: str) -> tuple[Any, dict[str, Any]]:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 20))
     y = X[:, 0] + X[:, 1]
+    if name == "equispaced":
+        return drf.KernelRidge(MAPS[name], alpha=1e-2).fit(X[:, :2], y), {"include_std": True}
     if name == "table":
         frame = pd.DataFrame(X[:, :3], columns=list("abc")).assign(y=y)
         frame["word"] = rng.choice(["u", "v"], 60)

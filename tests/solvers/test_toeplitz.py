@@ -1,0 +1,380 @@
+"""Ridge on a lattice of frequencies against dense systems whose sums are taken row by row."""
+
+import numpy as np
+import pytest
+
+from distrff.solvers.toeplitz import (
+    SumsOfRows,
+    Toeplitz,
+    ToeplitzProblem,
+    ToeplitzSums,
+    central_part,
+    half_of,
+    halves,
+    held_out_path,
+    paired,
+    squared_error,
+    whole_of,
+)
+
+UNIT = np.finfo(np.float64).eps
+EPS = 1e-10  # of the transforms
+MODES = [(0,), (6,), (3, 4), (0, 3), (3, 0), (2, 3, 1), (1, 0, 2)]
+
+
+def some_rows(rng, d, n=60, k=1):
+    """Phases, targets and weights."""
+    phases = [rng.uniform(-np.pi, np.pi, n) for _ in range(d)]
+    return phases, rng.standard_normal((n, k)) + 0.5, rng.uniform(0.5, 2.0, n)
+
+
+def waves(phases, modes):
+    """exp(−i⟨j, x̃⟩), (2·m_1 + 1, …, n)."""
+    J = np.meshgrid(*(np.arange(-m, m + 1) for m in modes), indexing="ij")
+    return np.exp(-1j * sum(j[..., None] * x for j, x in zip(J, phases, strict=True)))
+
+
+def direct_sums(modes, phases, Y, s):
+    v = half_of(waves(phases, [2 * m for m in modes]) @ s)
+    E = waves(phases, modes)
+    b = [half_of(E @ (s * y)) for y in Y.T]
+    return ToeplitzSums(v, np.stack(b), s @ Y**2, len(s))
+
+
+def assert_sums_equal(found, expected, atol):
+    assert found.n_rows == expected.n_rows
+    for name in ("v", "b", "squares"):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert one.shape == other.shape and one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=0, atol=atol)
+
+
+def size_of(Y, s):
+    """Σ s(1 + |y| + y²): an error of each wave is multiplied by less."""
+    return float(s @ (1 + np.abs(Y) + Y**2).sum(axis=1))
+
+
+def hermitian(rng, modes):
+    """The kept half of random coefficients of a real function."""
+    C = rng.standard_normal((*(2 * m + 1 for m in modes), 2)).view(np.complex128)[..., 0]
+    return half_of(C + np.flip(C).conj())
+
+
+def dense(v, modes):
+    """T_{jj'} = v_{j−j'}."""
+    whole, J = whole_of(v), np.stack([j.ravel() for j in np.indices([2 * m + 1 for m in modes])], axis=1)
+    places = J[:, None] - J[None] + 2 * np.asarray(modes)
+    return whole[tuple(np.moveaxis(places, -1, 0))]
+
+
+def smooth_weights(modes):
+    """Weights that fall, of the whole lattice."""
+    J = np.meshgrid(*(np.arange(-m, m + 1) for m in modes), indexing="ij")
+    return np.exp(-0.1 * sum(np.square(j) for j in J))
+
+
+def dense_system(sums, weights, alpha, fit_intercept):
+    """The system of the whole lattice, its right sides and the roots of the weights."""
+    modes, size = sums.modes, weights.size
+    root, penalty = np.sqrt(weights).ravel(), np.full(size, alpha)
+    if fit_intercept:
+        root[size // 2], penalty[size // 2] = 1.0, 0.0
+    A = root[:, None] * dense(sums.v, modes) * root
+    return A + np.diag(penalty), np.stack([root * whole_of(b).ravel() for b in sums.b]), root
+
+
+# The sums.
+
+
+@pytest.mark.parametrize("modes", MODES, ids=str)
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_sums_of_rows(rng, modes, k):
+    transform = SumsOfRows(modes, k, EPS)
+    for n in (60, 1):
+        phases, Y, s = some_rows(rng, len(modes), n, k)
+        found = transform.sums(phases, Y, s)
+        assert_sums_equal(found, direct_sums(modes, phases, Y, s), 10 * EPS * size_of(Y, s))
+        assert found.modes == modes
+        assert found.weight == pytest.approx(s.sum(), rel=10 * EPS)
+        np.testing.assert_allclose(found.sums, s @ Y, atol=10 * EPS * size_of(Y, s))
+
+
+@pytest.mark.parametrize("modes", MODES, ids=str)
+@pytest.mark.parametrize("k", [1, 3])
+def test_no_rows_have_sums_of_zero(rng, modes, k):
+    none = SumsOfRows(modes, k, EPS).sums(*some_rows(rng, len(modes), 0, k))
+    rows = some_rows(rng, len(modes), 9, k)
+    some = direct_sums(modes, *rows)
+    assert none.n_rows == 0 and none.modes == modes
+    assert not none.v.any() and not none.b.any() and not none.squares.any()
+    assert_sums_equal(some + none, some, 0)
+
+
+@pytest.mark.parametrize("modes", MODES, ids=str)
+def test_sums_are_added_and_subtracted(rng, modes):
+    phases, Y, s = some_rows(rng, len(modes), 60, 2)
+    whole, first, second = (
+        direct_sums(modes, [x[part] for x in phases], Y[part], s[part])
+        for part in (slice(None), slice(23), slice(23, None))
+    )
+    # Of sums of 60 terms in another order.
+    atol = 60 * UNIT * size_of(Y, s)
+    assert_sums_equal(first + second, whole, atol)
+    assert_sums_equal(whole - second, first, atol)
+
+
+@pytest.mark.parametrize(
+    ("modes", "fewer"), [((6,), (2,)), ((3, 4), (3, 1)), ((3, 4), (0, 4)), ((2, 3, 1), (1, 0, 1))], ids=str
+)
+def test_the_central_part_has_the_sums_of_fewer_modes(rng, modes, fewer):
+    rows = some_rows(rng, len(modes), 60, 2)
+    atol = 60 * UNIT * size_of(*rows[1:])
+    assert_sums_equal(direct_sums(modes, *rows).central(fewer), direct_sums(fewer, *rows), atol)
+
+
+@pytest.mark.parametrize("modes", MODES, ids=str)
+def test_targets_are_recoded(rng, modes):
+    phases, Y, s = some_rows(rng, len(modes), 60, 3)
+    ratio, offset = np.array([2.0, -0.5, 1.0]), np.array([3.0, 0.0, -1.0])
+    found = direct_sums(modes, phases, Y, s).recoded(ratio, offset)
+    expected = direct_sums(modes, phases, Y * ratio + offset, s)
+    assert_sums_equal(found, expected, 60 * UNIT * size_of(10 * np.abs(Y) + 10, s))
+
+
+# The layout.
+
+
+@pytest.mark.parametrize("modes", MODES, ids=str)
+def test_half_and_whole(rng, modes):
+    half = hermitian(rng, modes)
+    whole = whole_of(half)
+    assert whole.shape == tuple(2 * m + 1 for m in modes)
+    np.testing.assert_array_equal(whole, np.flip(whole).conj())
+    np.testing.assert_array_equal(half_of(whole), half)
+    np.testing.assert_array_equal(central_part(half, modes), half)
+
+
+@pytest.mark.parametrize("modes", MODES, ids=str)
+def test_two_real_strengths_are_transformed_as_one(rng, modes):
+    phases, Y, _ = some_rows(rng, len(modes), 60, 2)
+    a, b = Y.T
+    E = waves(phases, modes)
+    for found, strengths in zip(halves(E @ paired(a, b)), (a, b), strict=True):
+        np.testing.assert_allclose(found, half_of(E @ strengths), atol=60 * UNIT * np.abs(Y).sum())
+
+
+# The Toeplitz matrix.
+
+
+@pytest.mark.parametrize("modes", [*MODES, (40,), (7, 13)], ids=str)
+def test_the_product_is_that_of_the_dense_matrix(rng, modes):
+    v, C = hermitian(rng, [2 * m for m in modes]), hermitian(rng, modes)
+    given = C.copy()
+    found = Toeplitz(v, modes).product(C)
+    np.testing.assert_array_equal(C, given)
+    expected = half_of((dense(v, modes) @ whole_of(C).ravel()).reshape(whole_of(C).shape))
+    assert found.shape == C.shape
+    # Three FFTs of n numbers are each off by log₂n units; the symbol is at most Σ|v|.
+    n = np.prod([8 * m + 2 for m in modes])
+    bound = 10 * UNIT * (1 + np.log2(n)) * np.abs(whole_of(v)).sum() * np.linalg.norm(whole_of(C))
+    assert np.abs(found - expected).max() <= bound
+
+
+# The ridge problem.
+
+
+def problem_of(rng, modes, fit_intercept, k=1, n=60):
+    rows = some_rows(rng, len(modes), n, k)
+    weights = smooth_weights(modes)
+    problem = ToeplitzProblem(direct_sums(modes, *rows), half_of(weights).copy(), fit_intercept)
+    return problem, weights, rows
+
+
+@pytest.mark.parametrize("modes", MODES, ids=str)
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("alpha", [0.1, 10.0])
+def test_the_solution_is_that_of_the_dense_system(rng, modes, fit_intercept, alpha):
+    problem, weights, _ = problem_of(rng, modes, fit_intercept, k=2)
+    A, B, root = dense_system(problem.sums, weights, alpha, fit_intercept)
+    least = np.linalg.eigvalsh(A)[0]
+    tol = 1e-10
+    for target, right in enumerate(B):
+        found = problem.solve(target, alpha, tol=tol, objective_tol=1.0, max_steps=2000)
+        expected = np.linalg.solve(A, right)
+        # ‖c − c̃‖ ≤ ‖r‖/λ with ‖r‖ ≤ tol·‖B‖; the residual that conjugate gradients update and the dense
+        # solution are off by some units of ‖A‖‖c‖.
+        rounding = 1000 * UNIT * np.linalg.norm(A, 2) * np.linalg.norm(expected)
+        bound = (tol * np.linalg.norm(right) + rounding) / least
+        C = whole_of(problem.functions(found.c)).ravel()
+        assert np.linalg.norm(C - root * expected) <= bound * max(1.0, root.max())
+        assert found.error <= tol
+        penalised = expected.copy()
+        penalised[len(penalised) // 2] *= not fit_intercept
+        assert abs(problem.norm(found.c) - np.linalg.norm(penalised)) <= bound
+
+
+@pytest.mark.parametrize("modes", MODES, ids=str)
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_system_and_diagonal_are_those_of_the_dense_matrix(rng, modes, fit_intercept):
+    problem, weights, _ = problem_of(rng, modes, fit_intercept)
+    A, B, root = dense_system(problem.sums, weights, 0.7, fit_intercept)
+    # functions(c) are √w·c of the whole lattice, without the √2 of the layout.
+    c = hermitian(rng, modes)
+    shape = weights.shape
+    roots = half_of(root.reshape(shape))
+    whole_c = whole_of(problem.functions(c) / roots).ravel()
+    whole_Ac = whole_of(problem.functions(problem.product(c, 0.7)) / roots).ravel()
+    atol = 1000 * UNIT * np.linalg.norm(A, 2) * np.linalg.norm(whole_c)
+    np.testing.assert_allclose(whole_Ac, A @ whole_c, rtol=0, atol=atol)
+    whole_B = whole_of(problem.functions(problem.right_side(0)) / roots).ravel()
+    np.testing.assert_allclose(whole_B, B[0], rtol=1e-13, atol=1e-13 * np.abs(B[0]).max())
+    diagonal = half_of(np.diag(A).real.reshape(shape))
+    np.testing.assert_allclose(problem.diagonal(0.7), diagonal, rtol=1e-12)
+
+
+def test_the_residual_is_told_where_steps_end_first(rng):
+    problem, _, _ = problem_of(rng, (8, 6), True, n=200)
+    found = problem.solve(0, 1e-3, tol=1e-12, objective_tol=0.0, max_steps=4)
+    B = problem.right_side(0)
+    left = np.linalg.norm(B - problem.product(found.c, 1e-3)) / np.linalg.norm(B)
+    assert found.steps == 4
+    # Of four updates of the residual.
+    assert found.error == pytest.approx(left, rel=1e-9)
+    assert found.error > 1e-6
+
+
+def test_a_start_saves_steps(rng):
+    problem, _, _ = problem_of(rng, (8, 6), True, n=200)
+    settings = {"tol": 1e-8, "objective_tol": 1e-6, "max_steps": 2000}
+    cold = problem.solve(0, 1e-2, **settings)
+    start = cold.c.copy()
+    warm = problem.solve(0, 1e-2, start=start, **settings)
+    assert warm.error <= 1e-8
+    assert warm.steps < cold.steps
+    np.testing.assert_array_equal(start, cold.c)  # nor is the start changed
+
+
+def test_a_smaller_tolerance_of_the_objective_takes_more_steps(rng):
+    """And comes closer to its minimum, whatever residual is allowed."""
+    problem, _, _ = problem_of(rng, (30,), True, n=200)
+
+    def excess(found):
+        c = found.c - exact.c
+        return np.einsum("i,i->", c.conj(), problem.product(c, 1e-6)).real
+
+    exact = problem.solve(0, 1e-6, tol=1e-13, objective_tol=1e-15, max_steps=2000)
+    loose, tight = (
+        problem.solve(0, 1e-6, tol=1.0, objective_tol=tol, max_steps=2000) for tol in (1e-1, 1e-6)
+    )
+    assert loose.steps < tight.steps <= exact.steps
+    assert excess(tight) < excess(loose)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_targets_of_zero_have_the_function_zero(rng, fit_intercept):
+    phases, Y, s = some_rows(rng, 2)
+    sums = direct_sums((3, 4), phases, 0 * Y, s)
+    problem = ToeplitzProblem(sums, half_of(smooth_weights((3, 4))).copy(), fit_intercept)
+    found = problem.solve(0, 1.0, tol=1e-3, objective_tol=1e-3, max_steps=100)
+    assert not found.c.any()
+    assert (found.error, found.steps) == (0.0, 0)
+
+
+# Errors of rows by their sums.
+
+
+@pytest.mark.parametrize("modes", MODES, ids=str)
+def test_squared_errors_are_exact_for_every_function(rng, modes):
+    rows = phases, Y, s = some_rows(rng, len(modes), 60, 2)
+    sums, C = direct_sums(modes, *rows), hermitian(rng, modes)
+    f = np.einsum("k,kn->n", whole_of(C).ravel(), waves(phases, modes).conj().reshape(-1, 60)).real
+    toeplitz = Toeplitz(sums.v, modes)
+    for target, y in enumerate(Y.T):
+        found = squared_error(sums, toeplitz, target, C)
+        # Sums of terms of up to s(|y| + Σ|C|)², with FFTs that lose some units of them.
+        size = s @ np.square(np.abs(y) + np.abs(whole_of(C)).sum())
+        assert found == pytest.approx(s @ np.square(y - f), rel=0, abs=1000 * UNIT * size)
+
+
+def test_a_squared_error_is_never_negative(rng):
+    """Of a function that has no error, rounding leaves some number near 0, of either sign."""
+    phases, _, s = some_rows(rng, 1, 60)
+    found = []
+    for _ in range(20):
+        C = 1e6 * hermitian(rng, (6,))
+        f = np.einsum("k,kn->n", whole_of(C), waves(phases, (6,)).conj()).real
+        sums = direct_sums((6,), phases, f[:, None], s)
+        found.append(squared_error(sums, Toeplitz(sums.v, (6,)), 0, C))
+        assert found[-1] <= 1000 * UNIT * (s @ np.square(f) + s.sum() * np.abs(whole_of(C)).sum() ** 2)
+    assert min(found) >= 0
+
+
+# The path of penalties.
+
+ALPHAS = np.geomspace(1e4, 1e-6, 21)
+
+
+def path_of(training, held_out, patience=2):
+    settings = {"objective_tol": 1e-8, "max_steps": 2000, "patience": patience}
+    return list(held_out_path(training, held_out, ALPHAS, **settings))
+
+
+@pytest.mark.parametrize("patience", [1, 2, 4])
+def test_a_path_ends_where_the_error_rises(rng, patience):
+    """Targets are noise, so that the largest alpha is the best but for chance."""
+    modes, weights = (20,), np.ones(41)
+    training = direct_sums(modes, *some_rows(rng, 1, 30))
+    held_out = direct_sums(modes, *some_rows(rng, 1, 2000))
+    path = path_of(ToeplitzProblem(training, half_of(weights).copy(), True), held_out, patience)
+    errors = np.array([errors.sum() for _, errors, _ in path])
+    assert [alpha for alpha, _, _ in path] == ALPHAS[: len(path)].tolist()
+    assert len(path) < len(ALPHAS)
+    # The path has ended with `patience` errors in a row above the least so far, for the first time.
+    best = np.minimum.accumulate(errors)
+    risen = [bool(e >= b) for e, b in zip(errors[1:], best[:-1], strict=True)]
+    runs = "".join("x" if r else "." for r in risen)
+    assert runs.endswith("x" * patience)
+    assert "x" * patience not in runs[:-1]
+
+
+def test_a_path_has_the_errors_of_separate_solutions(rng):
+    phases, _, s = some_rows(rng, 1, 300)
+    Y = np.stack([np.sin(2 * phases[0]), np.cos(phases[0])], axis=1) + 0.01 * rng.standard_normal((300, 2))
+    held, rest = slice(100), slice(100, None)
+    training, held_out = (direct_sums((6,), [phases[0][part]], Y[part], s[part]) for part in (rest, held))
+    problem = ToeplitzProblem(training, half_of(smooth_weights((6,))).copy(), True)
+    toeplitz = Toeplitz(held_out.v, (6,))
+    path = path_of(problem, held_out)
+    assert len(path) > 5
+    for alpha, errors, steps in path:
+        for target, error in enumerate(errors):
+            one = problem.solve(target, alpha, tol=1e-12, objective_tol=1e-15, max_steps=2000)
+            expected = squared_error(held_out, toeplitz, target, problem.functions(one.c))
+            # The objective is within 1e-8 of its least; an error moves by the root of that.
+            assert error == pytest.approx(expected, rel=1e-2, abs=1e-6)
+        assert steps > 0
+
+
+# The posterior.
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("alpha", [0.5, 500.0])
+@pytest.mark.parametrize("modes", [(4,), (1, 2)], ids=str)
+def test_samples_have_the_covariance_of_the_posterior(rng, modes, alpha, fit_intercept):
+    problem, weights, (phases, _, s) = problem_of(rng, modes, fit_intercept)
+    n_samples = 200
+    M, _, root = dense_system(problem.sums, weights, alpha, fit_intercept)
+    E = waves(phases, modes)
+    squares, dimensions = np.empty(n_samples), np.empty(n_samples)
+    for i in range(n_samples):
+        signs = half_of(E @ (np.sqrt(s) * rng.choice([-1.0, 1.0], len(s))))
+        C, dimensions[i] = problem.sample(signs, alpha, rng)
+        c = whole_of(C).ravel() / root
+        squares[i] = (c.conj() @ M @ c).real
+    # For the covariance M⁻¹, c*·M·c has the mean N, and for normal numbers the variance 2N; signs have less.
+    size = weights.size
+    assert abs(squares.mean() - size) <= 6 * np.sqrt(2 * size / n_samples)
+    A = M - alpha * np.diag((np.arange(size) != size // 2) | (not fit_intercept))
+    dimension = np.trace(np.linalg.solve(M, A)).real
+    assert abs(dimensions.mean() - dimension) <= 6 * np.sqrt(2 * dimension / n_samples)
