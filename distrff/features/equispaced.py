@@ -21,7 +21,7 @@ from distrff.features.bandwidth import (
     automatic_length_scale,
 )
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
-from distrff.features.lattice import PILOT_ROWS, Box, Lattice
+from distrff.features.lattice import PILOT_ROWS, Box, Lattice, beyond
 from distrff.features.relevance import relevant_length_scales
 from distrff.features.specification import BlockMap, MapCost, MapSpecification, Sample, canonical_json
 from distrff.kernels.base import Kernel
@@ -155,7 +155,7 @@ class EquispacedBlockMap(BlockMap):
             F[..., output] = values_on_grid(points, C).reshape(inner)
         for j, (x, bounds) in enumerate(zip(axes, lattice.bounds, strict=True)):
             if bounds is not None:
-                F[(slice(None),) * j + ((x < bounds[0]) | (x > bounds[1]),)] = np.nan
+                F[(slice(None),) * j + (beyond(x, bounds),)] = np.nan
         return F
 
 
@@ -345,6 +345,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         _check_few(sample.X.shape[1])
         box = self._box(sample)
         pilot = self._pilot_kernel(sample)
+        pilot(sample.X[:1], sample.X[:1])  # raises for another number of widths than of columns
         n_rows = sample.n_weighted_rows
         if self.widths_are_undecided:
             lattice, pilot = box.lattice_for_search(pilot, self.tol, self._max_modes(n_rows), n_rows)
@@ -397,7 +398,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
                     raise InputError(f"{called} has both bounds and a period; give one of them")
                 bounds.append(None)
             elif j in given:
-                if low < given[j][0] or high > given[j][1]:
+                if beyond(np.array([low, high]), given[j]).any():
                     raise InputError(
                         f"{called} has values from {low:g} to {high:g}, outside of its bounds "
                         f"{given[j][0]:g} to {given[j][1]:g}; widen the bounds, or leave those rows out"

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import index
 from typing import Any, Self
 
 import numpy as np
@@ -82,7 +83,7 @@ class Lattice:
         outside = np.zeros(len(X), dtype=bool)
         for x, bounds in zip(X.T, self.bounds, strict=True):
             if bounds is not None:
-                outside |= (x < bounds[0]) | (x > bounds[1])
+                outside |= beyond(x, bounds)
         return outside
 
     def weights(self, kernel: Kernel) -> np.ndarray:
@@ -138,13 +139,25 @@ class Lattice:
             return cls(
                 data["n_columns"],
                 tuple(data["columns"]),
-                tuple(data["modes"]),
-                tuple(data["spacing"]),
-                tuple(data["centre"]),
-                tuple(None if b is None else tuple(b) for b in data["bounds"]),
+                tuple(map(index, data["modes"])),
+                tuple(map(_number, data["spacing"])),
+                tuple(map(_number, data["centre"])),
+                tuple(None if b is None else (_number(b[0]), _number(b[1])) for b in data["bounds"]),
             )
-        except (TypeError, KeyError) as error:
+        except (TypeError, KeyError, IndexError, OverflowError) as error:
             raise ModelFileError(f"a stored lattice of frequencies is damaged ({error!r})") from error
+
+
+def _number(value: Any) -> float:
+    if not is_number(value):
+        raise TypeError(f"{value!r} is not a number")
+    return float(value)
+
+
+def beyond(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
+    """Return where numbers are outside of bounds, which float32 rounds by up to one part in 2²⁴."""
+    slack = max(map(abs, bounds)) * 2.0**-24
+    return np.asarray((x < bounds[0] - slack) | (x > bounds[1] + slack))
 
 
 # One coordinate: how many modes a kernel needs, and how far away its periodic images must be.

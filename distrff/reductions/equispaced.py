@@ -93,10 +93,6 @@ class FoldCuts:
         """Rows that a task sums, about."""
         return self.run_rows if self.together else -(-self.run_rows // self.n_folds)
 
-    @property
-    def n_tasks(self) -> int:
-        return self.n_runs * (1 if self.together else self.n_folds)
-
     def tasks(self) -> list[tuple[int, int, tuple[int, ...]]]:
         """Return start, stop and folds of each task, the runs of a fold one after another."""
         bounds = [(a, min(a + self.run_rows, self.n_rows)) for a in range(0, self.n_rows, self.run_rows)]

@@ -154,13 +154,13 @@ def values_on_grid(axes: Sequence[np.ndarray], C: np.ndarray) -> np.ndarray:
 
 
 def values_of_few(points: Sequence[np.ndarray], C: np.ndarray) -> np.ndarray:
-    """Return Re Σ_k C_k·exp(i⟨k, x_i⟩) of few points, exactly: 8 flops a point and mode, and no fine grid."""
+    """Return Σ_k C_k·exp(i⟨k, x_i⟩) of few points, exactly: 8 flops a point and mode, and no fine grid."""
     modes = [np.arange(-(n // 2), n // 2 + 1) for n in C.shape]
     waves = [np.exp(1j * np.outer(x, k)) for x, k in zip(points, modes, strict=True)]
     F = C @ waves[-1].T  # (…, n)
     for E in reversed(waves[:-1]):
         F = np.einsum("...jn,nj->...n", F, E)
-    return np.asarray(F.real)
+    return np.asarray(F)
 
 
 def fine_grid_bytes_of(n_modes: float, d: int) -> float:

@@ -142,13 +142,8 @@ def test_real_coefficients_come_back_from_the_lattice(rng, shape):
     assert np.linalg.norm(C) == pytest.approx(np.linalg.norm(coef), rel=2.0**-50 * len(coef))
 
 
-LOST = pytest.mark.xfail(strict=True, reason="of few rows every second output is lost")
-
-
-@pytest.mark.parametrize(
-    ("n_rows", "k"),
-    [(5, 1), *(pytest.param(5, k, marks=LOST) for k in (2, 3)), *((33, k) for k in (1, 2, 3))],
-)
+@pytest.mark.parametrize("n_rows", [5, 33])
+@pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_values_are_those_of_the_features(rng, d, k, n_rows):
     """Of few rows and of more; the last of an odd number of outputs has no other beside it."""
@@ -228,16 +223,13 @@ def test_a_name_of_digits_is_that_of_a_column_before_it_is_a_number(rng):
 def test_rows_outside_of_the_bounds_are_nan_and_those_at_them_are_not(rng, dtype):
     X = rng.uniform(size=(20, 2))
     map_ = EquispacedFourierFeatures(SMOOTH, tol=1e-2, bounds=[(0.0, 1.0), (-1.0, 2.0)]).fit(X)
-    rows = np.array(
-        [[0, -1], [1, 2], [0.5, np.nextafter(dtype(2), dtype(3))], [-1e-9, 0], [0.5, 0.5], [1e9, 0]], dtype
-    )
+    rows = np.array([[0, -1], [1, 2], [0.5, 2 + 1e-6], [-1e-6, 0], [0.5, 0.5], [1e9, 0]], dtype)
     Z = map_.transform(rows)
     outside = [False, False, True, True, False, True]
     assert np.isnan(Z).all(axis=1).tolist() == np.isnan(Z).any(axis=1).tolist() == outside
     assert map_.specification_.outside(rows).tolist() == outside
 
 
-@pytest.mark.xfail(strict=True, reason="0.1 in single precision is above 0.1, and is refused")
 def test_single_precision_rows_may_lie_at_the_bounds(rng):
     X = np.array([[0.0], [0.1], [0.05]], dtype=np.float32)
     map_ = EquispacedFourierFeatures(Gaussian(0.3), bounds=[(0.0, 0.1)]).fit(X)
@@ -331,15 +323,8 @@ def test_names_are_refused_where_columns_have_none(rng):
         (Gaussian() + Polynomial(2), 2, "need a shift-invariant kernel"),
         (Gaussian(metric=np.eye(2)), 2, "need a kernel without a metric.*use FourierFeatures"),
         (Matern(metric="learned"), 2, "need a kernel without a metric"),
-        *(
-            pytest.param(
-                *(kernel, 2, f"{n} widths?, the data 2 columns"),
-                marks=pytest.mark.xfail(
-                    strict=True, reason="widths of columns that there are not are taken, and too few of them"
-                ),
-            )
-            for kernel, n in ((Gaussian((1.0, 2.0, 3.0)), 3), (SMOOTH + Gaussian((1.0,)), 1))
-        ),
+        (Gaussian((1.0, 2.0, 3.0)), 2, "3 widths, the data 2 columns"),
+        (SMOOTH + Gaussian((1.0,)), 2, "1 widths, the data 2 columns"),
         ("gaussian", 2, "kernel must be a distrff kernel or None"),
         (SMOOTH, 4, "for 1 to 3 columns, got 4; choose columns, or use FourierFeatures"),
         (None, 7, "for 1 to 3 columns, got 7"),
