@@ -135,6 +135,21 @@ def test_weights_are_those_of_the_sum_over_periods(rng, kernel, d, m):
     assert left_out < 0.02 * kernel.at_zero
 
 
+@pytest.mark.parametrize("d", [1, 2])
+def test_weights_of_a_slow_kernel_are_those_of_all_its_images(rng, d):
+    """1/(1 + δ²/ℓ²) falls too slowly to add images up: Σ is a·sinh(2a)/(cosh(2a) − cos(2πhδ)), a = πhℓ."""
+    spacing, modes = [0.3, 0.25][:d], [60] * d
+    delta = rng.uniform(-5, 5, (6, d))
+    delta[0] = 0.0
+    expected = np.ones(len(delta))
+    for h, width, x in zip(spacing, WIDTHS, delta.T, strict=False):
+        a = math.pi * h * width
+        expected *= a * math.sinh(2 * a) / (math.cosh(2 * a) - np.cos(2 * math.pi * h * x))
+    found = trigonometric(Cauchy(WIDTHS[:d]).lattice_weights(spacing, modes), delta, spacing)
+    # Weights fall as exp(−2a·j): beyond 60 they are below 1e-24. Phases of up to 2πhmδ, 570, are rounded.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=600 * 2.0**-52 * d * expected.max())
+
+
 @pytest.mark.parametrize("kernel", [*OF_ONE, *PRODUCTS], ids=repr)
 @pytest.mark.parametrize("spacing", [1e-9, 1e-2, 3.0, 1e9])
 def test_weights_of_every_spacing_are_finite_and_not_negative(kernel, spacing):

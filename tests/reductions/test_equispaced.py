@@ -129,6 +129,18 @@ def test_runs_have_as_many_rows_as_the_plan_counts(n_rows, n_folds, call_rows):
     assert max(stop - start for start, stop, _ in cuts.tasks()) == cuts.run_rows
 
 
+@given(**CUTS)
+def test_the_number_of_runs_is_a_power_of_two(n_rows, n_folds, call_rows):
+    """So that workers of a like number end together."""
+    cuts = FoldCuts.of(n_rows, n_folds, max(call_rows, n_rows // 5000))
+    n_runs = cuts.n_runs
+    assert n_runs >= 1 and n_runs & (n_runs - 1) == 0
+    # n rows in runs of ⌈n/R⌉ < n/R + 1 are more than R·n/(n + R) of them, which is R − 1 where n ≥ R(R − 1).
+    # Of fewer rows some of the last runs are empty, and left out.
+    if n_rows >= n_runs * (n_runs - 1):
+        assert len({start for start, _, _ in cuts.tasks()}) == n_runs
+
+
 @pytest.mark.parametrize("n_folds", [1, 5])
 def test_cuts_do_not_depend_on_the_machine(n_folds, monkeypatch):
     sizes = [(10**k, 10**j) for k in range(7) for j in range(2, 6)]
