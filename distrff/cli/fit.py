@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -310,12 +310,20 @@ def _features(ctx: click.Context) -> FeatureMap:
     if options["features"] == "nystroem":
         return NystroemFeatures(_kernel(options), options["n_components"], landmarks=options["landmarks"])
     if options["features"] == "equispaced":
-        given: dict[str, Any] = {name: dict(options[name]) or None for name in ("bounds", "period")}
+        given: dict[str, Any] = {name: _by_column(name, options[name]) for name in ("bounds", "period")}
         return EquispacedFourierFeatures(
             _kernel(options), options["n_components"], tol=options["kernel_tol"], **given
         )
     drawn = {name: options[name] for name in _FOURIER_ONLY}
     return FourierFeatures(_kernel(options), options["n_components"], **drawn)
+
+
+def _by_column(name: str, values: Sequence[tuple[str, Any]]) -> dict[str, Any] | None:
+    """Return the values of columns; raise UsageError where one has two."""
+    found = dict(values)
+    if len(found) < len(values):
+        raise click.UsageError(f"{_spelt(name)} has two values for a column; give one")
+    return found or None
 
 
 def _kernel(options: Mapping[str, Any]) -> Kernel:

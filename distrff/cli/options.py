@@ -252,7 +252,7 @@ map_options = together(
     ),
     click.option(
         "--kernel-tol",
-        type=float,
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
         default=1e-3,
         help="Largest error of the kernel of --features equispaced, as a share of k(0).",
     ),

@@ -319,6 +319,11 @@ def score_sums(model: Model, dataset: Dataset, run: Run | None = None) -> ScoreS
     reduction = ScoreReduction(light, cuts.tile_rows)
     sums: ScoreSums = run.value(run.sweep("score", dataset, reduction, cuts, sent))
     if not sums.targets.weight > 0:
+        if sums.n_outside:
+            raise InputError(
+                f"all {sums.n_outside} rows of positive weight are outside the bounds of the model; score "
+                f"rows within them, or fit with wider bounds"
+            )
         raise InputError("all sample weights are zero; give at least one row a positive weight")
     return sums
 

@@ -28,7 +28,7 @@ from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Matern
 from distrff.utils.nufft import MAX_DIMENSIONS, values_at, values_of_few, values_on_grid
 from distrff.utils.text import listed
-from distrff.utils.validation import check_count, is_number, positive
+from distrff.utils.validation import check_count, is_number
 
 # The fitted map.
 
@@ -207,9 +207,10 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     w_j = ∏h·k̂(h·j), k̂ the kernel's Fourier transform: ⟨z(x), z(x')⟩ = k̃(x − x') is the trapezoidal rule of
     Bochner's integral (Greengard, Rachh and Barnett 2022, "Equispaced Fourier representations for efficient
     Gaussian process regression from a billion data points", section 3). No frequency is random: within
-    `bounds`, sup|k − k̃| is at most `tol`·k(0).
+    `bounds`, sup|k − k̃| is at most `tol`·k(0), if `n_components` suffice; `kernel_error_` tells.
 
-    `KernelRidge` and `KernelRidgeClassifier` never form these features. One pass over the rows sums
+    `KernelRidge` and `KernelRidgeClassifier` with ``solver="auto"`` never form these features, other models
+    do, for which `n_components` must be a number. One pass over the rows sums
     v_k = Σ s·exp(−i⟨k, x̃⟩) and b_j = Σ s·y·exp(−i⟨j, x̃⟩) by non-uniform FFTs; the Gram is the Toeplitz
     matrix of v, which FFTs apply. Kernels enter after the sums: these choose smoothness, widths and alpha
     without another look at the rows.
@@ -288,9 +289,8 @@ class EquispacedFourierFeatures(KernelFeatureMap):
                 f"equispaced frequencies need a kernel without a metric, got {kernel!r}; use FourierFeatures"
             )
         check_count("n_components", self.n_components, or_none=True)
-        positive("tol", self.tol)
-        if self.tol >= 1:
-            raise InputError(f"tol must be below 1, got {self.tol!r}: it is a share of k(0)")
+        if not is_number(self.tol) or not 0 < self.tol < 1:
+            raise InputError(f"the map's tol must be between 0 and 1, got {self.tol!r}: a share of k(0)")
         _pairs(self.bounds, None)
         _periods(self.period, None)
 
@@ -454,16 +454,22 @@ def _check_few(n_columns: int) -> None:
 def _pairs(given: Any, names: Sequence[str] | None) -> dict[int, tuple[float, float]]:
     """Return the bounds by column number; raise InputError for what are none."""
     found = {}
-    for j, pair in _by_column("bounds", given, names).items():
+    for (j, pair), called in zip(_by_column("bounds", given, names).items(), _called(given), strict=True):
         if pair is None:
             continue
         values = list(pair) if isinstance(pair, Sequence | np.ndarray) and not isinstance(pair, str) else []
         if len(values) != 2 or not all(is_number(v) and math.isfinite(v) for v in values):
-            raise InputError(f"bounds of a column must be a pair of numbers, least and largest, got {pair!r}")
+            raise InputError(f"bounds of {called} must be a pair of numbers, least and largest, got {pair!r}")
         if not values[0] < values[1]:
-            raise InputError(f"bounds of a column must be its least and its largest value, got {pair!r}")
+            raise InputError(f"bounds of {called} must be its least and its largest value, got {pair!r}")
         found[j] = (float(values[0]), float(values[1]))
     return found
+
+
+def _called(given: Any) -> list[str]:
+    """Return what messages call the columns of a mapping or sequence."""
+    keys = list(given) if isinstance(given, Mapping) else range(0 if given is None else len(given))
+    return [f"column {key!r}" for key in keys]
 
 
 def _periods(given: Any, names: Sequence[str] | None) -> dict[int, float]:
@@ -471,8 +477,9 @@ def _periods(given: Any, names: Sequence[str] | None) -> dict[int, float]:
     if given is not None and not isinstance(given, Mapping):
         raise InputError(f"period must map columns to periods, such as {{'hour': 24}}, got {given!r}")
     found = _by_column("period", given, names)
-    for period in found.values():
-        positive("period", period)
+    for period, called in zip(found.values(), _called(given), strict=True):
+        if not is_number(period) or not 0 < period < math.inf:
+            raise InputError(f"the period of {called} must be a positive number, got {period!r}")
     return {j: float(period) for j, period in found.items()}
 
 
@@ -496,7 +503,11 @@ def _by_column(parameter: str, given: Any, names: Sequence[str] | None) -> dict[
         elif isinstance(column, str) and column.isascii() and column.isdigit():
             number = int(column)
         elif isinstance(column, str):
-            known = f"the columns are {listed(names)}" if names else "columns have no names here; number them"
+            known = (
+                f"the columns are {listed(names)}; name one of these"
+                if names
+                else "columns have no names here; number them"
+            )
             raise InputError(f"{parameter} names column {column!r}; {known}")
         elif not is_number(column) or column < 0 or column != int(column):
             raise InputError(f"{parameter} must name columns or number them from 0, got {column!r}")

@@ -94,28 +94,31 @@ class Lattice:
         """Return a bound of sup|k − k̃|/k(0) in the box: of modes left out, and of periodic images."""
         total = 0.0
         for i, j in enumerate(self.columns):
-            line = _Line(kernel.along([j]))
-            total += line.tail(self.spacing[i], self.modes[i])
+            line, others = _Line(kernel.along([j])), self._images_elsewhere(kernel, j)
+            total += others * line.tail(self.spacing[i], self.modes[i])
             bounds = self.bounds[j]
             if bounds is not None:
-                total += line.images(bounds[1] - bounds[0], self.spacing[i])
+                total += others * line.images(bounds[1] - bounds[0], self.spacing[i])
         return total
 
-    def inner(self, modes: Sequence[int]) -> Lattice:
-        """Return the central part with fewer modes."""
-        return replace(self, modes=tuple(min(a, b) for a, b in zip(self.modes, modes, strict=True)))
+    def _images_elsewhere(self, kernel: Kernel, column: int) -> float:
+        """Return how many times k(0) the kernel's sum over the periods of other columns is."""
+        periodic = [(h, j) for h, j in zip(self.spacing, self.columns, strict=True) if self.bounds[j] is None]
+        return images_elsewhere(kernel, periodic, column)
 
     def resolving(self, kernel: Kernel, tol: float) -> Lattice | None:
         """Return the smallest central part on which the kernel is within `tol`; None if there is none."""
         budget = tol
         for i, j in enumerate(self.columns):
             if (bounds := self.bounds[j]) is not None:
-                budget -= _Line(kernel.along([j])).images(bounds[1] - bounds[0], self.spacing[i])
+                images = _Line(kernel.along([j])).images(bounds[1] - bounds[0], self.spacing[i])
+                budget -= self._images_elsewhere(kernel, j) * images
         if budget <= 0:
             return None
         share, modes = budget / len(self.columns), []
         for i, j in enumerate(self.columns):
-            m = _Line(kernel.along([j])).modes(self.spacing[i], share, self.modes[i])
+            error = share / self._images_elsewhere(kernel, j)
+            m = _Line(kernel.along([j])).modes(self.spacing[i], error, self.modes[i])
             if m is None:
                 return None
             modes.append(m)
@@ -195,7 +198,7 @@ class _Line:
             )
         return 1.0 / (width + high)
 
-    def _total(self, spacing: float) -> float:
+    def total(self, spacing: float) -> float:
         """Return Σ w_j over all j, by Poisson's formula: the kernel and its images at 0."""
         return 1.0 + 2.0 * float(self._at(np.arange(1, _N_IMAGES) / spacing).sum())
 
@@ -208,11 +211,11 @@ class _Line:
         """Return Σ w_j over |j| > m."""
         # A kernel that falls slowly has more images than are added up, but then its weights fall fast.
         sums = self._shells(spacing, max(4 * m, _FIRST_MODES))
-        return max(0.0, max(self._total(spacing), float(sums[-1])) - float(sums[m]))
+        return max(0.0, max(self.total(spacing), float(sums[-1])) - float(sums[m]))
 
     def modes(self, spacing: float, error: float, max_modes: int = _MAX_LINE_MODES) -> int | None:
         """Return the smallest m whose tail is at most `error`; None if it is above `max_modes`."""
-        total, n = self._total(spacing), _FIRST_MODES
+        total, n = self.total(spacing), _FIRST_MODES
         while True:
             sums = self._shells(spacing, n)
             if max(total, sums[-1]) - sums[n // 2] <= error:
@@ -223,8 +226,17 @@ class _Line:
             n *= 2
 
 
+def images_elsewhere(kernel: Kernel, periodic: Sequence[tuple[float, int]], column: int) -> float:
+    """Return ∏ Σ_n k_j(n/h_j)/k_j(0) over periodic columns but one, given as pairs of spacing and column.
+
+    By so much the errors of a column may count, as they meet all periodic images in the others.
+    """
+    return math.prod(_Line(kernel.along([j])).total(h) for h, j in periodic if j != column)
+
+
 # The lattice that the range of the columns and a kernel ask for.
 
+_FEWEST_MODES = 5
 _IMAGE_SHARE = 0.25  # of tol, for periodic images; the rest is for the modes that are left out
 _LONGEST, _SHORTEST = (2.0, 1.0, 0.5, 0.25, 0.125), 4.0  # widths to be compared, by that of the pilot
 _ENOUGH = 0.25  # shortest by longest width; where the range is smaller, longer ones are given up
@@ -271,9 +283,10 @@ class Box:
         modes down to `max_modes`.
         """
         columns, bounds = self.columns, list(self.bounds)
-        share = tol * _IMAGE_SHARE / len(columns)
         spacing, centre = [], []
-        for j in columns:
+        periodic = [(1.0 / p, j) for j in columns if (p := self.periods[j]) is not None]
+        tolerances = [tol / (images_elsewhere(longest, periodic, j) * len(columns)) for j in columns]
+        for j, error in zip(columns, tolerances, strict=True):
             period = self.periods[j]
             if period is not None:
                 spacing.append(1.0 / period)
@@ -281,10 +294,10 @@ class Box:
             else:
                 b = bounds[j]
                 assert b is not None
-                spacing.append(_Line(longest.along([j])).spacing(self._width(j), share))
+                spacing.append(_Line(longest.along([j])).spacing(self._width(j), _IMAGE_SHARE * error))
                 centre.append((b[0] + b[1]) / 2)
 
-        shares = [tol * (1 - _IMAGE_SHARE) / len(columns)] * len(columns)
+        shares = [(1 - _IMAGE_SHARE) * error for error in tolerances]
         narrow = kernel if shortest == 1 else scaled_widths(kernel, shortest)
         lines = [_Line(narrow.along([j])) for j in columns]
         needed = [line.modes(h, e) for line, h, e in zip(lines, spacing, shares, strict=True)]
@@ -303,6 +316,10 @@ class Box:
         kept = tuple(int(m) for m in counted(factor))
         while len(kept) > 0 and math.prod(2 * m + 1 for m in kept) > max_modes:
             kept = tuple(max(0, m - 1) for m in kept)  # of a single mode a column nothing is left to divide
+        # Grids of transforms have at least 32 places a coordinate, for 21 modes of v: fewer save nothing.
+        more = tuple(max(m, _FEWEST_MODES) for m in kept)
+        if math.prod(2 * m + 1 for m in more) <= max_modes:
+            kept = more
         lattice = Lattice(len(bounds), columns, kept, tuple(spacing), tuple(centre), tuple(bounds))
         return lattice, shortest * factor
 

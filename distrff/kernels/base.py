@@ -388,6 +388,9 @@ class Sum(_Composite):
         return f"{self.k1!r} + {_bracketed(self.k2, Sum)}"
 
 
+_POINTS = 2**18  # of which a product is evaluated at once
+
+
 @dataclass(frozen=True)
 class Product(_Composite):
     """k1 * k2: each frequency is the sum of independent frequencies of the factors."""
@@ -463,7 +466,12 @@ class Product(_Composite):
         points = np.stack([x.ravel() for x in np.meshgrid(*axes, indexing="ij")], axis=1)
         # With the nearest images, so that the function has no jump where the period ends.
         images = np.array(list(itertools.product((-1, 0, 1), repeat=len(axes)))) / np.asarray(spacing)
-        K = np.sum([self._evaluate(points, image[None]) for image in images], axis=0).reshape(shape)
+        K = np.zeros(len(points))
+        for strip in range(0, len(points), _POINTS):
+            rows = slice(strip, strip + _POINTS)
+            for image in images:
+                K[rows] += self._evaluate(points[rows], image[None])[:, 0]
+        K = K.reshape(shape)
         w = np.fft.fftshift(np.fft.fftn(K).real) / K.size
         central = tuple(slice(n // 2 - m, n // 2 + m + 1) for n, m in zip(shape, modes, strict=True))
         # Rounding may leave the smallest coefficients below 0.

@@ -112,13 +112,14 @@ class Model:
     def decision(self, X: np.ndarray) -> np.ndarray:
         """Return f(X) of shape (n_rows, n_outputs), float64; X may be a scipy sparse matrix for some maps.
 
-        Costs n·d·D multiply-adds and n·D cosines, in strips of at most 32 MB of features.
+        Costs n·d·D multiply-adds and n·D cosines, in strips of at most 32 MB of features; of equispaced
+        features, which are not made, a non-uniform FFT of up to four million rows at once.
         """
         X = self._checked(X)
         F = np.empty((X.shape[0], self.n_outputs))
         block_map = self.specification.build(self.arrays)
         coef = block_map.values_coef(self.coef, np.dtype(self.dtype))
-        for rows, strip in self._strips(X):
+        for rows, strip in self._strips(X, self.specification.rows_at_once):
             F[rows] = block_map.values(strip, coef, self.n_outputs)
         return F + self.intercept
 
@@ -226,26 +227,36 @@ class Model:
         √(std² + σ̂²) with the estimate σ̂² of the noise.
         """
         one_of("of", of, STD_OF)
-        if self.posterior is None:
-            raise InputError("this model was saved without its posterior; save it with include_std=True")
+        posterior = self._checked_posterior()
         X = self._checked(X)
         S = np.empty((X.shape[0], self.n_outputs))
         block_map = self.specification.build(self.arrays)
-        for rows, strip in self._strips(X):
-            S[rows] = self.posterior.std_at(block_map, strip)
+        by_transforms = isinstance(posterior, PosteriorSamples)
+        for rows, strip in self._strips(X, self.specification.rows_at_once if by_transforms else 0):
+            S[rows] = posterior.std_at(block_map, strip)
         if of == "observation":
-            S = np.sqrt(np.square(S) + self.posterior.noise)
+            S = np.sqrt(np.square(S) + posterior.noise)
         return S[:, 0] if self.y_is_1d else S
+
+    def check_has_std(self) -> None:
+        """Raise InputError unless the model has standard deviations."""
+        self._checked_posterior()
+
+    def _checked_posterior(self) -> PosteriorFactor | PosteriorSamples:
+        if self.posterior is not None:
+            return self.posterior
+        if self.kind.startswith("KernelRidge"):
+            raise InputError("this model was saved without its posterior; save it with include_std=True")
+        raise InputError(f"a {self.kind} has no standard deviations; ridge models have")
 
     def _feature_strips(self, X: np.ndarray) -> Any:
         block_map = self.specification.build(self.arrays)
         for rows, strip in self._strips(X):
             yield rows, block_map.apply(strip)
 
-    def _strips(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield slices of rows and the scaled rows, few enough for features of at most 32 MB."""
+    def _strips(self, X: np.ndarray, n_rows: int = 0) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield slices of so many rows, and the scaled rows; 0 is as many as have features of 32 MB."""
         itemsize = np.dtype(self.dtype).itemsize
-        n_rows = self.specification.rows_at_once
         n_rows = n_rows or max(16, _STRIP_BYTES // (self.specification.row_entries * itemsize))
         for start in range(0, X.shape[0], n_rows):
             rows = slice(start, min(start + n_rows, X.shape[0]))

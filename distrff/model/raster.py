@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import shutil
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,17 +16,17 @@ import zarr
 
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import begin_run
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError, PlanRefused, warn
 from distrff.features.specification import MapSpecification
 from distrff.io.results import open_array
 from distrff.io.storage import ROOT, Location, replacing, storage_errors
-from distrff.model.model import Model
+from distrff.model.model import Model, std_of
 from distrff.model.predict import light_model, restored
 from distrff.model.write import frozen_model
 from distrff.preprocessing.targets import ClassTargets
-from distrff.utils.text import listed
+from distrff.utils.text import human_bytes, listed
 
-_CHUNK_CELLS = 2**20
+_CHUNK_CELLS, _MAX_CHUNKS = 2**20, 10**5
 _KINDS = ("raster",)
 _OUTSIDE = -1  # the code of no class
 
@@ -71,6 +72,8 @@ def predict_raster(
     InputError
         For columns that are missing or not the model's, coordinates that are not finite numbers, results that
         the model does not have, and a place that may not be replaced.
+    PlanRefused
+        For more than 10⁵ chunks, or more bytes than a local disk has free.
 
     Notes
     -----
@@ -80,16 +83,21 @@ def predict_raster(
     `EquispacedFourierFeatures` are evaluated coordinate by coordinate, for m·(N + cells) products of a chunk;
     others row by row, as by `write_predictions`.
     """
+    if return_std:
+        std_of(return_std)
+    axes = _axes(frozen_model(model, False), grid)
     frozen = frozen_model(model, return_std)
     if frozen.kind == "KernelPCA":
         raise InputError("principal components have no predictions; a raster needs another model")
-    if return_std and frozen.posterior is None:
-        raise InputError("this model was saved without its posterior; save it with include_std=True")
-    axes = _axes(frozen, grid)
+    if return_std:
+        frozen.check_has_std()
     names = [str(name) for name in axes]
     shape = tuple(len(x) for x in axes.values())
     chunks = _chunks(shape)
-    location, run = Location.of(out, storage_options), begin_run()
+    location = Location.of(out, storage_options)
+    n_values = 1 if frozen.is_classifier else frozen.n_outputs
+    _check_size(location, shape, chunks, n_values + bool(return_std) * frozen.n_outputs)
+    run = begin_run()
     light, sent = light_model(frozen, with_std=bool(return_std))
     with (
         storage_errors(f"{location} could not be written"),
@@ -101,6 +109,8 @@ def predict_raster(
         blocks = _blocks(list(axes.values()), chunks)
         n_outside = int(run.value(run.sweep_segments("raster", blocks, reduction, sent)))
         _finish(fresh, frozen, names)
+    if n_outside == math.prod(shape):
+        warn("all cells are outside the bounds of the model; check the grid's coordinates", DataWarning)
     return {
         "out": str(location),
         "shape": shape,
@@ -132,11 +142,15 @@ def _axes(model: Model, grid: Mapping[Any, Any]) -> dict[Any, np.ndarray]:
         raise InputError(f"grid has no coordinates of column {missing[0]!r}; give some, perhaps a single one")
     if reserved := {"prediction", "std", "target"} & set(map(str, grid)):
         raise InputError(f"a column {reserved.pop()!r} would have the name of a result; rename it")
+    if nested := [name for name in map(str, grid) if "/" in name]:
+        raise InputError(f"a column {nested[0]!r} cannot name a dimension, as it has a slash; rename it")
     return {name: _coordinates(name, values) for name, values in grid.items()}
 
 
 def _coordinates(name: Any, values: Any) -> np.ndarray:
     try:
+        if np.asarray(values).dtype.kind not in "iufbO":
+            raise TypeError(f"got {np.asarray(values).dtype}")
         x = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"coordinates of column {name!r} must be numbers ({error})") from error
@@ -156,6 +170,21 @@ def _chunks(shape: Sequence[int]) -> tuple[int, ...]:
         longest = int(np.argmax(chunks))
         chunks[longest] = -(-chunks[longest] // 2)
     return tuple(chunks)
+
+
+def _check_size(location: Location, shape: Sequence[int], chunks: Sequence[int], n_layers: int) -> None:
+    """Raise PlanRefused for more chunks than tasks can be, or more bytes than a local disk has free."""
+    n_chunks = math.prod(-(-n // chunk) for n, chunk in zip(shape, chunks, strict=True))
+    n_bytes = 8 * math.prod(shape) * n_layers
+    asked = f"a raster of {math.prod(shape):,} cells"
+    if n_chunks > _MAX_CHUNKS:
+        raise PlanRefused(f"{asked} has {n_chunks:,} chunks, more than {_MAX_CHUNKS:,}; write it in parts")
+    folder = next((p for p in location.path.parents if p.exists()), None) if location.path else None
+    if folder is not None and n_bytes > (free := shutil.disk_usage(folder).free):
+        raise PlanRefused(
+            f"{asked} takes up to {human_bytes(n_bytes)}, and {folder} has {human_bytes(free)} free; write "
+            f"fewer cells, or elsewhere"
+        )
 
 
 @dataclass(frozen=True)

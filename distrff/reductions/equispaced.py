@@ -36,7 +36,7 @@ from distrff.utils.text import public_name
 
 EPS = 1e-10  # of the transforms
 _ROWS_A_MODE = (4.0, 1.2, 0.4)  # of a transform of one to three coordinates: the FFT is a fifth of its work
-_FEWEST = 4  # times fewer are worth a second run, since two workers are the least of a cluster
+_FEWEST = 4  # two runs from a quarter of the rows on: two workers are the least of a cluster
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,10 @@ class FoldCuts:
     def of(cls, n_rows: int, n_folds: int, call_rows: int) -> FoldCuts:
         """Return cuts with `call_rows` to twice as many rows a fold and run.
 
-        The number of runs is a power of two, so that as many workers end together, and depends on neither
-        their number nor their speed. Of terrain (6.5 million rows, 1.8 million values of v, without folds)
-        eight runs took two workers 1.8 s, and two runs .95 s.
+        For fewer rows there are two runs from a quarter of `call_rows` on. The number of runs is a power
+        of two, so that as many workers end together, and depends on neither their number nor their speed;
+        where a worker's memory is short, `call_rows` is smaller. Of terrain (6.5 million rows, 1.8 million
+        values of v, without folds) eight runs took two workers 1.8 s, and two runs 1.3 s.
         """
         full = n_rows / (n_folds * call_rows)
         return cls(n_rows, n_folds, 2 ** int(math.log2(max(2, full))) if _FEWEST * full >= 1 else 1)
@@ -262,7 +263,7 @@ class ToeplitzStatistics:
         moved = self._moved(other)
         if moved is NotImplemented:
             return NotImplemented
-        if other.n_rows > self.n_rows or other.weight > self.weight:
+        if other.n_rows > self.n_rows or other.weight > self.weight * (1 + _ROUNDING):
             raise InputError(
                 f"cannot subtract {other.n_rows} rows of weight {other.weight:g} from {self.n_rows} rows "
                 f"of weight {self.weight:g}; subtract rows that the first sums hold"
@@ -368,6 +369,7 @@ class ToeplitzStatistics:
             raise ModelFileError(f"{public_name(url)} is damaged ({error!r}); write it again") from error
 
 
+_ROUNDING = 1e-8  # of sums of weights, which come from transforms
 _LIKE = "make the second with gram(..., like=the first)"
 
 
@@ -430,10 +432,12 @@ class SignReduction(Reduction):
         found = dict(found)
         for group in members:
             places = range(2 * _PAIRS * group, 2 * _PAIRS * (group + 1), 2)
-            strengths = [
+            strengths = (
                 paired(_signed(root, bits, i), _signed(root, bits, i + 1), "complex64") for i in places
-            ]
-            some = np.stack(transform.at(phases, strengths))
+            )
+            some = np.empty((_PAIRS, *(2 * m + 1 for m in self.lattice.modes)), np.complex64)
+            for place, F in zip(some, transform.at(phases, strengths), strict=True):
+                place[...] = F
             found[group] = found[group] + some if group in found else some
         return found
 

@@ -120,14 +120,17 @@ class SumsOfRows:
         sY = s[:, None] * Y
         (F,) = self._of_v.at(phases, [paired(s, sY[:, 0])])
         v = _real_part(F)
-        b = [_imaginary_part(_centre(F, self._modes))]
+        b = np.empty((k, *shape[:-1], self._modes[-1] + 1), np.complex128)
+        b[0] = _imaginary_part(_centre(F, self._modes))
+        del F
         if self._of_b is not None:
             pairs = [(i, min(i + 1, k - 1)) for i in range(1, k, 2)]
-            strengths = [paired(sY[:, i], sY[:, j]) for i, j in pairs]
+            strengths = (paired(sY[:, i], sY[:, j]) for i, j in pairs)
             for (i, j), F in zip(pairs, self._of_b.at(phases, strengths), strict=True):
-                b.extend([_real_part(F)] if i == j else [_real_part(F), _imaginary_part(F)])
-        squares = np.einsum("ij,ij->j", sY, Y)
-        return ToeplitzSums(v, np.stack(b), squares, n_rows)
+                b[i] = _real_part(F)
+                if j > i:
+                    b[j] = _imaginary_part(F)
+        return ToeplitzSums(v, b, np.einsum("ij,ij->j", sY, Y), n_rows)
 
 
 def paired(a: np.ndarray, b: np.ndarray, dtype: str = "complex128") -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -49,8 +49,8 @@ class PointSums:
             for k, n in zip((np.arange(-m, m + 1) for m in modes), grid, strict=True)
         ]
 
-    def at(self, points: Sequence[np.ndarray], strengths: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return F for each row of strengths.
+    def at(self, points: Sequence[np.ndarray], strengths: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        """Yield F for each row of strengths.
 
         Parameters
         ----------
@@ -58,12 +58,13 @@ class PointSums:
             In [−π, π).
         strengths : arrays of shape (n,) and of the dtype
 
-        Returns
-        -------
-        list of ndarrays of shape (2·m_1 + 1, …, 2·m_d + 1)
+        Yields
+        ------
+        ndarray of shape (2·m_1 + 1, …, 2·m_d + 1)
         """
         self._plan.setpts(*(x.astype(self._real, copy=False) for x in points))
-        return [self._transformed(self._plan.execute(c, out=self._grid)) for c in strengths]
+        for c in strengths:
+            yield self._transformed(self._plan.execute(c, out=self._grid))
 
     def _transformed(self, G: np.ndarray) -> np.ndarray:
         """Return the modes of the spread points; the grid is overwritten."""

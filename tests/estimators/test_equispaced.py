@@ -493,3 +493,42 @@ def test_the_plan_says_which_widths_are_resolved(rng):
     )
     # Modes of a column are in inverse proportion to the width, but for the margin of the box.
     assert many < few / 5
+
+
+@pytest.mark.parametrize("estimator", [drf.KernelSVC, drf.KernelLikelihoodClassifier, drf.KernelPCA])
+def test_features_that_are_written_out_need_a_number(rng, estimator):
+    X = uniform_rows(rng, 60, 2)
+    with pytest.raises(InputError, match="are for ridge with solver='auto'"):
+        estimator(drf.EquispacedFourierFeatures()).fit(X, waves(X) > 0)
+    estimator(drf.EquispacedFourierFeatures(Gaussian(0.5), 200)).fit(X, waves(X) > 0)
+
+
+def test_a_model_no_better_than_a_constant_is_said(rng):
+    X = uniform_rows(rng, 5000, 1)
+    # What a few free parameters gain by chance is some 20 of 5000 squares, less than a hundredth.
+    with pytest.warns(DataWarning, match="no better than a constant"):
+        drf.KernelRidge(drf.EquispacedFourierFeatures()).fit(X, rng.standard_normal(5000))
+
+
+def test_a_kernel_that_is_not_resolved_at_all_is_said(rng):
+    X = uniform_rows(rng, 200, 1)
+    with pytest.warns(DataWarning, match=r"leave an error of up to .*more than the map's tol, 0\.001"):
+        drf.KernelRidge(drf.EquispacedFourierFeatures(Gaussian(1e-9)), alpha=1.0).fit(X, waves(X))
+
+
+def test_alphas_that_cannot_be_computed_with_are_refused(rng):
+    X = uniform_rows(rng, 50, 1)
+    with pytest.raises(InputError, match="too large to compute with"):
+        drf.KernelRidge(drf.EquispacedFourierFeatures(Gaussian(0.5)), alpha=1e300).fit(X, waves(X))
+
+
+def test_generalised_validation_of_sums_is_refused_as_of_rows(halves):
+    with pytest.raises(InputError, match="alpha='gcv' needs a Gram that is written out"):
+        drf.KernelRidge(alpha="gcv").fit_gram(halves[3])
+
+
+def test_the_same_rows_in_another_order_are_subtracted(halves):
+    X, y, _, first, _ = halves
+    order = np.argsort(X[:200, 0])
+    rest = first - drf.gram(X[:200][order], y=y[:200][order], like=first)
+    assert rest.n_rows == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import dask
 import numpy as np
 import pandas as pd
@@ -9,7 +11,7 @@ import pytest
 import xarray as xr
 
 import distrff as drf
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError, PlanRefused
 from distrff.io.storage import Location, header_of
 from distrff.model import raster
 from distrff.model.write import frozen_model
@@ -222,3 +224,26 @@ def test_a_column_may_not_have_the_name_of_a_result(tmp_path):
     model = drf.KernelRidge(equispaced(), alpha=1e-2).fit(pd.DataFrame(X, columns=["std", "lon"]), y)
     with pytest.raises(InputError, match="rename"):
         drf.predict_raster(model, {"std": [1.0], "lon": [11.0]}, str(tmp_path / "map.zarr"))
+
+
+def test_a_raster_larger_than_the_disk_is_refused(tmp_path, monkeypatch):
+    model = fitted()
+    with pytest.raises(PlanRefused, match=r"1,000,000,000,000 cells has .* chunks, more than 100,000"):
+        grid = {"lat": np.linspace(0, 4, 10**6), "lon": np.linspace(10, 14, 10**6)}
+        drf.predict_raster(model, grid, str(tmp_path / "map.zarr"))
+    monkeypatch.setattr(raster.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, 1000))
+    with pytest.raises(PlanRefused, match=r"takes up to 3\.13 kB, and .* has 1 kB free"):
+        drf.predict_raster(model, GRID, str(tmp_path / "map.zarr"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_grid_that_is_all_outside_is_said(tmp_path):
+    with pytest.warns(DataWarning, match="all cells are outside the bounds"):
+        drf.predict_raster(fitted(), {"lat": [100.0], "lon": [12.0]}, str(tmp_path / "map.zarr"))
+
+
+def test_deviations_of_other_models_are_no_matter_of_saving(tmp_path):
+    X, y = rows(0)
+    model = drf.KernelSVC(random_features()).fit(X, y > 0)
+    with pytest.raises(InputError, match="a KernelSVC has no standard deviations"):
+        drf.predict_raster(model, {0: [1.0], 1: [12.0]}, str(tmp_path / "map.zarr"), return_std=True)

@@ -108,6 +108,12 @@ class SolverOptions(FitOptions):
     max_sweeps: int  # passes of the solver, for one value of the penalty
 
 
+NO_GCV = (
+    "alpha='gcv' needs a Gram that is written out, and equispaced features have its sums alone; use "
+    "alpha='cv', which is exact for them"
+)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RidgeOptions(SolverOptions):
     """Parameters of a ridge model."""
@@ -209,10 +215,7 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     is_equispaced = isinstance(estimator.features, EquispacedFourierFeatures)
     chooses = is_equispaced and solver in ("auto", "cg") and estimator.features.chooses
     if is_equispaced and search == "gcv" and solver != "gram":
-        raise InputError(
-            "alpha='gcv' needs a Gram that is written out, and equispaced features have its sums alone; use "
-            "alpha='cv', which is exact for them"
-        )
+        raise InputError(NO_GCV)
     if is_sparse and (solver == "gram" or search == "gcv"):
         raise InputError(
             f"{'alpha=' + repr(search) if solver != 'gram' else 'solver=' + repr(solver)} needs a Gram, and "
@@ -230,7 +233,11 @@ def ridge_options(estimator: Any) -> RidgeOptions:
             "solver='sgd' needs one alpha for all targets, got several; use solver='cg' or 'gram'"
         )
     return RidgeOptions(
-        **_solver_options(estimator, needs_gram=not is_sparse and (solver == "gram" or search == "gcv")),
+        **_solver_options(
+            estimator,
+            needs_gram=not is_sparse and (solver == "gram" or search == "gcv"),
+            takes_sums=solver in ("auto", "cg"),
+        ),
         solver=solver,
         search=search,
         alpha=alpha,
@@ -243,13 +250,26 @@ def _has_sparse_features(estimator: Any) -> bool:
     return isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries > 0
 
 
-def map_options(estimator: Any, *, needs_gram: bool = False) -> dict[str, Any]:
+def _check_written(features: EquispacedFourierFeatures) -> None:
+    """Raise InputError for equispaced features that a model would write out, in their default number."""
+    if features.n_components is None or features.chosen_kernel.has_undecided_smoothness:
+        raise InputError(
+            "EquispacedFourierFeatures are for ridge with solver='auto', which makes none of them; another "
+            "model writes them out, for which n_components and the smoothness nu must be numbers; or use "
+            "FourierFeatures"
+        )
+
+
+def map_options(estimator: Any, *, needs_gram: bool = False, takes_sums: bool = False) -> dict[str, Any]:
     """Return the validated parameters that every estimator has.
 
-    With `needs_gram` a map that chooses itself does not choose sparse features.
+    With `needs_gram` a map that chooses itself does not choose sparse features. With `takes_sums` equispaced
+    features are not written out.
     """
     one_of("dtype", estimator.dtype, DTYPES)
     one_of("scale", estimator.scale, SCALES)
+    if isinstance(estimator.features, EquispacedFourierFeatures) and not takes_sums:
+        _check_written(estimator.features)
     features = default_map() if estimator.features is None else clone(checked_map(estimator.features))
     features = features.for_gram() if needs_gram else features
     return {
@@ -266,7 +286,7 @@ def default_map() -> FeatureMap:
     return AutoFeatures()
 
 
-def _solver_options(estimator: Any, *, needs_gram: bool) -> dict[str, Any]:
+def _solver_options(estimator: Any, *, needs_gram: bool, takes_sums: bool = False) -> dict[str, Any]:
     """Return the validated parameters of `SolverOptions`, but for the solver."""
     one_of("fold_by", estimator.fold_by, FOLD_RULES)
     if not isinstance(estimator.fit_intercept, bool | np.bool_):
@@ -274,7 +294,7 @@ def _solver_options(estimator: Any, *, needs_gram: bool) -> dict[str, Any]:
     positive("tol", estimator.tol)
     sweeps = estimator.max_sweeps
     check_count("max_sweeps", sweeps, or_none=True)
-    return map_options(estimator, needs_gram=needs_gram) | {
+    return map_options(estimator, needs_gram=needs_gram, takes_sums=takes_sums) | {
         "class_weight": getattr(estimator, "class_weight", None),
         "fit_intercept": bool(estimator.fit_intercept),
         "fold_by": estimator.fold_by,

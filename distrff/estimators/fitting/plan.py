@@ -671,10 +671,11 @@ def _by_toeplitz(size: Size, call_rows: int, workers: Workers) -> Plan:
     of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
     partial = of_a_sum * (s.n_folds if cuts.together else 1)
     of_waiting, of_summed = bytes_a_row(d, s.n_outputs)
-    a_fold = cuts.task_rows / (s.n_folds if cuts.together else 1)
-    waiting = cuts.task_rows * of_waiting + min(2 * call_rows, a_fold) * of_summed
+    # Contiguous folds may have all rows of a run.
+    waiting = cuts.task_rows * of_waiting + min(2 * call_rows, cuts.task_rows) * of_summed
     rows = s.reading_bytes(cuts.run_rows) + waiting
-    sweep = threads * (rows + fine_grid_bytes_of(n_v, d) + partial) + 3 * of_a_sum * s.n_folds
+    grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if s.n_outputs > 1 else 0)
+    sweep = threads * (rows + grids + partial + of_a_sum) + 3 * of_a_sum * s.n_folds
     solve = (s.n_folds + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
     return _plan(
         "toeplitz",
@@ -705,7 +706,7 @@ def _with_samples(plan: Plan) -> Plan:
     of_rows = n_transforms * s.n_rows * _SPREAD_FLOPS * _SIGNS_WIDTH ** (d - 1)
     steps = N_SAMPLES * _SOLVE_PRODUCTS * 5.0 * 2**d * s.n_features * float(np.log2(2**d * s.n_features))
     group = 8 * n_transforms // N_GROUPS * s.n_features
-    waiting = min(2 * call_rows, cuts.run_rows) * (2 * (4 * d + 12) + 16)
+    waiting = min(2 * call_rows, cuts.run_rows) * (2 * (4 * d + 12) + 48)
     of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
     n_groups = N_GROUPS if cuts.together else 1
     grid = fine_grid_bytes_of(s.n_features, d) / 2

@@ -14,7 +14,7 @@ from distrff.engine.run import Run
 from distrff.engine.segments import light_segmentation
 from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.fitting.context import PreparedFit
-from distrff.estimators.fitting.options import RidgeOptions
+from distrff.estimators.fitting.options import NO_GCV, RidgeOptions
 from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_result
 from distrff.features.equispaced import EquispacedFourierFeatures, coef_of
@@ -71,11 +71,13 @@ def fit_toeplitz_statistics(statistics: ToeplitzStatistics, options: RidgeOption
     statistics.check_for(options.target_kind)
     options.check_targets(statistics.targets)
     features = statistics.features
+    if options.search == "gcv":
+        raise InputError(NO_GCV)
     if (options.search == "cv" or features.chooses) and statistics.n_folds < 2:
         raise InputError(
             "alpha='cv', and widths that are to be chosen, need sums with folds: make them with "
-            "gram(..., cv=5); a difference of sums has no folds, since those of the forgotten "
-            "rows are not known"
+            "gram(..., cv=5). A difference of sums has no folds, since those of the forgotten "
+            "rows are not known: make sums of a kernel with widths, and give alpha a number"
         )
     sums = Sums(
         run=Run(LocalExecution("threads")),
@@ -202,13 +204,17 @@ def gathered(sums: Sums) -> list[ToeplitzSums]:
 # Tasks on the sums: what a kernel gives with some alphas, and the solution.
 
 
+def _within(sums: ToeplitzSums, lattice: Lattice, offset: np.ndarray | None) -> ToeplitzSums:
+    """Return the sums of a central part of the lattice, of targets that are shifted by an offset."""
+    own = sums.central(lattice.modes)
+    return own if offset is None else own.recoded(np.ones(len(offset)), offset)
+
+
 def _problem(
     sums: ToeplitzSums, kernel: Kernel, lattice: Lattice, offset: np.ndarray | None, fit_intercept: bool
 ) -> ToeplitzProblem:
     """Return the ridge problem of a kernel on a central part of the lattice."""
-    own = sums.central(lattice.modes)
-    if offset is not None:
-        own = own.recoded(np.ones(len(offset)), offset)
+    own = _within(sums, lattice, offset)
     return ToeplitzProblem(own, half_of(lattice.weights(kernel)).copy(), fit_intercept)
 
 
@@ -235,7 +241,7 @@ def judge(
 ) -> Judged:
     """Return the held-out errors of the models of all other rows, as far as they are worth their time."""
     training = _problem(total - held_out, kernel, lattice, offset, fit_intercept)
-    own = _problem(held_out, kernel, lattice, offset, fit_intercept).sums
+    own = _within(held_out, lattice, offset)
     path = list(
         held_out_path(training, own, alphas, objective_tol=tol, max_steps=_SEARCH_STEPS, patience=patience)
     )
@@ -316,10 +322,7 @@ _STEP = 2.0**0.25  # the smallest change of a width
 _OCTAVE, _HALF_OCTAVE = 4, 2  # in steps
 _STRIDE = 3  # of the grid of alphas, for a first look
 _MARGIN = 1.1  # a smoothness that is this much worse than the best is dropped
-_FINALISTS, _CLOSE = (
-    3,
-    1.01,
-)  # points that all folds judge: the best few, if they are nearly as good as the best
+_FINALISTS, _CLOSE = 3, 1.01  # points that all folds judge: the best few, if they are nearly the best
 _WINDOW = 2  # places of the grid on both sides of the best alpha, for all folds
 _MAX_SHIFTS = 4
 
@@ -392,8 +395,10 @@ class Search:
         """Return the point, or the one of the shortest multiple of its widths that the lattice resolves."""
         for octave in range(4):
             wider = point.moved(columns, octave * _OCTAVE)
-            if self._setting(wider) is not None or not self.features.widths_are_undecided:
-                return wider if self._setting(wider) is not None else None
+            if self._setting(wider) is not None:
+                return wider
+            if not self.features.widths_are_undecided:
+                break
         return None
 
     def _setting(self, point: Point) -> Setting | None:
@@ -565,6 +570,10 @@ def _grid(sums: Sums, options: RidgeOptions, floor: float) -> tuple[np.ndarray, 
 
 # The fit that follows from the sums.
 
+_USELESS = 0.5  # of k(0), an error of the kernel that is more than a note
+_NO_BETTER = 0.99  # of the error of the mean
+_MAX_ALPHA = 1e100  # squares of it are finite
+
 
 def solved(sums: Sums, options: RidgeOptions, plan: Plan | None) -> FitResult:
     """Return the fit that follows from the sums; no row is touched."""
@@ -596,6 +605,8 @@ def solved(sums: Sums, options: RidgeOptions, plan: Plan | None) -> FitResult:
             report = looking.report()
     if options.alpha is not None:
         search = AlphaSearch(options.alpha)
+        if options.alpha.max() > _MAX_ALPHA:
+            raise InputError(f"alpha={options.alpha.max():g} is too large to compute with; use a smaller one")
         if options.alpha.min() < floor:
             text = f"alpha={options.alpha.min():g} is below {floor:.3g}, where rounding of the sums may show"
             warn(text, DataWarning)
@@ -614,10 +625,22 @@ def solved(sums: Sums, options: RidgeOptions, plan: Plan | None) -> FitResult:
     chosen = features.decided(setting.kernel, setting.lattice, report)
     is_solved = found.error <= options.tol
     if chosen.kernel_error_ > features.tol:
-        notes.append(
+        text = (
             f"{setting.lattice.n_modes} modes leave an error of up to {chosen.kernel_error_:.2g} of the "
-            f"kernel, more than tol={features.tol:g}; allow more by n_components, or give a wider kernel"
+            f"kernel's k(0), more than the map's tol, {features.tol:g}; allow more by n_components, or give "
+            f"a wider kernel or narrower bounds"
         )
+        notes.append(text)
+        if chosen.kernel_error_ >= _USELESS:
+            warn(text, DataWarning)
+    constant = np.square(targets.scale) * found.solution.total / sums.weight
+    if options.alpha is None and search.score >= _NO_BETTER * constant.mean() > 0:
+        text = (
+            f"the chosen model is no better than a constant: its held-out mean squared error is "
+            f"{search.score:.6g}, that of the mean {constant.mean():.6g}; look at columns, bounds and period"
+        )
+        notes.append(text)
+        warn(text, DataWarning)
     shortfall = (
         f"the relative residual is {found.error:.2g} after {found.steps} steps, above tol={options.tol:g}; "
         f"use a larger alpha or a larger tol"
