@@ -25,6 +25,7 @@ from distrff.estimators.fitting.context import (
     choose_solver,
     expected_plan,
     prepare,
+    within_memory,
 )
 from distrff.estimators.fitting.options import FitOptions, check_sparse_rows, takes_sparse_rows
 from distrff.estimators.fitting.plan import Plan
@@ -183,7 +184,8 @@ class KernelEstimator(BaseEstimator):
             If it would not fit in their memory; the message names the smallest changes that fit.
         """
         dataset = self._rows_to_fit(X, y, sample_weight)
-        return expected_plan(FitContext(dataset, self._options().for_dataset(dataset), workers))
+        fit = FitContext(dataset, self._options().for_dataset(dataset), workers)
+        return expected_plan(within_memory(fit))
 
     def save(
         self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None

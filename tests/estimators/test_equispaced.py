@@ -12,6 +12,7 @@ from distributed import Client
 from scipy.stats import chi2
 
 import distrff as drf
+from distrff.engine.execution import PlannedWorkers
 from distrff.errors import DataWarning, InputError, ModelFileError, PlanRefused
 from distrff.estimators.fitting import toeplitz
 from distrff.kernels.stationary import Gaussian, Laplacian, Matern
@@ -176,7 +177,7 @@ def test_what_is_chosen_predicts_as_well_as_the_best_by_hand(rng):
 )
 def test_undecided_parts_are_decided(rng, kernel):
     X = uniform_rows(rng, 300, 2)
-    model = drf.KernelRidge(drf.EquispacedFourierFeatures(kernel)).fit(X, waves(X))
+    model = drf.KernelRidge(drf.EquispacedFourierFeatures(kernel, 3000)).fit(X, waves(X))
     assert not model.features_.kernel_.is_auto
     assert model.score(X, waves(X)) > 0.8
 
@@ -446,6 +447,17 @@ def test_too_little_memory_is_refused(rng, monkeypatch):
         drf.KernelRidge(features, alpha=1.0).fit(X, waves(X))
 
 
+def test_the_default_number_of_features_is_what_memory_allows(rng):
+    X = uniform_rows(rng, 20_000, 3)
+    estimator = drf.KernelRidge(drf.EquispacedFourierFeatures(Gaussian(0.5)))
+    free, short = (estimator.plan_for(PlannedWorkers(1, 4, limit), X, waves(X)) for limit in (0, 2 * 10**9))
+    assert short.size.n_features == free.size.n_features // 4
+    with pytest.raises(PlanRefused):
+        drf.KernelRidge(drf.EquispacedFourierFeatures(Gaussian(0.5), free.size.n_features)).plan_for(
+            PlannedWorkers(1, 4, 2 * 10**9), X, waves(X)
+        )
+
+
 def bits(model):
     return (
         model.coef_.tobytes(),
@@ -507,13 +519,13 @@ def test_a_model_no_better_than_a_constant_is_said(rng):
     X = uniform_rows(rng, 5000, 1)
     # What a few free parameters gain by chance is some 20 of 5000 squares, less than a hundredth.
     with pytest.warns(DataWarning, match="no better than a constant"):
-        drf.KernelRidge(drf.EquispacedFourierFeatures()).fit(X, rng.standard_normal(5000))
+        drf.KernelRidge(drf.EquispacedFourierFeatures(n_components=1000)).fit(X, rng.standard_normal(5000))
 
 
 def test_a_kernel_that_is_not_resolved_at_all_is_said(rng):
     X = uniform_rows(rng, 200, 1)
     with pytest.warns(DataWarning, match=r"leave an error of up to .*more than the map's tol, 0\.001"):
-        drf.KernelRidge(drf.EquispacedFourierFeatures(Gaussian(1e-9)), alpha=1.0).fit(X, waves(X))
+        drf.KernelRidge(drf.EquispacedFourierFeatures(Gaussian(1e-9), 1000), alpha=1.0).fit(X, waves(X))
 
 
 def test_alphas_that_cannot_be_computed_with_are_refused(rng):

@@ -13,10 +13,11 @@ from distrff.engine.execution import Workers
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run, check_reading
 from distrff.engine.segments import Segmentation, gram_stride, gram_tile_rows, light_segmentation
-from distrff.errors import ColumnError, DataWarning, InputError, column_called, warn
+from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
 from distrff.estimators.fitting.options import FitOptions
 from distrff.estimators.fitting.plan import Plan, Size, count, first_that_fits
 from distrff.features.base import FeatureMap
+from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fourier import FourierBlockMap
 from distrff.features.projected import ProjectedBlockMap
 from distrff.features.specification import MapReduction, MapSpecification, sample_rows
@@ -157,7 +158,30 @@ def begin(dataset: Dataset, options: FitOptions) -> FitContext:
     Raises ClusterError if there are none, or they cannot run distrff.
     """
     run = begin_run()
-    return FitContext(dataset, options.for_dataset(dataset), run.execution, run)
+    return within_memory(FitContext(dataset, options.for_dataset(dataset), run.execution, run))
+
+
+def within_memory(fit: FitContext) -> FitContext:
+    """Return the fit with as many equispaced features at most as memory allows, where their number is free.
+
+    Most fits take far fewer than the default limit, so that a plan for that many is no reason to refuse one.
+    """
+    features, dataset = fit.options.features, fit.dataset
+    if not isinstance(features, EquispacedFourierFeatures) or features.n_components is not None:
+        return fit
+    n = most = features.n_features_for(dataset.n_columns, dataset.n_rows)
+    while n > _FEW_FEATURES:
+        try:
+            choose_solver(fit, _presumed_outputs(fit), n)
+            break
+        except PlanRefused:
+            n //= 2
+    if n == most:
+        return fit
+    return replace(fit, options=replace(fit.options, features=clone(features).set_params(n_components=n)))
+
+
+_FEW_FEATURES = 2**12
 
 
 # The plan.
@@ -172,11 +196,15 @@ def expected_plan(fit: FitContext) -> Plan:
     dataset, options = fit.dataset, fit.options
     options.check_dataset(dataset)
     check_reading(fit.workers, dataset)
-    n_outputs = {"numeric": dataset.n_targets, "classes": _PRESUMED_CLASSES, "none": 0}[options.target_kind]
-    plan = choose_solver(fit, n_outputs, outputs_are_presumed=options.target_kind == "classes")
+    plan = choose_solver(fit, _presumed_outputs(fit), outputs_are_presumed=options.target_kind == "classes")
     # Only now, for it draws a small map of all columns.
     options.features.check_columns(dataset.n_columns)
     return plan
+
+
+def _presumed_outputs(fit: FitContext) -> int:
+    n_targets = fit.dataset.n_targets
+    return {"numeric": n_targets, "classes": _PRESUMED_CLASSES, "none": 0}[fit.options.target_kind]
 
 
 def choose_solver(
