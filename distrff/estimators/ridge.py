@@ -283,7 +283,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
             weights alone: far from the data, where D ≪ n features cannot tell rows apart,
             it is optimistic. Costs D² flops a row. "observation" is that of a new observation of
             weight 1, √(std² + σ̂²). Of `EquispacedFourierFeatures` it is estimated by 64 samples of
-            the model, to 9 %; at first use these take another pass over the rows, which must be as at the fit.
+            the model, to 9 %; at first use these take another pass over the rows, which must be as
+            they were at the fit.
         outside : {"nan", "error"}
             What becomes of rows outside the bounds of `EquispacedFourierFeatures`: NaN, with a warning
             that counts them, or an InputError.
