@@ -64,7 +64,10 @@ def test_for_people_and_a_target_that_chooses_an_automatic_length_scale(distrff,
 def test_any_map(distrff, rows, words):
     """With both bounds; that of an expectation is called one."""
     found = distrff("kernel-error", rows.zarr, *WIDE, "--json", *words).json
-    assert 0 < found["rms_interval"][0] <= found["rms_error"] <= found["rms_interval"][1]
+    # Of few landmarks most pairs have no error and some a large one: the interval may begin at 0.
+    low, high = found["rms_interval"]
+    assert 0 <= low <= found["rms_error"] <= high
+    assert found["rms_error"] > 0
     if "auto" not in words and words != BINNING:
         text = distrff("kernel-error", rows.zarr, *WIDE, *words).stdout
         assert text.count("  bound ") == 2
