@@ -8,7 +8,7 @@ import time
 import uuid
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from distributed import Client, Future, KilledWorker, default_client, get_worker
 from distributed.system import MEMORY_LIMIT
 from threadpoolctl import ThreadpoolController
 
+from distrff.engine.checkpoint import PassSums, read_sum, write_sum
 from distrff.engine.progress import Progress
 from distrff.engine.reduction import (
     OrderedMerge,
@@ -80,17 +81,36 @@ class LocalExecution:
         self._fit = uuid.uuid4().hex
 
     def reduce(
-        self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]
+        self,
+        reduction: Reduction,
+        segments: list[Rows],
+        progress: Progress,
+        sent: list[Any],
+        sums: PassSums | None = None,
     ) -> Partial:
-        """Return the merged partial of all segments."""
+        """Return the merged partial of all segments; `sums` are those that a checkpoint has, and gets."""
         merge = OrderedMerge(len(segments), lambda total, others: merge_partials(reduction, total, others))
-        for start in range(0, len(segments), self.n_threads):
-            batch = segments[start : start + self.n_threads]
-            partials = self.submit_all(reduce_rows, [(reduction, rows, sent, self._fit) for rows in batch])
-            for offset, summed in enumerate(partials):
-                merge.add(start + offset, summed)
-                progress.update(batch[offset].stop - batch[offset].start)
-            del partials, summed  # or they would be alive beside those of the next round
+        left = list(range(len(segments)))
+        if sums is not None:
+            for level, index in sums.in_order():
+                merge.add(index, read_sum(sums.file((level, index))), level)
+            left = sums.segments_left()
+            progress.update(_n_rows(segments) - _n_rows([segments[i] for i in left]))
+        try:
+            for start in range(0, len(left), self.n_threads):
+                batch = left[start : start + self.n_threads]
+                calls = [(reduction, segments[i], sent, self._fit) for i in batch]
+                partials = self.submit_all(reduce_rows, calls)
+                for i, summed in zip(batch, partials, strict=True):
+                    merge.add(i, summed)
+                    progress.update(segments[i].stop - segments[i].start)
+                del partials, summed  # or they would be alive beside those of the next round
+                if sums is not None and sums.is_due():
+                    sums.write(merge.waiting)
+        except BaseException:
+            if sums is not None:
+                sums.write(merge.waiting)
+            raise
         return merge.result()
 
     def send(self, arrays: dict[str, Any]) -> Any:
@@ -111,6 +131,10 @@ class LocalExecution:
 
     def settle(self, handle: Any) -> Any:
         return handle
+
+
+def _n_rows(segments: list[Rows]) -> int:
+    return sum(rows.stop - rows.start for rows in segments)
 
 
 @cache
@@ -199,9 +223,17 @@ class ClusterExecution:
         self.memory_limit = min((w["memory_limit"] for w in workers if w["memory_limit"]), default=0)
 
     def reduce(
-        self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]
+        self,
+        reduction: Reduction,
+        segments: list[Rows],
+        progress: Progress,
+        sent: list[Any],
+        sums: PassSums | None = None,
     ) -> ClusterValue | Partial:
-        """Return the merged partial: a value on the workers, or the partial itself if partials are small."""
+        """Return the merged partial: a value on the workers, or the partial itself if partials are small.
+
+        `sums` are those that a checkpoint has, and gets while the pass goes on.
+        """
         sent = calls_in(sent)
         size = reduction.size_bytes(segments[0].stop - segments[0].start)
         here = size * len(segments) <= _SMALL_BYTES  # the client merges so little faster than tasks would
@@ -209,7 +241,7 @@ class ClusterExecution:
 
         def one_pass() -> Any:
             progress.update(-progress.n)  # a repeated pass counts from zero
-            return self._pass(reduction, segments, progress, sent, here, per_thread)
+            return self._pass(reduction, segments, progress, sent, sums, here, per_thread)
 
         if here:
             return self._until_done(one_pass)
@@ -221,6 +253,7 @@ class ClusterExecution:
         segments: list[Rows],
         progress: Progress,
         sent: list[Call],
+        sums: PassSums | None,
         here: bool,
         per_thread: int,
     ) -> Future | Partial:
@@ -233,9 +266,10 @@ class ClusterExecution:
             if here
             else lambda total, others: flight.submit(merge_partials, reduction, total, others),
         )
-        shares = SegmentShares(len(segments), threads)
+        saving = (_SavingHere if here else _SavingThere)(flight, merge, sums)
+        left = list(range(len(segments))) if sums is None else sums.segments_left()
+        shares = SegmentShares(len(left), threads)
         under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
-        landed: dict[int, Future] = {}
 
         def start_where_free() -> None:
             if not shares:
@@ -244,25 +278,24 @@ class ClusterExecution:
             for worker in self._free_places(busy, per_thread):
                 if not shares:
                     return
-                index = shares.take(worker)
+                index = left[shares.take(worker)]
                 task = dask.delayed(reduce_rows, pure=False)(reduction, segments[index], arrays, self._fit)
                 under_way[flight.compute(task, worker).key] = index, worker
 
-        with flight.cancelled_on_failure():
+        with flight.cancelled_on_failure(), saving.at_failure():
+            saving.take_stored()
+            progress.update(_n_rows(segments) - _n_rows([segments[i] for i in left]))
             start_where_free()
             for future in flight.completed():
                 if future.key not in under_way:
+                    saving.see(future)
                     continue
                 index, _ = under_way.pop(future.key)
-                if here:
-                    landed[index] = future
-                else:
-                    merge.add(index, future)  # before the next segment, or the merge would wait behind it
+                saving.take(index, future)  # before the next segment, or a merge would wait behind it
                 start_where_free()
                 progress.update(segments[index].stop - segments[index].start)
-            for index, found in zip(landed, flight.gathered(list(landed.values())), strict=True):
-                merge.add(index, found)
-        return merge.result()
+                saving.save_when_due()
+            return saving.result()
 
     def _free_places(self, busy: Counter[str], per_thread: int) -> list[str]:
         """Return a worker's address for each task that it could take, the least busy workers first.
@@ -369,6 +402,156 @@ class ClusterExecution:
 Execution = LocalExecution | ClusterExecution
 
 
+# The partials of a pass on their way into the tree of merges, and from there to a checkpoint.
+
+_COLLECT_SECONDS = 2.0  # what a worker has finished longer ago is not lost with it
+_LAST_SECONDS = 15.0  # for a last write: batch systems and Kubernetes kill 30 s after they have asked
+
+
+class _SavingHere:
+    """Small partials: they stay on their workers for two seconds at most, and are merged in the client."""
+
+    def __init__(self, flight: Flight, merge: OrderedMerge, sums: PassSums | None) -> None:
+        self._flight, self._merge, self._sums = flight, merge, sums
+        self._landed: dict[int, Future] = {}
+        self._collected = time.monotonic()
+
+    def take_stored(self) -> None:
+        for level, index in [] if self._sums is None else self._sums.in_order():
+            assert self._sums is not None
+            self._merge.add(index, read_sum(self._sums.file((level, index))), level)
+
+    def take(self, index: int, future: Future) -> None:
+        self._landed[index] = future
+
+    def see(self, future: Future) -> None:
+        pass
+
+    def save_when_due(self) -> None:
+        if time.monotonic() - self._collected > _COLLECT_SECONDS:
+            self._collect()
+        if self._sums is not None and self._sums.is_due():
+            self._collect()
+            self._sums.write(self._merge.waiting)
+
+    def _collect(self) -> None:
+        landed, self._landed = self._landed, {}
+        try:
+            found = self._flight.gathered(list(landed.values()))
+        except BaseException:
+            self._landed = landed
+            raise
+        for index, value in zip(landed, found, strict=True):
+            self._merge.add(index, value)
+        self._collected = time.monotonic()
+
+    @contextmanager
+    def at_failure(self) -> Iterator[None]:
+        """Save what is finished when the block fails or is interrupted."""
+        try:
+            yield
+        except Lost:
+            raise
+        except BaseException:
+            if self._sums is not None:
+                with suppress(Exception):  # values on workers that are gone, beside the failure itself
+                    self._collect()
+                self._sums.write(self._merge.waiting)
+            raise
+
+    def result(self) -> Partial:
+        self._collect()
+        total: Partial = self._merge.result()
+        return total
+
+
+class _SavingThere:
+    """Large partials: they are merged on the workers, which write them.
+
+    A partial that is written is then read from the file, in the place of the one that was summed: if its
+    worker dies, the scheduler reads it again, and does not go back to the rows.
+    """
+
+    def __init__(self, flight: Flight, merge: OrderedMerge, sums: PassSums | None) -> None:
+        self._flight, self._merge, self._sums = flight, merge, sums
+        self._writing: dict[str, tuple[tuple[int, int], Future]] = {}  # node and partial of each write
+        self._written: list[Future] = []
+
+    def take_stored(self) -> None:
+        for level, index in [] if self._sums is None else self._sums.in_order():
+            assert self._sums is not None
+            self._merge.add(index, self._flight.submit(read_sum, self._sums.file((level, index))), level)
+
+    def take(self, index: int, future: Future) -> None:
+        self._merge.add(index, future)
+
+    def save_when_due(self) -> None:
+        if self._sums is not None and not self._writing and self._sums.is_due():
+            self._begin_writing()
+
+    def _begin_writing(self) -> None:
+        assert self._sums is not None
+        waiting = self._merge.waiting
+        for node in self._sums.unsaved(waiting):
+            if waiting[node].status == "finished":
+                write = self._flight.submit(write_sum, self._sums.file(node), waiting[node])
+                self._writing[write.key] = node, waiting[node]
+        if not self._writing:
+            self._sums.finish_write(0.0)
+
+    def see(self, future: Future) -> None:
+        """Note that a write has ended; the last one of several ends the whole."""
+        if future.key not in self._writing:
+            return
+        assert self._sums is not None
+        self._written.append(future)
+        node, summed = self._writing.pop(future.key)
+        _, error = future.result(timeout=_LAST_SECONDS)
+        if error is None:
+            self._sums.add(node)
+            if self._merge.waiting.get(node) is summed:
+                self._merge.replace(node, self._flight.submit(read_sum, self._sums.file(node)))
+        else:
+            self._sums.checkpoint.failed(error)
+        if not self._writing:
+            results = self._flight.gathered(self._written)
+            self._written = []
+            self._sums.finish_write(sum(seconds for seconds, _ in results))
+
+    @contextmanager
+    def at_failure(self) -> Iterator[None]:
+        """Save what is finished when the block fails or is interrupted."""
+        try:
+            yield
+        except Lost:
+            raise
+        except BaseException:
+            if self._sums is not None:
+                with suppress(Exception):  # of workers that are gone, beside the failure itself
+                    self._save_last()
+            raise
+
+    def _save_last(self) -> None:
+        """Write what the workers have, as far as they do so in time; a thread writes after its segment."""
+        assert self._sums is not None
+        self._begin_writing()
+        deadline = time.monotonic() + _LAST_SECONDS
+        while self._writing and time.monotonic() < deadline:
+            for future in self._flight.done_among(self._writing):
+                self.see(future)
+            time.sleep(0.05)
+        self._sums.finish_write(0.0)
+
+    def result(self) -> Future:
+        """Return the total; a pass that took long is stored as a whole."""
+        if self._sums is not None and self._sums.is_due() and not self._sums.is_complete:
+            self._begin_writing()
+            for future in self._flight.completed():
+                self.see(future)
+        total: Future = self._merge.result()
+        return total
+
+
 # Futures under way on a cluster, watched until the last has finished.
 
 ANY_WORKER = "any"
@@ -393,6 +576,10 @@ class Flight:
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future:
         return self.watch(self.client.submit(function, *args, pure=False, priority=1))
+
+    def done_among(self, keys: Iterable[str]) -> list[Future]:
+        """Return those of some futures under way that have finished well."""
+        return [f for key in list(keys) if (f := self._under_way.get(key)) and f.status == "finished"]
 
     def watch(self, future: Future) -> Future:
         self._under_way[future.key] = future

@@ -59,7 +59,7 @@ def write_group(
     header = {
         "kind": kind,
         "format": FORMAT,
-        "version": _version(),
+        "version": package_version(),
         "complete": True,
         "checksums": {name: hashlib.sha256(A.data).hexdigest() for name, A in arrays.items()},
         "metadata": metadata,
@@ -91,7 +91,7 @@ def read_group(
             raise ModelFileError(f"{location} {what}; give the path that a {kind} was saved to")
         found, form = header.get("kind"), header.get("format")
         if isinstance(form, int) and form > FORMAT:
-            writer, mine = (f"distrff {v}" for v in (header.get("version"), _version()))
+            writer, mine = (f"distrff {v}" for v in (header.get("version"), package_version()))
             raise ModelFileError(
                 f"{location} was written by {writer} in format {form}, unknown to {mine}; update distrff"
             )
@@ -161,7 +161,7 @@ def _seal(header: dict[str, Any], described: dict[str, dict[str, Any]]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _version() -> str:
+def package_version() -> str:
     try:
         return version("distrff")
     except PackageNotFoundError:  # run from a source folder that was never installed
