@@ -60,7 +60,7 @@ _STEPS = re.compile(r"\d{6}\.part")
 
 def write_part(location: Location, tree: Any, arrays: list[np.ndarray]) -> int:
     """Write one part, completely or not at all, and return its bytes."""
-    pieces: list[Any] = [memoryview(_in_order(A)).cast("B") for A in arrays if A.size]
+    pieces: list[Any] = [_in_order(A).data for A in arrays if A.size]
     described = [[A.dtype.str, list(A.shape), _order(A)] for A in arrays]
     header = json.dumps({"arrays": described, "tree": tree}, allow_nan=False).encode() + b"\n"
     digest = hashlib.sha256(header)
@@ -120,7 +120,7 @@ def _read(file: Any, size: int) -> tuple[Any, list[np.ndarray]]:
         A = _empty(name, shape, order, left)
         left -= A.nbytes
         if A.size:
-            content = memoryview(A.T if order == "F" else A).cast("B")
+            content = _in_order(A).data  # a view, as A has no gaps
             if file.readinto(content) != len(content):
                 raise ValueError("fewer bytes than its arrays have")
             digest.update(content)
@@ -264,7 +264,8 @@ class CheckpointStore:
 
     def append(self, steps: list[Step], progress: Mapping[str, Any]) -> None:
         if steps:
-            tree, arrays = [], []
+            tree: list[Any] = []
+            arrays: list[np.ndarray] = []
             for step in steps:
                 place = [len(arrays), len(arrays) + len(step.arrays)]
                 tree.append({"key": step.key, "sweeps": step.sweeps, "arrays": place, "tree": step.tree})

@@ -1,7 +1,7 @@
 """Values as JSON beside plain arrays: what sums and solvers return, stored without pickle.
 
-A value is None, a truth value, a number, a text, an array, a CSR matrix, a list, tuple or dict of values, or a
-dataclass or named tuple of distrff. Arrays come back in the memory order that they had, as BLAS takes another
+A value is None, a truth value, a number, a text, an array, a CSR matrix, a list, tuple or dict of values, or
+a dataclass or named tuple of distrff. Arrays come back in the memory order that they had, as BLAS takes another
 path for a transposed matrix, with other last bits.
 
 Reading runs no code of the file: a class is looked up in the rooms that define sums and solutions, must be a
@@ -139,7 +139,7 @@ def _instance(tree: Any, arrays: Sequence[np.ndarray]) -> Any:
         if len(items) == len(kind._fields):
             return kind._make(items)
     elif kind is not None and is_dataclass(kind) and {f.name for f in fields(kind)} == set(tree["fields"]):
-        value = object.__new__(kind)
+        value: Any = object.__new__(kind)  # type: ignore[arg-type]
         for name, item in tree["fields"].items():
             object.__setattr__(value, name, _decoded(item, arrays))
         return value
