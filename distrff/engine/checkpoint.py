@@ -187,14 +187,14 @@ class Checkpoint:
         return time.monotonic() >= self._due or waiting > _MAX_WAITING_BYTES
 
     def see(self, **progress: Any) -> None:
-        """Note how far the fit is, for whoever looks at the checkpoint."""
-        self._progress |= progress
+        """Note how far the fit is, for whoever looks at the checkpoint; None for what is over."""
+        self._progress = {k: v for k, v in (self._progress | progress).items() if v is not None}
 
     def write(self) -> None:
         """Write the steps since the last write."""
         started = time.monotonic()
         try:
-            self.store.append(self._waiting, self._progress)
+            self.store.append(self._waiting, self._progress | {"written": time.time()})
             self._waiting = []
             for key in self._finished:
                 if key in self._with_sums:
@@ -247,6 +247,7 @@ class PassSums:
         for node in sorted(found, reverse=True):
             if not any(_covers(larger, node) for larger in self.stored):
                 self.stored.add(node)
+        self._began, self._n_left_at_first = time.monotonic(), len(self.segments_left())
 
     @property
     def root(self) -> Node:
@@ -298,12 +299,16 @@ class PassSums:
 
     def finish_write(self, seconds: float) -> None:
         """Write the steps before the pass once its own sums are written, which took some seconds."""
-        self.checkpoint.see(pass_label=self.label, segments=self.n_segments, segments_left=self._n_left())
+        left, spent = len(self.segments_left()), time.monotonic() - self._began
+        done_here = self._n_left_at_first - left
+        self.checkpoint.see(
+            label=self.label,
+            n_segments=self.n_segments,
+            n_segments_done=self.n_segments - left,
+            seconds_left_of_pass=spent * left / done_here if done_here else None,
+        )
         self.checkpoint.write()
         self.checkpoint.wrote(seconds)
-
-    def _n_left(self) -> int:
-        return len(self.segments_left())
 
 
 def _covers(node: Node, other: Node) -> bool:

@@ -128,6 +128,8 @@ class Run:
                 self._sent.clear()
             except DamagedPart as damaged:  # and removed
                 logger.warning("%s; its rows are summed again", damaged)
+        if self.checkpoint is not None:
+            self.checkpoint.see(label=None, n_segments=None, n_segments_done=None, seconds_left_of_pass=None)
         self.sweeps[place] = label, self.sweeps[place][1] or time.perf_counter() - started
         logger.info("%s: %.3g s", *self.sweeps[place])
         if isinstance(handle, Partial):
@@ -205,6 +207,8 @@ class Run:
         """Write what is finished to the checkpoint, if there is one."""
         if self.checkpoint is None:
             return
+        sweeps = self.sweeps[: self._n_kept_sweeps]
+        self.checkpoint.see(n_sweeps=len(sweeps), seconds=sum(seconds for _, seconds in sweeps))
         self.checkpoint.write()
         for sums, handle in self._unsaved.values():
             saved = self.execution.submit(write_sum, sums.file(sums.root), handle)

@@ -1,8 +1,8 @@
 """Values as JSON beside plain arrays: what sums and solvers return, stored without pickle.
 
 A value is None, a truth value, a number, a text, an array, a CSR matrix, a list, tuple or dict of values, or
-a dataclass or named tuple of distrff. Arrays come back in the memory order that they had, as BLAS takes another
-path for a transposed matrix, with other last bits.
+a dataclass or named tuple of distrff. Arrays come back in the memory order that they had, as BLAS takes
+another path for a transposed matrix, with other last bits.
 
 Reading runs no code of the file: a class is looked up in the rooms that define sums and solutions, must be a
 dataclass or a named tuple with exactly the stored fields, and its `__init__` is not called.

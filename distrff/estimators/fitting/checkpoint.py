@@ -172,7 +172,7 @@ def kept_to_the_end(run: Run | None) -> Iterator[None]:
             with suppress(Exception):  # of a cluster that is gone, beside the failure itself
                 run.save()
             raise
-        run.checkpoint.write()
+        run.save()
 
 
 @contextmanager
