@@ -12,11 +12,11 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
@@ -41,6 +41,7 @@ GLOB_CHARACTERS = "*?["
 _PAGE_HEAD_BYTES = 512  # a page names its generator in the first bytes
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
+T = TypeVar("T")
 Url = str | os.PathLike[str]
 Options = Mapping[str, Any] | None
 
@@ -463,6 +464,27 @@ def full_disk_errors(location: Location | Path) -> Iterator[None]:
         for note in getattr(error, "__notes__", ()):
             full.add_note(note)
         raise full from error
+
+
+_WAITS = (0.05, 0.2, 0.5, 1.0)  # seconds; a read that fails one time in ten fails so once in 100,000
+
+
+def patiently(read: Callable[[], T]) -> T:
+    """Return what a read returns; repeat it after an error that may pass, such as a lost connection.
+
+    A segment is summed again after such an error too, but a store that fails one request in ten would hardly
+    ever let a segment of many requests through.
+    """
+    for wait in _WAITS:
+        try:
+            return read()
+        except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError):
+            raise
+        except Exception as error:
+            if not isinstance(retryable(error), OSError):
+                raise
+            time.sleep(wait)
+    return read()
 
 
 def retryable(error: Exception) -> Exception:

@@ -36,6 +36,7 @@ from distrff.io.storage import (
     Location,
     is_local,
     one_line,
+    patiently,
     retryable,
     storage_errors,
 )
@@ -99,7 +100,8 @@ class ZarrReader:
         z = self.arrays[field]
         try:
             # The format is given, since looking for the other one as well would take more requests.
-            zarr.open_array(store=z.store_path, mode="r", zarr_format=z.metadata.zarr_format)
+            store, form = z.store_path, z.metadata.zarr_format
+            patiently(lambda: zarr.open_array(store=store, mode="r", zarr_format=form))
             return
         except FileNotFoundError:
             pass  # raised below: Zarr's own error, as a cause, could not travel from a worker
@@ -150,7 +152,7 @@ class ZarrReader:
         step = z.chunks[0]
         try:
             chosen = field == "X" and self._columns is not None
-            values = z.oindex[slice(a, b), self._columns] if chosen else z[a:b]
+            values = patiently(lambda: z.oindex[slice(a, b), self._columns] if chosen else z[a:b])
         except DAMAGE as error:
             first = a // step * step
             if b > first + step:  # chunk by chunk, so that the message names the damaged one
