@@ -9,6 +9,7 @@ import math
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import dask.array as da
@@ -150,13 +151,18 @@ class ZarrReader:
     def _read(self, field: str, a: int, b: int) -> np.ndarray:
         z = self.arrays[field]
         step = z.chunks[0]
-        try:
-            chosen = field == "X" and self._columns is not None
-            values = patiently(lambda: z.oindex[slice(a, b), self._columns] if chosen else z[a:b])
-        except DAMAGE as error:
-            first = a // step * step
-            if b > first + step:  # chunk by chunk, so that the message names the damaged one
+        first = a // step * step
+        if b > first + step:
+            try:
+                return self._values(field, a, b)
+            except Exception as error:
+                if isinstance(retryable(error), FileNotFoundError | PermissionError):
+                    raise retryable(error) from error
+                # Chunk by chunk: a message names the damaged one, and one that failed is read again alone.
                 return np.concatenate([self._read(field, *part) for part in cuts(a, b, step)])
+        try:
+            return patiently(partial(self._values, field, a, b))
+        except DAMAGE as error:
             last = min(first + step, z.shape[0]) - 1
             raise InputError(
                 f"{self._source}: rows {first} to {last} of array {z.basename!r} cannot be "
@@ -164,6 +170,10 @@ class ZarrReader:
             ) from error
         except Exception as error:
             raise retryable(error) from error
+
+    def _values(self, field: str, a: int, b: int) -> np.ndarray:
+        z, chosen = self.arrays[field], field == "X" and self._columns is not None
+        values = z.oindex[slice(a, b), self._columns] if chosen else z[a:b]
         return np.asarray(values).astype(self.dtype(field), copy=False)
 
 
