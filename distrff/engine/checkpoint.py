@@ -242,8 +242,11 @@ class PassSums:
     stored: set[Node] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.look()
+
+    def look(self) -> None:
         """Find the largest nodes that are stored, which do not overlap; smaller ones are left over."""
-        found = self.checkpoint.nodes(self.key)
+        found, self.stored = self.checkpoint.nodes(self.key), set()
         for node in sorted(found, reverse=True):
             if not any(_covers(larger, node) for larger in self.stored):
                 self.stored.add(node)

@@ -128,6 +128,8 @@ class Run:
                 self._sent.clear()
             except DamagedPart as damaged:  # and removed
                 logger.warning("%s; its rows are summed again", damaged)
+                if sums is not None:
+                    sums.look()
         if self.checkpoint is not None:
             self.checkpoint.see(label=None, n_segments=None, n_segments_done=None, seconds_left_of_pass=None)
         self.sweeps[place] = label, self.sweeps[place][1] or time.perf_counter() - started
