@@ -103,14 +103,6 @@ class Later:
             self._handle, self._begin = self._begin(), None
         return self._handle
 
-    def replace(self, handle: Any) -> None:
-        """Take another handle on the same value."""
-        self._handle, self._begin = handle, None
-
-    @property
-    def is_made(self) -> bool:
-        return self._begin is None
-
 
 def handles_in(args: Any) -> Any:
     """Return arguments with each `Later` replaced by its handle, also in lists and tuples."""
@@ -134,10 +126,8 @@ class Checkpoint:
         self._finished: list[str] = []  # passes whose sums can go once these steps are written
         self._with_sums = set(store.passes())  # whose sums, or some of them, are stored
         self._progress: dict[str, Any] = {}
-        self._began = time.monotonic()
-        self._due = self._began + (MIN_SECONDS if every is None else every)
+        self._due = time.monotonic() + (MIN_SECONDS if every is None else every)
         self.n_read = 0  # passes whose values were found
-        self.n_not_stored = 0  # values of other kinds, which would be computed again
 
     # What the fit does, step by step.
 
@@ -173,8 +163,7 @@ class Checkpoint:
         try:
             tree, arrays = encoded(values)
         except NotStorable as reason:
-            logger.debug("%s; it will be computed again", reason)
-            self.n_not_stored += 1
+            logger.warning("%s; it will be computed again", reason)
             return
         self._waiting.append(Step(key, sweeps, tree, [A.copy(order="K") for A in arrays]))
         self._finished += passes
@@ -183,8 +172,11 @@ class Checkpoint:
 
     def is_due(self) -> bool:
         """Whether it is time to write."""
-        waiting = sum(step.n_bytes for step in self._waiting)
-        return time.monotonic() >= self._due or waiting > _MAX_WAITING_BYTES
+        return time.monotonic() >= self._due or self._waiting_bytes > _MAX_WAITING_BYTES
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return sum(step.n_bytes for step in self._waiting)
 
     def see(self, **progress: Any) -> None:
         """Note how far the fit is, for whoever looks at the checkpoint; None for what is over."""
@@ -211,7 +203,12 @@ class Checkpoint:
         self._due = max(self._due, time.monotonic() + wait)
 
     def failed(self, reason: str) -> None:
-        """Go on without a write that failed: the fit itself is well."""
+        """Go on without a write that failed: the fit itself is well.
+
+        Many values are not held until the store is well again. A fit that needs them computes them anew.
+        """
+        if self._waiting_bytes > _MAX_WAITING_BYTES:
+            self._waiting = []
         warn(
             f"the checkpoint could not be written ({reason}); the fit goes on, and tries again",
             CheckpointWarning,

@@ -22,7 +22,7 @@ from distributed import Client, Future, KilledWorker, default_client, get_worker
 from distributed.system import MEMORY_LIMIT
 from threadpoolctl import ThreadpoolController
 
-from distrff.engine.checkpoint import PassSums, read_sum, write_sum
+from distrff.engine.checkpoint import PassSums, SumFile, read_sum, write_sum
 from distrff.engine.progress import Progress
 from distrff.engine.reduction import (
     OrderedMerge,
@@ -408,18 +408,44 @@ _COLLECT_SECONDS = 2.0  # what a worker has finished longer ago is not lost with
 _LAST_SECONDS = 15.0  # for a last write: batch systems and Kubernetes kill 30 s after they have asked
 
 
-class _SavingHere:
-    """Small partials: they stay on their workers for two seconds at most, and are merged in the client."""
+class _Saving:
+    """What both ways of saving share: what is finished is saved when the pass fails or is interrupted."""
 
     def __init__(self, flight: Flight, merge: OrderedMerge, sums: PassSums | None) -> None:
         self._flight, self._merge, self._sums = flight, merge, sums
-        self._landed: dict[int, Future] = {}
-        self._collected = time.monotonic()
 
     def take_stored(self) -> None:
+        """Take the sums that the checkpoint has."""
         for level, index in [] if self._sums is None else self._sums.in_order():
             assert self._sums is not None
-            self._merge.add(index, read_sum(self._sums.file((level, index))), level)
+            self._merge.add(index, self._stored(self._sums.file((level, index))), level)
+
+    @contextmanager
+    def at_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except Lost:
+            raise
+        except BaseException:
+            if self._sums is not None:
+                with suppress(Exception):  # of workers that are gone, beside the failure itself
+                    self._save_last(self._sums)
+            raise
+
+    def _stored(self, file: SumFile) -> Any:
+        raise NotImplementedError
+
+    def _save_last(self, sums: PassSums) -> None:
+        raise NotImplementedError
+
+
+class _SavingHere(_Saving):
+    """Small partials: they stay on their workers for two seconds at most, and are merged in the client."""
+
+    def __init__(self, flight: Flight, merge: OrderedMerge, sums: PassSums | None) -> None:
+        super().__init__(flight, merge, sums)
+        self._landed: dict[int, Future] = {}
+        self._collected = time.monotonic()
 
     def take(self, index: int, future: Future) -> None:
         self._landed[index] = future
@@ -434,6 +460,11 @@ class _SavingHere:
             self._collect()
             self._sums.write(self._merge.waiting)
 
+    def result(self) -> Partial:
+        self._collect()
+        total: Partial = self._merge.result()
+        return total
+
     def _collect(self) -> None:
         landed, self._landed = self._landed, {}
         try:
@@ -445,27 +476,17 @@ class _SavingHere:
             self._merge.add(index, value)
         self._collected = time.monotonic()
 
-    @contextmanager
-    def at_failure(self) -> Iterator[None]:
-        """Save what is finished when the block fails or is interrupted."""
+    def _stored(self, file: SumFile) -> Partial:
+        return read_sum(file)
+
+    def _save_last(self, sums: PassSums) -> None:
         try:
-            yield
-        except Lost:
-            raise
-        except BaseException:
-            if self._sums is not None:
-                with suppress(Exception):  # values on workers that are gone, beside the failure itself
-                    self._collect()
-                self._sums.write(self._merge.waiting)
-            raise
-
-    def result(self) -> Partial:
-        self._collect()
-        total: Partial = self._merge.result()
-        return total
+            self._collect()
+        finally:
+            sums.write(self._merge.waiting)
 
 
-class _SavingThere:
+class _SavingThere(_Saving):
     """Large partials: they are merged on the workers, which write them.
 
     A partial that is written is then read from the file, in the place of the one that was summed: if its
@@ -473,83 +494,65 @@ class _SavingThere:
     """
 
     def __init__(self, flight: Flight, merge: OrderedMerge, sums: PassSums | None) -> None:
-        self._flight, self._merge, self._sums = flight, merge, sums
+        super().__init__(flight, merge, sums)
         self._writing: dict[str, tuple[tuple[int, int], Future]] = {}  # node and partial of each write
-        self._written: list[Future] = []
-
-    def take_stored(self) -> None:
-        for level, index in [] if self._sums is None else self._sums.in_order():
-            assert self._sums is not None
-            self._merge.add(index, self._flight.submit(read_sum, self._sums.file((level, index))), level)
+        self._seconds = 0.0  # of the writes that have ended since they began together
 
     def take(self, index: int, future: Future) -> None:
         self._merge.add(index, future)
-
-    def save_when_due(self) -> None:
-        if self._sums is not None and not self._writing and self._sums.is_due():
-            self._begin_writing()
-
-    def _begin_writing(self) -> None:
-        assert self._sums is not None
-        waiting = self._merge.waiting
-        for node in self._sums.unsaved(waiting):
-            if waiting[node].status == "finished":
-                write = self._flight.submit(write_sum, self._sums.file(node), waiting[node])
-                self._writing[write.key] = node, waiting[node]
-        if not self._writing:
-            self._sums.finish_write(0.0)
 
     def see(self, future: Future) -> None:
         """Note that a write has ended; the last one of several ends the whole."""
         if future.key not in self._writing:
             return
         assert self._sums is not None
-        self._written.append(future)
         node, summed = self._writing.pop(future.key)
-        _, error = future.result(timeout=_LAST_SECONDS)
+        seconds, error = self._flight.gathered([future])[0]
+        self._seconds += seconds
         if error is None:
             self._sums.add(node)
             if self._merge.waiting.get(node) is summed:
-                self._merge.replace(node, self._flight.submit(read_sum, self._sums.file(node)))
+                self._merge.replace(node, self._stored(self._sums.file(node)))
         else:
             self._sums.checkpoint.failed(error)
         if not self._writing:
-            results = self._flight.gathered(self._written)
-            self._written = []
-            self._sums.finish_write(sum(seconds for seconds, _ in results))
+            self._sums.finish_write(self._seconds)
 
-    @contextmanager
-    def at_failure(self) -> Iterator[None]:
-        """Save what is finished when the block fails or is interrupted."""
-        try:
-            yield
-        except Lost:
-            raise
-        except BaseException:
-            if self._sums is not None:
-                with suppress(Exception):  # of workers that are gone, beside the failure itself
-                    self._save_last()
-            raise
+    def save_when_due(self) -> None:
+        if self._sums is not None and not self._writing and self._sums.is_due():
+            self._begin_writing(self._sums)
 
-    def _save_last(self) -> None:
+    def result(self) -> Future:
+        """Return the total; a pass that took long is stored as a whole."""
+        if self._sums is not None and self._sums.is_due() and not self._sums.is_complete:
+            self._begin_writing(self._sums)
+            for future in self._flight.completed():
+                self.see(future)
+        total: Future = self._merge.result()
+        return total
+
+    def _begin_writing(self, sums: PassSums) -> None:
+        waiting, self._seconds = self._merge.waiting, 0.0
+        for node in sums.unsaved(waiting):
+            if waiting[node].status == "finished":
+                write = self._flight.submit(write_sum, sums.file(node), waiting[node])
+                self._writing[write.key] = node, waiting[node]
+        if not self._writing:
+            sums.finish_write(0.0)
+
+    def _stored(self, file: SumFile) -> Future:
+        return self._flight.submit(read_sum, file)
+
+    def _save_last(self, sums: PassSums) -> None:
         """Write what the workers have, as far as they do so in time; a thread writes after its segment."""
-        assert self._sums is not None
-        self._begin_writing()
+        self._begin_writing(sums)
         deadline = time.monotonic() + _LAST_SECONDS
         while self._writing and time.monotonic() < deadline:
             for future in self._flight.done_among(self._writing):
                 self.see(future)
             time.sleep(0.05)
-        self._sums.finish_write(0.0)
-
-    def result(self) -> Future:
-        """Return the total; a pass that took long is stored as a whole."""
-        if self._sums is not None and self._sums.is_due() and not self._sums.is_complete:
-            self._begin_writing()
-            for future in self._flight.completed():
-                self.see(future)
-        total: Future = self._merge.result()
-        return total
+        if self._writing:
+            sums.finish_write(self._seconds)
 
 
 # Futures under way on a cluster, watched until the last has finished.

@@ -171,14 +171,14 @@ class Run:
     def submit(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return a handle on `function(*args)`; args may be handles, or lists of them."""
         if self.checkpoint is None:
-            return self.execution.submit(function, *args)
+            return self.execution.submit(function, *handles_in(args))
         self.checkpoint.next_key("call", function.__qualname__, args)
         return self._later(lambda: self.execution.submit(function, *handles_in(args)))
 
     def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
         """Return handles on `function(*args)` for each of the calls, which may run side by side."""
         if self.checkpoint is None:
-            return self.execution.submit_all(function, calls)
+            return self.execution.submit_all(function, [handles_in(args) for args in calls])
         self.checkpoint.next_key("calls", function.__qualname__, calls)
         # Together, as they may run side by side.
         begun = self._later(lambda: self.execution.submit_all(function, [handles_in(c) for c in calls]))
@@ -188,7 +188,7 @@ class Run:
         """Return the values of the handles."""
         checkpoint = self.checkpoint
         if checkpoint is None:
-            return self.execution.gather(handles)
+            return self.execution.gather(handles_in(list(handles)))
         key, first = checkpoint.next_key("values", len(handles)), self._n_kept_sweeps
         found = checkpoint.found(key)
         if found is None:
@@ -205,13 +205,15 @@ class Run:
             self.save()
         return values
 
-    def save(self) -> None:
+    def save(self, *, with_sums: bool = True) -> None:
         """Write what is finished to the checkpoint, if there is one."""
         if self.checkpoint is None:
             return
         sweeps = self.sweeps[: self._n_kept_sweeps]
         self.checkpoint.see(n_sweeps=len(sweeps), seconds=sum(seconds for _, seconds in sweeps))
         self.checkpoint.write()
+        if not with_sums:
+            return
         for sums, handle in self._unsaved.values():
             saved = self.execution.submit(write_sum, sums.file(sums.root), handle)
             seconds, error = self.execution.gather([saved])[0]
@@ -220,6 +222,11 @@ class Run:
                 return
             sums.add(sums.root)
             self.checkpoint.wrote(seconds)
+        self._unsaved.clear()
+
+    def leave_checkpoint(self) -> None:
+        """Go on without a checkpoint: what a fitted model computes later is none of its steps."""
+        self.checkpoint = None
         self._unsaved.clear()
 
     def settle(self, handle: Any) -> Any:

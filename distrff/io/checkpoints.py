@@ -44,7 +44,7 @@ from distrff.io.storage import (
     remove_folder,
     storage_errors,
 )
-from distrff.utils.values import DamagedValue, decoded, encoded
+from distrff.utils.values import DamagedValue, bytes_of, decoded, encoded, is_transposed
 
 KIND = "checkpoint"
 _FORMAT = 1
@@ -60,7 +60,7 @@ _STEPS = re.compile(r"\d{6}\.part")
 
 def write_part(location: Location, tree: Any, arrays: list[np.ndarray]) -> int:
     """Write one part, completely or not at all, and return its bytes."""
-    pieces: list[Any] = [_in_order(A).data for A in arrays if A.size]
+    pieces: list[Any] = [bytes_of(A) for A in arrays if A.size]
     described = [[A.dtype.str, list(A.shape), _order(A)] for A in arrays]
     header = json.dumps({"arrays": described, "tree": tree}, allow_nan=False).encode() + b"\n"
     digest = hashlib.sha256(header)
@@ -120,7 +120,7 @@ def _read(file: Any, size: int) -> tuple[Any, list[np.ndarray]]:
         A = _empty(name, shape, order, left)
         left -= A.nbytes
         if A.size:
-            content = _in_order(A).data  # a view, as A has no gaps
+            content = bytes_of(A)  # of A itself, which has no gaps
             if file.readinto(content) != len(content):
                 raise ValueError("fewer bytes than its arrays have")
             digest.update(content)
@@ -145,14 +145,7 @@ def _empty(name: str, shape: list[int], order: str, left: int) -> np.ndarray:
 
 
 def _order(A: np.ndarray) -> str:
-    return "F" if A.flags.f_contiguous and not A.flags.c_contiguous else "C"
-
-
-def _in_order(A: np.ndarray) -> np.ndarray:
-    """Return the bytes of an array in its own order, as one row."""
-    if _order(A) == "F":
-        A = A.T
-    return np.ascontiguousarray(A).reshape(-1).view(np.uint8)
+    return "F" if is_transposed(A) else "C"
 
 
 # A sum, which tasks write and read.

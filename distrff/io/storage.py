@@ -467,21 +467,20 @@ def full_disk_errors(location: Location | Path) -> Iterator[None]:
 
 
 _WAITS = (0.05, 0.2, 0.5, 1.0)  # seconds; a read that fails one time in ten fails so once in 100,000
+_LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
-def patiently(read: Callable[[], T]) -> T:
+def patiently(read: Callable[[], T], lasting: tuple[type[Exception], ...] = ()) -> T:
     """Return what a read returns; repeat it after an error that may pass, such as a lost connection.
 
-    A segment is summed again after such an error too, but a store that fails one request in ten would hardly
-    ever let a segment of many requests through.
+    Errors of the types in `lasting` do not pass. A segment is summed again after an error that may, but a
+    store that fails one request in ten would hardly ever let a segment of many requests through.
     """
     for wait in _WAITS:
         try:
             return read()
-        except (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError):
-            raise
         except Exception as error:
-            if not isinstance(retryable(error), OSError):
+            if isinstance(error, _LASTING + lasting) or not isinstance(retryable(error), OSError):
                 raise
             time.sleep(wait)
     return read()

@@ -8,6 +8,7 @@ import lzma
 import math
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -153,15 +154,13 @@ class ZarrReader:
         step = z.chunks[0]
         first = a // step * step
         if b > first + step:
-            try:
+            # After any error chunk by chunk: so a message names the damaged one, and one that failed is read
+            # again alone. Of 15 requests, each of which fails one time in ten, four of five spans have one.
+            with suppress(Exception):
                 return self._values(field, a, b)
-            except Exception as error:
-                if isinstance(retryable(error), FileNotFoundError | PermissionError):
-                    raise retryable(error) from error
-                # Chunk by chunk: a message names the damaged one, and one that failed is read again alone.
-                return np.concatenate([self._read(field, *part) for part in cuts(a, b, step)])
+            return np.concatenate([self._read(field, *part) for part in cuts(a, b, step)])
         try:
-            return patiently(partial(self._values, field, a, b))
+            return patiently(partial(self._values, field, a, b), DAMAGE)
         except DAMAGE as error:
             last = min(first + step, z.shape[0]) - 1
             raise InputError(

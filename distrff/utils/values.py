@@ -54,10 +54,10 @@ def decoded(tree: Any, arrays: Sequence[np.ndarray]) -> Any:
 
 
 def _encoded(value: Any, arrays: list[np.ndarray]) -> Any:
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, int | float) and not isinstance(value, np.generic):
+    if isinstance(value, float) and not isinstance(value, np.generic):
         return value if math.isfinite(value) else {"float": str(value)}
+    if value is None or (isinstance(value, bool | int | str) and not isinstance(value, np.generic)):
+        return value
     if isinstance(value, np.generic):
         return {"scalar": _kept(np.asarray(value), arrays)}
     if isinstance(value, np.ndarray):
@@ -146,15 +146,25 @@ def _instance(tree: Any, arrays: Sequence[np.ndarray]) -> Any:
     raise DamagedValue(f"no stored value: {str(tree['type'])[:80]!r} has other fields")
 
 
+def bytes_of(A: np.ndarray) -> memoryview:
+    """Return the bytes of an array in its own memory order, without a copy where it has no gaps."""
+    return np.ascontiguousarray(A.T if is_transposed(A) else A).reshape(-1).view(np.uint8).data
+
+
+def is_transposed(A: np.ndarray) -> bool:
+    """Whether an array lies in memory column by column."""
+    return A.flags.f_contiguous and not A.flags.c_contiguous
+
+
 # A digest of what a result depends on.
 
 
 def update_digest(digest: Any, value: Any) -> None:
     """Add a value to a hash: what is no value of the kinds above counts by the name of its type only."""
     if isinstance(value, np.ndarray) and value.dtype.kind in _KINDS:
-        layout = (value.dtype.str, value.shape, value.flags.f_contiguous and not value.flags.c_contiguous)
+        layout = value.dtype.str, value.shape, is_transposed(value)
         digest.update(repr(layout).encode())
-        digest.update(np.ascontiguousarray(value).data)
+        digest.update(bytes_of(value))
     elif value is None or isinstance(value, bool | int | float | str | np.generic):
         digest.update(repr(value).encode() + b";")
     elif isinstance(value, Mapping):

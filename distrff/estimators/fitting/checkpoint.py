@@ -168,11 +168,14 @@ def kept_to_the_end(run: Run | None) -> Iterator[None]:
     with _ending_on_sigterm():
         try:
             yield
+            # Without the sums of the last passes: nothing but the model follows from them.
+            run.save(with_sums=False)
         except BaseException:
             with suppress(Exception):  # of a cluster that is gone, beside the failure itself
                 run.save()
             raise
-        run.save()
+        finally:
+            run.leave_checkpoint()
 
 
 @contextmanager
