@@ -29,7 +29,6 @@ from distrff.io.storage import SEEN_BY_ALL, Location
 from distrff.utils.validation import is_number
 from distrff.utils.values import digest_of
 
-_SAMPLED_ROWS = 8  # by which the data are recognized, beside their shape and how they are stored
 _SEARCHES = ("sklearn.model_selection", "dask_ml.model_selection")
 
 
@@ -109,8 +108,7 @@ def _sees(store: CheckpointStore) -> bool:
 
 def _fingerprint(run: Run, estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
     """Return what must agree, in words where it is short, for messages."""
-    numbers = np.unique(np.linspace(0, dataset.n_rows - 1, _SAMPLED_ROWS).astype(np.int64))
-    sampled = run.compute_all(_digest_of_rows, [(dataset.rows(int(i), int(i) + 1),) for i in numbers])
+    sampled = run.compute_all(_digest_of_rows, [(rows,) for rows in dataset.sampled_rows()])
     return {
         "version": package_version(),
         "model": type(estimator).__name__,
