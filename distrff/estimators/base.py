@@ -85,7 +85,8 @@ class KernelEstimator(BaseEstimator):
             ends the process with exit code 143.
         checkpoint_every : float, optional
             Seconds between two writes. By default at least ten, and forty times as many as the last write
-            took, so that writing takes some 2.5 % of the time.
+            took, which bounds the share of writing. The checkpoint holds the Grams of all folds, and what
+            each light pass returned.
         storage_options : dict, optional
             For fsspec, where `checkpoint` is a URL.
 

@@ -11,7 +11,18 @@ import json
 import sys
 import warnings
 
-from tests.benchmarks import accuracy, chaos, convert, defaults, features, losses, object_store, plane, spine
+from tests.benchmarks import (
+    accuracy,
+    chaos,
+    checkpoints,
+    convert,
+    defaults,
+    features,
+    losses,
+    object_store,
+    plane,
+    spine,
+)
 
 GROUPS = {
     "spine": spine.BENCHMARKS,
@@ -20,7 +31,7 @@ GROUPS = {
     "accuracy": accuracy.BENCHMARKS,
     "defaults": defaults.BENCHMARKS,
     "plane": plane.BENCHMARKS,
-    "chaos": chaos.BENCHMARKS,
+    "chaos": chaos.BENCHMARKS | checkpoints.BENCHMARKS,
     "ingest": convert.BENCHMARKS | object_store.BENCHMARKS,
 }
 
