@@ -139,7 +139,7 @@ def disturb(cluster: Cluster, folder: Path) -> None:
     running, seen = fit.start(), 0
     while (ended := running.poll()) is None or ended != 0:
         if ended is not None:
-            say(f"the command ended with {ended}: {fit.last_line()}")
+            say(f"the command ended with {ended}" + (f": {fit.last_line()}" if ended > 0 else ""))
             cluster.start()
             say("the same command is started again")
             running = fit.start()
