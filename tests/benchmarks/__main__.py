@@ -11,7 +11,18 @@ import json
 import sys
 import warnings
 
-from tests.benchmarks import accuracy, convert, defaults, features, losses, object_store, plane, spine
+from tests.benchmarks import (
+    accuracy,
+    convert,
+    deaths,
+    defaults,
+    features,
+    losses,
+    object_store,
+    overhead,
+    plane,
+    spine,
+)
 
 GROUPS = {
     "spine": spine.BENCHMARKS,
@@ -20,6 +31,8 @@ GROUPS = {
     "accuracy": accuracy.BENCHMARKS,
     "defaults": defaults.BENCHMARKS,
     "plane": plane.BENCHMARKS,
+    "deaths": deaths.BENCHMARKS,
+    "overhead": overhead.BENCHMARKS,
     "ingest": convert.BENCHMARKS | object_store.BENCHMARKS,
 }
 
