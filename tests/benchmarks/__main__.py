@@ -16,10 +16,12 @@ from tests.benchmarks import (
     chaos,
     checkpoints,
     convert,
+    deaths,
     defaults,
     features,
     losses,
     object_store,
+    overhead,
     plane,
     spine,
 )
@@ -32,6 +34,8 @@ GROUPS = {
     "defaults": defaults.BENCHMARKS,
     "plane": plane.BENCHMARKS,
     "chaos": chaos.BENCHMARKS | checkpoints.BENCHMARKS,
+    "deaths": deaths.BENCHMARKS,
+    "overhead": overhead.BENCHMARKS,
     "ingest": convert.BENCHMARKS | object_store.BENCHMARKS,
 }
 
