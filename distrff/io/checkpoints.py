@@ -38,9 +38,10 @@ from distrff.errors import DistrffError, InputError
 from distrff.io.groups import package_version
 from distrff.io.storage import (
     FOLDER_MARK,
+    MAX_JSON_BYTES,
     ROOT,
     Location,
-    file_bytes,
+    json_of,
     remove_folder,
     storage_errors,
 )
@@ -110,7 +111,7 @@ def _read(file: Any, size: int) -> tuple[Any, list[np.ndarray]]:
     line = file.readline(_LINE_BYTES)
     first = json.loads(line)
     n_header = first["header_bytes"]
-    if not isinstance(n_header, int) or not 0 < n_header <= size - len(line):
+    if not isinstance(n_header, int) or not 0 < n_header <= min(size - len(line), MAX_JSON_BYTES):
         raise ValueError("a header of another size")
     header = file.read(n_header)
     digest = hashlib.sha256(header)
@@ -328,8 +329,8 @@ def described(location: Location) -> dict[str, Any]:
     header = location.header() or {}
     fs, path = location.file_system()
     try:
-        progress = json.loads(file_bytes(fs, f"{path}/progress.json"))
-    except (OSError, ValueError):
+        progress = json_of(fs, f"{path}/progress.json", MAX_JSON_BYTES)
+    except (OSError, ValueError, RecursionError):
         progress = {}
     with storage_errors(f"{location} cannot be read"):
         fs.invalidate_cache(path)

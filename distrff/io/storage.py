@@ -34,6 +34,10 @@ SPAN_BYTES = 8 * 2**20
 """What a reader decodes at once where the storage leaves a choice: large against the fixed cost of a read and
 the latency of an object store, small against a worker's memory."""
 
+MAX_JSON_BYTES = 2**25
+"""Of a root zarr.json or a folder mark: the names of half a million columns. Python makes up to 24 bytes of
+each byte of JSON, so that no file takes a gigabyte."""
+
 SEEN_BY_ALL = "if workers run on several machines, use a folder that all of them share, or an object store"
 """The remedy where one process finds data and another does not."""
 
@@ -160,11 +164,14 @@ class Location:
                 fs.rm(path, recursive=True)
 
     def root(self) -> dict[str, Any] | None:
-        """Return its zarr.json or folder mark: {} if that is no JSON object, None if neither exists."""
+        """Return its zarr.json or folder mark, None if neither exists.
+
+        {} if that is no JSON object, or longer than `MAX_JSON_BYTES`.
+        """
         with self.reached() as (fs, path):
             for name in ("zarr.json", FOLDER_MARK):
                 try:
-                    document = json.loads(file_bytes(fs, f"{path}/{name}"))
+                    document = json_of(fs, f"{path}/{name}", MAX_JSON_BYTES)
                 except (FileNotFoundError, NotADirectoryError):
                     continue
                 except (ValueError, RecursionError):
@@ -207,12 +214,27 @@ def first_bytes(fs: Any, path: str) -> bytes:
         return bytes(handle.read(io.DEFAULT_BUFFER_SIZE)[:8])
 
 
-def file_bytes(fs: Any, path: str) -> bytes:
-    """Return the content of a file; raise ValueError if it is not a regular file."""
-    # Reading a pipe would wait for a writer, and a device may have no end.
-    if is_local(fs) and (kind := fs.info(path)["type"]) not in ("file", "directory"):
-        raise ValueError(f"{Path(path).name} is no regular file ({kind})")
-    return bytes(fs.cat_file(path))
+def file_bytes(fs: Any, path: str, max_bytes: int) -> bytes:
+    """Return the content of a file; of one with more than `max_bytes` bytes the first `max_bytes` + 1.
+
+    Raises ValueError if it is not a regular file.
+    """
+    end = max_bytes + 1
+    if is_local(fs):
+        # Reading a pipe would wait for a writer, and a device may have no end.
+        info = fs.info(path)
+        if info["type"] not in ("file", "directory"):
+            raise ValueError(f"{Path(path).name} is no regular file ({info['type']})")
+        end = min(end, info["size"])  # Python allocates what it is told to read
+    return bytes(fs.cat_file(path, start=0, end=end))
+
+
+def json_of(fs: Any, path: str, max_bytes: int) -> Any:
+    """Return what a JSON file holds; raise ValueError if it is longer than `max_bytes`, or no JSON."""
+    content = file_bytes(fs, path, max_bytes)
+    if len(content) > max_bytes:
+        raise ValueError(f"{path.rpartition('/')[2]} has more than {max_bytes:,} bytes")
+    return json.loads(content)
 
 
 def overlaps(first: Location, second: Location) -> bool:
