@@ -57,7 +57,8 @@ def _encoded(value: Any, arrays: list[np.ndarray]) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int | float) and not isinstance(value, np.generic):
-        return value if math.isfinite(value) else {"float": str(value)}
+        # A whole number may be too large for a float: exact sums are.
+        return value if isinstance(value, int) or math.isfinite(value) else {"float": str(value)}
     if isinstance(value, np.generic):
         return {"scalar": _kept(np.asarray(value), arrays)}
     if isinstance(value, np.ndarray):
