@@ -41,6 +41,7 @@ from distrff.io.storage import (
     ROOT,
     Location,
     file_bytes,
+    full_disk_errors,
     patiently,
     remove_folder,
     storage_errors,
@@ -82,7 +83,7 @@ def _write_whole(location: Location, pieces: list[Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with beside.open("wb") as file:
+        with full_disk_errors(location), beside.open("wb") as file:
             for piece in pieces:
                 file.write(piece)
             file.flush()

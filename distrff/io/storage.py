@@ -302,16 +302,19 @@ def replacing(
     if target is None:
         unfinished = {"kind": kinds[0] if kinds else None, "format": 1, "complete": False}
         unfinished |= {} if token is None else {"token": token}
-        was_left = token is not None and location.header() == unfinished
-        if not was_left:
+        found = location.header() or {}
+        if token is None or found.get("token") != token:
             check_writable(location, overwrite=overwrite, kinds=kinds)
         try:
-            if not was_left:
+            if token is None or found != unfinished:
+                emptying = unfinished if token is None else unfinished | {"emptied": False}
                 with storage_errors(f"{location} could not be written"):
-                    location.within("zarr.json").write(root_text(unfinished))
+                    location.within("zarr.json").write(root_text(emptying))
                     for name in location.names():
                         if name != "zarr.json":
                             location.within(name).remove()
+                    if token is not None:
+                        location.within("zarr.json").write(root_text(unfinished))
             yield location
         except BaseException:
             if token is None:

@@ -57,7 +57,7 @@ from distrff.io.convert.writer import (
     sorted_by_key,
 )
 from distrff.io.rows import Span, prefetched
-from distrff.io.storage import Location, full_disk_errors, partial_folder, sync_files
+from distrff.io.storage import Location, partial_folder, sync_files
 from distrff.utils.arrays import joined_rows
 from distrff.utils.values import DamagedValue, decoded, encoded
 
@@ -180,8 +180,7 @@ class ConversionCheckpoint:
     def keep(self, name: str, value: Any) -> None:
         """Store a value in the place of the last one of this name."""
         started = time.monotonic()
-        with full_disk_errors(self.location):
-            write_part(self.location.within(f"{name}.part"), *encoded(value))
+        write_part(self.location.within(f"{name}.part"), *encoded(value))
         self._wrote(started)
 
     def is_due(self) -> bool:
@@ -342,8 +341,7 @@ class ConversionCheckpoint:
         }
         place, n_bytes = self._place(waiting.number), sum(tree["n_bytes"])
         started = time.monotonic()
-        with full_disk_errors(self.location):
-            start = write_part(place, tree, arrays) - n_bytes
+        start = write_part(place, tree, arrays) - n_bytes
         self._wrote(started)
         # A signal before the last line lets the same run be written again.
         self._runs = [*self._runs[: waiting.number - 1], _Run.of(place, tree, start)]

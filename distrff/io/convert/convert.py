@@ -179,7 +179,7 @@ def convert(
         test_fraction=test_fraction,
     )
     if place is not None:
-        files = files_of([*src] if isinstance(src, list | tuple) else [src], storage_options)
+        files = files_of(src, storage_options)
         if y_name is not None and isinstance(source, ArraySource) and source.is_npy:
             files += files_of(y_name, storage_options)
         given = {field.name: getattr(options, field.name) for field in fields(options)}

@@ -161,7 +161,7 @@ def survive(fate: Fate, folders, source, kind: str, n_deaths: int, rng) -> None:
     n_moments = fate.n_moments
     assert content(dst) == expected
     for first in rng.integers(1, n_moments, n_deaths):
-        Location(dst).remove()
+        Location(dst).within("stale").write(b"of the group that is replaced")
         deaths = [int(first), *rng.integers(1, n_moments, int(rng.integers(0, 3))).tolist(), np.inf]
         found = next(filter(None, (fate.run(last, files, dst, **options) for last in deaths)))
         assert content(dst) == expected, deaths
