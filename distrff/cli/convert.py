@@ -7,7 +7,15 @@ from typing import Any
 import click
 
 from distrff.cli.data import storage_options, target_of
-from distrff.cli.options import choice, flag, integer, row_options, table_options, verbosity_options
+from distrff.cli.options import (
+    checkpoint_options,
+    choice,
+    flag,
+    integer,
+    row_options,
+    table_options,
+    verbosity_options,
+)
 from distrff.cli.output import show
 
 
@@ -28,6 +36,7 @@ from distrff.cli.output import show
     help="Whether text begins with names.  [default: if its first line has words and no number]",
 )
 @flag("--overwrite", "Replace what was converted to DST before.")
+@checkpoint_options
 @verbosity_options
 def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> None:
     """Convert the files SRC to the Zarr group DST, to be fitted and scored as DATA.

@@ -151,12 +151,17 @@ def described_results(header: dict[str, Any]) -> Described:
 
 
 def described_checkpoint(path: str, remote: Remote) -> Described:
-    """Describe the checkpoint of a fit: how far it is, and about how long the rest takes."""
+    """Describe a checkpoint: of a fit, how far it is, and about how long the rest takes."""
     from distrff.io.checkpoints import described
     from distrff.io.storage import Location
 
     found = described(Location.of(path, remote))
     header, progress = found["header"], found["progress"]
+    if header.get("of") == "conversion":
+        given = header["fingerprint"]
+        values = {"kind": header["kind"], "of": "conversion", "files": given["files"], "to": given["dst"],
+                  "version": header.get("version"), "bytes": found["bytes"]}  # fmt: skip
+        return values, aligned(_but_kind(values))
     values = {
         "kind": header["kind"],
         "model": header.get("estimator"),

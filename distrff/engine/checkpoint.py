@@ -15,13 +15,18 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from distrff.engine.reduction import Partial, n_levels
-from distrff.errors import CheckpointWarning, DistrffError, warn
+from distrff.errors import CheckpointWarning, DistrffError, InputError, Terminated, warn
+from distrff.utils.validation import is_number
 from distrff.utils.values import NotStorable, encoded, update_digest
 
 logger = logging.getLogger(__name__)
@@ -34,6 +39,35 @@ MIN_SECONDS = 10.0
 _SHARE = 40.0  # of the time that the last write took, until the next one: 2.5 %
 _MAX_WAITING_BYTES = 64 * 2**20  # of values that are not written yet
 _RETRY_SECONDS = 60.0  # after a write that failed
+
+
+def check_every(every: Any) -> None:
+    """Raise InputError for a time between two checkpoints that is none."""
+    if every is not None and not (is_number(every) and 0 <= every < math.inf):
+        raise InputError(f"checkpoint_every must be a number of seconds, at least 0, got {every!r}")
+
+
+def seconds_between(every: float | None, last: float = 0.0) -> float:
+    """Return the seconds until the next write, after one that took `last` seconds."""
+    return max(MIN_SECONDS, _SHARE * last) if every is None else every
+
+
+@contextmanager
+def ending_on_sigterm() -> Iterator[None]:
+    """Turn the first SIGTERM into an exception; a second one ends the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class DamagedPart(DistrffError):
@@ -126,7 +160,7 @@ class Checkpoint:
         self._finished: list[str] = []  # passes whose sums can go once these steps are written
         self._with_sums = set(store.passes())  # whose sums, or some of them, are stored
         self._progress: dict[str, Any] = {}
-        self._due = time.monotonic() + (MIN_SECONDS if every is None else every)
+        self._due = time.monotonic() + seconds_between(every)
         self.n_read = 0  # passes whose values were found
 
     # What the fit does, step by step.
@@ -199,8 +233,7 @@ class Checkpoint:
 
     def wrote(self, seconds: float) -> None:
         """Set the time of the next write after one that took some seconds."""
-        wait = max(MIN_SECONDS, _SHARE * seconds) if self.every is None else self.every
-        self._due = max(self._due, time.monotonic() + wait)
+        self._due = max(self._due, time.monotonic() + seconds_between(self.every, seconds))
 
     def failed(self, reason: str) -> None:
         """Go on without a write that failed: the fit itself is well.

@@ -1,6 +1,6 @@
 """Checkpoints in any storage: a folder of files, each of which is complete or does not count.
 
-::
+That of a fit::
 
     _distrff.json                      {"kind": "checkpoint", "version", "fingerprint", "seed", ...}
     progress.json                      how far the fit is, and what it will take
@@ -41,7 +41,9 @@ from distrff.io.storage import (
     MAX_JSON_BYTES,
     ROOT,
     Location,
+    full_disk_errors,
     json_of,
+    patiently,
     remove_folder,
     storage_errors,
 )
@@ -82,7 +84,7 @@ def _write_whole(location: Location, pieces: list[Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with beside.open("wb") as file:
+        with full_disk_errors(location), beside.open("wb") as file:
             for piece in pieces:
                 file.write(piece)
             file.flush()
@@ -105,6 +107,46 @@ def read_part(location: Location) -> tuple[Any, list[np.ndarray]]:
                 return _read(file, size)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise DamagedPart(f"{location} is damaged ({str(error)[:80]})") from error
+
+
+_HEAD_BYTES = 2**16
+
+
+def read_head(location: Location) -> tuple[Any, int]:
+    """Return the JSON of a part and at which byte its arrays begin, without reading these.
+
+    Raises DamagedPart if it is missing, or has more or fewer bytes than its arrays need.
+    """
+    fs, path = location.file_system()
+    try:
+        with storage_errors(f"{location} cannot be read"):
+            size = int(fs.size(path))
+            head = bytes(patiently(lambda: fs.cat_file(path, 0, min(size, _HEAD_BYTES))))
+            line = head[: head.index(b"\n") + 1]
+            start = len(line) + int(json.loads(line)["header_bytes"])
+            if len(head) < start <= size:
+                head = bytes(patiently(lambda: fs.cat_file(path, 0, start)))
+            header = json.loads(head[len(line) : start])
+            n_bytes = sum(np.dtype(name).itemsize * math.prod(shape) for name, shape, _ in header["arrays"])
+            if start + n_bytes != size:
+                raise ValueError("another size")
+            return header["tree"], start
+    except InputError as error:  # but not a store that does not answer, as what it holds may be well
+        if isinstance(error.__cause__, ValueError | KeyError | TypeError | FileNotFoundError):
+            raise DamagedPart(str(error)) from error
+        raise
+
+
+def read_range(location: Location, start: int, stop: int) -> bytes:
+    """Return some bytes of a part, fewer only at its end; raise DamagedPart if it is missing."""
+    fs, path = location.file_system()
+    try:
+        with storage_errors(f"{location} cannot be read"):
+            return bytes(patiently(lambda: fs.cat_file(path, start, stop)))
+    except InputError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise DamagedPart(str(error)) from error
+        raise
 
 
 def _read(file: Any, size: int) -> tuple[Any, list[np.ndarray]]:
@@ -186,45 +228,11 @@ class CheckpointStore:
         self._n_files = 0
 
     def begin(self, header: Mapping[str, Any]) -> dict[str, Any]:
-        """Create the checkpoint with this header, or return the header of the same fit that is there.
-
-        Raises InputError if there is something else, or the checkpoint of another fit, naming what differs.
-        """
-        found = self.location.header()
-        if found is None:
-            self._create(header)
-            return dict(header)
-        if found.get("kind") != KIND:
-            raise InputError(f"{self.location} is not a checkpoint of distrff; choose another place")
-        if found.get("format") != _FORMAT:
-            raise InputError(f"{self.location} was written by another distrff; choose another place")
-        if differences := _differences(found.get("fingerprint"), header["fingerprint"]):
-            raise InputError(
-                f"{self.location} is the checkpoint of another fit: {'; '.join(differences)}; choose another "
-                f"place, or delete it"
-            )
-        self._remove_leftovers()
+        """Create the checkpoint with this header, or return the header of the same fit; see `begun`."""
+        found = begun(self.location, header)
+        remove_leftovers(self.location)
         self._find_steps()
         return found
-
-    def _create(self, header: Mapping[str, Any]) -> None:
-        names = [name for name in self.location.names() if not name.startswith(".")]
-        if names:
-            raise InputError(
-                f"{self.location} holds other things ({names[0]}); choose an empty folder, or one that does "
-                f"not exist"
-            )
-        document = {"kind": KIND, "format": _FORMAT, "version": package_version(), **header}
-        text = json.dumps({"attributes": {ROOT: document}}, indent=2, allow_nan=False)
-        with storage_errors(f"{self.location} could not be written"):
-            _write_whole(self.location.within(FOLDER_MARK), [text.encode()])
-
-    def _remove_leftovers(self) -> None:
-        """Remove what killed writers left; a writer that still runs fails, and its sum is made again."""
-        path = self.location.path
-        if path is not None:
-            for left in path.rglob(".*.tmp"):
-                left.unlink(missing_ok=True)
 
     def _find_steps(self) -> None:
         """Find the steps in all files; a damaged file is left out."""
@@ -295,10 +303,59 @@ class CheckpointStore:
         return self.location.header() is not None
 
 
+def begun(location: Location, header: Mapping[str, Any], what: str = "fit") -> dict[str, Any]:
+    """Create a checkpoint with this header, or return the header of the one that is there.
+
+    Raises InputError if there is something else, or the checkpoint of another fit, or of something else than
+    a fit, naming what differs.
+    """
+    found = location.header()
+    if found is None:
+        names = [name for name in location.names() if not name.startswith(".")]
+        if names:
+            raise InputError(
+                f"{location} holds other things ({names[0]}); choose an empty folder, or one that does not "
+                f"exist"
+            )
+        header = {"kind": KIND, "of": what, "format": _FORMAT, "version": package_version(), **header}
+        write_header(location, header)
+        return header
+    if found.get("kind") != KIND:
+        raise InputError(f"{location} is not a checkpoint of distrff; choose another place")
+    if found.get("format") != _FORMAT:
+        raise InputError(f"{location} was written by another distrff; choose another place")
+    if (other := found.get("of", "fit")) != what:
+        raise InputError(f"{location} is the checkpoint of a {other}; choose another place")
+    if differences := _differences(found.get("fingerprint"), header["fingerprint"]):
+        raise InputError(
+            f"{location} is the checkpoint of another {what}: {'; '.join(differences)}; choose another "
+            f"place, or delete it"
+        )
+    return found
+
+
+def write_header(location: Location, header: Mapping[str, Any]) -> None:
+    """Write the header of a checkpoint."""
+    text = json.dumps({"attributes": {ROOT: header}}, indent=2, allow_nan=False)
+    with storage_errors(f"{location} could not be written"):
+        _write_whole(location.within(FOLDER_MARK), [text.encode()])
+
+
+def remove_leftovers(location: Location) -> None:
+    """Remove what killed writers left; a writer that still runs fails, and writes its part again."""
+    path = location.path
+    if path is not None:
+        for left in path.rglob(".*.tmp"):
+            left.unlink(missing_ok=True)
+
+
 def remove_checkpoint(location: Location) -> None:
     """Remove a checkpoint, if there is one."""
     header = location.header()
     if header is not None and header.get("kind") == KIND:
+        for name in location.names():  # its header last: without it the rest would be something else
+            if name != FOLDER_MARK:
+                location.within(name).remove()
         if location.path is not None:
             remove_folder(Path(location.path))
         else:
@@ -318,7 +375,7 @@ def _differences(stored: Any, mine: Mapping[str, Any]) -> list[str]:
 
 def _short(value: Any) -> str:
     text = str(value)
-    return text if len(text) <= 80 else text[:77] + "…"
+    return text if len(text) <= 80 else f"{text[:38]}…{text[-41:]}"  # paths differ at their ends
 
 
 # What `distrff inspect` shows.

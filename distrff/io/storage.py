@@ -42,6 +42,7 @@ SEEN_BY_ALL = "if workers run on several machines, use a folder that all of them
 """The remedy where one process finds data and another does not."""
 
 GLOB_CHARACTERS = "*?["
+PARTIAL = ".partial"  # ends the names of folders that are not complete
 _PAGE_HEAD_BYTES = 512  # a page names its generator in the first bytes
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -251,7 +252,7 @@ def _place(location: Location) -> tuple[str, PurePath]:
     return protocol, PurePosixPath(path.rstrip("/"))
 
 
-def refuse_overlap(option: str, out: Url, **others: Url) -> None:
+def refuse_overlap(option: str, out: Url | Location, **others: Url | Location) -> None:
     """Raise InputError if `out`, which `option` writes, is, contains or lies inside one of the others."""
     target = Location.of(out)
     for name, other in others.items():
@@ -303,7 +304,7 @@ def _check_folder(location: Location, target: Path) -> None:
 
 @contextmanager
 def replacing(
-    location: Location, *, overwrite: bool = False, kinds: tuple[str, ...] = ()
+    location: Location, *, overwrite: bool = False, kinds: tuple[str, ...] = (), token: str | None = None
 ) -> Iterator[Location]:
     """Yield an empty folder to write a group into, which is at `location` after the block.
 
@@ -315,29 +316,44 @@ def replacing(
 
     `overwrite` and `kinds` are passed to `check_writable`, which is called before the block and, since hours
     may pass, on a local file system again after it.
+
+    With a `token`, eight hexadecimal digits, the folder stays after an exception, and with the same token the
+    next call yields it as it was left; anyone else who writes to `location` removes it.
     """
-    check_writable(location, overwrite=overwrite, kinds=kinds)
     target = location.path
     if target is None:
         unfinished = {"kind": kinds[0] if kinds else None, "format": 1, "complete": False}
+        unfinished |= {} if token is None else {"token": token}
+        found = location.header() or {}
+        if token is None or found.get("token") != token:
+            check_writable(location, overwrite=overwrite, kinds=kinds)
         try:
-            with storage_errors(f"{location} could not be written"):
-                location.within("zarr.json").write(root_text(unfinished))
-                for name in location.names():
-                    if name != "zarr.json":
-                        location.within(name).remove()
+            if token is None or found != unfinished:
+                emptying = unfinished if token is None else unfinished | {"emptied": False}
+                with storage_errors(f"{location} could not be written"):
+                    location.within("zarr.json").write(root_text(emptying))
+                    for name in location.names():
+                        if name != "zarr.json":
+                            location.within(name).remove()
+                    if token is not None:
+                        location.within("zarr.json").write(root_text(unfinished))
             yield location
         except BaseException:
-            with suppress(DistrffError):
-                location.remove()
+            if token is None:
+                with suppress(DistrffError):
+                    location.remove()
             raise
         return
-    with full_disk_errors(location), own_folder(target.parent, f".{target.name}.", ".partial") as fresh:
+    check_writable(location, overwrite=overwrite, kinds=kinds)
+    parent, prefix = target.parent, f".{target.name}."
+    holder = own_folder(parent, prefix, PARTIAL) if token is None else lasting_folder(target, token)
+    with full_disk_errors(location), holder as fresh:
         try:
             yield Location(str(fresh))
             put_in_place(fresh, location, overwrite=overwrite, kinds=kinds)
         finally:
-            remove_folder(fresh)
+            if token is None:
+                remove_folder(fresh)
 
 
 def root_text(header: dict[str, Any]) -> bytes:
@@ -353,7 +369,7 @@ def write_file(
     check_writable(location, overwrite=overwrite, kinds=kinds)
     target = location.path
     assert target is not None
-    with full_disk_errors(location), own_folder(target.parent, f".{target.name}.", ".partial") as folder:
+    with full_disk_errors(location), own_folder(target.parent, f".{target.name}.", PARTIAL) as folder:
         (folder / "file").write_text(text, encoding="utf-8")
         (folder / "file").replace(target)
 
@@ -363,9 +379,7 @@ def put_in_place(fresh: Path, location: Location, *, overwrite: bool, kinds: tup
     target = location.path
     assert target is not None
     aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
-    for file in filter(Path.is_file, fresh.rglob("*")):
-        with file.open("rb") as handle:
-            os.fsync(handle.fileno())
+    sync_files(fresh)
     check_writable(location, overwrite=overwrite, kinds=kinds)
     try:
         if target.exists():
@@ -375,6 +389,17 @@ def put_in_place(fresh: Path, location: Location, *, overwrite: bool, kinds: tup
         if aside.exists() and not target.exists():
             aside.rename(target)
         shutil.rmtree(aside, ignore_errors=True)
+    remove_abandoned(target.parent, f".{target.name}.", ".old")  # of a process that was killed here
+
+
+def sync_files(folder: Path, since: float = 0.0) -> None:
+    """Bring the files of a folder to the disk: those written since a time, none of hidden folders."""
+    for file in filter(Path.is_file, folder.rglob("*")):
+        if any(part.startswith(".") for part in file.relative_to(folder).parts):
+            continue
+        if file.stat().st_mtime >= since:
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
 
 
 # Temporary folders of a process; if it is killed, the next process removes them.
@@ -398,20 +423,54 @@ def own_folder(parent: Path, prefix: str, suffix: str = "", *, mode: int = 0o777
             os.close(lock)
 
 
-def remove_abandoned(parent: Path, prefix: str, suffix: str = "") -> None:
-    """Remove the folders of `own_folder` that no process uses."""
+@contextmanager
+def lasting_folder(target: Path, token: str) -> Iterator[Path]:
+    """Yield the folder beside a local path that belongs to a token, with what is in it; it is not removed.
+
+    The folders of other tokens are removed. Raises InputError while another process works in this one.
+    """
+    folder = partial_folder(target, token)
+    remove_abandoned(target.parent, f".{target.name}.", PARTIAL, but=folder.name)
+    folder.mkdir(exist_ok=True)
+    lock = None
+    try:
+        lock = _lock(folder)
+    except (BlockingIOError, FileNotFoundError) as error:
+        raise InputError(
+            f"{public_name(target)} is being written by another process; wait for its end"
+        ) from error
+    except OSError:  # no locks here
+        pass
+    try:
+        yield folder
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def partial_folder(target: Path, token: str) -> Path:
+    """Return the folder of `lasting_folder`."""
+    return target.with_name(f".{target.name}.{token}{PARTIAL}")
+
+
+def remove_abandoned(parent: Path, prefix: str, suffix: str = "", but: str | None = None) -> None:
+    """Remove the folders of `own_folder` that no process uses, except one of the name `but`."""
     name = re.compile(f"{re.escape(prefix)}[0-9a-f]{{8}}{re.escape(suffix)}")
     try:
         names = os.listdir(parent)
     except PermissionError:  # the folder can be written but not listed
         return
-    for folder in (parent / found for found in names if name.fullmatch(found)):
+    for folder in (parent / found for found in names if name.fullmatch(found) and found != but):
         try:
             lock = _lock(folder)
         except OSError:
             continue
         if os.fstat(lock).st_uid == os.geteuid():
-            shutil.rmtree(folder, ignore_errors=True)
+            # Under another name: if this process is killed here, nobody takes the rest for the whole.
+            removed = folder
+            with suppress(OSError):
+                removed = folder.rename(parent / f"{prefix}{secrets.token_hex(4)}{suffix}")
+            shutil.rmtree(removed, ignore_errors=True)
         os.close(lock)
 
 

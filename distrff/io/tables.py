@@ -60,6 +60,11 @@ class Piece(NamedTuple):
         """The number of rows up to its end."""
         return self.start + self.batch.num_rows
 
+    @property
+    def mark(self) -> int:
+        """By which `pieces` goes on after it."""
+        return self.position
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -102,12 +107,13 @@ class Table:
         """Return the rows of some parts in fewer parts, if that saves requests."""
         return list(parts)
 
-    def pieces(self, names: Sequence[str]) -> Iterator[Piece]:
-        """Yield batches of some columns, in order."""
+    def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[Piece]:
+        """Yield batches of some columns, in order; with the mark of a batch as `after`, those after it."""
         self.check(names)
-        for part in self.joined(self.parts):
-            start = part.start
-            for batch in part.batches(tuple(names), BATCH_ROWS):
+        skipped = int(after or 0)
+        for part in self.joined([part for part in self.parts if part.stop > skipped]):
+            start = max(part.start, skipped)
+            for batch in part.batches(tuple(names), BATCH_ROWS, start - part.start):
                 yield Piece(start, batch)
                 start += batch.num_rows
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from distributed import get_worker
 from sklearn.base import BaseEstimator
 
-from distrff.engine.checkpoint import Checkpoint
+from distrff.engine.checkpoint import Checkpoint, check_every, ending_on_sigterm
 from distrff.engine.execution import ClusterExecution
 from distrff.engine.run import Run
-from distrff.errors import ClusterError, InputError, Terminated
+from distrff.errors import ClusterError, InputError
 from distrff.estimators.fitting.context import FitContext
 from distrff.estimators.fitting.plan import Plan
 from distrff.io.checkpoints import CheckpointStore
@@ -26,16 +24,9 @@ from distrff.io.dataset import Dataset
 from distrff.io.groups import package_version
 from distrff.io.rows import Rows
 from distrff.io.storage import SEEN_BY_ALL, Location
-from distrff.utils.validation import is_number
 from distrff.utils.values import digest_of
 
 _SEARCHES = ("sklearn.model_selection", "dask_ml.model_selection")
-
-
-def check_every(every: Any) -> None:
-    """Raise InputError for a time between two checkpoints that is none."""
-    if every is not None and not (is_number(every) and 0 <= every < np.inf):
-        raise InputError(f"checkpoint_every must be a number of seconds, at least 0, got {every!r}")
 
 
 def with_checkpoint(
@@ -163,7 +154,7 @@ def kept_to_the_end(run: Run | None) -> Iterator[None]:
     if run is None or run.checkpoint is None:
         yield
         return
-    with _ending_on_sigterm():
+    with ending_on_sigterm():
         try:
             yield
             # Without the sums of the last passes: nothing but the model follows from them.
@@ -174,21 +165,3 @@ def kept_to_the_end(run: Run | None) -> Iterator[None]:
             raise
         finally:
             run.leave_checkpoint()
-
-
-@contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
-    """Turn the first SIGTERM into an exception; a second one ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(number: int, frame: object) -> NoReturn:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import numpy as np
 import zarr
 from scipy.sparse import issparse
 
+from distrff.engine.checkpoint import check_every, ending_on_sigterm
 from distrff.engine.progress import Progress
 from distrff.errors import InputError, NonFiniteError
+from distrff.io.convert.checkpoint import ConversionCheckpoint, DamagedRun, saved_at_the_end
 from distrff.io.convert.delimited import CsvSource, TextBlock, WiderTypes
 from distrff.io.convert.libsvm import LibsvmSource
 from distrff.io.convert.npz import ArraySource
-from distrff.io.convert.sources import Source, TableSource, open_source
+from distrff.io.convert.sources import Source, TableSource, files_of, open_source, version_of
 from distrff.io.convert.writer import (
     KIND,
     DenseWriter,
@@ -30,14 +33,17 @@ from distrff.io.convert.writer import (
     mark_complete,
     new_group,
 )
+from distrff.io.groups import package_version
 from distrff.io.rows import Span, in_order
-from distrff.io.storage import Location, check_writable, full_disk_errors, own_folder
+from distrff.io.storage import Location, check_writable, full_disk_errors, own_folder, refuse_overlap
 from distrff.io.tables import ColumnSelection, choose_columns
 from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
 from distrff.preprocessing.profile import TableOptions, TableProfile
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.random import resolve_seed
 from distrff.utils.validation import check_count
+
+logger = logging.getLogger(__name__)
 
 _DTYPES = {"auto": None, "float32": np.dtype(np.float32), "float64": np.dtype(np.float64)}
 
@@ -64,6 +70,8 @@ def convert(
     x_name: str = "X",
     y_name: str | None = None,
     overwrite: bool = False,
+    checkpoint: str | None = None,
+    checkpoint_every: float | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Convert files to a Zarr group with the arrays X, y and sample_weight, and return a report.
@@ -111,6 +119,14 @@ def convert(
         of another one with the targets.
     overwrite : bool
         Replace a group that was converted before; in an object store it is removed first.
+    checkpoint : str, optional
+        Path or URL of a folder for what is finished of a shuffle. After any death the same call goes on from
+        there, and writes the same bytes as a call that nothing disturbed; at the end the folder is removed.
+        It takes as much room as the decoded rows. Of compressed text, what was read before is decompressed
+        again.
+    checkpoint_every : float, optional
+        Seconds between two writes, so of work that may be done again. By default at least ten, and forty
+        times as many as the last write took.
     storage_options : dict, optional
         For the fsspec filesystems of URLs.
 
@@ -123,7 +139,8 @@ def convert(
     ------
     InputError
         For anything in the files that cannot be used, naming file, line or row, and column. On a local disk
-        dst is then as it was before; in an object store nothing is left there.
+        dst is then as it was before; in an object store nothing is left there, but for what a checkpoint goes
+        on from. For the checkpoint of other files or options, naming what differs.
 
     Notes
     -----
@@ -140,8 +157,13 @@ def convert(
     if test_fraction is not None and not 0 < test_fraction < 1:
         raise InputError(f"test_fraction must lie between 0 and 1, got {test_fraction!r}")
     seed = None if shuffle is None else resolve_seed(shuffle)
-    location = Location.of(dst, storage_options)
-    check_writable(location, overwrite=overwrite, kinds=(KIND,))
+    location, place = Location.of(dst, storage_options), None
+    if checkpoint is not None:
+        place = _place_of_checkpoint(checkpoint, checkpoint_every, seed, src, location)
+    elif checkpoint_every is not None:
+        raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
+    if place is None or place.header() is None:  # else the next lines find what an earlier process left
+        check_writable(location, overwrite=overwrite, kinds=(KIND,))
     options = TableOptions(
         target=target, columns=columns, drop=drop, sample_weight=sample_weight, one_hot=one_hot,
         max_categories=max_categories, hash_columns=hash_columns, missing=missing, datetime=datetime,
@@ -156,7 +178,32 @@ def convert(
         shuffle=seed,
         test_fraction=test_fraction,
     )
+    if place is not None:
+        files = files_of(src, storage_options)
+        if y_name is not None and isinstance(source, ArraySource) and source.is_npy:
+            files += files_of(y_name, storage_options)
+        given = {field.name: getattr(options, field.name) for field in fields(options)}
+        given |= {"header": header, "x_name": x_name, "y_name": y_name, "dtype": dtype}
+        given |= {"shuffle": seed, "chunk_rows": chunk_rows, "test_fraction": test_fraction}
+        fingerprint = {"version": package_version(), "files": version_of(files), "dst": str(location)}
+        fingerprint |= {name: repr(value) for name, value in given.items()}
+        found = ConversionCheckpoint.begin(place, fingerprint, checkpoint_every)
+        conversion = replace(conversion, checkpoint=found)
     return conversion.written_to(location, overwrite=overwrite)
+
+
+def _place_of_checkpoint(
+    checkpoint: Any, every: float | None, seed: int | None, src: Any, dst: Location
+) -> Location:
+    """Return where the checkpoint is; refuse what cannot be one."""
+    if seed is None:
+        raise InputError("a checkpoint is for a shuffle; give a seed by shuffle as well, or no checkpoint")
+    check_every(every)
+    place = Location.of(checkpoint, dst.options)
+    refuse_overlap("checkpoint", place, dst=dst)
+    for path in src if isinstance(src, list | tuple) else [src]:
+        refuse_overlap("checkpoint", place, source=path)
+    return place
 
 
 def convert_like(
@@ -218,46 +265,42 @@ class Conversion:
     chunk_rows: int | None = None
     shuffle: int | None = None
     test_fraction: float | None = None
+    checkpoint: ConversionCheckpoint | None = None
 
     def written_to(self, location: Location, *, overwrite: bool = False) -> dict[str, Any]:
         """Write the rows to a Zarr group and return the report; see `convert`."""
-        started = time.perf_counter()
-        while True:
-            try:
-                with new_group(location, overwrite=overwrite) as group:
-                    report = self._write(group)
-                break
-            except WiderTypes as wider:
-                assert isinstance(self.source, CsvSource)
-                self.source.widen(wider.types)
+        started, checkpoint = time.perf_counter(), self.checkpoint
+        with nullcontext() if checkpoint is None else ending_on_sigterm():
+            report = None if checkpoint is None else checkpoint.finished(location)
+            while report is None:
+                token = None if checkpoint is None else checkpoint.token
+                try:
+                    with new_group(location, overwrite=overwrite, token=token) as group:
+                        written = self._write(group)
+                    report = written
+                except WiderTypes as wider:
+                    assert isinstance(self.source, CsvSource)
+                    self.source.widen(wider.types)
+                    if checkpoint is not None:
+                        checkpoint.start_over()
+                        checkpoint.keep("types", self.source.state())
+                except DamagedRun as damage:
+                    assert checkpoint is not None
+                    logger.warning("%s", damage)
+                    checkpoint.drop_runs(damage.number)
+            if checkpoint is not None:
+                checkpoint.remove()
         return {"out": str(location), **report, "seconds": time.perf_counter() - started}
 
     def _write(self, group: zarr.Group) -> dict[str, Any]:
-        source, positive = self.source, self.options.positive
+        checkpoint = self.checkpoint
+        if checkpoint is not None:
+            checkpoint.open(group, 1 if self.test_fraction is None else 2)
         encoder, report = self._encoder()
-        pieces: Iterator[Any] = source.pieces(encoder.steps.raw_names)
-        n_raw = n_kept = n_positive = 0
-        sink: Sink | None = None
-        with _disk_room(group) as folder, _progress("convert", source) as advance_to:
-            for piece, (rows, n) in in_order(encoder.encode, pieces):
-                n_raw, n_kept = n_raw + n, n_kept + rows["X"].shape[0]
-                if rows["X"].shape[0]:
-                    sink = sink or self._sink(group, folder, rows["X"])
-                    sink.append(rows)
-                if positive is not None:
-                    n_positive += int(rows["y"].sum())
-                advance_to(piece.position)
-            if sink is None:
-                raise InputError(
-                    f"no row of {source.name} is left, since each lacks a value; use another rule for "
-                    f"missing values"
-                )
-            if positive is not None and not n_positive:
-                raise InputError(
-                    f"no row of {source.name} has the label positive={positive!r}; give one that the "
-                    f"target holds"
-                )
-            n_rows, n_test = sink.finish(), 0
+        with _disk_room(group) as folder:
+            sink, n_raw, n_kept = self._first_pass(group, folder, encoder)
+            with saved_at_the_end(None if checkpoint is None else checkpoint.write_notes):
+                n_rows, n_test = sink.finish(), 0
             if isinstance(sink, SetApart):
                 n_rows, n_test = sink.n_written
                 if not n_rows or not n_test:
@@ -275,6 +318,8 @@ class Conversion:
             "layout": "csr" if is_sparse else "dense",
             "dtype": str((X["data"] if is_sparse else X).dtype),
         }
+        if checkpoint is not None:
+            checkpoint.finish(report)
         for written in (group[TEST], group) if self.test_fraction is not None else (group,):
             written.update_attributes({"steps": encoder.steps.to_dict(), "report": report})
             if isinstance(encoder, TableEncoder):
@@ -282,53 +327,137 @@ class Conversion:
             mark_complete(written)
         return report
 
-    def _sink(self, group: zarr.Group, folder: Path, X: Any) -> Sink:
+    def _first_pass(
+        self, group: zarr.Group, folder: Path, encoder: TableEncoder | SparseEncoder
+    ) -> tuple[Sink, int, int]:
+        """Pass all rows to a sink; return it, and how many rows were read and kept."""
+        source, positive, checkpoint = self.source, self.options.positive, self.checkpoint
+        n_raw = n_kept = n_positive = 0
+        mark, sink, is_read = None, None, False
+        if checkpoint is not None:
+            done, n_kept = checkpoint.done, checkpoint.n_rows
+            mark, n_raw, n_positive, is_read = (
+                done[key] for key in ("mark", "n_raw", "n_positive", "is_last")
+            )
+            if checkpoint.is_sparse is not None:
+                sink = self._sink(group, folder, checkpoint.is_sparse, n_kept)
+        pieces: Iterator[Any] = iter(()) if is_read else source.pieces(encoder.steps.raw_names, mark)
+        save = None if checkpoint is None else checkpoint.write_run
+        with _progress("convert", source) as advance_to, saved_at_the_end(save):
+            for piece, (rows, n) in in_order(encoder.encode, pieces):
+                n_raw, n_kept = n_raw + n, n_kept + rows["X"].shape[0]
+                if rows["X"].shape[0]:
+                    sink = sink or self._sink(group, folder, _are_sparse(rows["X"]))
+                    sink.append(rows)
+                if positive is not None:
+                    n_positive += int(rows["y"].sum())
+                if checkpoint is not None:
+                    checkpoint.advance(piece.mark, n_raw, n_positive)
+                advance_to(piece.position)
+            if sink is None:
+                raise InputError(
+                    f"no row of {source.name} is left, since each lacks a value; use another rule for "
+                    f"missing values"
+                )
+            if positive is not None and not n_positive:
+                raise InputError(
+                    f"no row of {source.name} has the label positive={positive!r}; give one that the "
+                    f"target holds"
+                )
+            if checkpoint is not None and not is_read:
+                checkpoint.end_of_source()
+        return sink, n_raw, n_kept
+
+    def _sink(self, group: zarr.Group, folder: Path, is_sparse: bool, n_before: int = 0) -> Sink:
         """Return the sink of encoded rows: the group, or both the group and its test group; shuffled or not.
 
-        The first rows, dense or CSR, decide whether all are stored as a sparse matrix.
+        A checkpoint may hold the first `n_before` rows.
         """
-        n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
-        is_sparse = X.shape[1] > _MIN_SPARSE_COLUMNS and n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED
-        writer = SparseWriter if is_sparse else DenseWriter
+        writer, checkpoint = SparseWriter if is_sparse else DenseWriter, self.checkpoint
+        if checkpoint is not None:
+            checkpoint.is_sparse = is_sparse
 
-        def sink(group: zarr.Group, name: str) -> Sink:
+        def sink(group: zarr.Group, part: int) -> Sink:
             rows = writer(group, self.chunk_rows)
             if self.shuffle is None:
                 return rows
-            (folder / name).mkdir()
-            return Shuffled(rows, self.shuffle, folder / name)
+            room = folder / str(part)
+            room.mkdir()
+            stored = None if checkpoint is None else checkpoint.buckets(part, rows, room)
+            return Shuffled(rows, self.shuffle, room, stored)
 
-        training = sink(group, "training")
+        training = sink(group, 0)
         if self.test_fraction is None:
             return training
-        test = sink(group.create_group(TEST), "test")
-        return SetApart(training, test, self.test_fraction, self.shuffle or 0)
+        test = sink(group.require_group(TEST), 1)
+        return SetApart(training, test, self.test_fraction, self.shuffle or 0, n_before)
 
     def _encoder(self) -> tuple[TableEncoder | SparseEncoder, dict[str, Any]]:
         source, steps, options = self.source, self.steps, self.options
+        report: dict[str, Any] | None = None
+        if self.checkpoint is not None:
+            types, steps, report = self.checkpoint.steps or (self.checkpoint.value("types"), None, None)
+            if types is not None:
+                assert isinstance(source, CsvSource)
+                source.restore(types)
         if isinstance(source, LibsvmSource):
             if steps is None:
-                with _progress("look through", source) as advance_to:
-                    steps = _libsvm_steps(
-                        source, self.dtype or np.dtype(np.float64), options.positive, advance_to
-                    )
-            return SparseEncoder(source, steps), {"columns_made": len(steps.names_out)}
-        if steps is not None:
+                steps = _libsvm_steps(
+                    source, self._over, self.dtype or np.dtype(np.float64), options.positive
+                )
+                self._keep(steps, report := {"columns_made": len(steps.names_out)})
+            return SparseEncoder(source, steps), report or {"columns_made": len(steps.names_out)}
+        if steps is None:
+            choice = choose_columns(source, options)
+            if isinstance(source, CsvSource):
+                source.refuse_mixtures([*choice.used, *choice.dropped])
+                source.keep_whole(choice.target)
+            steps, report = _table_steps(source, choice, options, self._over)
+            if self.dtype is not None:  # numbers are written in it straight away
+                written = (
+                    replace(step, dtype=str(self.dtype)) if isinstance(step, NumberStep) else step
+                    for step in steps.columns
+                )
+                steps = replace(steps, columns=tuple(written))
+            self._keep(steps, report)
+        elif report is None:
             source.follow(steps)
-            return TableEncoder(source, steps, self.dtype), {"columns_made": len(steps.names_out)}
-        choice = choose_columns(source, options)
-        if isinstance(source, CsvSource):
-            source.refuse_mixtures([*choice.used, *choice.dropped])
-            source.keep_whole(choice.target)
-        with _progress("look through", source) as advance_to:
-            steps, report = _table_steps(source, choice, options, advance_to)
-        if self.dtype is not None:  # numbers are written in it straight away
-            written = (
-                replace(step, dtype=str(self.dtype)) if isinstance(step, NumberStep) else step
-                for step in steps.columns
-            )
-            steps = replace(steps, columns=tuple(written))
-        return TableEncoder(source, steps, self.dtype), report
+        return TableEncoder(source, steps, self.dtype), report or {"columns_made": len(steps.names_out)}
+
+    def _keep(self, steps: TableSteps, report: dict[str, Any]) -> None:
+        """Store how rows are encoded in the checkpoint, if there is one."""
+        if self.checkpoint is not None:
+            types = self.source.state() if isinstance(self.source, CsvSource) else None
+            self.checkpoint.keep("steps", (types, steps, report))
+
+    def _over(self, function: Callable[[Any], Any], names: Sequence[str], merge: Merge, total: Any) -> Any:
+        """Return what a function makes of all pieces of the source, merged with a total in their order."""
+        source, checkpoint = self.source, self.checkpoint
+        done: tuple[Any, Any] = (None, total)  # the mark of the last piece, and the total up to it
+
+        def save() -> None:
+            assert checkpoint is not None
+            checkpoint.keep("profile", done)
+
+        if checkpoint is not None:
+            done = checkpoint.value("profile") or done
+        with (
+            _progress("look through", source) as advance_to,
+            saved_at_the_end(None if checkpoint is None else save),
+        ):
+            pieces: Iterator[Any] = source.pieces(names, done[0])
+            for piece, part in in_order(function, pieces):
+                done = (piece.mark, merge(done[1], part))
+                advance_to(piece.position)
+                if checkpoint is not None and checkpoint.is_due():
+                    save()
+        return done[1]
+
+
+def _are_sparse(X: Any) -> bool:
+    """Return whether rows, the first ones, dense or CSR, decide that all are stored as a sparse matrix."""
+    n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
+    return X.shape[1] > _MIN_SPARSE_COLUMNS and n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED
 
 
 @contextmanager
@@ -352,12 +481,15 @@ def _progress(label: str, source: Source) -> Iterator[AdvanceTo]:
 
 
 AdvanceTo = Callable[[int], object]
+Merge = Callable[[Any, Any], Any]
+Over = Callable[[Callable[[Any], Any], Sequence[str], Merge, Any], Any]
+"""A pass over a source; see `Conversion._over`."""
 
 # Which steps a raw table needs: from its first rows if the types decide, else from all rows.
 
 
 def _table_steps(
-    source: TableSource, choice: ColumnSelection, options: TableOptions, advance_to: AdvanceTo
+    source: TableSource, choice: ColumnSelection, options: TableOptions, over: Over
 ) -> tuple[TableSteps, dict[str, Any]]:
     """Return the steps for a table, and the report of what they do; see `steps_of`.
 
@@ -376,11 +508,7 @@ def _table_steps(
         steps, report = choice.steps(profile, options)
         del report["missing"]  # of the first rows alone
         return steps, report
-    profile = TableProfile.empty(options.max_categories)
-    pieces: Iterator[Any] = source.pieces(choice.used)
-    for piece, part in in_order(profiled, pieces):
-        profile = profile.merge(part)
-        advance_to(piece.position)
+    profile = over(profiled, choice.used, TableProfile.merge, TableProfile.empty(options.max_categories))
     return choice.steps(profile, options)
 
 
@@ -403,22 +531,29 @@ def _types_suffice(head: TableProfile, choice: ColumnSelection, options: TableOp
 _MAX_COLUMNS = 2**25
 
 
-def _libsvm_steps(source: LibsvmSource, dtype: np.dtype, positive: Any, advance_to: AdvanceTo) -> TableSteps:
+def _libsvm_steps(source: LibsvmSource, over: Over, dtype: np.dtype, positive: Any) -> TableSteps:
     """Return the steps for libsvm files, after one pass: all columns as one list, and the label.
 
     The index of the first column is 1, or 0 in files that use it.
     """
-    first, last, labels_are_whole = 1, 0, True
-    for piece, rows in in_order(source.rows, source.pieces(())):
-        labels_are_whole = labels_are_whole and bool((rows.labels == np.floor(rows.labels)).all())
+
+    def looked_at(piece: TextBlock) -> tuple[int, int, bool]:
+        rows = source.rows(piece)
+        first, last = 1, 0
         if len(rows.indices):
-            first, last = min(first, int(rows.indices.min())), max(last, int(rows.indices.max()))
+            first, last = min(first, int(rows.indices.min())), int(rows.indices.max())
+        return first, last, bool((rows.labels == np.floor(rows.labels)).all())
+
+    def merge(total: tuple[int, int, bool], part: tuple[int, int, bool]) -> tuple[int, int, bool]:
+        first, last = min(total[0], part[0]), max(total[1], part[1])
         if last + 1 - first > _MAX_COLUMNS:
             raise InputError(
                 f"{source.name}: index {last:,} makes {last + 1 - first:,} columns, but at most "
                 f"{_MAX_COLUMNS:,} are possible; renumber the columns that occur, or hash them to fewer"
             )
-        advance_to(piece.position)
+        return first, last, total[2] and part[2]
+
+    first, last, labels_are_whole = over(looked_at, (), merge, (1, 0, True))
     if last < first:
         raise InputError(f"{source.name} holds no entries index:value; give a file with some")
     name = next(name for name, index in FIRST_INDEX.items() if index == first)

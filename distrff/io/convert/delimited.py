@@ -62,6 +62,7 @@ class TextBlock(NamedTuple):
     data: bytes  # the records, each with its line end; the last one of a file may lack it
     has_quotes: bool  # whether records may contain line ends
     position: int  # compressed bytes read so far
+    mark: tuple[Any, ...] = ()  # where the next block begins, for `text_blocks` or `blocks_of` to go on there
 
 
 @contextmanager
@@ -102,18 +103,28 @@ def _checked_head(file: TextFile, head: bytes) -> bytes:
     return head.removeprefix(_MARK)
 
 
-def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) -> Iterator[TextBlock]:
+def text_blocks(
+    file: TextFile, delimiter: str | None, skip_records: int = 0, after: Sequence[Any] | None = None
+) -> Iterator[TextBlock]:
     """Yield the records of a file in blocks of about 8 MB, without the first `skip_records`.
+
+    With the mark of an earlier block as `after`, only the blocks after that one are yielded. Compressed text
+    before it is decompressed again.
 
     A block ends where a record does: at a line end outside of quotes; with `delimiter` None, quotes have no
     meaning. Lines may also end in a bare carriage return. Damage, UTF-16, a quote that is never closed and a
     record of more than 64 MB are refused.
     """
     with _opened(file) as (stored, stream):
+        newline, is_known, line, n_read = b"\n", False, 1, 0
+        if after is not None:
+            n_read, line, newline, is_known = int(after[0]), int(after[1]), str(after[2]).encode(), True
+            skip_records = 0
+            _skip(stream, n_read, seekable=stream is stored)
         data = _read(stream, BLOCK_BYTES)
-        at_end = len(data) < BLOCK_BYTES
-        data = _checked_head(file, data)
-        newline, is_known, line = b"\n", False, 1
+        n_read, at_end = n_read + len(data), len(data) < BLOCK_BYTES
+        if after is None:
+            data = _checked_head(file, data)
         while data:
             if not is_known:
                 newline, is_known = _line_end(data, at_end)
@@ -138,12 +149,13 @@ def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) ->
                 first += len(first_record(block[first:], delimiter))
                 skip_records -= 1
             line += block.count(newline, 0, first)
+            begin, line = line, line + block.count(newline, first)
             if block[first:].strip():
-                yield TextBlock(file.name, line, block[first:], has_quotes, stored.tell())
-            line += block.count(newline, first)
+                mark = (n_read - len(rest), line, newline.decode())
+                yield TextBlock(file.name, begin, block[first:], has_quotes, stored.tell(), mark)
             wanted = max(BLOCK_BYTES - len(rest), BLOCK_BYTES // 8)
             more = b"" if at_end else _read(stream, wanted)
-            at_end, data = len(more) < wanted, rest + more
+            n_read, at_end, data = n_read + len(more), len(more) < wanted, rest + more
 
 
 def _line_end(data: bytes, at_end: bool) -> tuple[bytes, bool]:
@@ -216,12 +228,30 @@ def _scan_quotes(data, newline, delimiter, stop_at_first, found):
         found[1] = opened
 
 
-def blocks_of(files: Sequence[TextFile], delimiter: str | None, skip_records: int = 0) -> Iterator[TextBlock]:
-    """Yield the blocks of several files in order; positions continue from file to file."""
-    before = 0
-    for file in files:
-        for block in text_blocks(file, delimiter, skip_records):
-            yield block._replace(position=before + block.position)
+def _skip(stream: Any, n_bytes: int, *, seekable: bool) -> None:
+    if seekable:
+        stream.seek(n_bytes)
+        return
+    while n_bytes > 0 and (part := stream.read(min(n_bytes, BLOCK_BYTES))):
+        n_bytes -= len(part)
+
+
+def blocks_of(
+    files: Sequence[TextFile],
+    delimiter: str | None,
+    skip_records: int = 0,
+    after: Sequence[Any] | None = None,
+) -> Iterator[TextBlock]:
+    """Yield the blocks of several files in order; positions continue from file to file.
+
+    With the mark of a block as `after`, only those after it.
+    """
+    before, first = 0, 0 if after is None else int(after[0])
+    for i, file in enumerate(files):
+        if i >= first:
+            within = after[1:] if after is not None and i == first else None
+            for block in text_blocks(file, delimiter, skip_records, within):
+                yield block._replace(position=before + block.position, mark=(i, *block.mark))
         before += stored_bytes([file])
 
 
@@ -324,12 +354,26 @@ class CsvSource(TextSource):
         self._whole = {name for name in self._whole if types[name] == self.types[name]}
         self.types = types
 
-    def pieces(self, names: Sequence[str]) -> Iterator[TextBlock]:
-        """Yield the blocks of all files, in order; each header is checked against the first."""
+    def state(self) -> dict[str, Any]:
+        """Return with which types columns are read, as a value to be stored; see `restore`."""
+        types = np.frombuffer(pa.schema(self.types).serialize(), np.uint8)
+        return {"types": types, "whole": sorted(self._whole)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Read columns with the types that `state` returned in an earlier process."""
+        schema = pa.ipc.read_schema(pa.py_buffer(state["types"].tobytes()))
+        self.types = dict(zip(schema.names, schema.types, strict=True))
+        self._whole = set(state["whole"])
+
+    def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[TextBlock]:
+        """Yield the blocks of all files, in order; each header is checked against the first.
+
+        With the mark of a block as `after`, only those after it.
+        """
         if self.has_header:
             for file in self._files[1:]:
                 self._check_header(file)
-        return blocks_of(self._files, self.delimiter, int(self.has_header))
+        return blocks_of(self._files, self.delimiter, int(self.has_header), after)
 
     def _check_header(self, file: TextFile) -> None:
         found = _fields(first_record(head_of(file, 2**20), self.delimiter), self.delimiter, file.name)

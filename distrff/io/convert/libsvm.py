@@ -78,9 +78,9 @@ class SparseRows(NamedTuple):
 class LibsvmSource(TextSource):
     """Libsvm files with the same columns."""
 
-    def pieces(self, names: Sequence[str]) -> Iterator[TextBlock]:
-        """Yield the blocks of all files, in order."""
-        return blocks_of(self._files, None)
+    def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[TextBlock]:
+        """Yield the blocks of all files, in order; with the mark of a block as `after`, those after it."""
+        return blocks_of(self._files, None, after=after)
 
     def rows(self, block: TextBlock) -> SparseRows:
         """Return the rows of a block; raise InputError with file and line for what is not in libsvm form."""

@@ -17,7 +17,15 @@ from distrff.errors import InputError
 from distrff.io.convert.delimited import TextFile
 from distrff.io.dataset import check_real, native
 from distrff.io.rows import cuts
-from distrff.io.storage import file_name, full_disk_errors, one_line, own_folder, retryable, storage_errors
+from distrff.io.storage import (
+    file_name,
+    first_bytes,
+    full_disk_errors,
+    one_line,
+    own_folder,
+    retryable,
+    storage_errors,
+)
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.table import TableSteps
 
@@ -32,6 +40,11 @@ class ArrayBlock(NamedTuple):
     X: np.ndarray  # of shape (r, d)
     y: np.ndarray | None  # of shape (r,) or (r, k)
     position: int  # decompressed bytes read so far
+
+    @property
+    def mark(self) -> int:
+        """The number of rows up to its end."""
+        return self.start + len(self.X)
 
 
 class ArraySource:
@@ -67,6 +80,12 @@ class ArraySource:
         self.total = X.n_bytes
         self.by_columns(False)
 
+    @property
+    def is_npy(self) -> bool:
+        """Whether X is a file of its own, and y another."""
+        with storage_errors(f"{self.file.name} cannot be reached"):
+            return first_bytes(*self.file).startswith(npy.MAGIC_PREFIX)
+
     def by_columns(self, separate: bool) -> None:
         """Make each column of X a column of the table, or X one column of lists."""
         self.columns = tuple(map(str, range(self._n_columns))) if separate else ("X",)
@@ -81,12 +100,14 @@ class ArraySource:
         """Kinds of the columns."""
         return {**dict.fromkeys(self.columns, "number"), **dict.fromkeys(self.targets, self._label_kind)}
 
-    def pieces(self, names: Sequence[str]) -> Iterator[ArrayBlock]:
-        """Yield the rows in runs of about 8 MB of X."""
-        row_bytes = self._dtype.itemsize * self._n_columns
+    def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[ArrayBlock]:
+        """Yield the rows in runs of about 8 MB of X; with the mark of a run as `after`, those after it."""
+        row_bytes, first = self._dtype.itemsize * self._n_columns, int(after or 0)
         with ExitStack() as stack:
             X, y = self._arrays(stack)
-            for start, stop in cuts(0, self._n_rows, max(1, _BLOCK_BYTES // row_bytes)):
+            for array in (X, y) if y is not None else (X,):
+                array.skip(first)
+            for start, stop in cuts(first, self._n_rows, max(1, _BLOCK_BYTES // row_bytes)):
                 n = stop - start
                 rows = X.take(n).reshape(n, self._n_columns).astype(self._dtype, copy=False)
                 labels = None if y is None else y.take(n).astype(native(y.dtype), copy=False)
@@ -169,6 +190,14 @@ class _Stream:
         self._handle = handle
         self._rows = _on_disk(handle, self, stack) if by_columns and len(self.shape) > 1 else None
         self._at = 0
+
+    def skip(self, n: int) -> None:
+        """Pass over the next n rows."""
+        if self._rows is not None:
+            self._at += n
+        elif n:
+            with _reading(self.name):
+                self._handle.seek(n * self._row_bytes, 1)
 
     def take(self, n: int) -> np.ndarray:
         """Return the next n rows."""

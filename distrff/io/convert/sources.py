@@ -12,6 +12,7 @@ from distrff.io.convert.npz import ArraySource
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, parquet_table
 from distrff.io.storage import Location, Options, first_bytes, storage_errors
 from distrff.io.tables import Table
+from distrff.utils.values import digest_of
 
 TableSource = CsvSource | ArraySource | Table
 """Each reads raw columns in pieces, and has the kinds, names, places and progress of a `Table`."""
@@ -36,15 +37,7 @@ def open_source(
     gzip, bzip2, xz or Zstandard. `header` and `known` are those of `CsvSource`, `x_name` and `y_name` those
     of `ArraySource`.
     """
-    files: list[TextFile] = []
-    for path in paths if isinstance(paths, (list, tuple)) else [paths]:
-        location = Location.of(path, storage_options)
-        fs, found = location.files()
-        if not found:
-            raise InputError(f"{location} does not exist or holds no files; check the path")
-        files.extend(TextFile(fs, file) for file in found)
-    if not files:
-        raise InputError("the list of files is empty; give at least one file to convert")
+    files = files_of(paths, storage_options)
     with storage_errors(f"{files[0].name} cannot be reached"):
         magic = first_bytes(*files[0])
     if magic.startswith(MAGIC) or files[0].path.endswith(SUFFIXES):
@@ -58,3 +51,32 @@ def open_source(
         return LibsvmSource(files)
     refuse_other_libsvm(head, files[0].name)
     return CsvSource(files, header, known)
+
+
+def files_of(paths: Any, storage_options: Options = None) -> list[TextFile]:
+    """Return the files of a file, a folder, a glob or a list of these."""
+    files: list[TextFile] = []
+    for path in paths if isinstance(paths, (list, tuple)) else [paths]:
+        location = Location.of(path, storage_options)
+        fs, found = location.files()
+        if not found:
+            raise InputError(f"{location} does not exist or holds no files; check the path")
+        files.extend(TextFile(fs, file) for file in found)
+    if not files:
+        raise InputError("the list of files is empty; give at least one file to convert")
+    return files
+
+
+# By which a file system tells versions of a file apart; the first of those that it has is taken.
+_VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "created")
+
+
+def version_of(files: Sequence[TextFile]) -> str:
+    """Return in one line what some files are, and of which version, without reading them."""
+    seen: list[tuple[str, int, str]] = []
+    with storage_errors(f"{files[0].name} cannot be reached"):
+        for file in files:
+            info = file.fs.info(file.path)
+            version = next((str(info[key]) for key in _VERSIONS if info.get(key) is not None), "")
+            seen.append((file.name, int(info.get("size") or 0), version))
+    return f"{len(files)} files, {sum(n for _, n, _ in seen):,} bytes, version {digest_of(seen)[:8]}"

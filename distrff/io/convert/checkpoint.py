@@ -1,0 +1,490 @@
+"""What is finished of a shuffle, so that a killed conversion goes on from there and writes the same bytes.
+
+With a checkpoint, the first pass appends to no files, as object stores cannot: all rows since the last write
+become a file of their own, by the bucket of their keys, with the place in the source that they lead to. So
+each of these runs is whole or missing, and those that are there say where to go on. The second pass reads the
+range of a bucket from all runs, and notes from time to time up to where the output is written.
+
+::
+
+    _distrff.json              by what the same conversion is recognized; once all is written its report
+    types.part, profile.part   where the pass that looks through the source is
+    steps.part                 how raw columns are encoded
+    runs/000001.part ...       rows; all begins again at the first one that is missing or damaged
+    output.part                which rows of the output are written
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import secrets
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from distrff.engine.checkpoint import DamagedPart, seconds_between
+from distrff.errors import InputError
+from distrff.io.checkpoints import (
+    begun,
+    read_head,
+    read_part,
+    read_range,
+    remove_checkpoint,
+    remove_leftovers,
+    write_header,
+    write_part,
+)
+from distrff.io.convert.writer import (
+    Buckets,
+    GroupWriter,
+    by_bucket,
+    flat_fields,
+    is_large,
+    n_buckets,
+    rows_of_fields,
+    sorted_by_key,
+)
+from distrff.io.rows import Span, prefetched
+from distrff.io.storage import Location, partial_folder, sync_files
+from distrff.utils.arrays import joined_rows
+from distrff.utils.values import DamagedValue, decoded, encoded
+
+logger = logging.getLogger(__name__)
+
+_RUN_BYTES = 64 * 2**20  # of rows that wait in memory; of each bucket 1 MB, which is read at once
+_N_READERS = 8  # threads, for the latency of object stores
+_RUN = re.compile(r"\d{6,9}\.part")
+
+
+class DamagedRun(Exception):
+    """A run of rows that is missing or damaged; the source is read again from its rows on."""
+
+    def __init__(self, number: int, reason: object) -> None:
+        super().__init__(f"{reason}; its rows are read again")
+        self.number = number
+
+
+@dataclass
+class _Block:
+    """Rows of one piece and one part, by bucket; see `flat_fields`."""
+
+    part: int
+    fields: dict[str, np.ndarray]
+    row_bounds: list[int]  # of the buckets
+    entry_bounds: list[int]  # of CSR
+
+    def bytes_of(self, name: str, bucket: int) -> np.ndarray:
+        bounds = self.entry_bounds if name in ("data", "indices") else self.row_bounds
+        values = self.fields[name][bounds[bucket] : bounds[bucket + 1]]
+        return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+
+
+@dataclass
+class _Waiting:
+    """The run that is written next.
+
+    `finished` says how many of its blocks are of whole pieces, and what follows them. It is replaced as a
+    whole: a signal may come between any two steps.
+    """
+
+    number: int
+    n_words: list[int]  # of each part, in the runs before
+    blocks: list[_Block] = field(default_factory=list)
+    n_bytes: int = 0
+    finished: tuple[int, dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run of rows that is stored. Arrays have the shape (parts, buckets)."""
+
+    location: Location
+    n_rows: np.ndarray
+    n_entries: np.ndarray
+    checks: np.ndarray  # CRC-32
+    offsets: np.ndarray  # in the file, of shape (parts * buckets + 1,)
+
+    @classmethod
+    def of(cls, location: Location, tree: Mapping[str, Any], start: int) -> _Run:
+        offsets = start + np.concatenate([[0], np.cumsum(tree["n_bytes"], dtype=np.int64)])
+        n_rows, n_entries, checks = (np.array(tree[key]) for key in ("n_rows", "n_entries", "checks"))
+        return cls(location, n_rows, n_entries, checks, offsets)
+
+    def n_bytes(self, part: int, bucket: int) -> int:
+        at = part * self.n_rows.shape[1] + bucket
+        return int(self.offsets[at + 1] - self.offsets[at])
+
+    def read(self, part: int, bucket: int) -> bytes:
+        at = part * self.n_rows.shape[1] + bucket
+        found = read_range(self.location, int(self.offsets[at]), int(self.offsets[at + 1]))
+        if zlib.crc32(found) != self.checks[part, bucket]:
+            raise DamagedPart(f"{self.location} is damaged")
+        return found
+
+
+class ConversionCheckpoint:
+    """The checkpoint of one conversion, which `begin` creates or finds.
+
+    Its rows are in one part, or two where some are set apart.
+
+    `every` are the seconds between two writes. `done` says where the first pass is: the `mark` of the last
+    piece of the source, how many raw and positive rows there were up to it, and whether it was the last one.
+    """
+
+    def __init__(self, location: Location, header: Mapping[str, Any], every: float | None) -> None:
+        self.location, self._header, self._every = location, dict(header), every
+        self._due = time.monotonic() + seconds_between(every)
+        self._group: zarr.Group | None = None
+        self._codes: list[dict[str, int]] = []
+
+    @classmethod
+    def begin(
+        cls, location: Location, fingerprint: Mapping[str, Any], every: float | None
+    ) -> ConversionCheckpoint:
+        """Create the checkpoint, or find that of the same conversion; raise InputError for any other one."""
+        header = {"fingerprint": fingerprint, "token": secrets.token_hex(4), "began": time.time()}
+        return cls(location, begun(location, header, "conversion"), every)
+
+    @property
+    def token(self) -> str:
+        """Names the folder of the output while it is not complete; see `replacing`."""
+        return str(self._header["token"])
+
+    # Small values, each in a file.
+
+    def value(self, name: str) -> Any:
+        """Return a stored value; None if there is none, or its writing was cut off."""
+        if f"{name}.part" not in self.location.names():
+            return None
+        try:
+            return decoded(*read_part(self.location.within(f"{name}.part")))
+        except (DamagedPart, DamagedValue) as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
+                raise InputError(str(error)) from error  # the store does not answer; the value may be well
+            logger.warning("%s; it is found again", error)
+            return None
+
+    def keep(self, name: str, value: Any) -> None:
+        """Store a value in the place of the last one of this name."""
+        started = time.monotonic()
+        write_part(self.location.within(f"{name}.part"), *encoded(value))
+        self._wrote(started)
+
+    def is_due(self) -> bool:
+        """Whether it is time to write."""
+        return time.monotonic() >= self._due
+
+    def _wrote(self, started: float) -> None:
+        ended = time.monotonic()
+        self._due = ended + seconds_between(self._every, ended - started)
+
+    # The end of a conversion.
+
+    def finished(self, location: Location) -> dict[str, Any] | None:
+        """Return the report if the output is complete at its place, and only this checkpoint was left."""
+        report, target = self._header.get("report"), location.path
+        if report is None or (target is not None and partial_folder(target, self.token).exists()):
+            return None
+        attributes = (location.root() or {}).get("attributes") or {}
+        is_complete = (location.header() or {}).get("complete") is True
+        return report if is_complete and attributes.get("report") == report else None
+
+    def finish(self, report: Mapping[str, Any]) -> None:
+        """Note that all is written, before it is marked as complete."""
+        self._header = self._header | {"report": report}
+        write_header(self.location, self._header)
+
+    def remove(self) -> None:
+        """Remove the checkpoint."""
+        remove_checkpoint(self.location)
+
+    # The first pass.
+
+    def open(self, group: zarr.Group, n_parts: int) -> None:
+        """Find the runs, of rows in one part or two; called by the one process that holds the output."""
+        self._group, self._codes = group, [{} for _ in range(n_parts)]
+        self.done: dict[str, Any] = {"mark": None, "n_raw": 0, "n_positive": 0, "is_last": False}
+        self.is_sparse: bool | None = None  # how the rows are written; None while there are none
+        self._layout: dict[str, Any] | None = None
+        self._runs: list[_Run] = []
+        self.steps = self.value("steps")
+        remove_leftovers(self.location)
+        names = set(filter(_RUN.fullmatch, self.location.within("runs").names()))
+        # Rows were encoded by these steps, so they are of no use without them.
+        places = [] if self.steps is None else self._places(names)
+        heads = prefetched([partial(read_head, place) for place in places], _N_READERS, _N_READERS)
+        try:
+            for place, (tree, start) in zip(places, heads, strict=True):
+                self._take(_Run.of(place, tree, start), tree)
+        except (DamagedPart, KeyError, TypeError, ValueError) as damage:
+            logger.warning("%s; its rows are read again", damage)
+        self._remove_runs(len(self._runs) + 1)
+        self._waiting = _Waiting(len(self._runs) + 1, [len(codes) for codes in self._codes])
+        self._notes: dict[int, Any] = self.value("output") or {}
+        self._written_notes, self._synced = self._notes, 0.0
+
+    def _places(self, names: set[str]) -> list[Location]:
+        """Return the runs from the first on, up to one that is missing."""
+        n = next(i for i in range(len(names) + 1) if _name(i + 1) not in names)
+        return [self._place(i + 1) for i in range(n)]
+
+    def _place(self, number: int) -> Location:
+        return self.location.within(f"runs/{_name(number)}")
+
+    def _take(self, run: _Run, tree: Mapping[str, Any]) -> None:
+        self.done, self._layout = dict(tree["done"]), tree["layout"] or self._layout
+        if self._layout is not None:
+            self.is_sparse = bool(self._layout["is_sparse"])
+        for codes, words in zip(self._codes, tree["words"], strict=True):
+            codes.update(zip(words, range(len(codes), len(codes) + len(words)), strict=True))
+        self._runs.append(run)
+
+    def _remove_runs(self, first: int) -> None:
+        """Remove the runs from a number on."""
+        runs = self.location.within("runs")
+        for name in filter(_RUN.fullmatch, runs.names()):
+            if int(name.removesuffix(".part")) >= first:
+                runs.within(name).remove()
+
+    def start_over(self) -> None:
+        """Remove all that is there but the types of columns, which have become others."""
+        self.drop_runs(1)
+        for name in ("profile", "steps"):
+            self.location.within(f"{name}.part").remove()
+
+    def drop_runs(self, first: int) -> None:
+        """Remove the runs from a number on, and the note on the output that was made of them."""
+        self.location.within("output.part").remove()
+        self._remove_runs(first)
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows in all runs."""
+        return sum(int(run.n_rows.sum()) for run in self._runs)
+
+    def buckets(self, part: int, writer: GroupWriter, folder: Path) -> StoredBuckets:
+        """Return the rows of a part as buckets, which go to a writer; `folder` is for large buckets."""
+        n_rows = sum(int(run.n_rows[part].sum()) for run in self._runs)
+        return StoredBuckets(self, part, writer, folder, n_rows, self._codes[part])
+
+    def take(self, part: int, rows: Span) -> None:
+        """Take some rows of a part, with their keys."""
+        rows, row_bounds = by_bucket(rows, level=0)
+        fields, n_columns, entry_bounds = flat_fields(rows), rows["X"].shape[1], [0] * len(row_bounds)
+        if "indices" in fields:
+            entry_bounds = rows["X"].indptr[row_bounds].tolist()
+            fields["indices"] = fields["indices"].astype(np.int32, copy=False)
+            fields["lengths"] = fields["lengths"].astype(np.int64)
+        if self._layout is None:
+            # The widest numbers first, so that all of them are aligned in a bucket's bytes.
+            names = sorted(fields, key=lambda name: -fields[name].dtype.itemsize)
+            kinds = [[name, fields[name].dtype.str, list(fields[name].shape[1:])] for name in names]
+            self._layout = {"fields": kinds, "n_columns": n_columns, "is_sparse": self.is_sparse}
+        self._waiting.blocks.append(_Block(part, fields, row_bounds, entry_bounds))
+        self._waiting.n_bytes += sum(values.nbytes for values in fields.values())
+
+    def advance(self, mark: Any, n_raw: int, n_positive: int) -> None:
+        """Note that all rows up to a piece of the source were taken; write them if it is time to."""
+        waiting = self._waiting
+        words = [len(codes) for codes in self._codes]
+        done = {"mark": mark, "n_raw": n_raw, "n_positive": n_positive, "is_last": False}
+        waiting.finished = (len(waiting.blocks), {"done": done, "n_words": words})
+        if self.is_due() or waiting.n_bytes >= _RUN_BYTES:
+            self.write_run()
+
+    def end_of_source(self) -> None:
+        """Write the rows that are left, and note that they are the last ones."""
+        n_words = [len(codes) for codes in self._codes]
+        done = self.done if self._waiting.finished is None else self._waiting.finished[1]["done"]
+        done = done | {"is_last": True}
+        self._waiting.finished = (len(self._waiting.blocks), {"done": done, "n_words": n_words})
+        self.write_run()
+
+    def write_run(self) -> None:
+        """Write the rows of all whole pieces since the last run, if there were any."""
+        waiting = self._waiting
+        if waiting.finished is None:
+            return
+        n_blocks, state = waiting.finished
+        arrays: list[np.ndarray] = []
+        n_rows, n_entries = [], []
+        names = [name for name, *_ in self._layout["fields"]] if self._layout is not None else []
+        for part in range(len(self._codes)):
+            blocks = [block for block in waiting.blocks[:n_blocks] if block.part == part]
+            n_rows.append(_sizes([block.row_bounds for block in blocks]))
+            n_entries.append(_sizes([block.entry_bounds for block in blocks]))
+            for bucket in range(n_buckets()):
+                found = [block.bytes_of(name, bucket) for name in names for block in blocks]
+                arrays.append(np.concatenate([np.empty(0, np.uint8), *found]))
+        words = zip(self._codes, waiting.n_words, state["n_words"], strict=True)
+        tree = {
+            "done": state["done"],
+            "layout": self._layout,
+            "n_rows": n_rows,
+            "n_entries": n_entries,
+            "n_bytes": [len(A) for A in arrays],
+            "checks": np.reshape([zlib.crc32(A.data) for A in arrays], np.shape(n_rows)).tolist(),
+            "words": [list(islice(codes, first, stop)) for codes, first, stop in words],
+        }
+        place, n_bytes = self._place(waiting.number), sum(tree["n_bytes"])
+        started = time.monotonic()
+        start = write_part(place, tree, arrays) - n_bytes
+        self._wrote(started)
+        # A signal before the last line lets the same run be written again.
+        self._runs = [*self._runs[: waiting.number - 1], _Run.of(place, tree, start)]
+        self.done = state["done"]
+        self._waiting = _Waiting(waiting.number + 1, state["n_words"])
+
+    # The second pass.
+
+    @property
+    def runs(self) -> list[_Run]:
+        return self._runs
+
+    def fields_of(self, found: bytes, n_rows: int, n_entries: int) -> Span:
+        """Return the rows whose bytes were found."""
+        assert self._layout is not None
+        fields, at = {}, 0
+        for name, kind, rest in self._layout["fields"]:
+            n = (n_entries if name in ("data", "indices") else n_rows) * math.prod(rest)
+            fields[name] = np.frombuffer(found, kind, n, at).reshape(-1, *rest)
+            at += fields[name].nbytes
+        return rows_of_fields(fields, self._layout["n_columns"])
+
+    def note(self, part: int) -> dict[str, Any] | None:
+        """Return up to where the rows of a part are written."""
+        return self._notes.get(part)
+
+    def set_note(self, part: int, note: dict[str, Any] | None) -> None:
+        """Note up to where the rows of a part are written; store that if it is time to."""
+        self._notes = self._notes | {part: note}
+        if note is None or self.is_due():
+            self.write_notes()
+
+    def write_notes(self) -> None:
+        """Store up to where the output is written."""
+        if self._notes is self._written_notes:
+            return
+        started, now, notes = time.monotonic(), time.time(), self._notes
+        if self._group is not None and isinstance(self._group.store, zarr.storage.LocalStore):
+            # Else a note could outlive what it speaks of when the machine fails.
+            sync_files(Path(self._group.store.root), self._synced - 2)
+        self.keep("output", notes)
+        self._written_notes, self._synced = notes, now
+        self._wrote(started)
+
+
+def _name(number: int) -> str:
+    return f"{number:06d}.part"
+
+
+def _sizes(bounds: list[list[int]]) -> list[int]:
+    """Return the sizes of the buckets, summed over some blocks."""
+    return sum((np.diff(b) for b in bounds), np.zeros(n_buckets(), np.int64)).tolist()
+
+
+class StoredBuckets:
+    """The rows of a part in the runs of a checkpoint, taken and passed on like those of `Buckets`.
+
+    Whoever takes them in order passes them to `writer` one by one: what is written follows from that.
+    """
+
+    def __init__(
+        self,
+        checkpoint: ConversionCheckpoint,
+        part: int,
+        writer: GroupWriter,
+        folder: Path,
+        n_rows: int,
+        codes: dict[str, int],
+    ) -> None:
+        self._checkpoint, self._part, self._writer, self._folder = checkpoint, part, writer, folder
+        self.n_rows, self.codes = n_rows, codes
+
+    def append(self, rows: Span) -> None:
+        self._checkpoint.take(self._part, rows)
+
+    def in_order(self) -> Iterator[Span]:
+        """Yield all rows in the order of their keys, without those that are written already."""
+        note, first, taken = self._checkpoint.note(self._part), (0, 0), {}
+        if note is not None:
+            if self._writer.go_on(note["places"]):
+                first, taken = note["span"], {name: n for name, (n, _) in note["places"].items()}
+            else:  # the output was removed; the note must not be taken for one on the new one
+                self._checkpoint.set_note(self._part, None)
+        begun: deque[tuple[tuple[int, int], dict[str, int]]] = deque()  # that are not wholly written
+        for span, rows in self._spans(first):
+            begun.append((span, taken))
+            yield rows
+            del rows
+            places = self._writer.places()
+            taken = {name: n for name, (n, _) in places.items()}
+            # The next process goes on with the first span of which some rows are only in memory.
+            while len(begun) > 1 and all(places[name][1] >= n for name, n in begun[1][1].items()):
+                begun.popleft()
+            restart, before = begun[0]
+            written = {name: (before.get(name, 0), n) for name, (_, n) in places.items()}
+            self._checkpoint.set_note(self._part, {"span": restart, "places": written})
+
+    def _spans(self, first: tuple[int, int]) -> Iterator[tuple[tuple[int, int], Span]]:
+        """Yield rows in order, and their place: a bucket, and a count of what it was split into."""
+        for bucket in range(first[0], n_buckets()):
+            for i, rows in enumerate(self._bucket(bucket)):
+                if (bucket, i) >= tuple(first):
+                    yield (bucket, i), rows
+
+    def _bucket(self, bucket: int) -> Iterator[Span]:
+        n_bytes = sum(run.n_bytes(self._part, bucket) for run in self._checkpoint.runs)
+        if is_large(n_bytes):
+            folder = self._folder / f"{bucket:02d}"
+            folder.mkdir()
+            finer = Buckets(folder, level=1)
+            for rows in self._read(bucket):
+                finer.append(rows)
+            yield from finer.in_order()
+            folder.rmdir()
+        elif n_bytes:
+            found = list(self._read(bucket))
+            joined = {name: joined_rows([rows[name] for rows in found]) for name in found[0]}
+            del found
+            yield sorted_by_key(joined)
+
+    def _read(self, bucket: int) -> Iterator[Span]:
+        """Yield the rows of a bucket, run by run."""
+        part, runs = self._part, self._checkpoint.runs
+        wanted = [i for i, run in enumerate(runs) if run.n_rows[part, bucket]]
+        read = [partial(self._read_one, i, bucket) for i in wanted]
+        for i, found in zip(wanted, prefetched(read, _N_READERS, _N_READERS), strict=True):
+            n_rows, n_entries = int(runs[i].n_rows[part, bucket]), int(runs[i].n_entries[part, bucket])
+            yield self._checkpoint.fields_of(found, n_rows, n_entries)
+
+    def _read_one(self, i: int, bucket: int) -> bytes:
+        try:
+            return self._checkpoint.runs[i].read(self._part, bucket)
+        except DamagedPart as damage:
+            raise DamagedRun(i + 1, damage) from damage
+
+
+@contextmanager
+def saved_at_the_end(save: Callable[[], object] | None) -> Iterator[None]:
+    """Save what is finished if the block fails or is interrupted."""
+    try:
+        yield
+    except BaseException:
+        if save is not None:
+            with suppress(Exception):  # beside the failure itself
+                save()
+        raise

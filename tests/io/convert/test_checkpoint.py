@@ -1,0 +1,389 @@
+"""A shuffle that dies at any moment goes on, and writes the bytes of one that nothing disturbed."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from scipy.sparse import random_array
+from sklearn.datasets import dump_svmlight_file
+
+from distrff.errors import InputError
+from distrff.io import checkpoints, storage
+from distrff.io.convert import convert as convert_module
+from distrff.io.convert import delimited as text_blocks
+from distrff.io.convert import npz as array_blocks
+from distrff.io.convert import writer
+from distrff.io.convert.convert import convert
+from distrff.io.storage import Location
+from tests.support import commands
+
+
+class Killed(BaseException):
+    """The process is gone: nothing more is written, as after SIGKILL."""
+
+
+class Fate:
+    """Counts what a process does to the storage, and ends it at one of these moments."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.last: float = np.inf
+        self.n_moments = 0
+        for place, name in (
+            (checkpoints, "_write_whole"),
+            (writer.GrowingArray, "_flush"),
+            (zarr.Array, "resize"),
+            (convert_module, "mark_complete"),
+            (storage, "put_in_place"),
+            (Path, "rename"),
+            (Location, "remove"),
+        ):
+            monkeypatch.setattr(place, name, self._fatal(getattr(place, name)))
+
+    def _fatal(self, function):
+        def done(*args, **kwargs):
+            self._pass()
+            result = function(*args, **kwargs)
+            self._pass()
+            return result
+
+        return done
+
+    def _pass(self) -> None:
+        self.n_moments += 1
+        if self.n_moments > self.last:
+            raise Killed
+
+    def run(self, last: float, *args, **kwargs):
+        """Convert, and die after some moments; return the report, or None."""
+        self.last, self.n_moments = last, 0
+        try:
+            return convert(*args, **kwargs)
+        except Killed:
+            return None
+        finally:
+            self.last = np.inf
+
+
+@pytest.fixture
+def fate(monkeypatch):
+    """Conversions that die, with pieces, buckets, runs and chunks of a few rows."""
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 600)
+    monkeypatch.setattr(array_blocks, "_BLOCK_BYTES", 16 * 30)
+    monkeypatch.setattr("distrff.io.tables.BATCH_ROWS", 30)
+    monkeypatch.setattr(writer, "_BUCKET_BITS", 2)
+    monkeypatch.setattr(writer, "_BUCKET_BYTES", 2500)
+    monkeypatch.setattr(writer, "_PART_BYTES", 500)
+    monkeypatch.setattr(writer, "_SPARSE_CHUNK", 64)
+    return Fate(monkeypatch)
+
+
+def table(rng, n=260) -> pd.DataFrame:
+    frame = pd.DataFrame(rng.standard_normal((n, 3)).round(6), columns=list("abc"))
+    frame["word"] = rng.choice(["red", "green", "blue"], n)
+    frame["y"] = rng.choice(["spam", "egg", "ham"], n)
+    frame["w"] = rng.integers(1, 5, n)
+    frame.loc[rng.random(n) < 0.1, "b"] = np.nan
+    return frame
+
+
+def csv(folder: Path, rng) -> tuple[list[Path], dict]:
+    frame = table(rng)
+    for i, part in enumerate((frame[:100], frame[100:])):
+        text = part.to_csv(index=False).encode()
+        (folder / f"{i}.csv").write_bytes(gzip.compress(text) if i else text)
+    options = {"target": "y", "sample_weight": "w", "one_hot": True, "missing": "drop"}
+    return [folder / "0.csv", folder / "1.csv"], options | {"test_fraction": 0.3}
+
+
+def wider(folder: Path, rng) -> tuple[list[Path], dict]:
+    """Whole numbers, until the third file."""
+    y = rng.integers(0, 9, 300).astype(object)
+    y[250:] = np.round(rng.random(50), 6)
+    frame = pd.DataFrame({"x": rng.random(300), "t": y})
+    (folder / "w.csv").write_text(frame.to_csv(index=False))
+    return [folder / "w.csv"], {"target": "t", "missing": "mean"}
+
+
+def libsvm(folder: Path, rng) -> tuple[list[Path], dict]:
+    X = random_array((200, 3000), density=0.002, rng=rng, format="csr")
+    dump_svmlight_file(X, rng.integers(0, 2, 200), str(folder / "rows.txt"), zero_based=False)
+    return [folder / "rows.txt"], {"positive": 1, "test_fraction": 0.3}
+
+
+def npz(folder: Path, rng) -> tuple[list[Path], dict]:
+    np.savez(folder / "rows.npz", X=rng.standard_normal((250, 2)), y=rng.integers(0, 5, 250))
+    return [folder / "rows.npz"], {}
+
+
+def parquet(folder: Path, rng) -> tuple[list[Path], dict]:
+    table(rng).to_parquet(folder / "rows.parquet", row_group_size=70)
+    return [folder / "rows.parquet"], {"target": "y", "missing": "indicator", "dtype": "float32"}
+
+
+def content(url: str) -> dict[str, bytes]:
+    """All files of a group."""
+    fs, path = fsspec.core.url_to_fs(url)
+    fs.invalidate_cache()
+    return {name.removeprefix(path): fs.cat_file(name) for name in fs.find(path)}
+
+
+def place(kind: str, tmp_path: Path, name: str) -> str:
+    return f"memory://{tmp_path.name}/{name}" if kind == "memory" else str(tmp_path / name)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Where sources are, and where groups and checkpoints go."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    yield tmp_path / "in", tmp_path / "out"
+    fsspec.filesystem("memory").store.clear()
+
+
+def survive(fate: Fate, folders, source, kind: str, n_deaths: int, rng) -> None:
+    """Kill conversions of a source at drawn moments, once or more often, and compare what they write."""
+    inside, out = folders
+    files, options = source(inside, rng)
+    options |= {"shuffle": int(rng.integers(2**31)), "chunk_rows": 3, "overwrite": True}
+    fate.run(np.inf, files, str(out / "plain.zarr"), **options)
+    expected = content(str(out / "plain.zarr"))
+    dst, ck = place(kind, out, "rows.zarr"), place(kind, out, "ck")
+    options |= {"checkpoint": ck, "checkpoint_every": 0}
+    report = fate.run(np.inf, files, dst, **options)
+    n_moments = fate.n_moments
+    assert content(dst) == expected
+    for first in rng.integers(1, n_moments, n_deaths):
+        Location(dst).within("stale").write(b"of the group that is replaced")
+        deaths = [int(first), *rng.integers(1, n_moments, int(rng.integers(0, 3))).tolist(), np.inf]
+        found = next(filter(None, (fate.run(last, files, dst, **options) for last in deaths)))
+        assert content(dst) == expected, deaths
+        assert found | {"seconds": 0} == report | {"seconds": 0}
+        assert not Location(ck).names()
+        if kind == "local":
+            assert {path.name for path in out.iterdir()} <= {"plain.zarr", "rows.zarr", "ck"}, deaths
+
+
+SOURCES = (csv, wider, libsvm, npz, parquet)
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "n_deaths"),
+    [(csv, "local", 2), (csv, "memory", 4), (wider, "memory", 4), (libsvm, "memory", 2), (npz, "local", 1)],
+)
+def test_killed_at_any_moment_it_goes_on_with_the_same_bytes(fate, folders, source, kind, n_deaths, rng):
+    survive(fate, folders, source, kind, n_deaths, rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["local", "memory"])
+@pytest.mark.parametrize("source", SOURCES)
+def test_killed_at_many_moments(fate, folders, source, kind, rng):
+    survive(fate, folders, source, kind, 60, rng)
+
+
+@pytest.fixture
+def rows(folders, rng) -> tuple[list[Path], dict, Path]:
+    """Files, options with a checkpoint, and where groups go."""
+    inside, out = folders
+    files, options = csv(inside, rng)
+    return files, options | {"shuffle": 3, "checkpoint": str(out / "ck"), "checkpoint_every": 0}, out
+
+
+def encoded_pieces(monkeypatch) -> list[int]:
+    """The rows of each piece that is encoded from here on."""
+    encode, found = convert_module.TableEncoder.encode, []
+
+    def counted(self, piece):
+        rows, n = encode(self, piece)
+        found.append(n)
+        return rows, n
+
+    monkeypatch.setattr(convert_module.TableEncoder, "encode", counted)
+    return found
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt("ended"), OSError(5, "ended")])
+def test_what_was_finished_before_a_failure_is_not_done_again(rows, fate, monkeypatch, failure):
+    """Without a write on the way: the last one is made when the failure comes."""
+    files, options, out = rows
+    options["checkpoint_every"] = None
+    in_order, taken = convert_module.in_order, []
+
+    def failing(function, pieces):
+        for piece, (encoded, n) in in_order(function, pieces):
+            if len(taken) == 5:
+                raise failure
+            taken.append(n)
+            yield piece, (encoded, n)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(convert_module, "in_order", failing)
+        patch.setattr(convert_module, "_types_suffice", lambda *args: True)  # so there is no pass before
+        with pytest.raises(type(failure), match="ended"):
+            convert(files, out / "rows.zarr", **options)
+    encoded = encoded_pieces(monkeypatch)
+    report = convert(files, out / "rows.zarr", **options)
+    assert sum(taken) > 0
+    assert sum(encoded) == report["rows_read"] - sum(taken) == 260 - sum(taken)
+
+
+def test_the_pass_before_the_first_goes_on_too(rows, fate, monkeypatch):
+    files, options, out = rows
+    of, seen = convert_module.TableProfile.of.__func__, []
+
+    def failing(cls, raw, max_words):
+        seen.append(len(next(iter(raw.values()))))
+        if len(seen) == 8:
+            raise KeyboardInterrupt
+        return of(cls, raw, max_words)
+
+    monkeypatch.setattr(convert_module.TableProfile, "of", classmethod(failing))
+    with pytest.raises(KeyboardInterrupt):
+        convert(files, out / "rows.zarr", **options)
+    n_before, first = sum(seen), seen[0]  # the first piece is looked at twice
+    convert(files, out / "rows.zarr", **options)
+    assert sum(seen) - n_before < 260 + first
+    assert not (out / "ck").exists()
+
+
+def unfinished(fate, rows) -> None:
+    """Leave a conversion in its second pass."""
+    files, options, out = rows
+    flushes = []
+
+    def flush(self):
+        if len(flushes) == 9:
+            raise Killed
+        flushes.append(self)
+        return original(self)
+
+    original = writer.GrowingArray._flush
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(writer.GrowingArray, "_flush", flush)
+        convert(files, out / "rows.zarr", **options, chunk_rows=3)
+    assert (out / "ck" / "output.part").exists()
+
+
+def test_other_options_files_and_checkpoints_are_refused(rows, fate):
+    files, options, out = rows
+    unfinished(fate, rows)
+    with pytest.raises(InputError, match="another conversion: shuffle was 3, now 4; choose another place"):
+        convert(files, out / "rows.zarr", **options | {"shuffle": 4}, chunk_rows=3)
+    with pytest.raises(InputError, match="one_hot was True, now False"):
+        convert(files, out / "rows.zarr", **options | {"one_hot": False}, chunk_rows=3)
+    with pytest.raises(InputError, match=r"dst was .*rows\.zarr, now .*other\.zarr"):
+        convert(files, out / "other.zarr", **options, chunk_rows=3)
+    os.utime(files[0], (1, 1))
+    with pytest.raises(InputError, match=r"files was 2 files, .* version .*, now 2 files, .* version"):
+        convert(files, out / "rows.zarr", **options, chunk_rows=3)
+    checkpoints.begun(Location(str(out / "fit")), {"fingerprint": {}})
+    with pytest.raises(InputError, match="fit is the checkpoint of a fit; choose another place"):
+        convert(files, out / "rows.zarr", **options | {"checkpoint": out / "fit"})
+    for wrong, message in (
+        ({"shuffle": None}, "a checkpoint is for a shuffle"),
+        ({"checkpoint": None}, "checkpoint_every=0 needs a checkpoint"),
+        ({"checkpoint_every": -1}, "checkpoint_every must be a number"),
+        ({"checkpoint": out / "rows.zarr" / "ck"}, "overlap"),
+        ({"checkpoint": files[0].parent.parent}, "overlap"),
+    ):
+        with pytest.raises(InputError, match=message):
+            convert(files, out / "rows.zarr", **options | wrong)
+
+
+def test_what_was_written_by_others_meanwhile_is_no_part_of_the_output(rows, fate):
+    """The next conversion to the same place removes the unfinished one, whose checkpoint writes it anew."""
+    files, options, out = rows
+    unfinished(fate, rows)
+    plain = options | {"checkpoint": None, "checkpoint_every": None, "chunk_rows": 3}
+    convert(files, out / "rows.zarr", **plain | {"shuffle": 5})
+    assert {path.name for path in out.iterdir()} == {"ck", "rows.zarr"}
+    with pytest.raises(InputError, match="exists; pass overwrite"):
+        convert(files, out / "rows.zarr", **options, chunk_rows=3)
+    convert(files, out / "rows.zarr", **options, chunk_rows=3, overwrite=True)
+    convert(files, out / "plain.zarr", **plain)
+    assert content(str(out / "rows.zarr")) == content(str(out / "plain.zarr"))
+
+
+@pytest.mark.parametrize(
+    ("name", "cut"), [("runs/000003.part", False), ("runs/000003.part", True), ("output.part", True),
+                      ("steps.part", False)],
+)  # fmt: skip
+def test_damage_costs_time_but_no_bytes(rows, fate, name, cut):
+    files, options, out = rows
+    unfinished(fate, rows)
+    damaged = out / "ck" / name
+    held = bytearray(damaged.read_bytes())
+    held[-20] ^= 255
+    damaged.write_bytes(held[:-7] if cut else held)
+    convert(files, out / "rows.zarr", **options, chunk_rows=3)
+    options |= {"checkpoint": None, "checkpoint_every": None}
+    convert(files, out / "plain.zarr", **options, chunk_rows=3)
+    assert content(str(out / "rows.zarr")) == content(str(out / "plain.zarr"))
+
+
+def test_only_one_process_works_on_it(rows, fate):
+    files, options, out = rows
+    unfinished(fate, rows)
+    (folder,) = out.glob(".rows.zarr.*.partial")
+    message = r"rows\.zarr is being written by another process"
+    with (
+        storage.lasting_folder(out / "rows.zarr", folder.name.split(".")[-2]),
+        pytest.raises(InputError, match=message),
+    ):
+        convert(files, out / "rows.zarr", **options, chunk_rows=3)
+    convert(files, out / "rows.zarr", **options, chunk_rows=3)
+
+
+SLOW = """
+import time
+from distrff.io import checkpoints
+from distrff.io.convert import delimited, writer
+from distrff.cli import main
+
+delimited.BLOCK_BYTES = 600
+whole, flush = checkpoints._write_whole, writer.GrowingArray._flush
+
+def slowly(function):
+    def slow(*args):
+        time.sleep(0.05)
+        return function(*args)
+    return slow
+
+checkpoints._write_whole = slowly(whole)
+writer.GrowingArray._flush = slowly(flush)
+main(prog_name="distrff")
+"""
+
+
+def test_the_command_after_sigkill_and_sigterm(folders, rng):
+    inside, out = folders
+    frame = table(rng)
+    frame.dropna().to_csv(inside / "rows.csv", index=False)
+    words = ["convert", inside / "rows.csv", out / "rows.zarr", "--target", "y", "--shuffle", 3,
+             "--chunk-rows", 3, "--checkpoint", out / "ck", "--checkpoint-every", 0]  # fmt: skip
+
+    def end(number: int, when: str) -> tuple[int, str]:
+        process = commands.start(commands.DISTRFF[0], "-c", SLOW, *words)
+        commands.wait_until(lambda: (out / "ck" / when).exists() or process.poll() is not None)
+        process.send_signal(number)
+        return process.wait(30), process.communicate()[1]
+
+    assert end(signal.SIGKILL, "runs/000003.part")[0] == -signal.SIGKILL
+    assert not (out / "ck" / "output.part").exists()
+    assert end(signal.SIGTERM, "runs/000006.part") == (143, "distrff: ended by SIGTERM\n")
+    n_runs = len(list((out / "ck" / "runs").iterdir()))
+    assert n_runs >= 6
+    assert end(signal.SIGKILL, "output.part")[0] == -signal.SIGKILL
+    done = commands.run(*commands.DISTRFF, *words)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in out.iterdir()} == {"rows.zarr"}
+    convert(inside / "rows.csv", out / "plain.zarr", target="y", shuffle=3, chunk_rows=3)
+    assert content(str(out / "rows.zarr")) == content(str(out / "plain.zarr"))
