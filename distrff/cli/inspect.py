@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 def inspect(path: str, as_json: bool, **options: Any) -> None:
     """Describe what is at PATH.
 
-    That is a model, a Gram, the checkpoint of a fit, what predict, raster or transform wrote, or a dataset.
+    That is a model, a Gram, a checkpoint, what predict, raster or transform wrote, or a dataset.
 
     The options are for datasets, and mean the same as for fit. One pass over a dataset's rows counts
     missing values and the target's labels, and finds the columns that drift with the row number. Advice
@@ -151,19 +152,17 @@ def described_results(header: dict[str, Any]) -> Described:
 
 
 def described_checkpoint(path: str, remote: Remote) -> Described:
-    """Describe a checkpoint: of a fit, how far it is, and about how long the rest takes."""
+    """Describe a checkpoint: how far it is, and about how long the rest takes."""
     from distrff.io.checkpoints import described
     from distrff.io.storage import Location
 
     found = described(Location.of(path, remote))
     header, progress = found["header"], found["progress"]
     if header.get("of") == "conversion":
-        given = header["fingerprint"]
-        values = {"kind": header["kind"], "of": "conversion", "files": given["files"], "to": given["dst"],
-                  "version": header.get("version"), "bytes": found["bytes"]}  # fmt: skip
-        return values, aligned(_but_kind(values))
+        return described_conversion(found)
     values = {
         "kind": header["kind"],
+        "of": "fit",
         "model": header.get("estimator"),
         "rows from": header.get("source"),
         "n_samples": header.get("n_rows"),
@@ -180,6 +179,24 @@ def described_checkpoint(path: str, remote: Remote) -> Described:
     return values, aligned(_but_kind(values))
 
 
+def described_conversion(found: dict[str, Any]) -> Described:
+    """Describe the checkpoint of a conversion, which looks through its files, reads them, and writes."""
+    header, progress = found["header"], found["progress"]
+    values = {
+        "kind": header["kind"],
+        "of": "conversion",
+        "to": header.get("dst"),
+        "under way": None,
+        "seconds left of that": progress.get("seconds_left_of_stage"),
+        "last write": _clock(progress.get("written")),
+        "version": header.get("version"),
+        "bytes": found["bytes"],
+    }
+    if progress:
+        values["under way"] = "{stage}, {done:,} of {total:,} {unit}".format(**progress)
+    return values, aligned(_but_kind(values))
+
+
 def _pass_under_way(progress: dict[str, Any]) -> dict[str, Any]:
     """Return the name of the pass that was under way at the last write, and its segments."""
     if not progress.get("n_segments"):
@@ -189,23 +206,25 @@ def _pass_under_way(progress: dict[str, Any]) -> dict[str, Any]:
 
 
 def _seconds_left(header: dict[str, Any], progress: dict[str, Any]) -> float | None:
-    """Return the seconds of the passes that are left of those planned; None where nothing is done.
+    """Return the seconds of the passes that are left of those planned; None where that is not known.
 
-    Passes that are not begun count as the mean of those that are done. Of an iterative fit ten light passes
-    are planned, whatever it will take.
+    Passes that are not begun count as the median of those that are done, as the Gram, which is one pass of
+    many, takes far longer than the light ones after it. An iterative fit may take more passes than planned.
     """
     n_done, of_pass = progress.get("n_sweeps", 0), progress.get("seconds_left_of_pass")
-    under_way = bool(progress.get("n_segments"))
-    n_left = max(header.get("n_sweeps", 0) - n_done - under_way, 0)
-    if not n_done or (under_way and of_pass is None):
+    under_way, usual = bool(progress.get("n_segments")), progress.get("seconds_of_usual_pass")
+    n_left = header.get("n_sweeps", 0) - n_done - under_way
+    if n_left < 0 or usual is None or (under_way and of_pass is None):
         return of_pass
-    return (of_pass or 0.0) + n_left * progress.get("seconds", 0.0) / n_done
+    return (of_pass or 0.0) + n_left * usual
 
 
 def _clock(written: Any) -> str | None:
     from datetime import datetime
 
-    return datetime.fromtimestamp(written).isoformat(" ", "seconds") if written else None
+    with suppress(ValueError, OverflowError, OSError):  # of no time that there is
+        return datetime.fromtimestamp(written).isoformat(" ", "seconds") if written else None
+    return None
 
 
 def described_raster(path: str, header: dict[str, Any], remote: Remote) -> Described:

@@ -383,8 +383,8 @@ checkpoint_options = together(
     click.option(
         "--checkpoint",
         metavar="URL",
-        help="Folder for what is finished so far, seen by all workers; the same command goes on from it after "
-        "any death. Removed at the end.",
+        help="Folder for what is finished so far, seen by all workers; after any death the same command goes "
+        "on from it. Removed at the end.",
     ),
     click.option(
         "--checkpoint-every",

@@ -162,6 +162,7 @@ class Checkpoint:
         self._progress: dict[str, Any] = {}
         self._due = time.monotonic() + seconds_between(every)
         self.n_read = 0  # passes whose values were found
+        self.has_read = False  # any value or sum
 
     # What the fit does, step by step.
 
@@ -187,6 +188,7 @@ class Checkpoint:
             logger.warning("%s; it is computed again", damaged)
             return None
         self.n_read += len(sweeps)
+        self.has_read = True
         return sweeps, values
 
     def keep(self, key: str, sweeps: list[tuple[str, float]], values: list[Any], passes: list[str]) -> None:
@@ -250,7 +252,9 @@ class Checkpoint:
 
     def nodes(self, key: str) -> list[Node]:
         """Return the nodes of a pass whose sums are stored; a pass of which none are costs no request."""
-        return self.store.nodes(key) if key in self._with_sums else []
+        found = self.store.nodes(key) if key in self._with_sums else []
+        self.has_read = self.has_read or bool(found)
+        return found
 
     def has_sums(self, key: str) -> None:
         """Note that some sums of a pass are stored."""

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
+from statistics import median
 from typing import Any, Protocol
 
 from distrff.engine.checkpoint import Checkpoint, DamagedPart, Later, PassSums, handles_in, write_sum
@@ -209,8 +210,9 @@ class Run:
         """Write what is finished to the checkpoint, if there is one."""
         if self.checkpoint is None:
             return
-        sweeps = self.sweeps[: self._n_kept_sweeps]
-        self.checkpoint.see(n_sweeps=len(sweeps), seconds=sum(seconds for _, seconds in sweeps))
+        seconds = [seconds for _, seconds in self.sweeps[: self._n_kept_sweeps]]
+        usual = median(seconds) if seconds else None
+        self.checkpoint.see(n_sweeps=len(seconds), seconds=sum(seconds), seconds_of_usual_pass=usual)
         self.checkpoint.write()
         if not with_sums:
             return

@@ -24,8 +24,8 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from distrff.io.storage import (
     remove_folder,
     storage_errors,
 )
+from distrff.utils.text import in_one_line
 from distrff.utils.values import DamagedValue, bytes_of, decoded, encoded, is_transposed
 
 KIND = "checkpoint"
@@ -274,9 +275,7 @@ class CheckpointStore:
                 arrays += step.arrays
             self._n_files += 1
             write_part(self.location.within(f"steps/{self._n_files:06d}.part"), tree, arrays)
-        text = json.dumps(dict(progress), indent=2, allow_nan=False)
-        with storage_errors(f"{self.location} could not be written"):
-            _write_whole(self.location.within("progress.json"), [text.encode()])
+        write_progress(self.location, progress)
 
     def passes(self) -> Iterable[str]:
         return self.location.within("sums").names()
@@ -331,7 +330,38 @@ def begun(location: Location, header: Mapping[str, Any], what: str = "fit") -> d
             f"{location} is the checkpoint of another {what}: {'; '.join(differences)}; choose another "
             f"place, or delete it"
         )
+    _check(location, found, header)
     return found
+
+
+_TEXTS = ("of", "version", "estimator", "source", "solver", "dst", "label", "stage", "unit")
+_COUNTS = ("n_rows", "n_sweeps", "n_segments", "n_segments_done", "done", "total")
+_TIMES = ("seconds", "seconds_of_usual_pass", "seconds_left_of_pass", "seconds_left_of_stage", "written")
+_MAX_NUMBER = 2**63
+_TOKEN = re.compile("[0-9a-f]{8}")
+
+
+def _check(location: Location, document: Mapping[str, Any], needed: Iterable[str] = ()) -> None:
+    """Raise InputError if values of a header or of the progress are not what they must be, or are missing."""
+    for name in {*needed, *document}:
+        value = document.get(name)
+        if not (_is_sound(name, value) or (value is None and name not in needed)):
+            raise InputError(f"{location} is damaged ({name} is {in_one_line(value)}); delete it")
+
+
+def _is_sound(name: str, value: Any) -> bool:
+    if name in _TEXTS:
+        return isinstance(value, str)
+    if name == "token":  # part of a folder's name
+        return isinstance(value, str) and _TOKEN.fullmatch(value) is not None
+    if name in ("fingerprint", "report"):
+        return isinstance(value, dict)
+    if name == "seed":
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if name in _COUNTS or name in _TIMES:
+        kinds = int if name in _COUNTS else int | float
+        return isinstance(value, kinds) and not isinstance(value, bool) and 0 <= value < _MAX_NUMBER
+    return True
 
 
 def write_header(location: Location, header: Mapping[str, Any]) -> None:
@@ -339,6 +369,13 @@ def write_header(location: Location, header: Mapping[str, Any]) -> None:
     text = json.dumps({"attributes": {ROOT: header}}, indent=2, allow_nan=False)
     with storage_errors(f"{location} could not be written"):
         _write_whole(location.within(FOLDER_MARK), [text.encode()])
+
+
+def write_progress(location: Location, progress: Mapping[str, Any]) -> None:
+    """Write how far it is, for `described`."""
+    text = json.dumps(dict(progress), indent=2, allow_nan=False)
+    with storage_errors(f"{location} could not be written"):
+        _write_whole(location.within("progress.json"), [text.encode()])
 
 
 def remove_leftovers(location: Location) -> None:
@@ -378,11 +415,40 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:38]}…{text[-41:]}"  # paths differ at their ends
 
 
+@contextmanager
+def forgeries_refused(location: Location, has_read: Callable[[], bool]) -> Iterator[None]:
+    """Raise InputError where the block stumbles over values of a checkpoint.
+
+    Values are whole, as their checksum says, but nothing says what they must be: that follows from the steps
+    before. So whoever forges a checkpoint can cause errors of any kind, though none before a value was read.
+    """
+    try:
+        yield
+    except _STUMBLES as error:
+        if isinstance(error, DistrffError) or not has_read():
+            raise
+        raise InputError(
+            f"{location} holds values that this does not go on from ({type(error).__name__}: "
+            f"{in_one_line(error)}); delete it to begin anew"
+        ) from error
+
+
+_STUMBLES = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    AssertionError,
+)
+
+
 # What `distrff inspect` shows.
 
 
 def described(location: Location) -> dict[str, Any]:
-    """Return header, progress and sizes of a checkpoint, which a fit may be writing."""
+    """Return header, progress and size of a checkpoint, which may be written at the same time."""
     header = location.header() or {}
     fs, path = location.file_system()
     try:
@@ -393,4 +459,7 @@ def described(location: Location) -> dict[str, Any]:
         fs.invalidate_cache(path)
         sizes = fs.find(path, detail=True)
     n_bytes = sum(int(info.get("size") or 0) for info in sizes.values())
-    return {"header": header, "progress": progress if isinstance(progress, dict) else {}, "bytes": n_bytes}
+    progress = progress if isinstance(progress, dict) else {}
+    _check(location, header)
+    _check(location, progress)
+    return {"header": header, "progress": progress, "bytes": n_bytes}

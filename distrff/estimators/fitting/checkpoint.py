@@ -19,7 +19,7 @@ from distrff.engine.run import Run
 from distrff.errors import ClusterError, InputError
 from distrff.estimators.fitting.context import FitContext
 from distrff.estimators.fitting.plan import Plan
-from distrff.io.checkpoints import CheckpointStore
+from distrff.io.checkpoints import CheckpointStore, forgeries_refused
 from distrff.io.dataset import Dataset
 from distrff.io.groups import package_version
 from distrff.io.rows import Rows
@@ -154,7 +154,9 @@ def kept_to_the_end(run: Run | None) -> Iterator[None]:
     if run is None or run.checkpoint is None:
         yield
         return
-    with ending_on_sigterm():
+    checkpoint, store = run.checkpoint, run.checkpoint.store
+    assert isinstance(store, CheckpointStore)
+    with ending_on_sigterm(), forgeries_refused(store.location, lambda: checkpoint.has_read):
         try:
             yield
             # Without the sums of the last passes: nothing but the model follows from them.

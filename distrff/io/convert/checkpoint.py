@@ -12,6 +12,7 @@ range of a bucket from all runs, and notes from time to time up to where the out
     steps.part                 how raw columns are encoded
     runs/000001.part ...       rows; all begins again at the first one that is missing or damaged
     output.part                which rows of the output are written
+    progress.json              how far it is, for whoever looks at it
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from distrff.io.checkpoints import (
     remove_leftovers,
     write_header,
     write_part,
+    write_progress,
 )
 from distrff.io.convert.writer import (
     Buckets,
@@ -106,6 +108,24 @@ class _Waiting:
     finished: tuple[int, dict[str, Any]] | None = None
 
 
+@dataclass
+class _Stage:
+    """One of the loops of a conversion, and how far it is."""
+
+    name: str
+    total: int
+    unit: str
+    done_before: int  # when this process began
+    done: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def progress(self) -> dict[str, Any]:
+        done_here, spent = self.done - self.done_before, time.monotonic() - self.began
+        left = spent * (self.total - self.done) / done_here if done_here > 0 else None
+        how_far = {"stage": self.name, "done": self.done, "total": self.total, "unit": self.unit}
+        return how_far | {"seconds_left_of_stage": left, "written": time.time()}
+
+
 @dataclass(frozen=True)
 class _Run:
     """A run of rows that is stored. Arrays have the shape (parts, buckets)."""
@@ -148,14 +168,19 @@ class ConversionCheckpoint:
         self._due = time.monotonic() + seconds_between(every)
         self._group: zarr.Group | None = None
         self._codes: list[dict[str, int]] = []
+        self._stage: _Stage | None = None
+        self.was_there = False
 
     @classmethod
     def begin(
         cls, location: Location, fingerprint: Mapping[str, Any], every: float | None
     ) -> ConversionCheckpoint:
         """Create the checkpoint, or find that of the same conversion; raise InputError for any other one."""
-        header = {"fingerprint": fingerprint, "token": secrets.token_hex(4), "began": time.time()}
-        return cls(location, begun(location, header, "conversion"), every)
+        header = {"fingerprint": fingerprint, "dst": fingerprint["dst"], "token": secrets.token_hex(4)}
+        was_there = location.header() is not None
+        found = cls(location, begun(location, header, "conversion"), every)
+        found.was_there = was_there
+        return found
 
     @property
     def token(self) -> str:
@@ -187,7 +212,15 @@ class ConversionCheckpoint:
         """Whether it is time to write."""
         return time.monotonic() >= self._due
 
+    def see(self, stage: str, done: int, total: int, unit: str) -> None:
+        """Note how far a stage of the conversion is, which is stored with the next write."""
+        if self._stage is None or self._stage.name != stage:
+            self._stage = _Stage(stage, total, unit, done)
+        self._stage.done = done
+
     def _wrote(self, started: float) -> None:
+        if self._stage is not None:
+            write_progress(self.location, self._stage.progress())
         ended = time.monotonic()
         self._due = ended + seconds_between(self._every, ended - started)
 
@@ -437,6 +470,7 @@ class StoredBuckets:
                 begun.popleft()
             restart, before = begun[0]
             written = {name: (before.get(name, 0), n) for name, (_, n) in places.items()}
+            self._checkpoint.see(f"write part {self._part + 1}", restart[0], n_buckets(), "buckets")
             self._checkpoint.set_note(self._part, {"span": restart, "places": written})
 
     def _spans(self, first: tuple[int, int]) -> Iterator[tuple[tuple[int, int], Span]]:

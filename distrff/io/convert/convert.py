@@ -18,6 +18,7 @@ from scipy.sparse import issparse
 from distrff.engine.checkpoint import check_every, ending_on_sigterm
 from distrff.engine.progress import Progress
 from distrff.errors import InputError, NonFiniteError
+from distrff.io.checkpoints import forgeries_refused
 from distrff.io.convert.checkpoint import ConversionCheckpoint, DamagedRun, saved_at_the_end
 from distrff.io.convert.delimited import CsvSource, TextBlock, WiderTypes
 from distrff.io.convert.libsvm import LibsvmSource
@@ -270,7 +271,7 @@ class Conversion:
     def written_to(self, location: Location, *, overwrite: bool = False) -> dict[str, Any]:
         """Write the rows to a Zarr group and return the report; see `convert`."""
         started, checkpoint = time.perf_counter(), self.checkpoint
-        with nullcontext() if checkpoint is None else ending_on_sigterm():
+        with nullcontext() if checkpoint is None else _resuming(checkpoint):
             report = None if checkpoint is None else checkpoint.finished(location)
             while report is None:
                 token = None if checkpoint is None else checkpoint.token
@@ -343,7 +344,7 @@ class Conversion:
                 sink = self._sink(group, folder, checkpoint.is_sparse, n_kept)
         pieces: Iterator[Any] = iter(()) if is_read else source.pieces(encoder.steps.raw_names, mark)
         save = None if checkpoint is None else checkpoint.write_run
-        with _progress("convert", source) as advance_to, saved_at_the_end(save):
+        with _progress("convert", source, checkpoint) as advance_to, saved_at_the_end(save):
             for piece, (rows, n) in in_order(encoder.encode, pieces):
                 n_raw, n_kept = n_raw + n, n_kept + rows["X"].shape[0]
                 if rows["X"].shape[0]:
@@ -351,9 +352,9 @@ class Conversion:
                     sink.append(rows)
                 if positive is not None:
                     n_positive += int(rows["y"].sum())
+                advance_to(piece.position)
                 if checkpoint is not None:
                     checkpoint.advance(piece.mark, n_raw, n_positive)
-                advance_to(piece.position)
             if sink is None:
                 raise InputError(
                     f"no row of {source.name} is left, since each lacks a value; use another rule for "
@@ -442,7 +443,7 @@ class Conversion:
         if checkpoint is not None:
             done = checkpoint.value("profile") or done
         with (
-            _progress("look through", source) as advance_to,
+            _progress("look through", source, checkpoint) as advance_to,
             saved_at_the_end(None if checkpoint is None else save),
         ):
             pieces: Iterator[Any] = source.pieces(names, done[0])
@@ -461,6 +462,12 @@ def _are_sparse(X: Any) -> bool:
 
 
 @contextmanager
+def _resuming(checkpoint: ConversionCheckpoint) -> Iterator[None]:
+    with ending_on_sigterm(), forgeries_refused(checkpoint.location, lambda: checkpoint.was_there):
+        yield
+
+
+@contextmanager
 def _disk_room(group: zarr.Group) -> Iterator[Path]:
     """Yield an empty folder for buckets of rows: inside a local group, else among the temporary files."""
     store = group.store
@@ -474,10 +481,17 @@ def _disk_room(group: zarr.Group) -> Iterator[Path]:
 
 
 @contextmanager
-def _progress(label: str, source: Source) -> Iterator[AdvanceTo]:
-    """Yield a function that sets a progress bar to how much of the source is read."""
-    with Progress(label, max(1, source.total), source.unit) as bar:
-        yield lambda position: bar.update(position - bar.n)
+def _progress(label: str, source: Source, checkpoint: ConversionCheckpoint | None) -> Iterator[AdvanceTo]:
+    """Yield a function that tells a progress bar and a checkpoint how much of the source is read."""
+    total = max(1, source.total)
+
+    def advance_to(position: int) -> None:
+        bar.update(position - bar.n)
+        if checkpoint is not None:
+            checkpoint.see(label, position, total, source.unit)
+
+    with Progress(label, total, source.unit) as bar:
+        yield advance_to
 
 
 AdvanceTo = Callable[[int], object]
