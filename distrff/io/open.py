@@ -13,7 +13,7 @@ from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.io.dataset import Dataset, with_ids
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
-from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes, is_local
+from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes
 from distrff.io.table_sources import frame_table, xarray_table
 from distrff.io.tables import Table, choose_columns, complete_rows_of, encoded_dataset, profile_of
 from distrff.io.zarr_rows import open_zarr
@@ -258,7 +258,7 @@ def is_raw(path: Any, storage_options: Options) -> bool:
     with location.reached() as (fs, inner):
         markers = [f"{inner.rstrip('/')}/{marker}" for marker in _ZARR_MARKERS]
         # Web servers return a page for a folder, so that a Zarr group looks like a file.
-        if fs.isfile(inner) and (is_local(fs) or not any(map(fs.exists, markers))):
+        if fs.isfile(inner) and (location.path is not None or not any(map(fs.exists, markers))):
             return not inner.endswith(SUFFIXES) and not first_bytes(fs, inner).startswith(MAGIC)
         if any(c in inner for c in GLOB_CHARACTERS):
             return any(fs.isfile(file) and not file.endswith(SUFFIXES) for file in fs.glob(inner))

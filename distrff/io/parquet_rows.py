@@ -314,7 +314,7 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
     name = file_name(fs, file)
     try:
         # cache_type: pyarrow requests the ranges that it needs; reading ahead would fetch other columns.
-        with fs.open(file, "rb", cache_type="none") as handle:
+        with patiently(lambda: fs.open(file, "rb", cache_type="none")) as handle:
             yield pq.ParquetFile(_PatientFile(handle), pre_buffer=True, page_checksum_verification=True)
     except InputError:
         raise

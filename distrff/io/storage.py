@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeVar
 
@@ -112,10 +113,13 @@ class Location:
 
     @contextmanager
     def reached(self) -> Iterator[tuple[Any, str]]:
-        """Yield the fsspec file system and the path on it; errors in the block become an InputError."""
+        """Yield the fsspec file system, which is patient, and the path on it.
+
+        Errors in the block become an InputError.
+        """
         fs, path = self.file_system()
         with storage_errors(f"{self} cannot be reached"):
-            yield fs, path
+            yield _Patient(fs), path
 
     def exists(self) -> bool:
         """Return whether anything exists there."""
@@ -137,14 +141,7 @@ class Location:
         their own (_temporary, _metadata, .crc) beside the data.
         """
         with self.reached() as (fs, path):
-            if fs.isfile(path):
-                return fs, [path]
-            if fs.isdir(path):
-                inside = {file: file.removeprefix(path).split("/") for file in fs.find(path)}
-                shown = [f for f, parts in inside.items() if not any(p.startswith(("_", ".")) for p in parts)]
-                return fs, sorted(file for file in shown if file.endswith(suffixes))
-            found = fs.glob(path) if any(c in path for c in GLOB_CHARACTERS) else []
-            return fs, sorted(f for f in found if fs.isfile(f) and not f.rsplit("/", 1)[-1].startswith("."))
+            return self.file_system()[0], _files(fs, path, suffixes)
 
     def write(self, content: bytes) -> None:
         """Write one file; its folder must exist."""
@@ -172,7 +169,7 @@ class Location:
         with self.reached() as (fs, path):
             for name in ("zarr.json", FOLDER_MARK):
                 try:
-                    document = json_of(fs, f"{path}/{name}", MAX_JSON_BYTES)
+                    document = json_of(fs.of, f"{path}/{name}", MAX_JSON_BYTES)
                 except (FileNotFoundError, NotADirectoryError):
                     continue
                 except (ValueError, RecursionError):
@@ -187,6 +184,17 @@ class Location:
             with storage_errors(f"{self} cannot be read"), path.open("rb") as handle:
                 return {"kind": PAGE} if GENERATOR.encode() in handle.read(_PAGE_HEAD_BYTES) else None
         return header_of(self.root())
+
+
+def _files(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[str]:
+    if fs.isfile(path):
+        return [path]
+    if fs.isdir(path):
+        inside = {file: file.removeprefix(path).split("/") for file in fs.find(path)}
+        shown = [f for f, parts in inside.items() if not any(p.startswith(("_", ".")) for p in parts)]
+        return sorted(file for file in shown if file.endswith(suffixes))
+    found = fs.glob(path) if any(c in path for c in GLOB_CHARACTERS) else []
+    return sorted(f for f in found if fs.isfile(f) and not f.rsplit("/", 1)[-1].startswith("."))
 
 
 def header_of(document: Any) -> dict[str, Any] | None:
@@ -227,7 +235,7 @@ def file_bytes(fs: Any, path: str, max_bytes: int) -> bytes:
         if info["type"] not in ("file", "directory"):
             raise ValueError(f"{Path(path).name} is no regular file ({info['type']})")
         end = min(end, info["size"])  # Python allocates what it is told to read
-    return bytes(fs.cat_file(path, start=0, end=end))
+    return bytes(patiently(lambda: fs.cat_file(path, start=0, end=end)))
 
 
 def json_of(fs: Any, path: str, max_bytes: int) -> Any:
@@ -565,6 +573,17 @@ def patiently(read: Callable[[], T], lasting: tuple[type[Exception], ...] = ()) 
                 raise
             time.sleep(wait)
     return read()
+
+
+class _Patient:
+    """A file system whose requests are repeated after errors that may pass; see `patiently`."""
+
+    def __init__(self, fs: Any) -> None:
+        self.of = fs
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        request = getattr(self.of, name)
+        return lambda *args, **options: patiently(partial(request, *args, **options))
 
 
 def retryable(error: Exception) -> Exception:

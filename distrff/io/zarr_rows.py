@@ -226,7 +226,9 @@ def open_zarr(
         header = group.attrs.get(ROOT)
         if isinstance(header, dict) and header.get("complete") is False:  # missing chunks would read as zeros
             raise InputError(f"{source} is incomplete, its writing was interrupted; write it again")
-        X = group.get(x_name)
+        X: Any = None
+        with suppress(KeyError):
+            X = _member(group, x_name)
         is_sparse = isinstance(X, zarr.Group)
         found = {
             field: _array(group, name, source, required=required[field])
@@ -291,9 +293,17 @@ def _csr_parts(X: Any, name: str) -> dict[str, Any]:
     return parts
 
 
+_OF_CONTENT = (ValueError, KeyError, TypeError, AttributeError, RecursionError, AssertionError)  # do not pass
+
+
+def _member(group: Any, name: str) -> Any:
+    return patiently(lambda: group[name], lasting=_OF_CONTENT)
+
+
 def _open_group(location: Location) -> Any:
     try:
-        return zarr.open_group(location.zarr_store(read_only=True), mode="r")
+        open_group = partial(zarr.open_group, location.zarr_store(read_only=True), mode="r")
+        return patiently(open_group, lasting=_OF_CONTENT)
     except (zarr.errors.ContainsArrayError, AssertionError) as error:  # zarr 3.1.0 asserts
         raise InputError(
             f"{location} is a Zarr array; pass the group that holds the arrays X and y"
@@ -322,7 +332,7 @@ def _wrong_document(fs: Any, inner: str) -> str | None:
 
 def _array(group: Any, name: str, source: str, *, required: bool) -> Any:
     try:
-        found = group[name]
+        found = _member(group, name)
     except KeyError:
         found = None
     except (ValueError, TypeError) as error:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
+from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from distrff.errors import InputError, InputTypeError
@@ -135,6 +136,63 @@ def test_a_store_whose_package_is_missing():
     told = r"install some-package to read these\)?; install this package, here and on every worker"
     with pytest.raises(InputError, match=told):
         open_dataset("needs-a-package://x/rows.parquet")
+
+
+class FailsOneInTen(MemoryFileSystem):
+    """A store of which every tenth request is lost."""
+
+    protocol = "flaky"
+    n_requests = 0
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(path.replace("flaky://", "memory://"))
+
+    def _lose(self):
+        FailsOneInTen.n_requests += 1
+        if FailsOneInTen.n_requests % 10 == 0:
+            raise ConnectionResetError("lost")
+
+    def cat_file(self, path, *args, **kwargs):
+        self._lose()
+        return super().cat_file(path, *args, **kwargs)
+
+    def _open(self, path, *args, **kwargs):
+        self._lose()
+        return super()._open(path, *args, **kwargs)
+
+    def find(self, path, *args, **kwargs):
+        self._lose()
+        return super().find(path, *args, **kwargs)
+
+    def ls(self, path, *args, **kwargs):
+        self._lose()
+        return super().ls(path, *args, **kwargs)
+
+
+@pytest.mark.parametrize("kind", ["zarr", "parquet"])
+def test_opening_survives_lost_requests(tmp_path, monkeypatch, rng, kind):
+    monkeypatch.setattr("distrff.io.storage._WAITS", (0.0,) * 4)
+    fsspec.register_implementation("flaky", FailsOneInTen, clobber=True)
+    X, y = rng.standard_normal((100, 3)), rng.standard_normal(100)
+    if kind == "zarr":
+        group = zarr.create_group(tmp_path / "rows")
+        group.create_array("X", data=X)
+        group.create_array("y", data=y)
+    else:
+        (tmp_path / "rows").mkdir()
+        for part in range(3):
+            frame = pd.DataFrame(X, columns=list("abc")).assign(y=y)
+            frame.to_parquet(tmp_path / "rows" / f"{part}.parquet")
+    memory = fsspec.filesystem("memory")
+    try:
+        memory.put(str(tmp_path / "rows"), "/flaky/rows", recursive=True)
+        for _ in range(5):
+            data = open_dataset("flaky:///flaky/rows", target="y")
+            found = np.concatenate([block.X for block in data.rows(0, data.n_rows).tiles(64)])
+            np.testing.assert_array_equal(found[:100], X)
+    finally:
+        memory.rm("/flaky", recursive=True)
 
 
 # Raw files are known by what they begin with ---------------------------------------------------
