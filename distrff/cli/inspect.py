@@ -192,14 +192,14 @@ def described_conversion(found: dict[str, Any]) -> Described:
         "version": header.get("version"),
         "bytes": found["bytes"],
     }
-    if progress:
+    if progress.keys() >= {"stage", "done", "total", "unit"}:
         values["under way"] = "{stage}, {done:,} of {total:,} {unit}".format(**progress)
     return values, aligned(_but_kind(values))
 
 
 def _pass_under_way(progress: dict[str, Any]) -> dict[str, Any]:
     """Return the name of the pass that was under way at the last write, and its segments."""
-    if not progress.get("n_segments"):
+    if not progress.keys() >= {"label", "n_segments", "n_segments_done"}:
         return {}
     done = f"{progress['n_segments_done']} of {progress['n_segments']} segments"
     return {"under way": f"{progress['label']}, {done}"}

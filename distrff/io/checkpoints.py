@@ -324,7 +324,7 @@ def begun(location: Location, header: Mapping[str, Any], what: str = "fit") -> d
     if found.get("format") != _FORMAT:
         raise InputError(f"{location} was written by another distrff; choose another place")
     if (other := found.get("of", "fit")) != what:
-        raise InputError(f"{location} is the checkpoint of a {other}; choose another place")
+        raise InputError(f"{location} is the checkpoint of a {in_one_line(other)}; choose another place")
     if differences := _differences(found.get("fingerprint"), header["fingerprint"]):
         raise InputError(
             f"{location} is the checkpoint of another {what}: {'; '.join(differences)}; choose another "
@@ -399,6 +399,9 @@ def remove_checkpoint(location: Location) -> None:
             location.remove()
 
 
+_MAX_DIFFERENCES = 6
+
+
 def _differences(stored: Any, mine: Mapping[str, Any]) -> list[str]:
     """Return in words what differs between two fingerprints."""
     stored = stored if isinstance(stored, dict) else {}
@@ -407,11 +410,12 @@ def _differences(stored: Any, mine: Mapping[str, Any]) -> list[str]:
         other = stored.get(name)
         if other != value:
             changed.append(f"{name} was {_short(other)}, now {_short(value)}")
-    return changed
+    left_out = len(changed) - _MAX_DIFFERENCES
+    return [*changed[:_MAX_DIFFERENCES], *([f"and {left_out} more"] if left_out > 0 else [])]
 
 
 def _short(value: Any) -> str:
-    text = str(value)
+    text = " ".join(str(value).split())
     return text if len(text) <= 80 else f"{text[:38]}…{text[-41:]}"  # paths differ at their ends
 
 
@@ -459,7 +463,8 @@ def described(location: Location) -> dict[str, Any]:
         fs.invalidate_cache(path)
         sizes = fs.find(path, detail=True)
     n_bytes = sum(int(info.get("size") or 0) for info in sizes.values())
-    progress = progress if isinstance(progress, dict) else {}
-    _check(location, header)
-    _check(location, progress)
-    return {"header": header, "progress": progress, "bytes": n_bytes}
+    found = []
+    for document in (header, progress if isinstance(progress, dict) else {}):
+        _check(location, document)
+        found.append({name: value for name, value in document.items() if value is not None})
+    return {"header": found[0], "progress": found[1], "bytes": n_bytes}
