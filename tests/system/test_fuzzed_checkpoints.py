@@ -27,7 +27,7 @@ from tests.system.test_fuzzed_groups import altered_bytes, altered_json, guarded
 
 pytestmark = pytest.mark.usefixtures("small_segments", "in_this_thread", "quiet_log")
 
-N_PLAIN, N_SLOW = 12, 400  # of each kind
+N_PLAIN, N_SLOW = 6, 400  # of each kind
 FITS = {
     "Gram, folds": lambda: small_ridge("cv"),
     "conjugate gradients": lambda: small_ridge(1e-2, solver="cg"),
@@ -127,15 +127,8 @@ def check_inspect(path: Path, different: dict[str, bytes]) -> None:
         assert done.stderr.startswith("distrff: ") and done.stderr.count("\n") == 1, done.stderr
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("n", [N_PLAIN, pytest.param(N_SLOW, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", FITS)
-def test_of_fits(data, tmp_path, monkeypatch, rng, kind, n):
-    given, path = data_for(kind, *data), tmp_path / "kept"
-    quiet = bits(FITS[kind]().fit(*given))
-    stored = half_done(
-        lambda: FITS[kind]().fit(*given, checkpoint=path, checkpoint_every=0), path, monkeypatch
-    )
+def fuzz(stored: dict[str, bytes], path: Path, rng: np.random.Generator, n: int, use, quiet) -> None:
+    """Check that what `use` returns is `quiet`, or a refusal, beside n altered checkpoints at a path."""
     for _ in range(n):
         files, is_seen = altered(stored, rng)
         written(files, path)
@@ -143,7 +136,7 @@ def test_of_fits(data, tmp_path, monkeypatch, rng, kind, n):
         check_inspect(path, different)
         with guarded():
             try:
-                found = bits(FITS[kind]().fit(*given, checkpoint=path))
+                found = use()
             except DistrffError as error:
                 assert refused(str(error), path), (str(error), different)
                 assert not is_seen, (error, different)
@@ -151,6 +144,20 @@ def test_of_fits(data, tmp_path, monkeypatch, rng, kind, n):
                 raise AssertionError(f"it is not refused: {different}") from error
             else:
                 assert found == quiet or not is_seen, different
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("n", [N_PLAIN, pytest.param(N_SLOW, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", FITS)
+def test_of_fits(data, tmp_path, monkeypatch, rng, kind, n):
+    given, path = data_for(kind, *data), tmp_path / "kept"
+
+    def fit(**options):
+        return FITS[kind]().fit(*given, checkpoint=path, **options)
+
+    quiet = bits(FITS[kind]().fit(*given))
+    stored = half_done(lambda: fit(checkpoint_every=0), path, monkeypatch)
+    fuzz(stored, path, rng, n, lambda: bits(fit()), quiet)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -160,34 +167,20 @@ def test_of_conversions(data, tmp_path, monkeypatch, rng, n):
     frame = pd.DataFrame(X, columns=list("abc")).assign(y=y, word=np.where(y > 0, "u", "v"))
     source, out, path = tmp_path / "rows.csv", tmp_path / "out.zarr", tmp_path / "kept"
     frame.to_csv(source, index=False)
-    how = {"target": "y", "one_hot": True, "shuffle": 0, "checkpoint": str(path), "checkpoint_every": 0}
-    drf.convert(str(source), str(out), **how | {"checkpoint": None, "checkpoint_every": None})
-    quiet = files_of(out)
-    shutil.rmtree(out)
+    kept = {"checkpoint": str(path), "checkpoint_every": 0}
+
+    def converted(**options):
+        shutil.rmtree(out, ignore_errors=True)
+        drf.convert(str(source), str(out), target="y", one_hot=True, shuffle=0, **options)
+        return files_of(out)
 
     def fails(*_):
         raise Stopped
 
-    with monkeypatch.context() as patched:
+    quiet = converted()
+    with monkeypatch.context() as patched, pytest.raises(Stopped):
         patched.setattr("distrff.io.convert.convert.mark_complete", fails)
-        with pytest.raises(Stopped):
-            drf.convert(str(source), str(out), **how)
+        converted(**kept)
     stored = files_of(path)
     assert {"steps.part", "profile.part", "output.part", "runs/000001.part"} <= set(stored)
-    for _ in range(n):
-        files, is_seen = altered(stored, rng)
-        written(files, path)
-        different = {k: files.get(k, b"")[:3000] for k in stored if files.get(k) != stored[k]}
-        check_inspect(path, different)
-        with guarded():
-            try:
-                drf.convert(str(source), str(out), **how)
-            except DistrffError as error:
-                assert refused(str(error), path), (str(error), different)
-                assert not is_seen, (error, different)
-            except Exception as error:
-                raise AssertionError(f"it is not refused: {different}") from error
-            else:
-                found = files_of(out)
-                assert found == quiet or not is_seen, different
-        shutil.rmtree(out, ignore_errors=True)
+    fuzz(stored, path, rng, n, lambda: converted(**kept), quiet)
