@@ -198,7 +198,9 @@ def _place_of_checkpoint(
 ) -> Location:
     """Return where the checkpoint is; refuse what cannot be one."""
     if seed is None:
-        raise InputError("a checkpoint is for a shuffle; give a seed by shuffle as well, or no checkpoint")
+        raise InputError(
+            "a checkpoint is for a shuffle; give shuffle=0 or another seed as well, or no checkpoint"
+        )
     check_every(every)
     place = Location.of(checkpoint, dst.options)
     refuse_overlap("checkpoint", place, dst=dst)
