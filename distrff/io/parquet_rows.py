@@ -115,7 +115,8 @@ class ParquetTable(Table):
                 packs = _packs(sizes[i])
                 sums[i] = max(int(sizes[i, pack].sum()) for pack in packs)
                 whole_rows = max(whole_rows, group_rows[i] if len(packs) > 1 else 0)
-        return int(sums.max(initial=0)), whole_rows
+        parsed = max(footer.parsed_bytes for footer in self.footers)  # which each task does again
+        return int(sums.max(initial=0)) + parsed, whole_rows
 
     def joined(self, parts: Sequence[Any]) -> list[Any]:
         """Return consecutive row groups of a file as one part, so that the file is opened once."""
@@ -238,6 +239,9 @@ SUFFIXES = (".parquet", ".pq")
 MAGIC = b"PAR1"  # the first bytes of every file
 
 
+_CHUNK_BYTES = 1024  # of a column of a row group in a parsed footer, about
+
+
 class Footer(NamedTuple):
     """The footer of one file."""
 
@@ -250,6 +254,7 @@ class Footer(NamedTuple):
     name: str  # of the file, for messages
     n_missing: np.ndarray  # nulls of each column that the statistics count
     column_bytes: np.ndarray  # bytes that decoding takes, of shape (row groups, columns)
+    parsed_bytes: int  # of the footer in memory
 
 
 def _find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, list[str]]:
@@ -275,13 +280,13 @@ def _footer(fs: Any, file: str) -> Footer:
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"{shown} has two columns named {twice!r}; rename one")
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        leaves = _leaves_of(metadata, names)
+        leaves = _leaves_of(groups[0], names) if groups else []
         shape = (len(groups), len(names))
         null_counts = np.reshape([[_null_count(g, numbers) for numbers in leaves] for g in groups], shape)
         sizes = np.reshape([_group_bytes(group, leaves) for group in groups], shape)
         n_rows = np.array([group.num_rows for group in groups], np.int64)
         is_empty = np.all(null_counts == n_rows[:, None], axis=0).tolist() if groups else [False] * len(names)
-        single = {metadata.schema.column(j).path for j in range(metadata.num_columns)}
+        single = {group.column(j).path_in_schema for group in groups[:1] for j in range(group.num_columns)}
         return Footer(
             path=file,
             schema=schema,
@@ -292,6 +297,7 @@ def _footer(fs: Any, file: str) -> Footer:
             name=shown,
             n_missing=np.maximum(null_counts, 0).sum(axis=0),
             column_bytes=sizes.astype(np.int64),
+            parsed_bytes=_CHUNK_BYTES * metadata.num_row_groups * metadata.num_columns,
         )
 
 
@@ -460,7 +466,7 @@ def _group_batches(
     row `last`. With None for `last`, all rows are read and all columns are decoded together.
     """
     group, names = parquet.metadata.row_group(number), list(names)
-    packs = _packs(_group_bytes(group, _leaves_of(parquet.metadata, names)))
+    packs = _packs(_group_bytes(group, _leaves_of(group, names)))
     decoded = partial(_decoded, parquet, number=number, n_rows=n_rows, first=first)
     if last is None or len(packs) == 1:
         yield from decoded(names, last=group.num_rows if last is None else last)
@@ -486,11 +492,15 @@ def _decoded(
             return
 
 
-def _leaves_of(metadata: Any, names: Sequence[str]) -> list[list[int]]:
-    """Return the indices of the stored columns (leaves) that make up each column."""
+def _leaves_of(group: Any, names: Sequence[str]) -> list[list[int]]:
+    """Return the indices of the stored columns (leaves) that make up each column.
+
+    Their paths are those of a row group. The schema of a file's metadata has them too, but it and the
+    metadata refer to each other, and both would stay in memory until Python looks for such cycles.
+    """
     found: dict[str, list[int]] = {name: [] for name in names}
-    for j in range(metadata.num_columns):
-        path = metadata.schema.column(j).path
+    for j in range(group.num_columns):
+        path = group.column(j).path_in_schema
         while path not in found and "." in path:  # x.list.element of x
             path = path.rpartition(".")[0]
         if path in found:
