@@ -15,6 +15,7 @@ from distrff.engine.segments import (
     gram_segmentation,
     gram_stride,
     light_segmentation,
+    light_segmentation_of_features,
     margin_tile_rows,
     sampled_tile_rows,
     sparse_segmentation,
@@ -25,7 +26,7 @@ from distrff.features.lattice import resolved_share
 from distrff.features.specification import MapCost
 from distrff.io.storage import SPAN_BYTES
 from distrff.reductions.equispaced import N_GROUPS, N_SAMPLES, FoldCuts, bytes_a_row, rows_a_call
-from distrff.reductions.margins import kept_rows
+from distrff.reductions.margins import MAX_BLOCK_TILES, MAX_BLOCK_VALUES, WIDENING, kept_rows
 from distrff.utils.html import Bars, Section, html_card
 from distrff.utils.nufft import fine_grid_bytes_of
 from distrff.utils.text import human_bytes, human_seconds, number_text
@@ -58,6 +59,7 @@ class Size:
     chunk_rows: int  # rows of a storage chunk
     map_cost: MapCost
     outputs_are_presumed: bool = False  # True until the classes are counted
+    n_problems: int = 0  # of a margin loss that a pass serves
     model_rows: int = 0  # rows in an active-set model, whose features are held at once
     gram_stride: int = 1  # the Gram is summed over one row in this many
     n_light_sweeps: int = 0  # light passes presumed after the Gram
@@ -463,7 +465,10 @@ def _by_gram(size: Size, folds_per_task: int, workers: Workers) -> Plan:
         folds_per_task=folds_per_task,
         flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s) + s.map_factor_flops,
         cosines=float(s.n_rows) * s.n_features * (1 / s.gram_stride + s.n_light_sweeps),
-        worker_peak_bytes=worker_peak_bytes(s, folds_per_task, workers.threads_per_worker),
+        worker_peak_bytes=max(
+            worker_peak_bytes(s, folds_per_task, workers.threads_per_worker),
+            _margin_peak_bytes(s, workers.threads_per_worker),
+        ),
         client_peak_bytes=client_peak_bytes(s),
     )
 
@@ -495,9 +500,19 @@ def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial
     solve = 8 * s.gram_size**2 * (s.n_folds / 2 + 1 + 4 * threads)
-    model_rows = min(s.model_rows, s.n_rows)
-    model = model_rows * s.n_features * (8 + s.itemsize) + 6 * 8 * s.gram_size**2 if model_rows else 0
-    return int(max(sweep, solve, model) + SLACK_BYTES)
+    return int(max(sweep, solve) + SLACK_BYTES)
+
+
+def _margin_peak_bytes(size: Size, threads: int) -> int:
+    """Return the largest resident set above idle in the passes and models of margin losses.
+
+    Beside these the workers keep the Gram and three factors to precondition with.
+    """
+    if not size.n_problems:
+        return 0
+    kept = 4 * 8 * size.gram_size**2
+    passes = _light_peak_bytes(size, size.n_light_columns, threads)
+    return kept + max(passes, _model_peak_bytes(size, threads))
 
 
 def client_peak_bytes(size: Size) -> int:
@@ -536,6 +551,14 @@ def light_cuts(size: Size) -> Segmentation:
     exact = np.dtype(np.float64)
     tile_rows = margin_tile_rows(size.n_features, exact, size.map_cost.min_tile_rows)
     return replace(size.segmentation(), tile_rows=tile_rows)
+
+
+def margin_cuts(size: Size) -> Segmentation:
+    """Return the cuts of a light sweep of margin problems."""
+    if size.sparse_entries:
+        return sparse_segmentation(size.n_rows, size.sparse_entries)
+    tile_rows = margin_tile_rows(size.n_features, np.dtype(size.dtype), size.map_cost.min_tile_rows)
+    return light_segmentation_of_features(size.n_rows, size.n_features, tile_rows)
 
 
 def sample_size(size: Size, stride: int) -> Size:
@@ -613,34 +636,47 @@ def _light_peak_bytes(size: Size, k: int, threads: int) -> int:
     Each thread holds a tile of features in their dtype, in float64 and squared, or the bins of a sparse one
     and the keys of some rows; its values, the rows that it is made of and those of a storage chunk, and its
     sums and those of a tile. Beside these there are the partials that wait, the map's arrays and the points.
+    Sums of hinge problems hold rows for their models, as they are stored.
     """
-    s, cuts = size, light_cuts(size)
+    s, cuts = size, margin_cuts(size) if size.n_problems else light_cuts(size)
     features = (
         4 * cuts.tile_rows * s.sparse_entries + 3 * 8 * KEY_ROWS * s.sparse_entries
         if s.sparse_entries
         else cuts.tile_rows * s.n_features * (s.itemsize + 16)
     )
-    tile = features + cuts.tile_rows * 8 * 6 * k
+    n_tiles = MAX_BLOCK_TILES if s.n_problems else 1
+    block_rows = min(n_tiles * cuts.tile_rows, cuts.segment_rows)
+    tile = features + max(cuts.tile_rows * k, min(block_rows * k, MAX_BLOCK_VALUES)) * 8 * 6
     tile_bytes = s.row_bytes + 16 * s.column_entries
-    rows = s.reading_bytes(cuts.segment_rows) + tile_bytes * cuts.tile_rows
-    n_kept = min(2 * kept_rows(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
-    kept = n_kept * (8 * s.n_columns + _KEPT_BYTES) * k
-    sums = 8 * s.n_features * (2 + 2 * k) + kept
+    rows = s.reading_bytes(cuts.segment_rows) + tile_bytes * block_rows
+    n_kept = min(WIDENING * kept_rows(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
+    sums = 8 * s.n_features * (2 + 2 * k) + n_kept * _kept_row_bytes(s) * s.n_problems
     n_partials = threads + 2 + n_levels(cuts.n_segments)
     arrays = s.map_bytes + 16 * s.n_features * k
     return int(threads * (tile + rows + 2 * sums) + n_partials * sums + arrays + SLACK_BYTES)
 
 
+def _kept_row_bytes(size: Size) -> int:
+    return size.row_bytes + _KEPT_BYTES
+
+
 def _model_peak_bytes(size: Size, threads: int) -> int:
-    """Return the largest resident set above idle in solving models of sparse rows, one a thread."""
+    """Return the largest resident set above idle in solving models, one a thread.
+
+    Others wait with their rows. Of sparse features there are those that are made, signed, squared and while their formats change; of dense
+    ones those that are made, signed, and of the rows in a Newton step with its matrices.
+    """
     s = size
     n_rows = min(s.model_rows, s.n_rows)
-    # The rows, their features as they are made, signed, squared and while their formats change, and points.
-    features = n_rows * s.row_entries * (s.itemsize + 4 + 4 * _ENTRY_BYTES)
-    rows = n_rows * (8 * s.n_columns + _KEPT_BYTES)
-    points = 8 * 8 * s.n_features
-    tasks = min(threads, s.n_outputs)
-    return int(tasks * (features + 2 * rows + points) + s.map_bytes + SLACK_BYTES) if n_rows else 0
+    if not n_rows:
+        return 0
+    if s.sparse_entries:
+        features = n_rows * s.row_entries * (s.itemsize + 4 + 4 * _ENTRY_BYTES) + 8 * 8 * s.n_features
+    else:
+        features = n_rows * s.n_features * (s.itemsize + 2 * 8) + 6 * 8 * s.gram_size**2
+    tasks = min(threads, s.n_problems)
+    rows = n_rows * _kept_row_bytes(s) * (s.n_problems + tasks)
+    return int(tasks * features + rows + s.map_bytes + SLACK_BYTES)
 
 
 def _factor_peak_bytes(size: Size, stride: int, n_factors: int, threads: int) -> int:
