@@ -663,8 +663,9 @@ def _kept_row_bytes(size: Size) -> int:
 def _model_peak_bytes(size: Size, threads: int) -> int:
     """Return the largest resident set above idle in solving models, one a thread.
 
-    Others wait with their rows. Of sparse features there are those that are made, signed, squared and while their formats change; of dense
-    ones those that are made, signed, and of the rows in a Newton step with its matrices.
+    Others wait with their rows. Of sparse features there are those that are made, signed, squared and while
+    their formats change; of dense ones those that are made, signed, and of the rows in a Newton step, and the
+    step's matrices.
     """
     s = size
     n_rows = min(s.model_rows, s.n_rows)
