@@ -23,6 +23,7 @@ from distributed.system import MEMORY_LIMIT
 from threadpoolctl import ThreadpoolController
 
 from distrff.engine.progress import Progress
+from distrff.engine.record import begin_task
 from distrff.engine.reduction import (
     OrderedMerge,
     Partial,
@@ -53,6 +54,10 @@ class Workers(Protocol):
     def memory_limit(self) -> int:
         """Bytes a worker; 0 for none."""
 
+    @property
+    def in_client(self) -> bool:
+        """Whether tasks share the client's process, and its memory."""
+
 
 @dataclass(frozen=True)
 class PlannedWorkers:
@@ -61,6 +66,7 @@ class PlannedWorkers:
     n_workers: int
     threads_per_worker: int
     memory_limit: int
+    in_client: bool = False
 
 
 class LocalExecution:
@@ -70,7 +76,7 @@ class LocalExecution:
     """
 
     n_workers = 1
-    in_client = True  # tasks share the client's process, and its memory
+    in_client = True
 
     def __init__(self, scheduler: str | None) -> None:
         self._scheduler = scheduler
@@ -92,6 +98,9 @@ class LocalExecution:
                 progress.update(batch[offset].stop - batch[offset].start)
             del partials, summed  # or they would be alive beside those of the next round
         return merge.result()
+
+    def measure_idle(self, needed: Any) -> None:
+        """Leave it to the first task, which finds its rows in this process anyway."""
 
     def send(self, arrays: dict[str, Any]) -> Any:
         return arrays
@@ -198,6 +207,13 @@ class ClusterExecution:
         self.threads_per_worker = max(worker["nthreads"] for worker in workers)
         self.memory_limit = min((w["memory_limit"] for w in workers if w["memory_limit"]), default=0)
 
+    def measure_idle(self, needed: Any) -> None:
+        """Have each worker measure its idle memory; those that join later do so in their first task.
+
+        To receive `needed` they import what their tasks will import.
+        """
+        self.client.run(begin_task, self._fit, needed, on_error="ignore")
+
     def reduce(
         self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]
     ) -> ClusterValue | Partial:
@@ -237,6 +253,11 @@ class ClusterExecution:
         under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
         landed: dict[int, Future] = {}
 
+        def merge_landed() -> None:
+            for index, found in zip(landed, flight.gathered(list(landed.values())), strict=True):
+                merge.add(index, found)
+            landed.clear()
+
         def start_where_free() -> None:
             if not shares:
                 return
@@ -260,8 +281,11 @@ class ClusterExecution:
                     merge.add(index, future)  # before the next segment, or the merge would wait behind it
                 start_where_free()
                 progress.update(segments[index].stop - segments[index].start)
-            for index, found in zip(landed, flight.gathered(list(landed.values())), strict=True):
-                merge.add(index, found)
+                del future
+                # Workers keep the rows that came with a task until its result is released.
+                if len(landed) >= self.n_threads:
+                    merge_landed()
+            merge_landed()
         return merge.result()
 
     def _free_places(self, busy: Counter[str], per_thread: int) -> list[str]:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from threadpoolctl import threadpool_info
 
@@ -55,8 +56,12 @@ class WorkRecord:
 _THIS = SimpleNamespace(idle_bytes=0, blas_threads=0, fit=None)
 
 
-def begin_task(fit: str) -> None:
-    """Measure the idle memory before the first task, and reset the peak when a new fit begins."""
+def begin_task(fit: str, needed: Any = None) -> None:
+    """Measure the idle memory before the first task, and reset the peak when a new fit begins.
+
+    `needed` is only to be received. Workers are asked to begin before a fit's first pass, as rows that come
+    with a task are in memory when it begins.
+    """
     if not _THIS.idle_bytes:
         prepare_process()  # so that the idle process has loaded all that it will use
         _THIS.idle_bytes, _THIS.blas_threads = resident_bytes(), blas_threads()

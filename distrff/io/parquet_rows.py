@@ -103,8 +103,12 @@ class ParquetTable(Table):
                     "write the files with one schema or choose columns"
                 )
 
-    def held(self, names: Sequence[str], *, together: bool) -> tuple[int, int]:
-        """Return the most bytes that decoding holds, and the rows of the largest group read in packs."""
+    def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
+        """Return the most bytes that decoding holds, and the rows of the largest group read in packs.
+
+        These are stored bytes and pages of a row group, what a batch of `n_rows` rows is decoded into before
+        its columns have their types, and the parsed footer, which each task parses again.
+        """
         sizes = np.concatenate(
             [f.column_bytes[:, [f.schema.get_field_index(name) for name in names]] for f in self.footers]
         )
@@ -115,8 +119,10 @@ class ParquetTable(Table):
                 packs = _packs(sizes[i])
                 sums[i] = max(int(sizes[i, pack].sum()) for pack in packs)
                 whole_rows = max(whole_rows, group_rows[i] if len(packs) > 1 else 0)
-        parsed = max(footer.parsed_bytes for footer in self.footers)  # which each task does again
-        return int(sums.max(initial=0)) + parsed, whole_rows
+        n_leaves = max(footer.n_leaves for footer in self.footers) * len(names) // len(self.kinds)
+        decoded = _DECODED_BYTES * n_leaves * n_rows
+        parsed = _CHUNK_BYTES * max(len(footer.group_rows) * footer.n_leaves for footer in self.footers)
+        return int(sums.max(initial=0)) + decoded + parsed, whole_rows
 
     def joined(self, parts: Sequence[Any]) -> list[Any]:
         """Return consecutive row groups of a file as one part, so that the file is opened once."""
@@ -240,6 +246,7 @@ MAGIC = b"PAR1"  # the first bytes of every file
 
 
 _CHUNK_BYTES = 1024  # of a column of a row group in a parsed footer, about
+_DECODED_BYTES = 8 + 2  # of a value as Parquet has it, in at least 4 bytes, and of its definition level
 
 
 class Footer(NamedTuple):
@@ -254,7 +261,7 @@ class Footer(NamedTuple):
     name: str  # of the file, for messages
     n_missing: np.ndarray  # nulls of each column that the statistics count
     column_bytes: np.ndarray  # bytes that decoding takes, of shape (row groups, columns)
-    parsed_bytes: int  # of the footer in memory
+    n_leaves: int  # stored columns, of which a list's column is one
 
 
 def _find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, list[str]]:
@@ -297,7 +304,7 @@ def _footer(fs: Any, file: str) -> Footer:
             name=shown,
             n_missing=np.maximum(null_counts, 0).sum(axis=0),
             column_bytes=sizes.astype(np.int64),
-            parsed_bytes=_CHUNK_BYTES * metadata.num_row_groups * metadata.num_columns,
+            n_leaves=metadata.num_columns,
         )
 
 

@@ -158,6 +158,8 @@ def begin(dataset: Dataset, options: FitOptions) -> FitContext:
     Raises ClusterError if there are none, or they cannot run distrff.
     """
     run = begin_run()
+    handle = dataset.rows(0, 1) if dataset.block_rows is None else None  # others would have their blocks read
+    run.execution.measure_idle((RowReduction, handle))
     return within_memory(FitContext(dataset, options.for_dataset(dataset), run.execution, run))
 
 
@@ -231,6 +233,8 @@ def choose_solver(
         column_share=dataset.column_share,
         held_bytes=dataset.held_bytes,
         whole_rows=dataset.whole_rows,
+        # Tasks in this process see arrays themselves.
+        block_rows=None if dataset.block_rows == 0 and fit.workers.in_client else dataset.block_rows,
         **fit.of_map(),
         **options.work(dataset.n_rows, n_features, n_outputs),
         gram_stride=gram_stride(dataset.n_rows, n_features) if options.samples_gram else 1,

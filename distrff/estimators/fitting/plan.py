@@ -72,6 +72,7 @@ class Size:
     n_factors: int = 0  # at most; one per distinct penalty, to precondition conjugate gradients
     held_bytes: int = 0  # held by a reading task beside decoded rows
     whole_rows: int = 0  # rows of the largest storage unit that is decoded whole; 0 for none
+    block_rows: int | None = None  # rows of a block that comes with a task; None where tasks read rows
     search_flops: float = 0.0  # of the search for the map, or for its widths
     search_bytes: int = 0  # held by each thread in that search; 0 where the client searches
 
@@ -102,15 +103,31 @@ class Size:
     def reading_bytes(self, segment_rows: int) -> int:
         """Return the most that a task holds of stored rows: two spans, and what decoding takes.
 
-        The longest segments are often those of the first pass.
+        The longest segments are often those of the first pass. Where rows come with tasks in the blocks that
+        they touch, those of three are in memory: of the task that runs, of one that is ready, and of one
+        whose result is fetched. Of arrays there are two, beside `sent_bytes`.
         """
         longest = max(segment_rows, light_segmentation(self.n_rows, self.n_columns).segment_rows)
+        longest = min(longest, self.n_rows)
+        if self.block_rows == 0:
+            return 2 * self.row_bytes * longest
+        if self.block_rows is not None:
+            return 3 * self.row_bytes * (longest + self.block_rows)
         return self.row_bytes * (2 * self.chunk_rows + min(self.whole_rows, longest)) + self.held_bytes
+
+    def sent_bytes(self, n_workers: int) -> int:
+        """Return the bytes of a worker's share of rows in arrays.
+
+        Dask keeps what came with a task until nothing that was made from its result is wanted: in a pass, its
+        sum.
+        """
+        return self.row_bytes * -(-self.n_rows // n_workers) if self.block_rows == 0 else 0
 
     def in_small_chunks(self) -> Size:
         """Return the same rows as if they were stored in small chunks."""
         chunk_rows = min(self.chunk_rows, max(1, SPAN_BYTES // self.row_bytes))
-        return replace(self, chunk_rows=chunk_rows, held_bytes=0, whole_rows=0)
+        block_rows = None if self.block_rows is None else min(self.block_rows, chunk_rows)
+        return replace(self, chunk_rows=chunk_rows, block_rows=block_rows, held_bytes=0, whole_rows=0)
 
     @property
     def gram_flops(self) -> float:
@@ -367,7 +384,8 @@ def _plan(
     n_sweeps = 1 + size.n_map_passes + n_passes
     searching = workers.threads_per_worker * size.search_bytes + SLACK_BYTES if size.search_bytes else 0
     counted["flops"] += size.search_flops
-    counted["worker_peak_bytes"] = max(counted["worker_peak_bytes"], searching)
+    sent = size.sent_bytes(workers.n_workers)
+    counted["worker_peak_bytes"] = max(counted["worker_peak_bytes"] + sent, searching)
     return Plan(
         solver=solver,
         size=size,
