@@ -78,6 +78,17 @@ class PrecisionWarning(UserWarning):
     """A result that is limited by the floating-point format of the fit."""
 
 
+class CheckpointWarning(UserWarning):
+    """A checkpoint that could not be written; the fit itself goes on."""
+
+
+class Terminated(SystemExit):
+    """The signal to end, SIGTERM, after the last checkpoint was written; the process exits with 143."""
+
+    def __init__(self) -> None:
+        super().__init__(143)
+
+
 def warn(message: str, category: type[Warning]) -> None:
     """Warn at the line outside of distrff that led to this call."""
     level, frame = 2, sys._getframe(1)

@@ -23,7 +23,15 @@ from typing import Any, NoReturn
 import click
 
 from distrff.cli.options import VERBOSE
-from distrff.errors import ClusterWarning, DataWarning, InputError, PlanRefused, PrecisionWarning
+from distrff.errors import (
+    CheckpointWarning,
+    ClusterWarning,
+    DataWarning,
+    InputError,
+    PlanRefused,
+    PrecisionWarning,
+    Terminated,
+)
 from distrff.utils.text import public_text
 
 __all__ = ["main"]
@@ -70,6 +78,7 @@ main = CommandGroup(
       3    not converged
       4    refused by the plan: it would not fit in memory
       130  interrupted
+      143  ended by SIGTERM
     """,
 )
 click.version_option(package_name="distrff", message="distrff %(version)s")(main)
@@ -82,8 +91,9 @@ WRONG_INPUT = 2
 NOT_CONVERGED = 3
 REFUSED = 4
 INTERRUPTED = 130
+TERMINATED = 143
 
-_OURS = (ClusterWarning, DataWarning, PrecisionWarning)
+_OURS = (CheckpointWarning, ClusterWarning, DataWarning, PrecisionWarning)
 
 
 @contextmanager
@@ -101,6 +111,8 @@ def failures_reported(ctx: click.Context) -> Iterator[None]:
         raise
     except KeyboardInterrupt:
         _stop(ctx, INTERRUPTED, "interrupted")
+    except Terminated:
+        _stop(ctx, TERMINATED, "ended by SIGTERM")
     except InputError as error:
         _stop(ctx, WRONG_INPUT, spelt_as_options(str(error)))
     except PlanRefused as error:
@@ -129,12 +141,12 @@ def _ended_like_interrupts() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
+    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
 
 def _stop(ctx: click.Context, code: int, message: str) -> NoReturn:
     # Other libraries' errors may quote URLs that are signed or hold a password.
-    if ctx.meta.get(VERBOSE) and code != INTERRUPTED:
+    if ctx.meta.get(VERBOSE) and code not in (INTERRUPTED, TERMINATED):
         for line in traceback.format_exc().splitlines():
             click.echo(public_text(line), err=True)
     notes = map(spelt_as_options, getattr(sys.exception(), "__notes__", []))

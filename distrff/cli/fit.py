@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from distrff.cli import NOT_CONVERGED, spelt_as_options
 from distrff.cli.data import open_data, storage_options, workers_of
-from distrff.cli.options import fit_options, result_options, verbosity_options
+from distrff.cli.options import checkpoint_options, fit_options, result_options, verbosity_options
 from distrff.cli.output import show
 from distrff.errors import InputError
 from distrff.utils.text import listed
@@ -42,19 +42,33 @@ _KEYS = (
     metavar="FILE",
     help="Also write the report as an HTML page to FILE, a local path; --overwrite replaces an earlier one.",
 )
+@checkpoint_options
 @fit_options
 @verbosity_options
 @click.pass_context
 def fit(
-    ctx: click.Context, data: str, out: str, page: str | None, overwrite: bool, as_json: bool, **options: Any
+    ctx: click.Context,
+    data: str,
+    out: str,
+    page: str | None,
+    checkpoint: str | None,
+    checkpoint_every: float | None,
+    overwrite: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Fit a model to DATA and write it to --out.
 
     DATA is a Parquet file, folder or glob, or a Zarr group; a path or a URL. Everything that
     can be checked is checked before the first row is read.
     """
+    from distrff.io.checkpoints import remove_checkpoint
     from distrff.io.storage import PAGE, Location, check_writable, refuse_overlap, write_file
 
+    if checkpoint is not None:
+        refuse_overlap("--checkpoint", checkpoint, data=data, model=out)
+    elif checkpoint_every is not None:
+        raise click.UsageError("--checkpoint-every goes with --checkpoint", ctx)
     refuse_overlap("--out", out, data=data)
     place = Location.of(out, storage_options(options))
     check_writable(place, overwrite=overwrite, kinds=("model",))
@@ -63,9 +77,14 @@ def fit(
         _check_page(Location.of(page), overwrite=overwrite)
     estimator, dataset = estimator_and_data(ctx, data)
     with workers_of(options):
-        estimator.fit(dataset)
+        remote = storage_options(options)
+        estimator.fit(
+            dataset, checkpoint=checkpoint, checkpoint_every=checkpoint_every, storage_options=remote
+        )
         extra = {"include_std": True} if options["include_std"] else {}
-        estimator.save(out, overwrite=overwrite, storage_options=storage_options(options), **extra)
+        estimator.save(out, overwrite=overwrite, storage_options=remote, **extra)
+    if checkpoint is not None:
+        remove_checkpoint(Location.of(checkpoint, remote))
     report = estimator.report_
     values = {key: report[key] for key in _KEYS if key in report} | {"out": str(place)}
     lines = [spelt_as_options(line) for line in repr(report).splitlines()]

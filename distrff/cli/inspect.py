@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 @cluster_options
 @verbosity_options
 def inspect(path: str, as_json: bool, **options: Any) -> None:
-    """Describe what is at PATH: a model, a Gram, what predict, raster or transform wrote, or a dataset.
+    """Describe what is at PATH.
+
+    That is a model, a Gram, the checkpoint of a fit, what predict, raster or transform wrote, or a dataset.
 
     The options are for datasets, and mean the same as for fit. One pass over a dataset's rows counts
     missing values and the target's labels, and finds the columns that drift with the row number. Advice
@@ -41,6 +43,8 @@ def inspect(path: str, as_json: bool, **options: Any) -> None:
         values, lines = described_array(path, header, remote)
     elif header.get("kind") == "predictions":
         values, lines = described_results(header)
+    elif header.get("kind") == "checkpoint":
+        values, lines = described_checkpoint(path, remote)
     elif header.get("kind") == "raster":
         values, lines = described_raster(path, header, remote)
     else:
@@ -73,10 +77,12 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
     """Describe a model, or sums of rows; everything is checked against its checksums."""
     from distrff.io.groups import read_group
     from distrff.model.persistence import model_of
+    from distrff.reductions.equispaced import ToeplitzStatistics
+    from distrff.reductions.gram import GramStatistics
 
+    checks = {"model": model_of, "gram": GramStatistics.of_group, "toeplitz": ToeplitzStatistics.of_group}
     arrays, metadata = read_group(path, kind=kind, storage_options=remote)
-    if kind == "model":
-        model_of(path, arrays, metadata)
+    checks[kind](path, arrays, metadata)
     listing = [
         {"name": name, "shape": A.shape, "dtype": str(A.dtype), "bytes": A.nbytes}
         for name, A in arrays.items()
@@ -142,6 +148,59 @@ def described_results(header: dict[str, Any]) -> Described:
     columns = header.get("columns")
     listing = [f"  {name}  {kind}" for name, kind in (columns or {}).items()]
     return {**values, "columns": columns}, [*aligned(_but_kind(values)), *listing]
+
+
+def described_checkpoint(path: str, remote: Remote) -> Described:
+    """Describe the checkpoint of a fit: how far it is, and about how long the rest takes."""
+    from distrff.io.checkpoints import described
+    from distrff.io.storage import Location
+
+    found = described(Location.of(path, remote))
+    header, progress = found["header"], found["progress"]
+    values = {
+        "kind": header["kind"],
+        "model": header.get("estimator"),
+        "rows from": header.get("source"),
+        "n_samples": header.get("n_rows"),
+        "solver": header.get("solver"),
+        "passes done": progress.get("n_sweeps", 0),
+        "passes planned": header.get("n_sweeps"),
+        **_pass_under_way(progress),
+        "seconds of passes": progress.get("seconds", 0.0),
+        "seconds left": _seconds_left(header, progress),
+        "last write": _clock(progress.get("written")),
+        "version": header.get("version"),
+        "bytes": found["bytes"],
+    }
+    return values, aligned(_but_kind(values))
+
+
+def _pass_under_way(progress: dict[str, Any]) -> dict[str, Any]:
+    """Return the name of the pass that was under way at the last write, and its segments."""
+    if not progress.get("n_segments"):
+        return {}
+    done = f"{progress['n_segments_done']} of {progress['n_segments']} segments"
+    return {"under way": f"{progress['label']}, {done}"}
+
+
+def _seconds_left(header: dict[str, Any], progress: dict[str, Any]) -> float | None:
+    """Return the seconds of the passes that are left of those planned; None where nothing is done.
+
+    Passes that are not begun count as the mean of those that are done. Of an iterative fit ten light passes
+    are planned, whatever it will take.
+    """
+    n_done, of_pass = progress.get("n_sweeps", 0), progress.get("seconds_left_of_pass")
+    under_way = bool(progress.get("n_segments"))
+    n_left = max(header.get("n_sweeps", 0) - n_done - under_way, 0)
+    if not n_done or (under_way and of_pass is None):
+        return of_pass
+    return (of_pass or 0.0) + n_left * progress.get("seconds", 0.0) / n_done
+
+
+def _clock(written: Any) -> str | None:
+    from datetime import datetime
+
+    return datetime.fromtimestamp(written).isoformat(" ", "seconds") if written else None
 
 
 def described_raster(path: str, header: dict[str, Any], remote: Remote) -> Described:

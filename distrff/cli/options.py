@@ -379,6 +379,21 @@ result_options = together(
     flag("--overwrite", "Replace what distrff wrote there before."),
 )
 
+checkpoint_options = together(
+    click.option(
+        "--checkpoint",
+        metavar="URL",
+        help="Folder for what is finished so far, which workers see too; the same command goes on from it "
+        "after any death. Removed at the end.",
+    ),
+    click.option(
+        "--checkpoint-every",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help="Between two writes of it; by default at least 10, and 40 times as many as the last one took.",
+    ),
+)
+
 resume_option = flag("--resume", "Continue what an interrupted run of the same command left.")
 
 prediction_options = together(

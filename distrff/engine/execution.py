@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import time
 import uuid
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from distributed import Client, Future, KilledWorker, default_client, get_worker
 from distributed.system import MEMORY_LIMIT
 from threadpoolctl import ThreadpoolController
 
+from distrff.engine.checkpoint import PassSums, SumFile, read_sum, write_sum
 from distrff.engine.progress import Progress
 from distrff.engine.record import begin_task
 from distrff.engine.reduction import (
@@ -86,17 +88,36 @@ class LocalExecution:
         self._fit = uuid.uuid4().hex
 
     def reduce(
-        self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]
+        self,
+        reduction: Reduction,
+        segments: list[Rows],
+        progress: Progress,
+        sent: list[Any],
+        sums: PassSums | None = None,
     ) -> Partial:
-        """Return the merged partial of all segments."""
+        """Return the merged partial of all segments; `sums` are those that a checkpoint has, and gets."""
         merge = OrderedMerge(len(segments), lambda total, others: merge_partials(reduction, total, others))
-        for start in range(0, len(segments), self.n_threads):
-            batch = segments[start : start + self.n_threads]
-            partials = self.submit_all(reduce_rows, [(reduction, rows, sent, self._fit) for rows in batch])
-            for offset, summed in enumerate(partials):
-                merge.add(start + offset, summed)
-                progress.update(batch[offset].stop - batch[offset].start)
-            del partials, summed  # or they would be alive beside those of the next round
+        left = list(range(len(segments)))
+        if sums is not None:
+            for level, index in sums.in_order():
+                merge.add(index, read_sum(sums.file((level, index))), level)
+            left = sums.segments_left()
+            progress.update(_n_rows(segments) - _n_rows([segments[i] for i in left]))
+        try:
+            for start in range(0, len(left), self.n_threads):
+                batch = left[start : start + self.n_threads]
+                calls = [(reduction, segments[i], sent, self._fit) for i in batch]
+                partials = self.submit_all(reduce_rows, calls)
+                for i, summed in zip(batch, partials, strict=True):
+                    merge.add(i, summed)
+                    progress.update(segments[i].stop - segments[i].start)
+                del partials, summed  # or they would be alive beside those of the next round
+                if sums is not None and sums.is_due():
+                    sums.write(merge.waiting)
+        except BaseException:
+            if sums is not None:
+                sums.write(merge.waiting)
+            raise
         return merge.result()
 
     def measure_idle(self, needed: Any) -> None:
@@ -120,6 +141,10 @@ class LocalExecution:
 
     def settle(self, handle: Any) -> Any:
         return handle
+
+
+def _n_rows(segments: list[Rows]) -> int:
+    return sum(rows.stop - rows.start for rows in segments)
 
 
 @cache
@@ -215,9 +240,17 @@ class ClusterExecution:
         self.client.run(begin_task, self._fit, needed, on_error="ignore")
 
     def reduce(
-        self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]
+        self,
+        reduction: Reduction,
+        segments: list[Rows],
+        progress: Progress,
+        sent: list[Any],
+        sums: PassSums | None = None,
     ) -> ClusterValue | Partial:
-        """Return the merged partial: a value on the workers, or the partial itself if partials are small."""
+        """Return the merged partial: a value on the workers, or the partial itself if partials are small.
+
+        `sums` are those that a checkpoint has, and gets while the pass goes on.
+        """
         sent = calls_in(sent)
         size = reduction.size_bytes(segments[0].stop - segments[0].start)
         here = size * len(segments) <= _SMALL_BYTES  # the client merges so little faster than tasks would
@@ -225,7 +258,7 @@ class ClusterExecution:
 
         def one_pass() -> Any:
             progress.update(-progress.n)  # a repeated pass counts from zero
-            return self._pass(reduction, segments, progress, sent, here, per_thread)
+            return self._pass(reduction, segments, progress, sent, sums, here, per_thread)
 
         if here:
             return self._until_done(one_pass)
@@ -237,6 +270,7 @@ class ClusterExecution:
         segments: list[Rows],
         progress: Progress,
         sent: list[Call],
+        sums: PassSums | None,
         here: bool,
         per_thread: int,
     ) -> Future | Partial:
@@ -249,14 +283,12 @@ class ClusterExecution:
             if here
             else lambda total, others: flight.submit(merge_partials, reduction, total, others),
         )
-        shares = SegmentShares(len(segments), threads)
+        saving: _SavingHere | _SavingThere = (
+            _SavingHere(flight, merge, sums, self.n_threads) if here else _SavingThere(flight, merge, sums)
+        )
+        left = list(range(len(segments))) if sums is None else sums.segments_left()
+        shares = SegmentShares(len(left), threads)
         under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
-        landed: dict[int, Future] = {}
-
-        def merge_landed() -> None:
-            for index, found in zip(landed, flight.gathered(list(landed.values())), strict=True):
-                merge.add(index, found)
-            landed.clear()
 
         def start_where_free() -> None:
             if not shares:
@@ -265,28 +297,25 @@ class ClusterExecution:
             for worker in self._free_places(busy, per_thread):
                 if not shares:
                     return
-                index = shares.take(worker)
+                index = left[shares.take(worker)]
                 task = dask.delayed(reduce_rows, pure=False)(reduction, segments[index], arrays, self._fit)
                 under_way[flight.compute(task, worker).key] = index, worker
 
-        with flight.cancelled_on_failure():
+        with flight.cancelled_on_failure(), saving.at_failure():
+            saving.take_stored()
+            progress.update(_n_rows(segments) - _n_rows([segments[i] for i in left]))
             start_where_free()
             for future in flight.completed():
                 if future.key not in under_way:
+                    saving.see(future)
                     continue
                 index, _ = under_way.pop(future.key)
-                if here:
-                    landed[index] = future
-                else:
-                    merge.add(index, future)  # before the next segment, or the merge would wait behind it
+                saving.take(index, future)  # before the next segment, or a merge would wait behind it
                 start_where_free()
                 progress.update(segments[index].stop - segments[index].start)
                 del future
-                # Workers keep the rows that came with a task until its result is released.
-                if len(landed) >= self.n_threads:
-                    merge_landed()
-            merge_landed()
-        return merge.result()
+                saving.save_when_due()
+            return saving.result()
 
     def _free_places(self, busy: Counter[str], per_thread: int) -> list[str]:
         """Return a worker's address for each task that it could take, the least busy workers first.
@@ -296,7 +325,7 @@ class ClusterExecution:
         """
         places = [
             (position, worker)
-            for worker, n_threads in self.roll.running_threads().items()
+            for worker, n_threads in self.roll.recent_threads().items()
             for position in range(busy[worker], per_thread * n_threads)
         ]
         if not places and not busy:
@@ -393,6 +422,164 @@ class ClusterExecution:
 Execution = LocalExecution | ClusterExecution
 
 
+# The partials of a pass on their way into the tree of merges, and from there to a checkpoint.
+
+_COLLECT_SECONDS = 2.0  # what a worker has finished longer ago is not lost with it
+_LAST_SECONDS = 15.0  # for a last write: batch systems and Kubernetes kill 30 s after they have asked
+
+
+class _Saving:
+    """What both ways of saving share: what is finished is saved when the pass fails or is interrupted."""
+
+    def __init__(self, flight: Flight, merge: OrderedMerge, sums: PassSums | None) -> None:
+        self._flight, self._merge, self._sums = flight, merge, sums
+
+    def take_stored(self) -> None:
+        """Take the sums that the checkpoint has."""
+        for level, index in [] if self._sums is None else self._sums.in_order():
+            assert self._sums is not None
+            self._merge.add(index, self._stored(self._sums.file((level, index))), level)
+
+    @contextmanager
+    def at_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except Lost:
+            raise
+        except BaseException:
+            if self._sums is not None:
+                with suppress(Exception):  # of workers that are gone, beside the failure itself
+                    self._save_last(self._sums)
+            raise
+
+    def _stored(self, file: SumFile) -> Any:
+        raise NotImplementedError
+
+    def _save_last(self, sums: PassSums) -> None:
+        raise NotImplementedError
+
+
+class _SavingHere(_Saving):
+    """Small partials, which are merged in the client.
+
+    They stay on their workers for two seconds at most, and no more than one a thread: workers keep the rows
+    that came with a task until its result is released.
+    """
+
+    def __init__(self, flight: Flight, merge: OrderedMerge, sums: PassSums | None, n_threads: int) -> None:
+        super().__init__(flight, merge, sums)
+        self._n_threads = n_threads
+        self._landed: dict[int, Future] = {}
+        self._collected = time.monotonic()
+
+    def take(self, index: int, future: Future) -> None:
+        self._landed[index] = future
+
+    def see(self, future: Future) -> None:
+        pass
+
+    def save_when_due(self) -> None:
+        if len(self._landed) >= self._n_threads or time.monotonic() - self._collected > _COLLECT_SECONDS:
+            self._collect()
+        if self._sums is not None and self._sums.is_due():
+            self._collect()
+            self._sums.write(self._merge.waiting)
+
+    def result(self) -> Partial:
+        self._collect()
+        total: Partial = self._merge.result()
+        return total
+
+    def _collect(self) -> None:
+        landed, self._landed = self._landed, {}
+        try:
+            found = self._flight.gathered(list(landed.values()))
+        except BaseException:
+            self._landed = landed
+            raise
+        for index, value in zip(landed, found, strict=True):
+            self._merge.add(index, value)
+        self._collected = time.monotonic()
+
+    def _stored(self, file: SumFile) -> Partial:
+        return read_sum(file)
+
+    def _save_last(self, sums: PassSums) -> None:
+        try:
+            self._collect()
+        finally:
+            sums.write(self._merge.waiting)
+
+
+class _SavingThere(_Saving):
+    """Large partials: they are merged on the workers, which write them.
+
+    A partial that is written is then read from the file, in the place of the one that was summed: if its
+    worker dies, the scheduler reads it again, and does not go back to the rows.
+    """
+
+    def __init__(self, flight: Flight, merge: OrderedMerge, sums: PassSums | None) -> None:
+        super().__init__(flight, merge, sums)
+        self._writing: dict[str, tuple[tuple[int, int], Future]] = {}  # node and partial of each write
+        self._seconds = 0.0  # of the writes that have ended since they began together
+
+    def take(self, index: int, future: Future) -> None:
+        self._merge.add(index, future)
+
+    def see(self, future: Future) -> None:
+        """Note that a write has ended; the last one of several ends the whole."""
+        if future.key not in self._writing:
+            return
+        assert self._sums is not None
+        node, summed = self._writing.pop(future.key)
+        seconds, error = self._flight.gathered([future])[0]
+        self._seconds += seconds
+        if error is None:
+            self._sums.add(node)
+            if self._merge.waiting.get(node) is summed:
+                self._merge.replace(node, self._stored(self._sums.file(node)))
+        else:
+            self._sums.checkpoint.failed(error)
+        if not self._writing:
+            self._sums.finish_write(self._seconds)
+
+    def save_when_due(self) -> None:
+        if self._sums is not None and not self._writing and self._sums.is_due():
+            self._begin_writing(self._sums)
+
+    def result(self) -> Future:
+        """Return the total; a pass that took long is stored as a whole."""
+        if self._sums is not None and self._sums.is_due() and not self._sums.is_complete:
+            self._begin_writing(self._sums)
+            for future in self._flight.completed():
+                self.see(future)
+        total: Future = self._merge.result()
+        return total
+
+    def _begin_writing(self, sums: PassSums) -> None:
+        waiting, self._seconds = self._merge.waiting, 0.0
+        for node in sums.unsaved(waiting):
+            if waiting[node].status == "finished":
+                write = self._flight.submit(write_sum, sums.file(node), waiting[node])
+                self._writing[write.key] = node, waiting[node]
+        if not self._writing:
+            sums.finish_write(0.0)
+
+    def _stored(self, file: SumFile) -> Future:
+        return self._flight.submit(read_sum, file)
+
+    def _save_last(self, sums: PassSums) -> None:
+        """Write what the workers have, as far as they do so in time; a thread writes after its segment."""
+        self._begin_writing(sums)
+        deadline = time.monotonic() + _LAST_SECONDS
+        while self._writing and time.monotonic() < deadline:
+            for future in self._flight.done_among(self._writing):
+                self.see(future)
+            time.sleep(0.05)
+        if self._writing:
+            sums.finish_write(self._seconds)
+
+
 # Futures under way on a cluster, watched until the last has finished.
 
 ANY_WORKER = "any"
@@ -417,6 +604,10 @@ class Flight:
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future:
         return self.watch(self.client.submit(function, *args, pure=False, priority=1))
+
+    def done_among(self, keys: Iterable[str]) -> list[Future]:
+        """Return those of some futures under way that have finished well."""
+        return [f for key in list(keys) if (f := self._under_way.get(key)) and f.status == "finished"]
 
     def watch(self, future: Future) -> Future:
         self._under_way[future.key] = future
@@ -615,6 +806,9 @@ _NO_WORKERS_SECONDS = 60.0
 _IDLE_LOOKS = 5  # in succession without a task on any worker: a single look may fall between two tasks
 _LEAVING_SECONDS = 5.0  # in which a restarted cluster removes its old workers
 _MAX_LOOKS = 11
+# The scheduler tells all about all workers at once. Asked at each of the 300 segments that 64 workers finish
+# in a second of a light sweep, that was one of some eight milliseconds of a task.
+_RECENT_SECONDS = 0.5
 
 
 class Roll:
@@ -624,6 +818,8 @@ class Roll:
         self.client = client
         self.n_losses = 0
         self._known: set[str] = set()
+        self._threads: dict[str, int] = {}
+        self._asked = -math.inf
 
     def workers(self) -> dict[str, dict[str, Any]]:
         """Return what the scheduler knows about each worker now, by address.
@@ -643,9 +839,17 @@ class Roll:
 
     def running_threads(self) -> dict[str, int]:
         """Return the threads of each worker that now takes tasks, by address."""
-        return {
-            a: worker["nthreads"] for a, worker in self.workers().items() if worker["status"] == "running"
+        workers, self._asked = self.workers(), time.monotonic()
+        self._threads = {
+            a: worker["nthreads"] for a, worker in workers.items() if worker["status"] == "running"
         }
+        return self._threads
+
+    def recent_threads(self) -> dict[str, int]:
+        """Return the same as of half a second ago at most; a task for a lost worker goes elsewhere."""
+        if time.monotonic() > self._asked + _RECENT_SECONDS:
+            self.running_threads()
+        return self._threads
 
     def check_connection(self) -> None:
         """Raise ClusterError if the scheduler is out of reach."""

@@ -150,9 +150,9 @@ class OrderedMerge:
         self._merge = merge
         self._waiting: dict[tuple[int, int], Any] = {}
 
-    def add(self, segment: int, partial: Any) -> None:
-        """Take the partial of one segment, and do all merges that it makes possible."""
-        level, index, neighbours = 0, segment, []
+    def add(self, index: int, partial: Any, level: int = 0) -> None:
+        """Take the partial of a segment, or of a node above, and do all merges that it makes possible."""
+        neighbours = []
         while self._level_sizes[level] > 1:
             neighbour = index ^ 1
             if neighbour < self._level_sizes[level]:
@@ -166,6 +166,15 @@ class OrderedMerge:
     def n_waiting(self) -> int:
         """The number of partials that wait for their neighbour."""
         return len(self._waiting)
+
+    @property
+    def waiting(self) -> Mapping[tuple[int, int], Any]:
+        """The partials that wait for their neighbour, by level and index; the total at the end."""
+        return dict(self._waiting)
+
+    def replace(self, node: tuple[int, int], partial: Any) -> None:
+        """Put an equal partial in the place of one that waits."""
+        self._waiting[node] = partial
 
     def result(self) -> Any:
         """Return the total."""

@@ -6,8 +6,10 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
+from distrff.engine.checkpoint import Checkpoint, DamagedPart, Later, PassSums, handles_in, write_sum
 from distrff.engine.cluster import check_workers
 from distrff.engine.execution import ClusterExecution, Execution, Workers, ambient_execution
 from distrff.engine.progress import Progress
@@ -54,6 +56,9 @@ class Run:
         self.record = WorkRecord()  # of all tasks so far
         # Whether a worker derived other frequencies than this process, so that they must be sent.
         self.sends_derived = False
+        self.checkpoint: Checkpoint | None = None
+        self._n_kept_sweeps = 0  # of those so far, the ones of earlier steps
+        self._unsaved: dict[str, tuple[PassSums, Any]] = {}  # by key: finished passes, and their sums
         self._sent: dict[SharedArrays, list[Any]] = {}
         self._started = time.perf_counter()
         self._phases: list[tuple[str, float]] = [("plan", 0.0)]
@@ -93,23 +98,50 @@ class Run:
         self, label: str, segments: list[Any], reduction: Reduction, arrays: Arrays | None = None
     ) -> Any:
         """Return the reduction of given segments, such as those that cannot be cut by row number."""
-        started = time.perf_counter()
+        place = len(self.sweeps)
+        self.sweeps.append((label, 0.0))
+        if self.checkpoint is None:
+            return self._summed(place, segments, reduction, arrays, None)
+        bounds = [(rows.start, rows.stop) for rows in segments]
+        key = self.checkpoint.next_key("sweep", label, reduction.light(), bounds, arrays)
+        sums = self.checkpoint.sums(key, len(segments), label)
+        return self._later(lambda: self._summed(place, segments, reduction, arrays, sums), key)
+
+    def _summed(
+        self,
+        place: int,
+        segments: list[Any],
+        reduction: Reduction,
+        arrays: Arrays | None,
+        sums: PassSums | None,
+    ) -> Any:
+        """Return the reduction of the segments, and note its seconds at a place of `sweeps`."""
+        label, started = self.sweeps[place][0], time.perf_counter()
         sent = [self.execution.send(dict(arrays))] if arrays else []
-        try:
-            handle = self._pass(label, segments, reduction, sent)
-        except FrequencyMismatch as mismatch:
-            logger.warning("%s; the frequencies are sent to the workers instead", mismatch)
-            self.sends_derived = True
-            self._sent.clear()
-            handle = self._pass(label, segments, reduction, sent)
-        self.sweeps.append((label, time.perf_counter() - started))
-        logger.info("%s: %.3g s", *self.sweeps[-1])
+        while True:
+            try:
+                handle = self._pass(label, segments, reduction, sent, sums)
+                break
+            except FrequencyMismatch as mismatch:
+                logger.warning("%s; the frequencies are sent to the workers instead", mismatch)
+                self.sends_derived = True
+                self._sent.clear()
+            except DamagedPart as damaged:  # and removed
+                logger.warning("%s; its rows are summed again", damaged)
+                if sums is not None:
+                    sums.look()
+        if self.checkpoint is not None:
+            self.checkpoint.see(label=None, n_segments=None, n_segments_done=None, seconds_left_of_pass=None)
+        self.sweeps[place] = label, self.sweeps[place][1] or time.perf_counter() - started
+        logger.info("%s: %.3g s", *self.sweeps[place])
         if isinstance(handle, Partial):
             value, record = handle.value, handle.record
         else:
-            record = self.compute(getattr, handle, "record")
+            record = self.execution.gather([self.execution.submit(getattr, handle, "record")])[0]
             # After the record, so that a pass that a restart has lost is repeated only once.
-            value = self.submit(getattr, handle, "value")
+            value = self.execution.submit(getattr, handle, "value")
+            if sums is not None and not sums.is_complete:
+                self._unsaved[sums.key] = sums, handle
         self.record = self.record.merge(record)
         return value
 
@@ -122,22 +154,92 @@ class Run:
             self._sent[shared] = [self.execution.send(arrays)] if arrays else []
         return self._sent[shared]
 
-    def _pass(self, label: str, segments: list[Any], reduction: Reduction, sent: list[Any]) -> Any:
+    def _pass(
+        self, label: str, segments: list[Any], reduction: Reduction, sent: list[Any], sums: PassSums | None
+    ) -> Any:
         sent = sent + self.share(reduction.shared())
         with Progress(label, sum(rows.stop - rows.start for rows in segments)) as progress:
-            return self.execution.reduce(reduction.light(), segments, progress, sent)
+            return self.execution.reduce(reduction.light(), segments, progress, sent, sums)
+
+    def send(self, arrays: dict[str, Any]) -> Any:
+        """Return an argument for several tasks: small arrays themselves, else a handle on them."""
+        if self.checkpoint is None:
+            return self.execution.send(arrays)
+        self.checkpoint.next_key("send", arrays)
+        return self._later(lambda: self.execution.send(arrays))
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return a handle on `function(*args)`; args may be handles, or lists of them."""
-        return self.execution.submit(function, *args)
+        if self.checkpoint is None:
+            return self.execution.submit(function, *handles_in(args))
+        self.checkpoint.next_key("call", function.__qualname__, args)
+        return self._later(lambda: self.execution.submit(function, *handles_in(args)))
 
     def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
         """Return handles on `function(*args)` for each of the calls, which may run side by side."""
-        return self.execution.submit_all(function, calls)
+        if self.checkpoint is None:
+            return self.execution.submit_all(function, [handles_in(args) for args in calls])
+        self.checkpoint.next_key("calls", function.__qualname__, calls)
+        # Together, as they may run side by side.
+        begun = self._later(lambda: self.execution.submit_all(function, [handles_in(c) for c in calls]))
+        return [self._later(partial(_item, begun, i)) for i in range(len(calls))]
 
     def gather(self, handles: list[Any]) -> list[Any]:
         """Return the values of the handles."""
-        return self.execution.gather(handles)
+        checkpoint = self.checkpoint
+        if checkpoint is None:
+            return self.execution.gather(handles_in(list(handles)))
+        key, first = checkpoint.next_key("values", len(handles)), self._n_kept_sweeps
+        found = checkpoint.found(key)
+        if found is None:
+            values = self.execution.gather(handles_in(list(handles)))
+            passes = [handle.key for handle in handles if isinstance(handle, Later) and handle.key]
+            checkpoint.keep(key, self.sweeps[first:], values, passes)
+            for of_pass in passes:
+                self._unsaved.pop(of_pass, None)
+        else:
+            sweeps, values = found
+            self.sweeps[first : first + len(sweeps)] = sweeps
+        self._n_kept_sweeps = len(self.sweeps)
+        if checkpoint.is_due():
+            self.save()
+        return values
+
+    def save(self, *, with_sums: bool = True) -> None:
+        """Write what is finished to the checkpoint, if there is one."""
+        if self.checkpoint is None:
+            return
+        sweeps = self.sweeps[: self._n_kept_sweeps]
+        self.checkpoint.see(n_sweeps=len(sweeps), seconds=sum(seconds for _, seconds in sweeps))
+        self.checkpoint.write()
+        if not with_sums:
+            return
+        for sums, handle in self._unsaved.values():
+            saved = self.execution.submit(write_sum, sums.file(sums.root), handle)
+            seconds, error = self.execution.gather([saved])[0]
+            if error is not None:
+                self.checkpoint.failed(error)
+                return
+            sums.add(sums.root)
+            self.checkpoint.wrote(seconds)
+        self._unsaved.clear()
+
+    def leave_checkpoint(self) -> None:
+        """Go on without a checkpoint: what a fitted model computes later is none of its steps."""
+        self.checkpoint = None
+        self._unsaved.clear()
+
+    def settle(self, handle: Any) -> Any:
+        """Return a handle that outlives its fit, without the rows behind it."""
+        return self.execution.settle(handles_in(handle))
+
+    def _later(self, begin: Callable[[], Any], key: str = "") -> Later:
+        """Return a handle that is made at once, unless a stored value may take its place."""
+        assert self.checkpoint is not None
+        later = Later(begin, key)
+        if not self.checkpoint.may_skip:
+            later.handle()
+        return later
 
     def value(self, handle: Any) -> Any:
         """Return the value of one handle."""
@@ -150,6 +252,10 @@ class Run:
     def compute_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
         """Return `function(*args)` for each of the calls, which may run side by side."""
         return self.gather(self.submit_all(function, calls))
+
+
+def _item(begun: Later, i: int) -> Any:
+    return begun.handle()[i]
 
 
 def begin_run() -> Run:

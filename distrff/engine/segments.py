@@ -23,6 +23,9 @@ _MIN_SAMPLE_ROWS = 2**14
 _MAX_PICKED_ROWS = 2**15
 # Light sweeps over features: segments, and of each the minimum of rows and of products (rows times features).
 _LIGHT_SEGMENTS, _MIN_LIGHT_ROWS, _LIGHT_PRODUCTS = 8, 2**12, 2**26
+# More segments than this become longer ones instead: a task costs client and scheduler milliseconds, and a
+# hundred workers still take twenty segments each.
+_MANY_LIGHT_SEGMENTS = 2**11
 _LIGHT_SEGMENT_BYTES = 2**26
 _LIGHT_SEGMENT_ROWS = 2**18
 _ENTRY_COLUMNS = 16  # dense columns that take as long as one sparse entry
@@ -92,7 +95,7 @@ def light_segmentation_of_features(n_rows: int, n_features: int, tile_rows: int)
     if that pays.
     """
     min_rows = max(_MIN_LIGHT_ROWS, _LIGHT_PRODUCTS // n_features)
-    max_rows = min(_MAX_SEGMENT_ROWS, 2 * min_rows)
+    max_rows = max(min(_MAX_SEGMENT_ROWS, 2 * min_rows), -(-n_rows // _MANY_LIGHT_SEGMENTS))
     min_segments = 2 if 2 * n_rows * n_features >= _LIGHT_PRODUCTS else 1
     n_segments = _power_of_two_at_most(n_rows // min_rows, min_segments, _LIGHT_SEGMENTS)
     if n_rows > n_segments * max_rows:

@@ -18,6 +18,7 @@ from distrff.engine.execution import Workers
 from distrff.engine.run import Run, begin_run
 from distrff.engine.segments import light_segmentation
 from distrff.errors import ColumnError, DataWarning, InputError, warn
+from distrff.estimators.fitting.checkpoint import kept_to_the_end, with_checkpoint
 from distrff.estimators.fitting.context import (
     FitContext,
     PreparedFit,
@@ -34,6 +35,7 @@ from distrff.estimators.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset, check_known, check_rows
 from distrff.io.open import open_dataset
+from distrff.io.storage import Location
 from distrff.model.model import Model
 from distrff.model.persistence import save_model
 from distrff.model.predict import light_model, predict_with
@@ -56,7 +58,16 @@ class KernelEstimator(BaseEstimator):
     """Attributes that only some fits set; each fit deletes those of the one before."""
     _planned: Plan | None = None
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: str | None = None,
+        checkpoint_every: float | None = None,
+        storage_options: dict[str, Any] | None = None,
+    ) -> Self:
         """Fit the model to rows of any storage.
 
         Parameters
@@ -66,11 +77,24 @@ class KernelEstimator(BaseEstimator):
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Numbers; for classifiers one column of labels of any type that sorts. `KernelPCA` ignores it.
         sample_weight : array-like of shape (n_samples,), optional
+        checkpoint : str, optional
+            Path or URL of a folder, which workers must see too, for what is finished of the fit. If the
+            process, the scheduler or the machine dies, the same call goes on from there, and ends with the
+            bits of a fit that nothing disturbed. It stays after the fit; delete it once the model is saved.
+            SIGTERM during the fit, which batch systems send before they kill, writes what is finished and
+            ends the process with exit code 143.
+        checkpoint_every : float, optional
+            Seconds between two writes. By default at least ten, and forty times as many as the last write
+            took, which bounds the share of writing. The checkpoint holds the Grams of all folds, and what
+            each light pass returned.
+        storage_options : dict, optional
+            For fsspec, where `checkpoint` is a URL.
 
         Raises
         ------
         InputError
-            For parameters or data that cannot be used.
+            For parameters or data that cannot be used, or the checkpoint of another fit, naming what
+            differs; for a checkpoint inside a search or a Dask task, where several fits would write to it.
         PlanRefused
             If it would not fit in the workers' memory: before the first task, or once many
             classes are counted.
@@ -83,8 +107,17 @@ class KernelEstimator(BaseEstimator):
             self.__dict__.pop(name, None)
         fit = begin(dataset, options)
         expected = expected_plan(fit)  # refuses before the first task
+        if checkpoint is not None:
+            place = Location.of(checkpoint, storage_options)
+            fit = with_checkpoint(fit, self, expected, place, checkpoint_every)
+        with kept_to_the_end(fit.run):
+            self._fit(fit, expected)
+        return self
+
+    def _fit(self, fit: FitContext, expected: Plan) -> None:
+        """Fit the model, which was planned as `expected` before the first pass."""
         fit = prepare(fit)
-        plan = choose_solver(fit, fit.targets.n_outputs, fit.specification.n_features)
+        dataset, plan = fit.dataset, choose_solver(fit, fit.targets.n_outputs, fit.specification.n_features)
         planned = self._planned
         # The report shows the seconds that `plan` predicted, if that was for this fit.
         if planned is not None and planned.with_seconds(None) == expected:
@@ -108,8 +141,7 @@ class KernelEstimator(BaseEstimator):
             arrays=fit.specification.arrays_to_keep(derived=fit.run.sends_derived),
             **self._of_model(dataset),
         )
-        self._store(result, model, options.seed, fit)
-        return self
+        self._store(result, model, fit.options.seed, fit)
 
     def _store(self, result: FitResult, model: Model, seed: int, fit: PreparedFit | None) -> None:
         """Set the fitted attributes; then raise what interrupted the fit, or warn that it fell short."""

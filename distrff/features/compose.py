@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import clone
 
-from distrff.errors import InputError
+from distrff.errors import InputError, ModelFileError
 from distrff.features.auto import AutoFeatures
 from distrff.features.base import FeatureMap
 from distrff.features.specification import BlockMap, MapCost, MapSpecification, Sample, cost_of_parts
@@ -26,6 +26,14 @@ class ConcatenatedSpecification(MapSpecification):
 
     parts: tuple[MapSpecification, ...] = ()
     weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(part.n_columns != self.n_columns for part in self.parts):
+            raise ModelFileError("a stored map and its parts differ in columns")
+
+    @property
+    def needs_arrays(self) -> bool:  # type: ignore[override]
+        return any(part.needs_arrays for part in self.parts)
 
     @property
     def carries_arrays(self) -> bool:  # type: ignore[override]
@@ -274,6 +282,7 @@ class LinearSpecification(MapSpecification):
     """The identity on `n_columns` columns."""
 
     kind: ClassVar[str] = "linear"
+    needs_arrays: ClassVar[bool] = False
 
     @property
     def n_features(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distrff.errors import DataWarning, InputError, warn
+from distrff.errors import DataWarning, InputError, ModelFileError, warn
 from distrff.features.bandwidth import Pilot, PilotRows
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
 from distrff.features.count_sketch import (
@@ -100,6 +100,10 @@ class FourierSpecification(KernelMapSpecification):
     form: str = "cos_sin"
     sampling: str = "iid"
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS or self.sampling not in (*SAMPLINGS, *_DRAWS):
+            raise ModelFileError(f"a stored map has the form {self.form!r} and sampling {self.sampling!r}")
 
     @property
     def n_features(self) -> int:

@@ -141,7 +141,7 @@ class Lattice:
         try:
             return cls(
                 data["n_columns"],
-                tuple(data["columns"]),
+                tuple(map(index, data["columns"])),
                 tuple(map(index, data["modes"])),
                 tuple(map(_number, data["spacing"])),
                 tuple(map(_number, data["centre"])),

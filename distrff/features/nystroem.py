@@ -52,7 +52,11 @@ class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
         return product_cost(self.n_columns, triangle_share=1.0)  # kernel values, and the solve
 
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> NystroemBlockMap:
-        return NystroemBlockMap(self.kernel, arrays["landmarks"][: self.rank], self.n_components)
+        landmarks = arrays["landmarks"]
+        # A damaged file may hold any number; the factor is rank x rank numbers.
+        if landmarks.ndim != 2 or not 0 <= self.rank <= min(len(landmarks), self.n_components):
+            raise InputError("the landmarks of a Nyström map do not fit its sizes; fit the model again")
+        return NystroemBlockMap(self.kernel, landmarks[: self.rank], self.n_components)
 
 
 class NystroemBlockMap(BlockMap):

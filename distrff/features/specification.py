@@ -20,6 +20,7 @@ from distrff.utils.random import stream
 from distrff.utils.threads import one_blas_thread
 
 _MAX_MAPS, _MAX_BYTES = 8, 2**29  # of the block maps that a process keeps, unless one alone is larger
+FEW_COLUMNS = 2**20  # a row of so many columns is small, whatever is stored
 _SENT = "map_"  # the prefix of a map's arrays when they are sent beside others
 
 
@@ -91,6 +92,8 @@ class MapSpecification(ABC):
     """
 
     kind: ClassVar[str]
+    needs_arrays: ClassVar[bool] = True
+    """Whether a block map is made of arrays, which a stored model then holds."""
     carries_arrays: ClassVar[bool] = False
     """Whether the arrays come from rows, and must be sent."""
     is_sparse: ClassVar[bool] = False
@@ -111,6 +114,13 @@ class MapSpecification(ABC):
     def example(self) -> np.ndarray:
         """A row that the map is for, shape (1, n_columns)."""
         return np.zeros((1, self.n_columns))
+
+    def has_columns_within(self, n_stored: int) -> bool:
+        """Return whether it has few columns, or no more than the numbers stored with it.
+
+        A damaged file may hold anything as their number.
+        """
+        return type(self.n_columns) is int and 1 <= self.n_columns <= max(FEW_COLUMNS, n_stored)
 
     @property
     def takes_sparse_rows(self) -> bool:

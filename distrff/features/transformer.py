@@ -43,6 +43,10 @@ class TransformerSpecification(CarryingSpecification):
         return self.n_outputs
 
     @property
+    def needs_arrays(self) -> bool:  # type: ignore[override]
+        return self.has_arrays
+
+    @property
     def arrays_at_hand(self) -> bool:
         return self.has_arrays and self.arrays is not None
 

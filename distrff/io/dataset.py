@@ -25,6 +25,8 @@ from distrff.utils.text import human_bytes, listed, number_text
 
 BLOCK_BYTES = 64 * 2**20  # approximate size of a block of a lazy array, where the storage leaves a choice
 
+_SAMPLED_ROWS = 8
+
 
 class Reader(Protocol):
     """Reads the rows of one source."""
@@ -133,6 +135,11 @@ class Dataset:
             return rows
         ids = [reader.rows(start, stop, ("y",)) for reader in self.id_readers.values()]
         return IdentifiedRows(start, stop, rows, ids, tuple(self.id_readers))
+
+    def sampled_rows(self) -> list[Rows]:
+        """Return a few single rows, by which the same dataset is recognized."""
+        numbers = np.unique(np.linspace(0, self.n_rows - 1, _SAMPLED_ROWS).astype(np.int64))
+        return [self.rows(int(i), int(i) + 1) for i in numbers]
 
     @property
     def X(self) -> da.Array:

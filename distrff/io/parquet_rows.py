@@ -20,7 +20,16 @@ from distrff.io.arrays import OBJECT
 from distrff.io.arrow import is_number, raw_column, raw_kind
 from distrff.io.dataset import Dataset, check_shape
 from distrff.io.rows import Span
-from distrff.io.storage import SEEN_BY_ALL, Location, Options, file_name, one_line, retryable, storage_errors
+from distrff.io.storage import (
+    SEEN_BY_ALL,
+    Location,
+    Options,
+    file_name,
+    one_line,
+    patiently,
+    retryable,
+    storage_errors,
+)
 from distrff.io.tables import (
     Columns,
     Encoding,
@@ -319,7 +328,7 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
     try:
         # cache_type: pyarrow requests the ranges that it needs; reading ahead would fetch other columns.
         with fs.open(file, "rb", cache_type="none") as handle:
-            yield pq.ParquetFile(handle, pre_buffer=True, page_checksum_verification=True)
+            yield pq.ParquetFile(_PatientFile(handle), pre_buffer=True, page_checksum_verification=True)
     except InputError:
         raise
     except FileNotFoundError as error:
@@ -339,6 +348,36 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
             else "the file is truncated, damaged or of another kind: write it again"
         )
         raise InputError(f"{name} cannot be read as Parquet ({one_line(error)}); {remedy}") from error
+
+
+class _PatientFile:
+    """A file whose reads are repeated after errors that may pass; see `patiently`."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self.seek, self.tell, self.close = handle.seek, handle.tell, handle.close
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._handle.closed)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def read(self, n_bytes: int = -1) -> bytes:
+        start = self._handle.tell()
+
+        def again() -> bytes:
+            self._handle.seek(start)
+            return bytes(self._handle.read(n_bytes))
+
+        return patiently(again)
 
 
 def _null_count(group: Any, leaves: Sequence[int]) -> int:

@@ -12,11 +12,11 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
@@ -34,6 +34,10 @@ SPAN_BYTES = 8 * 2**20
 """What a reader decodes at once where the storage leaves a choice: large against the fixed cost of a read and
 the latency of an object store, small against a worker's memory."""
 
+MAX_JSON_BYTES = 2**25
+"""Of a root zarr.json or a folder mark: the names of half a million columns. Python makes up to 24 bytes of
+each byte of JSON, so that no file takes a gigabyte."""
+
 SEEN_BY_ALL = "if workers run on several machines, use a folder that all of them share, or an object store"
 """The remedy where one process finds data and another does not."""
 
@@ -41,6 +45,7 @@ GLOB_CHARACTERS = "*?["
 _PAGE_HEAD_BYTES = 512  # a page names its generator in the first bytes
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
+T = TypeVar("T")
 Url = str | os.PathLike[str]
 Options = Mapping[str, Any] | None
 
@@ -159,11 +164,14 @@ class Location:
                 fs.rm(path, recursive=True)
 
     def root(self) -> dict[str, Any] | None:
-        """Return its zarr.json or folder mark: {} if that is no JSON object, None if neither exists."""
+        """Return its zarr.json or folder mark, None if neither exists.
+
+        {} if that is no JSON object, or longer than `MAX_JSON_BYTES`.
+        """
         with self.reached() as (fs, path):
             for name in ("zarr.json", FOLDER_MARK):
                 try:
-                    document = json.loads(file_bytes(fs, f"{path}/{name}"))
+                    document = json_of(fs, f"{path}/{name}", MAX_JSON_BYTES)
                 except (FileNotFoundError, NotADirectoryError):
                     continue
                 except (ValueError, RecursionError):
@@ -206,12 +214,27 @@ def first_bytes(fs: Any, path: str) -> bytes:
         return bytes(handle.read(io.DEFAULT_BUFFER_SIZE)[:8])
 
 
-def file_bytes(fs: Any, path: str) -> bytes:
-    """Return the content of a file; raise ValueError if it is not a regular file."""
-    # Reading a pipe would wait for a writer, and a device may have no end.
-    if is_local(fs) and (kind := fs.info(path)["type"]) not in ("file", "directory"):
-        raise ValueError(f"{Path(path).name} is no regular file ({kind})")
-    return bytes(fs.cat_file(path))
+def file_bytes(fs: Any, path: str, max_bytes: int) -> bytes:
+    """Return the content of a file; of one with more than `max_bytes` bytes the first `max_bytes` + 1.
+
+    Raises ValueError if it is not a regular file.
+    """
+    end = max_bytes + 1
+    if is_local(fs):
+        # Reading a pipe would wait for a writer, and a device may have no end.
+        info = fs.info(path)
+        if info["type"] not in ("file", "directory"):
+            raise ValueError(f"{Path(path).name} is no regular file ({info['type']})")
+        end = min(end, info["size"])  # Python allocates what it is told to read
+    return bytes(fs.cat_file(path, start=0, end=end))
+
+
+def json_of(fs: Any, path: str, max_bytes: int) -> Any:
+    """Return what a JSON file holds; raise ValueError if it is longer than `max_bytes`, or no JSON."""
+    content = file_bytes(fs, path, max_bytes)
+    if len(content) > max_bytes:
+        raise ValueError(f"{path.rpartition('/')[2]} has more than {max_bytes:,} bytes")
+    return json.loads(content)
 
 
 def overlaps(first: Location, second: Location) -> bool:
@@ -463,6 +486,26 @@ def full_disk_errors(location: Location | Path) -> Iterator[None]:
         for note in getattr(error, "__notes__", ()):
             full.add_note(note)
         raise full from error
+
+
+_WAITS = (0.05, 0.2, 0.5, 1.0)  # seconds; a read that fails one time in ten fails so once in 100,000
+_LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
+
+
+def patiently(read: Callable[[], T], lasting: tuple[type[Exception], ...] = ()) -> T:
+    """Return what a read returns; repeat it after an error that may pass, such as a lost connection.
+
+    Errors of the types in `lasting` do not pass. A segment is summed again after an error that may, but a
+    store that fails one request in ten would hardly ever let a segment of many requests through.
+    """
+    for wait in _WAITS:
+        try:
+            return read()
+        except Exception as error:
+            if isinstance(error, _LASTING + lasting) or not isinstance(retryable(error), OSError):
+                raise
+            time.sleep(wait)
+    return read()
 
 
 def retryable(error: Exception) -> Exception:

@@ -9,15 +9,15 @@ import numpy as np
 
 from distrff.errors import DistrffError, ModelFileError
 from distrff.features.registry import specification_from_dict
-from distrff.features.specification import named_to_send, sent_arrays
-from distrff.io.groups import read_group, write_group
+from distrff.features.specification import FEW_COLUMNS, named_to_send, sent_arrays
+from distrff.io.groups import contents_of, read_group, refuse_others, write_group
 from distrff.model.model import Model
 from distrff.preprocessing.table import TableSteps
-from distrff.preprocessing.targets import ClassTargets, coding_from_parts, coding_parts
+from distrff.preprocessing.targets import coding_from_parts, coding_parts
 from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor
 from distrff.solvers.toeplitz import PosteriorSamples
-from distrff.utils.text import public_name
+from distrff.utils.text import in_one_line, public_name
 from distrff.utils.validation import is_number
 
 
@@ -62,16 +62,8 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Mo
 
 def model_of(url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
     """Return the model of a group read from `url`; raise ModelFileError if it cannot predict."""
-    try:
+    with contents_of(url, "model"):
         model = _model_of(arrays, metadata)
-    except ModelFileError as error:
-        raise ModelFileError(f"{public_name(url)}: {short(error)}") from error
-    except KeyError as error:
-        raise ModelFileError(f"{public_name(url)} lacks {error}; save the model again") from error
-    # A value of a wrong type may raise anything.
-    except Exception as error:
-        detail = f"{type(error).__name__}: {short(error)}"
-        raise ModelFileError(f"{public_name(url)} is no model ({detail}); save it again") from error
     wrong = what_is_wrong(model)
     if wrong is not None:
         raise ModelFileError(f"{public_name(url)} cannot predict ({wrong}); save the model again")
@@ -84,6 +76,10 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
     specification = specification_from_dict(metadata["specification"])
     of_map = sent_arrays(arrays)
     steps = metadata.get("steps")  # models of earlier versions have none
+    known = {*coding_parts(scaling, targets)[0], "coef", "intercept"}
+    refuse_others(arrays, known, prefixes=("map_", "posterior_"))
+    if specification.needs_arrays and not of_map:  # derived ones may be of any size
+        raise ModelFileError("it lacks the arrays of its map; save the model again")
     if of_map:
         # A process keeps one map per digest, but the digest in the file may belong to other arrays: the file
         # may be forged, or an earlier version may have computed digests otherwise.
@@ -145,10 +141,7 @@ def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | Posterio
 # Whether the parts of a stored model fit together, checked before they are used.
 #
 # Checksums find damage, but not a malicious file or one from a faulty program. These checks bound the arrays
-# that a prediction makes by the stored ones; then one row is predicted. Only frequencies are not bounded in
-# this way: they are derived from a seed, and are columns x features numbers.
-
-_FEW_COLUMNS = 2**20  # a row of so many columns is small, whatever is stored
+# that a prediction makes by the stored ones; then one row is predicted.
 
 
 def what_is_wrong(model: Model) -> str | None:
@@ -159,15 +152,10 @@ def what_is_wrong(model: Model) -> str | None:
             _predict_a_row(model)
         return wrong
     except DistrffError as error:
-        return short(error)
+        return in_one_line(error)
     # A forged value may raise anything: types, shapes, sizes, names, recursion.
     except Exception as error:
-        return f"{type(error).__name__}: {short(error)}"
-
-
-def short(error: Exception) -> str:
-    """Return an error's message in one line of at most 160 characters, as it may quote a huge value."""
-    return " ".join(str(error)[:1000].split())[:160]
+        return f"{type(error).__name__}: {in_one_line(error)}"
 
 
 def _predict_a_row(model: Model) -> None:
@@ -184,32 +172,6 @@ def _predict_a_row(model: Model) -> None:
         if model.posterior is not None:
             model.std(X)
     assert model.digest and model._repr_html_()  # these use more attributes than predictions do
-
-
-def _has_few_columns(model: Model) -> bool:
-    n = model.n_columns
-    if not is_number(n) or not isinstance(n, int) or n < 1:
-        return False
-    stored = sum(A.size for A in (model.coef, *(model.arrays or {}).values()))
-    return n <= max(_FEW_COLUMNS, stored)
-
-
-def _scales_every_column(model: Model) -> bool:
-    shift, scale = model.scaling.shift, model.scaling.scale
-    if scale is None:
-        return shift is None
-    shape = (model.n_columns,)
-    has_shift = shift is None or (shift.shape == shape and bool(np.isfinite(shift).all()))
-    return has_shift and scale.shape == shape and bool((scale > 0).all())
-
-
-def _has_its_targets(model: Model) -> bool:
-    targets = model.targets
-    if isinstance(targets, ClassTargets):
-        classes, weights = targets.classes, targets.class_weight
-        fits = classes.ndim == 1 and len(classes) > 1 and targets.n_outputs == model.n_outputs
-        return fits and (weights is None or weights.shape == classes.shape)
-    return targets.shift.shape == targets.scale.shape == (model.n_outputs,)
 
 
 def _has_its_noise(model: Model) -> bool:
@@ -230,12 +192,14 @@ _CHECKS: dict[str, Callable[[Model], bool]] = {
     "its intercept is not one finite number per output": lambda m: (
         m.intercept.shape == (m.n_outputs,) and bool(np.isfinite(m.intercept).all())
     ),
-    "its number of columns is not a positive integer, or too large for what is stored": _has_few_columns,
+    "its number of columns is not a positive integer, or too large for what is stored": lambda m: (
+        m.specification.has_columns_within(sum(A.size for A in (m.coef, *(m.arrays or {}).values())))
+    ),
     "its map does not have as many features as there are coefficients": lambda m: (
         is_number(m.specification.n_features) and m.specification.n_features == len(m.coef)
     ),
-    "its scaling does not fit its columns": _scales_every_column,
-    "its targets do not fit its outputs": _has_its_targets,
+    "its scaling does not fit its columns": lambda m: m.scaling.fits(m.n_columns),
+    "its targets do not fit its outputs": lambda m: m.targets.fits(m.n_outputs),
     "its likelihood has no known noise or no positive sigma": _has_its_noise,
     "its column names do not fit its columns": lambda m: (
         m.column_names is None
@@ -243,6 +207,6 @@ _CHECKS: dict[str, Callable[[Model], bool]] = {
     ),
     "its steps do not make its columns": lambda m: (
         m.steps is None
-        or (m.steps.sizes_within(max(_FEW_COLUMNS, m.n_columns)) and len(m.steps.names_out) == m.n_columns)
+        or (m.steps.sizes_within(max(FEW_COLUMNS, m.n_columns)) and len(m.steps.names_out) == m.n_columns)
     ),
 }

@@ -35,7 +35,6 @@ from distrff.model.predict import RESULTS, RowResults, light_model, restored
 from distrff.utils.text import listed
 
 _CHUNK_BYTES = 2**25
-_SAMPLED_ROWS = 8  # rows by which a resumed call recognises the data
 
 
 @dataclass(frozen=True)
@@ -149,8 +148,7 @@ def output_segmentation(n_rows: int, n_columns: int, row_bytes: int) -> Segmenta
 
 def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[ResultColumn, ...], str]:
     """Return the columns to write, ids first, and a digest of some rows with their ids."""
-    numbers = np.unique(np.linspace(0, dataset.n_rows - 1, _SAMPLED_ROWS).astype(np.int64))
-    sampled = run.compute_all(_digest_and_ids, [(dataset.rows(int(i), int(i) + 1),) for i in numbers])
+    sampled = run.compute_all(_digest_and_ids, [(rows,) for rows in dataset.sampled_rows()])
     digest = hashlib.sha256("".join(row_digest for row_digest, _ in sampled).encode())
     digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
     examples = replace(results, outside="nan").of(results.model.specification.example)

@@ -63,6 +63,15 @@ class Scaling:
         mine, its = self.arrays(), other.arrays()
         return mine.keys() == its.keys() and all(np.array_equal(mine[name], its[name]) for name in mine)
 
+    def fits(self, n_columns: int) -> bool:
+        """Return whether it scales so many columns, as one from a file may not."""
+        if self.scale is None:
+            return self.shift is None
+        has_shift = self.shift is None or (
+            self.shift.shape == self.scale.shape and bool(np.isfinite(self.shift).all())
+        )
+        return has_shift and self.scale.shape == (n_columns,) and bool((self.scale > 0).all())
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that a stored model keeps."""
         arrays = {"column_shift": self.shift, "column_scale": self.scale}

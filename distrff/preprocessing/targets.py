@@ -35,6 +35,10 @@ class NumericTargets:
     def n_outputs(self) -> int:
         return len(self.shift)
 
+    def fits(self, n_outputs: int) -> bool:
+        """Return whether it codes so many outputs, as one from a file may not."""
+        return self.shift.shape == self.scale.shape == (n_outputs,)
+
     def encode(self, y: np.ndarray) -> np.ndarray:
         """Return the coded targets of shape (n_rows, n_outputs), float64."""
         Y = as_columns(np.asarray(y, dtype=np.float64))
@@ -70,6 +74,12 @@ class ClassTargets:
     @property
     def scale(self) -> np.ndarray:
         return np.ones(self.n_outputs)
+
+    def fits(self, n_outputs: int) -> bool:
+        """Return whether it codes so many outputs, as one from a file may not."""
+        classes, weights = self.classes, self.class_weight
+        is_list = classes.ndim == 1 and len(classes) > 1 and self.n_outputs == n_outputs
+        return is_list and (weights is None or weights.shape == classes.shape)
 
     def indices(self, y: np.ndarray) -> np.ndarray:
         """Return the position of each label among the classes, −1 for any other label."""
@@ -186,15 +196,23 @@ def coding_from_parts(
     if metadata["targets"] == "numeric":
         return scaling, NumericTargets(arrays["target_shift"], arrays["target_scale"])
     if metadata["targets"] == "classes":
-        labels = metadata["classes"]
-        classes = np.asarray(labels["labels"], dtype=np.dtype(labels["dtype"]))
-        return scaling, ClassTargets(classes, arrays.get("class_weight"))
+        return scaling, ClassTargets(_classes(metadata["classes"]), arrays.get("class_weight"))
     raise ModelFileError(f"targets of kind {metadata['targets']!r} are not known; update distrff")
+
+
+def _classes(stored: Mapping[str, Any]) -> np.ndarray:
+    """Return the labels of what `labels_to_json` returned."""
+    labels, dtype = stored["labels"], np.dtype(stored["dtype"])
+    # A damaged file may hold any width of strings.
+    if dtype.kind not in "biufUO" or len(labels) * dtype.itemsize > _MAX_LABEL_BYTES:
+        raise ModelFileError(f"{len(labels)} class labels have the dtype {stored['dtype']!r}")
+    return np.asarray(labels, dtype=dtype)
 
 
 # The class labels of rows.
 
 _MAX_LABELS = 10_000
+_MAX_LABEL_BYTES = 2**28  # so many of 6,700 letters each
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,12 @@ from typing import Any, Self
 import numpy as np
 
 from distrff.engine.reduction import Arrays, Reduction, SharedArrays
+from distrff.errors import ModelFileError
 from distrff.features.specification import BlockMap, MapSpecification
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import Targets
 from distrff.utils.random import row_hash
+from distrff.utils.validation import check_count
 
 FOLD_RULES = ("hash", "contiguous")
 HELD_OUT_STRIDE = 5  # a single held-out fold has one row in five
@@ -64,3 +66,28 @@ class RowReduction(Reduction):
     def scaled(self, X: Any) -> Any:
         """Return scaled rows in the dtype of the map."""
         return self.scaling.apply(X, np.dtype(self.dtype))
+
+
+# Sums from files.
+
+
+def check_parts(
+    specification: MapSpecification, scaling: Scaling, targets: Targets, *, n_stored: int, y_is_1d: Any
+) -> None:
+    """Raise ModelFileError unless what sums of any kind hold beside them fits together.
+
+    The number of features is one that the sums have.
+    """
+    if not specification.has_columns_within(n_stored):
+        raise ModelFileError(
+            "its number of columns is not a positive integer, or too large for what is stored"
+        )
+    check_count("the number of features", specification.n_features)
+    if not scaling.fits(specification.n_columns):
+        raise ModelFileError("its scaling does not fit its columns")
+    if not targets.fits(targets.n_outputs):
+        raise ModelFileError("its targets do not fit together")
+    if not isinstance(y_is_1d, bool):
+        raise ModelFileError("it does not tell whether targets have one dimension")
+    # These use the kernel and all sizes, as a fit would.
+    _ = hash(specification), specification.cost, specification.at_zero

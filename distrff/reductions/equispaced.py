@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from distrff.errors import InputError, ModelFileError
 from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification
 from distrff.features.lattice import Lattice
 from distrff.features.registry import specification_from_dict
-from distrff.io.groups import read_group, write_group
+from distrff.io.groups import contents_of, read_group, refuse_others, write_group
 from distrff.io.rows import RowBlock, Rows
 from distrff.kernels.base import Kernel
 from distrff.kernels.registry import kernel_from_dict
@@ -28,11 +28,11 @@ from distrff.preprocessing.targets import (
     coding_from_parts,
     coding_parts,
 )
-from distrff.reductions.base import Folds
+from distrff.reductions.base import Folds, check_parts
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzSums, paired
 from distrff.utils.nufft import PointSums
 from distrff.utils.random import row_hash
-from distrff.utils.text import public_name
+from distrff.utils.validation import check_count, positive
 
 EPS = 1e-10  # of the transforms
 _ROWS_A_MODE = (4.0, 1.2, 0.4)  # of a transform of one to three coordinates: the FFT is a fifth of its work
@@ -340,33 +340,43 @@ class ToeplitzStatistics:
         ModelFileError
             If it is incomplete, altered, newer, or no such sums.
         """
-        arrays, metadata = read_group(url, kind="toeplitz", storage_options=storage_options)
-        try:
+        return cls.of_group(url, *read_group(url, kind="toeplitz", storage_options=storage_options))
+
+    @classmethod
+    def of_group(cls, url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Self:
+        """Return the sums of a group read from `url`; raise ModelFileError if they do not fit together."""
+        with contents_of(url, "toeplitz"):
             scaling, targets = coding_from_parts(arrays, metadata)
             specification = specification_from_dict(metadata["specification"])
             if not isinstance(specification, EquispacedSpecification):
-                raise ModelFileError(f"{public_name(url)} is of another map; write the sums again")
-            v, b = (np.ascontiguousarray(arrays[name]).view(np.complex128) for name in ("v", "b"))
-            rows = [int(n) for n in metadata["fold_rows"]]
+                raise ModelFileError("it is of another map; write the sums again")
+            refuse_others(arrays, {"v", "b", "squares", *coding_parts(scaling, targets)[0]})
+            if any(arrays[name].dtype != np.float64 for name in ("v", "b", "squares")):
+                raise ModelFileError("its sums are not float64; write them again")
+            v, b = (arrays[name].view(np.complex128) for name in ("v", "b"))
+            rows = list(metadata["fold_rows"])
+            for n in rows:
+                check_count("fold_rows", n, 0)
             modes, k = specification.lattice.modes, targets.n_outputs
             n_folds, last = len(rows), modes[-1]
             of_v = (n_folds, *(4 * m + 1 for m in modes[:-1]), 2 * last + 1)
             of_b = (n_folds, k, *(2 * m + 1 for m in modes[:-1]), last + 1)
             if v.shape != of_v or b.shape != of_b or arrays["squares"].shape != (n_folds, k) or not n_folds:
-                raise ModelFileError(f"{public_name(url)} has sums of other shapes; write them again")
+                raise ModelFileError("it has sums of other shapes; write them again")
+            tol, y_is_1d = metadata["tol"], metadata["y_is_1d"]
+            positive("tol", tol)
+            check_parts(specification, scaling, targets, n_stored=v.size + b.size, y_is_1d=y_is_1d)
             parts = zip(v, b, arrays["squares"], rows, strict=True)
             return cls(
                 parts=tuple(ToeplitzSums(*part) for part in parts),
                 n_rows=sum(rows),
                 specification=specification,
                 kernel=kernel_from_dict(metadata["kernel"]),
-                tol=float(metadata["tol"]),
+                tol=float(tol),
                 scaling=scaling,
                 targets=targets,
-                y_is_1d=bool(metadata["y_is_1d"]),
+                y_is_1d=y_is_1d,
             )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"{public_name(url)} is damaged ({error!r}); write it again") from error
 
 
 _ROUNDING = 1e-8  # of sums of weights, which come from transforms

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from distrff.engine.reduction import Arrays
 from distrff.errors import InputError, ModelFileError
 from distrff.features.registry import specification_from_dict
-from distrff.features.specification import BlockMap, MapSpecification, sent_arrays
-from distrff.io.groups import read_group, write_group
+from distrff.features.specification import BlockMap, MapSpecification, named_to_send, sent_arrays
+from distrff.io.groups import contents_of, read_group, refuse_others, write_group
 from distrff.io.rows import RowBlock, Rows
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import NumericTargets, Targets, coding_from_parts, coding_parts
-from distrff.reductions.base import Folds, RowReduction
+from distrff.reductions.base import Folds, RowReduction, check_parts
 from distrff.solvers.losses import Loss
 from distrff.solvers.ridge import pack, packed_length, recoded
+from distrff.utils.arrays import in_one_layout
 from distrff.utils.products import values_of
-from distrff.utils.text import public_name
+from distrff.utils.validation import check_count, one_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,21 +335,42 @@ class GramStatistics:
         ModelFileError
             If it is incomplete, altered, newer, or no Gram.
         """
-        arrays, metadata = read_group(url, kind="gram", storage_options=storage_options)
-        try:
+        return cls.of_group(url, *read_group(url, kind="gram", storage_options=storage_options))
+
+    @classmethod
+    def of_group(cls, url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Self:
+        """Return the Gram of a group read from `url`; raise ModelFileError if its parts do not fit together.
+
+        Arrays of a map that follow from its seed are not derived.
+        """
+        with contents_of(url, "gram"):
             scaling, targets = coding_from_parts(arrays, metadata)
             specification = specification_from_dict(metadata["specification"])
+            of_map = sent_arrays(arrays) if specification.carries_arrays else {}
+            refuse_others(arrays, {"A", *coding_parts(scaling, targets)[0], *named_to_send(of_map)})
+            fields = {name: metadata[name] for name in ("n_rows", "dtype", "tile_rows", "y_is_1d")}
+            check_count("n_rows", fields["n_rows"], 0)
+            check_count("tile_rows", fields["tile_rows"])
+            one_of("dtype", fields["dtype"], ("float32", "float64"))
+            A, p = arrays["A"], specification.n_features + 1 + targets.n_outputs
+            if A.dtype != np.float64 or A.ndim != 3 or not len(A) or A.shape[1:] != (p, p):
+                raise ModelFileError(f"its sums are {A.dtype} of shape {A.shape}, not of (folds, {p}, {p})")
+            n_stored = sum(A.size for A in arrays.values())
+            check_parts(specification, scaling, targets, n_stored=n_stored, y_is_1d=fields["y_is_1d"])
             if specification.carries_arrays:
-                specification = specification.with_arrays(sent_arrays(arrays))
-            return cls(
-                A=arrays["A"],
-                specification=specification,
-                scaling=scaling,
-                targets=targets,
-                **{name: metadata[name] for name in ("n_rows", "dtype", "tile_rows", "y_is_1d")},
-            )
-        except KeyError as error:
-            raise ModelFileError(f"{public_name(url)} lacks {error}; write the Gram again") from error
+                # The digest in the file may belong to other arrays, as in a model.
+                specification = specification.with_arrays(of_map).digested(of_map)
+                _check_map(specification, of_map)
+            return cls(A=A, specification=specification, scaling=scaling, targets=targets, **fields)
+
+
+def _check_map(specification: MapSpecification, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise ModelFileError unless these arrays make the map."""
+    with np.errstate(all="ignore"):
+        block_map = specification.block_map({name: in_one_layout(A) for name, A in arrays.items()})
+        b = block_map.basis(specification.example)  # of landmarks without their factor
+    if block_map.n_features != specification.n_features or b.shape != (1, block_map.n_basis):
+        raise ModelFileError("the arrays of its map do not fit its sizes")
 
 
 def _named(statistics: GramStatistics) -> str:

@@ -122,6 +122,11 @@ _WORD = re.compile(r"[^\s'\"]+")
 _QUERY_WORD = re.compile(r"\?[^\s'\"=]+=[^\s'\"]*")
 
 
+def in_one_line(value: Any) -> str:
+    """Return a value, or an error's message, in one line of at most 160 characters: it may be huge."""
+    return " ".join(str(value)[:1000].split())[:160]
+
+
 def public_name(path: Any) -> str:
     """Return a path or URL, perhaps one of fsspec's chains, without user names, passwords and queries."""
     text = path if isinstance(path, str) else str(path)

@@ -11,7 +11,20 @@ import json
 import sys
 import warnings
 
-from tests.benchmarks import accuracy, convert, defaults, features, losses, object_store, plane, spine
+from tests.benchmarks import (
+    accuracy,
+    chaos,
+    checkpoints,
+    convert,
+    deaths,
+    defaults,
+    features,
+    losses,
+    object_store,
+    overhead,
+    plane,
+    spine,
+)
 
 GROUPS = {
     "spine": spine.BENCHMARKS,
@@ -20,6 +33,9 @@ GROUPS = {
     "accuracy": accuracy.BENCHMARKS,
     "defaults": defaults.BENCHMARKS,
     "plane": plane.BENCHMARKS,
+    "chaos": chaos.BENCHMARKS | checkpoints.BENCHMARKS,
+    "deaths": deaths.BENCHMARKS,
+    "overhead": overhead.BENCHMARKS,
     "ingest": convert.BENCHMARKS | object_store.BENCHMARKS,
 }
 

@@ -92,7 +92,8 @@ def test_cuts_of_light_sweeps_over_features(n_rows, n_features, dtype):
         assert_covers(cuts)
     # A hundredth of a second at least, some tenths at most; but a sweep of a tenth is cut in two.
     assert cuts.n_segments == 1 or cuts.segment_rows * max(n_features, 1024) >= 2**24
-    assert cuts.segment_rows <= max(2**13, min(2**17, 2**27 // n_features)) + tile_rows
+    most = max(2**13, min(2**17, 2**27 // n_features), -(-n_rows // 2**11))  # of very many rows, longer
+    assert cuts.segment_rows <= most + tile_rows
     if 2 * tile_rows < n_rows and n_rows * n_features >= 2**25:
         assert cuts.n_segments >= 2
 

@@ -101,9 +101,9 @@ def test_a_large_metric_is_not_in_the_tasks(features, rng, monkeypatch):
     assert metric.nbytes > 2**20
     sizes, passed = [], Run._pass
 
-    def recorded(self, label, segments, reduction, sent):
+    def recorded(self, label, segments, reduction, *more):
         sizes.append(len(pickle.dumps(reduction.light())))
-        return passed(self, label, segments, reduction, sent)
+        return passed(self, label, segments, reduction, *more)
 
     monkeypatch.setattr(Run, "_pass", recorded)
     map_ = features(drf.Gaussian(20.0, metric=metric), 32, random_state=0)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import tracemalloc
 import uuid
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import zarr
 
 from distrff.errors import InputError, InputTypeError, ModelFileError
 from distrff.io.groups import read_group, write_group
-from distrff.io.storage import Location, check_writable, replacing
+from distrff.io.storage import MAX_JSON_BYTES, Location, check_writable, replacing
 
 ARRAYS = {
     "W": np.arange(6.0).reshape(2, 3) - 2.5,
@@ -288,6 +289,12 @@ def test_loose_json_and_other_dtypes_are_refused(path, arrays, metadata, words):
     assert not os.listdir(path.parent)
 
 
+def test_more_metadata_than_a_reader_takes_are_not_written(path):
+    with pytest.raises(InputError, match="give columns shorter names"):
+        write_group(path, {}, {"note": "x" * MAX_JSON_BYTES}, kind="model")
+    assert not os.listdir(path.parent)
+
+
 # What is done to a good group, and what the refusal says.
 
 
@@ -357,6 +364,13 @@ MISSING = "array 'W' is missing"
         *((OTHERS, updated(NODE, **other)) for other in ({"shape": [3, 2]}, {"data_type": "int64"})),
         *((OTHERS, header(metadata=other)) for other in ({"seed": 1}, None)),
         *((OTHERS, header(checksums=other)) for other in ({}, None)),
+        *(
+            (UNREADABLE, updated(NODE, **other))
+            for other in ({"data_type": "<U99999999"}, {"data_type": ["bool"]}, {"shape": [True, 6]})
+        ),
+        (UNREADABLE, rewritten(NODE, lambda data: data + b" " * 2**16 + b"x")),
+        (CHECKSUM, lambda path: os.truncate(path / CHUNK, 2**40)),
+        (NOT_OURS, lambda path: os.truncate(path / ROOT, 2**40)),
         *(("cannot be read", header(checksums=other)) for other in (7, ["W"])),
         ("array '../../W' is missing", header(checksums={"../../W": "0"})),
         ("array 'W' does not match", header(checksums={"W": 3})),
@@ -364,6 +378,7 @@ MISSING = "array 'W' is missing"
         (r"distrff 9\.1 in format 2.*update distrff", header(format=2, version="9.1")),
         *(("incomplete", header(complete=other)) for other in (False, None)),
         ("this is a gram, not a model", header(kind="gram")),
+        ("this is a a b, not a model", header(kind="a\nb")),
         *((NOT_OURS, rewritten(ROOT, lambda data, text=text: text)) for text in ROOTS),
         ("is not a Zarr group", replaced(ROOT, Path.exists)),
         (NOT_OURS, updated(ROOT, attributes={"title": "someone else's"})),
@@ -372,7 +387,11 @@ MISSING = "array 'W' is missing"
 def test_bad_files_are_refused_in_one_line(path, damage, words):
     save(path)
     damage(path)
+    tracemalloc.start()
     with pytest.raises(ModelFileError, match=words) as caught:
         read_group(path, kind="model")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * MAX_JSON_BYTES
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)

@@ -6,7 +6,6 @@ of other shapes and types; the group is then sealed again. Some of these are dra
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import shutil
@@ -20,76 +19,18 @@ from typing import Any
 
 import fsspec
 import numpy as np
-import pandas as pd
 import pytest
 from click.testing import CliRunner
-from sklearn.decomposition import PCA
-from sklearn.kernel_approximation import PolynomialCountSketch
-from sklearn.preprocessing import PolynomialFeatures, SplineTransformer
 
 import distrff as drf
 from distrff.cli import main
 from distrff.errors import InputError
 from distrff.io import groups
 from distrff.io.storage import ROOT
+from tests.support.stored import ABSURD, GONE, NAMES, fitted, paths_of, replaced
 
 N_PLAIN, N_SLOW = 8, 400  # forged models of each kind, of some two thousand
 MOST_SECONDS, MOST_BYTES = 1.0, 2**26
-
-GAUSSIAN = drf.Gaussian(2.0)
-METRIC = np.random.default_rng(0).standard_normal((3, 20))
-MAPS = {
-    **{
-        sampling: drf.FourierFeatures(GAUSSIAN, 8, sampling=sampling, random_state=0)
-        for sampling in ("iid", "orthogonal", "qmc", "fastfood", "countsketch")
-    },
-    "sorf": drf.FourierFeatures(GAUSSIAN, 32, sampling="sorf", random_state=0),
-    "phase": drf.FourierFeatures(drf.Matern([1.0] * 20) + 2.0 * GAUSSIAN, 8, form="phase", random_state=0),
-    "product": drf.FourierFeatures(GAUSSIAN * drf.Laplacian(3.0), 8, random_state=0),
-    "nystroem": drf.NystroemFeatures(drf.Polynomial(2), 6, random_state=0),
-    "binning": drf.RandomBinningFeatures(drf.Laplacian(5.0), 4, random_state=0),
-    "hashed": drf.RandomBinningFeatures(drf.Laplacian(5.0), 4, n_bins=16, random_state=0),
-    "metric": drf.FourierFeatures(drf.Gaussian(2.0, metric=METRIC), 8, random_state=0),
-    "metric of landmarks": drf.NystroemFeatures(drf.Matern(2.0, metric=METRIC), 6, random_state=0),
-    "metric of bins": drf.RandomBinningFeatures(drf.Laplacian(5.0, metric=METRIC), 4, random_state=0),
-    "equispaced": drf.EquispacedFourierFeatures(drf.Matern((2.0, 3.0)), 200, period={1: 9.0}),
-    "linear": drf.LinearFeatures(),
-    "joined": drf.ConcatenatedFeatures([drf.FourierFeatures(GAUSSIAN, 4), drf.LinearFeatures()]),
-    "polynomials": drf.TransformerFeatures(PolynomialFeatures(2)),
-    "components": drf.TransformerFeatures(PCA(5)),
-    "splines": drf.TransformerFeatures(SplineTransformer(n_knots=3, degree=2)),
-    "sketch": drf.TransformerFeatures(PolynomialCountSketch(n_components=8, random_state=0)),
-}
-SMALL = MAPS["iid"]
-ESTIMATORS = {
-    "ridge": drf.KernelRidge(SMALL, scale="standard", alpha=1e-2),
-    "classes": drf.KernelRidgeClassifier(SMALL, alpha=1e-2, class_weight="balanced", scale="none"),
-    "svc": drf.KernelSVC(SMALL, tol=0.1, scale="none"),
-    "probit": drf.KernelLikelihoodClassifier(SMALL, noise="probit", tol=0.1, scale="none"),
-    "softmax": drf.KernelLikelihoodClassifier(SMALL, multi_class="softmax", tol=0.1, scale="none"),
-    "pca": drf.KernelPCA(SMALL, n_components=2, scale="none"),
-}
-
-
-def fitted(name: str) -> tuple[Any, dict[str, Any]]:
-    """A model of a kind, and how it is saved."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((60, 20))
-    y = X[:, 0] + X[:, 1]
-    if name == "equispaced":
-        return drf.KernelRidge(MAPS[name], alpha=1e-2).fit(X[:, :2], y), {"include_std": True}
-    if name == "table":
-        frame = pd.DataFrame(X[:, :3], columns=list("abc")).assign(y=y)
-        frame["word"] = rng.choice(["u", "v"], 60)
-        frame["when"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(60), unit="h")
-        frame.loc[3, "a"] = np.nan
-        rules = {"one_hot": True, "missing": "indicator", "datetime": "parts"}
-        data = drf.open_dataset(frame, target="y", **rules)
-        return drf.KernelRidge(SMALL, alpha=1e-2, scale="standard").fit(data), {}
-    estimator = ESTIMATORS.get(name) or drf.KernelRidge(MAPS[name], alpha=1e-2, solver="auto", scale="none")
-    targets = {"classes": np.digitize(y, [-1, 1]), "softmax": np.digitize(y, [-1, 1])}
-    y = targets.get(name, y > 0 if name in ("svc", "probit") else y)
-    return estimator.fit(X, y), {"include_std": True} if name == "ridge" else {}
 
 
 @pytest.fixture(scope="module")
@@ -100,35 +41,6 @@ def stored(request, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("forged") / "m.zarr"
     estimator.save(str(path), **how)
     return path
-
-
-ABSURD: list[Any] = [
-    None, True, False, 0, 1, -1, 2, 10**12, -(10**12), 2**63, 10**400, 0.5, 1e308, -1e-320,
-    float("nan"), float("inf"), "", "x", "float16", "KernelPCA", "cos_sin", [], {}, [[]], [1, "x"], ["x"] * 3,
-    {"kind": "fourier"}, {"x": {"x": []}}, [None] * 20, [0.0] * 20, json.loads("[" * 300 + "]" * 300),
-]  # fmt: skip
-_GONE = object()
-
-
-def paths_of(value: Any, path: tuple = ()) -> Iterator[tuple]:
-    """Where each value stands in a tree of JSON; of long lists the first two."""
-    if path:
-        yield path
-    items = enumerate(value[:2]) if isinstance(value, list) else getattr(value, "items", tuple)()
-    for key, inner in items:
-        yield from paths_of(inner, (*path, key))
-
-
-def replaced(tree: Any, path: tuple, value: Any) -> Any:
-    tree = copy.deepcopy(tree)
-    inner = tree
-    for key in path[:-1]:
-        inner = inner[key]
-    if value is _GONE:
-        del inner[path[-1]]
-    else:
-        inner[path[-1]] = value
-    return tree
 
 
 def forged_arrays(A: np.ndarray) -> Iterator[np.ndarray | dict[str, Any]]:
@@ -147,11 +59,11 @@ def forgeries(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> list[tup
         ("metadata", path, value)
         for path in paths_of(metadata)
         if path[0] != "report" or len(path) <= 2  # what was told of the fit, nobody works with
-        for value in [*ABSURD, _GONE]
+        for value in [*ABSURD, GONE]
     ]
     whole = [("metadata", (), value) for value in ABSURD]
     in_arrays = [("array", name, forged) for name, A in arrays.items() for forged in forged_arrays(A)]
-    return [*in_metadata, *whole, *in_arrays, *(("array", name, _GONE) for name in arrays)]
+    return [*in_metadata, *whole, *in_arrays, *(("array", name, GONE) for name in arrays)]
 
 
 def write(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray], forgery: tuple) -> None:
@@ -160,7 +72,7 @@ def write(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray], for
     metadata, arrays, descriptions = header["metadata"], dict(arrays), {}
     if what == "metadata":
         metadata = replaced(metadata, where, value) if where else value
-    elif value is _GONE:
+    elif value is GONE:
         del arrays[where]
     elif isinstance(value, dict):
         descriptions[where] = value
@@ -223,9 +135,6 @@ def check(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray], for
 def taken_apart(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     header = json.loads((path / "zarr.json").read_text())["attributes"][ROOT]
     return header, groups.read_group(path, kind="model")[0]
-
-
-NAMES = [*ESTIMATORS, *MAPS, "table"]
 
 
 @pytest.mark.parametrize("n", [N_PLAIN, pytest.param(N_SLOW, marks=pytest.mark.slow)])
@@ -321,4 +230,27 @@ def test_arrays_that_do_not_fit_together(name, array, forged, tmp_path):
     header, arrays = taken_apart(tmp_path / "true.zarr")
     write(tmp_path / "m.zarr", header, arrays, ("array", array, forged(arrays[array])))
     with pytest.raises(InputError, match=r"m\.zarr"):
+        drf.load_model(str(tmp_path / "m.zarr"))
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "metadata", "arrays"),
+    [
+        ("iid", "lacks the arrays of its map", {"n_columns": 2**20}, {"map_frequencies": GONE}),
+        ("nystroem", "do not fit its sizes", {"rank": 2**15}, {"map_landmarks": np.zeros((2**15, 20))}),
+        ("iid", "nothing is known of an array 'other'", {}, {"other": np.zeros(3)}),
+        ("classes", "class labels have the dtype", {}, {}),
+    ],
+)
+def test_more_than_is_stored(name, words, metadata, arrays, tmp_path):
+    """What follows from a few numbers could take gigabytes: frequencies, factors, wide labels."""
+    fitted(name)[0].save(str(tmp_path / "true.zarr"))
+    header, true = taken_apart(tmp_path / "true.zarr")
+    header["metadata"]["specification"] |= metadata
+    if name == "classes":
+        header["metadata"]["classes"] = {"dtype": "<U99999999", "labels": ["a", "b", "c"]}
+    last = list(arrays)[-1] if arrays else "coef"
+    forgery = ("array", last, arrays.get(last, true["coef"]))
+    check(tmp_path / "m.zarr", header, true, forgery)
+    with pytest.raises(InputError, match=words):
         drf.load_model(str(tmp_path / "m.zarr"))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,7 +21,7 @@ from distrff.engine.cluster import connect
 from distrff.engine.execution import ClusterExecution
 from distrff.errors import ClusterError, InputError
 from tests.support.commands import wait_until
-from tests.support.fits import blocks_of, in_process, small_ridge
+from tests.support.fits import blocks_of, in_process, small_ridge, within_patience
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 
@@ -39,19 +40,19 @@ def mortal(mortal_cluster) -> Iterator[Client]:
         yield client
 
 
-def kill_once(block, folder, when, pids):
-    """Kill a worker process, once, in the second pass over the rows: this one, or another that holds sums."""
+def strike_once(block, folder, when, pids, blow=signal.SIGKILL):
+    """Kill or stop a worker process, once, as the `when`-th piece is read: this one, or one that has sums."""
     folder = Path(folder)
     try:
         number = len(list(folder.glob("read-*")))
         (folder / f"read-{number}-{os.getpid()}").touch()
         if number < when:
             return block
-        (folder / "killed").touch(exist_ok=False)
+        (folder / "struck").touch(exist_ok=False)
     except FileExistsError:
         return block
     others = [pid for pid in pids if pid != os.getpid()]
-    os.kill(others[0] if others else os.getpid(), signal.SIGKILL)
+    os.kill(others[0] if others else os.getpid(), blow)
     return block
 
 
@@ -61,11 +62,37 @@ def test_a_worker_killed_during_the_sweep_changes_no_bit(rows, mortal, tmp_path,
     expected = in_process(small_ridge(alpha=alpha), X, y)
     pids = list(mortal.run(os.getpid).values()) if victim == "the other" else []
     # 10 segments and 11 blocks are 20 pieces to read in the first pass; 20 segments are 30 in the second.
-    lazy = blocks_of(X, kill_once, str(tmp_path), 34, pids)
+    lazy = blocks_of(X, strike_once, str(tmp_path), 34, pids)
     fitted = small_ridge(alpha).fit(lazy, y)
-    assert (tmp_path / "killed").exists()
+    assert (tmp_path / "struck").exists()
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
     np.testing.assert_array_equal(fitted.intercept_, expected.intercept_)
+
+
+@pytest.mark.parametrize("sums", ["on workers", pytest.param("in the client", marks=pytest.mark.slow)])
+def test_a_worker_that_hangs_changes_no_bit(rows, rng, monkeypatch, tmp_path, sums):
+    """The scheduler gives it up, here after five seconds, its least; its tasks and sums are made elsewhere.
+
+    The worker stops itself: on a loaded machine, another one may have been given up before.
+    """
+    if sums == "on workers":
+        monkeypatch.setattr("distrff.engine.execution._SMALL_BYTES", 0)
+    expected = in_process(small_ridge("cv"), *rows)
+    with dask.config.set({"distributed.scheduler.worker-ttl": "1s"}), connect(n_workers=2):
+        when = int(rng.integers(2, 45))  # of the 50 pieces of both passes
+        lazy = blocks_of(rows[0], strike_once, str(tmp_path), when, [], signal.SIGSTOP)
+        fitted = within_patience(small_ridge("cv").fit, lazy, rows[1])
+    assert (tmp_path / "struck").exists()
+    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+
+
+@pytest.mark.parametrize(("configured", "seconds"), [("5 minutes", 60.0), ("9s", 9.0), (None, None)])
+def test_how_long_a_local_worker_may_be_silent(configured, seconds):
+    with (
+        dask.config.set({"distributed.scheduler.worker-ttl": configured}),
+        connect(n_workers=1) as client,
+    ):
+        assert client.cluster.scheduler.worker_ttl == seconds
 
 
 def die(block, marker):

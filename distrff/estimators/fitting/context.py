@@ -485,7 +485,7 @@ class _RowsOfFit:
     ) -> list[Any]:
         run = self.fit.run
         assert run is not None
-        sent = run.execution.send(dict(arrays))
+        sent = run.send(dict(arrays))
         return run.compute_all(function, [(sent, *call) for call in calls])
 
     def check_size(self, n_features: int) -> None:

@@ -168,7 +168,7 @@ class Grams:
 
     def kept(self) -> Grams:
         """Return what is kept after the fit: the sum, without the Grams of the folds."""
-        return replace(self, parts=[], total=self.run.execution.settle(self.total))
+        return replace(self, parts=[], total=self.run.settle(self.total))
 
 
 def gram_passes(

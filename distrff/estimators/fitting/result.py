@@ -89,6 +89,8 @@ def fit_report(estimator: Any, result: FitResult, fit: PreparedFit | None = None
             f"BLAS ran on {threads} threads in a task; the same bits for any number of workers "
             f"are promised for one thread"
         )
+    if run.checkpoint is not None and run.checkpoint.n_read:
+        notes.append(f"{run.checkpoint.n_read} of {len(run.sweeps)} passes were read from the checkpoint")
     return FitReport(values | {"notes": notes})
 
 

@@ -116,7 +116,7 @@ class Sums:
 
     def kept(self) -> Sums:
         """Return what is kept after the fit: the sums of all rows, without those of the folds."""
-        return replace(self, parts=[], total=self.run.execution.settle(self.total))
+        return replace(self, parts=[], total=self.run.settle(self.total))
 
     def posterior(self, alpha: float) -> PosteriorSamples:
         """Return samples of the model, after another pass over the rows for the sums of random signs."""

@@ -1,0 +1,194 @@
+"""The checkpoint of a fit: by what it recognizes the same fit, and when it is written for the last time."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import numpy as np
+from distributed import get_worker
+from sklearn.base import BaseEstimator
+
+from distrff.engine.checkpoint import Checkpoint
+from distrff.engine.execution import ClusterExecution
+from distrff.engine.run import Run
+from distrff.errors import ClusterError, InputError, Terminated
+from distrff.estimators.fitting.context import FitContext
+from distrff.estimators.fitting.plan import Plan
+from distrff.io.checkpoints import CheckpointStore
+from distrff.io.dataset import Dataset
+from distrff.io.groups import package_version
+from distrff.io.rows import Rows
+from distrff.io.storage import SEEN_BY_ALL, Location
+from distrff.utils.validation import is_number
+from distrff.utils.values import digest_of
+
+_SEARCHES = ("sklearn.model_selection", "dask_ml.model_selection")
+
+
+def check_every(every: Any) -> None:
+    """Raise InputError for a time between two checkpoints that is none."""
+    if every is not None and not (is_number(every) and 0 <= every < np.inf):
+        raise InputError(f"checkpoint_every must be a number of seconds, at least 0, got {every!r}")
+
+
+def with_checkpoint(
+    fit: FitContext, estimator: Any, plan: Plan, location: Location, every: float | None
+) -> FitContext:
+    """Return the fit with a checkpoint at a location: a new one, or that of the same fit, with its seed.
+
+    Raises InputError for a place that holds something else or the checkpoint of another fit, that workers do
+    not see, or inside a search or a Dask task.
+    """
+    run = fit.run
+    assert run is not None
+    check_every(every)
+    _refuse_several_fits(location)
+    store = CheckpointStore(location)
+    header = {
+        "fingerprint": _fingerprint(run, estimator, fit.dataset),
+        "seed": fit.options.seed,
+        "estimator": type(estimator).__name__,
+        "source": fit.dataset.source,
+        "n_rows": fit.dataset.n_rows,
+        "solver": plan.solver,
+        "n_sweeps": plan.n_sweeps,
+        "began": time.time(),
+    }
+    found = store.begin(header)
+    _check_seen(run, store)
+    run.checkpoint = Checkpoint(store, every)
+    return replace(fit, options=replace(fit.options, seed=int(found["seed"])))
+
+
+def _refuse_several_fits(location: Location) -> None:
+    """Refuse where several fits would write to one place."""
+    where = None
+    with suppress(ValueError):  # outside of a task there is no worker
+        get_worker()
+        where = "a Dask task"
+    frame = sys._getframe()
+    while frame is not None and where is None:
+        if frame.f_globals.get("__name__", "").startswith(_SEARCHES):
+            where = "a search or cross-validation"
+        frame = frame.f_back  # type: ignore[assignment]
+    if where is not None:
+        raise InputError(
+            f"checkpoint={str(location)!r} inside {where}: its fits would write to one place; fit without a "
+            f"checkpoint there, or fit the chosen parameters with one afterwards"
+        )
+
+
+def _check_seen(run: Run, store: CheckpointStore) -> None:
+    """Refuse a place that a worker does not see: workers write their sums there themselves."""
+    execution = run.execution
+    if not isinstance(execution, ClusterExecution):
+        return
+    futures = {
+        worker: execution.submit_to(worker, _sees, store) for worker in execution.roll.running_threads()
+    }
+    for worker, future in futures.items():
+        with suppress(ClusterError, TimeoutError):  # a worker that leaves now is no reason
+            if not future.result(timeout=60):
+                raise InputError(f"{store.location} is not seen by the worker {worker}; {SEEN_BY_ALL}")
+
+
+def _sees(store: CheckpointStore) -> bool:
+    return store.is_seen()
+
+
+# By what the same fit is recognized.
+
+
+def _fingerprint(run: Run, estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
+    """Return what must agree, in words where it is short, for messages."""
+    sampled = run.compute_all(_digest_of_rows, [(rows,) for rows in dataset.sampled_rows()])
+    return {
+        "version": package_version(),
+        "model": type(estimator).__name__,
+        "rows": f"{dataset.n_rows} x {dataset.n_columns} of {dataset.dtype}",
+        "targets": f"{dataset.n_targets} of {dataset.y_dtype}",
+        "weights": bool(dataset.has_weights),
+        "column names": digest_of(dataset.column_names),
+        "layout": f"{dataset.chunk_rows} rows decoded at once, {dataset.row_bytes} bytes a row",
+        "a sample of the rows": digest_of(sampled),
+        **_parameters(estimator),
+    }
+
+
+def _digest_of_rows(rows: Rows) -> str:
+    block = next(iter(rows.tiles(rows.stop - rows.start)))
+    X = block.X.toarray() if hasattr(block.X, "toarray") else block.X
+    weight = block.sample_weight
+    return digest_of(X, None if block.y is None else repr(block.y.tolist()), weight)
+
+
+def _parameters(estimator: BaseEstimator, prefix: str = "") -> dict[str, str]:
+    """Return all parameters, those of the map and its parts included, as text."""
+    found = {}
+    for name, value in sorted(estimator.get_params(deep=False).items()):
+        found[prefix + name] = _text_of(value)
+        if isinstance(value, BaseEstimator):
+            found |= _parameters(value, f"{prefix}{name}.")
+            specification = getattr(value, "specification_", None)
+            if specification is not None:
+                found[f"{prefix}{name}, fitted"] = digest_of(specification)
+    return found
+
+
+def _text_of(value: Any) -> str:
+    if isinstance(value, BaseEstimator):
+        return type(value).__name__
+    if isinstance(value, np.ndarray):
+        return f"array {value.shape} {digest_of(value)}"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {_text_of(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_text_of, value)) + "]"
+    return repr(value)
+
+
+# The last write.
+
+
+@contextmanager
+def kept_to_the_end(run: Run | None) -> Iterator[None]:
+    """Write the checkpoint for the last time when the block ends, fails or is asked to end by SIGTERM."""
+    if run is None or run.checkpoint is None:
+        yield
+        return
+    with _ending_on_sigterm():
+        try:
+            yield
+            # Without the sums of the last passes: nothing but the model follows from them.
+            run.save(with_sums=False)
+        except BaseException:
+            with suppress(Exception):  # of a cluster that is gone, beside the failure itself
+                run.save()
+            raise
+        finally:
+            run.leave_checkpoint()
+
+
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """Turn the first SIGTERM into an exception; a second one ends the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> NoReturn:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

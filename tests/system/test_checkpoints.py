@@ -1,0 +1,243 @@
+"""Fits that are stopped and go on from their checkpoint, and what a checkpoint refuses."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.model_selection import cross_val_score
+
+import distrff as drf
+from distrff.engine import checkpoint as checkpoints
+from distrff.errors import InputError
+from distrff.io.checkpoints import CheckpointStore, StoredSum, read_part, remove_checkpoint, write_part
+from distrff.io.storage import Location
+from distrff.utils.values import DamagedValue, decoded, encoded
+from tests.support.fits import classes_of, fourier, margin_classifier, small_ridge
+
+pytestmark = pytest.mark.usefixtures("small_segments")
+
+
+class Stopped(Exception):
+    """Stands for the death of the client after a step; real ones are in the chaos benchmark."""
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """A function that lets the client stop after so many further steps; none for ever."""
+    keep = checkpoints.Checkpoint.keep
+    left = {"steps": None}
+
+    def counted(self, *args):
+        keep(self, *args)
+        if left["steps"] is not None:
+            left["steps"] -= 1
+            if left["steps"] <= 0:
+                raise Stopped
+
+    monkeypatch.setattr(checkpoints.Checkpoint, "keep", counted)
+    return lambda steps: left.update(steps=steps)
+
+
+ESTIMATORS = {
+    "Gram, folds": lambda: small_ridge("cv"),
+    "Gram, chosen width": lambda: drf.KernelRidge(drf.FourierFeatures(n_components=32), "cv", random_state=0),
+    "conjugate gradients": lambda: small_ridge(1e-2, solver="cg"),
+    "SGD": lambda: small_ridge(1.0, solver="sgd", max_sweeps=8, tol=0.1),
+    "binning": lambda: drf.KernelRidge(
+        drf.RandomBinningFeatures(drf.Laplacian(4.0), 8), "cv", random_state=0
+    ),
+    "hinge": lambda: margin_classifier("hinge", fourier(32)),
+    "chosen C": lambda: margin_classifier("squared_hinge", fourier(16), "cv", Cs=[0.01, 1.0], cv=3),
+    "logistic": lambda: margin_classifier("logistic", fourier(32)),
+    "components": lambda: drf.KernelPCA(fourier(32), n_components=2, random_state=0),
+}
+
+
+def bits(fitted):
+    return fitted.model_.coef.tobytes(), fitted.model_.intercept.tobytes()
+
+
+def data_for(name, X, y):
+    if name == "components":
+        return (X,)
+    return X, classes_of(y) if name in ("hinge", "chosen C", "logistic") else y
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_fit_goes_on_where_it_was_stopped(rows, in_this_thread, stopped, tmp_path, name):
+    """The same bits, the same history of passes, and no step twice, wherever it is stopped."""
+    data, kept = data_for(name, *rows), {"checkpoint": tmp_path / "kept", "checkpoint_every": 0}
+    quiet, n_fits = ESTIMATORS[name]().fit(*data), 0
+    while True:
+        stopped(3)
+        try:
+            fitted = ESTIMATORS[name]().fit(*data, **kept)
+            break
+        except Stopped:
+            n_fits += 1
+        assert n_fits < 200
+    assert bits(fitted) == bits(quiet)
+    assert fitted.report_["sweep_labels"] == quiet.report_["sweep_labels"]
+    again = ESTIMATORS[name]().fit(*data, **kept)
+    assert bits(again) == bits(quiet)
+    n_sweeps = quiet.report_["n_sweeps"]
+    assert f"{n_sweeps} of {n_sweeps} passes were read from the checkpoint" in again.report_["notes"]
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["sums in the client", "sums on the workers"])
+def test_a_pass_goes_on_after_the_segments_that_were_summed(rows, client, monkeypatch, tmp_path, large):
+    """The pass fails at a row near its end; once that is mended, only what is not stored is summed."""
+    if large:
+        monkeypatch.setattr("distrff.engine.execution._SMALL_BYTES", 0)
+    left = []
+    segments_left = checkpoints.PassSums.segments_left
+    monkeypatch.setattr(
+        checkpoints.PassSums, "segments_left", lambda sums: left.append(segments_left(sums)) or left[-1]
+    )
+    X, y = rows
+    kept = {"checkpoint": str(tmp_path / "kept"), "checkpoint_every": 0}
+    quiet, bad = small_ridge().fit(X, y), X.copy()
+    bad[-2] = np.nan  # the last one is among those by which the rows are recognized
+    with pytest.raises(InputError, match="NaN"):
+        small_ridge().fit(bad, y, **kept)
+    of_first_pass = len(left[0])
+    left.clear()
+    fitted = small_ridge().fit(X, y, **kept)
+    assert bits(fitted) == bits(quiet)
+    assert 0 < len(left[0]) < of_first_pass
+    assert of_first_pass - 1 in left[0], "the last segment, which failed"
+
+
+def test_a_seed_that_was_drawn_is_kept(rows, in_this_thread, stopped, tmp_path):
+    X, y = rows
+    fits = [drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(2.0), 32), 1.0) for _ in range(2)]
+    stopped(2)
+    with pytest.raises(Stopped):
+        fits[0].fit(X, y, checkpoint=tmp_path / "kept", checkpoint_every=0)
+    stopped(None)
+    header = json.loads((tmp_path / "kept" / "_distrff.json").read_text())["attributes"]["distrff"]
+    assert fits[1].fit(X, y, checkpoint=tmp_path / "kept").seed_ == header["seed"]
+
+
+def test_another_fit_is_refused_with_what_differs(rows, in_this_thread, tmp_path):
+    X, y = rows
+    small_ridge().fit(X, y, checkpoint=tmp_path / "kept")
+    with pytest.raises(InputError, match=r"alpha was 1\.0, now 2\.0"):
+        small_ridge(2.0).fit(X, y, checkpoint=tmp_path / "kept")
+    with pytest.raises(InputError, match=r"rows was \d+ x 3 of float64, now"):
+        small_ridge().fit(X[:-1], y[:-1], checkpoint=tmp_path / "kept")
+    with pytest.raises(InputError, match="a sample of the rows"):
+        small_ridge().fit(X + 1, y, checkpoint=tmp_path / "kept")
+    with pytest.raises(InputError, match=r"features\.n_components was 32, now 16"):
+        drf.KernelRidge(fourier(16, random_state=None), 1.0, random_state=0, scale="none").fit(
+            X, y, checkpoint=tmp_path / "kept"
+        )
+
+
+def test_places_and_times_that_are_refused(rows, in_this_thread, tmp_path):
+    X, y = rows
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    with pytest.raises(InputError, match=r"holds other things \(notes\.txt\)"):
+        small_ridge().fit(X, y, checkpoint=tmp_path / "full")
+    with pytest.raises(InputError, match="checkpoint_every must be a number"):
+        small_ridge().fit(X, y, checkpoint=tmp_path / "kept", checkpoint_every=-1)
+    with pytest.raises(InputError, match="inside a search or cross-validation"):
+        cross_val_score(
+            small_ridge(), X, y, params={"checkpoint": str(tmp_path / "kept")}, error_score="raise"
+        )
+    assert not (tmp_path / "kept").exists()
+
+
+def test_inside_a_task_it_is_refused(rows, client, tmp_path):
+    def fit(X, y, place):
+        small_ridge().fit(X, y, checkpoint=place)
+
+    with pytest.raises(InputError, match="inside a Dask task"):
+        client.submit(fit, *rows, str(tmp_path / "kept")).result()
+
+
+@pytest.mark.parametrize("damage", ["cut off", "flipped", "gone"])
+def test_what_is_damaged_is_computed_again(rows, in_this_thread, tmp_path, damage):
+    X, y = rows
+    quiet = small_ridge("cv").fit(X, y)
+    small_ridge("cv").fit(X, y, checkpoint=tmp_path / "kept", checkpoint_every=0)
+    for part in (tmp_path / "kept").rglob("*.part"):
+        content = bytearray(part.read_bytes())
+        if damage == "gone":
+            part.unlink()
+            continue
+        content[len(content) // 2] ^= 1
+        part.write_bytes(content if damage == "flipped" else content[: len(content) // 2])
+    (tmp_path / "kept" / ".half.part.12345678.tmp").write_bytes(b"left over")
+    fitted = small_ridge("cv").fit(X, y, checkpoint=tmp_path / "kept")
+    assert bits(fitted) == bits(quiet)
+    assert not list((tmp_path / "kept").rglob("*.tmp"))
+
+
+def test_a_checkpoint_in_an_object_store(rows, in_this_thread, stopped):
+    X, y = rows
+    quiet, place = small_ridge("cv").fit(X, y), "memory://checkpoints/kept"
+    try:
+        stopped(2)
+        with pytest.raises(Stopped):
+            small_ridge("cv").fit(X, y, checkpoint=place, checkpoint_every=0)
+        stopped(None)
+        assert bits(small_ridge("cv").fit(X, y, checkpoint=place)) == bits(quiet)
+    finally:
+        remove_checkpoint(Location.of(place))
+    assert not Location.of(place).exists()
+
+
+# Values and parts.
+
+
+def test_values_come_back_as_they_were():
+    A = np.arange(6.0).reshape(2, 3)
+    value = {"a": [A, A.T, np.float32(2.5), None, True], (1, "x"): (3, float("inf"), np.array(["u", None]))}
+    tree, arrays = encoded(value)
+    found = decoded(json.loads(json.dumps(tree, allow_nan=False)), arrays)
+    assert found["a"][1].flags.f_contiguous
+    assert found["a"][2].dtype == np.float32
+    assert found["a"][2:] == [2.5, None, True]
+    assert found[1, "x"][:2] == (3, float("inf"))
+    assert found[1, "x"][2].tolist() == ["u", None]
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"type": "os:system", "fields": {}},
+        {"type": "distrff.io.storage:Location", "fields": {"url": "x", "options": None}},
+        {"type": "distrff.engine.reduction:Partial", "fields": {"value": 1}},
+        {"array": 7},
+        {"objects": [1], "shape": [2]},
+        {"neither": 1},
+    ],
+)
+def test_a_file_names_no_other_class(tree):
+    with pytest.raises(DamagedValue):
+        decoded(tree, [])
+
+
+def test_parts_keep_order_and_refuse_what_the_file_does_not_hold(tmp_path):
+    place = Location.of(tmp_path / "a.part")
+    arrays = [np.arange(6.0).reshape(2, 3).T, np.empty((0, 4)), np.array(3, np.int8), np.array(["ab", "c"])]
+    write_part(place, {"x": 1}, arrays)
+    tree, found = read_part(place)
+    assert tree == {"x": 1}
+    for A, B in zip(arrays, found, strict=True):
+        assert A.dtype == B.dtype
+        assert A.flags.f_contiguous == B.flags.f_contiguous
+        np.testing.assert_array_equal(A, B)
+    content = (tmp_path / "a.part").read_bytes()
+    (tmp_path / "a.part").write_bytes(content.replace(b"[3, 2]", b"[3000000000, 2]"))
+    with pytest.raises(checkpoints.DamagedPart):
+        read_part(place)
+    with pytest.raises(checkpoints.DamagedPart):
+        StoredSum(place).read()
+    assert not place.exists(), "a damaged sum is removed, so that it is summed again"
+    assert list(CheckpointStore(Location.of(tmp_path / "none")).keys()) == []
