@@ -25,7 +25,7 @@ from threadpoolctl import ThreadpoolController
 
 from distrff.engine.checkpoint import PassSums, SumFile, read_sum, write_sum
 from distrff.engine.progress import Progress
-from distrff.engine.record import begin_task
+from distrff.engine.record import WorkRecord, begin_task, peak_so_far
 from distrff.engine.reduction import (
     OrderedMerge,
     Partial,
@@ -122,6 +122,10 @@ class LocalExecution:
 
     def measure_idle(self, needed: Any) -> None:
         """Leave it to the first task, which finds its rows in this process anyway."""
+
+    def measured(self) -> WorkRecord:
+        """Return nothing beside the tasks' own records: what the client does is not the work of a task."""
+        return WorkRecord()
 
     def send(self, arrays: dict[str, Any]) -> Any:
         return arrays
@@ -238,6 +242,14 @@ class ClusterExecution:
         To receive `needed` they import what their tasks will import.
         """
         self.client.run(begin_task, self._fit, needed, on_error="ignore")
+
+    def measured(self) -> WorkRecord:
+        """Return the workers' peaks up to now: Grams are factored after the last task of a pass."""
+        record = WorkRecord()
+        with suppress(Exception):  # a cluster that is gone fails what still needs it, not the measurement
+            for of_worker in self.client.run(peak_so_far, self._fit, on_error="ignore").values():
+                record = record.merge(of_worker)
+        return record
 
     def reduce(
         self,

@@ -77,6 +77,11 @@ def end_task(n_rows: int, seconds: float) -> WorkRecord:
     return WorkRecord(n_rows, seconds, {f"{socket.gethostname()}:{os.getpid()}": record})
 
 
+def peak_so_far(fit: str) -> WorkRecord:
+    """Return the record of a process since a fit began there; an empty one if it did not."""
+    return end_task(0, 0.0) if fit == _THIS.fit else WorkRecord()
+
+
 def blas_threads() -> int:
     """Return the threads of a matrix product in this process."""
     return max((lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"), default=1)

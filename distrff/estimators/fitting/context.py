@@ -50,6 +50,7 @@ class FitContext:
     options: FitOptions
     workers: Workers
     run: Run | None = None  # None where a fit is only planned, for workers that need not exist
+    saved_copies: int = 0  # of a sum, for its checkpoint; see `copies_of_a_sum`
 
     @property
     def features_dtype(self) -> str:
@@ -235,6 +236,7 @@ def choose_solver(
         whole_rows=dataset.whole_rows,
         # Tasks in this process see arrays themselves.
         block_rows=None if dataset.block_rows == 0 and fit.workers.in_client else dataset.block_rows,
+        saved_copies=fit.saved_copies,
         **fit.of_map(),
         **options.work(dataset.n_rows, n_features, n_outputs),
         gram_stride=gram_stride(dataset.n_rows, n_features) if options.samples_gram else 1,

@@ -75,6 +75,7 @@ class Size:
     block_rows: int | None = None  # rows of a block that comes with a task; None where tasks read rows
     search_flops: float = 0.0  # of the search for the map, or for its widths
     search_bytes: int = 0  # held by each thread in that search; 0 where the client searches
+    saved_copies: int = 0  # of a sum, held while a checkpoint of it is written or read; 0 without one
 
     @property
     def column_entries(self) -> float:
@@ -122,6 +123,14 @@ class Size:
         sum.
         """
         return self.row_bytes * -(-self.n_rows // n_workers) if self.block_rows == 0 else 0
+
+    def n_partials(self, n_segments: int, threads: int) -> int:
+        """Return how many partials there are beside those of the segments that are summed.
+
+        There are a merge's result, the partial that arrives for it, at worst all that wait for their
+        neighbours, and copies of those that go to a checkpoint.
+        """
+        return threads + 2 + n_levels(n_segments) + self.saved_copies * (threads + 1)
 
     def in_small_chunks(self) -> Size:
         """Return the same rows as if they were stored in small chunks."""
@@ -496,15 +505,14 @@ def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
 
     Each thread holds a tile, its product, the rows of a super-tile and of one storage
     chunk, its accumulator and the partial that this is packed into. Beside these there
-    are a merge's result, the partial that arrives for it, and at worst all partials that
-    wait for their neighbours. The process keeps the map's arrays, in float64 and in the
-    dtype of the products. The solve afterwards holds the packed Grams of all folds, and
+    are other partials, see `Size.n_partials`. The process keeps the map's arrays, in
+    float64 and in the dtype of the products. The solve afterwards holds the packed Grams of all folds, and
     their sum and four matrices of its size a thread.
     """
     s, cuts = size, size.segmentation()
     accumulator = 8 * folds_per_task * s.gram_size**2
     partial = accumulator / 2
-    n_partials = threads + 2 + n_levels(cuts.n_segments)
+    n_partials = s.n_partials(cuts.n_segments, threads)
     n_parts = max(s.n_folds, s.gram_stride)
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
     tile = group * s.gram_size * s.itemsize + s.itemsize * s.gram_size**2
@@ -669,7 +677,7 @@ def _light_peak_bytes(size: Size, k: int, threads: int) -> int:
     rows = s.reading_bytes(cuts.segment_rows) + tile_bytes * block_rows
     n_kept = min(WIDENING * kept_rows(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
     sums = 8 * s.n_features * (2 + 2 * k) + n_kept * _kept_row_bytes(s) * s.n_problems
-    n_partials = threads + 2 + n_levels(cuts.n_segments)
+    n_partials = s.n_partials(cuts.n_segments, threads)
     arrays = s.map_bytes + 16 * s.n_features * k
     return int(threads * (tile + rows + 2 * sums) + n_partials * sums + arrays + SLACK_BYTES)
 
@@ -731,6 +739,7 @@ def _by_toeplitz(size: Size, call_rows: int, workers: Workers) -> Plan:
     rows = s.reading_bytes(cuts.run_rows) + waiting
     grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if s.n_outputs > 1 else 0)
     sweep = threads * (rows + grids + partial + of_a_sum) + 3 * of_a_sum * s.n_folds
+    sweep += s.saved_copies * (threads + 1) * partial
     solve = (s.n_folds + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
     return _plan(
         "toeplitz",
@@ -767,7 +776,8 @@ def _with_samples(plan: Plan) -> Plan:
     grid = fine_grid_bytes_of(s.n_features, d) / 2
     sweep = s.reading_bytes(cuts.run_rows) + waiting + grid + 2 * n_groups * group
     solve = N_GROUPS * group + of_a_sum + threads * (3 * of_a_sum + 2 * group)
-    peak = int(max(threads * sweep, solve) + 2 * N_GROUPS * group + SLACK_BYTES)
+    saved = s.saved_copies * (threads + 1) * n_groups * group
+    peak = int(max(threads * sweep + saved, solve) + 2 * N_GROUPS * group + SLACK_BYTES)
     return replace(
         plan,
         n_sweeps=plan.n_sweeps + n_passes,
@@ -838,6 +848,6 @@ def _sgd_peak_bytes(size: Size, threads: int) -> int:
     batch = min(_BATCH_BYTES, segment_rows * s.row_entries * entry_bytes)
     rows = s.reading_bytes(segment_rows) + s.row_bytes * s.chunk_rows
     points = (12 if s.sparse_entries else 8) * 8 * s.n_features * s.n_outputs
-    epoch = threads * (2 * batch + rows + points)
+    epoch = threads * (2 * batch + rows + points) + s.saved_copies * (threads + 1) * points
     metric = 2 * sample * s.row_entries * entry_bytes + 4 * 8 * min(sample, s.n_features) ** 2
     return int(max(epoch, metric) + 2 * _METRIC_BYTES + s.map_bytes + SLACK_BYTES)
