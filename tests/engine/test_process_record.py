@@ -17,6 +17,7 @@ from distrff.engine.record import (
     begin_task,
     end_task,
     peak_resident_bytes,
+    peak_so_far,
     resident_bytes,
 )
 from tests.support.draws import derivations
@@ -52,6 +53,13 @@ def test_of_one_process_the_later_state_counts():
     assert WorkRecord().measured_peak_bytes == 0
     assert WorkRecord() != WorkRecord(1)
     assert WorkRecord().processes is not WorkRecord().processes
+
+
+def test_a_process_tells_its_peak_of_the_fit_that_it_knows():
+    begin_task("a fit")
+    (process,) = peak_so_far("a fit").processes.values()
+    assert process.peak_bytes >= process.idle_bytes > 0
+    assert peak_so_far("another fit") == WorkRecord()
 
 
 def test_a_task_is_recorded():
