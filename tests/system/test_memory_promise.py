@@ -46,6 +46,7 @@ def drawn(
     max_flops: float = MAX_FLOPS,
     max_shape: tuple[int, int, int] = (400_000, 600, 4096),
     *,
+    max_workers: int = 2,
     kind: str | None = None,
     reader: str | None = None,
     features: str | None = None,
@@ -66,7 +67,7 @@ def drawn(
         is_sparse, reader = False, "zarr"
     n_outputs = int(rng.integers(2, 13)) if kind in CLASSIFIERS else int(rng.integers(1, 13))
     dtype = str(rng.choice(["f4", "f8", "i2"])) if not is_sparse else str(rng.choice(["f4", "f8"]))
-    workers = tuple(map(int, ((1, 1), (1, 2), (2, 1))[rng.integers(3)]))
+    workers = tuple(map(int, ((1, 1), (1, 2), (2, 1))[rng.integers(1 + max_workers)]))
     map_rng, own_rng = rng.spawn(2)
     max_numbers = 2**25 * (1 / FILLED if is_sparse else 1)
     while True:
@@ -125,7 +126,7 @@ def _map(rng: np.random.Generator, d: int, D: int, is_sparse: bool, name: str | 
         "learned": lambda: drf.FourierFeatures(drf.Gaussian(metric="learned"), D),
         "ard": lambda: drf.FourierFeatures(drf.Gaussian("ard"), D),
         "concatenated": lambda: drf.ConcatenatedFeatures(
-            [fourier, drf.NystroemFeatures(drf.Gaussian(width), min(D, 500))]
+            [fourier, drf.NystroemFeatures(drf.Gaussian(width), min(D, 500)), drf.LinearFeatures()]
         ),
         "auto": lambda: drf.AutoFeatures(D),
     }
@@ -187,19 +188,16 @@ ESTIMATORS = {
 CLASSIFIERS = ("ridge classifier", "svc", "likelihood")
 FEW_PASSES = ("ridge", "ridge classifier", "pca", "toeplitz")
 COVERED = (
-    ("ridge", "numpy", "nystroem"),
-    ("ridge", "dask", "linear"),
+    ("ridge", "numpy", "ard"),
     ("cg", "parquet", "binning"),
-    ("cg", "zarr", "auto"),
     ("sgd", "zarr", "concatenated"),
     ("ridge classifier", "dask CSR", "sampling"),
-    ("ridge classifier", "parquet", "ard"),
     ("svc", "dask", "learned"),
     ("likelihood", "zarr CSR", "metric"),
     ("pca", "scipy CSR", "fourier"),
     ("toeplitz", "numpy", None),
 )
-"""Every solver, reader and map in few fits."""
+"""Every solver and reader, and all maps but the one that is chosen. A worker takes three seconds to begin."""
 
 
 def stored(draw: Draw, folder: Path) -> tuple[Any, ...]:
@@ -310,7 +308,9 @@ def _check(draw: Draw, folder: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "reader", "features"), COVERED)
 def test_a_fit_takes_no_more_memory_than_planned(tmp_path, rng, kind, reader, features):
-    _check(drawn(seed_of(rng), 1e9, (20_000, 6, 256), kind=kind, reader=reader, features=features), tmp_path)
+    small = (20_000, 6, 256)
+    draw = drawn(seed_of(rng), 1e9, small, max_workers=1, kind=kind, reader=reader, features=features)
+    _check(draw, tmp_path)
 
 
 @pytest.mark.slow

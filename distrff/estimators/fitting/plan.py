@@ -793,7 +793,7 @@ def _with_samples(plan: Plan) -> Plan:
 PRESUMED_EPOCHS = 5
 PRESUMED_PASSES = 2 * PRESUMED_EPOCHS + 1
 _BATCH_BYTES = 80 * 2**20
-_METRIC_BYTES = 2**26
+_MAX_METRIC_BYTES = 2**26
 _MAX_ROWS = 2**14
 _ROWS_OF_MANY_FEATURES, _MANY_FEATURES = 2**12, 2**12
 _SPARSE_ROWS, _SPARSE_BYTES = 2**11, 12
@@ -835,12 +835,17 @@ def _by_sgd(size: Size, workers: Workers) -> Plan:
         flops=(PRESUMED_EPOCHS + 1) * evaluation + PRESUMED_EPOCHS * epoch + metric + s.map_factor_flops,
         cosines=float(s.n_rows) * s.row_entries * PRESUMED_PASSES,
         worker_peak_bytes=_sgd_peak_bytes(s, workers.threads_per_worker),
-        client_peak_bytes=client_peak_bytes(s) + _METRIC_BYTES,
+        client_peak_bytes=client_peak_bytes(s) + _metric_bytes(s),
     )
 
 
 def _sgd_peak_bytes(size: Size, threads: int) -> int:
-    """Return the largest resident set above idle: of an epoch, or of the making of the metric."""
+    """Return the largest resident set above idle: of an epoch, an evaluation, or the making of the metric.
+
+    The metric is made of the sampled rows as they are sent and scaled, of their features as they are made,
+    centred and weighted, and of the matrices of their eigenvectors. Then it is held as it is sent, and once
+    more in another dtype.
+    """
     s, segment_rows = size, epoch_cuts(size).segment_rows
     sample = metric_rows(min(s.n_rows, _MAX_ROWS), s)
     # A batch of features with its map's phases, the rows of a storage chunk, and the points.
@@ -849,5 +854,17 @@ def _sgd_peak_bytes(size: Size, threads: int) -> int:
     rows = s.reading_bytes(segment_rows) + s.row_bytes * s.chunk_rows
     points = (12 if s.sparse_entries else 8) * 8 * s.n_features * s.n_outputs
     epoch = threads * (2 * batch + rows + points) + s.saved_copies * (threads + 1) * points
-    metric = 2 * sample * s.row_entries * entry_bytes + 4 * 8 * min(sample, s.n_features) ** 2
-    return int(max(epoch, metric) + 2 * _METRIC_BYTES + s.map_bytes + SLACK_BYTES)
+    of_sample = 3 * s.row_entries * entry_bytes + s.row_bytes + 16 * s.column_entries
+    metric = sample * of_sample + 4 * 8 * min(sample, s.n_features) ** 2
+    evaluation = _light_peak_bytes(s, max(s.n_light_columns, s.n_outputs), threads)
+    kept = 2 * _metric_bytes(s)
+    return int(max(max(epoch, metric) + s.map_bytes + SLACK_BYTES, evaluation) + kept)
+
+
+def _metric_bytes(size: Size) -> int:
+    """Return the bytes of the metric's directions, all D at most; of sparse features those of its rows."""
+    sample = metric_rows(min(size.n_rows, _MAX_ROWS), size)
+    if size.sparse_entries:
+        return sample * (_SPARSE_BYTES * size.row_entries + 8 * sample // 4)
+    n_directions = min(sample, size.n_features)
+    return min(_MAX_METRIC_BYTES, size.itemsize * size.n_features * n_directions)
