@@ -154,7 +154,7 @@ def _toeplitz(rng: np.random.Generator, features: Any) -> Any:
 def _svc(rng: np.random.Generator, features: Any) -> Any:
     solver = (None, "auto", "sgd")[rng.integers(3)]
     C = "cv" if solver == "auto" and rng.integers(2) else 1.0
-    options = {"C": C, "cv": int(rng.integers(2, 5)), "solver": solver or "auto", "loss": "hinge"}
+    options = {"C": C, "Cs": CS, "cv": int(rng.integers(2, 5)), "solver": solver or "auto", "loss": "hinge"}
     options |= {"loss": "squared_hinge"} if rng.integers(2) else {}
     return drf.KernelSVC(features, max_sweeps=int(rng.integers(3, 30)), **options)
 
@@ -163,7 +163,9 @@ def _likelihood(rng: np.random.Generator, features: Any) -> Any:
     noise, softmax = str(rng.choice(["logistic", "probit", "laplace"])), bool(rng.integers(2))
     options = {"noise": "logistic", "multi_class": "softmax"} if softmax else {"noise": noise}
     C = (1.0, "cv")[rng.integers(2)]
-    return drf.KernelLikelihoodClassifier(features, C, cv=int(rng.integers(2, 5)), max_sweeps=8, **options)
+    return drf.KernelLikelihoodClassifier(
+        features, C, Cs=CS, cv=int(rng.integers(2, 5)), max_sweeps=8, **options
+    )
 
 
 def _pca(rng: np.random.Generator, features: Any) -> Any:
@@ -185,6 +187,7 @@ ESTIMATORS = {
     "pca": _pca,
     "toeplitz": _toeplitz,
 }
+CS = (0.1, 10.0)  # a longer grid takes more passes, and no more memory
 CLASSIFIERS = ("ridge classifier", "svc", "likelihood")
 FEW_PASSES = ("ridge", "ridge classifier", "pca", "toeplitz")
 COVERED = (
