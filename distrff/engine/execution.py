@@ -181,6 +181,7 @@ def ambient_execution() -> Execution:
 
 logger = logging.getLogger(__name__)
 
+_MEASURE_SECONDS = 10.0
 _LARGE_PARTIAL = 2**20  # bytes; with larger partials a thread has no second segment ready
 _SMALL_BYTES = 2**23  # of all partials of a pass, which the client then merges itself
 _SMALL_ARRAYS = 2**18  # bytes of arrays that are sent with each task
@@ -246,8 +247,12 @@ class ClusterExecution:
     def measured(self) -> WorkRecord:
         """Return the workers' peaks up to now: Grams are factored after the last task of a pass."""
         record = WorkRecord()
-        with suppress(Exception):  # a cluster that is gone fails what still needs it, not the measurement
-            for of_worker in self.client.run(peak_so_far, self._fit, on_error="ignore").values():
+        # A cluster that is gone, or a worker that hangs, fails what still needs it, not the measurement.
+        with suppress(Exception):
+            found = self.client.run(
+                peak_so_far, self._fit, on_error="ignore", callback_timeout=_MEASURE_SECONDS
+            )
+            for of_worker in found.values():
                 record = record.merge(of_worker)
         return record
 

@@ -4,6 +4,7 @@ import os
 import pickle
 import socket
 import uuid
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -31,6 +32,13 @@ RECORDS = st.builds(
         st.builds(ProcessRecord, st.just(100), st.integers(100, 103), st.just(1), st.integers(0, 2)),
     ),
 )
+
+
+@pytest.fixture(autouse=True)
+def fresh_state(monkeypatch):
+    """What this process measures here, with more BLAS threads than fits have, is not for the tests after."""
+    fresh = SimpleNamespace(idle_bytes=0, blas_threads=0, fit=None)
+    monkeypatch.setattr(process_record, "_THIS", fresh)
 
 
 @given(RECORDS, RECORDS, RECORDS)
