@@ -25,6 +25,7 @@ from threadpoolctl import ThreadpoolController
 
 from distrff.engine.checkpoint import PassSums, SumFile, read_sum, write_sum
 from distrff.engine.progress import Progress
+from distrff.engine.record import WorkRecord, begin_task, peak_so_far
 from distrff.engine.reduction import (
     OrderedMerge,
     Partial,
@@ -55,6 +56,10 @@ class Workers(Protocol):
     def memory_limit(self) -> int:
         """Bytes a worker; 0 for none."""
 
+    @property
+    def in_client(self) -> bool:
+        """Whether tasks share the client's process, and its memory."""
+
 
 @dataclass(frozen=True)
 class PlannedWorkers:
@@ -63,6 +68,7 @@ class PlannedWorkers:
     n_workers: int
     threads_per_worker: int
     memory_limit: int
+    in_client: bool = False
 
 
 class LocalExecution:
@@ -72,7 +78,7 @@ class LocalExecution:
     """
 
     n_workers = 1
-    in_client = True  # tasks share the client's process, and its memory
+    in_client = True
 
     def __init__(self, scheduler: str | None) -> None:
         self._scheduler = scheduler
@@ -113,6 +119,13 @@ class LocalExecution:
                 sums.write(merge.waiting)
             raise
         return merge.result()
+
+    def measure_idle(self, needed: Any) -> None:
+        """Leave it to the first task, which finds its rows in this process anyway."""
+
+    def measured(self) -> WorkRecord:
+        """Return nothing beside the tasks' own records: what the client does is not the work of a task."""
+        return WorkRecord()
 
     def send(self, arrays: dict[str, Any]) -> Any:
         return arrays
@@ -168,6 +181,7 @@ def ambient_execution() -> Execution:
 
 logger = logging.getLogger(__name__)
 
+_MEASURE_SECONDS = 10.0
 _LARGE_PARTIAL = 2**20  # bytes; with larger partials a thread has no second segment ready
 _SMALL_BYTES = 2**23  # of all partials of a pass, which the client then merges itself
 _SMALL_ARRAYS = 2**18  # bytes of arrays that are sent with each task
@@ -223,6 +237,25 @@ class ClusterExecution:
         self.threads_per_worker = max(worker["nthreads"] for worker in workers)
         self.memory_limit = min((w["memory_limit"] for w in workers if w["memory_limit"]), default=0)
 
+    def measure_idle(self, needed: Any) -> None:
+        """Have each worker measure its idle memory; those that join later do so in their first task.
+
+        To receive `needed` they import what their tasks will import.
+        """
+        self.client.run(begin_task, self._fit, needed, on_error="ignore")
+
+    def measured(self) -> WorkRecord:
+        """Return the workers' peaks up to now: Grams are factored after the last task of a pass."""
+        record = WorkRecord()
+        # A cluster that is gone, or a worker that hangs, fails what still needs it, not the measurement.
+        with suppress(Exception):
+            found = self.client.run(
+                peak_so_far, self._fit, on_error="ignore", callback_timeout=_MEASURE_SECONDS
+            )
+            for of_worker in found.values():
+                record = record.merge(of_worker)
+        return record
+
     def reduce(
         self,
         reduction: Reduction,
@@ -267,7 +300,9 @@ class ClusterExecution:
             if here
             else lambda total, others: flight.submit(merge_partials, reduction, total, others),
         )
-        saving = (_SavingHere if here else _SavingThere)(flight, merge, sums)
+        saving: _SavingHere | _SavingThere = (
+            _SavingHere(flight, merge, sums, self.n_threads) if here else _SavingThere(flight, merge, sums)
+        )
         left = list(range(len(segments))) if sums is None else sums.segments_left()
         shares = SegmentShares(len(left), threads)
         under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
@@ -295,6 +330,7 @@ class ClusterExecution:
                 saving.take(index, future)  # before the next segment, or a merge would wait behind it
                 start_where_free()
                 progress.update(segments[index].stop - segments[index].start)
+                del future
                 saving.save_when_due()
             return saving.result()
 
@@ -441,10 +477,15 @@ class _Saving:
 
 
 class _SavingHere(_Saving):
-    """Small partials: they stay on their workers for two seconds at most, and are merged in the client."""
+    """Small partials, which are merged in the client.
 
-    def __init__(self, flight: Flight, merge: OrderedMerge, sums: PassSums | None) -> None:
+    They stay on their workers for two seconds at most, and no more than one a thread: workers keep the rows
+    that came with a task until its result is released.
+    """
+
+    def __init__(self, flight: Flight, merge: OrderedMerge, sums: PassSums | None, n_threads: int) -> None:
         super().__init__(flight, merge, sums)
+        self._n_threads = n_threads
         self._landed: dict[int, Future] = {}
         self._collected = time.monotonic()
 
@@ -455,7 +496,7 @@ class _SavingHere(_Saving):
         pass
 
     def save_when_due(self) -> None:
-        if time.monotonic() - self._collected > _COLLECT_SECONDS:
+        if len(self._landed) >= self._n_threads or time.monotonic() - self._collected > _COLLECT_SECONDS:
             self._collect()
         if self._sums is not None and self._sums.is_due():
             self._collect()

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from threadpoolctl import threadpool_info
 
@@ -55,8 +56,12 @@ class WorkRecord:
 _THIS = SimpleNamespace(idle_bytes=0, blas_threads=0, fit=None)
 
 
-def begin_task(fit: str) -> None:
-    """Measure the idle memory before the first task, and reset the peak when a new fit begins."""
+def begin_task(fit: str, needed: Any = None) -> None:
+    """Measure the idle memory before the first task, and reset the peak when a new fit begins.
+
+    `needed` is only to be received. Workers are asked to begin before a fit's first pass, as rows that come
+    with a task are in memory when it begins.
+    """
     if not _THIS.idle_bytes:
         prepare_process()  # so that the idle process has loaded all that it will use
         _THIS.idle_bytes, _THIS.blas_threads = resident_bytes(), blas_threads()
@@ -70,6 +75,11 @@ def end_task(n_rows: int, seconds: float) -> WorkRecord:
     peak = max(_THIS.idle_bytes, peak_resident_bytes())
     record = ProcessRecord(_THIS.idle_bytes, peak, _THIS.blas_threads, COUNTS["derivations"])
     return WorkRecord(n_rows, seconds, {f"{socket.gethostname()}:{os.getpid()}": record})
+
+
+def peak_so_far(fit: str) -> WorkRecord:
+    """Return the record of a process since a fit began there; an empty one if it did not."""
+    return end_task(0, 0.0) if fit == _THIS.fit else WorkRecord()
 
 
 def blas_threads() -> int:

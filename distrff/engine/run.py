@@ -226,6 +226,10 @@ class Run:
             self.checkpoint.wrote(seconds)
         self._unsaved.clear()
 
+    def measure_peaks(self) -> None:
+        """Take note of the memory that workers have taken up to now, also after the last pass."""
+        self.record = self.record.merge(self.execution.measured())
+
     def leave_checkpoint(self) -> None:
         """Go on without a checkpoint: what a fitted model computes later is none of its steps."""
         self.checkpoint = None

@@ -109,7 +109,7 @@ class KernelEstimator(BaseEstimator):
         expected = expected_plan(fit)  # refuses before the first task
         if checkpoint is not None:
             place = Location.of(checkpoint, storage_options)
-            fit = with_checkpoint(fit, self, expected, place, checkpoint_every)
+            fit = with_checkpoint(fit, self, place, checkpoint_every)
         with kept_to_the_end(fit.run):
             self._fit(fit, expected)
         return self
@@ -123,6 +123,7 @@ class KernelEstimator(BaseEstimator):
         if planned is not None and planned.with_seconds(None) == expected:
             plan = plan.with_seconds(planned.seconds)
         result = self._solvers[plan.solver](fit, plan)
+        fit.run.measure_peaks()
         if result.features is not None:
             assert fit.features is not None
             features = fit.features.resolved_as(result.features)

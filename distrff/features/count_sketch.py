@@ -18,6 +18,8 @@ from distrff.utils.random import PathStreams, stream
 SKETCH_COLUMNS = 2048
 """B: a constant, as leading frequencies must be those of the smaller map."""
 
+_SKETCH_BYTES = 2**22
+
 
 def sketch_arrays(
     kernel: Kernel, n_frequencies: int, n_columns: int, rng_of: PathStreams
@@ -89,6 +91,13 @@ class CountSketch(Projection):
         return W.astype(dtype, copy=False)
 
     def project(self, X: Any, theta: np.ndarray) -> None:
+        # A strip of few frequencies has many rows, whose sketches would take more than all else of a tile.
+        n_rows = _SKETCH_BYTES // (SKETCH_COLUMNS * X.dtype.itemsize)
+        for start in range(0, X.shape[0], n_rows):
+            strip = slice(start, start + n_rows)
+            self._project(X[strip], theta[strip])
+
+    def _project(self, X: Any, theta: np.ndarray) -> None:
         sketch = scratch("sketch", X.shape[0], SKETCH_COLUMNS, X.dtype)
         sketch[...] = 0.0
         if issparse(X):

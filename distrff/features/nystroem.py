@@ -268,6 +268,7 @@ LANDMARKS = ("uniform", "leverage")
 
 PILOT_ROWS = 1024
 _PILOT_NUMBERS = 2**19  # of 8 bytes, which are sent with every task
+_STRIP_BYTES = 2**23  # of kernel values of some rows and the pilot rows
 _MIN_SCORE = 2.0**-40
 
 
@@ -337,7 +338,9 @@ class LowestLeverageKeys(LowestKeys):
 
     def keys(self, numbers: np.ndarray, X: np.ndarray) -> np.ndarray:
         u = (row_hash(numbers, self.seed) >> np.uint64(11)).astype(np.float64) + 0.5
-        return -np.log(u * 2.0**-53) / self.scores(X.astype(np.float64))
+        n_rows = max(1, _STRIP_BYTES // (8 * len(self.pilot)))  # a tile may have 64 times as many
+        strips = [self.scores(X[i : i + n_rows].astype(np.float64)) for i in range(0, len(X), n_rows)]
+        return -np.log(u * 2.0**-53) / np.concatenate(strips)
 
     def scores(self, X: np.ndarray) -> np.ndarray:
         """Return k(x, x) − k(x, P)(K_PP + penalty·I)⁻¹k(P, x), proportional to ridge leverage scores."""

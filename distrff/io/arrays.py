@@ -140,6 +140,7 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         source=_kind(X),
         row_bytes=sum(map(_row_bytes, arrays.values())),
         chunk_rows=max(A.chunks[0]) if isinstance(A, da.Array) else block_rows(A),
+        block_rows=max(A.chunks[0]) if isinstance(A, da.Array) else 0,
         column_names=names.get("X"),
         target_names=names.get("y"),
         y_dtype=None if t is None else t.dtype,

@@ -216,6 +216,16 @@ class StoredSum:
         return found
 
 
+def copies_of_a_sum(location: Location) -> int:
+    """Return how many copies of a sum a thread holds, beside it, while it writes the sum or reads it back.
+
+    A local file is written from the sum itself, and read while the sum that it takes the place of is still
+    there. To others a file goes as one piece, cut into pieces again, and what is read has been fetched and
+    joined before.
+    """
+    return 1 if location.path is not None else 3
+
+
 # The whole.
 
 

@@ -84,6 +84,9 @@ class Dataset:
     whole_rows : int
         Rows of the largest row group that a task decodes, as far as it needs them, before it uses the first;
         0 if there is none.
+    block_rows : int or None
+        Rows of the largest of the blocks that come with a task, 0 where they are cut for it; None where a
+        task reads its rows itself.
     """
 
     reader: Reader
@@ -107,6 +110,7 @@ class Dataset:
     column_share: float = 1.0
     held_bytes: int = 0
     whole_rows: int = 0
+    block_rows: int | None = None
     known_missing: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
 
     @property

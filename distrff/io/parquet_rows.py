@@ -112,8 +112,12 @@ class ParquetTable(Table):
                     "write the files with one schema or choose columns"
                 )
 
-    def held(self, names: Sequence[str], *, together: bool) -> tuple[int, int]:
-        """Return the most bytes that decoding holds, and the rows of the largest group read in packs."""
+    def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
+        """Return the most bytes that decoding holds, and the rows of the largest group read in packs.
+
+        These are stored bytes and pages of a row group, what a batch of `n_rows` rows is decoded into before
+        its columns have their types, and the parsed footer, which each task parses again.
+        """
         sizes = np.concatenate(
             [f.column_bytes[:, [f.schema.get_field_index(name) for name in names]] for f in self.footers]
         )
@@ -124,7 +128,10 @@ class ParquetTable(Table):
                 packs = _packs(sizes[i])
                 sums[i] = max(int(sizes[i, pack].sum()) for pack in packs)
                 whole_rows = max(whole_rows, group_rows[i] if len(packs) > 1 else 0)
-        return int(sums.max(initial=0)), whole_rows
+        n_leaves = max(footer.n_leaves for footer in self.footers) * len(names) // len(self.kinds)
+        decoded = _DECODED_BYTES * n_leaves * n_rows
+        parsed = _CHUNK_BYTES * max(len(footer.group_rows) * footer.n_leaves for footer in self.footers)
+        return int(sums.max(initial=0)) + decoded + parsed, whole_rows
 
     def joined(self, parts: Sequence[Any]) -> list[Any]:
         """Return consecutive row groups of a file as one part, so that the file is opened once."""
@@ -247,6 +254,10 @@ SUFFIXES = (".parquet", ".pq")
 MAGIC = b"PAR1"  # the first bytes of every file
 
 
+_CHUNK_BYTES = 1024  # of a column of a row group in a parsed footer, about
+_DECODED_BYTES = 8 + 2  # of a value as Parquet has it, in at least 4 bytes, and of its definition level
+
+
 class Footer(NamedTuple):
     """The footer of one file."""
 
@@ -259,6 +270,7 @@ class Footer(NamedTuple):
     name: str  # of the file, for messages
     n_missing: np.ndarray  # nulls of each column that the statistics count
     column_bytes: np.ndarray  # bytes that decoding takes, of shape (row groups, columns)
+    n_leaves: int  # stored columns, of which a list's column is one
 
 
 def _find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, list[str]]:
@@ -284,13 +296,13 @@ def _footer(fs: Any, file: str) -> Footer:
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"{shown} has two columns named {twice!r}; rename one")
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        leaves = _leaves_of(metadata, names)
+        leaves = _leaves_of(groups[0], names) if groups else []
         shape = (len(groups), len(names))
         null_counts = np.reshape([[_null_count(g, numbers) for numbers in leaves] for g in groups], shape)
         sizes = np.reshape([_group_bytes(group, leaves) for group in groups], shape)
         n_rows = np.array([group.num_rows for group in groups], np.int64)
         is_empty = np.all(null_counts == n_rows[:, None], axis=0).tolist() if groups else [False] * len(names)
-        single = {metadata.schema.column(j).path for j in range(metadata.num_columns)}
+        single = {group.column(j).path_in_schema for group in groups[:1] for j in range(group.num_columns)}
         return Footer(
             path=file,
             schema=schema,
@@ -301,6 +313,7 @@ def _footer(fs: Any, file: str) -> Footer:
             name=shown,
             n_missing=np.maximum(null_counts, 0).sum(axis=0),
             column_bytes=sizes.astype(np.int64),
+            n_leaves=metadata.num_columns,
         )
 
 
@@ -499,7 +512,7 @@ def _group_batches(
     row `last`. With None for `last`, all rows are read and all columns are decoded together.
     """
     group, names = parquet.metadata.row_group(number), list(names)
-    packs = _packs(_group_bytes(group, _leaves_of(parquet.metadata, names)))
+    packs = _packs(_group_bytes(group, _leaves_of(group, names)))
     decoded = partial(_decoded, parquet, number=number, n_rows=n_rows, first=first)
     if last is None or len(packs) == 1:
         yield from decoded(names, last=group.num_rows if last is None else last)
@@ -525,11 +538,15 @@ def _decoded(
             return
 
 
-def _leaves_of(metadata: Any, names: Sequence[str]) -> list[list[int]]:
-    """Return the indices of the stored columns (leaves) that make up each column."""
+def _leaves_of(group: Any, names: Sequence[str]) -> list[list[int]]:
+    """Return the indices of the stored columns (leaves) that make up each column.
+
+    Their paths are those of a row group. The schema of a file's metadata has them too, but it and the
+    metadata refer to each other, and both would stay in memory until Python looks for such cycles.
+    """
     found: dict[str, list[int]] = {name: [] for name in names}
-    for j in range(metadata.num_columns):
-        path = metadata.schema.column(j).path
+    for j in range(group.num_columns):
+        path = group.column(j).path_in_schema
         while path not in found and "." in path:  # x.list.element of x
             path = path.rpartition(".")[0]
         if path in found:

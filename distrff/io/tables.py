@@ -99,8 +99,11 @@ class Table:
         """Return the table with the rows of these columns, if it has no rows before columns are chosen."""
         return self
 
-    def held(self, names: Sequence[str], *, together: bool) -> tuple[int, int]:
-        """Return `held_bytes` and `whole_rows`, see `Dataset`, for decoding columns together or in packs."""
+    def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
+        """Return `held_bytes` and `whole_rows`, see `Dataset`, for decoding columns together or in packs.
+
+        `n_rows` are those of the largest batch.
+        """
         return 0, 0
 
     def joined(self, parts: Sequence[TablePart]) -> list[TablePart]:
@@ -284,7 +287,7 @@ def table_dataset(reader: TableReader, **more: Any) -> Dataset:
     """Return the dataset of a reader's rows; `more` are further attributes of the dataset."""
     table, encoding = reader.table, reader.encoding
     X, y = encoding.columns["X"], encoding.columns.get("y")
-    held_bytes, whole_rows = table.held(encoding.names, together=encoding.drops_rows)
+    held_bytes, whole_rows = table.held(encoding.names, reader.chunk_rows, together=encoding.drops_rows)
     return Dataset(
         reader=reader,
         n_rows=reader.n_rows,
@@ -301,6 +304,7 @@ def table_dataset(reader: TableReader, **more: Any) -> Dataset:
         has_weights="sample_weight" in encoding.columns,
         held_bytes=held_bytes,
         whole_rows=whole_rows,
+        block_rows=reader.chunk_rows if table.is_delayed else None,
         **more,
     )
 

@@ -30,7 +30,7 @@ from distrff.utils.arrays import chosen_rows, joined_rows
 from distrff.utils.jit import scratch
 from distrff.utils.products import add_transposed_product, values_of, zero_sums
 
-_MAX_BLOCK_TILES, _MAX_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
+MAX_BLOCK_TILES, MAX_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
 
 
 class _Block(NamedTuple):
@@ -88,8 +88,8 @@ class LightReduction(RowReduction):
 
     def _block_rows(self, n_values: int) -> int:
         """Return the rows of a few tiles: the losses of all cost little more than those of one."""
-        n_tiles = _MAX_BLOCK_VALUES // (self.tile_rows * n_values)
-        return self.tile_rows * max(1, min(_MAX_BLOCK_TILES, n_tiles))
+        n_tiles = MAX_BLOCK_VALUES // (self.tile_rows * n_values)
+        return self.tile_rows * max(1, min(MAX_BLOCK_TILES, n_tiles))
 
     @abstractmethod
     def _labels(self, block: RowBlock) -> np.ndarray: ...
@@ -167,6 +167,8 @@ class SoftmaxReduction(LightReduction):
 _MAX_FEATURES = 4096  # with more, a Newton step of a model costs more than many sweeps
 _MIN_KEPT, _MAX_KEPT, _KEPT_ENTRIES = 2**10, 2**14, 2**21
 _GROWTH, _MIN_GROWN = 8, 2**14
+WIDENING = 4
+"""A pass for a model without a minimum keeps so many times the rows of one label, and none of the other."""
 
 
 def can_model(n_features: int, sparse_entries: int) -> bool:
@@ -281,6 +283,7 @@ class NearestRowsReduction(LightReduction):
     outputs: tuple[int, ...]  # which target each problem is for
     n_kept: int  # rows to keep of each label of each problem
     has_reference: bool
+    labels: tuple[float, ...] = ()  # the only label whose rows are kept, of each problem; 0, or (): both
 
     def size_bytes(self, n_rows: int) -> int:
         row_bytes = 8 * self.specification.n_columns + 33
@@ -334,7 +337,8 @@ class NearestRowsReduction(LightReduction):
             X = chosen_rows(at.rows.X, rows)
             return NearestRows(score[rows], number[rows], X, y[rows], weight[rows], was_violating[rows])
 
-        return side(y > 0), side(y < 0)
+        label = self.labels[j] if self.labels else 0.0
+        return side((y > 0) & (label >= 0)), side((y < 0) & (label <= 0))
 
 
 # The sweep of hard-margin problems: the rows of smallest margin, and counts over all rows.

@@ -4,6 +4,7 @@ import os
 import pickle
 import socket
 import uuid
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from distrff.engine.record import (
     begin_task,
     end_task,
     peak_resident_bytes,
+    peak_so_far,
     resident_bytes,
 )
 from tests.support.draws import derivations
@@ -30,6 +32,13 @@ RECORDS = st.builds(
         st.builds(ProcessRecord, st.just(100), st.integers(100, 103), st.just(1), st.integers(0, 2)),
     ),
 )
+
+
+@pytest.fixture(autouse=True)
+def fresh_state(monkeypatch):
+    """What this process measures here, with more BLAS threads than fits have, is not for the tests after."""
+    fresh = SimpleNamespace(idle_bytes=0, blas_threads=0, fit=None)
+    monkeypatch.setattr(process_record, "_THIS", fresh)
 
 
 @given(RECORDS, RECORDS, RECORDS)
@@ -52,6 +61,13 @@ def test_of_one_process_the_later_state_counts():
     assert WorkRecord().measured_peak_bytes == 0
     assert WorkRecord() != WorkRecord(1)
     assert WorkRecord().processes is not WorkRecord().processes
+
+
+def test_a_process_tells_its_peak_of_the_fit_that_it_knows():
+    begin_task("a fit")
+    (process,) = peak_so_far("a fit").processes.values()
+    assert process.peak_bytes >= process.idle_bytes > 0
+    assert peak_so_far("another fit") == WorkRecord()
 
 
 def test_a_task_is_recorded():

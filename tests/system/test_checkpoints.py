@@ -195,6 +195,15 @@ def test_a_checkpoint_in_an_object_store(rows, in_this_thread, stopped):
 # Values and parts.
 
 
+def test_the_plan_counts_the_copies_that_a_place_takes(rows, in_this_thread, tmp_path):
+    X, y = rows
+    places = (None, tmp_path / "kept", "memory://counted/kept")
+    plans = [small_ridge("cv").fit(X, y, checkpoint=place).plan_ for place in places]
+    assert [plan.size.saved_copies for plan in plans] == [0, 1, 3]
+    none, local, remote = (plan.worker_peak_bytes for plan in plans)
+    assert none < local < remote
+
+
 def test_values_come_back_as_they_were():
     A = np.arange(6.0).reshape(2, 3)
     value = {"a": [A, A.T, np.float32(2.5), None, True], (1, "x"): (3, float("inf"), np.array(["u", None]))}

@@ -224,7 +224,8 @@ def test_folds_that_do_not_fit_together_are_swept_apart(rows, client, monkeypatc
     together = model().fit(X, y)
     whole = together.plan_
     monkeypatch.setattr("distrff.estimators.fitting.plan._IDLE_BYTES", 0)
-    few, many = (worker_peak_bytes(whole.size, folds, 1) for folds in (1, 5))
+    sent = whole.size.sent_bytes(whole.n_workers)
+    few, many = (worker_peak_bytes(whole.size, folds, 1) + sent for folds in (1, 5))
     assert few < many == whole.worker_peak_bytes
     monkeypatch.setattr(
         "distrff.estimators.fitting.plan._USABLE_SHARE", (few + many) / 2 / whole.memory_limit

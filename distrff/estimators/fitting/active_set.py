@@ -21,13 +21,12 @@ from scipy.sparse import diags_array, hstack, issparse
 from distrff.engine.reduction import Arrays
 from distrff.estimators.fitting.margin_oracle import FeaturesOf, HingePoint, MarginOracle
 from distrff.estimators.fitting.result import MarginProblem
-from distrff.reductions.margins import NearestRows, NearestSums
+from distrff.reductions.margins import WIDENING, NearestRows, NearestSums
 from distrff.solvers.active_set import ActiveSetModel, ActiveSetSolution, ascend, first_multipliers, minimise
 
 _MODEL_SHARE = 0.4  # of tol
 _FIRST_EPSILON = 1.0
 _FAR = 2.0**20  # for an intercept
-_WIDENING = 4
 # With a poor reference point, rows can be added round after round and the bound never rises enough.
 # Models that do finish leave about a third of the distance at first, and those that came near all finished.
 _NEAR, _FIRST_SHARE = 0.1, 0.3
@@ -144,10 +143,12 @@ def _widen(
     while oracle.fit_intercept and (lacking := {p: model for p, model in models.items() if model.excess}):
         labels = {problem: np.sign(model.excess) for problem, model in lacking.items()}
         points = {
-            problem: HingePoint(model.without_violations(labels[problem]), model.reference, model.known)
+            problem: HingePoint(
+                model.without_violations(labels[problem]), model.reference, model.known, labels[problem]
+            )
             for problem, model in lacking.items()
         }
-        more = nearest_rows(points, _WIDENING * oracle.kept_rows)
+        more = nearest_rows(points, WIDENING * oracle.kept_rows)
         if more is None:
             models.clear()
             return

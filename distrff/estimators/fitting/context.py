@@ -50,6 +50,7 @@ class FitContext:
     options: FitOptions
     workers: Workers
     run: Run | None = None  # None where a fit is only planned, for workers that need not exist
+    saved_copies: int = 0  # of a sum, for its checkpoint; see `copies_of_a_sum`
 
     @property
     def features_dtype(self) -> str:
@@ -158,6 +159,8 @@ def begin(dataset: Dataset, options: FitOptions) -> FitContext:
     Raises ClusterError if there are none, or they cannot run distrff.
     """
     run = begin_run()
+    handle = dataset.rows(0, 1) if dataset.block_rows is None else None  # others would have their blocks read
+    run.execution.measure_idle((RowReduction, handle))
     return within_memory(FitContext(dataset, options.for_dataset(dataset), run.execution, run))
 
 
@@ -231,6 +234,9 @@ def choose_solver(
         column_share=dataset.column_share,
         held_bytes=dataset.held_bytes,
         whole_rows=dataset.whole_rows,
+        # Tasks in this process see arrays themselves.
+        block_rows=None if dataset.block_rows == 0 and fit.workers.in_client else dataset.block_rows,
+        saved_copies=fit.saved_copies,
         **fit.of_map(),
         **options.work(dataset.n_rows, n_features, n_outputs),
         gram_stride=gram_stride(dataset.n_rows, n_features) if options.samples_gram else 1,

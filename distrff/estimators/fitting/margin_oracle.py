@@ -11,16 +11,11 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from distrff.engine.reduction import Arrays, joined
-from distrff.engine.segments import (
-    gram_stride,
-    light_segmentation_of_features,
-    margin_tile_rows,
-    sparse_segmentation,
-)
+from distrff.engine.segments import gram_stride
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.gram import Grams, sample_of
 from distrff.estimators.fitting.options import MarginOptions
-from distrff.estimators.fitting.plan import Plan
+from distrff.estimators.fitting.plan import Plan, margin_cuts
 from distrff.estimators.fitting.result import MarginProblem, coef_and_intercept
 from distrff.features.specification import MapSpecification
 from distrff.preprocessing.scaling import Scaling
@@ -57,6 +52,7 @@ class HingePoint(NamedTuple):
     x: np.ndarray
     reference: np.ndarray | None = None
     known: np.ndarray | None = None
+    label: float = 0.0  # the only one whose rows are asked for; 0 for both
 
 
 @dataclass(frozen=True)
@@ -93,19 +89,13 @@ class MarginOracle:
         self._folds = folds
         self._moments: RidgeMoments | None = None
         self._factors: WeakValueDictionary[float, Solve] = WeakValueDictionary()
-        dtype = np.dtype(plan.size.dtype)
         entries = plan.size.sparse_entries
         self.is_sparse = entries > 0
         self.can_model = can_model(self.n_features, entries)
         self.kept_rows = kept_rows(self.n_features, entries)
         self.max_model_rows = max_model_rows(self.n_features, entries)
-        tile_rows = margin_tile_rows(self.n_features, dtype, plan.size.map_cost.min_tile_rows)
-        self._cuts = (
-            sparse_segmentation(self.n_rows, entries)
-            if self.is_sparse
-            else light_segmentation_of_features(self.n_rows, self.n_features, tile_rows)
-        )
-        self._shared: dict[str, Any] = {"dtype": dtype.name, "tile_rows": self._cuts.tile_rows}
+        self._cuts = margin_cuts(plan.size)
+        self._shared: dict[str, Any] = {"dtype": plan.size.dtype, "tile_rows": self._cuts.tile_rows}
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
         """Return each problem's objective and gradient at its point, and more; one pass over the rows."""
@@ -136,6 +126,7 @@ class MarginOracle:
             **self._held_out(problems),
             outputs=tuple(problem.output for problem in problems),
             n_kept=n_kept,
+            labels=tuple(point.label for point in points.values()),
             has_reference=bool(references),
         )
         known = {f"known_{j}": p.known for j, p in enumerate(points.values()) if p.known is not None}

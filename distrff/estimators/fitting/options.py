@@ -464,6 +464,7 @@ class MarginOptions(SolverOptions):
         models = self.direct_solver == "smoothed" and can_model(n_features, entries) and not self.is_hard
         return super().work(n_rows, n_features, n_outputs) | {
             "n_folds": 1,  # of the Gram, which only preconditions
+            "n_problems": n_problems,
             "n_light_columns": n_problems * (2 if self.looks_ahead(n_problems) else 1),
             "n_light_sweeps": _PRESUMED_SWEEPS * (1 if self.C is not None else 1 + n_grid),
             "model_rows": max_model_rows(n_features, entries) if models else 0,

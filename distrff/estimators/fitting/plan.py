@@ -15,6 +15,7 @@ from distrff.engine.segments import (
     gram_segmentation,
     gram_stride,
     light_segmentation,
+    light_segmentation_of_features,
     margin_tile_rows,
     sampled_tile_rows,
     sparse_segmentation,
@@ -25,7 +26,7 @@ from distrff.features.lattice import resolved_share
 from distrff.features.specification import MapCost
 from distrff.io.storage import SPAN_BYTES
 from distrff.reductions.equispaced import N_GROUPS, N_SAMPLES, FoldCuts, bytes_a_row, rows_a_call
-from distrff.reductions.margins import kept_rows
+from distrff.reductions.margins import MAX_BLOCK_TILES, MAX_BLOCK_VALUES, WIDENING, kept_rows
 from distrff.utils.html import Bars, Section, html_card
 from distrff.utils.nufft import fine_grid_bytes_of
 from distrff.utils.text import human_bytes, human_seconds, number_text
@@ -58,6 +59,7 @@ class Size:
     chunk_rows: int  # rows of a storage chunk
     map_cost: MapCost
     outputs_are_presumed: bool = False  # True until the classes are counted
+    n_problems: int = 0  # of a margin loss that a pass serves
     model_rows: int = 0  # rows in an active-set model, whose features are held at once
     gram_stride: int = 1  # the Gram is summed over one row in this many
     n_light_sweeps: int = 0  # light passes presumed after the Gram
@@ -70,8 +72,10 @@ class Size:
     n_factors: int = 0  # at most; one per distinct penalty, to precondition conjugate gradients
     held_bytes: int = 0  # held by a reading task beside decoded rows
     whole_rows: int = 0  # rows of the largest storage unit that is decoded whole; 0 for none
+    block_rows: int | None = None  # rows of a block that comes with a task; None where tasks read rows
     search_flops: float = 0.0  # of the search for the map, or for its widths
     search_bytes: int = 0  # held by each thread in that search; 0 where the client searches
+    saved_copies: int = 0  # of a sum, held while a checkpoint of it is written or read; 0 without one
 
     @property
     def column_entries(self) -> float:
@@ -100,15 +104,39 @@ class Size:
     def reading_bytes(self, segment_rows: int) -> int:
         """Return the most that a task holds of stored rows: two spans, and what decoding takes.
 
-        The longest segments are often those of the first pass.
+        The longest segments are often those of the first pass. Where rows come with tasks in the blocks that
+        they touch, those of three are in memory: of the task that runs, of one that is ready, and of one
+        whose result is fetched. Of arrays there are two, beside `sent_bytes`.
         """
         longest = max(segment_rows, light_segmentation(self.n_rows, self.n_columns).segment_rows)
+        longest = min(longest, self.n_rows)
+        if self.block_rows == 0:
+            return 2 * self.row_bytes * longest
+        if self.block_rows is not None:
+            return 3 * self.row_bytes * (longest + self.block_rows)
         return self.row_bytes * (2 * self.chunk_rows + min(self.whole_rows, longest)) + self.held_bytes
+
+    def sent_bytes(self, n_workers: int) -> int:
+        """Return the bytes of a worker's share of rows in arrays.
+
+        Dask keeps what came with a task until nothing that was made from its result is wanted: in a pass, its
+        sum.
+        """
+        return self.row_bytes * -(-self.n_rows // n_workers) if self.block_rows == 0 else 0
+
+    def n_partials(self, n_segments: int, threads: int) -> int:
+        """Return how many partials there are beside those of the segments that are summed.
+
+        There are a merge's result, the partial that arrives for it, at worst all that wait for their
+        neighbours, and copies of those that go to a checkpoint.
+        """
+        return threads + 2 + n_levels(n_segments) + self.saved_copies * (threads + 1)
 
     def in_small_chunks(self) -> Size:
         """Return the same rows as if they were stored in small chunks."""
         chunk_rows = min(self.chunk_rows, max(1, SPAN_BYTES // self.row_bytes))
-        return replace(self, chunk_rows=chunk_rows, held_bytes=0, whole_rows=0)
+        block_rows = None if self.block_rows is None else min(self.block_rows, chunk_rows)
+        return replace(self, chunk_rows=chunk_rows, block_rows=block_rows, held_bytes=0, whole_rows=0)
 
     @property
     def gram_flops(self) -> float:
@@ -365,7 +393,8 @@ def _plan(
     n_sweeps = 1 + size.n_map_passes + n_passes
     searching = workers.threads_per_worker * size.search_bytes + SLACK_BYTES if size.search_bytes else 0
     counted["flops"] += size.search_flops
-    counted["worker_peak_bytes"] = max(counted["worker_peak_bytes"], searching)
+    sent = size.sent_bytes(workers.n_workers)
+    counted["worker_peak_bytes"] = max(counted["worker_peak_bytes"] + sent, searching)
     return Plan(
         solver=solver,
         size=size,
@@ -463,7 +492,10 @@ def _by_gram(size: Size, folds_per_task: int, workers: Workers) -> Plan:
         folds_per_task=folds_per_task,
         flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s) + s.map_factor_flops,
         cosines=float(s.n_rows) * s.n_features * (1 / s.gram_stride + s.n_light_sweeps),
-        worker_peak_bytes=worker_peak_bytes(s, folds_per_task, workers.threads_per_worker),
+        worker_peak_bytes=max(
+            worker_peak_bytes(s, folds_per_task, workers.threads_per_worker),
+            _margin_peak_bytes(s, workers.threads_per_worker),
+        ),
         client_peak_bytes=client_peak_bytes(s),
     )
 
@@ -473,15 +505,14 @@ def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
 
     Each thread holds a tile, its product, the rows of a super-tile and of one storage
     chunk, its accumulator and the partial that this is packed into. Beside these there
-    are a merge's result, the partial that arrives for it, and at worst all partials that
-    wait for their neighbours. The process keeps the map's arrays, in float64 and in the
-    dtype of the products. The solve afterwards holds the packed Grams of all folds, and
+    are other partials, see `Size.n_partials`. The process keeps the map's arrays, in
+    float64 and in the dtype of the products. The solve afterwards holds the packed Grams of all folds, and
     their sum and four matrices of its size a thread.
     """
     s, cuts = size, size.segmentation()
     accumulator = 8 * folds_per_task * s.gram_size**2
     partial = accumulator / 2
-    n_partials = threads + 2 + n_levels(cuts.n_segments)
+    n_partials = s.n_partials(cuts.n_segments, threads)
     n_parts = max(s.n_folds, s.gram_stride)
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
     tile = group * s.gram_size * s.itemsize + s.itemsize * s.gram_size**2
@@ -495,9 +526,19 @@ def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial
     solve = 8 * s.gram_size**2 * (s.n_folds / 2 + 1 + 4 * threads)
-    model_rows = min(s.model_rows, s.n_rows)
-    model = model_rows * s.n_features * (8 + s.itemsize) + 6 * 8 * s.gram_size**2 if model_rows else 0
-    return int(max(sweep, solve, model) + SLACK_BYTES)
+    return int(max(sweep, solve) + SLACK_BYTES)
+
+
+def _margin_peak_bytes(size: Size, threads: int) -> int:
+    """Return the largest resident set above idle in the passes and models of margin losses.
+
+    Beside these the workers keep the Gram and three factors to precondition with.
+    """
+    if not size.n_problems:
+        return 0
+    kept = 4 * 8 * size.gram_size**2
+    passes = _light_peak_bytes(size, size.n_light_columns, threads)
+    return kept + max(passes, _model_peak_bytes(size, threads))
 
 
 def client_peak_bytes(size: Size) -> int:
@@ -536,6 +577,14 @@ def light_cuts(size: Size) -> Segmentation:
     exact = np.dtype(np.float64)
     tile_rows = margin_tile_rows(size.n_features, exact, size.map_cost.min_tile_rows)
     return replace(size.segmentation(), tile_rows=tile_rows)
+
+
+def margin_cuts(size: Size) -> Segmentation:
+    """Return the cuts of a light sweep of margin problems."""
+    if size.sparse_entries:
+        return sparse_segmentation(size.n_rows, size.sparse_entries)
+    tile_rows = margin_tile_rows(size.n_features, np.dtype(size.dtype), size.map_cost.min_tile_rows)
+    return light_segmentation_of_features(size.n_rows, size.n_features, tile_rows)
 
 
 def sample_size(size: Size, stride: int) -> Size:
@@ -613,34 +662,48 @@ def _light_peak_bytes(size: Size, k: int, threads: int) -> int:
     Each thread holds a tile of features in their dtype, in float64 and squared, or the bins of a sparse one
     and the keys of some rows; its values, the rows that it is made of and those of a storage chunk, and its
     sums and those of a tile. Beside these there are the partials that wait, the map's arrays and the points.
+    Sums of hinge problems hold rows for their models, as they are stored.
     """
-    s, cuts = size, light_cuts(size)
+    s, cuts = size, margin_cuts(size) if size.n_problems else light_cuts(size)
     features = (
         4 * cuts.tile_rows * s.sparse_entries + 3 * 8 * KEY_ROWS * s.sparse_entries
         if s.sparse_entries
         else cuts.tile_rows * s.n_features * (s.itemsize + 16)
     )
-    tile = features + cuts.tile_rows * 8 * 6 * k
+    n_tiles = MAX_BLOCK_TILES if s.n_problems else 1
+    block_rows = min(n_tiles * cuts.tile_rows, cuts.segment_rows)
+    tile = features + max(cuts.tile_rows * k, min(block_rows * k, MAX_BLOCK_VALUES)) * 8 * 6
     tile_bytes = s.row_bytes + 16 * s.column_entries
-    rows = s.reading_bytes(cuts.segment_rows) + tile_bytes * cuts.tile_rows
-    n_kept = min(2 * kept_rows(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
-    kept = n_kept * (8 * s.n_columns + _KEPT_BYTES) * k
-    sums = 8 * s.n_features * (2 + 2 * k) + kept
-    n_partials = threads + 2 + n_levels(cuts.n_segments)
+    rows = s.reading_bytes(cuts.segment_rows) + tile_bytes * block_rows
+    n_kept = min(WIDENING * kept_rows(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
+    sums = 8 * s.n_features * (2 + 2 * k) + n_kept * _kept_row_bytes(s) * s.n_problems
+    n_partials = s.n_partials(cuts.n_segments, threads)
     arrays = s.map_bytes + 16 * s.n_features * k
     return int(threads * (tile + rows + 2 * sums) + n_partials * sums + arrays + SLACK_BYTES)
 
 
+def _kept_row_bytes(size: Size) -> int:
+    return size.row_bytes + _KEPT_BYTES
+
+
 def _model_peak_bytes(size: Size, threads: int) -> int:
-    """Return the largest resident set above idle in solving models of sparse rows, one a thread."""
+    """Return the largest resident set above idle in solving models, one a thread.
+
+    Others wait with their rows. Of sparse features there are those that are made, signed, squared and while
+    their formats change; of dense ones those that are made, signed, and of the rows in a Newton step, and the
+    step's matrices.
+    """
     s = size
     n_rows = min(s.model_rows, s.n_rows)
-    # The rows, their features as they are made, signed, squared and while their formats change, and points.
-    features = n_rows * s.row_entries * (s.itemsize + 4 + 4 * _ENTRY_BYTES)
-    rows = n_rows * (8 * s.n_columns + _KEPT_BYTES)
-    points = 8 * 8 * s.n_features
-    tasks = min(threads, s.n_outputs)
-    return int(tasks * (features + 2 * rows + points) + s.map_bytes + SLACK_BYTES) if n_rows else 0
+    if not n_rows:
+        return 0
+    if s.sparse_entries:
+        features = n_rows * s.row_entries * (s.itemsize + 4 + 4 * _ENTRY_BYTES) + 8 * 8 * s.n_features
+    else:
+        features = n_rows * s.n_features * (s.itemsize + 2 * 8) + 6 * 8 * s.gram_size**2
+    tasks = min(threads, s.n_problems)
+    rows = n_rows * _kept_row_bytes(s) * (s.n_problems + tasks)
+    return int(tasks * features + rows + s.map_bytes + SLACK_BYTES)
 
 
 def _factor_peak_bytes(size: Size, stride: int, n_factors: int, threads: int) -> int:
@@ -676,6 +739,7 @@ def _by_toeplitz(size: Size, call_rows: int, workers: Workers) -> Plan:
     rows = s.reading_bytes(cuts.run_rows) + waiting
     grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if s.n_outputs > 1 else 0)
     sweep = threads * (rows + grids + partial + of_a_sum) + 3 * of_a_sum * s.n_folds
+    sweep += s.saved_copies * (threads + 1) * partial
     solve = (s.n_folds + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
     return _plan(
         "toeplitz",
@@ -712,7 +776,8 @@ def _with_samples(plan: Plan) -> Plan:
     grid = fine_grid_bytes_of(s.n_features, d) / 2
     sweep = s.reading_bytes(cuts.run_rows) + waiting + grid + 2 * n_groups * group
     solve = N_GROUPS * group + of_a_sum + threads * (3 * of_a_sum + 2 * group)
-    peak = int(max(threads * sweep, solve) + 2 * N_GROUPS * group + SLACK_BYTES)
+    saved = s.saved_copies * (threads + 1) * n_groups * group
+    peak = int(max(threads * sweep + saved, solve) + 2 * N_GROUPS * group + SLACK_BYTES)
     return replace(
         plan,
         n_sweeps=plan.n_sweeps + n_passes,
@@ -728,7 +793,7 @@ def _with_samples(plan: Plan) -> Plan:
 PRESUMED_EPOCHS = 5
 PRESUMED_PASSES = 2 * PRESUMED_EPOCHS + 1
 _BATCH_BYTES = 80 * 2**20
-_METRIC_BYTES = 2**26
+_MAX_METRIC_BYTES = 2**26
 _MAX_ROWS = 2**14
 _ROWS_OF_MANY_FEATURES, _MANY_FEATURES = 2**12, 2**12
 _SPARSE_ROWS, _SPARSE_BYTES = 2**11, 12
@@ -770,12 +835,17 @@ def _by_sgd(size: Size, workers: Workers) -> Plan:
         flops=(PRESUMED_EPOCHS + 1) * evaluation + PRESUMED_EPOCHS * epoch + metric + s.map_factor_flops,
         cosines=float(s.n_rows) * s.row_entries * PRESUMED_PASSES,
         worker_peak_bytes=_sgd_peak_bytes(s, workers.threads_per_worker),
-        client_peak_bytes=client_peak_bytes(s) + _METRIC_BYTES,
+        client_peak_bytes=client_peak_bytes(s) + _metric_bytes(s),
     )
 
 
 def _sgd_peak_bytes(size: Size, threads: int) -> int:
-    """Return the largest resident set above idle: of an epoch, or of the making of the metric."""
+    """Return the largest resident set above idle: of an epoch, an evaluation, or the making of the metric.
+
+    The metric is made of the sampled rows as they are sent and scaled, of their features as they are made,
+    centred and weighted, and of the matrices of their eigenvectors. Then it is held as it is sent, and once
+    more in another dtype.
+    """
     s, segment_rows = size, epoch_cuts(size).segment_rows
     sample = metric_rows(min(s.n_rows, _MAX_ROWS), s)
     # A batch of features with its map's phases, the rows of a storage chunk, and the points.
@@ -783,6 +853,18 @@ def _sgd_peak_bytes(size: Size, threads: int) -> int:
     batch = min(_BATCH_BYTES, segment_rows * s.row_entries * entry_bytes)
     rows = s.reading_bytes(segment_rows) + s.row_bytes * s.chunk_rows
     points = (12 if s.sparse_entries else 8) * 8 * s.n_features * s.n_outputs
-    epoch = threads * (2 * batch + rows + points)
-    metric = 2 * sample * s.row_entries * entry_bytes + 4 * 8 * min(sample, s.n_features) ** 2
-    return int(max(epoch, metric) + 2 * _METRIC_BYTES + s.map_bytes + SLACK_BYTES)
+    epoch = threads * (2 * batch + rows + points) + s.saved_copies * (threads + 1) * points
+    of_sample = 3 * s.row_entries * entry_bytes + s.row_bytes + 16 * s.column_entries
+    metric = sample * of_sample + 4 * 8 * min(sample, s.n_features) ** 2
+    evaluation = _light_peak_bytes(s, max(s.n_light_columns, s.n_outputs), threads)
+    kept = 2 * _metric_bytes(s)
+    return int(max(max(epoch, metric) + s.map_bytes + SLACK_BYTES, evaluation) + kept)
+
+
+def _metric_bytes(size: Size) -> int:
+    """Return the bytes of the metric's directions, all D at most; of sparse features those of its rows."""
+    sample = metric_rows(min(size.n_rows, _MAX_ROWS), size)
+    if size.sparse_entries:
+        return sample * (_SPARSE_BYTES * size.row_entries + 8 * sample // 4)
+    n_directions = min(sample, size.n_features)
+    return min(_MAX_METRIC_BYTES, size.itemsize * size.n_features * n_directions)
