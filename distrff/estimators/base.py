@@ -85,8 +85,9 @@ class KernelEstimator(BaseEstimator):
             ends the process with exit code 143.
         checkpoint_every : float, optional
             Seconds between two writes. By default at least ten, and forty times as many as the last write
-            took, which bounds the share of writing. The checkpoint holds the Grams of all folds, and what
-            each light pass returned.
+            took, which bounds the share of writing. On the disk there are at most 2·W·(⌈log₂ S⌉ + 1) sums of
+            a pass, for W workers and S segments (``plan(...).n_segments``), each of 4·(D + 1 + k)² bytes a
+            fold for a Gram; beside these the Grams of all folds, and what each light pass returned.
         storage_options : dict, optional
             For fsspec, where `checkpoint` is a URL.
 

@@ -111,6 +111,24 @@ def test_a_pass_goes_on_after_the_segments_that_were_summed(rows, client, monkey
     assert of_first_pass - 1 in left[0], "the last segment, which failed"
 
 
+def test_a_checkpoint_is_no_larger_than_stated(rows, client, monkeypatch, tmp_path):
+    """Sums that others cover go; the largest number is what the docstring of `fit` states."""
+    monkeypatch.setattr("distrff.engine.execution._SMALL_BYTES", 0)
+    (X, y), sizes, append = rows, [], CheckpointStore.append
+
+    def measured(store, *args):
+        append(store, *args)
+        files = [file for file in (tmp_path / "kept" / "sums").rglob("*.part")]
+        sizes.append(sum(file.stat().st_size for file in files))
+
+    monkeypatch.setattr(CheckpointStore, "append", measured)
+    fitted = small_ridge("cv").fit(X, y, checkpoint=tmp_path / "kept", checkpoint_every=0)
+    plan, n_numbers = fitted.report_["plan"], 32 + 1 + 1
+    n_sums = 2 * fitted.report_["workers"] * (1 + (plan["n_segments"] - 1).bit_length())
+    of_header = 4096
+    assert 0 < max(sizes) <= n_sums * (plan["n_folds"] * 4 * n_numbers * (n_numbers + 1) + of_header)
+
+
 def test_a_seed_that_was_drawn_is_kept(rows, in_this_thread, stopped, tmp_path):
     X, y = rows
     fits = [drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(2.0), 32), 1.0) for _ in range(2)]
