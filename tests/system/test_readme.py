@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 import dask
-import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -114,16 +113,17 @@ def memory_table() -> dict[int, list[float]]:
 
 
 @pytest.mark.parametrize("D", [1024, 2048, 4096, 8192, 16384])
-def test_its_table_of_sizes_is_what_the_plan_counts(D):
-    X = da.zeros((1_000_000, 20), chunks=(65_536, 20), dtype=np.float32)
+def test_its_table_of_sizes_is_what_the_plan_counts(tmp_path, D):
+    group = zarr.create_group(tmp_path / "rows.zarr")  # of no chunks, which read as zeros
+    group.create_array("X", shape=(1_000_000, 20), chunks=(65_536, 20), dtype=np.float32)
+    group.create_array("y", shape=(1_000_000,), chunks=(65_536,), dtype=np.float32)
+    data = drf.open_dataset(tmp_path / "rows.zarr")
     features = drf.FourierFeatures(drf.Gaussian(1.0), D)
 
     def counted(alpha, below=None):
         """The plan of a worker without a limit, or with one under which another plan would not fit."""
         limit = 0 if below is None else int(0.9 * min_memory_limit(below))
-        return drf.KernelRidge(features, alpha, scale="none").plan_for(
-            PlannedWorkers(1, 1, limit), X, X[:, 0]
-        )
+        return drf.KernelRidge(features, alpha, scale="none").plan_for(PlannedWorkers(1, 1, limit), data)
 
     at_once, given = counted("cv"), counted(1.0)
     in_turn, diagonal = counted("cv", below=at_once), counted(1.0, below=given)
