@@ -154,7 +154,7 @@ _REPORTED = ("rows_read", "rows_dropped", "columns_made", "categories", "missing
 def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], dict[str, Any]]) -> Dataset:
     """Return the rows of raw files, after `convert` has written them to a path in a temporary folder."""
     from distrff.io.open import open_dataset
-    from distrff.io.storage import own_folder
+    from distrff.io.storage import Location, own_folder
 
     scheduler = options.get("scheduler", "local")
     if scheduler != "local" and not _is_here(scheduler):
@@ -167,8 +167,9 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     folder = click.get_current_context().with_resource(own_folder(parent, "distrff-rows-", mode=0o700))
     rows = str(folder / "rows.zarr")
     report = convert(rows)
+    place = (Location.of(path, storage_options(options)),)
     counts = {key: report[key] for key in _REPORTED if key in report}
-    return replace(open_dataset(rows), source=public_name(path), table_report=counts)
+    return replace(open_dataset(rows), source=public_name(path), table_report=counts, places=place)
 
 
 def _is_here(scheduler: str) -> bool:

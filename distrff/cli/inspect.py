@@ -214,7 +214,7 @@ def _seconds_left(header: dict[str, Any], progress: dict[str, Any]) -> float | N
     n_done, of_pass = progress.get("n_sweeps", 0), progress.get("seconds_left_of_pass")
     under_way, usual = bool(progress.get("n_segments")), progress.get("seconds_of_usual_pass")
     n_left = header.get("n_sweeps", 0) - n_done - under_way
-    if n_left < 0 or usual is None or (under_way and of_pass is None):
+    if n_left <= 0 or usual is None or (under_way and of_pass is None):
         return of_pass
     return (of_pass or 0.0) + n_left * usual
 

@@ -243,7 +243,7 @@ class Checkpoint:
         Many values are not held until the store is well again. A fit that needs them computes them anew.
         """
         if self._waiting_bytes > _MAX_WAITING_BYTES:
-            self._waiting = []
+            self._waiting, self._finished = [], []  # whose sums are needed again
         warn(
             f"the checkpoint could not be written ({reason}); the fit goes on, and tries again",
             CheckpointWarning,
@@ -286,6 +286,13 @@ class PassSums:
                 self.stored.add(node)
         self._began, self._n_left_at_first = time.monotonic(), len(self.segments_left())
 
+    def look_again(self) -> None:
+        """Find the nodes that are left after a damaged one was removed; none if it is still there."""
+        before = self.stored
+        self.look()
+        if self.stored == before:  # it cannot be removed, and would be read for ever
+            self.stored = set()
+
     @property
     def root(self) -> Node:
         """The node of all segments."""
@@ -321,7 +328,10 @@ class PassSums:
         self.stored.add(node)
         self.stored.difference_update(covered)
         self.checkpoint.has_sums(self.key)
-        self.checkpoint.store.remove(self.key, covered)
+        try:
+            self.checkpoint.store.remove(self.key, covered)
+        except (OSError, DistrffError) as error:  # they take room, but harm nobody
+            logger.warning("%s", error)
 
     def write(self, waiting: Mapping[Node, Partial]) -> None:
         """Write sums that are in this process, and the steps before them."""

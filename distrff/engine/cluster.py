@@ -18,7 +18,7 @@ from typing import Any
 
 import dask
 from dask.system import CPU_COUNT
-from dask.utils import parse_bytes, parse_timedelta
+from dask.utils import parse_bytes
 from distributed import Client, LocalCluster, rpc
 from distributed.comm import get_address_host_port
 from distributed.security import Security
@@ -33,10 +33,6 @@ _START_SECONDS = 60.0
 # A local cluster gives up a worker that its nanny has not restarted in this time, and starts no other. Dask's
 # 15 s are too short: on a loaded machine the imports alone take longer.
 _RESTART_PATIENCE = {"distributed.deploy.lost-worker-timeout": "10 minutes"}
-# A worker that hangs (stopped, swapping, a dead disk) keeps its tasks and sums until the scheduler gives it
-# up: after one to two of these times, and four seconds in which its nanny asks it to end. Dask's time is five
-# minutes. A much shorter one would end workers that only hold the interpreter's lock for long.
-_HUNG_SECONDS = 60.0
 _SMALLEST_LIMIT = 2**20  # "4" is more likely a forgotten unit than four bytes
 _HOST_AND_PORT = re.compile(r"[^/\\\s]+:\d+")
 
@@ -139,18 +135,12 @@ def _local_cluster(n_workers: int, threads_per_worker: int, memory_limit: int) -
                     memory_limit=memory_limit,
                     dashboard_address=None,
                     # Without a dashboard the scheduler still serves its metrics, by default on a fixed port.
-                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0", "worker_ttl": _time_to_live()},
+                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
                     silence_logs=logging.CRITICAL,
                 )
             cleanup.callback(cluster.close)
         cleanup.enter_context(dask.config.set(_RESTART_PATIENCE))
         yield cluster
-
-
-def _time_to_live() -> float | None:
-    """Return the seconds after which the scheduler gives up a silent worker; None if it is told never to."""
-    configured = parse_timedelta(dask.config.get("distributed.scheduler.worker-ttl"))
-    return configured and min(configured, _HUNG_SECONDS)
 
 
 @contextmanager

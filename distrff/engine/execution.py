@@ -242,7 +242,10 @@ class ClusterExecution:
 
         To receive `needed` they import what their tasks will import.
         """
-        self.client.run(begin_task, self._fit, needed, on_error="ignore")
+        with suppress(Exception):  # a worker that hangs is no reason to wait: its first task will tell
+            self.client.run(
+                begin_task, self._fit, needed, on_error="ignore", callback_timeout=_MEASURE_SECONDS
+            )
 
     def measured(self) -> WorkRecord:
         """Return the workers' peaks up to now: Grams are factored after the last task of a pass."""
@@ -441,7 +444,7 @@ Execution = LocalExecution | ClusterExecution
 
 # The partials of a pass on their way into the tree of merges, and from there to a checkpoint.
 
-_COLLECT_SECONDS = 2.0  # what a worker has finished longer ago is not lost with it
+_COLLECT_SECONDS = 2.0  # so that little of what a worker has finished is lost with it
 _LAST_SECONDS = 15.0  # for a last write: batch systems and Kubernetes kill 30 s after they have asked
 
 
@@ -479,8 +482,8 @@ class _Saving:
 class _SavingHere(_Saving):
     """Small partials, which are merged in the client.
 
-    They stay on their workers for two seconds at most, and no more than one a thread: workers keep the rows
-    that came with a task until its result is released.
+    They are fetched when a task ends more than two seconds after the last time, or when there is one for
+    each thread: workers keep the rows that came with a task until its result is released.
     """
 
     def __init__(self, flight: Flight, merge: OrderedMerge, sums: PassSums | None, n_threads: int) -> None:

@@ -130,19 +130,19 @@ class Run:
             except DamagedPart as damaged:  # and removed
                 logger.warning("%s; its rows are summed again", damaged)
                 if sums is not None:
-                    sums.look()
+                    sums.look_again()
         if self.checkpoint is not None:
             self.checkpoint.see(label=None, n_segments=None, n_segments_done=None, seconds_left_of_pass=None)
         self.sweeps[place] = label, self.sweeps[place][1] or time.perf_counter() - started
         logger.info("%s: %.3g s", *self.sweeps[place])
+        if sums is not None and not sums.is_complete:
+            self._unsaved[sums.key] = sums, handle
         if isinstance(handle, Partial):
             value, record = handle.value, handle.record
         else:
             record = self.execution.gather([self.execution.submit(getattr, handle, "record")])[0]
             # After the record, so that a pass that a restart has lost is repeated only once.
             value = self.execution.submit(getattr, handle, "value")
-            if sums is not None and not sums.is_complete:
-                self._unsaved[sums.key] = sums, handle
         self.record = self.record.merge(record)
         return value
 
@@ -202,6 +202,9 @@ class Run:
             sweeps, values = found
             self.sweeps[first : first + len(sweeps)] = sweeps
         self._n_kept_sweeps = len(self.sweeps)
+        spent = [seconds for _, seconds in self.sweeps]
+        usual = median(spent) if spent else None
+        checkpoint.see(n_sweeps=len(spent), seconds=sum(spent), seconds_of_usual_pass=usual)
         if checkpoint.is_due():
             self.save()
         return values
@@ -210,13 +213,8 @@ class Run:
         """Write what is finished to the checkpoint, if there is one."""
         if self.checkpoint is None:
             return
-        seconds = [seconds for _, seconds in self.sweeps[: self._n_kept_sweeps]]
-        usual = median(seconds) if seconds else None
-        self.checkpoint.see(n_sweeps=len(seconds), seconds=sum(seconds), seconds_of_usual_pass=usual)
         self.checkpoint.write()
-        if not with_sums:
-            return
-        for sums, handle in self._unsaved.values():
+        for key, (sums, handle) in list(self._unsaved.items()) if with_sums else ():
             saved = self.execution.submit(write_sum, sums.file(sums.root), handle)
             seconds, error = self.execution.gather([saved])[0]
             if error is not None:
@@ -224,7 +222,7 @@ class Run:
                 return
             sums.add(sums.root)
             self.checkpoint.wrote(seconds)
-        self._unsaved.clear()
+            del self._unsaved[key]
 
     def measure_peaks(self) -> None:
         """Take note of the memory that workers have taken up to now, also after the last pass."""

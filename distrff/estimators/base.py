@@ -108,6 +108,8 @@ class KernelEstimator(BaseEstimator):
             self.__dict__.pop(name, None)
         fit = begin(dataset, options)
         expected = expected_plan(fit)  # refuses before the first task
+        if checkpoint is None and checkpoint_every is not None:
+            raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
         if checkpoint is not None:
             place = Location.of(checkpoint, storage_options)
             fit = with_checkpoint(fit, self, place, checkpoint_every)

@@ -34,7 +34,7 @@ import numpy as np
 
 from distrff.engine.checkpoint import DamagedPart, Node, Step
 from distrff.engine.reduction import Partial
-from distrff.errors import DistrffError, InputError
+from distrff.errors import CheckpointWarning, DistrffError, InputError, warn
 from distrff.io.groups import package_version
 from distrff.io.storage import (
     FOLDER_MARK,
@@ -101,13 +101,32 @@ def read_part(location: Location) -> tuple[Any, list[np.ndarray]]:
     What the header says must agree with the size of the file before anything of that size is allocated.
     """
     fs, path = location.file_system()
-    with storage_errors(f"{location} cannot be read", DamagedPart):
+
+    def read() -> tuple[Any, list[np.ndarray]]:
         size = int(fs.size(path))
         with fs.open(path, "rb") as file:
-            try:
-                return _read(file, size)
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
-                raise DamagedPart(f"{location} is damaged ({str(error)[:80]})") from error
+            return _read(file, size)
+
+    with _reading(location):
+        return patiently(read, lasting=_OF_CONTENT)
+
+
+_OF_CONTENT = (ValueError, LookupError, TypeError, RecursionError)
+
+
+@contextmanager
+def _reading(location: Location) -> Iterator[None]:
+    """Raise DamagedPart for a part that is missing or damaged.
+
+    InputError is raised for a store that does not answer: what it holds may be well, and must not be removed.
+    """
+    try:
+        with storage_errors(f"{location} cannot be read"):
+            yield
+    except InputError as error:
+        if isinstance(error.__cause__, (*_OF_CONTENT, FileNotFoundError)):
+            raise DamagedPart(in_one_line(error)) from error
+        raise
 
 
 _HEAD_BYTES = 2**16
@@ -119,35 +138,25 @@ def read_head(location: Location) -> tuple[Any, int]:
     Raises DamagedPart if it is missing, or has more or fewer bytes than its arrays need.
     """
     fs, path = location.file_system()
-    try:
-        with storage_errors(f"{location} cannot be read"):
-            size = int(fs.size(path))
-            head = bytes(patiently(lambda: fs.cat_file(path, 0, min(size, _HEAD_BYTES))))
-            line = head[: head.index(b"\n") + 1]
-            start = len(line) + int(json.loads(line)["header_bytes"])
-            if len(head) < start <= size:
-                head = bytes(patiently(lambda: fs.cat_file(path, 0, start)))
-            header = json.loads(head[len(line) : start])
-            n_bytes = sum(np.dtype(name).itemsize * math.prod(shape) for name, shape, _ in header["arrays"])
-            if start + n_bytes != size:
-                raise ValueError("another size")
-            return header["tree"], start
-    except InputError as error:  # but not a store that does not answer, as what it holds may be well
-        if isinstance(error.__cause__, ValueError | KeyError | TypeError | FileNotFoundError):
-            raise DamagedPart(str(error)) from error
-        raise
+    with _reading(location):
+        size = int(patiently(lambda: fs.size(path)))
+        head = bytes(patiently(lambda: fs.cat_file(path, 0, min(size, _HEAD_BYTES))))
+        line = head[: head.index(b"\n") + 1]
+        start = len(line) + int(json.loads(line)["header_bytes"])
+        if len(head) < start <= size:
+            head = bytes(patiently(lambda: fs.cat_file(path, 0, start)))
+        header = json.loads(head[len(line) : start])
+        n_bytes = sum(np.dtype(name).itemsize * math.prod(shape) for name, shape, _ in header["arrays"])
+        if start + n_bytes != size:
+            raise ValueError("another size")
+        return header["tree"], start
 
 
 def read_range(location: Location, start: int, stop: int) -> bytes:
     """Return some bytes of a part, fewer only at its end; raise DamagedPart if it is missing."""
     fs, path = location.file_system()
-    try:
-        with storage_errors(f"{location} cannot be read"):
-            return bytes(patiently(lambda: fs.cat_file(path, start, stop)))
-    except InputError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            raise DamagedPart(str(error)) from error
-        raise
+    with _reading(location):
+        return bytes(patiently(lambda: fs.cat_file(path, start, stop)))
 
 
 def _read(file: Any, size: int) -> tuple[Any, list[np.ndarray]]:
@@ -237,23 +246,31 @@ class CheckpointStore:
         self._places: dict[str, tuple[str, int]] = {}  # file and position of each step
         self._last: tuple[str, list[Any], list[np.ndarray]] | None = None  # the file that was read last
         self._n_files = 0
+        self._header: dict[str, Any] = {}
 
     def begin(self, header: Mapping[str, Any]) -> dict[str, Any]:
         """Create the checkpoint with this header, or return the header of the same fit; see `begun`."""
-        found = begun(self.location, header)
+        found = self._header = begun(self.location, header)
         remove_leftovers(self.location)
         self._find_steps()
         return found
 
     def _find_steps(self) -> None:
         """Find the steps in all files; a damaged file is left out."""
+        damaged = []
         for name in sorted(filter(_STEPS.fullmatch, self.location.within("steps").names())):
             self._n_files = max(self._n_files, int(name[:6]))
             try:
                 stored, _ = self._read(name)
                 self._places |= {step["key"]: (name, i) for i, step in enumerate(stored)}
-            except (DistrffError, KeyError, TypeError):
-                continue
+            except (DamagedPart, KeyError, TypeError):
+                damaged.append(name)
+        if damaged:
+            warn(
+                f"{self.location}: {len(damaged)} file(s) with finished passes are damaged; these passes are "
+                f"made again",
+                CheckpointWarning,
+            )
         self._last = None
 
     def _read(self, name: str) -> tuple[list[Any], list[np.ndarray]]:
@@ -272,6 +289,8 @@ class CheckpointStore:
             first, stop = step["arrays"]
             values = decoded(step["tree"], arrays[first:stop])
             return [(str(label), float(seconds)) for label, seconds in step["sweeps"]], values
+        except InputError:
+            raise
         except (DamagedValue, DamagedPart, KeyError, TypeError, ValueError, IndexError) as error:
             raise DamagedPart(f"{self.location}: a step in {name} is damaged") from error
 
@@ -285,6 +304,8 @@ class CheckpointStore:
                 arrays += step.arrays
             self._n_files += 1
             write_part(self.location.within(f"steps/{self._n_files:06d}.part"), tree, arrays)
+        if self.location.header() is None:  # someone removed it: what follows is worth keeping all the same
+            write_header(self.location, self._header)
         write_progress(self.location, progress)
 
     def passes(self) -> Iterable[str]:
@@ -308,8 +329,9 @@ class CheckpointStore:
             self._sum(key, node).remove()
 
     def is_seen(self) -> bool:
-        """Whether this process sees the checkpoint; for workers, which write to it themselves."""
-        return self.location.header() is not None
+        """Whether this process sees this checkpoint; for workers, which write to it themselves."""
+        found = self.location.header()
+        return found is not None and found.get("began") == self._header["began"]
 
 
 def begun(location: Location, header: Mapping[str, Any], what: str = "fit") -> dict[str, Any]:
@@ -321,6 +343,8 @@ def begun(location: Location, header: Mapping[str, Any], what: str = "fit") -> d
     found = location.header()
     if found is None:
         names = [name for name in location.names() if not name.startswith(".")]
+        if names and all(map(_OURS.fullmatch, names)):
+            raise InputError(f"{location} is what is left of a damaged checkpoint; delete it")
         if names:
             raise InputError(
                 f"{location} holds other things ({names[0]}); choose an empty folder, or one that does not "
@@ -344,6 +368,7 @@ def begun(location: Location, header: Mapping[str, Any], what: str = "fit") -> d
     return found
 
 
+_OURS = re.compile(r"progress\.json|steps|sums|runs|\w+\.part|" + re.escape(FOLDER_MARK))
 _TEXTS = ("of", "version", "estimator", "source", "solver", "dst", "label", "stage", "unit")
 _COUNTS = ("n_rows", "n_sweeps", "n_segments", "n_segments_done", "done", "total")
 _TIMES = ("seconds", "seconds_of_usual_pass", "seconds_left_of_pass", "seconds_left_of_stage", "written")
@@ -410,6 +435,7 @@ def remove_checkpoint(location: Location) -> None:
 
 
 _MAX_DIFFERENCES = 6
+_DIGEST = re.compile("[0-9a-f]{32}")  # which tells nobody anything
 
 
 def _differences(stored: Any, mine: Mapping[str, Any]) -> list[str]:
@@ -418,8 +444,11 @@ def _differences(stored: Any, mine: Mapping[str, Any]) -> list[str]:
     changed = []
     for name, value in mine.items():
         other = stored.get(name)
-        if other != value:
-            changed.append(f"{name} was {_short(other)}, now {_short(value)}")
+        if other != value and _DIGEST.fullmatch(str(value)):
+            changed.append(f"{name}: changed")
+        elif other != value:
+            was = _short(other) if name in stored else "not there"
+            changed.append(f"{name} was {was}, now {_short(value)}")
     left_out = len(changed) - _MAX_DIFFERENCES
     return [*changed[:_MAX_DIFFERENCES], *([f"and {left_out} more"] if left_out > 0 else [])]
 

@@ -18,6 +18,7 @@ from scipy.sparse import issparse
 
 from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
 from distrff.io.rows import RowBlock, Rows, Span
+from distrff.io.storage import Location
 from distrff.preprocessing.table import FIELDS, TableSteps
 from distrff.utils.arrays import as_columns
 from distrff.utils.html import html_card
@@ -84,6 +85,8 @@ class Dataset:
     whole_rows : int
         Rows of the largest row group that a task decodes, as far as it needs them, before it uses the first;
         0 if there is none.
+    places : tuple of Location
+        Of the files that hold the rows, if they are stored.
     block_rows : int or None
         Rows of the largest of the blocks that come with a task, 0 where they are cut for it; None where a
         task reads its rows itself.
@@ -110,6 +113,7 @@ class Dataset:
     column_share: float = 1.0
     held_bytes: int = 0
     whole_rows: int = 0
+    places: tuple[Location, ...] = ()
     block_rows: int | None = None
     known_missing: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
 

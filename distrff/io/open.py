@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -144,6 +144,8 @@ def open_dataset(
             )
         location = Location.of(path, storage_options)
         dataset = open_zarr(location, options, x_name=x_name, y_name=y_name, weight_name=weight_name)
+    paths = path if isinstance(path, (list, tuple)) else [path]
+    dataset = replace(dataset, places=tuple(Location.of(one, storage_options) for one in paths))
     if not ids:
         return dataset
     of_column = partial(stored_dataset, path, x_name=x_name, storage_options=storage_options)

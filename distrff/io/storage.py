@@ -143,6 +143,17 @@ class Location:
         with self.reached() as (fs, path):
             return self.file_system()[0], _files(fs, path, suffixes)
 
+    def versions(self) -> list[tuple[str, int, str]]:
+        """Return name, size and version of each file there; none where web servers have no versions."""
+        fs, names = self.files()
+        _, path = self.file_system()
+        with storage_errors(f"{self} cannot be reached"):
+            patient = _Patient(fs)
+            infos = patient.find(path, detail=True) if patient.isdir(path) else map(patient.info, names)
+            infos = infos.values() if isinstance(infos, dict) else infos
+            seen = [(str(info["name"]).removeprefix(path), *size_and_version(info)) for info in infos]
+        return sorted(seen) if all(version for *_, version in seen) else []
+
     def write(self, content: bytes) -> None:
         """Write one file; its folder must exist."""
         fs, path = self.file_system()
@@ -184,6 +195,16 @@ class Location:
             with storage_errors(f"{self} cannot be read"), path.open("rb") as handle:
                 return {"kind": PAGE} if GENERATOR.encode() in handle.read(_PAGE_HEAD_BYTES) else None
         return header_of(self.root())
+
+
+# By which a file system tells versions of a file apart; the first of those that it has is taken.
+_VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "created")
+
+
+def size_and_version(info: Mapping[str, Any]) -> tuple[int, str]:
+    """Return the bytes of a file, and what is another text once it was written anew."""
+    version = next((str(info[key]) for key in _VERSIONS if info.get(key) is not None), "")
+    return int(info.get("size") or 0), version
 
 
 def _files(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[str]:

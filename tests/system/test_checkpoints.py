@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
 
+import dask.array as da
 import numpy as np
 import pytest
+import zarr
+from fsspec.implementations.memory import MemoryFileSystem
 from sklearn.model_selection import cross_val_score
 
 import distrff as drf
 from distrff.engine import checkpoint as checkpoints
+from distrff.engine.record import WorkRecord
+from distrff.engine.reduction import Partial
 from distrff.errors import InputError
 from distrff.io.checkpoints import CheckpointStore, StoredSum, read_part, remove_checkpoint, write_part
 from distrff.io.storage import Location
@@ -102,10 +108,10 @@ def test_a_pass_goes_on_after_the_segments_that_were_summed(rows, client, monkey
     quiet, bad = small_ridge().fit(X, y), X.copy()
     bad[-2] = np.nan  # the last one is among those by which the rows are recognized
     with pytest.raises(InputError, match="NaN"):
-        small_ridge().fit(bad, y, **kept)
+        small_ridge().fit(da.from_array(bad, chunks=(4096, -1)), y, **kept)
     of_first_pass = len(left[0])
     left.clear()
-    fitted = small_ridge().fit(X, y, **kept)
+    fitted = small_ridge().fit(da.from_array(X, chunks=(4096, -1)), y, **kept)
     assert bits(fitted) == bits(quiet)
     assert 0 < len(left[0]) < of_first_pass
     assert of_first_pass - 1 in left[0], "the last segment, which failed"
@@ -129,6 +135,99 @@ def test_a_checkpoint_is_no_larger_than_stated(rows, client, monkeypatch, tmp_pa
     assert 0 < max(sizes) <= n_sums * (plan["n_folds"] * 4 * n_numbers * (n_numbers + 1) + of_header)
 
 
+def test_rows_that_changed_are_refused(rows, in_this_thread, tmp_path):
+    """Twenty targets of many thousand, none of them among the sampled rows."""
+    (X, y), group = rows, zarr.create_group(tmp_path / "rows.zarr")
+    group.create_array("X", data=X, chunks=(4096, X.shape[1]))
+    group.create_array("y", data=y, chunks=(4096,))
+    for data in ((X, y), (drf.open_dataset(tmp_path / "rows.zarr"),)):
+        place = tmp_path / f"kept-{len(data)}"
+        fitted = small_ridge().fit(*data, checkpoint=place)
+        again = small_ridge().fit(*data, checkpoint=place)
+        assert bits(again) == bits(fitted)
+    y = y.copy()
+    y[100:120] += 1
+    group["y"][:] = y
+    with pytest.raises(InputError, match="the rows: changed"):
+        small_ridge().fit(X, y, checkpoint=tmp_path / "kept-2")
+    with pytest.raises(InputError, match="versions of the files: changed"):
+        small_ridge().fit(drf.open_dataset(tmp_path / "rows.zarr"), checkpoint=tmp_path / "kept-1")
+
+
+def test_a_store_that_does_not_delete(rows, in_this_thread, monkeypatch, tmp_path):
+    """The fit goes on: what is left over takes room, but changes nothing."""
+
+    def refuses(*_):
+        raise InputError("no deletes here")
+
+    quiet = small_ridge("cv").fit(*rows)
+    monkeypatch.setattr(CheckpointStore, "remove", refuses)
+    fitted = small_ridge("cv").fit(*rows, checkpoint=tmp_path / "kept", checkpoint_every=0)
+    assert bits(fitted) == bits(quiet)
+
+
+def test_a_damaged_sum_that_cannot_be_removed_is_left_out(tmp_path):
+    class Full:
+        def keys(self):
+            return ()
+
+        def passes(self):
+            return ["a pass"]
+
+        def nodes(self, key):
+            return [(2, 0), (0, 5)]
+
+    sums = checkpoints.Checkpoint(Full()).sums("a pass", 6, "Gram")
+    assert sums.segments_left() == [4]
+    sums.look_again()
+    assert sums.segments_left() == list(range(6))
+
+
+def test_a_store_that_does_not_answer_loses_no_sum(monkeypatch):
+    monkeypatch.setattr("distrff.io.storage._WAITS", (0.0,) * 4)
+    place, n_lost = StoredSum(Location.of("memory://checkpoints/sum.part")), [2]
+    place.write(Partial(np.arange(3.0), WorkRecord()))
+    opened = MemoryFileSystem._open
+
+    def loses(*args, **options):
+        n_lost[0] -= 1
+        if n_lost[0] >= 0:
+            raise ConnectionResetError("lost")
+        return opened(*args, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "_open", loses)
+    try:
+        np.testing.assert_array_equal(place.read().value, np.arange(3.0))
+        n_lost[0] = 100
+        with pytest.raises(InputError, match="cannot be read"):
+            place.read()
+        n_lost[0] = 0
+        np.testing.assert_array_equal(place.read().value, np.arange(3.0))
+    finally:
+        Location.of("memory://checkpoints").remove()
+
+
+def test_without_its_header_it_is_told_from_other_things(rows, in_this_thread, tmp_path):
+    place = tmp_path / "kept"
+    small_ridge().fit(*rows, checkpoint=place, checkpoint_every=0)
+    (place / "_distrff.json").unlink()
+    with pytest.raises(InputError, match="what is left of a damaged checkpoint; delete it"):
+        small_ridge().fit(*rows, checkpoint=place)
+
+
+def test_a_header_that_is_lost_meanwhile_is_written_again(rows, in_this_thread, monkeypatch, tmp_path):
+    place, keep = tmp_path / "kept", checkpoints.Checkpoint.keep
+
+    def removed(checkpoint, *args):
+        keep(checkpoint, *args)
+        shutil.rmtree(place, ignore_errors=True)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoints.Checkpoint, "keep", removed)
+        fitted = small_ridge("cv").fit(*rows, checkpoint=place, checkpoint_every=0)
+    assert bits(small_ridge("cv").fit(*rows, checkpoint=place)) == bits(fitted)
+
+
 def test_a_seed_that_was_drawn_is_kept(rows, in_this_thread, stopped, tmp_path):
     X, y = rows
     fits = [drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(2.0), 32), 1.0) for _ in range(2)]
@@ -147,7 +246,7 @@ def test_another_fit_is_refused_with_what_differs(rows, in_this_thread, tmp_path
         small_ridge(2.0).fit(X, y, checkpoint=tmp_path / "kept")
     with pytest.raises(InputError, match=r"rows was \d+ x 3 of float64, now"):
         small_ridge().fit(X[:-1], y[:-1], checkpoint=tmp_path / "kept")
-    with pytest.raises(InputError, match="a sample of the rows"):
+    with pytest.raises(InputError, match="the rows: changed"):
         small_ridge().fit(X + 1, y, checkpoint=tmp_path / "kept")
     with pytest.raises(InputError, match=r"features\.n_components was 32, now 16"):
         drf.KernelRidge(fourier(16, random_state=None), 1.0, random_state=0, scale="none").fit(

@@ -86,15 +86,6 @@ def test_a_worker_that_hangs_changes_no_bit(rows, rng, monkeypatch, tmp_path, su
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
 
 
-@pytest.mark.parametrize(("configured", "seconds"), [("5 minutes", 60.0), ("9s", 9.0), (None, None)])
-def test_how_long_a_local_worker_may_be_silent(configured, seconds):
-    with (
-        dask.config.set({"distributed.scheduler.worker-ttl": configured}),
-        connect(n_workers=1) as client,
-    ):
-        assert client.cluster.scheduler.worker_ttl == seconds
-
-
 def die(block, marker):
     if Path(marker).exists():
         os._exit(1)

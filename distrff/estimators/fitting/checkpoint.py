@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from distrff.io.rows import Rows
 from distrff.io.storage import SEEN_BY_ALL, Location
 from distrff.utils.values import digest_of
 
+_TILE_ROWS = 2**14
+_LIBRARIES = ("numpy", "scipy", "numba")  # other versions have other last bits
 _SEARCHES = ("sklearn.model_selection", "dask_ml.model_selection")
 
 
@@ -98,7 +101,6 @@ def _sees(store: CheckpointStore) -> bool:
 
 def _fingerprint(run: Run, estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
     """Return what must agree, in words where it is short, for messages."""
-    sampled = run.compute_all(_digest_of_rows, [(rows,) for rows in dataset.sampled_rows()])
     return {
         "version": package_version(),
         "model": type(estimator).__name__,
@@ -107,16 +109,28 @@ def _fingerprint(run: Run, estimator: BaseEstimator, dataset: Dataset) -> dict[s
         "weights": bool(dataset.has_weights),
         "column names": digest_of(dataset.column_names),
         "layout": f"{dataset.chunk_rows} rows decoded at once, {dataset.row_bytes} bytes a row",
-        "a sample of the rows": digest_of(sampled),
+        "libraries": ", ".join(f"{name} {version(name)}" for name in _LIBRARIES),
+        **_contents(run, dataset),
         **_parameters(estimator),
     }
 
 
+def _contents(run: Run, dataset: Dataset) -> dict[str, Any]:
+    """Return the digest of rows in this process; of others that of a few, and the versions of their files."""
+    if dataset.block_rows == 0:
+        return {"the rows": _digest_of_rows(dataset.rows(0, dataset.n_rows))}
+    sampled = run.compute_all(_digest_of_rows, [(rows,) for rows in dataset.sampled_rows()])
+    files = [place.versions() for place in dataset.places]
+    return {"a sample of the rows": digest_of(sampled), "versions of the files": digest_of(files)}
+
+
 def _digest_of_rows(rows: Rows) -> str:
-    block = next(iter(rows.tiles(rows.stop - rows.start)))
-    X = block.X.toarray() if hasattr(block.X, "toarray") else block.X
-    weight = block.sample_weight
-    return digest_of(X, None if block.y is None else repr(block.y.tolist()), weight)
+    digests = []
+    for block in rows.tiles(_TILE_ROWS):
+        X = [block.X.data, block.X.indices, block.X.indptr] if hasattr(block.X, "indptr") else [block.X]
+        y = block.y if block.y is None or block.y.dtype.kind != "O" else repr(block.y.tolist())
+        digests.append(digest_of(*X, y, block.sample_weight))
+    return digest_of(digests)
 
 
 def _parameters(estimator: BaseEstimator, prefix: str = "") -> dict[str, str]:

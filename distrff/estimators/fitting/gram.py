@@ -249,13 +249,18 @@ def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
         grams = sum_grams(fit, plan, folds, members=[(0,)])
         weight = run.compute(weight_of, grams.total, grams.problem.n_targets)
         if fit.weight / 2 < stride * weight < 2 * fit.weight:
-            return replace(grams, total=run.submit(np.multiply, grams.total, fit.weight / weight))
+            return replace(grams, total=run.submit(scaled, grams.total, fit.weight / weight))
     return sum_grams(fit, plan, None)
 
 
 def sample_of(fit: PreparedFit, stride: int) -> Folds | None:
     """Return folds of which the first is one hashed row in `stride`; None for all rows."""
     return None if stride == 1 else fit.folds("gram sample", stride, "hash")
+
+
+def scaled(A: np.ndarray, factor: float) -> np.ndarray:
+    """Return a Gram times a factor."""
+    return A * factor
 
 
 def weight_of(A: np.ndarray, n_targets: int) -> float:

@@ -36,7 +36,6 @@ import numpy as np
 import zarr
 
 from distrff.engine.checkpoint import DamagedPart, seconds_between
-from distrff.errors import InputError
 from distrff.io.checkpoints import (
     begun,
     read_head,
@@ -196,15 +195,12 @@ class ConversionCheckpoint:
         try:
             return decoded(*read_part(self.location.within(f"{name}.part")))
         except (DamagedPart, DamagedValue) as error:
-            cause = error.__cause__
-            if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
-                raise InputError(str(error)) from error  # the store does not answer; the value may be well
             logger.warning("%s; it is found again", error)
             return None
 
-    def keep(self, name: str, value: Any) -> None:
-        """Store a value in the place of the last one of this name."""
-        started = time.monotonic()
+    def keep(self, name: str, value: Any, started: float | None = None) -> None:
+        """Store a value in the place of the last one of this name; its writing may have `started` before."""
+        started = time.monotonic() if started is None else started
         write_part(self.location.within(f"{name}.part"), *encoded(value))
         self._wrote(started)
 
@@ -278,6 +274,8 @@ class ConversionCheckpoint:
         return self.location.within(f"runs/{_name(number)}")
 
     def _take(self, run: _Run, tree: Mapping[str, Any]) -> None:
+        if tree["after"] != self.done:  # where two processes wrote, rows would be missing or twice there
+            raise ValueError(f"{run.location} does not follow the run before it")
         self.done, self._layout = dict(tree["done"]), tree["layout"] or self._layout
         if self._layout is not None:
             self.is_sparse = bool(self._layout["is_sparse"])
@@ -364,6 +362,7 @@ class ConversionCheckpoint:
                 arrays.append(np.concatenate([np.empty(0, np.uint8), *found]))
         words = zip(self._codes, waiting.n_words, state["n_words"], strict=True)
         tree = {
+            "after": self.done,
             "done": state["done"],
             "layout": self._layout,
             "n_rows": n_rows,
@@ -415,9 +414,8 @@ class ConversionCheckpoint:
         if self._group is not None and isinstance(self._group.store, zarr.storage.LocalStore):
             # Else a note could outlive what it speaks of when the machine fails.
             sync_files(Path(self._group.store.root), self._synced - 2)
-        self.keep("output", notes)
+        self.keep("output", notes, started)
         self._written_notes, self._synced = notes, now
-        self._wrote(started)
 
 
 def _name(number: int) -> str:

@@ -10,7 +10,7 @@ from distrff.io.convert.delimited import CsvSource, TextFile, head_of
 from distrff.io.convert.libsvm import LibsvmSource, looks_like_libsvm, refuse_other_libsvm
 from distrff.io.convert.npz import ArraySource
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, parquet_table
-from distrff.io.storage import Location, Options, first_bytes, storage_errors
+from distrff.io.storage import Location, Options, first_bytes, size_and_version, storage_errors
 from distrff.io.tables import Table
 from distrff.utils.values import digest_of
 
@@ -67,16 +67,11 @@ def files_of(paths: Any, storage_options: Options = None) -> list[TextFile]:
     return files
 
 
-# By which a file system tells versions of a file apart; the first of those that it has is taken.
-_VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "updated", "created")
-
-
 def version_of(files: Sequence[TextFile]) -> str:
     """Return in one line what some files are, and of which version, without reading them."""
     seen: list[tuple[str, int, str]] = []
     with storage_errors(f"{files[0].name} cannot be reached"):
         for file in files:
             info = file.fs.info(file.path)
-            version = next((str(info[key]) for key in _VERSIONS if info.get(key) is not None), "")
-            seen.append((file.name, int(info.get("size") or 0), version))
+            seen.append((file.name, *size_and_version(info)))
     return f"{len(files)} files, {sum(n for _, n, _ in seen):,} bytes, version {digest_of(seen)[:8]}"
