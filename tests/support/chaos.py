@@ -129,7 +129,9 @@ def _client(address: str, url: str, name: str, out: str, checkpoint: str | None,
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _be_quiet()
     problem = PROBLEMS[name]
-    with Client(address, timeout=20):
+    with Client(address, timeout=20) as client:
+        if checkpoint is None:  # nothing disturbs this one, but the workers may not be there yet
+            client.wait_for_workers(2, timeout=_PATIENCE)
         dataset = drf.open_dataset(url, target=problem.target)
         kept = {} if checkpoint is None else {"checkpoint": checkpoint, "checkpoint_every": every}
         fitted = problem.estimator().fit(dataset, **kept)

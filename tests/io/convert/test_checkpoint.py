@@ -329,6 +329,18 @@ def test_damage_costs_time_but_no_bytes(rows, fate, name, cut):
     assert content(str(out / "rows.zarr")) == content(str(out / "plain.zarr"))
 
 
+def test_runs_of_two_processes_are_not_mixed(rows, fate):
+    """Where nothing keeps two of them apart, a run may begin elsewhere than the one before it ended."""
+    files, options, out = rows
+    unfinished(fate, rows)
+    runs = out / "ck" / "runs"
+    (runs / "000003.part").write_bytes((runs / "000005.part").read_bytes())
+    convert(files, out / "rows.zarr", **options, chunk_rows=3)
+    options |= {"checkpoint": None, "checkpoint_every": None}
+    convert(files, out / "plain.zarr", **options, chunk_rows=3)
+    assert content(str(out / "rows.zarr")) == content(str(out / "plain.zarr"))
+
+
 def test_only_one_process_works_on_it(rows, fate):
     files, options, out = rows
     unfinished(fate, rows)
