@@ -849,6 +849,9 @@ class Roll:
         """
         for _ in range(_MAX_LOOKS):
             info = self.client.scheduler_info(n_workers=-1)
+            if "workers" not in info:  # the scheduler is gone
+                self.check_connection()
+                return {}
             if len(info["workers"]) == info["n_workers"]:
                 break
         present = set(info["workers"])

@@ -144,7 +144,12 @@ class Location:
             return self.file_system()[0], _files(fs, path, suffixes)
 
     def versions(self) -> list[tuple[str, int, str]]:
-        """Return name, size and version of each file there; none where web servers have no versions."""
+        """Return name, size and version of each file there; none of web servers, which have no versions.
+
+        They would have to be asked for each page and file, too.
+        """
+        if "http://" in self.url or "https://" in self.url:
+            return []
         fs, names = self.files()
         _, path = self.file_system()
         with storage_errors(f"{self} cannot be reached"):
@@ -152,7 +157,7 @@ class Location:
             infos = patient.find(path, detail=True) if patient.isdir(path) else map(patient.info, names)
             infos = infos.values() if isinstance(infos, dict) else infos
             seen = [(str(info["name"]).removeprefix(path), *size_and_version(info)) for info in infos]
-        return sorted(seen) if all(version for *_, version in seen) else []
+        return sorted(seen)
 
     def write(self, content: bytes) -> None:
         """Write one file; its folder must exist."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask
 import numpy as np
@@ -18,7 +19,7 @@ from distributed import Client, LocalCluster, get_worker
 
 import distrff as drf
 from distrff.engine.cluster import connect
-from distrff.engine.execution import ClusterExecution
+from distrff.engine.execution import ClusterExecution, Roll
 from distrff.errors import ClusterError, InputError
 from tests.support.commands import wait_until
 from tests.support.fits import blocks_of, in_process, small_ridge, within_patience
@@ -222,3 +223,12 @@ def test_an_error_cancels_the_tasks(rows, cluster, client, tmp_path):
     with pytest.raises(InputError, match="X contains NaN in row 1234, column 2"):
         small_ridge().fit(lazy, rows[1])
     wait_until(lambda: not cluster.scheduler.tasks, 5)
+
+
+def test_a_scheduler_that_is_gone_as_a_fit_begins():
+    """The client then has no word of any workers; the error says what to do."""
+    client = SimpleNamespace(scheduler_info=lambda n_workers: {}, status="closed")
+    with pytest.raises(ClusterError, match="connection to the scheduler is closed; connect to a cluster"):
+        Roll(client).workers()
+    client.status = "running"
+    assert Roll(client).workers() == {}
