@@ -390,7 +390,7 @@ checkpoint_options = together(
         "--checkpoint-every",
         type=click.FloatRange(min=0),
         metavar="SECONDS",
-        help="Between two writes of it; by default at least 10, and 40 times as many as the last one took.",
+        help="Time between two writes of it. Default: 40 times as long as the last one took, at least 10.",
     ),
 )
 

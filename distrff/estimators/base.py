@@ -80,12 +80,14 @@ class KernelEstimator(BaseEstimator):
         checkpoint : str, optional
             Path or URL of a folder, which workers must see too, for what is finished of the fit. If the
             process, the scheduler or the machine dies, the same call goes on from there, and ends with the
-            bits of a fit that nothing disturbed. It stays after the fit; delete it once the model is saved.
+            bits of a fit that nothing disturbed. Rows in memory are compared as a whole with those of the
+            first call, stored ones by the sizes and times of their files and a few rows (of web servers and
+            lazy arrays, these alone). It stays after the fit; delete it once the model is saved.
             SIGTERM during the fit, which batch systems send before they kill, writes what is finished and
             ends the process with exit code 143.
         checkpoint_every : float, optional
-            Seconds between two writes. By default at least ten, and forty times as many as the last write
-            took, which bounds the share of writing. On the disk there are at most 2·W·(⌈log₂ S⌉ + 1) sums of
+            Seconds between two writes. Default: forty times as long as the last write took, at least ten,
+            which bounds the share of writing. On the disk there are at most 2·W·(⌈log₂ S⌉ + 1) sums of
             a pass, for W workers and S segments (``plan(...).n_segments``), each of 4·(D + 1 + k)² bytes a
             fold for a Gram; beside these the Grams of all folds, and what each light pass returned.
         storage_options : dict, optional

@@ -468,7 +468,9 @@ class StoredBuckets:
                 begun.popleft()
             restart, before = begun[0]
             written = {name: (before.get(name, 0), n) for name, (_, n) in places.items()}
-            self._checkpoint.see(f"write part {self._part + 1}", restart[0], n_buckets(), "buckets")
+            self._checkpoint.see(
+                "write" if self._part == 0 else "write the rows set apart", restart[0], n_buckets(), "buckets"
+            )
             self._checkpoint.set_note(self._part, {"span": restart, "places": written})
 
     def _spans(self, first: tuple[int, int]) -> Iterator[tuple[tuple[int, int], Span]]:
