@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from distrff.estimators.fitting.plan import Plan
     from distrff.io.dataset import Dataset
 
+    Counted = Callable[[KernelEstimator, PlannedWorkers], Plan]
+
 
 @click.command()
 @click.argument("data")
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     "For --as-helm-values, where --workers are those of the chart, and --memory-limit is what a pod may "
     "have, by default 1TiB.",
     4,
+)
+@click.option(
+    "--checkpoint", metavar="URL", help="That of the fit: count the memory that writing to it takes as well."
 )
 @verbosity_options
 @click.pass_context
@@ -62,7 +67,7 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
             click.echo(f"note: {note}", err=True)
         return
     with workers_of(options):
-        counted = estimator.plan(dataset)
+        counted = estimator.plan(dataset, checkpoint=options["checkpoint"])
     counted = counted.with_posterior() if options["include_std"] else counted
     unseen = "missing or infinite values in later rows show only in a fit's first pass"
     lines = [str(counted), *([unseen] if dataset.n_rows > counted.tile_rows else [])]
@@ -91,20 +96,24 @@ def planned_values(
     n_workers, limit = options["workers"], options["memory_limit"]
     n_bytes = memory_limit_bytes(limit or _MAX_POD, 1)
     workers = PlannedWorkers(n_workers or 1, options["threads_per_worker"], n_bytes)
+
+    def counted(model: KernelEstimator, workers: PlannedWorkers) -> Plan:
+        return model.plan_for(workers, dataset, checkpoint=options["checkpoint"])
+
     try:
-        plan = estimator.plan_for(workers, dataset)
+        plan = counted(estimator, workers)
     except PlanRefused as refused:
         if not limit:
             refused.add_note(f"--memory-limit is {_MAX_POD} where it is not given, for few nodes have more")
-        for note in _if_the_penalty_were_given(estimator, dataset, workers):
+        for note in _if_the_penalty_were_given(estimator, counted, workers):
             refused.add_note(note)
         raise
     plan = plan.with_posterior() if options["include_std"] else plan
-    return "\n".join(_lines(plan, n_workers)), _if_one_thread_worked(estimator, dataset, workers, plan)
+    return "\n".join(_lines(plan, n_workers)), _if_one_thread_worked(estimator, counted, workers, plan)
 
 
 def _if_the_penalty_were_given(
-    estimator: KernelEstimator, dataset: Dataset, workers: PlannedWorkers
+    estimator: KernelEstimator, counted: Counted, workers: PlannedWorkers
 ) -> list[str]:
     """Return what a pod would need without the search for the penalty, where there is one and that fits."""
     parameters = estimator.get_params(deep=False)
@@ -113,7 +122,7 @@ def _if_the_penalty_were_given(
             continue
         given = type(estimator)(**parameters | {name: 1.0, grid: None})
         try:
-            plan = given.plan_for(workers, dataset)
+            plan = counted(given, workers)
         except PlanRefused:
             continue
         how = "".join(f" ({remark})" for remark in plan.remarks())
@@ -122,14 +131,14 @@ def _if_the_penalty_were_given(
 
 
 def _if_one_thread_worked(
-    estimator: KernelEstimator, dataset: Dataset, workers: PlannedWorkers, plan: Plan
+    estimator: KernelEstimator, counted: Counted, workers: PlannedWorkers, plan: Plan
 ) -> list[str]:
     """Return a note where workers of one thread need far less, since each thread holds a Gram of its own."""
     from distrff.estimators.fitting.plan import min_memory_limit
 
     if not plan.has_gram:
         return []
-    alone = estimator.plan_for(replace(workers, threads_per_worker=1), dataset)
+    alone = counted(estimator, replace(workers, threads_per_worker=1))
     needed, less = min_memory_limit(plan), min_memory_limit(alone)
     if less > _FAR_LESS * needed or needed - less < _WORTH_A_NOTE:
         return []

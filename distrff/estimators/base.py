@@ -33,6 +33,7 @@ from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.fitting.result import FitResult, Solver, fit_report
 from distrff.estimators.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset
+from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_rows
 from distrff.io.open import open_dataset
 from distrff.io.storage import Location
@@ -108,13 +109,13 @@ class KernelEstimator(BaseEstimator):
         dataset = self._rows_to_fit(X, y, sample_weight)
         for name in self._forgotten:
             self.__dict__.pop(name, None)
-        fit = begin(dataset, options)
-        expected = expected_plan(fit)  # refuses before the first task
         if checkpoint is None and checkpoint_every is not None:
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
+        fit = begin(dataset, options, saving_buffer_bytes(checkpoint))
+        expected = expected_plan(fit)  # refuses before the first task
         if checkpoint is not None:
             place = Location.of(checkpoint, storage_options)
-            fit = with_checkpoint(fit, self, place, checkpoint_every)
+            fit = with_checkpoint(fit, self, expected, place, checkpoint_every)
         with kept_to_the_end(fit.run):
             self._fit(fit, expected)
         return self
@@ -180,13 +181,16 @@ class KernelEstimator(BaseEstimator):
     def _options(self) -> FitOptions:
         raise NotImplementedError
 
-    def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
+    def plan(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: str | None = None
+    ) -> Plan:
         """Return what `fit` on these rows will cost, with seconds from a short measurement.
 
         The report of a fit with the same plan shows them beside the seconds that it took. The number of light
         sweeps of a margin loss is known only after the fit: ten are planned, and ten for each C of a grid.
         Only the first few thousand rows are checked, and the columns that are known to lack values; the
-        first pass of a fit checks all rows.
+        first pass of a fit checks all rows. With the `checkpoint` of the fit, the memory that its copies of
+        sums take is counted; nothing is written there.
 
         Raises
         ------
@@ -196,7 +200,7 @@ class KernelEstimator(BaseEstimator):
             If it would not fit in the workers' memory; the message names the smallest
             changes that fit.
         """
-        fit = begin(self._rows_to_fit(X, y, sample_weight), self._options())
+        fit = begin(self._rows_to_fit(X, y, sample_weight), self._options(), saving_buffer_bytes(checkpoint))
         dataset, run, plan = fit.dataset, fit.run, expected_plan(fit)
         assert run is not None
         first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
@@ -207,7 +211,15 @@ class KernelEstimator(BaseEstimator):
         self._planned = plan.with_seconds(predicted_seconds(fit, plan))
         return self._planned
 
-    def plan_for(self, workers: Workers, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
+    def plan_for(
+        self,
+        workers: Workers,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: str | None = None,
+    ) -> Plan:
         """Return what `fit` on these rows would cost on workers that need not exist yet.
 
         The plan is counted alone: no task runs, and nothing is measured.
@@ -215,6 +227,8 @@ class KernelEstimator(BaseEstimator):
         Parameters
         ----------
         workers : PlannedWorkers
+        checkpoint : str, optional
+            That of the fit, as for `plan`.
 
         Raises
         ------
@@ -222,7 +236,8 @@ class KernelEstimator(BaseEstimator):
             If it would not fit in their memory; the message names the smallest changes that fit.
         """
         dataset = self._rows_to_fit(X, y, sample_weight)
-        fit = FitContext(dataset, self._options().for_dataset(dataset), workers)
+        options, buffer = self._options().for_dataset(dataset), saving_buffer_bytes(checkpoint)
+        fit = FitContext(dataset, options, workers, saving_buffer=buffer)
         return expected_plan(within_memory(fit))
 
     def save(

@@ -13,7 +13,7 @@ A part is one line of JSON, then the arrays that it describes::
     {"arrays": [[dtype, shape, order], ...], "tree": ...}
 
 On a local disk a part is written beside its place and renamed. Object stores show an object when it is
-complete; on other file systems the checksum reveals a part that was cut off.
+complete. Elsewhere, and of a large part that goes piece by piece, the checksum reveals what was cut off.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ from distrff.engine.reduction import Partial
 from distrff.errors import CheckpointWarning, DistrffError, InputError, warn
 from distrff.io.groups import package_version
 from distrff.io.storage import (
+    BUFFER_BYTES,
     FOLDER_MARK,
     MAX_JSON_BYTES,
+    PIECE_BYTES,
     ROOT,
     Location,
     full_disk_errors,
@@ -80,7 +82,7 @@ def write_part(location: Location, tree: Any, arrays: list[np.ndarray]) -> int:
 def _write_whole(location: Location, pieces: list[Any]) -> None:
     path = location.path
     if path is None:
-        location.write(b"".join(pieces))
+        location.write_pieces(pieces)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -104,7 +106,7 @@ def read_part(location: Location) -> tuple[Any, list[np.ndarray]]:
 
     def read() -> tuple[Any, list[np.ndarray]]:
         size = int(fs.size(path))
-        with fs.open(path, "rb") as file:
+        with fs.open(path, "rb", block_size=PIECE_BYTES) as file:
             return _read(file, size)
 
     with _reading(location):
@@ -174,8 +176,10 @@ def _read(file: Any, size: int) -> tuple[Any, list[np.ndarray]]:
         left -= A.nbytes
         if A.size:
             content = bytes_of(A)  # of A itself, which has no gaps
-            if file.readinto(content) != len(content):
-                raise ValueError("fewer bytes than its arrays have")
+            for start in range(0, len(content), PIECE_BYTES):  # what other file systems read is copied
+                piece = content[start : start + PIECE_BYTES]
+                if file.readinto(piece) != len(piece):
+                    raise ValueError("fewer bytes than its arrays have")
             digest.update(content)
         arrays.append(A)
     if left:
@@ -225,14 +229,15 @@ class StoredSum:
         return found
 
 
-def copies_of_a_sum(location: Location) -> int:
-    """Return how many copies of a sum a thread holds, beside it, while it writes the sum or reads it back.
+def saving_buffer_bytes(checkpoint: Any) -> int | None:
+    """Return the most that a thread holds of a sum's file, beside the sum, while it writes or reads it.
 
-    A local file is written from the sum itself, and read while the sum that it takes the place of is still
-    there. To others a file goes as one piece, cut into pieces again, and what is read has been fetched and
-    joined before.
+    `checkpoint` is its path, URL or location. A local file is written from the sum itself, and read into it.
+    None without a checkpoint.
     """
-    return 1 if location.path is not None else 3
+    if checkpoint is None:
+        return None
+    return 0 if Location.of(checkpoint).path is not None else BUFFER_BYTES
 
 
 # The whole.

@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +34,13 @@ PAGE = "page"
 SPAN_BYTES = 8 * 2**20
 """What a reader decodes at once where the storage leaves a choice: large against the fixed cost of a read and
 the latency of an object store, small against a worker's memory."""
+
+PIECE_BYTES = 2**24
+"""Of a large file that are written to an object store, or read from it, at once."""
+
+BUFFER_BYTES = 4 * PIECE_BYTES
+"""The most that fsspec holds of a file then: what is read ahead, and what is cut from that; of a file that is
+sent as a whole, its pieces joined and the request."""
 
 MAX_JSON_BYTES = 2**25
 """Of a root zarr.json or a folder mark: the names of half a million columns. Python makes up to 24 bytes of
@@ -163,6 +170,21 @@ class Location:
         """Write one file; its folder must exist."""
         fs, path = self.file_system()
         fs.pipe_file(path, content)
+
+    def write_pieces(self, pieces: Sequence[Any]) -> None:
+        """Write one file from pieces of bytes, of which little is copied at a time.
+
+        The whole of a small file is sent at once. Of a large one the first part may be there when the rest
+        fails.
+        """
+        if sum(map(len, pieces)) <= BUFFER_BYTES // 2:
+            self.write(b"".join(pieces))
+            return
+        fs, path = self.file_system()
+        with fs.open(path, "wb", block_size=PIECE_BYTES) as file:
+            for piece in pieces:
+                for start in range(0, len(piece), PIECE_BYTES):
+                    file.write(piece[start : start + PIECE_BYTES])
 
     def make_folder(self) -> None:
         """Create a folder, if the file system has folders."""

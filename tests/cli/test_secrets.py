@@ -56,6 +56,7 @@ def without_credentials(monkeypatch, no_credentials):
     """S3 asks nobody who is there: the refusal must come before any host is asked."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr("distrff.io.storage._WAITS", (0.0,))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -18,7 +18,7 @@ from distrff.engine.record import WorkRecord
 from distrff.engine.reduction import Partial
 from distrff.errors import InputError
 from distrff.io.checkpoints import CheckpointStore, StoredSum, read_part, remove_checkpoint, write_part
-from distrff.io.storage import Location
+from distrff.io.storage import BUFFER_BYTES, Location
 from distrff.utils.values import DamagedValue, decoded, encoded
 from tests.support.fits import classes_of, fourier, margin_classifier, small_ridge
 
@@ -316,7 +316,10 @@ def test_the_plan_counts_the_copies_that_a_place_takes(rows, in_this_thread, tmp
     X, y = rows
     places = (None, tmp_path / "kept", "memory://counted/kept")
     plans = [small_ridge("cv").fit(X, y, checkpoint=place).plan_ for place in places]
-    assert [plan.size.saved_copies for plan in plans] == [0, 1, 3]
+    assert [plan.size.saving_buffer for plan in plans] == [None, 0, BUFFER_BYTES]
+    assert [small_ridge("cv").plan(X, y, checkpoint=place) for place in places] == [
+        plan.with_seconds(None) for plan in plans
+    ]
     none, local, remote = (plan.worker_peak_bytes for plan in plans)
     assert none < local < remote
 

@@ -102,7 +102,8 @@ def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, mo
     if not has_factor:
         monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
     data = rows[0], np.column_stack([rows[1], np.cos(rows[1])]), np.abs(rows[0][:, 0])
-    ridge = drf.KernelRidge(FOURIER, [0.1, 10.0], solver="cg", tol=1e-6, random_state=0, scale="none")
+    tol = 1e-6 if has_factor else 1e-3  # with a diagonal each digit takes many passes
+    ridge = drf.KernelRidge(FOURIER, [0.1, 10.0], solver="cg", tol=tol, random_state=0, scale="none")
     assert_same_on_workers(ridge, *data)
     made_of = "factor of the Gram of one row in 9" if has_factor else "diagonal"
     assert ridge.fit(*data).report_["preconditioner"] == made_of
@@ -118,7 +119,7 @@ def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, mo
         ),
         drf.KernelSVC(FOURIER, 10.0, loss="squared_hinge", random_state=0, scale="none"),
         drf.KernelSVC(FOURIER, 10.0, tol=1e-4, random_state=0, scale="none"),
-        drf.KernelSVC(FOURIER, "cv", Cs=[0.1, 1.0], cv=2, tol=1e-2, random_state=0, scale="none"),
+        drf.KernelSVC(FOURIER, "cv", Cs=[0.1, 1.0], cv=2, tol=5e-2, random_state=0, scale="none"),
         drf.KernelSVC(FOURIER, 1.0, solver="sgd", tol=1e-2, random_state=0, scale="none"),
         drf.KernelRidgeClassifier(FOURIER, 1.0, solver="sgd", random_state=0, scale="none"),
     ],

@@ -18,8 +18,9 @@ from distrff.engine.checkpoint import Checkpoint, check_every, ending_on_sigterm
 from distrff.engine.execution import ClusterExecution
 from distrff.engine.run import Run
 from distrff.errors import ClusterError, InputError
-from distrff.estimators.fitting.context import FitContext, expected_plan, within_memory
-from distrff.io.checkpoints import CheckpointStore, copies_of_a_sum, forgeries_refused
+from distrff.estimators.fitting.context import FitContext
+from distrff.estimators.fitting.plan import Plan
+from distrff.io.checkpoints import CheckpointStore, forgeries_refused
 from distrff.io.dataset import Dataset
 from distrff.io.groups import package_version
 from distrff.io.rows import Rows
@@ -31,18 +32,18 @@ _LIBRARIES = ("numpy", "scipy", "numba")  # other versions have other last bits
 _SEARCHES = ("sklearn.model_selection", "dask_ml.model_selection")
 
 
-def with_checkpoint(fit: FitContext, estimator: Any, location: Location, every: float | None) -> FitContext:
+def with_checkpoint(
+    fit: FitContext, estimator: Any, plan: Plan, location: Location, every: float | None
+) -> FitContext:
     """Return the fit with a checkpoint at a location: a new one, or that of the same fit, with its seed.
 
     Raises InputError for a place that holds something else or the checkpoint of another fit, that workers do
-    not see, or inside a search or a Dask task; PlanRefused where workers lack the memory for its copies.
+    not see, or inside a search or a Dask task.
     """
     run = fit.run
     assert run is not None
     check_every(every)
     _refuse_several_fits(location)
-    fit = within_memory(replace(fit, saved_copies=copies_of_a_sum(location)))
-    plan = expected_plan(fit)
     store = CheckpointStore(location)
     header = {
         "fingerprint": _fingerprint(run, estimator, fit.dataset),

@@ -50,7 +50,7 @@ class FitContext:
     options: FitOptions
     workers: Workers
     run: Run | None = None  # None where a fit is only planned, for workers that need not exist
-    saved_copies: int = 0  # of a sum, for its checkpoint; see `copies_of_a_sum`
+    saving_buffer: int | None = None  # see `saving_buffer_bytes`; None without a checkpoint
 
     @property
     def features_dtype(self) -> str:
@@ -153,15 +153,17 @@ class PreparedFit(FitContext):
         return Folds(n_folds, child_seed(self.options.seed, purpose), by, self.dataset.n_rows)
 
 
-def begin(dataset: Dataset, options: FitOptions) -> FitContext:
+def begin(dataset: Dataset, options: FitOptions, saving_buffer: int | None = None) -> FitContext:
     """Return the context of a fit on the active Dask client, or dask's configured scheduler.
+
+    `saving_buffer` is that of its checkpoint; see `saving_buffer_bytes`.
 
     Raises ClusterError if there are none, or they cannot run distrff.
     """
     run = begin_run()
     handle = dataset.rows(0, 1) if dataset.block_rows is None else None  # others would have their blocks read
     run.execution.measure_idle((RowReduction, handle))
-    return within_memory(FitContext(dataset, options.for_dataset(dataset), run.execution, run))
+    return within_memory(FitContext(dataset, options.for_dataset(dataset), run.execution, run, saving_buffer))
 
 
 def within_memory(fit: FitContext) -> FitContext:
@@ -236,7 +238,7 @@ def choose_solver(
         whole_rows=dataset.whole_rows,
         # Tasks in this process see arrays themselves.
         block_rows=None if dataset.block_rows == 0 and fit.workers.in_client else dataset.block_rows,
-        saved_copies=fit.saved_copies,
+        saving_buffer=fit.saving_buffer,
         **fit.of_map(),
         **options.work(dataset.n_rows, n_features, n_outputs),
         gram_stride=gram_stride(dataset.n_rows, n_features) if options.samples_gram else 1,

@@ -75,7 +75,7 @@ class Size:
     block_rows: int | None = None  # rows of a block that comes with a task; None where tasks read rows
     search_flops: float = 0.0  # of the search for the map, or for its widths
     search_bytes: int = 0  # held by each thread in that search; 0 where the client searches
-    saved_copies: int = 0  # of a sum, held while a checkpoint of it is written or read; 0 without one
+    saving_buffer: int | None = None  # bytes of a checkpoint's file, beside its sum; None without one
 
     @property
     def column_entries(self) -> float:
@@ -127,10 +127,20 @@ class Size:
     def n_partials(self, n_segments: int, threads: int) -> int:
         """Return how many partials there are beside those of the segments that are summed.
 
-        There are a merge's result, the partial that arrives for it, at worst all that wait for their
-        neighbours, and copies of those that go to a checkpoint.
+        There are a merge's result, the partial that arrives for it, and at worst all that wait for their
+        neighbours.
         """
-        return threads + 2 + n_levels(n_segments) + self.saved_copies * (threads + 1)
+        return threads + 2 + n_levels(n_segments)
+
+    def saved_bytes(self, partial: float, threads: int) -> float:
+        """Return the most that partials take while they go to a checkpoint, or are read back.
+
+        One that is read is there beside the one that it takes the place of: one for each thread, and one that
+        has just been read. A small file that goes to an object store, or comes from it, is there twice.
+        """
+        if self.saving_buffer is None:
+            return 0.0
+        return (threads + 1) * (partial + min(2 * partial, self.saving_buffer))
 
     def in_small_chunks(self) -> Size:
         """Return the same rows as if they were stored in small chunks."""
@@ -465,6 +475,8 @@ def _remedies(plan: Plan) -> list[str]:
         remedies.append(f"cv={n_folds}")
     if threads := largest(range(1, plan.threads_per_worker), lambda threads: does_fit(size, threads)):
         remedies.append(f"{threads} thread(s) a worker")
+    if size.saving_buffer is not None and does_fit(replace(size, saving_buffer=None)):
+        remedies.append("no checkpoint")
     return remedies
 
 
@@ -523,6 +535,7 @@ def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
         + 16 * group * s.column_entries
     )
     sweep = threads * (tile + rows + accumulator) + n_partials * partial + s.map_bytes
+    sweep += s.saved_bytes(partial, threads)
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial
     solve = 8 * s.gram_size**2 * (s.n_folds / 2 + 1 + 4 * threads)
@@ -679,7 +692,8 @@ def _light_peak_bytes(size: Size, k: int, threads: int) -> int:
     sums = 8 * s.n_features * (2 + 2 * k) + n_kept * _kept_row_bytes(s) * s.n_problems
     n_partials = s.n_partials(cuts.n_segments, threads)
     arrays = s.map_bytes + 16 * s.n_features * k
-    return int(threads * (tile + rows + 2 * sums) + n_partials * sums + arrays + SLACK_BYTES)
+    held = n_partials * sums + s.saved_bytes(sums, threads)
+    return int(threads * (tile + rows + 2 * sums) + held + arrays + SLACK_BYTES)
 
 
 def _kept_row_bytes(size: Size) -> int:
@@ -739,7 +753,7 @@ def _by_toeplitz(size: Size, call_rows: int, workers: Workers) -> Plan:
     rows = s.reading_bytes(cuts.run_rows) + waiting
     grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if s.n_outputs > 1 else 0)
     sweep = threads * (rows + grids + partial + of_a_sum) + 3 * of_a_sum * s.n_folds
-    sweep += s.saved_copies * (threads + 1) * partial
+    sweep += s.saved_bytes(partial, threads)
     solve = (s.n_folds + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
     return _plan(
         "toeplitz",
@@ -776,7 +790,7 @@ def _with_samples(plan: Plan) -> Plan:
     grid = fine_grid_bytes_of(s.n_features, d) / 2
     sweep = s.reading_bytes(cuts.run_rows) + waiting + grid + 2 * n_groups * group
     solve = N_GROUPS * group + of_a_sum + threads * (3 * of_a_sum + 2 * group)
-    saved = s.saved_copies * (threads + 1) * n_groups * group
+    saved = s.saved_bytes(n_groups * group, threads)
     peak = int(max(threads * sweep + saved, solve) + 2 * N_GROUPS * group + SLACK_BYTES)
     return replace(
         plan,
@@ -853,7 +867,7 @@ def _sgd_peak_bytes(size: Size, threads: int) -> int:
     batch = min(_BATCH_BYTES, segment_rows * s.row_entries * entry_bytes)
     rows = s.reading_bytes(segment_rows) + s.row_bytes * s.chunk_rows
     points = (12 if s.sparse_entries else 8) * 8 * s.n_features * s.n_outputs
-    epoch = threads * (2 * batch + rows + points) + s.saved_copies * (threads + 1) * points
+    epoch = threads * (2 * batch + rows + points) + s.saved_bytes(points, threads)
     of_sample = 3 * s.row_entries * entry_bytes + s.row_bytes + 16 * s.column_entries
     metric = sample * of_sample + 4 * 8 * min(sample, s.n_features) ** 2
     evaluation = _light_peak_bytes(s, max(s.n_light_columns, s.n_outputs), threads)
