@@ -131,11 +131,11 @@ def memory_and_threads(worker: dict[str, Any]) -> tuple[int, int]:
 
 
 def plan_of_ridge(worker: dict[str, Any], features: FeatureMap, dtype: str) -> Plan:
-    """The plan of a ridge fit to ten million rows of 50 columns, of which none is ever read."""
+    """The plan of a ridge fit, with a checkpoint, to ten million rows of 50 columns; none is ever read."""
     memory, threads = memory_and_threads(worker)
     model = KernelRidge(features, alpha="cv", scale="standard", dtype=dtype)
     rows = da.zeros((10_000_000, 50), chunks=(65_536, 50), dtype="float64")
-    return model.plan_for(PlannedWorkers(3, threads, memory), rows, rows[:, 0])
+    return model.plan_for(PlannedWorkers(3, threads, memory), rows, rows[:, 0], checkpoint="s3://bucket/kept")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

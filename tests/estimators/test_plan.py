@@ -74,11 +74,10 @@ def test_the_plan_grows_with_what_it_is_for():
     assert worker_peak_bytes(replace(SHAPE, dtype="float64"), 5, 2) > base
     assert worker_peak_bytes(SHAPE, 5, 4) > base > worker_peak_bytes(SHAPE, 1, 2)
     assert worker_peak_bytes(replace(SHAPE, chunk_rows=10**6), 5, 2) > base
-    # A checkpoint takes copies of packed Grams: those of two threads, and one that is not released yet. In an
-    # object store it takes little more.
-    copies = 3 * 5 * 8 * SHAPE.gram_size**2 // 2
-    assert worker_peak_bytes(replace(SHAPE, saving_buffer=0), 5, 2) == base + copies
-    assert worker_peak_bytes(replace(SHAPE, saving_buffer=1000), 5, 2) == base + copies + 3 * 1000
+    # A thread that writes a packed Gram, or reads it, sums none; one that it has read may be there twice.
+    packed = 5 * 8 * SHAPE.gram_size**2 // 2
+    for saving_buffer in (0, 2**26):
+        assert worker_peak_bytes(replace(SHAPE, saving_buffer=saving_buffer), 5, 2) == base + packed
     # Where rows are wide the map's arrays are as large as a Gram.
     kernel = json.dumps(drf.Gaussian().to_dict())
     cost = FourierSpecification(n_columns=20_000, n_components=2048, kernel_json=kernel).cost

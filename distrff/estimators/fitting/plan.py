@@ -132,15 +132,16 @@ class Size:
         """
         return threads + 2 + n_levels(n_segments)
 
-    def saved_bytes(self, partial: float, threads: int) -> float:
-        """Return the most that partials take while they go to a checkpoint, or are read back.
+    def busy_bytes(self, threads: int, summing: float, partial: float) -> float:
+        """Return what threads take at work: each sums rows, or writes or reads a checkpoint's file.
 
-        One that is read is there beside the one that it takes the place of: one for each thread, and one that
-        has just been read. A small file that goes to an object store, or comes from it, is there twice.
+        With a checkpoint a partial that was read is there for a moment beside the one that it takes the place
+        of. A small file that goes to an object store, or comes from it, is there twice more.
         """
         if self.saving_buffer is None:
-            return 0.0
-        return (threads + 1) * (partial + min(2 * partial, self.saving_buffer))
+            return threads * summing
+        saving = partial + min(2 * partial, self.saving_buffer)
+        return threads * max(summing, saving) + partial
 
     def in_small_chunks(self) -> Size:
         """Return the same rows as if they were stored in small chunks."""
@@ -534,8 +535,8 @@ def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
         + s.row_bytes * (block_rows + group)
         + 16 * group * s.column_entries
     )
-    sweep = threads * (tile + rows + accumulator) + n_partials * partial + s.map_bytes
-    sweep += s.saved_bytes(partial, threads)
+    busy = s.busy_bytes(threads, tile + rows + accumulator, partial)
+    sweep = busy + n_partials * partial + s.map_bytes
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial
     solve = 8 * s.gram_size**2 * (s.n_folds / 2 + 1 + 4 * threads)
@@ -692,8 +693,8 @@ def _light_peak_bytes(size: Size, k: int, threads: int) -> int:
     sums = 8 * s.n_features * (2 + 2 * k) + n_kept * _kept_row_bytes(s) * s.n_problems
     n_partials = s.n_partials(cuts.n_segments, threads)
     arrays = s.map_bytes + 16 * s.n_features * k
-    held = n_partials * sums + s.saved_bytes(sums, threads)
-    return int(threads * (tile + rows + 2 * sums) + held + arrays + SLACK_BYTES)
+    busy = s.busy_bytes(threads, tile + rows + 2 * sums, sums)
+    return int(busy + n_partials * sums + arrays + SLACK_BYTES)
 
 
 def _kept_row_bytes(size: Size) -> int:
@@ -752,8 +753,7 @@ def _by_toeplitz(size: Size, call_rows: int, workers: Workers) -> Plan:
     waiting = cuts.task_rows * of_waiting + min(2 * call_rows, cuts.task_rows) * of_summed
     rows = s.reading_bytes(cuts.run_rows) + waiting
     grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if s.n_outputs > 1 else 0)
-    sweep = threads * (rows + grids + partial + of_a_sum) + 3 * of_a_sum * s.n_folds
-    sweep += s.saved_bytes(partial, threads)
+    sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_folds
     solve = (s.n_folds + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
     return _plan(
         "toeplitz",
@@ -790,8 +790,8 @@ def _with_samples(plan: Plan) -> Plan:
     grid = fine_grid_bytes_of(s.n_features, d) / 2
     sweep = s.reading_bytes(cuts.run_rows) + waiting + grid + 2 * n_groups * group
     solve = N_GROUPS * group + of_a_sum + threads * (3 * of_a_sum + 2 * group)
-    saved = s.saved_bytes(n_groups * group, threads)
-    peak = int(max(threads * sweep + saved, solve) + 2 * N_GROUPS * group + SLACK_BYTES)
+    busy = s.busy_bytes(threads, sweep, n_groups * group)
+    peak = int(max(busy, solve) + 2 * N_GROUPS * group + SLACK_BYTES)
     return replace(
         plan,
         n_sweeps=plan.n_sweeps + n_passes,
@@ -867,7 +867,7 @@ def _sgd_peak_bytes(size: Size, threads: int) -> int:
     batch = min(_BATCH_BYTES, segment_rows * s.row_entries * entry_bytes)
     rows = s.reading_bytes(segment_rows) + s.row_bytes * s.chunk_rows
     points = (12 if s.sparse_entries else 8) * 8 * s.n_features * s.n_outputs
-    epoch = threads * (2 * batch + rows + points) + s.saved_bytes(points, threads)
+    epoch = s.busy_bytes(threads, 2 * batch + rows + points, points)
     of_sample = 3 * s.row_entries * entry_bytes + s.row_bytes + 16 * s.column_entries
     metric = sample * of_sample + 4 * 8 * min(sample, s.n_features) ** 2
     evaluation = _light_peak_bytes(s, max(s.n_light_columns, s.n_outputs), threads)
