@@ -62,29 +62,38 @@ def fit(
     DATA is a Parquet file, folder or glob, or a Zarr group; a path or a URL. Everything that
     can be checked is checked before the first row is read.
     """
-    from distrff.io.checkpoints import remove_checkpoint
+    from distrff.io.checkpoints import has_written, note_model, remove_checkpoint
     from distrff.io.storage import PAGE, Location, check_writable, refuse_overlap, write_file
 
-    if checkpoint is not None:
-        refuse_overlap("--checkpoint", checkpoint, data=data, model=out)
+    remote = storage_options(options)
+    place, others = Location.of(out, remote), {"data": data, "model": out}
+    kept = None if checkpoint is None else Location.of(checkpoint, remote)
+    if kept is not None:
+        refuse_overlap("--checkpoint", kept, **others)
+        others["checkpoint"] = kept.url
     elif checkpoint_every is not None:
         raise click.UsageError("--checkpoint-every goes with --checkpoint", ctx)
     refuse_overlap("--out", out, data=data)
-    place = Location.of(out, storage_options(options))
-    check_writable(place, overwrite=overwrite, kinds=("model",))
+    replaces = overwrite or (kept is not None and has_written(kept, place))
+    check_writable(place, overwrite=replaces, kinds=("model",))
     if page is not None:
-        refuse_overlap("--report", page, data=data, model=out)
+        refuse_overlap("--report", page, **others)
         _check_page(Location.of(page), overwrite=overwrite)
     estimator, dataset = estimator_and_data(ctx, data)
     with workers_of(options):
-        remote = storage_options(options)
         estimator.fit(
             dataset, checkpoint=checkpoint, checkpoint_every=checkpoint_every, storage_options=remote
         )
+        if kept is not None:
+            note_model(kept, place)
         extra = {"include_std": True} if options["include_std"] else {}
-        estimator.save(out, overwrite=overwrite, storage_options=remote, **extra)
-    if checkpoint is not None:
-        remove_checkpoint(Location.of(checkpoint, remote))
+        estimator.save(out, overwrite=replaces, storage_options=remote, **extra)
+    if kept is not None:
+        try:
+            remove_checkpoint(kept)
+        except (InputError, OSError) as error:
+            error.add_note(f"the model is written to {place}")
+            raise
     report = estimator.report_
     values = {key: report[key] for key in _KEYS if key in report} | {"out": str(place)}
     lines = [spelt_as_options(line) for line in repr(report).splitlines()]

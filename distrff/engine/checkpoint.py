@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from distrff.engine.reduction import Partial, n_levels
 from distrff.errors import CheckpointWarning, DistrffError, InputError, Terminated, warn
@@ -31,8 +31,12 @@ from distrff.utils.values import NotStorable, encoded, update_digest
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 Node = tuple[int, int]
 """Level and index in the tree of merges; see `OrderedMerge`."""
+
+_OF_PASS = ("label", "n_segments", "n_segments_done", "seconds_left_of_pass")  # in the progress
 
 MIN_SECONDS = 10.0
 """The least time between two writes, where it is not given."""
@@ -66,12 +70,19 @@ def ending_on_sigterm() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    finally:  # None: a handler that is not Python's, which Python cannot set again
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
 class DamagedPart(DistrffError):
-    """A file of a checkpoint that does not hold what was written to it."""
+    """A file of a checkpoint that does not hold what was written to it; `node` is that of a sum."""
+
+    def __init__(self, message: str, node: Node | None = None) -> None:
+        super().__init__(message, node)
+        self.node = node
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class SumFile(Protocol):
@@ -109,6 +120,9 @@ class PartialStore(Protocol):
 
     def append(self, steps: list[Step], progress: Mapping[str, Any]) -> None:
         """Store some steps, all or none, and how far the fit is."""
+
+    def progress(self) -> Mapping[str, Any]:
+        """Return how far the fit was at the last write."""
 
     def passes(self) -> Iterable[str]:
         """Return the keys of the passes of which sums are stored."""
@@ -159,7 +173,7 @@ class Checkpoint:
         self._waiting: list[Step] = []
         self._finished: list[str] = []  # passes whose sums can go once these steps are written
         self._with_sums = set(store.passes())  # whose sums, or some of them, are stored
-        self._progress: dict[str, Any] = {}
+        self._progress = {k: v for k, v in store.progress().items() if k not in _OF_PASS}
         self._due = time.monotonic() + seconds_between(every)
         self.n_read = 0  # passes whose values were found
         self.has_read = False  # any value or sum
@@ -191,8 +205,8 @@ class Checkpoint:
         self.has_read = True
         return sweeps, values
 
-    def keep(self, key: str, sweeps: list[tuple[str, float]], values: list[Any], passes: list[str]) -> None:
-        """Store a step with the next write; the sums of its own `passes` are needed no longer then.
+    def keep(self, key: str, sweeps: list[tuple[str, float]], values: list[Any]) -> bool:
+        """Store a step with the next write, if it can be stored; return whether.
 
         Arrays are copied, as the solver may go on in them.
         """
@@ -200,8 +214,12 @@ class Checkpoint:
             tree, arrays = encoded(values)
         except NotStorable as reason:
             logger.warning("%s; it will be computed again", reason)
-            return
+            return False
         self._waiting.append(Step(key, sweeps, tree, [A.copy(order="K") for A in arrays]))
+        return True
+
+    def finish(self, passes: Iterable[str]) -> None:
+        """Remove the sums of passes with the next write, as a step has the values that they led to."""
         self._finished += passes
 
     # When to write, and what.
@@ -267,31 +285,32 @@ class Checkpoint:
 
 @dataclass
 class PassSums:
-    """The sums of one pass: which nodes of its tree are stored, and when to store more."""
+    """The sums of one pass, after `look`: which nodes of its tree are stored, and when to store more."""
 
     checkpoint: Checkpoint
     key: str
     n_segments: int
     label: str
     stored: set[Node] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.look()
+    _left_out: set[Node] = field(default_factory=set)  # damaged files, which may be there still
 
     def look(self) -> None:
         """Find the largest nodes that are stored, which do not overlap; smaller ones are left over."""
-        found, self.stored = self.checkpoint.nodes(self.key), set()
-        for node in sorted(found, reverse=True):
-            if not any(_covers(larger, node) for larger in self.stored):
+        self.stored = set()
+        for node in sorted(filter(self._is_of_pass, self.checkpoint.nodes(self.key)), reverse=True):
+            if node not in self._left_out and not any(_covers(larger, node) for larger in self.stored):
                 self.stored.add(node)
         self._began, self._n_left_at_first = time.monotonic(), len(self.segments_left())
 
-    def look_again(self) -> None:
-        """Find the nodes that are left after a damaged one was removed; none if it is still there."""
-        before = self.stored
-        self.look()
-        if self.stored == before:  # it cannot be removed, and would be read for ever
-            self.stored = set()
+    def _is_of_pass(self, node: Node) -> bool:
+        """Whether the tree has this node: names of files are believed no more than what is in them."""
+        return node[0] <= n_levels(self.n_segments) and _first_segment(node) < self.n_segments
+
+    def leave_out(self, damaged: DamagedPart) -> None:
+        """Look for other nodes in the place of a damaged one from now on."""
+        if damaged.node is None:
+            raise damaged
+        self._left_out.add(damaged.node)
 
     @property
     def root(self) -> Node:
@@ -322,12 +341,18 @@ class PassSums:
         """Return those of the nodes of an `OrderedMerge` that are not stored."""
         return [node for node in waiting if node not in self.stored]
 
-    def add(self, node: Node) -> None:
-        """Take note that a node is stored; those that it covers can go."""
+    def add(self, node: Node, *, is_read_from_now_on: bool = True) -> None:
+        """Take note that a node is stored.
+
+        Those that it covers can go, unless the scheduler would still read them to compute a sum again.
+        """
+        self._left_out.discard(node)
+        self.checkpoint.has_sums(self.key)
         covered = [smaller for smaller in self.stored if _covers(node, smaller)]
         self.stored.add(node)
+        if not is_read_from_now_on:
+            return
         self.stored.difference_update(covered)
-        self.checkpoint.has_sums(self.key)
         try:
             self.checkpoint.store.remove(self.key, covered)
         except (OSError, DistrffError) as error:  # they take room, but harm nobody
@@ -358,6 +383,20 @@ class PassSums:
         self.checkpoint.wrote(seconds)
 
 
+def without_damaged(sums: PassSums | None, attempt: Callable[[], T]) -> T:
+    """Return what one pass returns; a pass that meets a damaged sum is made again without it."""
+    while True:
+        if sums is not None:
+            sums.look()
+        try:
+            return attempt()
+        except DamagedPart as damaged:
+            if sums is None:
+                raise
+            logger.warning("%s; its rows are summed again", damaged)
+            sums.leave_out(damaged)
+
+
 def _covers(node: Node, other: Node) -> bool:
     """Whether a node is another or above it."""
     (level, index), (lower, below) = node, other
@@ -381,11 +420,9 @@ def write_sum(file: SumFile, partial: Partial) -> tuple[float, str | None]:
     return time.monotonic() - started, None
 
 
-def read_sum(file: SumFile) -> Partial:
-    """Return a stored sum."""
-    return file.read()
-
-
-def read_value(file: SumFile) -> Any:
-    """Return the value of a stored sum."""
-    return file.read().value
+def read_sum(file: SumFile, node: Node) -> Partial:
+    """Return the stored sum of a node."""
+    try:
+        return file.read()
+    except DamagedPart as damaged:
+        raise DamagedPart(str(damaged), node) from damaged

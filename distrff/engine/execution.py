@@ -23,7 +23,15 @@ from distributed import Client, Future, KilledWorker, default_client, get_worker
 from distributed.system import MEMORY_LIMIT
 from threadpoolctl import ThreadpoolController
 
-from distrff.engine.checkpoint import PassSums, SumFile, read_sum, write_sum
+from distrff.engine.checkpoint import (
+    DamagedPart,
+    Node,
+    PassSums,
+    SumFile,
+    read_sum,
+    without_damaged,
+    write_sum,
+)
 from distrff.engine.progress import Progress
 from distrff.engine.record import WorkRecord, begin_task, peak_so_far
 from distrff.engine.reduction import (
@@ -36,6 +44,7 @@ from distrff.engine.reduction import (
     reduce_rows,
 )
 from distrff.errors import ClusterError
+from distrff.utils.values import compact
 
 _LOCAL_SCHEDULERS = {
     "sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing",
@@ -96,11 +105,26 @@ class LocalExecution:
         sums: PassSums | None = None,
     ) -> Partial:
         """Return the merged partial of all segments; `sums` are those that a checkpoint has, and gets."""
+
+        def one_pass() -> Partial:
+            progress.update(-progress.n)  # a repeated pass counts from zero
+            return self._pass(reduction, segments, progress, sent, sums)
+
+        return without_damaged(sums, one_pass)
+
+    def _pass(
+        self,
+        reduction: Reduction,
+        segments: list[Rows],
+        progress: Progress,
+        sent: list[Any],
+        sums: PassSums | None,
+    ) -> Partial:
         merge = OrderedMerge(len(segments), lambda total, others: merge_partials(reduction, total, others))
         left = list(range(len(segments)))
         if sums is not None:
-            for level, index in sums.in_order():
-                merge.add(index, read_sum(sums.file((level, index))), level)
+            for node in sums.in_order():
+                merge.add(node[1], read_sum(sums.file(node), node), node[0])
             left = sums.segments_left()
             progress.update(_n_rows(segments) - _n_rows([segments[i] for i in left]))
         try:
@@ -141,7 +165,7 @@ class LocalExecution:
             return list(dask.compute(*tasks, scheduler=self._scheduler))
 
     def gather(self, handles: list[Any]) -> list[Any]:
-        return handles
+        return [compact(handle) for handle in handles]
 
     def settle(self, handle: Any) -> Any:
         return handle
@@ -280,9 +304,10 @@ class ClusterExecution:
             progress.update(-progress.n)  # a repeated pass counts from zero
             return self._pass(reduction, segments, progress, sent, sums, here, per_thread)
 
-        if here:
-            return self._until_done(one_pass)
-        return self._value_of(lambda: self._until_done(one_pass))
+        def begin() -> Any:
+            return self._until_done(partial(without_damaged, sums, one_pass))
+
+        return begin() if here else self._value_of(begin)
 
     def _pass(
         self,
@@ -417,7 +442,7 @@ class ClusterExecution:
 
     def _until_done(self, attempt: Callable[[], T]) -> T:
         """Return the result of an attempt, which is repeated if the cluster has lost values."""
-        lacked_input = False
+        lacked_input, cause = False, Exception()
         for _ in range(_MAX_ATTEMPTS):
             try:
                 return attempt()
@@ -432,6 +457,9 @@ class ClusterExecution:
                 if lost.restarting:
                     self.roll.await_replacement()
                 self._forget_lost_values()
+            except DamagedPart as damaged:  # a worker died, and the sum that is read in the place of its own
+                cause = damaged
+                logger.warning("%s; what follows from it is computed again", damaged)
         raise ClusterError(
             f"{cause}, {_MAX_ATTEMPTS} times during one pass; unless somebody restarted the workers, their "
             f"memory limit is probably too small: compare it with the plan's peak, look at their logs, and "
@@ -456,9 +484,9 @@ class _Saving:
 
     def take_stored(self) -> None:
         """Take the sums that the checkpoint has."""
-        for level, index in [] if self._sums is None else self._sums.in_order():
+        for node in [] if self._sums is None else self._sums.in_order():
             assert self._sums is not None
-            self._merge.add(index, self._stored(self._sums.file((level, index))), level)
+            self._merge.add(node[1], self._stored(self._sums.file(node), node), node[0])
 
     @contextmanager
     def at_failure(self) -> Iterator[None]:
@@ -472,7 +500,7 @@ class _Saving:
                     self._save_last(self._sums)
             raise
 
-    def _stored(self, file: SumFile) -> Any:
+    def _stored(self, file: SumFile, node: Node) -> Any:
         raise NotImplementedError
 
     def _save_last(self, sums: PassSums) -> None:
@@ -521,8 +549,8 @@ class _SavingHere(_Saving):
             self._merge.add(index, value)
         self._collected = time.monotonic()
 
-    def _stored(self, file: SumFile) -> Partial:
-        return read_sum(file)
+    def _stored(self, file: SumFile, node: Node) -> Partial:
+        return read_sum(file, node)
 
     def _save_last(self, sums: PassSums) -> None:
         try:
@@ -555,9 +583,10 @@ class _SavingThere(_Saving):
         seconds, error = self._flight.gathered([future])[0]
         self._seconds += seconds
         if error is None:
-            self._sums.add(node)
-            if self._merge.waiting.get(node) is summed:
-                self._merge.replace(node, self._stored(self._sums.file(node)))
+            is_waiting = self._merge.waiting.get(node) is summed
+            self._sums.add(node, is_read_from_now_on=is_waiting)
+            if is_waiting:
+                self._merge.replace(node, self._stored(self._sums.file(node), node))
         else:
             self._sums.checkpoint.failed(error)
         if not self._writing:
@@ -585,8 +614,8 @@ class _SavingThere(_Saving):
         if not self._writing:
             sums.finish_write(0.0)
 
-    def _stored(self, file: SumFile) -> Future:
-        return self._flight.submit(read_sum, file)
+    def _stored(self, file: SumFile, node: Node) -> Future:
+        return self._flight.submit(read_sum, file, node)
 
     def _save_last(self, sums: PassSums) -> None:
         """Write what the workers have, as far as they do so in time; a thread writes after its segment."""
@@ -788,14 +817,16 @@ class ClusterValue:
     n_losses: int
 
     def is_gone(self, n_losses: int) -> bool:
-        """Return whether the future will never finish.
+        """Return whether the future will never finish, or has met a damaged file.
 
         The scheduler computes the values of a dead worker again. But if all workers are gone, a task that is
         bound to one of them waits forever (distributed 2026.8 compares only the address when a worker joins),
         and so do all tasks that depend on it.
         """
         status = self.future.status
-        return status == "cancelled" or (status in ("pending", "lost") and self.n_losses != n_losses)
+        has_failed = status == "error" and isinstance(self.future.exception(), DamagedPart)
+        is_lost = status in ("pending", "lost") and self.n_losses != n_losses
+        return status == "cancelled" or has_failed or is_lost
 
 
 def futures_in(args: Any) -> Any:

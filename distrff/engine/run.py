@@ -10,7 +10,7 @@ from functools import partial
 from statistics import median
 from typing import Any, Protocol
 
-from distrff.engine.checkpoint import Checkpoint, DamagedPart, Later, PassSums, handles_in, write_sum
+from distrff.engine.checkpoint import Checkpoint, Later, PassSums, handles_in, write_sum
 from distrff.engine.cluster import check_workers
 from distrff.engine.execution import ClusterExecution, Execution, Workers, ambient_execution
 from distrff.engine.progress import Progress
@@ -127,10 +127,6 @@ class Run:
                 logger.warning("%s; the frequencies are sent to the workers instead", mismatch)
                 self.sends_derived = True
                 self._sent.clear()
-            except DamagedPart as damaged:  # and removed
-                logger.warning("%s; its rows are summed again", damaged)
-                if sums is not None:
-                    sums.look_again()
         if self.checkpoint is not None:
             self.checkpoint.see(label=None, n_segments=None, n_segments_done=None, seconds_left_of_pass=None)
         self.sweeps[place] = label, self.sweeps[place][1] or time.perf_counter() - started
@@ -191,20 +187,23 @@ class Run:
         if checkpoint is None:
             return self.execution.gather(handles_in(list(handles)))
         key, first = checkpoint.next_key("values", len(handles)), self._n_kept_sweeps
+        passes = [handle.key for handle in handles if isinstance(handle, Later) and handle.key]
         found = checkpoint.found(key)
         if found is None:
             values = self.execution.gather(handles_in(list(handles)))
-            passes = [handle.key for handle in handles if isinstance(handle, Later) and handle.key]
-            checkpoint.keep(key, self.sweeps[first:], values, passes)
+            is_kept = checkpoint.keep(key, self.sweeps[first:], [self.sends_derived, *values])
             for of_pass in passes:
                 self._unsaved.pop(of_pass, None)
+            spent = [seconds for _, seconds in self.sweeps]
+            usual = median(spent) if spent else None
+            checkpoint.see(n_sweeps=len(spent), seconds=sum(spent), seconds_of_usual_pass=usual)
         else:
-            sweeps, values = found
+            sweeps, (self.sends_derived, *values) = found
             self.sweeps[first : first + len(sweeps)] = sweeps
+            is_kept = True
+        if is_kept:
+            checkpoint.finish(passes)
         self._n_kept_sweeps = len(self.sweeps)
-        spent = [seconds for _, seconds in self.sweeps]
-        usual = median(spent) if spent else None
-        checkpoint.see(n_sweeps=len(spent), seconds=sum(spent), seconds_of_usual_pass=usual)
         if checkpoint.is_due():
             self.save()
         return values
@@ -220,7 +219,7 @@ class Run:
             if error is not None:
                 self.checkpoint.failed(error)
                 return
-            sums.add(sums.root)
+            sums.add(sums.root, is_read_from_now_on=False)
             self.checkpoint.wrote(seconds)
             del self._unsaved[key]
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+import joblib
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -25,8 +26,7 @@ _TRIAL_ROWS = 512
 class TransformerSpecification(CarryingSpecification):
     """A fitted transformer of class `name`: its arrays if the class is storable, else the object itself.
 
-    An object is sent with every task. Its `fingerprint` is a random name, as its contents cannot be
-    compared.
+    An object is sent with every task. Its `fingerprint` stands for its contents.
     """
 
     kind: ClassVar[str] = "transformer"
@@ -114,7 +114,7 @@ class TransformerFeatures(FeatureMap):
         large dataset), with their weights if it takes weights. If it is fitted, or in a `FrozenEstimator`,
         it is used unchanged, also by clones of this map.
     random_state : int or None
-        Seed of a transformer whose own `random_state` is None.
+        Seed of a transformer, and of steps of a pipeline, whose own `random_state` is None.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class TransformerFeatures(FeatureMap):
         name = type(bare).__name__
         shape: dict[str, Any] = {"n_columns": sample.X.shape[1], "name": name, "n_outputs": n_outputs}
         if STORABLE.get(name) is not type(bare):
-            return TransformerSpecification(**shape, fingerprint=secrets.token_hex(16), transformer=bare)
+            return TransformerSpecification(**shape, fingerprint=_fingerprint(bare), transformer=bare)
         arrays = fitted_arrays(bare)
         return TransformerSpecification(
             **shape,
@@ -181,8 +181,10 @@ class TransformerFeatures(FeatureMap):
         if _is_fitted(self.transformer):
             return self.transformer
         transformer = clone(self.transformer)
-        if getattr(transformer, "random_state", 0) is None:
-            transformer.random_state = sample.seed % 2**32
+        unseeded = [
+            name for name, value in transformer.get_params().items() if _is_seed(name) and value is None
+        ]
+        transformer.set_params(**dict.fromkeys(unseeded, sample.seed % 2**32))
         X, Y = sample.X, None if sample.y is None else np.asarray(sample.y)
         if Y is not None and Y.ndim == 2 and Y.shape[1] == 1:
             Y = Y[:, 0]
@@ -193,6 +195,18 @@ class TransformerFeatures(FeatureMap):
             if has_fit_parameter(transformer, "sample_weight"):
                 weights["sample_weight"] = sample.sample_weight[rows]
         return transformer.fit(X, Y, **weights)
+
+
+def _is_seed(name: str) -> bool:
+    return name.rpartition("__")[2] == "random_state"  # its own, or that of a step
+
+
+def _fingerprint(transformer: Any) -> str:
+    """Return a digest of what a transformer holds, the same in each process; a random one if it has none."""
+    try:
+        return str(joblib.hash(transformer))
+    except Exception:  # whatever pickling a stranger's class or function raises
+        return secrets.token_hex(16)
 
 
 def _is_fitted(transformer: Any) -> bool:

@@ -4,7 +4,7 @@ That of a fit::
 
     _distrff.json                      {"kind": "checkpoint", "version", "fingerprint", "seed", ...}
     progress.json                      how far the fit is, and what it will take
-    steps/000001.part ...              finished steps, in the order of their writing
+    steps/000001-TOKEN.part ...        finished steps, in the order of their writing; no file is written over
     sums/PASS/LEVEL-INDEX.part         sums of finished segments, where the pass goes on
 
 A part is one line of JSON, then the arrays that it describes::
@@ -49,16 +49,15 @@ from distrff.io.storage import (
     remove_folder,
     storage_errors,
 )
-from distrff.utils.text import in_one_line
-from distrff.utils.values import DamagedValue, bytes_of, decoded, encoded, is_transposed
+from distrff.utils.text import human_bytes, in_one_line
+from distrff.utils.values import ARRAY_KINDS, DamagedValue, bytes_of, decoded, encoded, is_transposed
 
 KIND = "checkpoint"
 _FORMAT = 1
-_KINDS = "biufcSUmM"  # of arrays: no objects
 _LINE_BYTES = 200
 _MAX_DIMENSIONS = 32
 _NODE = re.compile(r"(\d{1,3})-(\d{1,9})\.part")
-_STEPS = re.compile(r"\d{6}\.part")
+_STEPS = re.compile(r"\d{6}-[0-9a-f]{8}\.part")
 
 
 # One file: JSON and arrays.
@@ -69,6 +68,11 @@ def write_part(location: Location, tree: Any, arrays: list[np.ndarray]) -> int:
     pieces: list[Any] = [bytes_of(A) for A in arrays if A.size]
     described = [[A.dtype.str, list(A.shape), _order(A)] for A in arrays]
     header = json.dumps({"arrays": described, "tree": tree}, allow_nan=False).encode() + b"\n"
+    if len(header) > MAX_JSON_BYTES:  # which nobody would read
+        raise InputError(
+            f"{location} would hold {human_bytes(len(header))} of names and numbers, of so many columns or "
+            f"classes; go on without a checkpoint"
+        )
     digest = hashlib.sha256(header)
     for piece in pieces:
         digest.update(piece)
@@ -192,7 +196,7 @@ def _read(file: Any, size: int) -> tuple[Any, list[np.ndarray]]:
 def _empty(name: str, shape: list[int], order: str, left: int) -> np.ndarray:
     """Return an array to be filled; refuse one that is larger than what is left of its file."""
     dtype = np.dtype(name)
-    if dtype.kind not in _KINDS or dtype.hasobject or order not in ("C", "F"):
+    if dtype.kind not in ARRAY_KINDS or dtype.hasobject or order not in ("C", "F"):
         raise ValueError(f"an array of dtype {name!r:.40}")
     if len(shape) > _MAX_DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError("an array without a shape")
@@ -308,10 +312,15 @@ class CheckpointStore:
                 tree.append({"key": step.key, "sweeps": step.sweeps, "arrays": place, "tree": step.tree})
                 arrays += step.arrays
             self._n_files += 1
-            write_part(self.location.within(f"steps/{self._n_files:06d}.part"), tree, arrays)
+            # With a token, as another process may write here that this one does not know of.
+            name = f"{self._n_files:06d}-{secrets.token_hex(4)}.part"
+            write_part(self.location.within(f"steps/{name}"), tree, arrays)
         if self.location.header() is None:  # someone removed it: what follows is worth keeping all the same
             write_header(self.location, self._header)
         write_progress(self.location, progress)
+
+    def progress(self) -> Mapping[str, Any]:
+        return read_progress(self.location)
 
     def passes(self) -> Iterable[str]:
         return self.location.within("sums").names()
@@ -373,8 +382,21 @@ def begun(location: Location, header: Mapping[str, Any], what: str = "fit") -> d
     return found
 
 
+def note_model(location: Location, model: Location) -> None:
+    """Note in a fit's checkpoint that its model is about to be written to a place where nothing else is."""
+    header = location.header()
+    if header is not None:
+        write_header(location, header | {"model": str(model)})
+
+
+def has_written(location: Location, model: Location) -> bool:
+    """Whether the fit of this checkpoint wrote what is at the model's place, and was killed then."""
+    header = location.header() or {}
+    return header.get("kind") == KIND and header.get("model") == str(model)
+
+
 _OURS = re.compile(r"progress\.json|steps|sums|runs|\w+\.part|" + re.escape(FOLDER_MARK))
-_TEXTS = ("of", "version", "estimator", "source", "solver", "dst", "label", "stage", "unit")
+_TEXTS = ("of", "version", "estimator", "model", "source", "solver", "dst", "label", "stage", "unit")
 _COUNTS = ("n_rows", "n_sweeps", "n_segments", "n_segments_done", "done", "total")
 _TIMES = ("seconds", "seconds_of_usual_pass", "seconds_left_of_pass", "seconds_left_of_stage", "written")
 _MAX_NUMBER = 2**63
@@ -465,10 +487,11 @@ def _short(value: Any) -> str:
 
 @contextmanager
 def forgeries_refused(location: Location, has_read: Callable[[], bool]) -> Iterator[None]:
-    """Raise InputError where the block stumbles over values of a checkpoint.
+    """Raise InputError where the block stumbles after it has read values of a checkpoint.
 
     Values are whole, as their checksum says, but nothing says what they must be: that follows from the steps
     before. So whoever forges a checkpoint can cause errors of any kind, though none before a value was read.
+    The same errors may have other causes, so the message does not advise to delete what took hours.
     """
     try:
         yield
@@ -476,8 +499,9 @@ def forgeries_refused(location: Location, has_read: Callable[[], bool]) -> Itera
         if isinstance(error, DistrffError) or not has_read():
             raise
         raise InputError(
-            f"{location} holds values that this does not go on from ({type(error).__name__}: "
-            f"{in_one_line(error)}); delete it to begin anew"
+            f"it failed after it had read values of {location} ({type(error).__name__}: "
+            f"{in_one_line(error)}); try it without this checkpoint: if it succeeds then, these values were "
+            f"altered, and can be deleted"
         ) from error
 
 
@@ -497,18 +521,24 @@ _STUMBLES = (
 
 def described(location: Location) -> dict[str, Any]:
     """Return header, progress and size of a checkpoint, which may be written at the same time."""
-    header = location.header() or {}
+    header, progress = location.header() or {}, read_progress(location)
+    _check(location, header)
     fs, path = location.file_system()
-    try:
-        progress = json_of(fs, f"{path}/progress.json", MAX_JSON_BYTES)
-    except (OSError, ValueError, RecursionError):
-        progress = {}
     with storage_errors(f"{location} cannot be read"):
         fs.invalidate_cache(path)
         sizes = fs.find(path, detail=True)
     n_bytes = sum(int(info.get("size") or 0) for info in sizes.values())
-    found = []
-    for document in (header, progress if isinstance(progress, dict) else {}):
-        _check(location, document)
-        found.append({name: value for name, value in document.items() if value is not None})
-    return {"header": found[0], "progress": found[1], "bytes": n_bytes}
+    header = {name: value for name, value in header.items() if value is not None}
+    return {"header": header, "progress": progress, "bytes": n_bytes}
+
+
+def read_progress(location: Location) -> dict[str, Any]:
+    """Return how far a checkpoint is, as it was written last; nothing if that cannot be read."""
+    fs, path = location.file_system()
+    try:
+        found = json_of(fs, f"{path}/progress.json", MAX_JSON_BYTES)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    found = {k: v for k, v in found.items() if v is not None} if isinstance(found, dict) else {}
+    _check(location, found)
+    return found

@@ -52,6 +52,7 @@ SEEN_BY_ALL = "if workers run on several machines, use a folder that all of them
 GLOB_CHARACTERS = "*?["
 PARTIAL = ".partial"  # ends the names of folders that are not complete
 _PAGE_HEAD_BYTES = 512  # a page names its generator in the first bytes
+_MISSING = (FileNotFoundError, NotADirectoryError)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 T = TypeVar("T")
@@ -130,14 +131,18 @@ class Location:
 
     def exists(self) -> bool:
         """Return whether anything exists there."""
-        with self.reached() as (fs, path):
-            return bool(fs.exists(path))
+        # Not by fsspec's own `exists`, for which a lost connection is a missing file.
+        with self.reached() as (fs, path), suppress(*_MISSING):
+            fs.info(path)
+            return True
+        return False
 
     def names(self) -> list[str]:
         """Return the names of the files and folders in it, none if it does not exist."""
-        with self.reached() as (fs, path):
+        found: list[str] = []
+        with self.reached() as (fs, path), suppress(*_MISSING):
             fs.invalidate_cache(path)
-            found = fs.ls(path, detail=False) if fs.exists(path) else []
+            found = fs.ls(path, detail=False)
         # Some stores list the folder itself as well.
         return [item.rstrip("/").rsplit("/", 1)[-1] for item in found if item.strip("/") != path.strip("/")]
 
@@ -157,14 +162,12 @@ class Location:
         """
         if "http://" in self.url or "https://" in self.url:
             return []
-        fs, names = self.files()
-        _, path = self.file_system()
-        with storage_errors(f"{self} cannot be reached"):
-            patient = _Patient(fs)
-            infos = patient.find(path, detail=True) if patient.isdir(path) else map(patient.info, names)
-            infos = infos.values() if isinstance(infos, dict) else infos
-            seen = [(str(info["name"]).removeprefix(path), *size_and_version(info)) for info in infos]
-        return sorted(seen)
+        with self.reached() as (fs, path):
+            if fs.isdir(path):
+                infos = list(fs.find(path, detail=True).values())
+            else:
+                infos = [fs.info(name) for name in _files(fs, path, ("",))]
+        return sorted((str(info["name"]).removeprefix(path), *size_and_version(info)) for info in infos)
 
     def write(self, content: bytes) -> None:
         """Write one file; its folder must exist."""
@@ -194,10 +197,9 @@ class Location:
 
     def remove(self) -> None:
         """Remove everything that exists there."""
-        with self.reached() as (fs, path):
+        with self.reached() as (fs, path), suppress(*_MISSING):
             fs.invalidate_cache(path)
-            if fs.exists(path):
-                fs.rm(path, recursive=True)
+            fs.rm(path, recursive=True)
 
     def root(self) -> dict[str, Any] | None:
         """Return its zarr.json or folder mark, None if neither exists.
@@ -207,8 +209,9 @@ class Location:
         with self.reached() as (fs, path):
             for name in ("zarr.json", FOLDER_MARK):
                 try:
-                    document = json_of(fs.of, f"{path}/{name}", MAX_JSON_BYTES)
-                except (FileNotFoundError, NotADirectoryError):
+                    file = f"{path}/{name}"
+                    document = patiently(partial(json_of, fs.of, file, MAX_JSON_BYTES), (ValueError,))
+                except _MISSING:
                     continue
                 except (ValueError, RecursionError):
                     document = {}
@@ -628,6 +631,19 @@ class _Patient:
 
     def __init__(self, fs: Any) -> None:
         self.of = fs
+
+    # Not by those of fsspec, for which a lost connection is a missing file.
+
+    def isfile(self, path: str) -> bool:
+        return self._type(path) == "file"
+
+    def isdir(self, path: str) -> bool:
+        return self._type(path) == "directory"
+
+    def _type(self, path: str) -> str | None:
+        with suppress(*_MISSING):
+            return str(self.info(path)["type"])
+        return None
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         request = getattr(self.of, name)

@@ -4,15 +4,17 @@ A value is None, a truth value, a number, a text, an array, a CSR matrix, a list
 a dataclass or named tuple of distrff. Arrays come back in the memory order that they had, as BLAS takes
 another path for a transposed matrix, with other last bits.
 
-Reading runs no code of the file: a class is looked up in the rooms that define sums and solutions, must be a
-dataclass or a named tuple with exactly the stored fields, and its `__init__` is not called.
+Reading runs no code of the file: a class is looked up in the packages that define sums and solutions, must
+be a dataclass or a named tuple with exactly the stored fields, and its `__init__` is not called.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import operator
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from typing import Any
@@ -22,8 +24,9 @@ from scipy.sparse import csr_matrix
 
 from distrff.errors import DistrffError
 
-_ROOMS = ("kernels", "solvers", "preprocessing", "features", "reductions", "estimators", "engine", "model")
-_KINDS = "biufcSUmM"  # of arrays whose bytes say everything
+_PACKAGES = ("kernels", "solvers", "preprocessing", "features", "reductions", "estimators", "engine", "model")
+ARRAY_KINDS = "biufcSUmM"
+"""Of arrays whose bytes say everything: no objects."""
 
 
 class NotStorable(TypeError):
@@ -82,7 +85,7 @@ def _encoded(value: Any, arrays: list[np.ndarray]) -> Any:
 
 
 def _kept(A: np.ndarray, arrays: list[np.ndarray]) -> int:
-    if A.dtype.kind not in _KINDS or A.dtype.hasobject:
+    if A.dtype.kind not in ARRAY_KINDS or A.dtype.hasobject:
         raise NotStorable(f"an array of dtype {A.dtype} cannot be stored")
     arrays.append(A)
     return len(arrays) - 1
@@ -99,7 +102,7 @@ def _class_of(name: str) -> type | None:
     """Return a dataclass or named tuple of distrff by its name, or None."""
     module, _, qualname = name.partition(":")
     package, _, rest = module.partition(".")
-    if package != "distrff" or rest.split(".")[0] not in _ROOMS or not qualname.isidentifier():
+    if package != "distrff" or rest.split(".")[0] not in _PACKAGES or not qualname.isidentifier():
         return None
     found = getattr(import_module(module), qualname, None)
     is_tuple = isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")
@@ -156,12 +159,37 @@ def is_transposed(A: np.ndarray) -> bool:
     return A.flags.f_contiguous and not A.flags.c_contiguous
 
 
+def compact(value: Any) -> Any:
+    """Return a value whose arrays lie in memory as they would after being sent or stored: without gaps.
+
+    BLAS takes another path for a vector with gaps, with other last bits.
+    """
+    if isinstance(value, np.ndarray):
+        has_gaps = not (value.flags.c_contiguous or value.flags.f_contiguous)
+        return np.ascontiguousarray(value) if has_gaps else value
+    if isinstance(value, list | tuple):
+        made = list(map(compact, value))
+        if all(map(operator.is_, made, value)):
+            return value
+        return value._make(made) if hasattr(value, "_make") else type(value)(made)
+    if type(value) is dict:
+        return {key: compact(item) for key, item in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        found = {field.name: getattr(value, field.name) for field in fields(value)}
+        changed = {name: made for name, item in found.items() if (made := compact(item)) is not item}
+        if changed:
+            value = copy(value)
+        for name, made in changed.items():
+            object.__setattr__(value, name, made)
+    return value
+
+
 # A digest of what a result depends on.
 
 
 def update_digest(digest: Any, value: Any) -> None:
     """Add a value to a hash: what is no value of the kinds above counts by the name of its type only."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in _KINDS:
+    if isinstance(value, np.ndarray) and value.dtype.kind in ARRAY_KINDS:
         layout = value.dtype.str, value.shape, is_transposed(value)
         digest.update(repr(layout).encode())
         digest.update(bytes_of(value))

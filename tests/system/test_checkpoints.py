@@ -11,6 +11,8 @@ import pytest
 import zarr
 from fsspec.implementations.memory import MemoryFileSystem
 from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, QuantileTransformer
 
 import distrff as drf
 from distrff.engine import checkpoint as checkpoints
@@ -171,16 +173,45 @@ def test_a_damaged_sum_that_cannot_be_removed_is_left_out(tmp_path):
         def keys(self):
             return ()
 
+        def progress(self):
+            return {}
+
         def passes(self):
             return ["a pass"]
 
         def nodes(self, key):
             return [(2, 0), (0, 5)]
 
-    sums = checkpoints.Checkpoint(Full()).sums("a pass", 6, "Gram")
-    assert sums.segments_left() == [4]
-    sums.look_again()
-    assert sums.segments_left() == list(range(6))
+    sums, n_left = checkpoints.Checkpoint(Full()).sums("a pass", 6, "Gram"), []
+
+    def attempt():
+        n_left.append(len(sums.segments_left()))
+        if len(n_left) == 1:
+            raise checkpoints.DamagedPart("it is damaged", (2, 0))
+
+    checkpoints.without_damaged(sums, attempt)
+    assert n_left == [1, 5]
+
+
+def test_names_of_files_are_not_believed():
+    """Levels and indices that the tree of a pass does not have would be as many segments."""
+
+    class Forged:
+        def keys(self):
+            return ()
+
+        def progress(self):
+            return {}
+
+        def passes(self):
+            return ["a pass"]
+
+        def nodes(self, key):
+            return [(60, 0), (999, 999999999), (3, 1), (1, 2), (0, 6)]
+
+    sums = checkpoints.Checkpoint(Forged()).sums("a pass", 6, "Gram")
+    sums.look()
+    assert sums.stored == {(1, 2)}
 
 
 def test_a_store_that_does_not_answer_loses_no_sum(monkeypatch):
@@ -252,6 +283,75 @@ def test_another_fit_is_refused_with_what_differs(rows, in_this_thread, tmp_path
         drf.KernelRidge(fourier(16, random_state=None), 1.0, random_state=0, scale="none").fit(
             X, y, checkpoint=tmp_path / "kept"
         )
+
+
+def test_what_a_value_holds_counts_and_not_where_it_lies(rows, in_this_thread, tmp_path):
+    """Parts of lists, metrics, fitted transformers and functions; dicts in any order."""
+    X, y = rows
+
+    def fit(features, place, labels=None, **options):
+        kind = drf.KernelRidge if labels is None else drf.KernelRidgeClassifier
+        model = kind(features, 1.0, random_state=0, scale="none", **options)
+        return model.fit(X, y if labels is None else labels, checkpoint=tmp_path / place)
+
+    def joined(width):
+        return drf.ConcatenatedFeatures([fourier(16, random_state=None), fourier(16, width)])
+
+    def measured(P):
+        return drf.FourierFeatures(drf.Gaussian(1.0, metric=P), 16)
+
+    def transformed(function):
+        return drf.TransformerFeatures(
+            make_pipeline(FunctionTransformer(function), QuantileTransformer(n_quantiles=20))
+        )
+
+    fit(joined(2.0), "joined")
+    with pytest.raises(InputError, match=r"features\.maps\[1\]\.kernel\.length_scale was 2\.0, now 3\.0"):
+        fit(joined(3.0), "joined")
+    fit(measured(np.eye(3)), "metric")
+    with pytest.raises(InputError, match=r"features\.kernel\.metric: changed"):
+        fit(measured(2 * np.eye(3)), "metric")
+    n_read = [fit(transformed(np.tanh), "pipeline").report_["notes"] for _ in range(2)][1]
+    assert any("2 of 2 passes were read" in note for note in n_read)
+    with pytest.raises(InputError, match=r"features\.transformer, as it is: changed"):
+        fit(transformed(np.sin), "pipeline")
+    with pytest.raises(InputError, match="cannot be pickled"):
+        fit(transformed(lambda X: X), "function")
+    labels = np.digitize(y, [0.0, 1.0])
+    for weights in ({0: 1, 1: 2, 2: 3}, {2: 3, 1: 2, 0: 1}):
+        fit(fourier(16), "weights", labels, class_weight=weights)
+    with pytest.raises(InputError, match=r"class_weight\[1\] was 2, now 5"):
+        fit(fourier(16), "weights", labels, class_weight={0: 1, 1: 5, 2: 3})
+
+
+def test_a_lost_connection_is_no_empty_folder(rows, in_this_thread, monkeypatch):
+    """fsspec's `exists` takes any error for a missing file."""
+    (X, y), place, n_asked = rows, Location.of("memory://checkpoints/kept"), [0]
+    monkeypatch.setattr("distrff.io.storage._WAITS", (0.0,) * 4)
+
+    def losing(request):
+        def loses(*args, **options):
+            n_asked[0] += 1
+            if n_asked[0] % 2:
+                raise ConnectionResetError("lost")
+            return request(*args, **options)
+
+        return loses
+
+    try:
+        small_ridge("cv").fit(X, y, checkpoint=str(place), checkpoint_every=0)
+        names = place.within("steps").names()
+        for request in ("ls", "info"):
+            monkeypatch.setattr(MemoryFileSystem, request, losing(getattr(MemoryFileSystem, request)))
+        assert place.within("steps").names() == names
+        assert place.exists()
+        again = small_ridge("cv").fit(X, y, checkpoint=str(place))
+        n_sweeps = again.report_["n_sweeps"]
+        assert f"{n_sweeps} of {n_sweeps} passes were read from the checkpoint" in again.report_["notes"]
+    finally:
+        monkeypatch.undo()
+        place.remove()
+    assert not place.exists()
 
 
 def test_places_and_times_that_are_refused(rows, in_this_thread, tmp_path):

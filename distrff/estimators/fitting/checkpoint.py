@@ -10,6 +10,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
+import joblib
 import numpy as np
 from distributed import get_worker
 from sklearn.base import BaseEstimator
@@ -69,8 +70,11 @@ def _refuse_several_fits(location: Location) -> None:
         where = "a Dask task"
     frame = sys._getframe()
     while frame is not None and where is None:
-        if frame.f_globals.get("__name__", "").startswith(_SEARCHES):
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith(_SEARCHES):
             where = "a search or cross-validation"
+        elif module == "dask.local":  # dask's schedulers of one process, and tasks of its pools
+            where = "a Dask task"
         frame = frame.f_back  # type: ignore[assignment]
     if where is not None:
         raise InputError(
@@ -134,29 +138,51 @@ def _digest_of_rows(rows: Rows) -> str:
     return digest_of(digests)
 
 
-def _parameters(estimator: BaseEstimator, prefix: str = "") -> dict[str, str]:
-    """Return all parameters, those of the map and its parts included, as text."""
-    found = {}
-    for name, value in sorted(estimator.get_params(deep=False).items()):
-        found[prefix + name] = _text_of(value)
-        if isinstance(value, BaseEstimator):
-            found |= _parameters(value, f"{prefix}{name}.")
-            specification = getattr(value, "specification_", None)
-            if specification is not None:
-                found[f"{prefix}{name}, fitted"] = digest_of(specification)
+def _parameters(value: Any, prefix: str = "") -> dict[str, str]:
+    """Return all parameters of an estimator, a map or a kernel, those of its parts included, as text."""
+    found: dict[str, str] = {}
+    for name, part in sorted(value.get_params(deep=False).items()):
+        found |= _described(part, prefix + name)
+    specification = getattr(value, "specification_", None)
+    if specification is not None:
+        found[f"{prefix.rstrip('.')}, fitted"] = digest_of(specification)
     return found
 
 
-def _text_of(value: Any) -> str:
-    if isinstance(value, BaseEstimator):
-        return type(value).__name__
-    if isinstance(value, np.ndarray):
-        return f"array {value.shape} {digest_of(value)}"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {_text_of(item)}" for key, item in value.items()) + "}"
+def _described(value: Any, name: str) -> dict[str, str]:
+    """Return a parameter as text by its name, and its parts likewise, in words that do not name addresses."""
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        parts = _parameters(value, f"{name}.")
+        if not type(value).__module__.startswith("distrff."):  # it may be fitted, or a function of the user
+            parts[f"{name}, as it is"] = _content(value, name)
+        return {name: type(value).__name__} | parts
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_text_of, value)) + "]"
-    return repr(value)
+        parts = {}
+        for i, item in enumerate(value):
+            parts |= _described(item, f"{name}[{i}]")
+        return {name: f"{len(value)} item(s)"} | parts
+    if isinstance(value, Mapping):
+        items = sorted((repr(key), item) for key, item in value.items())
+        parts = {}
+        for key, item in items:
+            parts |= _described(item, f"{name}[{key}]")
+        return {name: f"{len(items)} item(s)"} | parts
+    if isinstance(value, np.ndarray):
+        return {name: f"array {value.shape} {digest_of(value)}"}
+    if value is None or isinstance(value, bool | int | float | str | np.generic):
+        return {name: repr(value)}
+    return {name: _content(value, name)}
+
+
+def _content(value: Any, name: str) -> str:
+    """Return a digest of any other value: of what it holds, and not of where it lies in memory."""
+    try:
+        return str(joblib.hash(value))
+    except Exception as error:  # whatever pickling a stranger's value raises
+        raise InputError(
+            f"a checkpoint cannot tell whether {name} is the same after a restart, as it cannot be pickled "
+            f"({type(error).__name__}); use a function or class of a module, or fit without a checkpoint"
+        ) from error
 
 
 # The last write.
@@ -173,11 +199,11 @@ def kept_to_the_end(run: Run | None) -> Iterator[None]:
     with ending_on_sigterm(), forgeries_refused(store.location, lambda: checkpoint.has_read):
         try:
             yield
-            # Without the sums of the last passes: nothing but the model follows from them.
+            # Without the sums of the last passes: what is left to do takes seconds, and they are large.
             run.save(with_sums=False)
-        except BaseException:
+        except BaseException as error:
             with suppress(Exception):  # of a cluster that is gone, beside the failure itself
-                run.save()
+                run.save(with_sums=not isinstance(error, ClusterError))
             raise
         finally:
             run.leave_checkpoint()
