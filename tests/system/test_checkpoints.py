@@ -450,6 +450,34 @@ def test_a_file_names_no_other_class(tree):
         decoded(tree, [])
 
 
+def test_a_large_part_goes_to_an_object_store_in_pieces(rng, monkeypatch):
+    """No write or read is larger than a piece, whatever the size of an array."""
+    monkeypatch.setattr("distrff.io.storage.BUFFER_BYTES", 4096)
+    for module in ("storage", "checkpoints"):
+        monkeypatch.setattr(f"distrff.io.{module}.PIECE_BYTES", 1024)
+    sizes, opened = [], MemoryFileSystem._open
+
+    def watched(*args, **options):
+        file = opened(*args, **options)
+        write, readinto = file.write, file.readinto
+        file.write = lambda piece: sizes.append(len(piece)) or write(piece)
+        file.readinto = lambda piece: sizes.append(len(piece)) or readinto(piece)
+        return file
+
+    monkeypatch.setattr(MemoryFileSystem, "_open", watched)
+    place, A = Location.of("memory://checkpoints/large.part"), rng.standard_normal((700, 3))
+    try:
+        write_part(place, {"x": 1}, [A, A[:5]])
+        tree, found = read_part(place)
+    finally:
+        Location.of("memory://checkpoints").remove()
+    assert tree == {"x": 1}
+    np.testing.assert_array_equal(found[0], A)
+    np.testing.assert_array_equal(found[1], A[:5])
+    assert max(sizes) == 1024
+    assert sum(sizes) > 2 * A.nbytes
+
+
 def test_parts_keep_order_and_refuse_what_the_file_does_not_hold(tmp_path):
     place = Location.of(tmp_path / "a.part")
     arrays = [np.arange(6.0).reshape(2, 3).T, np.empty((0, 4)), np.array(3, np.int8), np.array(["ab", "c"])]
