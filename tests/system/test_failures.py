@@ -87,6 +87,40 @@ def test_a_worker_that_hangs_changes_no_bit(rows, rng, monkeypatch, tmp_path, su
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
 
 
+def slowly(block):
+    time.sleep(0.05)
+    return block
+
+
+@pytest.mark.parametrize("how", ["adapt", pytest.param("scale", marks=pytest.mark.slow)])
+def test_workers_that_come_and_go_all_the_time(rows, rng, start_cluster, monkeypatch, how):
+    """They are retired with what they have, and closed, while others are started, until the fit ends."""
+    monkeypatch.setattr("distrff.engine.execution._SMALL_BYTES", 0)
+    expected = in_process(small_ridge("cv"), *rows)
+    cluster, client = start_cluster(2)
+    over, seen = threading.Event(), set()
+
+    def change():
+        while not over.wait(0.5):
+            seen.update(client.scheduler_info(n_workers=-1)["workers"])
+            n = int(rng.integers(1, 4))
+            if how == "scale":
+                cluster.scale(n)
+            else:
+                cluster.adapt(minimum=n, maximum=n, interval="100ms", wait_count=1)
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        lazy = blocks_of(rows[0], slowly, rows=500)
+        while len(seen) < 4:
+            fitted = within_patience(small_ridge("cv").fit, lazy, rows[1])
+            np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+    finally:
+        over.set()
+        changing.join()
+
+
 def die(block, marker):
     if Path(marker).exists():
         os._exit(1)
