@@ -146,11 +146,11 @@ def read_head(location: Location) -> tuple[Any, int]:
     fs, path = location.file_system()
     with _reading(location):
         size = int(patiently(lambda: fs.size(path)))
-        head = bytes(patiently(lambda: fs.cat_file(path, 0, min(size, _HEAD_BYTES))))
-        line = head[: head.index(b"\n") + 1]
+        head = bytes(patiently(lambda: fs.cat_file(path, start=0, end=min(size, _HEAD_BYTES))))
+        line = _first_line(head)
         start = len(line) + int(json.loads(line)["header_bytes"])
         if len(head) < start <= size:
-            head = bytes(patiently(lambda: fs.cat_file(path, 0, start)))
+            head = bytes(patiently(lambda: fs.cat_file(path, start=0, end=start)))
         header = json.loads(head[len(line) : start])
         n_bytes = sum(np.dtype(name).itemsize * math.prod(shape) for name, shape, _ in header["arrays"])
         if start + n_bytes != size:
@@ -162,11 +162,16 @@ def read_range(location: Location, start: int, stop: int) -> bytes:
     """Return some bytes of a part, fewer only at its end; raise DamagedPart if it is missing."""
     fs, path = location.file_system()
     with _reading(location):
-        return bytes(patiently(lambda: fs.cat_file(path, start, stop)))
+        return bytes(patiently(lambda: fs.cat_file(path, start=start, end=stop)))
+
+
+def _first_line(head: bytes) -> bytes:
+    return head[: head.index(b"\n") + 1]
 
 
 def _read(file: Any, size: int) -> tuple[Any, list[np.ndarray]]:
-    line = file.readline(_LINE_BYTES)
+    line = _first_line(file.read(_LINE_BYTES))
+    file.seek(len(line))
     first = json.loads(line)
     n_header = first["header_bytes"]
     if not isinstance(n_header, int) or not 0 < n_header <= min(size - len(line), MAX_JSON_BYTES):

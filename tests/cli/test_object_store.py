@@ -5,12 +5,20 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
 import zarr
 
 import distrff as drf
+from distrff.engine.checkpoint import Checkpoint, DamagedPart
+from distrff.engine.record import WorkRecord
+from distrff.engine.reduction import Partial
+from distrff.io.checkpoints import StoredSum
+from distrff.io.convert.checkpoint import ConversionCheckpoint
+from distrff.io.storage import Location
+from tests.support.fits import small_ridge
 
 pytest.importorskip("moto", reason="the extra `test` has it")
 s3fs = pytest.importorskip("s3fs", reason="the extra `test` has it")
@@ -132,3 +140,73 @@ def test_the_example(options, monkeypatch, capsys):
     # Of a target of variance 3/2 and noise 0.1; few features explain more than half.
     assert 0.09 < done["rmse"] < 0.85
     assert "predicted 2,000 rows" in capsys.readouterr().out
+
+
+class Stopped(Exception):
+    """Stands for the death of a process."""
+
+
+def stop_after(monkeypatch, kind, name, n_calls):
+    """Let a method raise Stopped once it has returned so often."""
+    method, calls = getattr(kind, name), []
+
+    def counted(*args):
+        found = method(*args)
+        calls.append(name)
+        if len(calls) == n_calls:
+            raise Stopped
+        return found
+
+    monkeypatch.setattr(kind, name, counted)
+    return calls
+
+
+def test_a_fit_goes_on_from_a_checkpoint_there(store, options, rng, monkeypatch):
+    X = rng.standard_normal((4000, 3))
+    y, place = np.sin(X[:, 0]), {"checkpoint": "s3://bucket/kept", "storage_options": options}
+
+    def fit(**kept):
+        with dask.config.set(scheduler="synchronous"):
+            return small_ridge("cv").fit(X, y, **kept)
+
+    with monkeypatch.context() as patched:
+        stop_after(patched, Checkpoint, "keep", 2)
+        with pytest.raises(Stopped):
+            fit(**place, checkpoint_every=0)
+    fitted = fit(**place)
+    assert any("passes were read from the checkpoint" in note for note in fitted.report_["notes"])
+    np.testing.assert_array_equal(fitted.coef_, fit().coef_)
+
+
+def test_sums_of_any_size_come_back(store, options, rng):
+    """The large one goes in several pieces."""
+    for n in (10, 5_000_000):
+        place = StoredSum(Location(f"s3://bucket/{n}.part", options))
+        place.write(Partial(rng.standard_normal(n), WorkRecord()))
+        found = place.read()
+        place.write(found)
+        np.testing.assert_array_equal(place.read().value, found.value)
+    store.pipe("bucket/10.part", store.cat("bucket/10.part")[:-1])
+    with pytest.raises(DamagedPart, match="fewer bytes"):
+        StoredSum(Location("s3://bucket/10.part", options)).read()
+
+
+def test_a_conversion_goes_on_from_a_checkpoint_there(store, options, rng, monkeypatch, tmp_path):
+    frame = pd.DataFrame(rng.standard_normal((5000, 3)), columns=["a", "b", "y"])
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+
+    def convert(out, **kept):
+        drf.convert(tmp_path / "rows.csv", tmp_path / out, target="y", shuffle=0, **kept)
+        group = zarr.open_group(tmp_path / out, mode="r")
+        return group["X"][:], group["y"][:]
+
+    kept = {"checkpoint": "s3://bucket/kept", "storage_options": options, "checkpoint_every": 0}
+    with monkeypatch.context() as patched:
+        n_runs = stop_after(patched, ConversionCheckpoint, "finish", 1)
+        with pytest.raises(Stopped):
+            convert("out.zarr", **kept)
+    n_runs = stop_after(monkeypatch, ConversionCheckpoint, "write_run", 0)
+    again, quiet = convert("out.zarr", **kept), convert("quiet.zarr")
+    assert not n_runs, "no row is read again"
+    for A, B in zip(again, quiet, strict=True):
+        np.testing.assert_array_equal(A, B)
