@@ -620,7 +620,8 @@ def patiently(read: Callable[[], T], lasting: tuple[type[Exception], ...] = ()) 
         try:
             return read()
         except Exception as error:
-            if isinstance(error, _LASTING + lasting) or not isinstance(retryable(error), OSError):
+            may_pass = isinstance(retryable(error), OSError) and not access_remedy(error)
+            if isinstance(error, _LASTING + lasting) or not may_pass:
                 raise
             time.sleep(wait)
     return read()

@@ -8,11 +8,13 @@ import time
 
 import numpy as np
 import psutil
+import pytest
 
 import distrff as drf
 from tests.support.commands import DISTRFF, interrupt, start
 
 
+@pytest.mark.slow
 def test_fit_and_score_on_workers_of_their_own(distrff_process, rows, tmp_path):
     words = ("--features", "fourier", "--n-components", 16, "--workers", 1, "--memory-limit", "2GB", "--json")
     fitted = distrff_process("fit", rows.zarr, "--out", tmp_path / "m.zarr", *words)

@@ -118,6 +118,7 @@ def certificates(folder: Path) -> dict[str, str]:
     return {name: (folder / name).read_text() for name in ("ca.crt", "tls.crt", "tls.key")}
 
 
+@pytest.mark.slow
 def test_the_jobs_over_tls(tmp_path, tls_of):
     """The operator's cluster and Job; of the chart, with all overlays, a worker of the group that may go.
 

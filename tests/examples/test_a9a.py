@@ -59,6 +59,7 @@ def test_groups_hold_the_rows_of_the_files(a9a, files, tmp_path):
     assert sorted(os.listdir(build)) == ["a9a-test.zarr", "a9a.zarr"]
 
 
+@pytest.mark.slow
 def test_its_commands_run_as_they_stand(a9a, files, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert a9a.main([str(files[0]), "a folder"]) == 0

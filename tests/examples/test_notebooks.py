@@ -87,6 +87,7 @@ def test_workers_that_end_slowly_are_not_the_last_word(execute):
     assert notebook.cells[-2].outputs == []
 
 
+@pytest.mark.slow
 def test_a_remote_scheduler(execute, tmp_path):
     notebook, found = execute(
         "02-remote-scheduler",
@@ -99,6 +100,7 @@ def test_a_remote_scheduler(execute, tmp_path):
     assert not list(tmp_path.glob("remote-scheduler-*"))
 
 
+@pytest.mark.slow
 def test_the_choice_of_a_map(execute):
     notebook, errors = execute("03-choose-a-map", "errors.to_dict()")
     assert errors["smooth"]["Fourier, a width a column"] < errors["smooth"]["linear"]
@@ -106,6 +108,7 @@ def test_the_choice_of_a_map(execute):
     assert len(shown(notebook, "image/png")) == 3
 
 
+@pytest.mark.slow
 def test_margins_and_probabilities(execute):
     notebook, found = execute(
         "04-svm-and-probability",
@@ -120,6 +123,7 @@ def test_margins_and_probabilities(execute):
     assert "violate y·f ≥ 1" in printed(notebook)
 
 
+@pytest.mark.slow
 def test_points_become_a_map(execute, tmp_path):
     pytest.importorskip("xarray", reason="xarray is not installed")
     notebook, found = execute(

@@ -56,6 +56,7 @@ def test_it_finds_the_columns_that_matter() -> None:
     assert model.score(X[300:], y[300:]) > 0.9  # one width for 12 columns of 300 rows has about .7
 
 
+@pytest.mark.slow
 def test_it_takes_bins_where_the_function_jumps() -> None:
     X, y = steps_of_one_column()
     found = drf.AutoFeatures(256, random_state=0).fit(X, y)
@@ -286,6 +287,7 @@ def test_errors_are_compared_row_by_row() -> None:
     assert one.spread == pytest.approx(losses.std() / np.sqrt(500))
 
 
+@pytest.mark.slow
 def test_one_width_is_one_of_the_own_units_where_small_columns_are_noise() -> None:
     """Columns of small deviation hold nothing here; once divided by it they hide the others."""
     rng = stream(0, "rows")
@@ -404,6 +406,7 @@ def kinds_judged(model: Any) -> set[str]:
     return {row["candidate"].split(",")[0] for row in model.report_["candidates"]}
 
 
+@pytest.mark.slow
 def test_equispaced_features_are_judged_for_ridge_on_few_columns() -> None:
     X, y = waves_on(2)
     model = drf.KernelRidge(drf.AutoFeatures(256), random_state=0).fit(X, y)

@@ -63,7 +63,7 @@ def curved(rng, n, D):
     return np.column_stack([np.cos(P), np.sin(P)]) / np.sqrt(D // 2), np.where(f > 0, 1.0, -1.0)
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("fit_intercept", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("make", [linear, curved])
 def test_many_rows_to_a_gap_of_a_millionth(make, fit_intercept):
     Z, y = make(np.random.default_rng(0), 20_000, 200)

@@ -194,12 +194,17 @@ FEW_PASSES = ("ridge", "ridge classifier", "pca", "toeplitz")
 COVERED = (
     ("ridge", "numpy", "ard"),
     ("cg", "parquet", "binning"),
-    ("sgd", "zarr", "concatenated"),
-    ("ridge classifier", "dask CSR", "sampling"),
     ("svc", "dask", "learned"),
     ("likelihood", "zarr CSR", "metric"),
-    ("pca", "scipy CSR", "fourier"),
-    ("toeplitz", "numpy", None),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (
+            ("sgd", "zarr", "concatenated"),
+            ("ridge classifier", "dask CSR", "sampling"),
+            ("pca", "scipy CSR", "fourier"),
+            ("toeplitz", "numpy", None),
+        )
+    ),
 )
 """Every solver and reader, and all maps but the one that is chosen. A worker takes three seconds to begin."""
 

@@ -95,7 +95,7 @@ FOURIER = drf.FourierFeatures(drf.Gaussian(2.0), 32)
 BINS = drf.RandomBinningFeatures(drf.Laplacian(4.0), 10, random_state=0)
 
 
-@pytest.mark.parametrize("has_factor", [True, False])
+@pytest.mark.parametrize("has_factor", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, monkeypatch, has_factor):
     """With the Gram of a sample of the rows, or where none fits."""
     monkeypatch.setattr("distrff.engine.segments._MIN_SAMPLE_ROWS", 2048)
@@ -117,9 +117,15 @@ def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, mo
         drf.KernelLikelihoodClassifier(
             FOURIER, multi_class="softmax", tol=1e-2, random_state=0, scale="none"
         ),
-        drf.KernelSVC(FOURIER, 10.0, loss="squared_hinge", random_state=0, scale="none"),
+        pytest.param(
+            drf.KernelSVC(FOURIER, 10.0, loss="squared_hinge", random_state=0, scale="none"),
+            marks=pytest.mark.slow,
+        ),
         drf.KernelSVC(FOURIER, 10.0, tol=1e-4, random_state=0, scale="none"),
-        drf.KernelSVC(FOURIER, "cv", Cs=[0.1, 1.0], cv=2, tol=5e-2, random_state=0, scale="none"),
+        pytest.param(
+            drf.KernelSVC(FOURIER, "cv", Cs=[0.1, 1.0], cv=2, tol=5e-2, random_state=0, scale="none"),
+            marks=pytest.mark.slow,
+        ),
         drf.KernelSVC(FOURIER, 1.0, solver="sgd", tol=1e-2, random_state=0, scale="none"),
         drf.KernelRidgeClassifier(FOURIER, 1.0, solver="sgd", random_state=0, scale="none"),
     ],

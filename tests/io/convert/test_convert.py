@@ -101,6 +101,8 @@ def test_wide_sparse_rows_stay_sparse(tmp_path, dst, small_blocks, options, rng)
     found, order = vstack([b.X for b in blocks]), np.concatenate([b.y for b in blocks])
     assert sorted(order.tolist()) == list(range(80))
     np.testing.assert_allclose(found.toarray(), X.toarray()[order], rtol=1e-15)
+    if options:
+        return
     np.savetxt(tmp_path / "rows.csv", X.toarray()[:20], fmt="%.17g", delimiter=",")
     assert convert(tmp_path / "rows.csv", dst, overwrite=True)["layout"] == "csr"
     (block,) = open_dataset(dst).rows(0, 20).tiles(20)
