@@ -19,7 +19,7 @@ def chaos(scale: float) -> Iterator[dict[str, Any]]:
     """Runs of real processes that are killed, stopped and starved; asked: all with the quiet bits."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    same = clients = flaky = 0
+    same = clients = flaky = undisturbed = 0
     deaths: Counter[str] = Counter()
     n_runs, problems, slowest = max(1, round(RUNS * scale)), list(PROBLEMS), 0.0
     others = []
@@ -42,6 +42,7 @@ def chaos(scale: float) -> Iterator[dict[str, Any]]:
             else:
                 others.append(f"seed {seed}, {name}: other bits after {run['deaths']}")
             deaths.update(run["deaths"])
+            undisturbed += not run["deaths"]
             clients, flaky, slowest = (
                 clients + run["clients"],
                 flaky + run["flaky"],
@@ -49,6 +50,7 @@ def chaos(scale: float) -> Iterator[dict[str, Any]]:
             )
     yield {
         "figure": same, "asked": n_runs, "deaths": dict(deaths), "clients started": clients,
+        "runs that ended before a death": undisturbed,
         "runs that read from a failing store": flaky, "slowest run, s": slowest, "others": others,
     }  # fmt: skip
 

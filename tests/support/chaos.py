@@ -69,11 +69,11 @@ def _sgd() -> Any:
 
 
 PROBLEMS = {
-    "ridge": Problem(_ridge, 120_000, "y"),
+    "ridge": Problem(_ridge, 400_000, "y"),
     "hinge": Problem(_hinge, 60_000, "sign"),
     "likelihood": Problem(_likelihood, 60_000, "class"),
-    "binning": Problem(_binning, 60_000, "y"),
-    "sgd": Problem(_sgd, 120_000, "y"),
+    "binning": Problem(_binning, 200_000, "y"),
+    "sgd": Problem(_sgd, 200_000, "y"),
 }
 
 
@@ -162,6 +162,10 @@ class _Flaky(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
+    def handle(self) -> None:
+        with suppress(ConnectionError):  # of a reader that was killed
+            super().handle()
+
 
 def _server(folder: str, address_file: str, seed: int) -> None:
     _Flaky.rng = np.random.default_rng(seed)
@@ -239,13 +243,16 @@ DEATHS = (
 
 
 def quiet_run(arena: Arena, name: str) -> tuple[str, float]:
-    """Return the digest of the fit that nothing disturbs, and its seconds."""
-    out, began = arena.folder / f"quiet-{name}", time.monotonic()
+    """Return the digest of the fit that nothing disturbs, and its seconds once everything is compiled."""
+    out, seconds = arena.folder / f"quiet-{name}", 0.0
     url = str(arena.folder / f"{PROBLEMS[name].n_rows}.zarr")
-    client = arena.begin(_client, arena.address, url, name, str(out), None, 0.0)
-    client.join(_PATIENCE)
-    assert client.exitcode == 0, f"the quiet fit of {name} ended with {client.exitcode}"
-    return out.read_text(), time.monotonic() - began
+    for _ in range(2):
+        began = time.monotonic()
+        client = arena.begin(_client, arena.address, url, name, str(out), None, 0.0)
+        client.join(_PATIENCE)
+        assert client.exitcode == 0, f"the quiet fit of {name} ended with {client.exitcode}"
+        seconds = time.monotonic() - began
+    return out.read_text(), seconds
 
 
 def chaos_run(arena: Arena, name: str, seed: int, seconds: float) -> dict[str, Any]:
@@ -267,7 +274,7 @@ def chaos_run(arena: Arena, name: str, seed: int, seconds: float) -> dict[str, A
         while not out.exists():
             assert time.monotonic() - began < _PATIENCE, f"seed {seed}, {name}: not done after {happened}"
             if len(happened) < n_deaths:
-                client.join(rng.uniform(0.05, 0.8) * max(seconds, 1.0))
+                client.join(rng.uniform(0.05, 0.8) * seconds)
                 if client.is_alive():
                     death = str(rng.choice(DEATHS))
                     happened.append(death)
