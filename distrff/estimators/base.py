@@ -88,9 +88,11 @@ class KernelEstimator(BaseEstimator):
             ends the process with exit code 143.
         checkpoint_every : float, optional
             Seconds between two writes. Default: forty times as long as the last write took, at least ten,
-            which bounds the share of writing. On the disk there are at most 2·W·(⌈log₂ S⌉ + 1) sums of
-            a pass, for W workers and S segments (``plan(...).n_segments``), each of 4·(D + 1 + k)² bytes a
-            fold for a Gram; beside these the Grams of all folds, and what each light pass returned.
+            which bounds the share of writing. On the disk there are at most 3·W·(⌈log₂ S⌉ + 1) sums of
+            a pass, for W workers and S segments (``plan(...).n_segments``): those that wait for their
+            neighbours, those that are written in their place, and those that the scheduler still names.
+            Each has 4·(D + 1 + k)² bytes a fold for a Gram. Beside these there are the Grams of all folds,
+            and what each light pass returned.
         storage_options : dict, optional
             For fsspec, where `checkpoint` is a URL.
 

@@ -132,7 +132,7 @@ def test_a_checkpoint_is_no_larger_than_stated(rows, client, monkeypatch, tmp_pa
     monkeypatch.setattr(CheckpointStore, "append", measured)
     fitted = small_ridge("cv").fit(X, y, checkpoint=tmp_path / "kept", checkpoint_every=0)
     plan, n_numbers = fitted.report_["plan"], 32 + 1 + 1
-    n_sums = 2 * fitted.report_["workers"] * (1 + (plan["n_segments"] - 1).bit_length())
+    n_sums = 3 * fitted.report_["workers"] * (1 + (plan["n_segments"] - 1).bit_length())
     of_header = 4096
     assert 0 < max(sizes) <= n_sums * (plan["n_folds"] * 4 * n_numbers * (n_numbers + 1) + of_header)
 
