@@ -56,12 +56,15 @@ class Cluster:
     def start(self) -> None:
         """Start whatever does not run."""
         if self.scheduler is None or self.scheduler.poll() is not None:
+            say("a scheduler is started")
             self.file.unlink(missing_ok=True)
             self.kill(self.workers)  # those of a scheduler that is gone would look for it for a while
             self.scheduler = self._run("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard")
             while not self.file.exists():
                 time.sleep(0.1)
         self.workers = [worker for worker in self.workers if worker.poll() is None]
+        if missing := 2 - len(self.workers):
+            say(f"{missing} worker(s) are started")
         while len(self.workers) < 2:
             self.workers.append(self._run("worker", "--nthreads", "1", "--no-nanny", "--no-dashboard"))
 
@@ -113,7 +116,7 @@ def main() -> int:
         say(f"{n_rows:,} rows are written")
         write_rows(folder / "rows.zarr", n_rows)
         cluster.start()
-        say("a scheduler and two workers run; first a fit that nothing disturbs")
+        say("first a fit that nothing disturbs")
         began = time.monotonic()
         quiet = Fit(folder, "quiet.zarr")
         if quiet.start().wait():
@@ -139,10 +142,11 @@ def disturb(cluster: Cluster, folder: Path) -> None:
     running, seen = fit.start(), 0
     while (ended := running.poll()) is None or ended != 0:
         if ended is not None:
-            say(f"the command ended with {ended}" + (f": {fit.last_line()}" if ended > 0 else ""))
+            how = f"killed by signal {-ended}" if ended < 0 else f"exit code {ended}: {fit.last_line()}"
+            say(f"the command has ended, {how}")
             cluster.start()
             say("the same command is started again")
-            running = fit.start()
+            running, seen = fit.start(), how_far(checkpoint)[0]
         done, told = how_far(checkpoint)
         if deaths and done > seen:
             seen, death = done, deaths.pop(0)

@@ -6,7 +6,7 @@ import ipaddress
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -204,6 +204,23 @@ def workers_of(options: Mapping[str, Any]) -> Iterator[None]:
     scheduler, n_workers, limit = options["scheduler"], options["workers"], options["memory_limit"]
     if scheduler != "local" and (n_workers, limit) != (None, None):
         raise click.UsageError("--workers and --memory-limit go with --scheduler local")
-    with connect(scheduler, n_workers=n_workers, memory_limit=limit) as client:
-        check_workers(client)
+    with ExitStack() as stack:
+        if scheduler == "local":
+            stack.enter_context(_scratch_folder())
+        check_workers(stack.enter_context(connect(scheduler, n_workers=n_workers, memory_limit=limit)))
+        yield
+
+
+@contextmanager
+def _scratch_folder() -> Iterator[None]:
+    """Let local workers spill into a folder that the next command removes if this one is killed."""
+    import dask
+
+    from distrff.io.storage import own_folder
+
+    parent = Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
+    with (
+        own_folder(parent, "distrff-workers-", mode=0o700) as folder,
+        dask.config.set({"temporary-directory": str(folder)}),
+    ):
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,7 @@ from distrff.cli import NOT_CONVERGED, spelt_as_options
 from distrff.cli.data import open_data, storage_options, workers_of
 from distrff.cli.options import checkpoint_options, fit_options, result_options, verbosity_options
 from distrff.cli.output import show
-from distrff.errors import InputError
+from distrff.errors import CheckpointWarning, InputError, warn
 from distrff.utils.text import listed
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from distrff.io.dataset import Dataset
     from distrff.io.storage import Location
     from distrff.kernels.base import Kernel
+    from distrff.model.model import Model
 
 _KEYS = (
     "model", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale", "alpha",
@@ -74,7 +76,7 @@ def fit(
     elif checkpoint_every is not None:
         raise click.UsageError("--checkpoint-every goes with --checkpoint", ctx)
     refuse_overlap("--out", out, data=data)
-    replaces = overwrite or (kept is not None and has_written(kept, place))
+    replaces = overwrite or (kept is not None and has_written(kept, place, lambda: _digest_at(place)))
     check_writable(place, overwrite=replaces, kinds=("model",))
     if page is not None:
         refuse_overlap("--report", page, **others)
@@ -85,15 +87,15 @@ def fit(
             dataset, checkpoint=checkpoint, checkpoint_every=checkpoint_every, storage_options=remote
         )
         if kept is not None:
-            note_model(kept, place)
+            with suppress(InputError, OSError):  # which the fit has warned of; its model is well
+                note_model(kept, place, _digest_of(estimator.model_))
         extra = {"include_std": True} if options["include_std"] else {}
         estimator.save(out, overwrite=replaces, storage_options=remote, **extra)
     if kept is not None:
         try:
             remove_checkpoint(kept)
         except (InputError, OSError) as error:
-            error.add_note(f"the model is written to {place}")
-            raise
+            warn(f"the checkpoint could not be removed ({error}); delete it", CheckpointWarning)
     report = estimator.report_
     values = {key: report[key] for key in _KEYS if key in report} | {"out": str(place)}
     lines = [spelt_as_options(line) for line in repr(report).splitlines()]
@@ -109,6 +111,24 @@ def fit(
     show(values, as_json=as_json, lines=lines)
     if report["status"] not in ("CONVERGED", "CONVERGED_UNCERTIFIED"):
         ctx.exit(NOT_CONVERGED)
+
+
+def _digest_of(model: Model) -> str:
+    """Return what tells models of one place apart."""
+    from distrff.utils.values import digest_of
+
+    return digest_of(model.coef, model.intercept)
+
+
+def _digest_at(place: Location) -> str:
+    from distrff.model.persistence import load_model
+
+    try:
+        return _digest_of(
+            load_model(place.url, storage_options=dict(place.options) if place.options else None)
+        )
+    except InputError:
+        return "no model"
 
 
 def _check_page(page: Location, *, overwrite: bool) -> None:

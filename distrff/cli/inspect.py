@@ -160,6 +160,7 @@ def described_checkpoint(path: str, remote: Remote) -> Described:
     header, progress = found["header"], found["progress"]
     if header.get("of") == "conversion":
         return described_conversion(found)
+    n_planned = header.get("n_sweeps", 0)
     values = {
         "kind": header["kind"],
         "of": "fit",
@@ -168,7 +169,8 @@ def described_checkpoint(path: str, remote: Remote) -> Described:
         "n_samples": header.get("n_rows"),
         "solver": header.get("solver"),
         "passes done": progress.get("n_sweeps", 0),
-        "passes planned": header.get("n_sweeps"),
+        # Of iterative fits the plan presumes a number, which says nothing once it is exceeded.
+        "passes planned": n_planned if n_planned > progress.get("n_sweeps", 0) else None,
         **_pass_under_way(progress),
         "seconds of passes": progress.get("seconds", 0.0),
         "seconds left": _seconds_left(header, progress),

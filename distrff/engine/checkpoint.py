@@ -177,6 +177,7 @@ class Checkpoint:
         self._due = time.monotonic() + seconds_between(every)
         self.n_read = 0  # passes whose values were found
         self.has_read = False  # any value or sum
+        self.is_written = True  # whether the last write succeeded
 
     # What the fit does, step by step.
 
@@ -253,6 +254,7 @@ class Checkpoint:
 
     def wrote(self, seconds: float) -> None:
         """Set the time of the next write after one that took some seconds."""
+        self.is_written = True
         self._due = max(self._due, time.monotonic() + seconds_between(self.every, seconds))
 
     def failed(self, reason: str) -> None:
@@ -260,6 +262,7 @@ class Checkpoint:
 
         Many values are not held until the store is well again. A fit that needs them computes them anew.
         """
+        self.is_written = False
         if self._waiting_bytes > _MAX_WAITING_BYTES:
             self._waiting, self._finished = [], []  # whose sums are needed again
         warn(

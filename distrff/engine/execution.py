@@ -909,7 +909,8 @@ class Roll:
         """Raise ClusterError if the scheduler is out of reach."""
         if self.client.status != "running":
             raise ClusterError(
-                f"the connection to the scheduler is {self.client.status}; connect to a cluster and fit again"
+                f"the scheduler is out of reach (the connection to it is {self.client.status}); connect to a "
+                f"cluster that runs, and fit again"
             )
 
     def await_replacement(self) -> None:

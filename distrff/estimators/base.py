@@ -84,8 +84,9 @@ class KernelEstimator(BaseEstimator):
             bits of a fit that nothing disturbed. Rows in memory are compared as a whole with those of the
             first call, stored ones by the sizes and times of their files and a few rows (of web servers and
             lazy arrays, these alone). It stays after the fit; delete it once the model is saved.
+            The search for a map, its widths or its metric is made again; passes over all rows are not.
             SIGTERM during the fit, which batch systems send before they kill, writes what is finished and
-            ends the process with exit code 143.
+            ends the process with exit code 143 (of a fit in the main thread).
         checkpoint_every : float, optional
             Seconds between two writes. Default: forty times as long as the last write took, at least ten,
             which bounds the share of writing. On the disk there are at most 3·W·(⌈log₂ S⌉ + 1) sums of

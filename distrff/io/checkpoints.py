@@ -384,20 +384,24 @@ def begun(location: Location, header: Mapping[str, Any], what: str = "fit") -> d
             f"place, or delete it"
         )
     _check(location, found, header)
+    if found.get("checksum") != _checksum(found):
+        raise InputError(f"{location} is damaged (its header has another checksum); delete it")
     return found
 
 
-def note_model(location: Location, model: Location) -> None:
-    """Note in a fit's checkpoint that its model is about to be written to a place where nothing else is."""
+def note_model(location: Location, place: Location, digest: str) -> None:
+    """Note in a fit's checkpoint which model is about to be written to a place where nothing else is."""
     header = location.header()
     if header is not None:
-        write_header(location, header | {"model": str(model)})
+        write_header(location, header | {"model": f"{digest} {place}"})
 
 
-def has_written(location: Location, model: Location) -> bool:
-    """Whether the fit of this checkpoint wrote what is at the model's place, and was killed then."""
+def has_written(location: Location, place: Location, digest: Callable[[], str]) -> bool:
+    """Whether the fit of this checkpoint wrote the model at a place, of some digest, and was killed then."""
     header = location.header() or {}
-    return header.get("kind") == KIND and header.get("model") == str(model)
+    noted = header.get("model")
+    is_here = header.get("kind") == KIND and isinstance(noted, str) and noted.endswith(f" {place}")
+    return is_here and noted == f"{digest()} {place}"
 
 
 _OURS = re.compile(r"progress\.json|steps|sums|runs|\w+\.part|" + re.escape(FOLDER_MARK))
@@ -433,9 +437,16 @@ def _is_sound(name: str, value: Any) -> bool:
 
 def write_header(location: Location, header: Mapping[str, Any]) -> None:
     """Write the header of a checkpoint."""
+    header = dict(header) | {"checksum": _checksum(header)}
     text = json.dumps({"attributes": {ROOT: header}}, indent=2, allow_nan=False)
     with storage_errors(f"{location} could not be written"):
         _write_whole(location.within(FOLDER_MARK), [text.encode()])
+
+
+def _checksum(header: Mapping[str, Any]) -> str:
+    """Return the checksum of a header's other values: a seed with one flipped bit is a seed as well."""
+    others = {name: value for name, value in header.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
 
 
 def write_progress(location: Location, progress: Mapping[str, Any]) -> None:

@@ -246,6 +246,15 @@ def test_without_its_header_it_is_told_from_other_things(rows, in_this_thread, t
         small_ridge().fit(*rows, checkpoint=place)
 
 
+def test_a_header_with_another_seed_is_refused(rows, in_this_thread, tmp_path):
+    place = tmp_path / "kept"
+    small_ridge().fit(*rows, checkpoint=place, checkpoint_every=0)
+    header = (place / "_distrff.json").read_text()
+    (place / "_distrff.json").write_text(header.replace('"seed": 0', '"seed": 1'))
+    with pytest.raises(InputError, match=r"is damaged \(its header has another checksum\); delete it"):
+        small_ridge().fit(*rows, checkpoint=place)
+
+
 def test_a_header_that_is_lost_meanwhile_is_written_again(rows, in_this_thread, monkeypatch, tmp_path):
     place, keep = tmp_path / "kept", checkpoints.Checkpoint.keep
 

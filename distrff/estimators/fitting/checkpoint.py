@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from distrff.engine.checkpoint import Checkpoint, check_every, ending_on_sigterm
 from distrff.engine.execution import ClusterExecution
 from distrff.engine.run import Run
-from distrff.errors import ClusterError, InputError
+from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.estimators.fitting.context import FitContext
 from distrff.estimators.fitting.plan import Plan
 from distrff.io.checkpoints import CheckpointStore, forgeries_refused
@@ -204,6 +204,8 @@ def kept_to_the_end(run: Run | None) -> Iterator[None]:
         except BaseException as error:
             with suppress(Exception):  # of a cluster that is gone, beside the failure itself
                 run.save(with_sums=not isinstance(error, ClusterError))
+            if checkpoint.is_written and not isinstance(error, PlanRefused):
+                error.add_note(f"what is finished is in {store.location}: the same fit goes on from there")
             raise
         finally:
             run.leave_checkpoint()
