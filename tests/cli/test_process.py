@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 
@@ -11,7 +12,7 @@ import psutil
 import pytest
 
 import distrff as drf
-from tests.support.commands import DISTRFF, interrupt, start
+from tests.support.commands import DISTRFF, interrupt, run, start, wait_until
 
 
 @pytest.mark.slow
@@ -55,6 +56,23 @@ def test_an_interrupted_fit_leaves_nothing_behind(stored, tmp_path):
     stdout, stderr = interrupt(fit)  # as a terminal does
     assert (stdout, stderr.splitlines()[-1]) == ("", "distrff: interrupted")
     assert [path.name for path in tmp_path.iterdir()] == ["d.zarr"]
+
+
+@pytest.mark.slow
+def test_folders_of_killed_workers_do_not_survive_the_next_command(stored, tmp_path):
+    X = np.random.default_rng(0).standard_normal((50_000, 4), dtype=np.float32)
+    data, scratch = stored("d.zarr", X=X, y=X[:, 0]), tmp_path / "scratch"
+    scratch.mkdir()
+    words = ("fit", data, "--n-components", 64, "--alpha", 1, "--length-scale", 1, "--workers", 1)
+    environment = os.environ | {"TMPDIR": str(scratch)}
+    fit = start(*DISTRFF, *words, "--out", tmp_path / "m.zarr", start_new_session=True, env=environment)
+    wait_until(lambda: list(scratch.glob("distrff-workers-*/*/*")), 120)
+    os.killpg(fit.pid, signal.SIGKILL)
+    fit.communicate(timeout=60)
+    assert list(scratch.iterdir())
+    done = run(*DISTRFF, *words, "--out", tmp_path / "m.zarr", env=environment)
+    assert done.returncode == 0, done.stderr
+    assert not list(scratch.iterdir())
 
 
 def _hard_working_workers(fit: subprocess.Popen[str]) -> list[psutil.Process]:
