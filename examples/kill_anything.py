@@ -1,6 +1,6 @@
 """A fit survives the death of whatever takes part in it, with the same bits.
 
-    python examples/kill_anything.py [--n-rows 600000]
+    python examples/kill_anything.py [--n-rows 900000]
 
 Starts a scheduler, two workers and `distrff fit` as processes of their own. First nothing disturbs them.
 Then the same fit is made with a checkpoint, while one after another is killed: a worker, the command itself,
@@ -108,7 +108,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--n-rows", type=int, default=600_000)
+    parser.add_argument("--n-rows", type=int, default=900_000)
     n_rows = parser.parse_args().n_rows
     folder = Path(tempfile.mkdtemp(prefix="kill-anything-"))
     cluster = Cluster(folder)
