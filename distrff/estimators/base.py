@@ -37,6 +37,7 @@ from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_rows
 from distrff.io.open import open_dataset
 from distrff.io.storage import Location
+from distrff.model.folds import FoldModels
 from distrff.model.model import Model
 from distrff.model.persistence import save_model
 from distrff.model.predict import light_model, predict_with
@@ -58,6 +59,12 @@ class KernelEstimator(BaseEstimator):
     _forgotten: tuple[str, ...] = ()
     """Attributes that only some fits set; each fit deletes those of the one before."""
     _planned: Plan | None = None
+    _fold_models: FoldModels | None = None
+    """Models that left out a fold each, where the fit made them; not pickled."""
+    _fit_rows: Dataset | None = None
+    """The rows of the fit, for what is computed from them later; not pickled. None where they were blocks of
+    a dask array, which would stay in memory with the estimator."""
+    _not_pickled: tuple[str, ...] = ("_fold_models", "_fit_rows")
 
     def fit(
         self,
@@ -110,7 +117,7 @@ class KernelEstimator(BaseEstimator):
         """
         options = self._options()
         dataset = self._rows_to_fit(X, y, sample_weight)
-        for name in self._forgotten:
+        for name in (*self._forgotten, *self._not_pickled):
             self.__dict__.pop(name, None)
         if checkpoint is None and checkpoint_every is not None:
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
@@ -138,6 +145,9 @@ class KernelEstimator(BaseEstimator):
             features = fit.features.resolved_as(result.features)
             fit = replace(fit, features=features, specification=features.specification_)
         self.features_ = fit.features
+        self._fold_models = result.fold_models
+        # Stored rows are a handle of some bytes; those in memory are the caller's own, or a copy of a frame.
+        self._fit_rows = dataset if dataset.block_rows in (None, 0) else None
         model = Model(
             kind=type(self).__name__,
             specification=fit.specification.without_arrays(),
@@ -176,6 +186,14 @@ class KernelEstimator(BaseEstimator):
     def _of_model(self, dataset: Dataset) -> dict[str, Any]:
         """Return the parts that only models of this kind have."""
         return {}
+
+    def _out_of_fold_models(self) -> FoldModels | None:
+        """Return the models that left out a fold each; None where the fit held no folds out."""
+        return self._fold_models
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in self._not_pickled}
 
     def check_parameters(self) -> None:
         """Raise InputError for the first parameter that is wrong for any data."""

@@ -20,6 +20,7 @@ from distrff.estimators.fitting.sgd import fit_ridge_by_sgd
 from distrff.estimators.fitting.toeplitz import Sums, fit_by_toeplitz, fit_toeplitz_statistics
 from distrff.features.base import FeatureMap
 from distrff.io.dataset import Dataset
+from distrff.model.folds import FoldModels
 from distrff.model.model import Model, std_of
 from distrff.model.persistence import save_model
 from distrff.reductions.equispaced import ToeplitzStatistics
@@ -39,7 +40,7 @@ class RidgeEstimator(KernelEstimator):
             "toeplitz": fit_by_toeplitz,
         }
     )
-    _forgotten = ("_grams",)
+    _not_pickled = (*KernelEstimator._not_pickled, "_grams")
 
     def __init__(
         self,
@@ -91,7 +92,8 @@ class RidgeEstimator(KernelEstimator):
                 "class_weight cannot be applied to a Gram, whose rows are already weighted; "
                 "give sample_weight to gram(...), or fit the rows"
             )
-        self.__dict__.pop("_grams", None)
+        for name in self._not_pickled:
+            self.__dict__.pop(name, None)
         if isinstance(statistics, ToeplitzStatistics):
             result = fit_toeplitz_statistics(statistics, options)
             assert result.features is not None
@@ -180,9 +182,11 @@ class RidgeEstimator(KernelEstimator):
         self.model_ = replace(self.model_, posterior=grams.posterior(float(alphas[0])))
         return self.model_
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "_grams"}
+    def _out_of_fold_models(self) -> FoldModels | None:
+        sums = getattr(self, "_grams", None)
+        if self._fold_models is None and isinstance(sums, Sums):
+            self._fold_models = sums.fold_models(np.atleast_1d(self.alpha_))
+        return self._fold_models
 
 
 class KernelRidge(RegressorMixin, RidgeEstimator):

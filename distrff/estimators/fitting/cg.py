@@ -14,7 +14,13 @@ from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.gram import factor_gram, problem_of
 from distrff.estimators.fitting.options import RidgeOptions, factor_levels
 from distrff.estimators.fitting.plan import MAX_DIRECTIONS, Plan, light_cuts, sample_size, walk_stride
-from distrff.estimators.fitting.result import AlphaSearch, FitResult, end_of_grid, iterative_result
+from distrff.estimators.fitting.result import (
+    AlphaSearch,
+    FitResult,
+    end_of_grid,
+    iterative_result,
+    ridge_fold_models,
+)
 from distrff.reductions.base import Folds
 from distrff.reductions.ridge import (
     ComplementMomentsReduction,
@@ -71,7 +77,7 @@ def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
     else:
         status, interruption = Status.INTERRUPTED, search.interruption
         notes.append("interrupted in the search for alpha: the model is the mean of some folds' models")
-    return iterative_result(
+    result = iterative_result(
         fit,
         plan,
         search,
@@ -86,6 +92,11 @@ def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
         interruption=interruption,
         notes=notes,
     )
+    if not search.fold_solutions:
+        return result
+    folds = fit.folds("folds", options.n_folds, options.fold_by)
+    models = ridge_fold_models(folds, fit.targets, search.fold_solutions, fit_intercept=options.fit_intercept)
+    return replace(result, fold_models=models)
 
 
 class _Systems:
@@ -288,20 +299,22 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     # By fold and tried alpha: Σ s·(y − f)² and Σ s over the fold, of shape (2, k).
     judged: dict[int, list[np.ndarray]] = {fold: [] for fold in range(n)}
     best: tuple[np.ndarray, np.ndarray] | None = None
+    best_models: list[tuple[np.ndarray, np.ndarray]] = []  # those of the folds whose mean it is
 
     def walk(folds: range) -> None:
         """Judge the models of some folds: the first group walks the grid, later ones try the same alphas."""
         models, totals, is_first = _FoldModels(fit, passes, folds), [], best is None
 
         def error_at(place: int) -> float:
-            nonlocal best
+            nonlocal best, best_models
             found = models.judged_at(float(alphas[place]))
             for fold, errors in found.items():
                 judged[fold].append(errors)
             totals.append(float(sum(errors[0].sum() for errors in found.values())))
             if is_first:
                 tried.append(place)
-                best = models.mean() if totals[-1] == min(totals) else best
+                if totals[-1] == min(totals):
+                    best, best_models = models.mean(), models.of_folds()
             return totals[-1]
 
         if is_first:
@@ -334,6 +347,8 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
         results={"alphas": grid, "mean_score": choice.scores, "fold_scores": fold_scores},
         notes=[] if interruption else end_of_grid("alpha", choice.alpha, alphas, choice.scores),
         start=best,
+        # Folds that are judged in groups may agree on another alpha than the first group.
+        fold_solutions=best_models if len(groups) == 1 and not interruption else [],
         interruption=interruption,
     )
 
@@ -376,6 +391,17 @@ class _FoldModels:
             coef[:, j] += place.x / n
             intercept[j] += self._intercept((fold, j)) / n
         return coef, intercept
+
+    def of_folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return coef (D, k) and intercept (k,) of each fold."""
+        outputs = range(len(self._unit))
+        return [
+            (
+                np.stack([self._places[fold, j].x for j in outputs], axis=1),
+                np.array([self._intercept((fold, j)) for j in outputs]),
+            )
+            for fold in self._equations
+        ]
 
     def _solve(self, alpha: float, systems: dict[_Member, ConjugateGradients]) -> None:
         """Advance all systems until they converge or their sweeps are spent."""

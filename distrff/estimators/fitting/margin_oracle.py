@@ -86,7 +86,7 @@ class MarginOracle:
         self.n_features = fit.specification.n_features
         self.fit_intercept = options.fit_intercept
         self._grams = grams
-        self._folds = folds
+        self.folds = folds
         self._moments: RidgeMoments | None = None
         self._factors: WeakValueDictionary[float, Solve] = WeakValueDictionary()
         entries = plan.size.sparse_entries
@@ -146,7 +146,7 @@ class MarginOracle:
 
     def _held_out(self, problems: tuple[MarginProblem, ...]) -> dict[str, Any]:
         held_out = tuple(problem.held_out for problem in problems)
-        return {"folds": self._folds if any(f is not None for f in held_out) else None, "held_out": held_out}
+        return {"folds": self.folds if any(f is not None for f in held_out) else None, "held_out": held_out}
 
     def _point(self, X: np.ndarray) -> dict[str, np.ndarray]:
         coef, intercept = coef_and_intercept(X, fit_intercept=self.fit_intercept)

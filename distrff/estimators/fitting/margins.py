@@ -29,6 +29,7 @@ from distrff.estimators.fitting.result import (
     end_of_grid,
     rkhs_norm,
 )
+from distrff.model.folds import FoldModels
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.margins import NearestSums
 from distrff.solvers.lbfgs import RestingGenerator, Rests, SolverGenerator, solve_smooth, solve_smoothed
@@ -225,6 +226,7 @@ class PenaltySearch:
     mean_scores: np.ndarray = field(default_factory=lambda: np.empty(0))  # (m,), of all rows together
     # Starting points of the fit to all rows: for each output the mean of its folds' points.
     starts: list[np.ndarray] = field(default_factory=list)
+    fold_models: FoldModels | None = None  # of the chosen C, solved to the search's tolerance
     interruption: KeyboardInterrupt | None = None
 
     @property
@@ -255,6 +257,7 @@ def search_penalty(
     }
     sums: dict[float, np.ndarray] = {}
     means: dict[float, list[np.ndarray]] = {}
+    best_points: dict[MarginProblem, np.ndarray] = {}
     interruption, to_try = None, grid.tolist()
     while to_try:
         C = to_try.pop(0)
@@ -266,29 +269,51 @@ def search_penalty(
             break
         sums[C] = _held_out_sums(solution, n_folds)
         means[C] = _means(points, len(starts))
+        if _best(sums) == C:
+            best_points = points
         to_try = to_try or _beyond_the_ends(sums, grid, max_decades)
     tried = sorted(sums)
     totals = np.array([sums[C] for C in tried]).reshape(-1, n_folds, 2)
     mean_scores = totals[:, :, 1].sum(axis=1) / totals[:, :, 0].sum(axis=1)
-    best = tried[int(np.argmin(mean_scores))] if tried else float(grid[0])
+    best = _best(sums) if tried else float(grid[0])
     return PenaltySearch(
         C=best,
         grid=np.array(tried),
         fold_scores=totals[:, :, 1] / totals[:, :, 0],
         mean_scores=mean_scores,
         starts=means[best] if means else _means(points, len(starts)),
+        fold_models=None if interruption else _fold_models(oracle, best_points),
         interruption=interruption,
     )
 
 
+def _best(sums: Mapping[float, np.ndarray]) -> float:
+    """Return the C of least mean held-out loss; the smaller of equals."""
+    losses = {C: float(of_folds[:, 1].sum() / of_folds[:, 0].sum()) for C, of_folds in sums.items()}
+    return min(sorted(losses), key=lambda C: losses[C])
+
+
+def _fold_models(oracle: MarginOracle, points: Mapping[MarginProblem, np.ndarray]) -> FoldModels:
+    """Return the models at the points of all folds and outputs."""
+    assert oracle.folds is not None
+    by_fold = [
+        np.concatenate(
+            [oracle.columns(x) for problem, x in points.items() if problem.held_out == fold], axis=1
+        )
+        for fold in range(oracle.folds.n_folds)
+    ]
+    parts = [coef_and_intercept(X, fit_intercept=oracle.fit_intercept) for X in by_fold]
+    coef, intercept = (np.stack(arrays) for arrays in zip(*parts, strict=True))
+    return FoldModels(oracle.folds, coef, intercept)
+
+
 def _beyond_the_ends(sums: Mapping[float, np.ndarray], grid: np.ndarray, max_decades: int) -> list[float]:
     """Return the next C beyond an end of those tried, if this end is the best of them, else none."""
-    losses = {C: float(of_folds[:, 1].sum() / of_folds[:, 0].sum()) for C, of_folds in sums.items()}
-    best = min(sorted(losses), key=lambda C: losses[C])
+    best = _best(sums)
     # A difference of some digits at most: powers of ten are rounded.
-    if best == max(losses) and best < 0.9 * grid[-1] * 10.0**max_decades:
+    if best == max(sums) and best < 0.9 * grid[-1] * 10.0**max_decades:
         return [10 * best]
-    if best == min(losses) and best > 1.1 * grid[0] / 10.0**max_decades:
+    if best == min(sums) and best > 1.1 * grid[0] / 10.0**max_decades:
         return [best / 10]
     return []
 
@@ -341,6 +366,7 @@ def margin_result(
         intercept=intercept,
         status=solution.status,
         search=search,
+        fold_models=search.fold_models,
         entries={
             "rkhs_norm": rkhs_norm(coef),
             "C": "inf" if options.is_hard else search.C,

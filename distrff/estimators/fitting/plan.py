@@ -570,7 +570,9 @@ def factorisation_flops(size: Size) -> float:
     D = float(size.n_features)
     reduction = 4 / 3 * D**3 * _REDUCTION_SLOWNESS
     paths = (size.n_paths or size.n_folds) * (reduction + 4 * size.n_alphas * size.n_outputs * D**2)
-    return (paths if size.n_alphas > 1 else 0.0) * 8 / 7 + D**3 / 3 + size.n_eigensystems * reduction
+    of_folds = 0 if size.n_paths else size.n_folds  # each gets its model at the chosen alpha
+    searched = paths * 8 / 7 + of_folds * D**3 / 3 if size.n_alphas > 1 else 0.0
+    return searched + D**3 / 3 + size.n_eigensystems * reduction
 
 
 # By conjugate gradients, in light passes.

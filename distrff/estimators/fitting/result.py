@@ -15,7 +15,9 @@ from distrff.errors import column_called
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.options import MarginOptions, RidgeOptions
 from distrff.estimators.fitting.plan import Plan
+from distrff.model.folds import FoldModels
 from distrff.preprocessing.targets import ClassTargets, Targets
+from distrff.reductions.base import Folds
 from distrff.solvers.losses import MarginLoss
 from distrff.solvers.objective import Certificate, DualBundle, Evaluation
 from distrff.solvers.ridge import RidgeSolution
@@ -40,6 +42,7 @@ class FitResult:
     search: Any = None  # how the penalty was chosen: an AlphaSearch or PenaltySearch
     grams: Any = None  # None where no Gram of all rows was formed
     features: Any = None  # the map with the kernel that the solver chose; None where it stays as it was
+    fold_models: FoldModels | None = None  # of the chosen penalty; None where no folds were held out
     entries: Mapping[str, Any] = field(default_factory=dict)  # of the report, on the penalty and the solver
     notes: list[str] = field(default_factory=list)  # what the report should say about choices
     shortfall: str | None = None  # what to warn of, where the tolerance was not reached
@@ -171,7 +174,18 @@ class AlphaSearch:
     notes: list[str] = field(default_factory=list)  # what the report should say about the choice
     # Mean coefficients (D, k) and intercepts (k,) of the folds' models, where these were solved one by one.
     start: tuple[np.ndarray, np.ndarray] | None = None
+    # The same of each fold, in coded units, where they were solved for the chosen alpha.
+    fold_solutions: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     interruption: KeyboardInterrupt | None = None  # to be raised again when that mean is kept
+
+
+def ridge_fold_models(
+    folds: Folds, targets: Targets, solutions: Sequence[tuple[np.ndarray, np.ndarray]], *, fit_intercept: bool
+) -> FoldModels:
+    """Return the models of coef (D, k) and intercept (k,) in coded units, one a fold."""
+    coef, intercept = (np.stack(parts) for parts in zip(*solutions, strict=True))
+    shifted = intercept * targets.scale + targets.shift
+    return FoldModels(folds, coef * targets.scale, shifted if fit_intercept else np.zeros_like(shifted))
 
 
 def ridge_result(

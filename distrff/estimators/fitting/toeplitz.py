@@ -16,11 +16,18 @@ from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.options import NO_GCV, RidgeOptions
 from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_result
+from distrff.estimators.fitting.result import (
+    AlphaSearch,
+    FitResult,
+    end_of_grid,
+    ridge_fold_models,
+    ridge_result,
+)
 from distrff.features.equispaced import EquispacedFourierFeatures, coef_of
 from distrff.features.lattice import Lattice, scaled_widths
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern
+from distrff.model.folds import FoldModels
 from distrff.preprocessing.targets import Targets
 from distrff.reductions.equispaced import (
     EPS,
@@ -103,6 +110,7 @@ class Sums:
     parts: list[Any]
     total: Any
     fit: PreparedFit | None = None  # of the rows; None where only their sums are known
+    plan: Plan | None = None  # of that fit
     offset: np.ndarray | None = None  # to be added to coded targets, where these are not to be shifted
     chosen: Chosen | None = None
 
@@ -117,6 +125,23 @@ class Sums:
     def kept(self) -> Sums:
         """Return what is kept after the fit: the sums of all rows, without those of the folds."""
         return replace(self, parts=[], total=self.run.settle(self.total))
+
+    def fold_models(self, alpha: np.ndarray) -> FoldModels | None:
+        """Return the models that left out one fold each, after another pass; None where there were no folds.
+
+        The sums of the folds are not kept: a pass makes them in seconds, and their models take as long
+        as the final one each, which a fit that nobody judges need not wait for.
+        """
+        if self.fit is None or self.plan is None or self.fit.options.n_folds < 2:
+            return None
+        options = self.fit.options
+        assert isinstance(options, RidgeOptions) and self.chosen is not None
+        again, setting = summed(self.fit, self.plan, options.fold_by), self.chosen.setting
+        own = setting.kernel, setting.lattice, self.offset, options.fit_intercept, alpha, options.tol
+        found = self.run.compute_all(solve_without, [(again.total, part, *own) for part in again.parts])
+        folds = self.fit.folds("folds", options.n_folds, options.fold_by)
+        solutions = [(one.solution.coef, one.solution.intercept) for one in found]
+        return ridge_fold_models(folds, self.targets, solutions, fit_intercept=options.fit_intercept)
 
     def posterior(self, alpha: float) -> PosteriorSamples:
         """Return samples of the model, after another pass over the rows for the sums of random signs."""
@@ -179,6 +204,7 @@ def summed(fit: PreparedFit, plan: Plan, fold_by: str) -> Sums:
         parts=parts,
         total=parts[0] if n_folds == 1 else fit.run.submit(total_of, parts),
         fit=fit,
+        plan=plan,
     )
 
 
@@ -291,6 +317,20 @@ def solve(
     means = sums.sums / sums.weight if fit_intercept else np.zeros(k)
     spread = np.maximum(sums.squares - sums.weight * means**2, 0.0)
     return Solved(RidgeSolution(coef, intercept, residual, spread), error, steps)
+
+
+def solve_without(
+    total: ToeplitzSums,
+    held_out: ToeplitzSums,
+    kernel: Kernel,
+    lattice: Lattice,
+    offset: np.ndarray | None,
+    fit_intercept: bool,
+    alpha: np.ndarray,
+    tol: float,
+) -> Solved:
+    """Return the model of all rows but the held-out ones."""
+    return solve(total - held_out, kernel, lattice, offset, fit_intercept, alpha, tol)
 
 
 def sampled(

@@ -1,0 +1,103 @@
+"""Models that left out a fold: their held-out errors are those that chose the penalty."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distrff as drf
+
+N = 600
+
+
+def _features(seed: int = 1) -> drf.FourierFeatures:
+    return drf.FourierFeatures(drf.Gaussian(1.5), 64, random_state=seed)
+
+
+def _numbers(rng: np.random.Generator, n_targets: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    X = rng.normal(size=(N, 3))
+    y = np.sin(X @ rng.normal(size=(3, n_targets))) + 0.1 * rng.normal(size=(N, n_targets)) + 5.0
+    return X, y[:, 0] if n_targets == 1 else y
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("n_targets", [1, 2])
+@pytest.mark.parametrize("fold_by", ["hash", "contiguous"])
+def test_out_of_fold_error_is_that_of_cross_validation(
+    rng: np.random.Generator, fit_intercept: bool, n_targets: int, fold_by: str
+) -> None:
+    X, y = _numbers(rng, n_targets)
+    s = rng.uniform(0.5, 2.0, N)
+    model = drf.KernelRidge(_features(), fit_intercept=fit_intercept, fold_by=fold_by, random_state=0)
+    model.fit(X, y, s)
+    folds = model._out_of_fold_models()
+    assert folds is not None
+    F = folds.decision(model.model_, X, 0)
+    error = np.average(np.square(F - y.reshape(N, -1)), axis=0, weights=s).mean()
+    # The search reads errors off a band matrix, the models come from a factor: rounding alone differs.
+    assert error == pytest.approx(model.cv_score_, rel=1e-6)
+
+
+def test_a_run_of_rows_knows_its_folds(rng: np.random.Generator) -> None:
+    X, y = _numbers(rng)
+    model = drf.KernelRidge(_features(), random_state=0).fit(X, y)
+    folds = model._out_of_fold_models()
+    assert folds is not None
+    whole = folds.decision(model.model_, X, 0)
+    np.testing.assert_allclose(folds.decision(model.model_, X[100:300], 100), whole[100:300], rtol=1e-9)
+    assert not np.allclose(folds.decision(model.model_, X[100:300], 0), whole[100:300])
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        drf.RandomBinningFeatures(drf.Laplacian(2.0), 30, random_state=0),
+        drf.EquispacedFourierFeatures(drf.Matern(1.0, nu=1.5), 300),
+    ],
+    ids=["binning", "equispaced"],
+)
+def test_models_without_a_gram(rng: np.random.Generator, features: Any) -> None:
+    X = rng.uniform(-1, 1, size=(N, 1))
+    y = np.sin(4 * X[:, 0]) + 0.1 * rng.normal(size=N)
+    model = drf.KernelRidge(features, tol=1e-6, random_state=0).fit(X, y)
+    folds = model._out_of_fold_models()
+    assert folds is not None
+    F = folds.decision(model.model_, X, 0)
+    # Both are solved to the tolerances of their searches.
+    assert np.square(F[:, 0] - y).mean() == pytest.approx(model.cv_score_, rel=0.02)
+
+
+@pytest.mark.parametrize("multi_class", ["ovr", "softmax"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_likelihoods_by_the_search_for_C(rng: np.random.Generator, multi_class: str, n_classes: int) -> None:
+    X = rng.normal(size=(N, 2))
+    y = np.digitize(X[:, 0] + 0.3 * rng.normal(size=N), np.linspace(-0.5, 0.5, n_classes - 1))
+    model = drf.KernelLikelihoodClassifier(
+        _features(), C="cv", multi_class=multi_class, tol=1e-4, random_state=0
+    ).fit(X, y)
+    folds = model._out_of_fold_models()
+    assert folds is not None
+    F = folds.decision(model.model_, X, 0)
+    if n_classes == 2:
+        losses = np.logaddexp(0, -np.where(y == 1, 1, -1) * F[:, 0])
+    elif multi_class == "softmax":
+        losses = np.logaddexp.reduce(F, axis=1) - F[np.arange(N), y]
+    else:
+        losses = np.logaddexp(0, -np.where(y[:, None] == np.arange(n_classes), 1, -1) * F).mean(axis=1)
+    assert losses.mean() == pytest.approx(model.cv_score_, rel=1e-9)
+
+
+def test_fits_without_folds_have_none_and_pickles_drop_them(rng: np.random.Generator) -> None:
+    X, y = _numbers(rng)
+    assert drf.KernelRidge(_features(), alpha=1.0).fit(X, y)._out_of_fold_models() is None
+    assert drf.KernelRidge(_features(), alpha="gcv").fit(X, y)._out_of_fold_models() is None
+    assert drf.KernelSVC(_features()).fit(X, y > 5)._out_of_fold_models() is None
+    model = drf.KernelRidge(_features()).fit(X, y)
+    assert model._out_of_fold_models() is not None and model._fit_rows is not None
+    restored = pickle.loads(pickle.dumps(model))
+    assert restored._out_of_fold_models() is None and restored._fit_rows is None
+    model.set_params(alpha=1.0).fit(X, y)
+    assert model._out_of_fold_models() is None
