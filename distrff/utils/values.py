@@ -24,7 +24,9 @@ from scipy.sparse import csr_matrix
 
 from distrff.errors import DistrffError
 
-_PACKAGES = ("kernels", "solvers", "preprocessing", "features", "reductions", "estimators", "engine", "model")
+_PACKAGES = (
+    "utils", "kernels", "solvers", "preprocessing", "features", "reductions", "estimators", "engine", "model",
+)  # fmt: skip
 ARRAY_KINDS = "biufcSUmM"
 """Of arrays whose bytes say everything: no objects."""
 
