@@ -105,7 +105,8 @@ def test_a_plan_counts_the_search_and_the_dearest_candidate(distrff, rows):
     for kind in ("fourier", "nystroem"):
         other = distrff(*words, "--features", kind, *given).json
         assert other["search_flops"] == other["search_bytes"] == 0
-        assert counted["flops"] - counted["search_flops"] >= other["flops"]
+        # Those of the map are few against those of the search, whose sum is rounded.
+        assert counted["flops"] * (1 + 1e-15) >= counted["search_flops"] + other["flops"]
         assert counted["n_sweeps"] >= other["n_sweeps"]
 
 
