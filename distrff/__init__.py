@@ -10,6 +10,7 @@ turn the kernel into a primal model f(x) = ⟨w, z(x)⟩ + b.
   `kernel_error`, `features_needed`, and the module `bounds`.
 * Models: `KernelRidge`, `KernelRidgeClassifier`, `KernelSVC`, `KernelLikelihoodClassifier`, `KernelPCA`,
   scikit-learn's estimators all (`EXPECTED_FAILED_CHECKS`); stored ones: `load_model`, `write_predictions`.
+* How good a model is: `evaluate`, `cross_val_predict`.
 * The small matrix itself, to be joined and kept: `gram`, `GramStatistics`; how a model varies, from that
   alone: `gradient_outer_product`.
 
@@ -29,11 +30,15 @@ from typing import Any
 # The public names, by the module that has them.
 _NAMES = {
     "diagnostics.bounds": "bounds features_needed",
+    "diagnostics.error_plots": "plot_confusion plot_precision_recall plot_predicted_against_actual "
+    "plot_reliability plot_residuals plot_roc",
+    "diagnostics.evaluation": "Evaluation",
     "diagnostics.kernel_error": "kernel_error",
     "diagnostics.plots": "plot_alpha_path plot_decision_surface plot_kernel_error plot_learning_curve "
     "plot_relevance",
     "engine.cluster": "connect",
     "estimators.checks": "EXPECTED_FAILED_CHECKS",
+    "estimators.evaluation": "cross_val_predict evaluate",
     "estimators.gram": "fit_features gradient_outer_product gram",
     "estimators.pca": "KernelPCA",
     "estimators.ridge": "KernelRidge KernelRidgeClassifier",

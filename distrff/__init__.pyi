@@ -3,6 +3,13 @@
 from distrff import metrics as metrics
 from distrff.diagnostics import bounds as bounds
 from distrff.diagnostics.bounds import features_needed as features_needed
+from distrff.diagnostics.error_plots import plot_confusion as plot_confusion
+from distrff.diagnostics.error_plots import plot_precision_recall as plot_precision_recall
+from distrff.diagnostics.error_plots import plot_predicted_against_actual as plot_predicted_against_actual
+from distrff.diagnostics.error_plots import plot_reliability as plot_reliability
+from distrff.diagnostics.error_plots import plot_residuals as plot_residuals
+from distrff.diagnostics.error_plots import plot_roc as plot_roc
+from distrff.diagnostics.evaluation import Evaluation as Evaluation
 from distrff.diagnostics.kernel_error import kernel_error as kernel_error
 from distrff.diagnostics.plots import plot_alpha_path as plot_alpha_path
 from distrff.diagnostics.plots import plot_decision_surface as plot_decision_surface
@@ -11,6 +18,8 @@ from distrff.diagnostics.plots import plot_learning_curve as plot_learning_curve
 from distrff.diagnostics.plots import plot_relevance as plot_relevance
 from distrff.engine.cluster import connect as connect
 from distrff.estimators.checks import EXPECTED_FAILED_CHECKS as EXPECTED_FAILED_CHECKS
+from distrff.estimators.evaluation import cross_val_predict as cross_val_predict
+from distrff.estimators.evaluation import evaluate as evaluate
 from distrff.estimators.gram import fit_features as fit_features
 from distrff.estimators.gram import gradient_outer_product as gradient_outer_product
 from distrff.estimators.gram import gram as gram

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from distrff.model.model import Model
 
 _KEYS = (
-    "model", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale", "alpha",
+    "model", "quality", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale",
+    "alpha",
     "cv_score", "criterion", "noise_floor", "training_r2", "rkhs_norm", "dtype", "seed", "status",
     "C", "loss", "solver", "preconditioner", "tol", "relative_residual",
     "explained_variance", "explained_variance_ratio",
     "primal", "dual", "duality_gap", "relative_gradient",
     "n_sweeps", "sweep_seconds", "seconds", "planned_peak_bytes", "measured_peak_bytes", "workers",
-    "candidates", "table", "notes",
+    "candidates", "table", "alerts", "notes",
 )  # fmt: skip
 
 
@@ -42,7 +43,8 @@ _KEYS = (
     "--report",
     "page",
     metavar="FILE",
-    help="Also write the report as an HTML page to FILE, a local path; --overwrite replaces an earlier one.",
+    help="Also write the report as an HTML page to FILE, a local path; --overwrite replaces an earlier one. "
+    "It takes another pass over the rows for the model's errors, out of fold where the fit had folds.",
 )
 @checkpoint_options
 @fit_options
@@ -91,6 +93,10 @@ def fit(
                 note_model(kept, place, _digest_of(estimator.model_))
         extra = {"include_std": True} if options["include_std"] else {}
         estimator.save(out, overwrite=replaces, storage_options=remote, **extra)
+        if page is not None and options["model"] != "pca":  # after the model is safe
+            from distrff.estimators.evaluation import evaluate_fit
+
+            evaluate_fit(estimator)
     if kept is not None:
         try:
             remove_checkpoint(kept)

@@ -17,7 +17,7 @@ from distrff.cli.options import (
     row_options,
     verbosity_options,
 )
-from distrff.cli.output import show
+from distrff.cli.output import aligned, show
 from distrff.errors import InputError
 from distrff.utils.text import public_name
 
@@ -73,12 +73,15 @@ def transform(model: str, data: str, as_json: bool, **options: Any) -> None:
 def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     """Score MODEL on DATA, in one pass over the rows.
 
-    Numbers: rmse, relative_error = ‖ŷ − y‖/‖y‖ and r2. Classes: accuracy and error, the
-    share of wrong labels; labels that the model never saw count as wrong, and are counted.
+    Numbers: r2, rmse, the constant_rmse of the targets' mean, mae, relative_error = ‖ŷ − y‖/‖y‖, and
+    quantiles of the residuals. Classes: accuracy, that of the most frequent class, balanced accuracy,
+    precision and recall of each class, confusions, and the areas under curves of two classes; with
+    probabilities log loss and Brier score. Labels that the model never saw count as wrong, and are named.
+    --json prints all of it, with the points of the curves.
     Rows of a table go through the steps that the model was fitted with, its target included; those that
     these leave out are counted as rows_dropped.
     """
-    from distrff.estimators.base import score_sums
+    from distrff.estimators.evaluation import evaluate
     from distrff.model.persistence import load_model
 
     fitted = load_model(model, storage_options=storage_options(options))
@@ -90,17 +93,10 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     if not dataset.n_targets:
         raise InputError(f"{dataset.source} has no target yet: name it with --target")
     with workers_of(options):
-        sums = score_sums(fitted, dataset)
-    scores = sums.classification_scores() if fitted.is_classifier else sums.regression_scores()
-    if sums.n_unseen:
-        click.echo(f"{sums.n_unseen} rows have labels that the model never saw", err=True)
-        scores |= {"unseen_labels": sums.n_unseen} if as_json else {}
-    if sums.n_outside:
-        what = "count as wrong" if fitted.is_classifier else "are left out"
-        click.echo(f"{sums.n_outside} rows are outside the bounds of the model and {what}", err=True)
-        scores |= {"n_outside": sums.n_outside} if as_json else {}
+        evaluation = evaluate(fitted, dataset)
     table = {} if dataset.table_report is None else dataset.table_report
-    show({"n_samples": sums.n_rows, **scores, **table}, as_json=as_json)
+    lines = [*repr(evaluation).splitlines(), *aligned(table)]
+    show({**evaluation, **table}, as_json=as_json, lines=lines)
 
 
 def written_rows(method: str, model: str, data: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -198,12 +198,13 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Clock) -> di
 
 def _scores(model: KernelRidge, linear: KernelRidge, test: Dataset, best: float) -> dict[str, Any]:
     """Return RMSE and R² of the true function, which has the RMSE `best`, and of both models."""
-    from distrff.estimators.base import score_sums
+    from distrff.estimators.base import errors_of
 
-    sums = {"kernel_ridge": score_sums(model.model_, test), "linear_ridge": score_sums(linear.model_, test)}
-    targets = sums["kernel_ridge"].targets
-    variance = float(targets.deviations[0]) / targets.weight
-    found = {name: one.regression_scores() for name, one in sums.items()}
+    found = {
+        name: errors_of(one.model_, test).scores()
+        for name, one in (("kernel_ridge", model), ("linear_ridge", linear))
+    }
+    variance = found["kernel_ridge"]["constant_rmse"] ** 2
     return {
         "best_possible": {"rmse": best, "r2": 1.0 - best**2 / variance},
         **{name: {key: score[key] for key in ("rmse", "r2")} for name, score in found.items()},

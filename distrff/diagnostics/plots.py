@@ -6,12 +6,7 @@ differs in line, marker or hatching, so plots are readable in grey. The report p
 
 from __future__ import annotations
 
-import io
-import math
-import re
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from html import escape
+from collections.abc import Mapping, Sequence
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +14,6 @@ import numpy as np
 
 from distrff.diagnostics.kernel_error import KernelError
 from distrff.errors import InputError
-from distrff.utils.html import Chart
 from distrff.utils.text import number_text
 
 if TYPE_CHECKING:
@@ -27,8 +21,8 @@ if TYPE_CHECKING:
 
 COLORS = ("#0b62a8", "#c2560c", "#2d7d46", "#7a4fa3")  # those of the page in its light theme
 MARKERS = ("o", "s", "^", "D")
-_BAND = {"color": COLORS[0], "alpha": 0.18, "linewidth": 0}
-_NEAR = 0.5  # with a larger relative gap, both bounds do not fit on one linear axis
+BAND = {"color": COLORS[0], "alpha": 0.18, "linewidth": 0}
+NEAR = 0.5  # with a larger relative gap, both bounds do not fit on one linear axis
 _LARGEST = 1e100  # larger values make the margins of an axis overflow
 
 
@@ -63,7 +57,7 @@ def plot_kernel_error(errors: KernelError | Sequence[KernelError], *, ax: Any = 
             style = {"color": COLORS[i], "marker": MARKERS[i], "linestyle": line}
             ax.plot(D[known], values[known], label=label, **style)
     ax.set(xscale="log", yscale="log")
-    return _labelled(ax, "number of features", "error of the kernel")
+    return labelled(ax, "number of features", "error of the kernel")
 
 
 def plot_alpha_path(fit: Any, *, ax: Any = None) -> Axes:
@@ -84,12 +78,16 @@ def plot_alpha_path(fit: Any, *, ax: Any = None) -> Axes:
 def draw_penalty_path(ax: Any, report: Mapping[str, Any]) -> Any:
     """Draw the criterion against alpha, or against C."""
     name = "alpha" if report.get("alphas") else "C"
-    values, mean, chosen = _numbers(report[f"{name}s"]), _numbers(report["mean_score"]), report[name]
-    folds = _numbers(report.get("fold_scores") or [])
+    values, mean, chosen = (
+        known_numbers(report[f"{name}s"]),
+        known_numbers(report["mean_score"]),
+        report[name],
+    )
+    folds = known_numbers(report.get("fold_scores") or [])
     if folds.size:
         label = f"lowest to highest of {folds.shape[1]} folds"
         low, high = np.fmin.reduce(folds, axis=1), np.fmax.reduce(folds, axis=1)
-        ax.fill_between(values, low, high, label=label, **_BAND)
+        ax.fill_between(values, low, high, label=label, **BAND)
     ax.plot(values, mean, color=COLORS[0], marker=MARKERS[0], markersize=3, label=report["criterion"])
     ax.axvline(chosen, color=COLORS[1], linestyle="--", label=f"chosen: {number_text(chosen)}")
     floor = report.get("noise_floor")
@@ -99,7 +97,7 @@ def draw_penalty_path(ax: Any, report: Mapping[str, Any]) -> Any:
     _log_axis(ax, "x", values)
     if _spans_decades(scores := np.concatenate([mean, folds.ravel()])):
         _log_axis(ax, "y", scores)
-    return _labelled(ax, name, "error")
+    return labelled(ax, name, "error")
 
 
 def plot_learning_curve(fit: Any, *, ax: Any = None) -> Axes:
@@ -120,34 +118,34 @@ def plot_learning_curve(fit: Any, *, ax: Any = None) -> Axes:
 
 def draw_learning_curve(ax: Any, report: Mapping[str, Any]) -> Any:
     """Draw the criterion against the number of features."""
-    sizes, scores, _ = _numbers(report["learning_curve"]).T
+    sizes, scores, _ = known_numbers(report["learning_curve"]).T
     ax.plot(sizes, scores, color=COLORS[0], marker=MARKERS[0], label=report["criterion"])
     _log_axis(ax, "x", sizes, base=2)
     if _spans_decades(scores):
         _log_axis(ax, "y", scores)
-    return _labelled(ax, "number of features", "error")
+    return labelled(ax, "number of features", "error")
 
 
 def draw_certificate(ax: Any, report: Mapping[str, Any]) -> Any:
     """Draw how the error that `tol` bounds fell from sweep to sweep."""
     known, tol = report["history"], report.get("tol")
-    error = _numbers(known["error"])
+    error = known_numbers(known["error"])
     ax.plot(known["sweep"], error, color=COLORS[0], marker=MARKERS[0], markersize=3, label=known["measure"])
     if tol is not None:
         ax.axhline(tol, color=COLORS[1], linestyle="--", label=f"tol: {number_text(tol)}")
     _log_axis(ax, "y", error)
-    return _labelled(ax, "light sweep", known["measure"])
+    return labelled(ax, "light sweep", known["measure"])
 
 
 def draw_bounds(ax: Any, report: Mapping[str, Any]) -> Any:
     """Draw how primal and dual approach the optimum, from where both fit on one linear axis."""
     known = report["history"]
-    rows = _numbers([known[name] for name in ("sweep", "error", "primal", "dual")])
-    sweep, _, primal, dual = rows[:, rows[1] <= _NEAR]
-    ax.fill_between(sweep, dual, primal, **_BAND)
+    rows = known_numbers([known[name] for name in ("sweep", "error", "primal", "dual")])
+    sweep, _, primal, dual = rows[:, rows[1] <= NEAR]
+    ax.fill_between(sweep, dual, primal, **BAND)
     ax.plot(sweep, primal, color=COLORS[0], marker=MARKERS[0], markersize=3, label="best objective")
     ax.plot(sweep, dual, color=COLORS[1], marker=MARKERS[1], markersize=3, ls="--", label="best lower bound")
-    return _labelled(ax, "light sweep", "objective")
+    return labelled(ax, "light sweep", "objective")
 
 
 def plot_relevance(fit: Any, *, names: Sequence[str] | None = None, ax: Any = None) -> Axes:
@@ -198,13 +196,13 @@ def new_axes(ax: Any) -> Any:
     return pyplot.subplots(layout="constrained")[1]
 
 
-def _labelled(ax: Any, xlabel: str, ylabel: str) -> Any:
+def labelled(ax: Any, xlabel: str, ylabel: str) -> Any:
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.legend()
     return ax
 
 
-def _numbers(values: Any) -> np.ndarray:
+def known_numbers(values: Any) -> np.ndarray:
     """Return an array with NaN for missing values, clipped to what can be drawn."""
     return np.clip(np.array(values, dtype=np.float64), -_LARGEST, _LARGEST)
 
@@ -341,82 +339,3 @@ def _draw_values(ax: Any, axes: list, values: np.ndarray, T: np.ndarray, y: Any)
     if y is not None:
         style = {"cmap": "cividis", "norm": filled.norm, "edgecolors": "white", "linewidths": 0.6}
         ax.scatter(*T.T, c=np.asarray(y), **style)
-
-
-# The charts of the report page: the same curves as <svg> elements in the colours of the page.
-
-_PAGE_STYLE = {
-    "figure.figsize": (400 / 72, 250 / 72),  # in points, so that text is readable on a telephone
-    "figure.constrained_layout.use": True,
-    "svg.fonttype": "none",  # text stays text
-    "font.size": 12,
-    "font.sans-serif": ["DejaVu Sans"],  # wider than the fonts of the page, so that labels do not touch
-    "axes.grid": True,
-    "grid.color": "black",
-    "grid.alpha": 0.15,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-}
-_PAGE_COLORS = {color: f"var(--series-{i})" for i, color in enumerate(COLORS, 1)}
-_PAGE_COLORS["#000000"] = "currentColor"
-_DRAWING = threading.Lock()  # matplotlib's style is global while it is in use
-
-
-def page_charts(report: Mapping[str, Any]) -> dict[str, Chart]:
-    """Return the charts of a report, by the heading of their section."""
-    drawn: list[tuple[str, Callable[[Any, Mapping[str, Any]], Any]]] = []
-    if report.get("alphas") or report.get("Cs"):
-        drawn.append((f"Error against {'alpha' if report.get('alphas') else 'C'}", draw_penalty_path))
-    if report.get("learning_curve"):
-        drawn.append(("Error against the number of features", draw_learning_curve))
-    known = report.get("history") or {}
-    if known.get("sweep"):
-        drawn.append((f"How the {known['measure']} closed", draw_certificate))
-    if known.get("dual") and np.count_nonzero(_numbers(known["error"]) <= _NEAR) > 1:
-        drawn.append(("The optimum", draw_bounds))
-    return {heading: _chart(heading, draw, report) for heading, draw in drawn}
-
-
-def _chart(title: str, draw: Callable[[Any, Mapping[str, Any]], Any], report: Mapping[str, Any]) -> Chart:
-    """Return the <svg> element, with a title and a description for screen readers."""
-    from matplotlib import style
-    from matplotlib.figure import Figure
-
-    file = io.StringIO()
-    with _DRAWING, style.context(["default", _PAGE_STYLE | {"svg.hashsalt": title}]):
-        figure = Figure()
-        ax = draw(figure.add_subplot(), report)
-        ax.get_legend().remove()
-        figure.legend(loc="outside upper left")
-        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
-    return Chart(_inlined(file.getvalue(), title, _described(ax)))
-
-
-def _inlined(svg: str, title: str, description: str) -> str:
-    """Return matplotlib's document as an element of a page.
-
-    The head is removed, since its style would apply to the whole page. Groups lose their ids, which several
-    charts would share; ids that are referred to are unique by the hash salt.
-    """
-    view, body = re.findall(r'viewBox="([^"]*)".*?(<g id="figure_1">.*)</svg>', svg, re.DOTALL)[0]
-    body = re.sub(r'<g id="[^"]*"', "<g", body).replace("xlink:href", "href")
-    body = re.sub(r"\s+", " ", body)
-    body = re.sub("|".join(_PAGE_COLORS), lambda color: _PAGE_COLORS[color[0]], body)
-    return (
-        f'<svg role="img" viewBox="{view}">\n<title>{escape(title)}</title>\n'
-        f"<desc>{escape(description)}</desc>\n{body}</svg>"
-    )
-
-
-def _described(ax: Any) -> str:
-    """Return a description of a chart: each curve by its lowest and highest point, all else by its label."""
-    sentences = [f"{ax.get_xlabel()} across, {ax.get_ylabel()} upwards."]
-    for drawn, label in zip(*ax.get_legend_handles_labels(), strict=True):
-        points = drawn.get_xydata() if drawn in ax.lines and drawn.get_transform() is ax.transData else []
-        known = sorted((y, x) for x, y in points if math.isfinite(y))
-        sentences.append(f"{label}.")
-        if known:
-            ends = [f"{number_text(y)} at {number_text(x)}" for y, x in (known[0], known[-1])]
-            sentences[-1] = f"{label}: {len(known)} points, lowest {ends[0]}, highest {ends[1]}."
-    return " ".join(sentences)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from distrff.utils.html import Bars, Chart, Section, Table, html_card, html_page
+from distrff.diagnostics.evaluation import quality_line, quality_sections
+from distrff.utils.html import Bars, Chart, Facts, Items, Part, Section, Table, html_card, html_page
 from distrff.utils.text import human_bytes, human_seconds, kernel_text, number_text, quantity_text
 
 
@@ -19,6 +20,10 @@ class FitReport(Mapping[str, Any]):
     Keys
     ----
     model, status, n_samples, n_columns, n_components, n_outputs, dtype, seed : as named
+    quality : R² and RMSE, of all targets together, beside those of the mean and of a linear model; or the
+        accuracy, with its standard error where it is that of sampled rows, beside that of the most frequent
+        class; null without targets. `rows` says on which rows: "out of fold", "the rows of the fit", …
+    evaluation : as `Evaluation`, where the rows of the fit were evaluated
     features : the map as fitted, its specification
     kernel, length_scale, length_scale_search : the kernel as fitted, and how its length scales were found
     candidates : the maps that were tried on a sample, the best first, as in `AutoFeatures.candidates_`;
@@ -45,6 +50,7 @@ class FitReport(Mapping[str, Any]):
         without one
     rkhs_norm : ‖w‖₂, one number or one per output
     table : rows read and dropped, columns made and dropped, for a table of mixed columns
+    alerts : list of sentences on what the fit fell short of
     notes : list of sentences on choices that were made
     """
 
@@ -73,7 +79,8 @@ class FitReport(Mapping[str, Any]):
     ) -> str:
         """Return the report as one self-contained HTML page; write it as UTF-8.
 
-        It shows the model and its rows, plan against measured, the path of the penalty with the spread of the
+        It leads with the quality, and its details where the fit's rows were evaluated. Then it shows what was
+        fitted; then plan against measured, the path of the penalty with the spread of the
         folds, the learning curve in the number of features, the convergence of the certificate, the columns
         and directions that matter, the maps that were tried, and the time of each phase, as far as the fit
         has them.
@@ -87,19 +94,35 @@ class FitReport(Mapping[str, Any]):
         scores : {"columns": [...], "rows": [[...], ...]}, optional
             A table of this model and others; the first column names the rows.
         """
-        from distrff.diagnostics.plots import page_charts
+        from distrff.diagnostics.page_charts import error_charts, page_charts
 
         sections = []
         if scores and scores["rows"]:
             held_out = Table(scores["columns"], scores["rows"])
             sections.append(Section("Score on held-out rows", [held_out], wide=True))
-        sections += _sections(self, page_charts(self))
+        evaluation = self.get("evaluation")
+        sections += self._sections(
+            error_charts(evaluation) if evaluation else {}, page_charts(self), [*facts, *_facts(self)]
+        )
         title = self._title() if title is None else title
-        return html_page(title, [*facts, *_facts(self)], self["notes"], sections)
+        return html_page(title, sections=sections, alerts=self.get("alerts") or ())
 
     def _repr_html_(self) -> str:
         """Return the page without its frame and its charts, which need matplotlib."""
-        return html_card(self._title(), _facts(self), self["notes"], _sections(self))
+        return html_card(
+            self._title(), sections=self._sections({}, {}, _facts(self)), alerts=self.get("alerts") or ()
+        )
+
+    def _sections(
+        self, errors: Mapping[str, Chart], charts: Mapping[str, Chart], facts: Sequence[Sequence[str]]
+    ) -> list[Section]:
+        """Return quality, what was fitted, and the solver's evidence, in this order."""
+        quality = self.get("quality")
+        found = quality_sections(quality, self.get("evaluation"), errors) if quality else []
+        fitted: list[Part] = [Facts(facts)]
+        if self["notes"]:
+            fitted.append(Items(self["notes"]))
+        return [*found, Section("What was fitted", fitted, wide=True), *_sections(self, charts)]
 
     def _title(self) -> str:
         return f"Fit of {self['model']}"
@@ -111,6 +134,8 @@ class FitReport(Mapping[str, Any]):
         r = self._values
         size = f"{r['n_samples']:,} rows, {r['n_columns']} columns"
         yield f"{size}, {r['n_components']} features ({r['dtype']})"
+        if r.get("quality"):
+            yield quality_line(r["quality"])
         if r.get("candidates"):
             yield self._choice_line()
         if r.get("kernel"):
@@ -122,6 +147,7 @@ class FitReport(Mapping[str, Any]):
                 f"peak memory of a worker {human_bytes(r['measured_peak_bytes'])}, "
                 f"planned {human_bytes(r['planned_peak_bytes'])}"
             )
+        yield from r.get("alerts") or ()
         yield from r["notes"]
 
     def _choice_line(self) -> str:
@@ -171,7 +197,7 @@ _MAX_COMPONENTS = 20  # as bars
 _MAX_CANDIDATES = 12  # as rows
 _MAX_NUMBERS = 8  # one per target or class
 
-_Parts = list[str | Table | Bars | Chart]
+_Parts = list[Part]
 
 
 def _facts(report: Mapping[str, Any]) -> list[list[str]]:

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.engine.execution import Workers
 from distrff.engine.run import Run, begin_run
-from distrff.engine.segments import light_segmentation
+from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import ColumnError, DataWarning, InputError, warn
 from distrff.estimators.fitting.checkpoint import kept_to_the_end, with_checkpoint
 from distrff.estimators.fitting.context import (
@@ -30,6 +30,7 @@ from distrff.estimators.fitting.context import (
 )
 from distrff.estimators.fitting.options import FitOptions, check_sparse_rows, takes_sparse_rows
 from distrff.estimators.fitting.plan import Plan
+from distrff.estimators.fitting.quality import quality_of_fit
 from distrff.estimators.fitting.result import FitResult, Solver, fit_report
 from distrff.estimators.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset
@@ -37,11 +38,11 @@ from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_rows
 from distrff.io.open import open_dataset
 from distrff.io.storage import Location
+from distrff.model.evaluation import Errors, EvaluationReduction
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model
 from distrff.model.persistence import save_model
 from distrff.model.predict import light_model, predict_with
-from distrff.model.score import ScoreReduction, ScoreSums
 from distrff.model.to_sklearn import sklearn_pipeline
 from distrff.preprocessing.targets import ClassTargets
 from distrff.utils.text import listed
@@ -172,7 +173,8 @@ class KernelEstimator(BaseEstimator):
             self.feature_names_in_ = np.asarray(model.column_names, dtype=object)
         self.plan_ = result.plan
         self._keep(result, model)
-        self.report_ = fit_report(self, result, fit)
+        quality = None if fit is None else quality_of_fit(fit, result, model)
+        self.report_ = fit_report(self, result, fit, quality)
         self.model_ = replace(model, report=self.report_.to_dict())
         if result.interruption is not None:
             raise result.interruption
@@ -338,19 +340,23 @@ class KernelEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         return sklearn_pipeline(self.model_)
 
-    def _score_sums(self, X: Any, y: Any, sample_weight: Any) -> ScoreSums:
+    def _errors(self, X: Any, y: Any, sample_weight: Any) -> Errors:
         check_is_fitted(self, "model_")
+        errors = errors_of(self.model_, self._rows_to_judge(X, y, sample_weight))
+        if errors.n_outside:
+            what = "count as wrong" if self.model_.is_classifier else "are left out"
+            warn(f"{errors.n_outside} rows are outside the bounds of the model and {what}", DataWarning)
+        return errors
+
+    def _rows_to_judge(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
+        """Return rows with targets, of the columns of the fit or of a raw table."""
         if self._is_raw(X):
             # A frame may bring its own target, in the column that held it when the model was fitted.
             brings_y = y is None and sample_weight is None
             X = open_dataset(X, steps=self.model_.steps) if brings_y else self._encoded(X)
         dataset = self._dataset(X, y, sample_weight)
         self._check_columns(dataset)
-        sums = score_sums(self.model_, dataset)
-        if sums.n_outside:
-            what = "count as wrong" if self.model_.is_classifier else "are left out"
-            warn(f"{sums.n_outside} rows are outside the bounds of the model and {what}", DataWarning)
-        return sums
+        return dataset
 
     def _is_raw(self, X: Any) -> bool:
         """Return whether X is a DataFrame of the raw columns that the model's steps encode."""
@@ -383,25 +389,39 @@ class KernelEstimator(BaseEstimator):
             )
 
 
-def score_sums(model: Model, dataset: Dataset, run: Run | None = None) -> ScoreSums:
-    """Return the score sums of a frozen model, in one light pass over the rows."""
+def errors_of(
+    model: Model, dataset: Dataset, folds: FoldModels | None = None, run: Run | None = None
+) -> Errors:
+    """Return the errors of a frozen model, in one light pass over the rows.
+
+    With `folds`, which must be of the fit to these very rows, each row is judged by the model that did not
+    see it.
+    """
     run = begin_run() if run is None else run
-    cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
     light, sent = light_model(model)
+    if folds is not None:
+        folds, sent = folds.light(), {**sent, **folds.arrays()}
+    cuts = judging_cuts(model, dataset)
+    reduction = EvaluationReduction(light, cuts.tile_rows, folds)
+    errors: Errors = run.value(run.sweep("score", dataset, reduction, cuts, sent))
+    if not errors.weight > 0:
+        if errors.n_outside:
+            raise InputError(
+                f"all {errors.n_outside} rows of positive weight are outside the bounds of the model; score "
+                f"rows within them, or fit with wider bounds"
+            )
+        raise InputError("all sample weights are zero; give at least one row a positive weight")
+    return errors
+
+
+def judging_cuts(model: Model, dataset: Dataset) -> Segmentation:
+    """Return the cuts of a pass that judges all rows by the model."""
+    cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
     if at_once := model.specification.rows_at_once:  # a transform for few rows takes as long as for many
         cuts = replace(
             cuts, segment_rows=max(cuts.segment_rows, at_once // 2), tile_rows=max(cuts.tile_rows, at_once)
         )
-    reduction = ScoreReduction(light, cuts.tile_rows)
-    sums: ScoreSums = run.value(run.sweep("score", dataset, reduction, cuts, sent))
-    if not sums.targets.weight > 0:
-        if sums.n_outside:
-            raise InputError(
-                f"all {sums.n_outside} rows of positive weight are outside the bounds of the model; score "
-                f"rows within them, or fit with wider bounds"
-            )
-        raise InputError("all sample weights are zero; give at least one row a positive weight")
-    return sums
+    return cuts
 
 
 # What all classifiers share: labels, decision values, accuracy.
@@ -427,7 +447,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy, in one light pass over rows of any storage."""
-        return self._score_sums(X, y, sample_weight).classification_scores()["accuracy"]
+        return self._errors(X, y, sample_weight).scores()["accuracy"]
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Any:
         dataset = super()._dataset(X, y, sample_weight)

@@ -310,7 +310,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
 
         One light pass over rows of any storage; dask arrays are not brought to memory.
         """
-        return self._score_sums(X, y, sample_weight).regression_scores()["r2"]
+        return self._errors(X, y, sample_weight).scores()["r2"]
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Any:
         dataset = super()._dataset(X, y, sample_weight)

@@ -31,14 +31,22 @@ class FoldModels:
         X has the rows from `start` on, by which they are assigned to folds. Costs as much as
         `Model.decision`: each row goes through one model.
         """
-        member = self.folds.of_rows(start, start + X.shape[0])
-        F = np.empty((X.shape[0], self.coef.shape[2]))
+        return self.output(model, X, np.arange(start, start + X.shape[0]), "decision")
+
+    def output(self, model: Model, X: Any, rows: np.ndarray, method: str) -> np.ndarray:
+        """Return what a method of the model, such as "predict", gives for the rows of these numbers."""
+        member = self.folds.of_numbers(rows)
+        found: np.ndarray | None = None
         for fold in range(self.folds.n_folds):
-            rows = np.flatnonzero(member == fold)
-            if len(rows):
+            own_rows = np.flatnonzero(member == fold)
+            if len(own_rows) or fold == 0:
                 own = replace(model, coef=self.coef[fold], intercept=self.intercept[fold])
-                F[rows] = own.decision(chosen_rows(X, rows))
-        return F
+                part = np.asarray(getattr(own, method)(chosen_rows(X, own_rows)))
+                if found is None:
+                    found = np.empty((X.shape[0], *part.shape[1:]), part.dtype)
+                found[own_rows] = part
+        assert found is not None
+        return found
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what is sent to tasks apart from them."""

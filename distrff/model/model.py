@@ -181,10 +181,19 @@ class Model:
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return the probability of each class, of shape (n_rows, n_classes)."""
+        self.check_has_probabilities()
+        return self.probabilities(self.decision(X))
+
+    def check_has_probabilities(self) -> None:
+        """Raise InputError unless the model has probabilities."""
         if self.likelihood is None:
             raise InputError(f"a {self.kind} has no probabilities; fit a KernelLikelihoodClassifier")
+
+    def probabilities(self, F: np.ndarray) -> np.ndarray:
+        """Return the probability of each class, (n_rows, n_classes), of decision values."""
+        self.check_has_probabilities()
+        assert self.likelihood is not None
         loss = NOISES[self.likelihood["noise"]](self.likelihood["sigma"])
-        F = self.decision(X)
         if self.n_outputs == 1:
             return np.column_stack([loss.probability(-F[:, 0]), loss.probability(F[:, 0])])
         softmax = self.likelihood.get("multi_class") == "softmax"

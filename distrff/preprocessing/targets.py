@@ -106,8 +106,11 @@ class ClassTargets:
 
     def decode(self, F: np.ndarray) -> np.ndarray:
         """Return the predicted labels from decision values of shape (n_rows, n_outputs)."""
-        index = (F[:, 0] > 0).astype(np.intp) if self.n_outputs == 1 else F.argmax(axis=1)
-        return self.classes[index]
+        return self.classes[self.chosen(F)]
+
+    def chosen(self, F: np.ndarray) -> np.ndarray:
+        """Return the position of the predicted class of each row among the classes."""
+        return (F[:, 0] > 0).astype(np.intp) if self.n_outputs == 1 else F.argmax(axis=1)
 
     def same_kind(self, other: Targets) -> bool:
         """Return True if both code the same labels alike."""

@@ -35,7 +35,11 @@ class Folds:
 
     def of_rows(self, start: int, stop: int) -> np.ndarray:
         """Return the fold of each row from `start` to before `stop`, int64."""
-        rows = np.arange(start, stop, dtype=np.uint64)
+        return self.of_numbers(np.arange(start, stop))
+
+    def of_numbers(self, rows: np.ndarray) -> np.ndarray:
+        """Return the fold of each of the rows of these numbers, int64."""
+        rows = rows.astype(np.uint64)
         if self.by == "contiguous":
             return (rows * np.uint64(self.n_folds) // np.uint64(self.n_rows)).astype(np.int64)
         if self.by == "one held out":

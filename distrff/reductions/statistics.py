@@ -13,6 +13,7 @@ from distrff.engine.reduction import Arrays, Reduction, SharedArrays
 from distrff.features.specification import MapReduction, MapSpecification
 from distrff.io.dataset import check_block
 from distrff.io.rows import RowBlock, Rows
+from distrff.preprocessing.comoments import CoMoments
 from distrff.preprocessing.scaling import Moments, Scaling
 from distrff.preprocessing.targets import LabelCounts
 from distrff.utils.arrays import chosen_rows, joined_rows
@@ -23,6 +24,7 @@ from distrff.utils.random import stream
 class Sample:
     """Rows drawn evenly over all segments, in row order; X in float64, the others as they were read."""
 
+    rows: np.ndarray  # their numbers
     X: Any
     y: np.ndarray | None
     sample_weight: np.ndarray | None
@@ -38,6 +40,7 @@ class ColumnStatistics:
     targets: Moments | None  # of numeric targets
     labels: LabelCounts | None  # of class labels
     samples: tuple[Sample, ...]  # one for each segment
+    together: CoMoments | None = None  # of X and numeric targets side by side, where there are few columns
 
     def sample(self) -> Sample:
         """Return the whole sample."""
@@ -49,6 +52,7 @@ def _joined(parts: Sequence[Sample]) -> Sample:
     y = [part.y for part in parts if part.y is not None]
     s = [part.sample_weight for part in parts if part.sample_weight is not None]
     return Sample(
+        np.concatenate([part.rows for part in parts]),
         joined_rows([part.X for part in parts]),
         np.concatenate(y) if y else None,
         np.concatenate(s) if s else None,
@@ -65,9 +69,11 @@ class ColumnStatisticsReduction(Reduction):
     tile_rows: int
     rows_per_segment: int  # to sample in each segment
     seed: int
+    with_products: bool = False
 
     def size_bytes(self, n_rows: int) -> int:
-        return 8 * self.n_columns * (7 + min(n_rows, self.rows_per_segment))
+        products = (self.n_columns + self.n_targets) ** 2 if self.with_products else 0
+        return 8 * (self.n_columns * (7 + min(n_rows, self.rows_per_segment)) + products)
 
     def zero(self) -> ColumnStatistics:
         return ColumnStatistics(
@@ -77,6 +83,7 @@ class ColumnStatisticsReduction(Reduction):
             targets=Moments.empty(self.n_targets) if self.target_kind == "numeric" else None,
             labels=LabelCounts.empty() if self.target_kind == "classes" else None,
             samples=(),
+            together=CoMoments.empty(self.n_columns + self.n_targets) if self.with_products else None,
         )
 
     def update(self, total: ColumnStatistics, rows: Rows, arrays: Arrays) -> ColumnStatistics:
@@ -97,17 +104,20 @@ class ColumnStatisticsReduction(Reduction):
             targets=first.targets and second.targets and first.targets.merge(second.targets),
             labels=first.labels and second.labels and first.labels.merge(second.labels),
             samples=first.samples + second.samples,
+            together=first.together and second.together and first.together.merge(second.together),
         )
 
     def _of_block(self, block: RowBlock) -> ColumnStatistics:
         X, y, s = block.X, block.y, block.sample_weight
+        Y = np.reshape(y, (X.shape[0], -1)) if self.target_kind == "numeric" and y is not None else None
         return ColumnStatistics(
             n_rows=X.shape[0],
             columns=Moments.of(X, s),
             magnitude=_largest(X),
-            targets=Moments.of(np.reshape(y, (X.shape[0], -1)), s) if self.target_kind == "numeric" else None,
+            targets=None if Y is None else Moments.of(Y, s),
             labels=LabelCounts.of(y, s) if self.target_kind == "classes" and y is not None else None,
             samples=(),
+            together=CoMoments.of(np.hstack([X, Y]), s) if self.with_products and Y is not None else None,
         )
 
     def _chosen_rows(self, start: int, stop: int) -> np.ndarray:
@@ -125,6 +135,7 @@ def _largest(X: Any) -> np.ndarray:
 def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
     inside = chosen[(chosen >= block.start) & (chosen < block.start + block.X.shape[0])] - block.start
     return Sample(
+        block.start + inside,
         chosen_rows(block.X, inside).astype(np.float64, copy=False),
         None if block.y is None else block.y[inside],
         None if block.sample_weight is None else block.sample_weight[inside],

@@ -45,11 +45,27 @@ class Chart(NamedTuple):
     svg: str
 
 
+class Facts(NamedTuple):
+    """Names with their values, in this order on screens of any width."""
+
+    pairs: Sequence[Sequence[Any]]
+
+
+class Items(NamedTuple):
+    """A list of sentences."""
+
+    sentences: Sequence[str]
+
+
+Part = str | Table | Bars | Chart | Facts | Items
+"""What a section has; a text is a paragraph."""
+
+
 class Section(NamedTuple):
-    """A heading with what is below it; a text is a paragraph. A wide one takes the whole width."""
+    """A heading with what is below it. A wide one takes the whole width."""
 
     heading: str
-    parts: Sequence[str | Table | Bars | Chart]
+    parts: Sequence[Part]
     wide: bool = False
 
 
@@ -59,14 +75,16 @@ def html_page(
     notes: Sequence[str] = (),
     sections: Iterable[Section] = (),
     *,
+    alerts: Sequence[str] = (),
     is_card: bool = False,
 ) -> str:
     """Return the page as text; write it as UTF-8.
 
-    Its `facts` are names with their values, its `notes` sentences that should not be overlooked. With
-    `is_card` it is an element for a notebook instead, whose styles touch nothing but itself.
+    Its `alerts` are sentences that should not be overlooked, its `facts` names with their values, its
+    `notes` sentences that no harm comes of. With `is_card` it is an element for a notebook instead, whose
+    styles touch nothing but itself.
     """
-    values = {"title": title, "facts": [*facts], "notes": notes, "sections": [*sections]}
+    values = {"title": title, "alerts": alerts, "facts": [*facts], "notes": notes, "sections": [*sections]}
     return _NOT_IN_XML.sub("\ufffd", _template().render(generator=GENERATOR, is_card=is_card, **values))
 
 

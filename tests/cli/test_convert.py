@@ -52,7 +52,7 @@ def test_convert_fit_and_score(distrff, tmp_path, scratch, labelled):
     assert distrff("score", model, f"{dst}/test", "--json").json["error"] == 0
     scored = distrff("score", model, other, "--json")
     n_lime = gzip.decompress(Path(other).read_bytes()).count(b"lime")
-    assert (scored.json["n_samples"], scored.json["unseen_labels"]) == (40, n_lime)
+    assert (scored.json["n_samples"], scored.json["n_unseen"]) == (40, n_lime)
     assert scored.json["error"] == n_lime / 40
     elsewhere = ("--scheduler", "tcp://192.0.2.1:8786", "--out", tmp_path / "none.zarr")
     message = distrff.refused("fit", rows, "--target", -1, *elsewhere)  # its workers would not see the rows

@@ -71,13 +71,16 @@ def test_predictions_of_a_raw_file(distrff, path, frame, tmp_path):
     assert pd.read_parquet(tmp_path / "named.parquet")["day"].tolist() == frame["day"].tolist()
     scored = distrff("score", out, path, "--json").json
     right = (predictions == frame["answer"]).mean()
-    assert scored.keys() == {"n_samples", "accuracy", "error", "rows_read", "rows_dropped"}
+    assert scored.keys() >= {"n_samples", "accuracy", "error", "classes", "rows_read", "rows_dropped"}
     assert scored["accuracy"] == pytest.approx(right)
     frame.assign(answer=frame["answer"].replace("no", "never")).to_parquet(tmp_path / "other.parquet")
     done = distrff("score", out, tmp_path / "other.parquet", "--json")
     n_unseen = int((frame["answer"] == "no").sum())
-    assert done.json["unseen_labels"] == n_unseen
-    assert done.told == [f"{n_unseen} rows have labels that the model never saw"]
+    assert done.json["n_unseen"] == n_unseen
+    (unseen,) = done.json["unseen_labels"]
+    assert (unseen["label"], unseen["n_rows"]) == ("never", n_unseen)
+    shown = distrff("score", out, tmp_path / "other.parquet").stdout
+    assert f"{n_unseen} rows have labels that the model never saw" in shown and "'never'" in shown
     predict = ("predict", out, "--out", tmp_path / "q.zarr")
     distrff.refused(*predict, path.parent, "--columns", "a")
     frame.drop(columns="c").to_parquet(tmp_path / "less.parquet")
@@ -92,6 +95,6 @@ def test_one_positive_label(distrff, path, frame, tmp_path):
     assert load_model(str(out)).targets.classes.tolist() == [0, 1]
     scored = distrff("score", out, path, "--json").json
     assert scored["accuracy"] >= (frame["answer"] != "yes").mean() - 0.05
-    assert "unseen_labels" not in scored
+    assert scored["n_unseen"] == 0
     words = ("fit", path, "--model", "svc", *columns[:-1], "maybe", "--out", tmp_path / "n.zarr")
     assert "no row of the target 'answer' holds --positive maybe" in distrff.refused(*words)

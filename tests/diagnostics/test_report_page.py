@@ -7,7 +7,7 @@ import matplotlib
 import pytest
 from matplotlib import pyplot
 
-from distrff.diagnostics import plots
+from distrff.diagnostics import page_charts
 from distrff.diagnostics.report import FitReport
 from distrff.utils.html import Chart
 from tests.support.pages import headings, parse, words
@@ -89,7 +89,8 @@ def report(**parts):
 
 def test_the_whole_report():
     page = report().to_html(title="Ridge on rows.zarr", facts=[["data", "made up"]], scores=SCORES)
-    assert headings(page) == ["Score on held-out rows", *(h for part in HEADINGS.values() for h in part)]
+    evidence = [h for part in HEADINGS.values() for h in part]
+    assert headings(page) == ["Score on held-out rows", "What was fitted", *evidence]
     assert parse(page).findtext("head/title") == "Ridge on rows.zarr"
     shown = words(page)
     for text in (
@@ -117,8 +118,8 @@ def test_the_whole_report():
     ):
         assert text in shown, text
     bare = FitReport(BARE).to_html(title="T", scores={"columns": ["", "RMSE"], "rows": []})
-    assert words(bare).startswith("T model KernelRidge ended converged")
-    assert not re.search("<section|<aside", bare)
+    assert words(bare).startswith("T What was fitted model KernelRidge ended converged")
+    assert headings(bare) == ["What was fitted"] and "<aside" not in bare
     bars = parse(report(components=PARTS["components"]).to_html()).iter("div")
     shares = [bar.get("style") for bar in bars if bar.get("style")]
     assert shares == ["width: 100.0%", "width: 50.0%", "width: 0.0%"]
@@ -144,7 +145,7 @@ def test_columns_and_directions_of_a_metric():
     search = {"rule": "gradients", "column_shares": [0.125, 0.75, 0.125], "directions": [0.875, 0.125]}
     metric = {"length_scale_search": search, "column_names": ["a", "b", "c"]}
     page = report(metric=metric).to_html()
-    assert headings(page) == ["Columns and directions that matter"]
+    assert headings(page) == ["What was fitted", "Columns and directions that matter"]
     assert "b 75.0% a 12.5% c 12.5% direction 1 87.5% direction 2 12.5%" in words(page)
     search = {"rule": "gradients", "column_shares": [0.02] * 50, "directions": [1.0]}
     shown = words(report(metric={"length_scale_search": search}).to_html())
@@ -168,7 +169,7 @@ def test_charts_are_described_in_words():
 @pytest.mark.parametrize("absent", ["missing", "null", "empty"])
 def test_absent_sections_are_left_out(key, absent, monkeypatch):
     drawn = Chart('<svg role="img"><title>t</title><desc>d</desc></svg>')
-    monkeypatch.setattr(plots, "_chart", lambda *_: drawn)
+    monkeypatch.setattr(page_charts, "_chart", lambda *_: drawn)
     values = report().to_dict()
     if key == "time":
         values |= {"sweep_labels": [], "sweep_seconds": []}
@@ -179,7 +180,16 @@ def test_absent_sections_are_left_out(key, absent, monkeypatch):
     elif absent == "empty":
         values[name] = type(value)()
     found = headings(FitReport(values).to_html())
-    assert found == [h for k, part in HEADINGS.items() if k != key for h in part]
+    assert found == ["What was fitted", *(h for k, part in HEADINGS.items() if k != key for h in part)]
+
+
+def test_only_what_fell_short_is_a_warning():
+    harmless = report(notes={"notes": ["a choice was made"]}).to_html()
+    assert "<aside" not in harmless and "a choice was made" in words(harmless)
+    short = report(alerts={"alerts": ["the gap is 0.1, above tol"]}).to_html()
+    (alert,) = parse(short).iter("aside")
+    assert "the gap is 0.1, above tol" in "".join(alert.itertext())
+    assert words(short).index("above tol") < words(short).index("What was fitted")
 
 
 def test_nothing_is_loaded_from_elsewhere():

@@ -115,12 +115,12 @@ def _fingerprint(run: Run, estimator: BaseEstimator, dataset: Dataset) -> dict[s
         "column names": digest_of(dataset.column_names),
         "layout": f"{dataset.chunk_rows} rows decoded at once, {dataset.row_bytes} bytes a row",
         "libraries": ", ".join(f"{name} {version(name)}" for name in _LIBRARIES),
-        **_contents(run, dataset),
+        **contents_of(run, dataset),
         **_parameters(estimator),
     }
 
 
-def _contents(run: Run, dataset: Dataset) -> dict[str, Any]:
+def contents_of(run: Run, dataset: Dataset) -> dict[str, Any]:
     """Return the digest of rows in this process; of others that of a few, and the versions of their files."""
     if dataset.block_rows == 0:
         return {"the rows": _digest_of_rows(dataset.rows(0, dataset.n_rows))}

@@ -22,6 +22,7 @@ from distrff.features.fourier import FourierBlockMap
 from distrff.features.projected import ProjectedBlockMap
 from distrff.features.specification import MapReduction, MapSpecification, sample_rows
 from distrff.io.dataset import Dataset
+from distrff.preprocessing.comoments import MAX_COLUMNS
 from distrff.preprocessing.scaling import Moments, Scaling
 from distrff.preprocessing.targets import ClassTargets, NumericTargets, Targets, class_weights
 from distrff.reductions.base import Folds, RowReduction
@@ -324,6 +325,9 @@ def first_pass(fit: FitContext) -> ColumnStatistics:
         tile_rows=cuts.tile_rows,
         rows_per_segment=-(-sample_rows(dataset.n_columns) // cuts.n_segments),
         seed=child_seed(options.seed, "sample"),
+        with_products=options.target_kind == "numeric"
+        and not dataset.is_sparse
+        and dataset.n_columns + dataset.n_targets <= MAX_COLUMNS,
     )
     try:
         statistics: ColumnStatistics = fit.sum("column statistics", reduction, cuts)

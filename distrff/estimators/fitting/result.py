@@ -55,7 +55,12 @@ Solver = Callable[[PreparedFit, Plan], FitResult]
 # The report of a fit: the result, the cost of the passes, and notes on rows and map.
 
 
-def fit_report(estimator: Any, result: FitResult, fit: PreparedFit | None = None) -> FitReport:
+def fit_report(
+    estimator: Any,
+    result: FitResult,
+    fit: PreparedFit | None = None,
+    quality: Mapping[str, Any] | None = None,
+) -> FitReport:
     """Return the report of a fit to rows, or to a Gram where `fit` is None."""
     run, plan = result.run, result.plan
     of_client = plan.client_peak_bytes if plan is not None and run.execution.in_client else 0
@@ -68,6 +73,7 @@ def fit_report(estimator: Any, result: FitResult, fit: PreparedFit | None = None
         "n_outputs": result.coef.shape[1],
         "dtype": result.dtype,
         "seed": estimator.seed_,
+        "quality": quality,
         "kernel": None,
         "length_scale": None,
         **result.entries,
@@ -94,7 +100,13 @@ def fit_report(estimator: Any, result: FitResult, fit: PreparedFit | None = None
         )
     if run.checkpoint is not None and run.checkpoint.n_read:
         notes.append(f"{run.checkpoint.n_read} of {len(run.sweeps)} passes were read from the checkpoint")
-    return FitReport(values | {"notes": notes})
+    return FitReport(values | {"alerts": _alerts(result), "notes": notes})
+
+
+def _alerts(result: FitResult) -> list[str]:
+    if result.shortfall is not None:
+        return [result.shortfall]
+    return [result.status.value] if result.status is Status.INTERRUPTED else []
 
 
 def _rows_and_map(fit: PreparedFit) -> dict[str, Any]:

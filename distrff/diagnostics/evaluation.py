@@ -1,0 +1,299 @@
+"""How good a model is on rows: its errors as data, as lines of text, and as parts of a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distrff.utils.html import Facts, Part, Section, Table, html_card, html_page
+from distrff.utils.text import number_text
+
+_MAX_CLASSES = 30  # as rows of a table
+_MAX_LINES = 10  # as lines of text
+_MAX_TARGETS = 8
+
+
+class Evaluation(Mapping[str, Any]):
+    """A read-only mapping of strict JSON values; what `evaluate` returns.
+
+    Keys
+    ----
+    model, n_samples : of what, and how many rows were judged
+    rows : "out of fold", where each row was judged by a model that did not see it; "the rows of the fit",
+        which is optimistic; or "other rows"
+    n_outside : rows outside the bounds of the model; numbers leave them out, for classes they count as wrong
+    kind : "numbers" or "classes"
+    r2, rmse, constant_rmse, mae, relative_error : of numbers, over all targets; constant_rmse is that of
+        the targets' mean, relative_error ‖f − y‖/‖y‖
+    targets : list, of each target the same with its `target` and `bias` = mean of f − y; of the first eight
+        `residual_quantiles` of y − f, within 2⁻¹¹ of a residual of that rank, and from a sample of 8,192
+        rows `points` (prediction, actual) and `bins` of the prediction with the quantiles `bin_shares` of
+        `actual` and `residual`; of a bin of m rows, the rank of a quantile is off by √(q(1 − q)/m)
+    accuracy, error, majority, majority_accuracy, balanced_accuracy : of classes; the accuracy of the most
+        frequent class for all rows; the mean recall
+    log_loss, majority_log_loss, brier, reliability : with probabilities: −mean log p of the true class in
+        nats, that of the classes' shares, Σ_c (p_c − [y = c])² on average, and in 20 bins of the probability
+        of the second of two classes, or of the predicted one, how often it came true
+    classes : list, of each class its `label`, `n_rows`, `weight`, `precision`, `recall` and `f1`
+    confusion : `labels` and `matrix` (true by predicted, weights), for at most 64 classes
+    confused : the pairs of classes that are confused most
+    n_unseen, n_unseen_labels, unseen_labels : rows with labels that the fit never saw, which count as wrong,
+        how many such labels, and the most frequent of them with `label` and `n_rows`
+    roc, roc_auc, precision_recall, average_precision, positive : of two classes, for the second one; the
+        areas are off by at most roc_auc_error and average_precision_error
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a copy as plain data."""
+        return json.loads(json.dumps(self._values, allow_nan=False))
+
+    def to_html(self, *, title: str | None = None) -> str:
+        """Return the evaluation as one self-contained HTML page; write it as UTF-8."""
+        from distrff.diagnostics.page_charts import error_charts
+
+        title = self._title() if title is None else title
+        charts = error_charts(self)
+        return html_page(title, quality_facts(self), sections=evaluation_sections(self, charts))
+
+    def _title(self) -> str:
+        return f"Evaluation of {self['model']}"
+
+    def _repr_html_(self) -> str:
+        return html_card(self._title(), quality_facts(self), sections=evaluation_sections(self))
+
+    def __repr__(self) -> str:
+        head = f"{self._title()} on {number_text(self['n_samples'])} rows"
+        return "\n".join([head, *(f"  {line}" for line in evaluation_lines(self))])
+
+
+# In words: what is first read of a model.
+
+
+def quality_line(quality: Mapping[str, Any]) -> str:
+    """Return the error beside those of simpler models, in one line."""
+    where = rows_text(quality)
+    if quality["kind"] == "numbers":
+        line = f"R² {number_text(quality['r2'])}, RMSE {number_text(quality['rmse'])} {where}"
+        others = [f"the mean {number_text(quality['constant_rmse'])}"]
+        if quality.get("linear_rmse") is not None:
+            others.append(f"a linear model {number_text(quality['linear_rmse'])}")
+        return f"{line}; {', '.join(others)}"
+    spread = quality.get("accuracy_error")
+    of_sample = f" ± {spread:.1g}" if spread is not None else ""
+    where += f" ({quality['n_rows']:,} of them)" if spread is not None else ""
+    return (
+        f"accuracy {share_text(quality['accuracy'])}{of_sample} {where}; always "
+        f"{quality['majority']!r}: {share_text(quality['majority_accuracy'])}"
+    )
+
+
+def quality_facts(quality: Mapping[str, Any]) -> list[list[str]]:
+    """Return the error beside those of simpler models, as names with their values."""
+    shown: dict[str, str | None] = {"judged on": _judged_on(quality)}
+    if quality["kind"] == "numbers":
+        shown |= {
+            "R²": number_text(quality["r2"]),
+            "RMSE": number_text(quality["rmse"]),
+            "RMSE of the mean": number_text(quality["constant_rmse"]),
+        }
+        if quality.get("linear_rmse") is not None:
+            shown["RMSE of a linear model"] = number_text(quality["linear_rmse"])
+        if quality.get("mae") is not None:
+            shown["mean absolute error"] = number_text(quality["mae"])
+        return [[name, text] for name, text in shown.items() if text]
+    spread = quality.get("accuracy_error")
+    shown["accuracy"] = share_text(quality["accuracy"]) + (f" ± {spread:.1g}" if spread is not None else "")
+    shown[f"always “{quality['majority']}”"] = share_text(quality["majority_accuracy"])
+    if quality.get("balanced_accuracy") is not None:
+        shown["balanced accuracy"] = share_text(quality["balanced_accuracy"])
+    for key, name in (("roc_auc", "area under ROC"), ("average_precision", "average precision")):
+        if quality.get(key) is not None:
+            shown[name] = share_text(quality[key])
+    if quality.get("log_loss") is not None:
+        shown["log loss"] = number_text(quality["log_loss"])
+        shown["log loss of the shares"] = number_text(quality["majority_log_loss"])
+        shown["Brier score"] = number_text(quality["brier"])
+    return [[name, text] for name, text in shown.items() if text]
+
+
+def share_text(share: float | None) -> str:
+    """Return a share of 1 with three digits of what is missing to 1, where that is small."""
+    if share is None:
+        return "–"
+    digits = 3
+    while digits < 6 and 0.5 < share < 1 and 1 - share < 10.0 ** (1 - digits):
+        digits += 1
+    return f"{share:.{digits}f}"
+
+
+def rows_text(quality: Mapping[str, Any]) -> str:
+    """Return on which rows a model was judged, as the end of a sentence."""
+    rows = quality["rows"]
+    if rows == "out of fold":
+        return "on rows left out"
+    return f"by {rows}" if "cross-validation" in rows else f"on {rows}"
+
+
+def _judged_on(quality: Mapping[str, Any]) -> str:
+    rows = quality["rows"]
+    of_sample = f", {quality['n_rows']:,} sampled" if quality.get("accuracy_error") is not None else ""
+    words = {
+        "out of fold": "rows that were left out (out of fold)",
+        "the rows of the fit": "the rows of the fit (optimistic)",
+    }
+    return words.get(rows, rows) + of_sample
+
+
+def evaluation_lines(evaluation: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what an evaluation found, in lines of text."""
+    yield quality_line(evaluation)
+    if evaluation["kind"] == "numbers":
+        yield (
+            f"mean absolute error {number_text(evaluation['mae'])}, relative error "
+            f"{number_text(evaluation['relative_error'])}"
+        )
+        if evaluation["n_outside"]:
+            yield f"{evaluation['n_outside']:,} rows outside the bounds of the model are left out"
+        yield from _target_lines(evaluation["targets"])
+        return
+    yield f"balanced accuracy {share_text(evaluation['balanced_accuracy'])} (mean recall)"
+    if evaluation.get("log_loss") is not None:
+        yield (
+            f"log loss {number_text(evaluation['log_loss'])} (of the classes' shares "
+            f"{number_text(evaluation['majority_log_loss'])}), Brier score {number_text(evaluation['brier'])}"
+        )
+    if evaluation.get("roc_auc") is not None:
+        yield (
+            f"for {evaluation['positive']!r}: area under ROC {share_text(evaluation['roc_auc'])}, average "
+            f"precision {share_text(evaluation['average_precision'])}"
+        )
+    if evaluation["n_outside"]:
+        yield f"{evaluation['n_outside']:,} rows outside the bounds of the model count as wrong"
+    yield from _class_lines(evaluation)
+
+
+def _target_lines(targets: list[Mapping[str, Any]]) -> Iterator[str]:
+    for one in targets[:_MAX_TARGETS]:
+        name = f"{one['target']}: " if len(targets) > 1 else ""
+        if len(targets) > 1:
+            yield f"{name}R² {number_text(one['r2'])}, RMSE {number_text(one['rmse'])}"
+        if one.get("residual_quantiles"):
+            q = one["residual_quantiles"]
+            yield (
+                f"{name}residuals actual − predicted: mean {number_text(-one['bias'])}, "
+                f"half within {number_text(q['0.25'])} … {number_text(q['0.75'])}, "
+                f"98 % within {number_text(q['0.01'])} … {number_text(q['0.99'])}"
+            )
+    if len(targets) > _MAX_TARGETS:
+        yield f"{len(targets) - _MAX_TARGETS} more targets"
+
+
+def _class_lines(evaluation: Mapping[str, Any]) -> Iterator[str]:
+    classes = sorted(evaluation["classes"], key=lambda one: -one["weight"])
+    for one in classes[:_MAX_LINES]:
+        yield (
+            f"{one['label']!r}: {one['n_rows']:,} rows, precision {share_text(one['precision'])}, "
+            f"recall {share_text(one['recall'])}"
+        )
+    if len(classes) > _MAX_LINES:
+        yield f"{len(classes) - _MAX_LINES} more classes"
+    for one in evaluation["confused"][:3]:
+        yield f"{one['actual']!r} is taken for {one['predicted']!r}: {share_text(one['share'])} of its rows"
+    if evaluation["n_unseen"]:
+        yield unseen_line(evaluation)
+
+
+def unseen_line(evaluation: Mapping[str, Any]) -> str:
+    """Return which labels the model never saw, and how many rows have them."""
+    shown = [f"{one['label']!r} ({one['n_rows']:,})" for one in evaluation["unseen_labels"][:_MAX_LINES]]
+    more = evaluation["n_unseen_labels"] - len(shown)
+    others = f" and {more} more" if more else ""
+    return (
+        f"{evaluation['n_unseen']:,} rows have labels that the model never saw, and count as wrong: "
+        f"{', '.join(shown)}{others}"
+    )
+
+
+# As parts of a page.
+
+
+def evaluation_sections(
+    evaluation: Mapping[str, Any], charts: Mapping[str, Any] | None = None
+) -> list[Section]:
+    """Return the sections of an evaluation below its facts; `charts` are given by heading."""
+    sections = [Section(heading, [chart, *_legend(heading)]) for heading, chart in (charts or {}).items()]
+    if evaluation["kind"] == "numbers":
+        return [*sections, Section("Residuals", _residuals(evaluation["targets"]), wide=True)]
+    sections.append(Section("Classes", _classes(evaluation), wide=True))
+    if evaluation["confused"]:
+        rows = [
+            [str(one["actual"]), str(one["predicted"]), one["weight"], share_text(one["share"])]
+            for one in evaluation["confused"]
+        ]
+        table = Table(["class", "taken for", "weight of the rows", "share of the class"], rows)
+        sections.append(Section("Most frequent confusions", [table]))
+    if evaluation["n_unseen"]:
+        rows = [[str(one["label"]), one["n_rows"]] for one in evaluation["unseen_labels"]]
+        parts: list[Part] = [unseen_line(evaluation), Table(["label", "rows"], rows)]
+        sections.append(Section("Labels never seen", parts))
+    return sections
+
+
+def _legend(heading: str) -> list[Part]:
+    if heading.startswith("Which classes"):
+        return [
+            "Each row is a true class; the darker a cell, the larger the share of it that is predicted so."
+        ]
+    if heading.startswith(("Predicted", "Residuals")):
+        return ["Quantiles of a sample of at most 8,192 rows, in bins of equally many."]
+    return []
+
+
+def _residuals(targets: list[Mapping[str, Any]]) -> list[Part]:
+    detailed = [one for one in targets if one.get("residual_quantiles")]
+    shares = list(detailed[0]["residual_quantiles"]) if detailed else []
+    names = ["target", "R²", "RMSE", "of the mean", "mean error", "absolute"]
+    rows = []
+    for one in targets[:_MAX_CLASSES]:
+        quantiles = [one.get("residual_quantiles", {}).get(share) for share in shares]
+        numbers = [one["r2"], one["rmse"], one["constant_rmse"], one["bias"], one["mae"]]
+        rows.append([one["target"], *numbers, *quantiles])
+    table = Table([*names, *(f"{100 * float(share):g} %" for share in shares)], rows)
+    legend = (
+        "The mean error is that of prediction − actual. The last columns are quantiles of the residuals "
+        "actual − prediction: 98 % of the rows lie between the outer ones."
+    )
+    return [table, legend]
+
+
+def _classes(evaluation: Mapping[str, Any]) -> list[Part]:
+    classes = sorted(evaluation["classes"], key=lambda one: -one["weight"])
+    rows = [
+        [str(one["label"]), one["n_rows"], *(share_text(one[key]) for key in ("precision", "recall", "f1"))]
+        for one in classes[:_MAX_CLASSES]
+    ]
+    parts: list[Part] = [Table(["class", "rows", "precision", "recall", "F1"], rows)]
+    if len(classes) > _MAX_CLASSES:
+        parts.append(f"{len(classes) - _MAX_CLASSES} classes of fewer rows are not shown.")
+    return parts
+
+
+def quality_sections(
+    quality: Mapping[str, Any], evaluation: Mapping[str, Any] | None, charts: Any
+) -> list[Section]:
+    """Return the sections with which the page of a fit begins."""
+    lead = Section("Quality", [Facts(quality_facts(quality))], wide=True)
+    return [lead, *(evaluation_sections(evaluation, charts) if evaluation else [])]

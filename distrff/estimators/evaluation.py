@@ -1,0 +1,241 @@
+"""How good a model is, in one light pass: on rows that its fit left out in turn, or on other rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from distrff.diagnostics.evaluation import Evaluation
+from distrff.diagnostics.report import FitReport, strict
+from distrff.engine.run import Run, begin_run
+from distrff.errors import InputError
+from distrff.estimators.base import KernelEstimator, errors_of
+from distrff.estimators.fitting.checkpoint import contents_of
+from distrff.io.arrays import as_dataset
+from distrff.io.dataset import Dataset
+from distrff.io.open import open_dataset
+from distrff.model.folds import FoldModels
+from distrff.model.model import Model
+from distrff.model.number_errors import NumberErrors
+
+METHODS = ("predict", "decision_function", "predict_proba")
+
+
+def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = None) -> Evaluation:
+    """Return how good a model's predictions are, from one light pass over rows of any storage.
+
+    The rows that the estimator was fitted to are judged out of fold, if the fit had folds (``alpha="cv"`` or
+    ``C="cv"``): each row by the model, of the chosen penalty, that did not see it. Scaling, map, widths and
+    penalty did see all rows. Without folds the errors on these rows are optimistic, and `rows` says so.
+
+    Parameters
+    ----------
+    model : fitted estimator, or Model
+        Not one of principal components.
+    data : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame, optional
+        Of shape (n_samples, n_columns), or a table of the raw columns of the fit. Default: the rows of the
+        estimator's fit, which are read again.
+    y, sample_weight : array-like, optional
+        As for `fit`. A dataset brings its own.
+
+    Returns
+    -------
+    Evaluation
+        Errors beside those of the mean or the most frequent class, residuals, confusions, curves. A mapping
+        with a page of its own: `to_html`.
+
+    Raises
+    ------
+    InputError
+        For rows without targets, and rows or models that cannot be used.
+
+    Notes
+    -----
+    n·(2dD + 2Dk) flops and n·D cosines, as predictions take. Sums are exact but for rounding;
+    quantiles and curves come from sketches of fixed buckets: their errors are given with them. The bits are
+    the same for any number of workers and any chunking.
+    """
+    frozen = model if isinstance(model, Model) else getattr(model, "model_", None)
+    if frozen is None:
+        check_is_fitted(model, "model_")
+    if not isinstance(frozen, Model) or frozen.kind == "KernelPCA":
+        raise InputError(f"expected a fitted model that predicts, got {model!r}")
+    estimator = model if isinstance(model, KernelEstimator) else None
+    dataset = _rows_to_judge(estimator, frozen, data, y, sample_weight)
+    run = begin_run()
+    of_fit = estimator is not None and _are_the_rows_of(estimator, dataset, run)
+    folds = estimator._out_of_fold_models() if estimator is not None and of_fit else None
+    errors = errors_of(frozen, dataset, folds, run)
+    values = {
+        "model": frozen.kind,
+        "n_samples": errors.n_rows,
+        "rows": "out of fold" if folds is not None else "the rows of the fit" if of_fit else "other rows",
+        "n_outside": errors.n_outside,
+        **(errors.values(dataset.target_names) if isinstance(errors, NumberErrors) else errors.values()),
+    }
+    return Evaluation(strict(values))
+
+
+def evaluate_fit(estimator: KernelEstimator) -> Evaluation:
+    """Evaluate an estimator on the rows of its fit, and take the result into its report."""
+    evaluation = evaluate(estimator)
+    report = estimator.report_.to_dict()
+    of_linear = {name: value for name, value in report["quality"].items() if name.startswith("linear_")}
+    details = ("targets", "classes", "confusion", "confused", "roc", "precision_recall", "reliability")
+    quality = {name: value for name, value in evaluation.items() if name not in details} | of_linear
+    estimator.report_ = FitReport(report | {"quality": quality, "evaluation": evaluation.to_dict()})
+    return evaluation
+
+
+def _rows_to_judge(
+    estimator: KernelEstimator | None, model: Model, data: Any, y: Any, sample_weight: Any
+) -> Dataset:
+    if data is None:
+        if y is not None or sample_weight is not None:
+            raise InputError("y and sample_weight go with data; give the rows, too")
+        return _rows_of_fit(estimator)
+    if estimator is not None:
+        return estimator._rows_to_judge(data, y, sample_weight)
+    if model.steps is not None and hasattr(data, "columns"):
+        data = open_dataset(data, steps=model.steps if y is None else model.steps.for_prediction())
+        if y is not None:
+            data = data.X
+    dataset = as_dataset(data, y, sample_weight)
+    if not dataset.n_targets:
+        raise InputError("an evaluation needs targets; give y, or open the dataset with target=…")
+    if dataset.n_columns != model.n_columns:
+        raise InputError(f"X has {dataset.n_columns} columns, but the model was fitted to {model.n_columns}")
+    return dataset
+
+
+def _rows_of_fit(estimator: KernelEstimator | None) -> Dataset:
+    if estimator is not None and estimator._fit_rows is not None:
+        return estimator._fit_rows
+    raise InputError(
+        "the rows of the fit are known only to an estimator that was fitted in this process, to rows in "
+        "memory or stored ones; give data"
+    )
+
+
+def _are_the_rows_of(estimator: KernelEstimator, dataset: Dataset, run: Run) -> bool:
+    """Return whether these are the rows of the fit.
+
+    By their digest in memory, by the versions of their files and a few rows where they are stored.
+    """
+    fitted = estimator._fit_rows
+    if fitted is None or dataset is fitted:
+        return fitted is not None
+    shapes = {(one.n_rows, one.n_columns, one.n_targets, one.column_names) for one in (fitted, dataset)}
+    if len(shapes) > 1 or (fitted.block_rows == 0) != (dataset.block_rows == 0):
+        return False
+    return contents_of(run, fitted) == contents_of(run, dataset)
+
+
+# Predictions out of fold.
+
+
+def cross_val_predict(
+    estimator: KernelEstimator,
+    data: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    method: str = "predict",
+) -> Any:
+    """Return each row's prediction by a model that did not see the row.
+
+    A clone of the estimator is fitted once, with folds (`cv` and `fold_by` are its own); scaling, map and
+    penalty, where it is searched, are those of all rows, and the models without a fold come from the same
+    sums. A given `alpha` or `C` stays as it is; ``alpha="gcv"`` is searched by the folds instead.
+
+    Parameters
+    ----------
+    estimator : KernelRidge, KernelRidgeClassifier, KernelSVC or KernelLikelihoodClassifier
+        Fitted or not; it is not changed.
+    data : Dataset, array-like, DataFrame, dask array or dask DataFrame
+        Of shape (n_samples, n_columns), of any storage.
+    y, sample_weight : array-like, optional
+        As for `fit`. A dataset brings its own.
+    method : {"predict", "decision_function", "predict_proba"}
+
+    Returns
+    -------
+    ndarray or dask array
+        Of the shape of the method's result; lazy, with the row chunks of the data, for all that is not in
+        memory.
+
+    Raises
+    ------
+    InputError
+        For a fit that holds no folds out: by ``solver="sgd"``, with ``C=inf``, or with a given `alpha` of
+        its own for each target.
+
+    Notes
+    -----
+    Costs a fit, and the flops of the predictions.
+    """
+    if method not in METHODS:
+        raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if not isinstance(estimator, KernelEstimator):
+        raise InputError(f"expected one of distrff's estimators, got {estimator!r}")
+    dataset = estimator._dataset(data, y, sample_weight)
+    fitted = _with_folds(estimator).fit(dataset)
+    folds = fitted._out_of_fold_models()
+    if folds is None:
+        raise InputError(f"this fit of {type(estimator).__name__} held no folds out; use solver='auto'")
+    if method == "predict_proba":
+        fitted.model_.check_has_probabilities()
+    if method == "decision_function" and not fitted.model_.is_classifier:
+        raise InputError(f"a {type(estimator).__name__} has no decision function; use method='predict'")
+    found = _lazily(fitted.model_, folds, dataset.X, {"decision_function": "decision"}.get(method, method))
+    if method == "decision_function" and found.shape[1] == 1:
+        found = found[:, 0]
+    in_memory = not isinstance(data, Dataset) and not dask.is_dask_collection(data)
+    return found.compute() if in_memory else found
+
+
+def _with_folds(estimator: KernelEstimator) -> KernelEstimator:
+    """Return a clone that holds folds out; a given penalty is the only one of its grid."""
+    copy: Any = clone(estimator)
+    if copy.solver == "sgd":
+        raise InputError("solver='sgd' holds no folds out; use solver='auto'")
+    if hasattr(copy, "C"):
+        if copy.C != "cv":
+            if not np.isfinite(copy.C):
+                raise InputError("C=inf has no models without a fold; give a finite C")
+            copy.set_params(C="cv", Cs=[copy.C])
+    elif isinstance(copy.alpha, str):
+        copy.set_params(alpha="cv")
+    elif np.ndim(copy.alpha):
+        raise InputError("folds share one alpha; give one number in the place of one per target")
+    else:
+        copy.set_params(alpha="cv", alphas=[copy.alpha])
+    return copy
+
+
+def _lazily(model: Model, folds: FoldModels, X: da.Array, method: str) -> da.Array:
+    """Return the method's result for all rows, each by the model that left its fold out, as a dask array."""
+    if X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    light = replace(model, report={}, steps=None, posterior=None)
+    kept = dask.delayed((light, folds), pure=True)
+    meta = folds.output(model, np.zeros((1, model.n_columns)), np.zeros(1, np.int64), method)
+    starts = np.cumsum((0, *X.chunks[0]))[:-1]
+    numbers = da.from_array(starts, chunks=1)
+    shape: dict[str, Any] = (
+        {"drop_axis": 1} if meta.ndim == 1 else {"chunks": (X.chunks[0], (meta.shape[1],))}
+    )
+    return da.map_blocks(_block, X, numbers[:, None], kept, method, dtype=meta.dtype, meta=meta[:0], **shape)
+
+
+def _block(X: Any, start: np.ndarray, kept: tuple[Model, FoldModels], method: str) -> np.ndarray:
+    """Return the method's result for the rows of a block that begins at a row's number."""
+    model, folds = kept
+    rows = np.arange(int(start[0, 0]), int(start[0, 0]) + X.shape[0])
+    return folds.output(model, X, rows, method)
