@@ -117,6 +117,11 @@ def draw_predicted_against_actual(ax: Any, target: Mapping[str, Any]) -> Any:
     points = known_numbers(target["points"])
     ax.plot(*points.T, linestyle="none", marker=".", markersize=2, color="black", alpha=0.35, label="rows")
     ax.plot(x, x, color=COLORS[1], linestyle="--", label="equal")
+    # A few rows far away would press all others together.
+    seen = known_numbers([one["actual"] for one in target["bins"]])
+    for ends, limits in ((x, ax.set_xlim), (np.concatenate([seen.ravel(), x]), ax.set_ylim)):
+        margin = 0.1 * np.ptp(ends) or 1.0
+        limits(ends.min() - margin, ends.max() + margin)
     return labelled(ax, "prediction", "actual")
 
 
@@ -124,7 +129,7 @@ def draw_residuals(ax: Any, target: Mapping[str, Any]) -> Any:
     """Draw quantiles of the residual in bins of the prediction."""
     x = _quantiles(ax, target, "residual")
     ax.plot(x, np.zeros(len(x)), color=COLORS[1], linestyle="--", label="none")
-    return labelled(ax, "prediction", "residual: actual − prediction")
+    return labelled(ax, "prediction", "actual − prediction")
 
 
 def _quantiles(ax: Any, target: Mapping[str, Any], key: str) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distrff.utils.html import Facts, Part, Section, Table, html_card, html_page
-from distrff.utils.text import number_text
+from distrff.utils.text import listed, number_text
 
 _MAX_CLASSES = 30  # as rows of a table
 _MAX_LINES = 10  # as lines of text
@@ -210,6 +210,8 @@ def _class_lines(evaluation: Mapping[str, Any]) -> Iterator[str]:
         )
     if len(classes) > _MAX_LINES:
         yield f"{len(classes) - _MAX_LINES} more classes"
+    if never := _never_predicted(evaluation):
+        yield f"never predicted: {listed(never)}"
     for one in evaluation["confused"][:3]:
         yield f"{one['actual']!r} is taken for {one['predicted']!r}: {share_text(one['share'])} of its rows"
     if evaluation["n_unseen"]:
@@ -237,7 +239,6 @@ def evaluation_sections(
     sections = [Section(heading, [chart, *_legend(heading)]) for heading, chart in (charts or {}).items()]
     if evaluation["kind"] == "numbers":
         return [*sections, Section("Residuals", _residuals(evaluation["targets"]), wide=True)]
-    sections.append(Section("Classes", _classes(evaluation), wide=True))
     if evaluation["confused"]:
         rows = [
             [str(one["actual"]), str(one["predicted"]), one["weight"], share_text(one["share"])]
@@ -249,7 +250,7 @@ def evaluation_sections(
         rows = [[str(one["label"]), one["n_rows"]] for one in evaluation["unseen_labels"]]
         parts: list[Part] = [unseen_line(evaluation), Table(["label", "rows"], rows)]
         sections.append(Section("Labels never seen", parts))
-    return sections
+    return [*sections, Section("Classes", _classes(evaluation), wide=True)]
 
 
 def _legend(heading: str) -> list[Part]:
@@ -288,7 +289,16 @@ def _classes(evaluation: Mapping[str, Any]) -> list[Part]:
     parts: list[Part] = [Table(["class", "rows", "precision", "recall", "F1"], rows)]
     if len(classes) > _MAX_CLASSES:
         parts.append(f"{len(classes) - _MAX_CLASSES} classes of fewer rows are not shown.")
+    if never := _never_predicted(evaluation):
+        parts.append(f"Never predicted: {listed(never)}.")
     return parts
+
+
+def _never_predicted(evaluation: Mapping[str, Any]) -> list[Any]:
+    """Return the labels of the classes that have rows but are never predicted."""
+    return [
+        one["label"] for one in evaluation["classes"] if one["n_rows"] > 0 and not one["predicted_weight"] > 0
+    ]
 
 
 def quality_sections(

@@ -82,7 +82,8 @@ def _chart(title: str, draw: Callable[[Any, Mapping[str, Any]], Any], report: Ma
         ax = draw(figure.add_subplot(), report)
         if ax.get_legend() is not None:
             ax.get_legend().remove()
-            figure.legend(loc="outside upper left")
+            n_labels = len(ax.get_legend_handles_labels()[0])
+            figure.legend(loc="outside upper left", ncols=1 if n_labels < 4 else 2)
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     return Chart(_inlined(file.getvalue(), title, _described(ax)))
 

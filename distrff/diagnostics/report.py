@@ -139,7 +139,7 @@ class FitReport(Mapping[str, Any]):
         if r.get("candidates"):
             yield self._choice_line()
         if r.get("kernel"):
-            yield f"kernel {r['kernel']}"
+            yield f"kernel {kernel_text(r['kernel'])}".replace("\u200b", "")  # no breaks in a terminal
         yield self._objective_line()
         yield f"{r['n_sweeps']} sweeps in {r['seconds']:.2f} s on {r['workers']} worker(s); {r['status']}"
         if r.get("measured_peak_bytes") and r.get("planned_peak_bytes"):
