@@ -10,7 +10,7 @@ turn the kernel into a primal model f(x) = ⟨w, z(x)⟩ + b.
   `kernel_error`, `features_needed`, and the module `bounds`.
 * Models: `KernelRidge`, `KernelRidgeClassifier`, `KernelSVC`, `KernelLikelihoodClassifier`, `KernelPCA`,
   scikit-learn's estimators all (`EXPECTED_FAILED_CHECKS`); stored ones: `load_model`, `write_predictions`.
-* How good a model is: `evaluate`, `cross_val_predict`.
+* How good a model is: `evaluate`, `cross_val_predict`; how sure: `calibrate`.
 * The small matrix itself, to be joined and kept: `gram`, `GramStatistics`; how a model varies, from that
   alone: `gradient_outer_product`.
 
@@ -55,6 +55,7 @@ _NAMES = {
     "kernels.polynomial": "Polynomial",
     "kernels.stationary": "Cauchy Exponential Gaussian Laplacian Matern",
     "metrics": "metrics",
+    "model.calibration": "calibrate",
     "model.persistence": "load_model",
     "model.raster": "predict_raster",
     "model.write": "write_predictions",

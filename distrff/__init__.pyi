@@ -44,6 +44,7 @@ from distrff.kernels.stationary import Exponential as Exponential
 from distrff.kernels.stationary import Gaussian as Gaussian
 from distrff.kernels.stationary import Laplacian as Laplacian
 from distrff.kernels.stationary import Matern as Matern
+from distrff.model.calibration import calibrate as calibrate
 from distrff.model.persistence import load_model as load_model
 from distrff.model.raster import predict_raster as predict_raster
 from distrff.model.write import write_predictions as write_predictions

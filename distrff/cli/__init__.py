@@ -38,7 +38,7 @@ __all__ = ["main"]
 
 
 _COMMANDS = (
-    "quickstart", "convert", "plan", "fit", "score", "predict", "raster", "transform", "inspect",
+    "quickstart", "convert", "plan", "fit", "score", "calibrate", "predict", "raster", "transform", "inspect",
     "kernel-error", "bench",
 )  # fmt: skip
 

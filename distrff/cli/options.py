@@ -410,6 +410,12 @@ prediction_options = together(
         "Labels or numbers; values of the decision function; probabilities, for --model likelihood only.",
     ),
     flag("--return-std", "Standard deviations as well, of a MODEL fitted with --include-std."),
+    click.option(
+        "--coverage",
+        type=click.FloatRange(0, 1, min_open=True, max_open=True),
+        help="Intervals (lower, upper) or prediction sets (set) as well, that hold this share of new rows, "
+        "of a MODEL that distrff calibrate gave them.",
+    ),
     choice(
         "--outside",
         "nan error",

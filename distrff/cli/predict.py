@@ -37,9 +37,9 @@ def predict(model: str, data: str, method: str, as_json: bool, **options: Any) -
     The columns of DATA are found by the names that the model was fitted to; others, the
     target among them, may be there or not. If --out ends in .parquet it becomes a folder of
     Parquet files; else a Zarr array (format 3) of shape (n_samples,) or (n_samples, n_targets), to be
-    opened with zarr.open_array, or with --id or --return-std a group of such arrays: prediction (or
-    decision, probability), std and the ids. Numbers are float64; classes are the labels
-    themselves, text as variable-length strings.
+    opened with zarr.open_array, or with --id, --return-std or --coverage a group of such arrays:
+    prediction (or decision, probability), std, lower and upper or set, and the ids. Numbers are float64;
+    classes are the labels themselves, text as variable-length strings; sets have a boolean a class.
 
     What an interrupted run has written is kept, and --resume continues it.
     """
@@ -117,6 +117,6 @@ def written_rows(method: str, model: str, data: str, options: Mapping[str, Any])
     place.check()
     with workers_of(options):
         wanted = options.get("return_std", False), options.get("outside", "nan")
-        results = RowResults(fitted, method, *wanted)
+        results = RowResults(fitted, method, *wanted).with_coverage(options.get("coverage"))
         report = write_rows(Run(), results, dataset, place)
     return {"out": str(out), "model": public_name(model), **report}

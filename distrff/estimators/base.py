@@ -15,10 +15,9 @@ from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.engine.execution import Workers
-from distrff.engine.run import Run, begin_run
-from distrff.engine.segments import Segmentation, light_segmentation
+from distrff.engine.run import begin_run
 from distrff.errors import ColumnError, DataWarning, InputError, warn
-from distrff.estimators.fitting.checkpoint import kept_to_the_end, with_checkpoint
+from distrff.estimators.fitting.checkpoint import kept_to_the_end, same_rows, with_checkpoint
 from distrff.estimators.fitting.context import (
     FitContext,
     PreparedFit,
@@ -38,11 +37,12 @@ from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_rows
 from distrff.io.open import open_dataset
 from distrff.io.storage import Location
-from distrff.model.evaluation import Errors, EvaluationReduction
+from distrff.model.calibration import calibrated, out_of_fold
+from distrff.model.evaluation import Errors, errors_of
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model
 from distrff.model.persistence import save_model
-from distrff.model.predict import light_model, predict_with
+from distrff.model.predict import predict_with
 from distrff.model.to_sklearn import sklearn_pipeline
 from distrff.preprocessing.targets import ClassTargets
 from distrff.utils.text import listed
@@ -320,6 +320,59 @@ class KernelEstimator(BaseEstimator):
             warn(f"{n} of {len(X)} rows are outside the bounds of the model: NaN", DataWarning)
         return found
 
+    def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take intervals, or prediction sets, from rows that the fit did not see; return the estimator.
+
+        This is split conformal prediction: see `predict_interval` and `predict_set` for what is guaranteed.
+        Rows that chose a width, a metric or a penalty were seen by the fit. Leave out copies of its rows, and
+        others of the same group, such as a second measurement of one patient.
+
+        Parameters
+        ----------
+        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
+            Of shape (n_samples, n_columns). A `Dataset` brings its own y.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+        sample_weight : array-like of shape (n_samples,), optional
+            Multiplicities: a row of weight 3 counts as three rows.
+
+        Raises
+        ------
+        InputError
+            For the rows of the fit, and rows that cannot be used.
+
+        Notes
+        -----
+        One light pass, of n predictions. Errors are kept to 2⁻¹⁰, rounded up.
+        """
+        check_is_fitted(self, "model_")
+        dataset = self._rows_to_judge(X, y, sample_weight)
+        if self._fit_rows is not None and same_rows(begin_run(), self._fit_rows, dataset):
+            raise InputError(
+                "these are the rows of the fit, whose errors are too small for any guarantee; calibrate on "
+                "rows that it did not see"
+            )
+        self.model_ = calibrated(self.model_, dataset)
+        return self
+
+    def _with_intervals(self, method: str) -> Model:
+        """Return the model with its intervals, which are computed at first use from the rows of the fit."""
+        check_is_fitted(self, "model_")
+        if self.model_.intervals is None:
+            self.model_.check_intervals_belong(method)
+            folds = self._out_of_fold_models()
+            if folds is None or self._fit_rows is None:
+                why = (
+                    "this fit held no folds out (alpha='cv' or C='cv' do)"
+                    if folds is None
+                    else "the rows of the fit were lazy arrays, or stayed where it was fitted"
+                )
+                raise InputError(
+                    f"there are no errors of rows that the model did not see: {why}; call calibrate with "
+                    f"rows that the fit did not see"
+                )
+            self.model_ = out_of_fold(self.model_, self._fit_rows, folds)
+        return self.model_
+
     def to_sklearn(self) -> Any:
         """Return a fitted scikit-learn pipeline of stock parts that predicts as this model does.
 
@@ -389,41 +442,6 @@ class KernelEstimator(BaseEstimator):
             )
 
 
-def errors_of(
-    model: Model, dataset: Dataset, folds: FoldModels | None = None, run: Run | None = None
-) -> Errors:
-    """Return the errors of a frozen model, in one light pass over the rows.
-
-    With `folds`, which must be of the fit to these very rows, each row is judged by the model that did not
-    see it.
-    """
-    run = begin_run() if run is None else run
-    light, sent = light_model(model)
-    if folds is not None:
-        folds, sent = folds.light(), {**sent, **folds.arrays()}
-    cuts = judging_cuts(model, dataset)
-    reduction = EvaluationReduction(light, cuts.tile_rows, folds)
-    errors: Errors = run.value(run.sweep("score", dataset, reduction, cuts, sent))
-    if not errors.weight > 0:
-        if errors.n_outside:
-            raise InputError(
-                f"all {errors.n_outside} rows of positive weight are outside the bounds of the model; score "
-                f"rows within them, or fit with wider bounds"
-            )
-        raise InputError("all sample weights are zero; give at least one row a positive weight")
-    return errors
-
-
-def judging_cuts(model: Model, dataset: Dataset) -> Segmentation:
-    """Return the cuts of a pass that judges all rows by the model."""
-    cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
-    if at_once := model.specification.rows_at_once:  # a transform for few rows takes as long as for many
-        cuts = replace(
-            cuts, segment_rows=max(cuts.segment_rows, at_once // 2), tile_rows=max(cuts.tile_rows, at_once)
-        )
-    return cuts
-
-
 # What all classifiers share: labels, decision values, accuracy.
 
 
@@ -444,6 +462,40 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         """Return f(x): (n_samples,) for two classes, positive for the second, else (n_samples, n_classes)."""
         F = self._output(X, "decision")
         return F[:, 0] if F.shape[1] == 1 else F
+
+    def predict_set(self, X: Any, coverage: float = 0.9) -> Any:
+        """Return which classes are in each row's prediction set, lazily for dask arrays.
+
+        A class is in the set if it fits at least as well as the true classes of other rows mostly do: its
+        score, 1 − p of a likelihood, else minus the margin, is at most the ⌈(n + 1)·coverage⌉-th smallest of
+        those of n rows.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, Dataset or dask array of shape (n_samples, n_columns)
+        coverage : float
+            In (0, 1): the share of new rows whose class should be in the set.
+
+        Returns
+        -------
+        bool ndarray or dask array of shape (n_samples, n_classes)
+            In the order of `classes_`. A set may be empty, or hold all classes.
+
+        Raises
+        ------
+        InputError
+            Without calibration, for a fit without folds, or whose rows are not at hand.
+
+        Notes
+        -----
+        After `calibrate` the class of a new row that is exchangeable with the calibration rows is in its set
+        with probability at least `coverage`, on average over calibration sets and classes (Sadinle, Lei and
+        Wasserman 2019, JASA 114). Without it the scores are those of the fit's own rows out of fold, from one
+        more pass at first use, which carries no guarantee: the models of the folds saw fewer rows, and
+        all rows chose map and penalty.
+        """
+        intervals = self._with_intervals("predict_set").checked_intervals("predict_set")
+        return self._output(X, "class_scores") <= intervals.radius(coverage)[0]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy, in one light pass over rows of any storage."""

@@ -13,13 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from distrff.diagnostics.evaluation import Evaluation
 from distrff.diagnostics.report import FitReport, strict
-from distrff.engine.run import Run, begin_run
+from distrff.engine.run import begin_run
 from distrff.errors import InputError
-from distrff.estimators.base import KernelEstimator, errors_of
-from distrff.estimators.fitting.checkpoint import contents_of
+from distrff.estimators.base import KernelEstimator
+from distrff.estimators.fitting.checkpoint import same_rows
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_dataset
+from distrff.model.evaluation import errors_of
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model
 from distrff.model.number_errors import NumberErrors
@@ -69,7 +70,8 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
     estimator = model if isinstance(model, KernelEstimator) else None
     dataset = _rows_to_judge(estimator, frozen, data, y, sample_weight)
     run = begin_run()
-    of_fit = estimator is not None and _are_the_rows_of(estimator, dataset, run)
+    fit_rows = None if estimator is None else estimator._fit_rows
+    of_fit = fit_rows is not None and same_rows(run, fit_rows, dataset)
     folds = estimator._out_of_fold_models() if estimator is not None and of_fit else None
     errors = errors_of(frozen, dataset, folds, run)
     values = {
@@ -121,20 +123,6 @@ def _rows_of_fit(estimator: KernelEstimator | None) -> Dataset:
         "the rows of the fit are known only to an estimator that was fitted in this process, to rows in "
         "memory or stored ones; give data"
     )
-
-
-def _are_the_rows_of(estimator: KernelEstimator, dataset: Dataset, run: Run) -> bool:
-    """Return whether these are the rows of the fit.
-
-    By their digest in memory, by the versions of their files and a few rows where they are stored.
-    """
-    fitted = estimator._fit_rows
-    if fitted is None or dataset is fitted:
-        return fitted is not None
-    shapes = {(one.n_rows, one.n_columns, one.n_targets, one.column_names) for one in (fitted, dataset)}
-    if len(shapes) > 1 or (fitted.block_rows == 0) != (dataset.block_rows == 0):
-        return False
-    return contents_of(run, fitted) == contents_of(run, dataset)
 
 
 # Predictions out of fold.

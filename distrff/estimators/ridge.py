@@ -305,6 +305,39 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         self._with_posterior()
         return prediction, self._output(X, "std", of=of)
 
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
+        """Return the lower and the upper ends of intervals for new targets, lazily for dask arrays.
+
+        f(x) ± r, where r is the ⌈(n + 1)·coverage⌉-th smallest |y − f(x)| of n rows, target by target.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame, Dataset or dask array of shape (n_samples, n_columns)
+        coverage : float
+            In (0, 1): the share of new rows that should lie within.
+
+        Returns
+        -------
+        lower, upper : ndarray or dask array of shape (n_samples,) or (n_samples, n_targets)
+            As predictions. Infinite, with a DataWarning, where there are too few rows for the coverage.
+
+        Raises
+        ------
+        InputError
+            Without calibration, for a fit without folds, or whose rows are not at hand.
+
+        Notes
+        -----
+        After `calibrate`, a new row that is exchangeable with the calibration rows lies within with
+        probability at least `coverage`, on average over calibration sets; not for each x (split conformal
+        prediction; Vovk, Gammerman and Shafer 2005, Lei et al. 2018). Without it the errors are those of the
+        fit's own rows out of fold, from one more pass at first use, which carries no guarantee: the models of
+        the folds saw fewer rows, and all rows chose map and alpha. All intervals of a target have the
+        same width, also where the model is less sure; see `return_std` of `predict` for that.
+        """
+        intervals = self._with_intervals("predict_interval").checked_intervals("predict_interval")
+        return intervals.around(self._output(X, "predict"), coverage)
+
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return r², the share of the targets' variance explained, averaged over targets.
 

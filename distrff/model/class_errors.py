@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from distrff.errors import InputError
+from distrff.model.intervals import class_scores
 from distrff.preprocessing.targets import ClassTargets, LabelCounts
 from distrff.utils.sketch import QuantileSketch, aligned
 
@@ -35,6 +36,7 @@ class ClassErrors:
     cells: LabelCounts  # of true class · (C + 1) + predicted class, C where the row is outside the bounds
     unseen: LabelCounts  # labels that are none of the classes; their rows count as wrong
     n_outside: int = 0  # rows outside the bounds of the model, which count as wrong
+    misfit: QuantileSketch = field(default_factory=QuantileSketch)  # how ill the true class fits
     scores_below: QuantileSketch | None = None  # decision values of the rows of the first of two classes
     scores_above: QuantileSketch | None = None  # and of the second
     log_loss: float = 0.0  # Σ −s log p of the true class, over rows that have both
@@ -84,6 +86,10 @@ class ClassErrors:
             n_outside=int(np.count_nonzero(outside)),
         )
         judged = known & ~outside
+        if (~outside).any():
+            scores = class_scores(F, P)[np.arange(n), np.maximum(actual, 0)]
+            scores = np.where(known, scores, np.inf)  # no set holds what the model never saw
+            sums = replace(sums, misfit=QuantileSketch.of(scores[~outside], s[~outside]))
         if targets.n_outputs == 1:
             below, above = (
                 QuantileSketch.of(F[judged & (actual == c), 0], s[judged & (actual == c)]) for c in (0, 1)
@@ -117,12 +123,22 @@ class ClassErrors:
             cells=self.cells.merge(other.cells, max_labels=_MAX_CELLS),
             unseen=self.unseen.merge(other.unseen),
             n_outside=self.n_outside + other.n_outside,
+            misfit=self.misfit + other.misfit,
             scores_below=_both(self.scores_below, other.scores_below),
             scores_above=_both(self.scores_above, other.scores_above),
             log_loss=self.log_loss + other.log_loss,
             brier=self.brier + other.brier,
             reliability=_both(self.reliability, other.reliability),
         )
+
+    @property
+    def n_unseen(self) -> int:
+        """Rows with labels that are none of the classes."""
+        return int(self.unseen.counts.sum())
+
+    def misfits(self) -> tuple[QuantileSketch, ...]:
+        """Return the sketch of how ill each row's own class fits."""
+        return (self.misfit,)
 
     @property
     def weight(self) -> float:
@@ -184,7 +200,7 @@ class ClassErrors:
             "majority": names[majority],
             "classes": classes,
             "confused": self._confused(names),
-            "n_unseen": int(self.unseen.counts.sum()),
+            "n_unseen": self.n_unseen,
             "n_unseen_labels": len(unseen),
             "unseen_labels": [{"label": a, "n_rows": b, "weight": w} for a, b, w in unseen[:_UNSEEN]],
         }

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from distrff.engine.reduction import Arrays, Reduction
+from distrff.engine.run import Run, begin_run
+from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import InputError
 from distrff.features.specification import MapSpecification
-from distrff.io.dataset import check_block
+from distrff.io.dataset import Dataset, check_block
 from distrff.io.rows import RowBlock, Rows
 from distrff.model.class_errors import ClassErrors
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model
-from distrff.model.number_errors import NumberErrors
-from distrff.model.predict import restored
+from distrff.model.number_errors import DETAILED_TARGETS, NumberErrors
+from distrff.model.predict import light_model, restored
 from distrff.preprocessing.targets import ClassTargets
 
 Errors = NumberErrors | ClassErrors
@@ -31,6 +33,7 @@ class EvaluationReduction(Reduction):
     model: Model
     tile_rows: int
     folds: FoldModels | None = None
+    n_sketched: int | None = None  # targets whose residuals are sketched; default the first few
 
     def shared(self) -> MapSpecification:
         return self.model.specification
@@ -42,7 +45,11 @@ class EvaluationReduction(Reduction):
         targets = self.model.targets
         if isinstance(targets, ClassTargets):
             return ClassErrors.empty(targets, has_probabilities=self.model.likelihood is not None)
-        return NumberErrors.empty(self.model.n_outputs)
+        return NumberErrors.empty(self.model.n_outputs, self._n_sketched)
+
+    @property
+    def _n_sketched(self) -> int:
+        return min(self.model.n_outputs, self.n_sketched or DETAILED_TARGETS)
 
     def update(self, errors: Errors, rows: Rows, arrays: Arrays) -> Errors:
         model = restored(self.model, arrays)
@@ -51,19 +58,58 @@ class EvaluationReduction(Reduction):
             if block.y is None:
                 raise InputError("scoring needs targets; give y, or the target's name")
             check_block(block, "classes" if model.is_classifier else "numeric")
-            errors = self.merge(errors, _errors_of(model, folds, block, block.y))
+            errors = self.merge(errors, self._of_block(model, folds, block, block.y))
         return errors
 
     def merge(self, first: Any, second: Any) -> Errors:
         return first.merge(second)
 
+    def _of_block(self, model: Model, folds: FoldModels | None, block: RowBlock, y: np.ndarray) -> Errors:
+        X, s = block.X, block.sample_weight
+        F = model.decision(X) if folds is None else folds.decision(model, X, block.start)
+        outside = model.outside(X)
+        if isinstance(model.targets, ClassTargets):
+            P = None if model.likelihood is None else model.probabilities(F)
+            return ClassErrors.of(model.targets, F, P, y, s, outside)
+        rows = np.arange(block.start, block.start + len(F))
+        return NumberErrors.of(F, y, s, rows, outside, self._n_sketched)
 
-def _errors_of(model: Model, folds: FoldModels | None, block: RowBlock, y: np.ndarray) -> Errors:
-    X, s = block.X, block.sample_weight
-    F = model.decision(X) if folds is None else folds.decision(model, X, block.start)
-    outside = model.outside(X)
-    if isinstance(model.targets, ClassTargets):
-        P = None if model.likelihood is None else model.probabilities(F)
-        return ClassErrors.of(model.targets, F, P, y, s, outside)
-    rows = np.arange(block.start, block.start + len(F))
-    return NumberErrors.of(F, y, s, rows, outside)
+
+def errors_of(
+    model: Model,
+    dataset: Dataset,
+    folds: FoldModels | None = None,
+    run: Run | None = None,
+    *,
+    n_sketched: int | None = None,
+) -> Errors:
+    """Return the errors of a frozen model, in one light pass over the rows.
+
+    With `folds`, which must be of the fit to these very rows, each row is judged by the model that did not
+    see it. Of so many targets the residuals are sketched; by default of the first few.
+    """
+    run = begin_run() if run is None else run
+    light, sent = light_model(model)
+    if folds is not None:
+        folds, sent = folds.light(), {**sent, **folds.arrays()}
+    cuts = judging_cuts(model, dataset)
+    reduction = EvaluationReduction(light, cuts.tile_rows, folds, n_sketched)
+    errors: Errors = run.value(run.sweep("score", dataset, reduction, cuts, sent))
+    if not errors.weight > 0:
+        if errors.n_outside:
+            raise InputError(
+                f"all {errors.n_outside} rows of positive weight are outside the bounds of the model; score "
+                f"rows within them, or fit with wider bounds"
+            )
+        raise InputError("all sample weights are zero; give at least one row a positive weight")
+    return errors
+
+
+def judging_cuts(model: Model, dataset: Dataset) -> Segmentation:
+    """Return the cuts of a pass that judges all rows by the model."""
+    cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
+    if at_once := model.specification.rows_at_once:  # a transform for few rows takes as long as for many
+        cuts = replace(
+            cuts, segment_rows=max(cuts.segment_rows, at_once // 2), tile_rows=max(cuts.tile_rows, at_once)
+        )
+    return cuts

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse, vstack
 
 from distrff.errors import InputError, InputTypeError, NonFiniteError
-from distrff.features.specification import MapSpecification, exact_digest
+from distrff.features.specification import MapSpecification, exact_digest, named_to_send, sent_arrays
+from distrff.model.intervals import Intervals, class_scores
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import ClassTargets, Targets, coding_parts
@@ -67,6 +68,8 @@ class Model:
         How the model was fitted; strict JSON.
     steps : TableSteps or None
         Encodes the raw columns of a table, like the fitted one, as the columns of X and y.
+    intervals : Intervals or None
+        For `predict_interval` or `predict_set`, if the model was calibrated or has errors out of fold.
     """
 
     kind: str
@@ -83,6 +86,7 @@ class Model:
     arrays: Mapping[str, np.ndarray] | None = None
     report: dict[str, Any] = field(default_factory=dict)
     steps: TableSteps | None = None
+    intervals: Intervals | None = None
 
     def __post_init__(self) -> None:
         lay_out(self, "coef", "intercept")
@@ -98,6 +102,11 @@ class Model:
     @property
     def n_outputs(self) -> int:
         return self.coef.shape[1]
+
+    @property
+    def n_scores(self) -> int:
+        """How many radii its intervals have: one a target, or one for all classes."""
+        return 1 if self.is_classifier else self.n_outputs
 
     @property
     def digest(self) -> str:
@@ -138,6 +147,7 @@ class Model:
             "products in": self.dtype,
             "columns scaled": "no" if self.scaling.scale is None else "yes",
             "standard deviations": "no" if self.posterior is None else "yes",
+            "intervals": "no" if self.intervals is None else str(self.intervals),
         }
         if isinstance(self.targets, ClassTargets):
             labels = self.targets.classes.tolist()
@@ -200,6 +210,96 @@ class Model:
         minus_log = -F / loss.clear_margin if softmax else loss.value(F, np.ones_like(F))
         P = np.exp(minus_log.min(axis=1, keepdims=True) - minus_log)
         return P / P.sum(axis=1, keepdims=True)
+
+    def predict_interval(self, X: np.ndarray, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """Return the lower and upper ends of intervals for new targets, each of the shape of `predict`.
+
+        f(X) ± r, with r the ⌈(n+1)·coverage⌉-th smallest |y − f(x)| of n rows, target by target.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_rows, n_columns)
+        coverage : float
+            In (0, 1): the share of new rows that should lie within.
+
+        Raises
+        ------
+        InputError
+            For a model without intervals, or of classes, which have prediction sets.
+
+        Notes
+        -----
+        After `distrff.calibrate`, on rows that the fit did not see, a new row exchangeable with these lies
+        within with probability at least `coverage`, on average over calibration sets (split conformal
+        prediction; Lei et al. 2018). Without it r comes from the fit's own rows out of fold, which
+        carries no guarantee. The width is the same for all rows. Rows outside the bounds of the model have NaN; with too few rows
+        for the coverage the ends are infinite, with a DataWarning.
+        """
+        return self.checked_intervals("predict_interval").around(self.predict(X), coverage)
+
+    def predict_set(self, X: np.ndarray, coverage: float = 0.9) -> np.ndarray:
+        """Return which classes are in each row's prediction set, bool of shape (n_rows, n_classes).
+
+        Columns are in the order of the classes. A class is in the set if its score is at most the
+        ⌈(n+1)·coverage⌉-th smallest score of the n rows' own classes; the score is 1 − p of a
+        model with probabilities, else minus the margin. A set may be empty, or hold all classes.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_rows, n_columns)
+        coverage : float
+            In (0, 1): the share of new rows whose class should be in the set.
+
+        Raises
+        ------
+        InputError
+            For a model without intervals, or of numbers, or rows outside the bounds of the model.
+
+        Notes
+        -----
+        After `distrff.calibrate` the true class of a new row is in its set with probability at least
+        `coverage`, on average over calibration sets and classes (Sadinle, Lei and Wasserman 2019); from rows
+        out of fold there is no guarantee. See `predict_interval`.
+        """
+        intervals = self.checked_intervals("predict_set")
+        self._check_inside(X)
+        return self.class_scores(X) <= intervals.radius(coverage)[0]
+
+    def class_scores(self, X: np.ndarray) -> np.ndarray:
+        """Return how ill each class fits each row, shape (n_rows, n_classes); see `predict_set`."""
+        F = self.decision(X)
+        return class_scores(F, None if self.likelihood is None else self.probabilities(F))
+
+    def check_intervals_belong(self, method: str) -> None:
+        """Raise InputError where "predict_interval" or "predict_set" is not for models of this kind."""
+        if self.kind == "KernelPCA":
+            raise InputError("principal components have no predictions, and so no intervals")
+        own = "predict_set" if self.is_classifier else "predict_interval"
+        if method != own:
+            what = "classes" if self.is_classifier else "numbers"
+            raise InputError(f"a {self.kind} predicts {what}; use {own} instead of {method}")
+
+    def checked_intervals(self, method: str) -> Intervals:
+        """Return the intervals for "predict_interval" or "predict_set"; raise InputError if it has none."""
+        self.check_intervals_belong(method)
+        if self.intervals is None:
+            raise InputError(
+                "this model has no intervals; calibrate it on rows that the fit did not see, by "
+                "distrff.calibrate(model, X, y) or distrff calibrate"
+            )
+        return self.intervals
+
+    def light(self) -> Model:
+        """Return itself without arrays that are sent to tasks apart, and what predictions do not need."""
+        return replace(self, arrays=None, posterior=None, report={}, steps=None, intervals=None)
+
+    def sent_arrays(self) -> dict[str, np.ndarray]:
+        """Return the map's arrays that are sent to tasks apart."""
+        return named_to_send(self.arrays or {})
+
+    def restored(self, arrays: Mapping[str, np.ndarray]) -> Model:
+        """Return itself in a task, with the arrays that were sent."""
+        return replace(self, arrays=sent_arrays(arrays) or None)
 
     def transform(self, X: np.ndarray) -> Any:
         """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the model's dtype.

@@ -47,15 +47,21 @@ class NumberErrors:
     n_outside: int = 0  # rows outside the bounds of the model, which are left out
 
     @classmethod
-    def empty(cls, k: int) -> NumberErrors:
-        """Return the sums of no rows."""
+    def empty(cls, k: int, n_sketched: int) -> NumberErrors:
+        """Return the sums of no rows; of so many targets, the residuals are sketched."""
         zero, detailed = np.zeros(k), min(k, DETAILED_TARGETS)
-        sketches = (QuantileSketch(),) * detailed
+        sketches = (QuantileSketch(),) * n_sketched
         return cls(0, Moments.empty(k), zero, zero, zero, zero, sketches, _Sample.empty(detailed))
 
     @classmethod
     def of(
-        cls, F: np.ndarray, y: np.ndarray, s: np.ndarray | None, rows: np.ndarray, outside: np.ndarray
+        cls,
+        F: np.ndarray,
+        y: np.ndarray,
+        s: np.ndarray | None,
+        rows: np.ndarray,
+        outside: np.ndarray,
+        n_sketched: int,
     ) -> NumberErrors:
         """Return the sums of a block: predictions F (n, k), targets, weights and row numbers (n,)."""
         n = len(F)
@@ -78,7 +84,7 @@ class NumberErrors:
             s @ np.abs(E),
             s @ np.square(E),
             s @ np.square(Y),
-            tuple(QuantileSketch.of(-E[:, j], s) for j in range(detailed)),
+            tuple(QuantileSketch.of(-E[:, j], s) for j in range(n_sketched)),
             _Sample.of(rows, np.column_stack([s, Y[:, :detailed], F[:, :detailed]])),
             n_outside,
         )
@@ -96,6 +102,12 @@ class NumberErrors:
             self.sample.merge(other.sample),
             self.n_outside + other.n_outside,
         )
+
+    n_unseen = 0  # as of labels that the fit never saw; numbers have none
+
+    def misfits(self) -> tuple[QuantileSketch, ...]:
+        """Return the sketch of |y − f| of each target, as far as they are sketched."""
+        return tuple(sketch.absolute() for sketch in self.residuals)
 
     @property
     def weight(self) -> float:
@@ -131,7 +143,7 @@ class NumberErrors:
             }
             for j in range(k)
         ]
-        for j, sketch in enumerate(self.residuals):
+        for j, sketch in enumerate(self.residuals[:DETAILED_TARGETS]):
             found = sketch.quantile(np.array(SHARES))
             of_targets[j]["residual_quantiles"] = dict(zip(map(str, SHARES), found.tolist(), strict=True))
             of_targets[j] |= self.sample.picture(j)

@@ -11,6 +11,7 @@ from distrff.errors import DistrffError, ModelFileError
 from distrff.features.registry import specification_from_dict
 from distrff.features.specification import FEW_COLUMNS, named_to_send, sent_arrays
 from distrff.io.groups import contents_of, read_group, refuse_others, write_group
+from distrff.model.intervals import Intervals
 from distrff.model.model import Model
 from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import coding_from_parts, coding_parts
@@ -36,6 +37,10 @@ def save_model(
     arrays |= {"coef": model.coef, "intercept": model.intercept}
     if model.posterior is not None:
         arrays |= posterior_arrays(model.posterior)
+    interval_metadata = None
+    if model.intervals is not None:
+        interval_arrays, interval_metadata = model.intervals.to_parts()
+        arrays |= interval_arrays
     metadata |= {
         "model": model.kind,
         "specification": model.specification.to_dict(),
@@ -45,6 +50,7 @@ def save_model(
         "column_names": None if model.column_names is None else list(model.column_names),
         "report": model.report,
         "steps": None if model.steps is None else model.steps.to_dict(),
+        "intervals": interval_metadata,
     }
     write_group(url, arrays, metadata, kind="model", overwrite=overwrite, storage_options=storage_options)
 
@@ -77,7 +83,8 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
     of_map = sent_arrays(arrays)
     steps = metadata.get("steps")  # models of earlier versions have none
     known = {*coding_parts(scaling, targets)[0], "coef", "intercept"}
-    refuse_others(arrays, known, prefixes=("map_", "posterior_"))
+    refuse_others(arrays, known, prefixes=("map_", "posterior_", "interval_"))
+    intervals = metadata.get("intervals")  # likewise
     if specification.needs_arrays and not of_map:  # derived ones may be of any size
         raise ModelFileError("it lacks the arrays of its map; save the model again")
     if of_map:
@@ -99,6 +106,7 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
         arrays=of_map,
         report=metadata["report"],
         steps=None if steps is None else TableSteps.from_dict(steps),
+        intervals=None if intervals is None else Intervals.from_parts(arrays, intervals),
     )
 
 
@@ -171,6 +179,8 @@ def _predict_a_row(model: Model) -> None:
             model.predict_proba(X)
         if model.posterior is not None:
             model.std(X)
+        if model.intervals is not None:
+            (model.predict_set if model.is_classifier else model.predict_interval)(X)
     assert model.digest and model._repr_html_()  # these use more attributes than predictions do
 
 
@@ -205,6 +215,7 @@ _CHECKS: dict[str, Callable[[Model], bool]] = {
         m.column_names is None
         or (len(m.column_names) == m.n_columns and all(isinstance(name, str) for name in m.column_names))
     ),
+    "its intervals do not fit its outputs": lambda m: m.intervals is None or m.intervals.fits(m.n_scores),
     "its steps do not make its columns": lambda m: (
         m.steps is None
         or (m.steps.sizes_within(max(FEW_COLUMNS, m.n_columns)) and len(m.steps.names_out) == m.n_columns)

@@ -11,7 +11,6 @@ from scipy.sparse import issparse
 
 from distrff.engine.reduction import Arrays
 from distrff.errors import InputError, InputTypeError
-from distrff.features.specification import named_to_send, sent_arrays
 from distrff.model.model import OUTSIDE, Model, std_of
 from distrff.model.persistence import posterior_arrays, posterior_of
 from distrff.preprocessing.targets import ClassTargets
@@ -21,9 +20,9 @@ _EMBEDDED_BYTES = 2**20  # a larger model is a task of its own, on which all blo
 
 
 def predict_with(model: Model, X: Any, method: str, **options: str) -> Any:
-    """Return the result of "predict", "decision", "predict_proba" or "std" for X as a lazy dask array.
+    """Return a method's result for X as a lazy dask array; `options` are those of the method.
 
-    `options` are those of the method.
+    It is "predict", "decision", "predict_proba", "class_scores" or "std".
     """
     if X.ndim != 2 or X.shape[1] != model.n_columns:
         raise InputError(
@@ -36,7 +35,8 @@ def predict_with(model: Model, X: Any, method: str, **options: str) -> Any:
         )
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
-    light: Any = replace(model, report={}, steps=None, posterior=model.posterior if method == "std" else None)
+    posterior = model.posterior if method == "std" else None
+    light: Any = replace(model.light(), arrays=model.arrays, posterior=posterior)
     if model.coef.nbytes > _EMBEDDED_BYTES or model.arrays or light.posterior is not None:
         light = dask.delayed(light, pure=True)
     meta = _meta(model, method)
@@ -54,7 +54,7 @@ def apply_method(X: np.ndarray, model: Model, method: str, **options: str) -> np
 def _meta(model: Model, method: str) -> np.ndarray:
     if method == "predict" and model.is_classifier:
         return np.empty(0, model.targets.decode(np.zeros((1, model.n_outputs))).dtype)  # type: ignore[union-attr]
-    if method == "predict_proba":
+    if method in ("predict_proba", "class_scores"):
         return np.empty((0, max(2, model.n_outputs)))
     flat = method != "decision" and model.y_is_1d
     return np.empty(0) if flat else np.empty((0, model.n_outputs))
@@ -66,14 +66,13 @@ def light_model(model: Model, *, with_std: bool = False) -> tuple[Model, Arrays]
     The map's arrays of a model from a file are sent to each worker once. For a model that was just fitted the
     workers derive them, as in the fit. `with_std` adds what standard deviations need, D² numbers.
     """
-    light = replace(model, arrays=None, posterior=None, report={}, steps=None)
     posterior = posterior_arrays(model.posterior) if with_std and model.posterior is not None else {}
-    return light, named_to_send(model.arrays or {}) | posterior
+    return model.light(), model.sent_arrays() | posterior
 
 
 def restored(model: Model, arrays: Arrays) -> Model:
     """Return the model in a task, with the arrays that were sent."""
-    return replace(model, arrays=sent_arrays(arrays) or None, posterior=posterior_of(arrays))
+    return replace(model.restored(arrays), posterior=posterior_of(arrays))
 
 
 # The name of each method's result where it is stored.
@@ -87,12 +86,30 @@ RESULTS = {
 
 @dataclass(frozen=True)
 class RowResults:
-    """The result of a model's method, one of `RESULTS`, for blocks of rows, and perhaps its deviation."""
+    """The result of a model's method, one of `RESULTS`, for blocks of rows, and perhaps its deviation.
+
+    `radius` is that of intervals around predictions, or of prediction sets, if they are wanted.
+    """
 
     model: Model
     method: str
     return_std: bool | str = False
     outside: str = "nan"
+    radius: tuple[float, ...] | None = None
+
+    def with_coverage(self, coverage: float | None) -> RowResults:
+        """Return the results with intervals or sets of the model, of a coverage; None is without.
+
+        Raises InputError for a model without them.
+        """
+        if coverage is None:
+            return self
+        if self.method != "predict":
+            raise InputError(
+                f"intervals belong to predictions; request them with method 'predict', not {self.method!r}"
+            )
+        method = "predict_set" if self.model.is_classifier else "predict_interval"
+        return replace(self, radius=tuple(self.model.checked_intervals(method).radius(coverage).tolist()))
 
     def check(self) -> None:
         """Raise InputError if the model has no such result."""
@@ -127,6 +144,11 @@ class RowResults:
         found = {RESULTS[self.method]: values}
         if self.return_std:
             found["std"] = self.model.std(X, of=std_of(self.return_std))
+        if self.radius is not None and self.model.is_classifier:
+            found["set"] = self.model.class_scores(X) <= self.radius[0]
+        elif self.radius is not None:
+            half = self.radius[0] if values.ndim == 1 else np.array(self.radius)
+            found |= {"lower": values - half, "upper": values + half}
         return found
 
     def labels(self, width: int) -> list[str]:

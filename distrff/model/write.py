@@ -151,6 +151,8 @@ def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[Res
     sampled = run.compute_all(_digest_and_ids, [(rows,) for rows in dataset.sampled_rows()])
     digest = hashlib.sha256("".join(row_digest for row_digest, _ in sampled).encode())
     digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
+    if results.radius is not None:  # of another coverage, or calibrated anew
+        digest.update(repr(results.radius).encode())
     examples = replace(results, outside="nan").of(results.model.specification.example)
     columns = []
     for name, dtype in dataset.id_dtypes.items():
@@ -185,6 +187,7 @@ def write_predictions(
     method: str = "predict",
     return_std: bool | str = False,
     outside: str = "nan",
+    coverage: float | None = None,
     overwrite: bool = False,
     resume: bool = False,
     storage_options: dict[str, Any] | None = None,
@@ -209,6 +212,9 @@ def write_predictions(
         observations.
     outside : {"nan", "error"}
         What becomes of rows outside the bounds of a model of `EquispacedFourierFeatures`.
+    coverage : float, optional
+        Also write intervals of this coverage, as "lower" and "upper", or the prediction set of each row, as
+        "set" with a bool for each class; see `predict_interval` and `predict_set`.
     overwrite : bool
         Replace predictions that exist at `out`.
     resume : bool
@@ -237,6 +243,9 @@ def write_predictions(
     marked incomplete, on a local file system beside `out`.
     """
     frozen = frozen_model(model, return_std)
+    if coverage is not None and hasattr(model, "_with_intervals"):
+        method_of_model = "predict_set" if frozen.is_classifier else "predict_interval"
+        frozen = replace(frozen, intervals=model._with_intervals(method_of_model).intervals)
     dataset = _identified(frozen, data, ids)
     if dataset.n_columns != frozen.n_columns:
         raise InputError(
@@ -246,7 +255,8 @@ def write_predictions(
     if method == "transform":
         raise InputError("method 'transform' makes features, not predictions; use the model's transform")
     place = ResultPlace(Location.of(out, storage_options), overwrite=overwrite, resume=resume)
-    report = write_rows(begin_run(), RowResults(frozen, method, return_std, outside), dataset, place)
+    results = RowResults(frozen, method, return_std, outside).with_coverage(coverage)
+    report = write_rows(begin_run(), results, dataset, place)
     return {"out": str(place.out), **report}
 
 

@@ -27,6 +27,46 @@ def test_standard_deviations_with_ids(distrff, rows, tmp_path):
     assert "prediction  float64" in distrff("inspect", out).stdout
 
 
+def test_intervals_after_a_calibration(distrff, rows, models, tmp_path):
+    model, out = tmp_path / "m.zarr", tmp_path / "p.parquet"
+    assert distrff("fit", rows.parquet, "--out", model, "--target", "y", "--columns", "a,b,c", *FIT).code == 0
+    message = distrff.refused("predict", model, rows.parquet, "--coverage", 0.9, "--out", out)
+    assert "distrff calibrate" in message and not out.exists()
+    frame = pd.read_parquet(rows.parquet)
+    frame[:300].to_parquet(tmp_path / "other.parquet")
+    done = distrff("calibrate", model, tmp_path / "other.parquet", "--target", "y", "--json")
+    assert done.code == 0 and done.json["n_samples"] == 300
+    shown = distrff("calibrate", model, tmp_path / "other.parquet", "--target", "y").stdout
+    assert "calibrated on 300 rows" in shown and "coverage 0.95: ±" in shown
+    assert distrff("predict", model, rows.parquet, "--coverage", 0.9, "--out", out).code == 0
+    found, kept = pd.read_parquet(out), load_model(str(model))
+    assert list(found) == ["prediction", "lower", "upper"]
+    for name, end in zip(("lower", "upper"), kept.predict_interval(rows.X), strict=True):
+        np.testing.assert_allclose(found[name], end, rtol=1e-12, atol=1e-12)
+    assert done.json["radius"]["0.9"] == [kept.intervals.radius(0.9)[0]]
+    again = ("predict", model, rows.parquet, "--coverage", 0.5, "--out", out)
+    assert "overwrite" in distrff.refused(*again)
+    told = distrff("calibrate", model, rows.parquet, "--target", "y").stderr
+    assert "where the rows of the fit came from" in told
+    assert "is not in the range" in distrff.refused(
+        "predict", model, rows.parquet, "--coverage", 1, "--out", out
+    )
+
+
+def test_prediction_sets(distrff, rows, models, tmp_path):
+    model, out = tmp_path / "m.zarr", tmp_path / "p.parquet"
+    words = ("--target", "label", "--columns", "a,b,c", "--model", "ridge-classifier")
+    assert distrff("fit", rows.parquet, "--out", model, *words, *FIT).code == 0
+    shown = distrff("calibrate", model, rows.parquet, "--target", "label").stdout
+    assert "score of a class in the set at most" in shown
+    assert distrff("predict", model, rows.parquet, "--coverage", 0.8, "--out", out).code == 0
+    found = pd.read_parquet(out)
+    assert list(found) == ["prediction", "set_high", "set_low", "set_middle"]
+    sets = load_model(str(model)).predict_set(rows.X, 0.8)
+    np.testing.assert_array_equal(found.to_numpy()[:, 1:].astype(bool), sets)
+    assert distrff("inspect", model).code == 0
+
+
 def test_deviations_are_of_ridge_and_must_be_stored(distrff, rows, models, tmp_path):
     fit = ("fit", rows.zarr, "--include-std", "--out", tmp_path / "m.zarr")
     assert "--include-std goes with --model ridge" in distrff.refused(*fit, "--model", "svc")

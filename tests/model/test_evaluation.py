@@ -74,14 +74,14 @@ def test_classification_scores_are_those_of_scikit_learn(rng, classes, weighted)
 )
 def test_constant_targets_score_as_in_scikit_learn(targets, predictions):
     Y, F = (np.reshape(np.array(A, float), (2, -1)) for A in (targets, predictions))
-    errors = NumberErrors.of(F, Y, None, np.arange(2), np.zeros(2, bool))
+    errors = NumberErrors.of(F, Y, None, np.arange(2), np.zeros(2, bool), 1)
     assert errors.scores()["r2"] == r2_score(Y, F)
 
 
 def test_relative_error_of_targets_that_are_zero_is_unknown():
     zeros, ones = np.zeros((2, 1)), np.ones((2, 1))
     assert np.isnan(
-        NumberErrors.of(ones, zeros, None, np.arange(2), np.zeros(2, bool)).scores()["relative_error"]
+        NumberErrors.of(ones, zeros, None, np.arange(2), np.zeros(2, bool), 1).scores()["relative_error"]
     )
 
 

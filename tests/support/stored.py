@@ -85,7 +85,10 @@ def fitted(name: str) -> tuple[Any, dict[str, Any]]:
     estimator = ESTIMATORS.get(name) or drf.KernelRidge(MAPS[name], alpha=1e-2, solver="auto", scale="none")
     targets = {"classes": np.digitize(y, [-1, 1]), "softmax": np.digitize(y, [-1, 1])}
     y = targets.get(name, y > 0 if name in ("svc", "probit") else y)
-    return estimator.fit(X, y), {"include_std": True} if name == "ridge" else {}
+    estimator.fit(X, y)
+    if name in ("ridge", "svc"):  # with intervals, or prediction sets
+        estimator.model_ = drf.calibrate(estimator.model_, X, y)
+    return estimator, {"include_std": True} if name == "ridge" else {}
 
 
 def sums(name: str) -> Any:

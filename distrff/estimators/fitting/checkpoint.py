@@ -115,18 +115,31 @@ def _fingerprint(run: Run, estimator: BaseEstimator, dataset: Dataset) -> dict[s
         "column names": digest_of(dataset.column_names),
         "layout": f"{dataset.chunk_rows} rows decoded at once, {dataset.row_bytes} bytes a row",
         "libraries": ", ".join(f"{name} {version(name)}" for name in _LIBRARIES),
-        **contents_of(run, dataset),
+        **_contents(run, dataset),
         **_parameters(estimator),
     }
 
 
-def contents_of(run: Run, dataset: Dataset) -> dict[str, Any]:
+def _contents(run: Run, dataset: Dataset) -> dict[str, Any]:
     """Return the digest of rows in this process; of others that of a few, and the versions of their files."""
     if dataset.block_rows == 0:
         return {"the rows": _digest_of_rows(dataset.rows(0, dataset.n_rows))}
     sampled = run.compute_all(_digest_of_rows, [(rows,) for rows in dataset.sampled_rows()])
     files = [place.versions() for place in dataset.places]
     return {"a sample of the rows": digest_of(sampled), "versions of the files": digest_of(files)}
+
+
+def same_rows(run: Run, first: Dataset, second: Dataset) -> bool:
+    """Return whether two datasets have the same rows.
+
+    By their digest in memory, by the versions of their files and a few rows where they are stored.
+    """
+    if first is second:
+        return True
+    shapes = {(one.n_rows, one.n_columns, one.n_targets, one.column_names) for one in (first, second)}
+    if len(shapes) > 1 or (first.block_rows == 0) != (second.block_rows == 0):
+        return False
+    return _contents(run, first) == _contents(run, second)
 
 
 def _digest_of_rows(rows: Rows) -> str:

@@ -1,0 +1,281 @@
+"""Intervals and prediction sets: exact ranks, coverage of new rows, and the same from everywhere."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import betabinom
+
+import distrff as drf
+from distrff.errors import DataWarning, InputError
+from distrff.model.intervals import Intervals, class_scores
+from distrff.utils.sketch import QuantileSketch
+
+BUCKET = 2.0**-10  # of a radius, relatively
+
+
+def _features(n_components: int = 64) -> drf.FourierFeatures:
+    return drf.FourierFeatures(drf.Gaussian(1.5), n_components, random_state=1)
+
+
+def _numbers(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    X = rng.uniform(-2, 2, size=(n, 2))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] + rng.standard_t(3, size=n) * 0.2
+
+
+def _classes(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    X, y = _numbers(rng, n)
+    return X, np.array(["low", "middle", "high"])[np.digitize(y, [-0.7, 0.7])]
+
+
+CLASSIFIERS = {
+    "ridge classifier": lambda: drf.KernelRidgeClassifier(_features(), random_state=0),
+    "svc": lambda: drf.KernelSVC(_features(), "cv", loss="squared_hinge", Cs=[1.0], random_state=0),
+    "likelihood": lambda: drf.KernelLikelihoodClassifier(_features(), "cv", Cs=[1.0], random_state=0),
+}
+
+
+def _radius(scores: np.ndarray, coverage: float) -> float:
+    """Return the ⌈(n+1)c⌉-th smallest score."""
+    return float(np.sort(scores)[math.ceil(round((len(scores) + 1) * coverage, 9)) - 1])
+
+
+def _is_likely(covered: int, n_new: int, n_old: int, coverage: float) -> bool:
+    """Return whether so many new rows are covered with a probability of more than 1e-6 on either side.
+
+    The share of covered rows is beta by the rank of the radius; the bucket's end adds its own weight.
+    """
+    rank = math.ceil((n_old + 1) * coverage)
+    law = betabinom(n_new, rank, n_old + 1 - rank)
+    return bool(law.cdf(covered) > 1e-6 and law.sf(covered - 1 - n_new // 100) > 1e-6)
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9, 0.95])
+def test_split_conformal_covers_new_rows(rng: np.random.Generator, coverage: float) -> None:
+    X, y = _numbers(rng, 6000)
+    model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:500], y[:500])
+    assert model.calibrate(X[500:2500], y[500:2500]) is model
+    lower, upper = model.predict_interval(X[2500:], coverage)
+    assert lower.shape == upper.shape == (3500,)
+    error = np.abs(model.predict(X[500:2500]) - y[500:2500])
+    half = (upper - lower) / 2
+    exact = _radius(error, coverage)
+    assert half == pytest.approx(exact, rel=BUCKET) and half.min() >= exact * (1 - 1e-12)
+    covered = np.count_nonzero((lower <= y[2500:]) & (y[2500:] <= upper))
+    assert _is_likely(covered, 3500, 2000, coverage)
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_sets_cover_new_rows(rng: np.random.Generator, name: str) -> None:
+    X, y = _classes(rng, 5000)
+    model = CLASSIFIERS[name]().fit(X[:800], y[:800]).calibrate(X[800:2300], y[800:2300])
+    sets = model.predict_set(X[2300:], 0.9)
+    assert sets.shape == (2700, 3) and sets.dtype == bool
+    index = np.searchsorted(model.classes_, y[2300:])
+    covered = np.count_nonzero(sets[np.arange(2700), index])
+    assert _is_likely(covered, 2700, 1500, 0.9)
+    F = model.model_.decision(X[800:2300])
+    P = model.predict_proba(X[800:2300]) if name == "likelihood" else None
+    scores = class_scores(F, P)[np.arange(1500), np.searchsorted(model.classes_, y[800:2300])]
+    radius = model.model_.intervals.radius(0.9)[0]
+    assert radius == pytest.approx(_radius(scores, 0.9), rel=BUCKET)
+
+
+@pytest.mark.parametrize("kind", ["numbers", *CLASSIFIERS])
+def test_out_of_fold_is_about_right_without_a_guarantee(rng: np.random.Generator, kind: str) -> None:
+    n, n_new = 1500, 4000
+    X, y = (_numbers if kind == "numbers" else _classes)(rng, n + n_new)
+    if kind == "numbers":
+        model: Any = drf.KernelRidge(_features(), random_state=0).fit(X[:n], y[:n])
+        lower, upper = model.predict_interval(X[n:])
+        covered = (lower <= y[n:]) & (y[n:] <= upper)
+    else:
+        model = CLASSIFIERS[kind]().fit(X[:n], y[:n])
+        sets = model.predict_set(X[n:])
+        covered = sets[np.arange(n_new), np.searchsorted(model.classes_, y[n:])]
+    assert model.model_.intervals.source == "out of fold"
+    # The spread of both samples, five of its standard deviations, and a hundredth for the smaller folds.
+    assert abs(covered.mean() - 0.9) < 0.01 + 5 * np.sqrt(0.09 * (1 / n + 1 / n_new))
+
+
+def test_weights_are_multiplicities(rng: np.random.Generator) -> None:
+    X, y = _numbers(rng, 700)
+    model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:300], y[:300])
+    X, y, s = X[300:], y[300:], rng.integers(0, 4, 400)
+    weighted = drf.calibrate(model.model_, X, y, s.astype(float))
+    repeated = drf.calibrate(model.model_, np.repeat(X, s, axis=0), np.repeat(y, s))
+    for coverage in (0.1, 0.5, 0.9, 0.99):
+        np.testing.assert_array_equal(
+            weighted.intervals.radius(coverage), repeated.intervals.radius(coverage)
+        )
+
+
+def test_several_targets(rng: np.random.Generator) -> None:
+    X = rng.uniform(-2, 2, size=(900, 2))
+    Y = np.column_stack(
+        [X[:, 0] + 0.1 * rng.normal(size=900)] + [X[:, 1] + j * rng.normal(size=900) for j in range(11)]
+    )
+    model = (
+        drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:500], Y[:500]).calibrate(X[500:], Y[500:])
+    )
+    lower, upper = model.predict_interval(X, 0.8)
+    assert lower.shape == (900, 12)
+    errors = np.abs(model.predict(X[500:]) - Y[500:])
+    for j in range(12):
+        assert (upper - lower)[:, j] / 2 == pytest.approx(_radius(errors[:, j], 0.8), rel=BUCKET)
+
+
+def test_too_few_rows_for_the_coverage(rng: np.random.Generator) -> None:
+    X, y = _numbers(rng, 312)
+    model = (
+        drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:300], y[:300]).calibrate(X[300:], y[300:])
+    )
+    with pytest.warns(DataWarning, match="need 19 rows"):
+        lower, upper = model.predict_interval(X, 0.95)
+    assert np.isinf(lower).all() and np.isinf(upper).all() and (lower < upper).all()
+    assert np.isfinite(model.predict_interval(X, 0.9)[0]).all()  # ⌈13·0.9⌉ = 12
+
+
+def test_labels_never_seen_are_in_no_set(rng: np.random.Generator) -> None:
+    X, y = _classes(rng, 1000)
+    model = CLASSIFIERS["likelihood"]().fit(X[:500], y[:500])
+    y[500:700] = "new"
+    with pytest.warns(DataWarning, match="200 of 500 rows have labels that the model never saw"):
+        model.calibrate(X[500:], y[500:])
+    assert model.predict_set(X, 0.7).all(), "two of five rows have a class that no set can hold"
+
+
+@pytest.mark.parametrize("storage", ["dask", "zarr", "parquet", "frame"])
+def test_any_storage_and_lazy_results(rng: np.random.Generator, storage: str, tmp_path: Any) -> None:
+    X, y = _numbers(rng, 800)
+    frame = pd.DataFrame(X, columns=list("ab")).assign(y=y)
+    model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(frame[["a", "b"]][:400], y[:400])
+    expected = drf.calibrate(model.model_, X[400:], y[400:]).predict_interval(X)
+    if storage == "dask":
+        data: tuple[Any, ...] = da.from_array(X[400:], chunks=(150, 1)), da.from_array(y[400:], chunks=150)
+    elif storage == "frame":
+        data = frame[["a", "b"]][400:], y[400:]
+    else:
+        frame[400:].to_parquet(tmp_path / "rows.parquet", row_group_size=130)
+        if storage == "zarr":
+            drf.convert(str(tmp_path / "rows.parquet"), str(tmp_path / "rows.zarr"), target="y")
+        data = (drf.open_dataset(str(tmp_path / f"rows.{storage}"), target="y"),)
+    model.calibrate(*data)
+    lazy = model.predict_interval(da.from_array(X, chunks=(300, 2)))
+    for end, of_numpy, found in zip(lazy, model.predict_interval(frame[["a", "b"]]), expected, strict=True):
+        assert isinstance(end, da.Array) and end.chunks == ((300, 300, 200),) and end.dtype == float
+        np.testing.assert_array_equal(end.compute(), found)
+        np.testing.assert_array_equal(of_numpy, found)
+
+
+def test_lazy_sets(rng: np.random.Generator) -> None:
+    X, y = _classes(rng, 900)
+    model = CLASSIFIERS["likelihood"]().fit(X[:600], y[:600]).calibrate(X[600:], y[600:])
+    lazy = model.predict_set(da.from_array(X, chunks=(400, 2)))
+    assert lazy.dtype == bool and lazy.shape == (900, 3)
+    np.testing.assert_array_equal(lazy.compute(), model.predict_set(X))
+
+
+@pytest.mark.parametrize("kind", ["numbers", "likelihood"])
+def test_they_are_stored_with_the_model(rng: np.random.Generator, kind: str, tmp_path: Any) -> None:
+    X, y = (_numbers if kind == "numbers" else _classes)(rng, 900)
+    model: Any = drf.KernelRidge(_features(), random_state=0) if kind == "numbers" else CLASSIFIERS[kind]()
+    model.fit(X, y)
+    method = "predict_interval" if kind == "numbers" else "predict_set"
+    with pytest.raises(InputError, match="no intervals"):
+        getattr(model.model_, method)(X)
+    expected = getattr(model, method)(X)
+    model.save(str(tmp_path / "m.zarr"))
+    loaded = drf.load_model(str(tmp_path / "m.zarr"))
+    np.testing.assert_array_equal(getattr(loaded, method)(X), expected)
+    assert str(loaded.intervals) == "out of fold, of 900 rows" and "out of fold" in loaded._repr_html_()
+    assert loaded.digest == model.model_.digest
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "parquet"])
+@pytest.mark.parametrize("kind", ["numbers", "likelihood"])
+def test_they_are_written_beside_predictions(
+    rng: np.random.Generator, kind: str, suffix: str, tmp_path: Any
+) -> None:
+    X, y = (_numbers if kind == "numbers" else _classes)(rng, 700)
+    model: Any = drf.KernelRidge(_features(), random_state=0) if kind == "numbers" else CLASSIFIERS[kind]()
+    model.fit(X, y)
+    out = str(tmp_path / f"p.{suffix}")
+    drf.write_predictions(model, X, out, coverage=0.8)
+    expected = (
+        dict(zip(("lower", "upper"), model.predict_interval(X, 0.8), strict=True))
+        if kind == "numbers"
+        else {"set": model.predict_set(X, 0.8)}
+    )
+    if suffix == "zarr":
+        import zarr
+
+        for name, values in expected.items():
+            np.testing.assert_array_equal(zarr.open_group(out, mode="r")[name][:], values)
+    else:
+        found = pd.read_parquet(out)
+        if kind == "numbers":
+            for name, values in expected.items():
+                np.testing.assert_array_equal(found[name], values)
+        else:
+            names = [f"set_{label}" for label in model.classes_]
+            np.testing.assert_array_equal(found[names].to_numpy(), expected["set"])
+
+
+def test_a_calibration_replaces_another_and_a_fit_forgets_it(rng: np.random.Generator) -> None:
+    X, y = _numbers(rng, 900)
+    model = drf.KernelRidge(_features(), random_state=0).fit(X[:400], y[:400])
+    first = model.predict_interval(X)
+    second = model.calibrate(X[400:], y[400:]).predict_interval(X)
+    assert not np.array_equal(first[0], second[0])
+    assert model.fit(X[:400], y[:400]).model_.intervals is None
+    np.testing.assert_array_equal(model.predict_interval(X)[0], first[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, c, X, y: m.predict_interval(X, 1.0), "between 0 and 1"),
+        (lambda m, c, X, y: m.predict_interval(X, "a"), "between 0 and 1"),
+        (lambda m, c, X, y: m.predict_interval(X, None), "between 0 and 1"),
+        (lambda m, c, X, y: drf.calibrate(m.model_, X, y).predict_set(X), "use predict_interval"),
+        (lambda m, c, X, y: drf.calibrate(c.model_, X, y > 0).predict_interval(X), "use predict_set"),
+        (lambda m, c, X, y: m.set_params(alpha=1.0).fit(X, y).predict_interval(X), "held no folds out"),
+        (lambda m, c, X, y: m.calibrate(X, y), "rows of the fit"),
+        (lambda m, c, X, y: m.calibrate(X[:, :1], y), "1 features"),
+        (lambda m, c, X, y: m.calibrate(X), "y"),
+        (lambda m, c, X, y: m.calibrate(X[:9], y[:9], np.zeros(9)), "weights are zero"),
+        (lambda m, c, X, y: drf.calibrate(m.model_, X), "need targets"),
+        (lambda m, c, X, y: drf.calibrate(m.model_, X[:, :1], y), "1 columns"),
+        (lambda m, c, X, y: drf.calibrate(m.model_, X, np.array(["a"] * len(X))), "numbers"),
+        (lambda m, c, X, y: drf.write_predictions(m, X, "p.zarr", coverage=2.0), "between 0 and 1"),
+        (
+            lambda m, c, X, y: drf.write_predictions(
+                c, X, "p.zarr", method="decision_function", coverage=0.5
+            ),
+            "belong to predictions",
+        ),
+    ],
+)
+def test_what_has_no_intervals(
+    rng: np.random.Generator, call: Any, message: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    X, y = _numbers(rng, 200)
+    model = drf.KernelRidge(_features(), random_state=0).fit(X, y)
+    classifier = drf.KernelRidgeClassifier(_features(), random_state=0).fit(X, y > 0)
+    with pytest.raises((InputError, TypeError), match=message):
+        call(model, classifier, X, y)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_rank_is_that_of_the_written_coverage() -> None:
+    """The double of 0.55 is larger than 55/100, and (n + 1)·0.55 a whole number for n = 99."""
+    intervals = Intervals((QuantileSketch.of(np.arange(1.0, 100.0)),), "calibrated", 99)
+    assert intervals.radius(0.55)[0] == pytest.approx(55.0, rel=BUCKET)
+    assert intervals.radius(0.07)[0] == pytest.approx(7.0, rel=BUCKET)
