@@ -11,6 +11,7 @@ turn the kernel into a primal model f(x) = ⟨w, z(x)⟩ + b.
 * Models: `KernelRidge`, `KernelRidgeClassifier`, `KernelSVC`, `KernelLikelihoodClassifier`, `KernelPCA`,
   scikit-learn's estimators all (`EXPECTED_FAILED_CHECKS`); stored ones: `load_model`, `write_predictions`.
 * How good a model is: `evaluate`, `cross_val_predict`; how sure: `calibrate`.
+* What matters to a model: `permutation_importance`, `partial_dependence`.
 * The small matrix itself, to be joined and kept: `gram`, `GramStatistics`; how a model varies, from that
   alone: `gradient_outer_product`.
 
@@ -34,12 +35,13 @@ _NAMES = {
     "plot_reliability plot_residuals plot_roc",
     "diagnostics.evaluation": "Evaluation",
     "diagnostics.kernel_error": "kernel_error",
-    "diagnostics.plots": "plot_alpha_path plot_decision_surface plot_kernel_error plot_learning_curve "
-    "plot_relevance",
+    "diagnostics.plots": "plot_alpha_path plot_decision_surface plot_importance plot_kernel_error "
+    "plot_learning_curve plot_partial_dependence plot_relevance",
     "engine.cluster": "connect",
     "estimators.checks": "EXPECTED_FAILED_CHECKS",
     "estimators.evaluation": "cross_val_predict evaluate",
     "estimators.gram": "fit_features gradient_outer_product gram",
+    "estimators.importance": "partial_dependence permutation_importance",
     "estimators.pca": "KernelPCA",
     "estimators.ridge": "KernelRidge KernelRidgeClassifier",
     "estimators.svm": "KernelLikelihoodClassifier KernelSVC",

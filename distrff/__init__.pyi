@@ -13,8 +13,10 @@ from distrff.diagnostics.evaluation import Evaluation as Evaluation
 from distrff.diagnostics.kernel_error import kernel_error as kernel_error
 from distrff.diagnostics.plots import plot_alpha_path as plot_alpha_path
 from distrff.diagnostics.plots import plot_decision_surface as plot_decision_surface
+from distrff.diagnostics.plots import plot_importance as plot_importance
 from distrff.diagnostics.plots import plot_kernel_error as plot_kernel_error
 from distrff.diagnostics.plots import plot_learning_curve as plot_learning_curve
+from distrff.diagnostics.plots import plot_partial_dependence as plot_partial_dependence
 from distrff.diagnostics.plots import plot_relevance as plot_relevance
 from distrff.engine.cluster import connect as connect
 from distrff.estimators.checks import EXPECTED_FAILED_CHECKS as EXPECTED_FAILED_CHECKS
@@ -23,6 +25,8 @@ from distrff.estimators.evaluation import evaluate as evaluate
 from distrff.estimators.gram import fit_features as fit_features
 from distrff.estimators.gram import gradient_outer_product as gradient_outer_product
 from distrff.estimators.gram import gram as gram
+from distrff.estimators.importance import partial_dependence as partial_dependence
+from distrff.estimators.importance import permutation_importance as permutation_importance
 from distrff.estimators.pca import KernelPCA as KernelPCA
 from distrff.estimators.ridge import KernelRidge as KernelRidge
 from distrff.estimators.ridge import KernelRidgeClassifier as KernelRidgeClassifier

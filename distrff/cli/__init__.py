@@ -38,8 +38,8 @@ __all__ = ["main"]
 
 
 _COMMANDS = (
-    "quickstart", "convert", "plan", "fit", "score", "calibrate", "predict", "raster", "transform", "inspect",
-    "kernel-error", "bench",
+    "quickstart", "convert", "plan", "fit", "score", "importance", "calibrate", "predict", "raster",
+    "transform", "inspect", "kernel-error", "bench",
 )  # fmt: skip
 
 

@@ -44,7 +44,8 @@ _KEYS = (
     "page",
     metavar="FILE",
     help="Also write the report as an HTML page to FILE, a local path; --overwrite replaces an earlier one. "
-    "It takes another pass over the rows for the model's errors, out of fold where the fit had folds.",
+    "It takes more passes over the rows: for the model's errors, out of fold where the fit had folds, and "
+    "for the columns that matter.",
 )
 @checkpoint_options
 @fit_options
@@ -94,9 +95,9 @@ def fit(
         extra = {"include_std": True} if options["include_std"] else {}
         estimator.save(out, overwrite=replaces, storage_options=remote, **extra)
         if page is not None and options["model"] != "pca":  # after the model is safe
-            from distrff.estimators.evaluation import evaluate_fit
+            from distrff.estimators.evaluation import judge_fit
 
-            evaluate_fit(estimator)
+            judge_fit(estimator)
     if kept is not None:
         try:
             remove_checkpoint(kept)

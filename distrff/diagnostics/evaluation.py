@@ -6,12 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from distrff.utils.html import Facts, Part, Section, Table, html_card, html_page
-from distrff.utils.text import listed, number_text
+from distrff.utils.html import Bars, Facts, Part, Section, Table, html_card, html_page
+from distrff.utils.text import column_text, listed, number_text
 
 _MAX_CLASSES = 30  # as rows of a table
 _MAX_LINES = 10  # as lines of text
 _MAX_TARGETS = 8
+_MAX_BARS = 12
 
 
 class Evaluation(Mapping[str, Any]):
@@ -302,8 +303,34 @@ def _never_predicted(evaluation: Mapping[str, Any]) -> list[Any]:
 
 
 def quality_sections(
-    quality: Mapping[str, Any], evaluation: Mapping[str, Any] | None, charts: Any
+    report: Mapping[str, Any], errors: Mapping[str, Any], curves: Mapping[str, Any]
 ) -> list[Section]:
-    """Return the sections with which the page of a fit begins."""
-    lead = Section("Quality", [Facts(quality_facts(quality))], wide=True)
-    return [lead, *(evaluation_sections(evaluation, charts) if evaluation else [])]
+    """Return the sections with which the page of a fit begins; charts are given by heading."""
+    sections = []
+    if report.get("quality"):
+        sections.append(Section("Quality", [Facts(quality_facts(report["quality"]))], wide=True))
+    if report.get("evaluation"):
+        sections += evaluation_sections(report["evaluation"], errors)
+    if report.get("importance"):
+        sections.append(Section("What matters", _importance(report["importance"])))
+    return [*sections, *(Section(heading, [chart]) for heading, chart in curves.items())]
+
+
+def _importance(importance: Mapping[str, Any]) -> list[Part]:
+    columns = importance["columns"][:_MAX_BARS]
+    bars = [
+        (
+            column_text(one["column"]),
+            one["importance"],
+            f"{number_text(one['importance'])} ± {number_text(one['std_error'])}",
+        )
+        for one in columns
+    ]
+    measure = {"r2": "R²", "accuracy": "accuracy"}[importance["measure"]]
+    left_out = len(importance["columns"]) - len(columns)
+    more = f" {left_out} columns that matter less are not drawn." if left_out else ""
+    legend = (
+        f"By how much {measure} falls, ± its standard error, where the values of a column come from other "
+        f"rows; of {importance['n_judged']:,} rows of the fit.{more}"
+    )
+    return [Bars(bars), legend]

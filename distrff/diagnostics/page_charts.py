@@ -15,7 +15,7 @@ import numpy as np
 from distrff.diagnostics import error_plots, plots
 from distrff.diagnostics.plots import COLORS, NEAR, known_numbers
 from distrff.utils.html import Chart
-from distrff.utils.text import number_text
+from distrff.utils.text import column_text, number_text
 
 _PAGE_STYLE = {
     "figure.figsize": (400 / 72, 250 / 72),  # in points, so that text is readable on a telephone
@@ -69,6 +69,15 @@ def error_charts(evaluation: Mapping[str, Any]) -> dict[str, Chart]:
         if evaluation.get(key):
             drawn.append((heading, draw, evaluation))
     return {heading: _chart(heading, draw, data) for heading, draw, data in drawn}
+
+
+def dependence_charts(dependence: Mapping[str, Any]) -> dict[str, Chart]:
+    """Return a chart of each curve of a partial dependence, by the heading of its section."""
+    charts = {}
+    for curve in dependence["curves"]:
+        heading = f"Mean {dependence['result']} against {column_text(curve['column'])}"
+        charts[heading] = _chart(heading, plots.draw_partial_dependence, {**dependence, "curves": [curve]})
+    return charts
 
 
 def _chart(title: str, draw: Callable[[Any, Mapping[str, Any]], Any], report: Mapping[str, Any]) -> Chart:

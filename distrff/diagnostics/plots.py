@@ -180,6 +180,92 @@ def plot_relevance(fit: Any, *, names: Sequence[str] | None = None, ax: Any = No
     return ax
 
 
+# What predictions depend on: from the results of `permutation_importance` and `partial_dependence`.
+
+_MAX_BARS = 20
+_MAX_OUTPUTS = 8
+_LINES = ("-", "--", ":", "-.")
+_FALLS = {"r2": "fall of R²", "accuracy": "fall of accuracy"}
+
+
+def plot_importance(result: Any, *, ax: Any = None) -> Axes:
+    """Draw a bar for each of the twenty most important columns, with its standard error.
+
+    Parameters
+    ----------
+    result : PermutationImportance, or its `to_dict`
+    ax : matplotlib Axes, optional
+    """
+    data = _data_of(result, "columns", "permutation_importance")
+    return draw_importance(new_axes(ax), data)
+
+
+def draw_importance(ax: Any, data: Mapping[str, Any]) -> Any:
+    """Draw the importance of columns, the most important at the top."""
+    columns = data["columns"][:_MAX_BARS]
+    places = range(len(columns))
+    length, error = (
+        known_numbers([column[name] for column in columns]) for name in ("importance", "std_error")
+    )
+    label = f"{_FALLS[data['measure']]} ± standard error"
+    style = {"color": COLORS[0], "edgecolor": "black", "linewidth": 0.6, "ecolor": COLORS[1], "capsize": 2}
+    ax.barh(places, np.nan_to_num(length), xerr=np.nan_to_num(error), label=label, **style)
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.set_yticks(places, [str(column["column"]) for column in columns])
+    ax.invert_yaxis()
+    return labelled(ax, _FALLS[data["measure"]], "column")
+
+
+def plot_partial_dependence(result: Any, column: str | None = None, *, ax: Any = None) -> Axes:
+    """Draw the mean result of a model against the values of a column.
+
+    Parameters
+    ----------
+    result : PartialDependence, or its `to_dict`
+    column : str, optional
+        Which of the curves; default the first one.
+    ax : matplotlib Axes, optional
+    """
+    data = _data_of(result, "curves", "partial_dependence")
+    curves = [curve for curve in data["curves"] if column in (None, curve["column"])]
+    if not curves:
+        known = ", ".join(curve["column"] for curve in data["curves"])
+        raise InputError(f"the result has no curve of column {column!r}; it has: {known}")
+    return draw_partial_dependence(new_axes(ax), {**data, "curves": curves[:1]})
+
+
+def draw_partial_dependence(ax: Any, data: Mapping[str, Any]) -> Any:
+    """Draw the first of the curves; of many classes those eight that vary most."""
+    curve = data["curves"][0]
+    mean, error = known_numbers(curve["mean"]), known_numbers(curve["std_error"])
+    varying = np.argsort(-np.ptp(mean, axis=0), kind="stable")[:_MAX_OUTPUTS]
+    is_number = curve["kind"] == "number"
+    values = (
+        known_numbers(curve["values"]) if is_number else np.arange(len(curve["values"]), dtype=np.float64)
+    )
+    for i, output in enumerate(sorted(varying.tolist())):
+        style = {"color": COLORS[i % 4], "marker": MARKERS[i % 4], "label": str(data["outputs"][output])}
+        low, high = mean[:, output] - error[:, output], mean[:, output] + error[:, output]
+        if curve["kind"] == "category":  # which have no order, so no line joins them
+            ax.errorbar(values, mean[:, output], error[:, output], linestyle="none", capsize=3, **style)
+            continue
+        ax.fill_between(values, low, high, **BAND | {"color": COLORS[i % 4]})
+        line = _LINES[(i + i // 4) % 4]
+        ax.plot(values, mean[:, output], linestyle=line, markersize=3, **style)
+    if not is_number:
+        labels = list(map(str, curve["values"]))
+        ax.set_xticks(values, labels, rotation=90 if max(map(len, labels)) > 3 else 0)
+    name = curve["column"] if curve["unit"] is None else f"{curve['column']}, {curve['unit']}"
+    return labelled(ax, name, f"mean {data['result']} ± standard error")
+
+
+def _data_of(result: Any, key: str, source: str) -> Mapping[str, Any]:
+    data = result.to_dict() if hasattr(result, "to_dict") else result
+    if not isinstance(data, Mapping) or key not in data:
+        raise InputError(f"expected the result of {source}, got {result!r}")
+    return data
+
+
 def _report(fit: Any) -> Mapping[str, Any]:
     report = getattr(fit, "report_", fit)
     if not isinstance(report, Mapping):

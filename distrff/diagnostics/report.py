@@ -24,6 +24,8 @@ class FitReport(Mapping[str, Any]):
         accuracy, with its standard error where it is that of sampled rows, beside that of the most frequent
         class; null without targets. `rows` says on which rows: "out of fold", "the rows of the fit", …
     evaluation : as `Evaluation`, where the rows of the fit were evaluated
+    importance, dependence : as `PermutationImportance` and `PartialDependence`, of the most important
+        columns, where these were judged
     features : the map as fitted, its specification
     kernel, length_scale, length_scale_search : the kernel as fitted, and how its length scales were found
     candidates : the maps that were tried on a sample, the best first, as in `AutoFeatures.candidates_`;
@@ -94,35 +96,31 @@ class FitReport(Mapping[str, Any]):
         scores : {"columns": [...], "rows": [[...], ...]}, optional
             A table of this model and others; the first column names the rows.
         """
-        from distrff.diagnostics.page_charts import error_charts, page_charts
+        from distrff.diagnostics.page_charts import dependence_charts, error_charts, page_charts
 
         sections = []
         if scores and scores["rows"]:
             held_out = Table(scores["columns"], scores["rows"])
             sections.append(Section("Score on held-out rows", [held_out], wide=True))
-        evaluation = self.get("evaluation")
-        sections += self._sections(
-            error_charts(evaluation) if evaluation else {}, page_charts(self), [*facts, *_facts(self)]
-        )
+        evaluation, dependence = self.get("evaluation"), self.get("dependence")
+        errors = error_charts(evaluation) if evaluation else {}
+        curves = dependence_charts(dependence) if dependence else {}
+        sections += quality_sections(self, errors, curves)
+        sections += self._fitted([*facts, *_facts(self)], page_charts(self))
         title = self._title() if title is None else title
         return html_page(title, sections=sections, alerts=self.get("alerts") or ())
 
     def _repr_html_(self) -> str:
         """Return the page without its frame and its charts, which need matplotlib."""
-        return html_card(
-            self._title(), sections=self._sections({}, {}, _facts(self)), alerts=self.get("alerts") or ()
-        )
+        sections = [*quality_sections(self, {}, {}), *self._fitted(_facts(self), {})]
+        return html_card(self._title(), sections=sections, alerts=self.get("alerts") or ())
 
-    def _sections(
-        self, errors: Mapping[str, Chart], charts: Mapping[str, Chart], facts: Sequence[Sequence[str]]
-    ) -> list[Section]:
-        """Return quality, what was fitted, and the solver's evidence, in this order."""
-        quality = self.get("quality")
-        found = quality_sections(quality, self.get("evaluation"), errors) if quality else []
+    def _fitted(self, facts: Sequence[Sequence[str]], charts: Mapping[str, Chart]) -> list[Section]:
+        """Return what was fitted, and then the solver's evidence."""
         fitted: list[Part] = [Facts(facts)]
         if self["notes"]:
             fitted.append(Items(self["notes"]))
-        return [*found, Section("What was fitted", fitted, wide=True), *_sections(self, charts)]
+        return [Section("What was fitted", fitted, wide=True), *_sections(self, charts)]
 
     def _title(self) -> str:
         return f"Fit of {self['model']}"

@@ -17,6 +17,7 @@ from distrff.engine.run import begin_run
 from distrff.errors import InputError
 from distrff.estimators.base import KernelEstimator
 from distrff.estimators.fitting.checkpoint import same_rows
+from distrff.estimators.importance import partial_dependence, permutation_importance
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_dataset
@@ -84,15 +85,37 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
     return Evaluation(strict(values))
 
 
-def evaluate_fit(estimator: KernelEstimator) -> Evaluation:
-    """Evaluate an estimator on the rows of its fit, and take the result into its report."""
+_DRAWN_COLUMNS = 4
+_JUDGED_ROWS, _DEPENDENCE_ROWS = 5_000, 1_000
+_DETAILS = ("targets", "classes", "confusion", "confused", "roc", "precision_recall", "reliability")
+
+
+def judge_fit(estimator: KernelEstimator) -> None:
+    """Take into an estimator's report how good it is on its rows, and what matters to it there.
+
+    Three or four light passes, of which those for the columns judge some thousand rows.
+    """
     evaluation = evaluate(estimator)
     report = estimator.report_.to_dict()
     of_linear = {name: value for name, value in report["quality"].items() if name.startswith("linear_")}
-    details = ("targets", "classes", "confusion", "confused", "roc", "precision_recall", "reliability")
-    quality = {name: value for name, value in evaluation.items() if name not in details} | of_linear
-    estimator.report_ = FitReport(report | {"quality": quality, "evaluation": evaluation.to_dict()})
-    return evaluation
+    quality = {name: value for name, value in evaluation.items() if name not in _DETAILS} | of_linear
+    report |= {"quality": quality, "evaluation": evaluation.to_dict()}
+    estimator.report_ = FitReport(report | _what_matters(estimator))
+
+
+def _what_matters(estimator: KernelEstimator) -> dict[str, Any]:
+    """Return importance of columns, and the dependence on the most important ones, for the report."""
+    model, rows, seed = estimator.model_, _rows_of_fit(estimator), estimator.seed_
+    # Groups of columns that are predicted anew take as long as so many light passes over these rows.
+    importance = permutation_importance(model, rows, max_rows=_JUDGED_ROWS, random_state=seed)
+    columns = [one.column for one in importance.columns if one.importance > 2 * one.std_error]
+    found: dict[str, Any] = {"importance": importance.to_dict()}
+    if columns:
+        curves = partial_dependence(
+            model, rows, columns[:_DRAWN_COLUMNS], max_rows=_DEPENDENCE_ROWS, random_state=seed
+        )
+        found["dependence"] = curves.to_dict()
+    return found
 
 
 def _rows_to_judge(

@@ -232,8 +232,8 @@ class Model:
         After `distrff.calibrate`, on rows that the fit did not see, a new row exchangeable with these lies
         within with probability at least `coverage`, on average over calibration sets (split conformal
         prediction; Lei et al. 2018). Without it r comes from the fit's own rows out of fold, which
-        carries no guarantee. The width is the same for all rows. Rows outside the bounds of the model have NaN; with too few rows
-        for the coverage the ends are infinite, with a DataWarning.
+        carries no guarantee. The width is the same for all rows. Rows outside the bounds of the model have
+        NaN; with too few rows for the coverage the ends are infinite, with a DataWarning.
         """
         return self.checked_intervals("predict_interval").around(self.predict(X), coverage)
 

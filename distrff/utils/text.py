@@ -80,6 +80,11 @@ def listed(names: Collection[Any]) -> str:
     return ", ".join(map(str, islice(names, _MAX_LISTED))) + more
 
 
+def column_text(name: str) -> str:
+    """Return the name of a column; a number alone is its index."""
+    return f"column {name}" if name.isdigit() else name
+
+
 # A kernel's repr, short enough to be read.
 
 _MAY_BREAK = "\u200b"  # a space of no width

@@ -51,6 +51,7 @@ class Distrff:
             "plan",
             "fit",
             "score",
+            "importance",
             "predict",
             "raster",
             "transform",

@@ -39,6 +39,7 @@ COMMANDS = {
     "predict": ["predict", "{model}", "{url}", "--out", "{out}"],
     "predict with": ["predict", "{url}", "{rows}", "--out", "{out}"],
     "score": ["score", "{model}", "{url}"],
+    "importance": ["importance", "{model}", "{url}"],
     "transform to": ["transform", "{url}", "{rows}", "--out", "{url}"],
     "inspect": ["inspect", "{url}"],
     "kernel-error": ["kernel-error", "{url}"],

@@ -10,6 +10,7 @@ import pytest
 from matplotlib import pyplot
 
 import distrff as drf
+from distrff.diagnostics import page_charts
 from distrff.errors import InputError
 
 matplotlib.use("Agg")
@@ -210,3 +211,87 @@ def test_other_ticks(ax):
     curve = [[size, 1.0 / size, 0.1] for size in (128, 256, 512, 1024, 2048)]
     own = drf.plot_learning_curve({"learning_curve": curve, "criterion": "error"})
     assert shown_ticks(own) == ["128", "256", "512", "1,024", "2,048"]
+
+
+def importance_of(measure="r2", n=3):
+    columns = [
+        {"column": f"column {i}", "importance": None if i == 24 else 3.0 - i, "std_error": 0.1 * i}
+        for i in range(n)
+    ]
+    return {"measure": measure, "columns": columns}
+
+
+@pytest.mark.parametrize(("measure", "name"), [("r2", "R²"), ("accuracy", "accuracy")])
+def test_importance(ax, measure, name):
+    assert drf.plot_importance(importance_of(measure), ax=ax) is ax
+    assert [bar.get_width() for bar in ax.patches] == [3.0, 2.0, 1.0]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["column 0", "column 1", "column 2"]
+    assert ax.yaxis_inverted()  # the most important at the top
+    assert ax.get_xlabel() == f"fall of {name}"
+    (errors,) = ax.collections
+    np.testing.assert_allclose([s[:, 0] for s in errors.get_segments()], [[3, 3], [1.9, 2.1], [0.8, 1.2]])
+
+
+def test_importance_of_many_columns_and_of_a_model(rows):
+    assert len(drf.plot_importance(importance_of(n=25)).patches) == 20
+    assert (
+        len(
+            drf.plot_importance(
+                importance_of(n=25) | {"columns": importance_of(n=25)["columns"][-2:]}
+            ).patches
+        )
+        == 2
+    )
+    X, y = rows
+    model = drf.KernelRidge(small_map(), alpha=1e-2).fit(X, y)
+    found = drf.permutation_importance(model, X, y)
+    widths = [bar.get_width() for bar in drf.plot_importance(found).patches]
+    assert widths == [column.importance for column in found.columns]
+    curves = drf.partial_dependence(model, X, [0, 2], grid_size=6)
+    for column in ("0", "2"):
+        drawn = lines(drf.plot_partial_dependence(curves, column))["y"]
+        np.testing.assert_array_equal(drawn.get_xdata(), curves[column].values)
+        np.testing.assert_array_equal(drawn.get_ydata(), curves[column].mean[:, 0])
+    np.testing.assert_array_equal(
+        lines(drf.plot_partial_dependence(curves))["y"].get_ydata(), curves["0"].mean[:, 0]
+    )
+    pyplot.close("all")
+
+
+def curve_of(kind, values, k=1, unit=None):
+    mean = np.outer(np.arange(len(values)), np.arange(k) + 1.0).tolist()
+    curve = {"column": "x", "kind": kind, "values": values, "unit": unit, "mean": mean, "std_error": mean}
+    return {"result": "probability", "outputs": list(map(str, range(k))), "curves": [curve]}
+
+
+def test_partial_dependence_of_categories_and_times(ax):
+    drf.plot_partial_dependence(curve_of("category", ["a", "b", "long name"], 2), ax=ax)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["a", "b", "long name"]
+    assert all(line.get_linestyle() == "None" for line in ax.lines)
+    assert len(ax.containers) == 2
+    own = drf.plot_partial_dependence(curve_of("time", ["Mon", "Tue"], 2))
+    assert own.get_ylabel() == "mean probability ± standard error"
+    assert len({style for style in styles(own)}) == 2
+    seconds = drf.plot_partial_dependence(curve_of("number", [1.0, 9.0], unit="seconds since 2020"))
+    assert seconds.get_xlabel() == "x, seconds since 2020"
+    pyplot.close("all")
+
+
+def test_partial_dependence_of_many_classes_shows_those_that_vary_most(ax):
+    drf.plot_partial_dependence(curve_of("number", [1.0, 2.0, 3.0], 20), ax=ax)
+    assert list(lines(ax)) == list(map(str, range(12, 20)))
+    assert len(set(styles(ax))) == 8
+
+
+def test_results_that_cannot_be_drawn(rows):
+    for plot in (drf.plot_importance, drf.plot_partial_dependence):
+        with pytest.raises(InputError, match="expected the result of"):
+            plot(rows)
+    with pytest.raises(InputError, match="has no curve of column 'z'; it has: x"):
+        drf.plot_partial_dependence(curve_of("number", [1.0]), "z")
+
+
+def test_the_page_takes_them_as_charts():
+    """As <svg> elements, described for those who do not see them."""
+    (chart,) = page_charts.dependence_charts(curve_of("number", [1.0, 2.0])).values()
+    assert "0: 2 points, lowest 0 at 1.00, highest 1.00 at 2.00." in chart.svg

@@ -14,7 +14,7 @@ from sklearn.model_selection import PredefinedSplit
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.estimators.evaluation import evaluate_fit
+from distrff.estimators.evaluation import judge_fit
 from tests.support.pages import headings, words
 
 N = 600
@@ -133,7 +133,8 @@ def test_methods(rng: np.random.Generator, method: str) -> None:
 def test_without_folds_it_says_that_it_is_optimistic(rng: np.random.Generator) -> None:
     X, y = _rows(rng)
     model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(X, y)
-    evaluation = evaluate_fit(model)
+    judge_fit(model)
+    evaluation = model.report_["evaluation"]
     assert evaluation["rows"] == "the rows of the fit"
     assert "optimistic" in words(model.report_.to_html())
     assert evaluation["r2"] == model.score(X, y)
@@ -146,14 +147,15 @@ def test_the_report_takes_the_evaluation(rng: np.random.Generator) -> None:
     assert before["rows"] == "out of fold" and before["rmse"] == pytest.approx(np.sqrt(model.cv_score_))
     assert before["rmse"] < before["linear_rmse"] < before["constant_rmse"] == pytest.approx(y.std())
     assert f"R² {before['r2']:.3f}" in repr(model.report_)
-    evaluation = evaluate_fit(model)
-    quality = model.report_["quality"]
+    judge_fit(model)
+    quality, evaluation = model.report_["quality"], drf.evaluate(model)
     assert quality["rmse"] == pytest.approx(before["rmse"], rel=1e-6)
     assert quality["linear_rmse"] == before["linear_rmse"]
     assert model.report_["evaluation"] == evaluation.to_dict()
     shown = headings(model.report_.to_html())
     assert shown[:3] == ["Quality", "Predicted against actual", "Residuals against prediction"]
-    assert shown.index("What was fitted") < shown.index("Error against alpha")
+    assert "What matters" in shown and "Mean prediction against column 0" in shown
+    assert shown.index("What matters") < shown.index("What was fitted") < shown.index("Error against alpha")
     json.dumps(model.report_.to_dict(), allow_nan=False)
 
 
