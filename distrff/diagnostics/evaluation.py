@@ -333,4 +333,9 @@ def _importance(importance: Mapping[str, Any]) -> list[Part]:
         f"By how much {measure} falls, ± its standard error, where the values of a column come from other "
         f"rows; of {importance['n_judged']:,} rows of the fit.{more}"
     )
+    if columns and (columns[0]["importance"] or 0.0) > importance["score"]:
+        legend += (
+            " A fall by more than all of it comes of rows unlike any real one, since columns that depend on "
+            "each other are torn apart: compare the bars with each other."
+        )
     return [Bars(bars), legend]

@@ -256,7 +256,7 @@ def draw_partial_dependence(ax: Any, data: Mapping[str, Any]) -> Any:
         labels = list(map(str, curve["values"]))
         ax.set_xticks(values, labels, rotation=90 if max(map(len, labels)) > 3 else 0)
     name = curve["column"] if curve["unit"] is None else f"{curve['column']}, {curve['unit']}"
-    return labelled(ax, name, f"mean {data['result']} ± standard error")
+    return labelled(ax, name, f"mean {data['result']}")
 
 
 def _data_of(result: Any, key: str, source: str) -> Mapping[str, Any]:
