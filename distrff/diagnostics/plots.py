@@ -254,7 +254,8 @@ def draw_partial_dependence(ax: Any, data: Mapping[str, Any]) -> Any:
         ax.plot(values, mean[:, output], linestyle=line, markersize=3, **style)
     if not is_number:
         labels = list(map(str, curve["values"]))
-        ax.set_xticks(values, labels, rotation=90 if max(map(len, labels)) > 3 else 0)
+        is_long = max(map(len, labels)) > 3 or sum(map(len, labels)) > 40
+        ax.set_xticks(values, labels, rotation=90 if is_long else 0)
     name = curve["column"] if curve["unit"] is None else f"{curve['column']}, {curve['unit']}"
     return labelled(ax, name, f"mean {data['result']}")
 

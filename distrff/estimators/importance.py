@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +17,18 @@ from distrff.errors import ColumnError, InputError, InputTypeError
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset, check_known
 from distrff.io.open import open_dataset
-from distrff.model.importance import (
-    ColumnGroup,
+from distrff.model.dependence import (
     DependenceReduction,
     DependenceSums,
+    Grid,
+    grids_of,
+    n_results,
+    result_kind,
+    settings_to_send,
+    with_parts,
+)
+from distrff.model.importance import (
+    ColumnGroup,
     DonorReduction,
     Donors,
     ImportanceReduction,
@@ -28,27 +36,15 @@ from distrff.model.importance import (
     RowDraw,
     WeightedMoments,
     column_groups,
-    n_results,
-    result_kind,
-    settings_to_send,
 )
 from distrff.model.model import Model
 from distrff.model.predict import light_model
 from distrff.model.write import frozen_model
-from distrff.preprocessing.encoders import (
-    PARTS,
-    CyclicTimeEncoder,
-    HashedStep,
-    NumberStep,
-    OneHotEncoder,
-    SecondsStep,
-)
 from distrff.preprocessing.targets import ClassTargets
-from distrff.utils.arrays import dense_rows
 from distrff.utils.html import Bars, Section, Table, html_card
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.text import listed, number_text
-from distrff.utils.validation import check_count, is_number
+from distrff.utils.validation import check_count, is_finite
 
 _BATCH_BYTES = 2**24  # of the rows and results that are judged together
 _DONOR_BYTES, _MIN_DONORS = 2**25, 2**10
@@ -100,6 +96,8 @@ class PermutationImportance:
         The most important first.
     n_samples, n_judged, n_outside : int
         All rows, those judged, and those left out because they are outside of the bounds of the model.
+    n_unseen : int
+        Rows judged whose label the model never saw; they are wrong before and after.
     seed : int
     """
 
@@ -111,6 +109,7 @@ class PermutationImportance:
     n_samples: int
     n_judged: int
     n_outside: int
+    n_unseen: int
     seed: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -134,6 +133,8 @@ class PermutationImportance:
         facts = {name: number_text(self.score), "rows judged": judged}
         if self.n_outside:
             facts["outside the bounds, left out"] = number_text(self.n_outside)
+        if self.n_unseen:
+            facts["labels never seen, always wrong"] = number_text(self.n_unseen)
         if len(self.columns) > _SHOWN_ROWS:
             facts["columns shown"] = f"{_SHOWN_ROWS} of {number_text(len(self.columns))}"
         return facts
@@ -154,7 +155,7 @@ class PermutationImportance:
         return html_card("Permutation importance", self._facts().items(), (), parts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DependenceCurve:
     """Mean results with one column set to some values.
 
@@ -187,7 +188,7 @@ class DependenceCurve:
     n_left_out: int
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PartialDependence:
     """Curves of mean results against columns; see `partial_dependence`.
 
@@ -290,8 +291,8 @@ def permutation_importance(
     sample_weight : array-like of shape (n_samples,), optional
         Weights are multiplicities, of rows judged and of rows that values come from.
     columns : sequence of str or int, optional
-        Raw columns, or columns of X by name or index; default all. A column has the same importance
-        whichever others are judged.
+        Raw columns, or columns of X by name or index where no steps of a table made them; default all. A
+        column has the same importance whichever others are judged.
     max_rows : int
         At most so many rows are judged: one of each ⌈n/max_rows⌉ consecutive ones.
     random_state : int or None
@@ -308,11 +309,12 @@ def permutation_importance(
 
     Notes
     -----
-    Two passes over the rows, which are the same bits for any number of workers and any chunks. The first
+    Two passes over the rows; the result has the same bits for any number of workers and any chunks. The first
     draws up to `max_rows` rows evenly from all of the data (fewer where they exceed 32 MB); the second
     predicts each judged row once, and again for each column that changes, with the value of a row that a hash
-    of the row number and the column's place chooses. The standard error is that of the mean of the paired
-    differences, σ/√(n − 1) with the effective number n = (Σs)²/Σs² of rows.
+    of the row number and the column's place chooses: at most max_rows·(1 + n) predictions for n columns. The
+    standard error is that of the mean of the paired differences, σ/√(n − 1) with the effective number
+    n = (Σs)²/Σs² of rows.
 
     L. Breiman, Random forests, Machine Learning 45 (2001), section 10; A. Fisher, C. Rudin and F. Dominici,
     All models are wrong, but many are useful, JMLR 20 (2019), section 3.
@@ -340,6 +342,11 @@ def permutation_importance(
         run.sweep("importance", dataset, reduction, cuts, {**sent, **donors.arrays()})
     )
     _check_judged(sums.losses, sums.losses.n_left_out)
+    if sums.n_unseen == sums.n_judged and isinstance(frozen.targets, ClassTargets):
+        raise InputError(
+            f"the model knows the label of none of {sums.n_judged} judged rows, so all are wrong whatever "
+            f"their columns hold; its classes are {listed(frozen.targets.classes.tolist())}"
+        )
     return _importance(frozen, dataset, groups, sums, seed)
 
 
@@ -390,17 +397,17 @@ def partial_dependence(
     Notes
     -----
     Two passes over the rows, as in `permutation_importance`; the second predicts each judged row once for
-    each value of each column.
+    each value of each column: max_rows·grid_size predictions a column.
 
     J. Friedman, Greedy function approximation, Annals of Statistics 29 (2001), section 8.2.
     """
     frozen, seed = _checked(model, max_rows, random_state)
     check_count("grid_size", grid_size, 2)
     dataset = _rows_of(frozen, data, None, sample_weight, with_target=False)
-    groups = _chosen_groups(_with_parts(frozen, column_groups(frozen, dataset.column_names)), columns)
+    groups = _chosen_groups(with_parts(frozen, column_groups(frozen, dataset.column_names)), columns)
     run = begin_run()
     donors = _drawn(run, frozen, dataset, "none", max(max_rows, 20_000), seed)
-    grids = [grid for group in groups for grid in _grids(group, donors, grid_size)]
+    grids = [grid for group in groups for grid in grids_of(group, donors, grid_size)]
     n_values = tuple(len(grid.values) for grid in grids)
     draw = RowDraw.of(dataset.n_rows, max_rows, seed, "judged rows")
     light, sent = light_model(frozen)
@@ -446,8 +453,8 @@ def _rows_of(model: Model, data: Any, y: Any, sample_weight: Any, *, with_target
         if names.issuperset(of_X.raw_names) or not names.issuperset(model.steps.names_out):
             steps = of_X
             if y is None and sample_weight is None:
-                weight = model.steps.weight if model.steps.weight in names or with_target else None
                 target = model.steps.target if with_target else None
+                weight = model.steps.weight if with_target or model.steps.weight in names else None
                 steps = replace(model.steps, target=target, weight=weight)
             encoded = open_dataset(data, steps=steps)
             data = encoded if steps is not of_X else _rows_alone(encoded, data)
@@ -500,18 +507,20 @@ def _chosen_groups(
     if not asked:
         raise InputError("columns must name at least one column, got none")
     known = {group.name: group for group in groups}
-    by_index = {i: group for i, group in enumerate(groups) if group.step is None}
+    # Where raw columns became several, an index could mean either.
+    are_of_X = all(group.step is None for group in groups)
+    by_index = dict(enumerate(groups)) if are_of_X else {}
     found = {}
     for column in asked:
         group = known.get(column) if isinstance(column, str) else by_index.get(_index(column))
         if group is None:
             raise InputError(f"the model has no column {column!r}; it has: {listed(list(known))}")
-        found[group.name] = group
+        found[group.positions] = group
     return list(found.values())
 
 
 def _index(value: Any) -> int:
-    return int(value) if is_number(value) and int(value) == value else -1
+    return int(value) if is_finite(value) and int(value) == value else -1
 
 
 def _drawn(run: Run, model: Model, dataset: Dataset, kind: str, max_rows: int, seed: int) -> Donors:
@@ -595,6 +604,7 @@ def _importance(
         n_samples=dataset.n_rows,
         n_judged=sums.n_judged,
         n_outside=sums.losses.n_left_out,
+        n_unseen=sums.n_unseen,
         seed=seed,
     )
 
@@ -614,126 +624,6 @@ def _output_names(model: Model, dataset: Dataset) -> tuple[str, ...]:
         if names is not None and len(names) == k:
             return tuple(map(str, names))
     return ("y",) if k == 1 else tuple(map(str, range(k)))
-
-
-# The values that a column is set to.
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The values of a curve, and what the columns of X are set to for each."""
-
-    column: str
-    kind: str
-    values: tuple[Any, ...]
-    positions: tuple[int, ...]
-    settings: np.ndarray  # (n_values, n_positions)
-    unit: str | None = None
-    shares: tuple[float, ...] | None = None
-
-
-_CIRCLES: Mapping[str, tuple[str, ...]] = {
-    "year": ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
-    "weekday": ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
-    "hour": tuple(map(str, range(24))),
-}
-
-
-def _with_parts(model: Model, groups: Sequence[ColumnGroup]) -> list[ColumnGroup]:
-    """Return the groups, and each column of X by its own name where a list of numbers became several."""
-    names = () if model.steps is None else model.steps.names_out
-    known = {group.name for group in groups}
-    single = [
-        ColumnGroup(names[position], (position,), None)
-        for group in groups
-        if isinstance(group.step, NumberStep) and group.step.width
-        for position in group.positions
-        if names[position] not in known
-    ]
-    return [*groups, *single]
-
-
-def _grids(group: ColumnGroup, donors: Donors, grid_size: int) -> list[Grid]:
-    """Return the grids of a column: one, or for a time's parts one each."""
-    step = group.step
-    n_made = 1 if step is None else len(step.names_out)
-    indicator = n_made - 1 if step is not None and step.indicates else None
-    values = dense_rows(donors.X[:, list(group.positions)])
-    s = np.ones(len(values)) if donors.sample_weight is None else donors.sample_weight
-    flags = [j for j, made in enumerate(group.made) if made == indicator]
-    if flags:
-        present = values[:, flags[0]] == 0
-        if not present.any():
-            raise InputError(f"column {group.name!r} is missing in all of the sampled rows; leave it out")
-        values, s = values[present], s[present]
-    rest = [j for j in range(len(group.positions)) if j not in flags]
-    if not rest:
-        raise InputError(f"of column {group.name!r} the model knows only where it is missing; leave it out")
-    if isinstance(step, OneHotEncoder | HashedStep):
-        return [_category_grid(group, step, values, s, rest, grid_size)]
-    if isinstance(step, CyclicTimeEncoder):
-        return _circle_grids(group, rest, flags)
-    if len(rest) > 1:
-        raise InputError(
-            f"column {group.name!r} became {len(rest)} columns, which have no one scale; name one of them, "
-            f"such as {step.names_out[group.made[rest[0]]]!r}"  # type: ignore[union-attr]
-        )
-    numbers = _quantiles(values[:, rest[0]], s, grid_size)
-    settings = np.zeros((len(numbers), len(group.positions)), values.dtype)
-    settings[:, rest[0]] = numbers
-    unit = None
-    if isinstance(step, SecondsStep):
-        unit = f"seconds since {np.datetime64(step.origin // step.ticks, 's')}"
-    return [Grid(group.name, "number", tuple(numbers.tolist()), group.positions, settings, unit)]
-
-
-def _quantiles(values: np.ndarray, s: np.ndarray, n: int) -> np.ndarray:
-    """Return all values if they are few, else the n middles of equal shares of the weight, each once."""
-    distinct = np.unique(values)
-    if len(distinct) <= n:
-        return distinct
-    order = np.argsort(values, kind="stable")
-    cumulated = np.cumsum(s[order])
-    at = np.searchsorted(cumulated, (np.arange(n) + 0.5) / n * cumulated[-1])
-    return np.unique(values[order[np.minimum(at, len(order) - 1)]])
-
-
-def _category_grid(
-    group: ColumnGroup,
-    step: OneHotEncoder | HashedStep,
-    values: np.ndarray,
-    s: np.ndarray,
-    rest: Sequence[int],
-    grid_size: int,
-) -> Grid:
-    weight = s @ (values[:, rest] == 1)
-    order = np.argsort(-weight, kind="stable")[:grid_size]
-    settings = np.zeros((len(order), len(group.positions)), values.dtype)
-    settings[np.arange(len(order)), np.asarray(rest)[order]] = 1
-    prefix = len(step.name) + 1  # of names such as "carrier=UA"
-    labels = tuple(step.names_out[group.made[rest[i]]][prefix:] for i in order)
-    shares = tuple((weight[order] / s.sum()).tolist())
-    return Grid(group.name, "category", labels, group.positions, settings, None, shares)
-
-
-def _circle_grids(group: ColumnGroup, rest: Sequence[int], flags: Sequence[int]) -> list[Grid]:
-    """Return a grid for each circle of which the model has both coordinates."""
-    grids = []
-    at = {group.made[j]: group.positions[j] for j in rest}
-    flag_positions = [group.positions[j] for j in flags]
-    for i, part in enumerate(PARTS):
-        if 2 * i not in at or 2 * i + 1 not in at:
-            continue
-        labels = _CIRCLES[part]
-        # Months in their middle; days and hours advance by steps.
-        angles = 2 * np.pi * (np.arange(len(labels)) + 0.5 * (part == "year")) / len(labels)
-        settings = np.zeros((len(labels), 2 + len(flags)))
-        settings[:, 0], settings[:, 1] = np.sin(angles), np.cos(angles)
-        positions = (at[2 * i], at[2 * i + 1], *flag_positions)
-        grids.append(Grid(f"{group.name}_{part}", "time", labels, positions, settings))
-    if not grids:
-        raise InputError(f"of column {group.name!r} the model has no whole circle of a time; leave it out")
-    return grids
 
 
 def _curve(grid: Grid, found: WeightedMoments) -> DependenceCurve:

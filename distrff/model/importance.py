@@ -317,6 +317,7 @@ class ImportanceSums:
     """Losses of the judged rows, and by how much they rise with each group of columns replaced."""
 
     n_judged: int
+    n_unseen: int  # of these, the rows whose label is not one of the model's classes
     losses: WeightedMoments
     rises: tuple[WeightedMoments, ...]
 
@@ -349,12 +350,12 @@ class ImportanceReduction(Reduction):
 
     def zero(self) -> ImportanceSums:
         empty = WeightedMoments.empty(self._n_losses)
-        return ImportanceSums(0, empty, (empty,) * len(self.groups))
+        return ImportanceSums(0, 0, empty, (empty,) * len(self.groups))
 
     def update(self, sums: ImportanceSums, rows: Rows, arrays: Arrays) -> ImportanceSums:
         model, (donors, cumulated) = restored(self.model, arrays), sent_donors(arrays)
         for drawn in self.draw.batches(rows, self.tile_rows, self.batch_rows):
-            numbers, batch, n_outside = _within_bounds(model, *drawn)
+            numbers, batch, n_outside = within_bounds(model, *drawn)
             s = np.ones(len(numbers)) if batch.sample_weight is None else batch.sample_weight
             before = self._losses(model, batch.X, batch.y)
             kept = np.ones(len(numbers), dtype=bool)
@@ -365,12 +366,14 @@ class ImportanceReduction(Reduction):
                 after, kept = self._replaced(model, batch, before, group, donors, places)
                 rises.append(WeightedMoments.of(after - before, s, kept))
             losses = replace(losses, n_left_out=n_outside)
-            sums = self.merge(sums, ImportanceSums(len(numbers), losses, tuple(rises)))
+            of_batch = ImportanceSums(len(numbers), _n_unseen(model, batch.y), losses, tuple(rises))
+            sums = self.merge(sums, of_batch)
         return sums
 
     def merge(self, first: ImportanceSums, second: ImportanceSums) -> ImportanceSums:
         return ImportanceSums(
             first.n_judged + second.n_judged,
+            first.n_unseen + second.n_unseen,
             first.losses.merge(second.losses),
             tuple(a.merge(b) for a, b in zip(first.rises, second.rises, strict=True)),
         )
@@ -410,7 +413,15 @@ class ImportanceReduction(Reduction):
         return np.column_stack([squares, (squares / self.target_variance).mean(axis=1)])
 
 
-def _within_bounds(model: Model, numbers: np.ndarray, batch: RowBlock) -> tuple[np.ndarray, RowBlock, int]:
+def _n_unseen(model: Model, y: np.ndarray) -> int:
+    """Return how many labels are none of the model's classes."""
+    if not isinstance(model.targets, ClassTargets):
+        return 0
+    known = set(model.targets.classes.tolist())
+    return sum(label not in known for label in y.reshape(-1).tolist())
+
+
+def within_bounds(model: Model, numbers: np.ndarray, batch: RowBlock) -> tuple[np.ndarray, RowBlock, int]:
     """Return the rows within the bounds of the model, and the number of the others."""
     if issparse(batch.X) or not (outside := model.outside(batch.X)).any():
         return numbers, batch, 0
@@ -419,94 +430,3 @@ def _within_bounds(model: Model, numbers: np.ndarray, batch: RowBlock) -> tuple[
     s = None if batch.sample_weight is None else batch.sample_weight[kept]
     inside = RowBlock(batch.start, batch.X[kept], y, s)
     return numbers[kept], inside, int(np.count_nonzero(outside))
-
-
-# Mean predictions with some columns set to given values in all rows.
-
-
-@dataclass(frozen=True)
-class DependenceSums:
-    """For each setting of columns, moments of the results of all judged rows."""
-
-    n_judged: int
-    n_outside: int
-    curves: tuple[WeightedMoments, ...]  # of one column for each pair of value and output
-
-
-@dataclass(frozen=True)
-class DependenceReduction(Reduction):
-    """Reduction to `DependenceSums`; the values are sent apart, as `settings_to_send` returns them."""
-
-    model: Model
-    positions: tuple[tuple[int, ...], ...]  # of each curve
-    n_values: tuple[int, ...]
-    draw: RowDraw
-    tile_rows: int
-    batch_rows: int
-
-    def shared(self) -> MapSpecification:
-        return self.model.specification
-
-    def size_bytes(self, n_rows: int) -> int:
-        return 8 * 6 * sum(self.n_values) * n_results(self.model)
-
-    def zero(self) -> DependenceSums:
-        k = n_results(self.model)
-        return DependenceSums(0, 0, tuple(WeightedMoments.empty(m * k) for m in self.n_values))
-
-    def update(self, sums: DependenceSums, rows: Rows, arrays: Arrays) -> DependenceSums:
-        model = restored(self.model, arrays)
-        for drawn in self.draw.batches(rows, self.tile_rows, self.batch_rows):
-            numbers, batch, n_outside = _within_bounds(model, *drawn)
-            s = np.ones(len(numbers)) if batch.sample_weight is None else batch.sample_weight
-            curves = []
-            for i, positions in enumerate(self.positions):
-                found = [
-                    _results_inside(model, with_columns(batch.X, positions, values[None]))
-                    for values in arrays[f"{_SETTINGS}{i}"]
-                ]
-                kept = np.logical_and.reduce([inside for _, inside in found])
-                curves.append(WeightedMoments.of(np.column_stack([F for F, _ in found]), s, kept))
-            sums = self.merge(sums, DependenceSums(len(numbers), n_outside, tuple(curves)))
-        return sums
-
-    def merge(self, first: DependenceSums, second: DependenceSums) -> DependenceSums:
-        return DependenceSums(
-            first.n_judged + second.n_judged,
-            first.n_outside + second.n_outside,
-            tuple(a.merge(b) for a, b in zip(first.curves, second.curves, strict=True)),
-        )
-
-
-_SETTINGS = "values of curve "
-
-
-def settings_to_send(settings: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the values of the columns of each curve, each of shape (n_values, n_positions), by name."""
-    return {f"{_SETTINGS}{i}": np.asarray(values) for i, values in enumerate(settings)}
-
-
-def result_kind(model: Model) -> str:
-    """Return what curves show: "probability" of each class, "decision" values, or a "prediction"."""
-    if model.likelihood is not None:
-        return "probability"
-    return "decision" if model.is_classifier else "prediction"
-
-
-def n_results(model: Model) -> int:
-    """Return how many numbers a row has."""
-    return max(2, model.n_outputs) if model.likelihood is not None else model.n_outputs
-
-
-def results(model: Model, X: Any) -> np.ndarray:
-    """Return the numbers of each row, of shape (n_rows, n_results)."""
-    return model.predict_proba(X) if model.likelihood is not None else model.decision(X)
-
-
-def _results_inside(model: Model, X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of each row, and which rows are within the bounds of the model."""
-    inside = np.ones(X.shape[0], dtype=bool) if issparse(X) else ~model.outside(X)
-    F = np.zeros((X.shape[0], n_results(model)))
-    if inside.any():
-        F[inside] = results(model, X if inside.all() else X[inside])
-    return F, inside

@@ -17,6 +17,8 @@ from distrff.utils.validation import is_number
 
 CALIBRATED, OUT_OF_FOLD = "calibrated", "out of fold"
 _SOURCES = (CALIBRATED, OUT_OF_FOLD)
+INTERVAL_ARRAYS = ("interval_keys", "interval_weights", "interval_ends")
+"""In a stored model: of all sketches, one after the other, and where each ends."""
 
 
 def class_scores(F: np.ndarray, P: np.ndarray | None) -> np.ndarray:
@@ -94,8 +96,9 @@ class Intervals:
                 # ⌈(n+1)c⌉ ≤ n for whole n from c/(1 − c) on
                 needed = math.ceil(c / (1 - c))
                 warn(
-                    f"intervals of coverage {coverage:g} are unbounded: they need {needed:,} rows of weight "
-                    f"1, got a weight of {number_text(sketch.weight)}; calibrate on more rows",
+                    f"a coverage of {coverage:g} needs {needed:,} rows of weight 1, got a weight of "
+                    f"{number_text(sketch.weight)}: intervals are unbounded, and sets hold all classes; "
+                    f"calibrate on more rows",
                     DataWarning,
                 )
                 return np.full(len(found), np.inf)
@@ -122,18 +125,16 @@ class Intervals:
         """Return the arrays and metadata that `from_parts` reads."""
         sketches = self.sketches
         ends = np.cumsum([len(sketch.keys) for sketch in sketches])
-        arrays = {
-            "interval_keys": np.concatenate([sketch.keys for sketch in sketches]),
-            "interval_weights": np.concatenate([sketch.weights for sketch in sketches]),
-            "interval_ends": ends.astype(np.int64),
-        }
+        keys = np.concatenate([sketch.keys for sketch in sketches])
+        weights = np.concatenate([sketch.weights for sketch in sketches])
+        arrays = dict(zip(INTERVAL_ARRAYS, (keys, weights, ends.astype(np.int64)), strict=True))
         counts = {name: getattr(self, name) for name in ("n_rows", "n_outside", "n_unseen")}
         return arrays, {"source": self.source, **counts}
 
     @classmethod
     def from_parts(cls, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Intervals:
         """Return the intervals of a stored model; `fits` tells whether they can be used."""
-        keys, weights, ends = (arrays[f"interval_{name}"] for name in ("keys", "weights", "ends"))
+        keys, weights, ends = (arrays[name] for name in INTERVAL_ARRAYS)
         if (
             ends.ndim != 1 or ends.dtype != np.int64 or not len(ends) or (np.diff(ends, prepend=0) < 0).any()
         ) or not ends[-1] == len(keys) == len(weights):

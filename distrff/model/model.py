@@ -261,12 +261,14 @@ class Model:
         `coverage`, on average over calibration sets and classes (Sadinle, Lei and Wasserman 2019); from rows
         out of fold there is no guarantee. See `predict_interval`.
         """
-        intervals = self.checked_intervals("predict_set")
-        self._check_inside(X)
-        return self.class_scores(X) <= intervals.radius(coverage)[0]
+        return self.class_scores(X) <= self.checked_intervals("predict_set").radius(coverage)[0]
 
     def class_scores(self, X: np.ndarray) -> np.ndarray:
-        """Return how ill each class fits each row, shape (n_rows, n_classes); see `predict_set`."""
+        """Return how ill each class fits each row, shape (n_rows, n_classes); see `predict_set`.
+
+        Raises InputError for rows outside the bounds of the model.
+        """
+        self._check_inside(X)
         F = self.decision(X)
         return class_scores(F, None if self.likelihood is None else self.probabilities(F))
 

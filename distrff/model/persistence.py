@@ -11,7 +11,7 @@ from distrff.errors import DistrffError, ModelFileError
 from distrff.features.registry import specification_from_dict
 from distrff.features.specification import FEW_COLUMNS, named_to_send, sent_arrays
 from distrff.io.groups import contents_of, read_group, refuse_others, write_group
-from distrff.model.intervals import Intervals
+from distrff.model.intervals import INTERVAL_ARRAYS, Intervals
 from distrff.model.model import Model
 from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import coding_from_parts, coding_parts
@@ -83,8 +83,9 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
     of_map = sent_arrays(arrays)
     steps = metadata.get("steps")  # models of earlier versions have none
     known = {*coding_parts(scaling, targets)[0], "coef", "intercept"}
-    refuse_others(arrays, known, prefixes=("map_", "posterior_", "interval_"))
     intervals = metadata.get("intervals")  # likewise
+    known |= set() if intervals is None else {*INTERVAL_ARRAYS}
+    refuse_others(arrays, known, prefixes=("map_", "posterior_"))
     if specification.needs_arrays and not of_map:  # derived ones may be of any size
         raise ModelFileError("it lacks the arrays of its map; save the model again")
     if of_map:

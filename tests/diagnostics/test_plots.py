@@ -270,7 +270,7 @@ def test_partial_dependence_of_categories_and_times(ax):
     assert all(line.get_linestyle() == "None" for line in ax.lines)
     assert len(ax.containers) == 2
     own = drf.plot_partial_dependence(curve_of("time", ["Mon", "Tue"], 2))
-    assert own.get_ylabel() == "mean probability ± standard error"
+    assert own.get_ylabel() == "mean probability"
     assert len({style for style in styles(own)}) == 2
     seconds = drf.plot_partial_dependence(curve_of("number", [1.0, 9.0], unit="seconds since 2020"))
     assert seconds.get_xlabel() == "x, seconds since 2020"

@@ -412,6 +412,9 @@ def test_lists_of_numbers(rng, table, tmp_path):
     assert (curve.kind, set(curve.values) <= set(L[:, 1])) == ("number", True)
     with pytest.raises(InputError, match="'l' became 2 columns, which have no one scale; name one of them"):
         drf.partial_dependence(model, data, "l")
+    for index in range(4):  # of the columns of X, or of the raw ones?
+        with pytest.raises(InputError, match=f"has no column {index}; it has: l, c"):
+            drf.partial_dependence(model, data, index)
 
 
 def test_curves_of_raw_columns(table):
@@ -475,7 +478,7 @@ def test_wrong_input(rng, rows):
         importance(model, X, np.ones(300))
     with pytest.raises(InputError, match="has no column 2; it has: 0, 1"):
         importance(model, X, y, columns=[2])
-    for wrong in (-1, 0.5, None, True):
+    for wrong in (-1, 0.5, None, True, np.nan, np.inf, {"0"}, b"0"):
         with pytest.raises(InputError, match="has no column"):
             dependence(model, X, [wrong])
     with pytest.raises(InputError, match="at least one column, got none"):
@@ -511,3 +514,7 @@ def test_labels_never_seen_are_wrong_before_and_after(rows):
     labels = np.where(np.arange(300) < 50, "never", labels)
     found = drf.permutation_importance(model, X, labels)
     assert found.score == pytest.approx(np.mean(model.predict(X) == labels))
+    assert found.n_unseen == 50
+    assert "labels never seen, always wrong: 50" in repr(found)
+    with pytest.raises(InputError, match=r"the label of none of 300 judged rows.*classes are low, mid, top"):
+        drf.permutation_importance(model, X, np.arange(300) % 2)

@@ -135,7 +135,7 @@ def test_too_few_rows_for_the_coverage(rng: np.random.Generator) -> None:
     model = (
         drf.KernelRidge(_features(), 1.0, random_state=0).fit(X[:300], y[:300]).calibrate(X[300:], y[300:])
     )
-    with pytest.warns(DataWarning, match="need 19 rows"):
+    with pytest.warns(DataWarning, match="needs 19 rows"):
         lower, upper = model.predict_interval(X, 0.95)
     assert np.isinf(lower).all() and np.isinf(upper).all() and (lower < upper).all()
     assert np.isfinite(model.predict_interval(X, 0.9)[0]).all()  # ⌈13·0.9⌉ = 12

@@ -70,7 +70,7 @@ def test_its_commands_run_in_order(tmp_path, monkeypatch, cluster, rng):
         done = runner.invoke(main, smaller(words, cluster.scheduler_address), prog_name="distrff")
         assert done.exit_code == 0, (words, done.output)
         ran.append(words[0])
-    assert set(main.list_commands(None)) - set(ran) <= {"quickstart", "transform"}
+    assert set(main.list_commands(None)) - set(ran) <= {"quickstart", "transform", "importance"}
     assert len(pd.read_parquet("predictions.parquet")["customer"]) == 300
     assert zarr.open_group("rows.zarr", mode="r")["test/X"].shape[0] > 0
 
@@ -83,7 +83,8 @@ def write_files(rng: np.random.Generator) -> None:
     for i in range(2):
         mixed[i::2].to_csv(f"rows-{i}.csv.gz", index=False)
     table.assign(customer=np.arange(1200)).to_parquet("rows.parquet", index=False)
-    table[:300].to_parquet("held-out.parquet", index=False)
+    for name in ("held-out.parquet", "other.parquet"):
+        table[:300].to_parquet(name, index=False)
     table[:300].assign(customer=np.arange(300)).to_parquet("new.parquet", index=False)
     places = pd.DataFrame({"lon": 5 + rng.random(500), "lat": 45 + rng.random(500)})
     places.assign(height=np.sin(6 * places["lon"])).to_parquet("places.parquet", index=False)
