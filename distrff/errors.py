@@ -89,6 +89,10 @@ class Terminated(SystemExit):
         super().__init__(143)
 
 
+class FitStopped(KeyboardInterrupt):
+    """A callback asked for the end of the fit, which ends as Ctrl-C ends it, but well."""
+
+
 def warn(message: str, category: type[Warning]) -> None:
     """Warn at the line outside of distrff that led to this call."""
     level, frame = 2, sys._getframe(1)

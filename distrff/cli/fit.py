@@ -116,7 +116,7 @@ def fit(
         values["report"] = page
         lines.append(f"  report page {page}")
     show(values, as_json=as_json, lines=lines)
-    if report["status"] not in ("CONVERGED", "CONVERGED_UNCERTIFIED"):
+    if report["status"] not in ("CONVERGED", "CONVERGED_UNCERTIFIED", "STOPPED"):
         ctx.exit(NOT_CONVERGED)
 
 

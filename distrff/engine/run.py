@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from distrff.engine.checkpoint import Checkpoint, Later, PassSums, handles_in, write_sum
 from distrff.engine.cluster import check_workers
 from distrff.engine.execution import ClusterExecution, Execution, Workers, ambient_execution
-from distrff.engine.progress import Progress
+from distrff.engine.progress import Observer, Progress
 from distrff.engine.record import WorkRecord
 from distrff.engine.reduction import Arrays, Partial, Reduction, Rows, SharedArrays
 from distrff.engine.segments import Segmentation, light_segmentation
@@ -58,6 +58,7 @@ class Run:
         # Whether a worker derived other frequencies than this process, so that they must be sent.
         self.sends_derived = False
         self.checkpoint: Checkpoint | None = None
+        self.observer = Observer()
         self._n_kept_sweeps = 0  # of those so far, the ones of earlier steps
         self._unsaved: dict[str, tuple[PassSums, Any]] = {}  # by key: finished passes, and their sums
         self._sent: dict[SharedArrays, list[Any]] = {}
@@ -99,6 +100,7 @@ class Run:
         self, label: str, segments: list[Any], reduction: Reduction, arrays: Arrays | None = None
     ) -> Any:
         """Return the reduction of given segments, such as those that cannot be cut by row number."""
+        self.observer.passes(self.sweeps)
         place = len(self.sweeps)
         self.sweeps.append((label, 0.0))
         if self.checkpoint is None:

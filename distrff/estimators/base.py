@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import dask
@@ -15,8 +16,10 @@ from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.engine.execution import Workers
+from distrff.engine.progress import Observer
 from distrff.engine.run import begin_run
-from distrff.errors import ColumnError, DataWarning, InputError, warn
+from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
+from distrff.estimators.callbacks import callbacks_of
 from distrff.estimators.fitting.checkpoint import kept_to_the_end, same_rows, with_checkpoint
 from distrff.estimators.fitting.context import (
     FitContext,
@@ -44,7 +47,7 @@ from distrff.model.model import Model
 from distrff.model.persistence import save_model
 from distrff.model.predict import predict_with
 from distrff.model.to_sklearn import sklearn_pipeline
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.utils.text import listed
 
 
@@ -122,7 +125,10 @@ class KernelEstimator(BaseEstimator):
             self.__dict__.pop(name, None)
         if checkpoint is None and checkpoint_every is not None:
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
+        callbacks = callbacks_of(self)
         fit = begin(dataset, options, saving_buffer_bytes(checkpoint))
+        assert fit.run is not None
+        fit.run.observer = Observer(callbacks)
         expected = expected_plan(fit)  # refuses before the first task
         if checkpoint is not None:
             place = Location.of(checkpoint, storage_options)
@@ -139,7 +145,9 @@ class KernelEstimator(BaseEstimator):
         # The report shows the seconds that `plan` predicted, if that was for this fit.
         if planned is not None and planned.with_seconds(None) == expected:
             plan = plan.with_seconds(planned.seconds)
+        fit.run.observer.model_of = partial(self._model, fit, plan.size.dtype)
         result = self._solvers[plan.solver](fit, plan)
+        fit.run.observer.passes(fit.run.sweeps)
         fit.run.measure_peaks()
         if result.features is not None:
             assert fit.features is not None
@@ -149,20 +157,27 @@ class KernelEstimator(BaseEstimator):
         self._fold_models = result.fold_models
         # Stored rows are a handle of some bytes; those in memory are the caller's own, or a copy of a frame.
         self._fit_rows = dataset if dataset.block_rows in (None, 0) else None
-        model = Model(
+        model = self._model(fit, result.dtype, result.coef, result.intercept, result.targets)
+        self._store(result, model, fit.options.seed, fit)
+
+    def _model(
+        self, fit: PreparedFit, dtype: str, coef: np.ndarray, intercept: np.ndarray, targets: Targets
+    ) -> Model:
+        """Return the frozen model of the coefficients of a fit, without its report."""
+        dataset = fit.dataset
+        return Model(
             kind=type(self).__name__,
             specification=fit.specification.without_arrays(),
             scaling=fit.scaling,
-            targets=result.targets,
-            coef=result.coef,
-            intercept=result.intercept,
-            dtype=result.dtype,
+            targets=targets,
+            coef=coef,
+            intercept=intercept,
+            dtype=dtype,
             column_names=dataset.column_names,
             steps=dataset.steps,
             arrays=fit.specification.arrays_to_keep(derived=fit.run.sends_derived),
             **self._of_model(dataset),
         )
-        self._store(result, model, fit.options.seed, fit)
 
     def _store(self, result: FitResult, model: Model, seed: int, fit: PreparedFit | None) -> None:
         """Set the fitted attributes; then raise what interrupted the fit, or warn that it fell short."""
@@ -176,6 +191,8 @@ class KernelEstimator(BaseEstimator):
         quality = None if fit is None else quality_of_fit(fit, result, model)
         self.report_ = fit_report(self, result, fit, quality, notes_on_quality(quality))
         self.model_ = replace(model, report=self.report_.to_dict())
+        if isinstance(result.interruption, FitStopped):
+            return
         if result.interruption is not None:
             raise result.interruption
         if result.shortfall is not None:

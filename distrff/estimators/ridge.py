@@ -57,6 +57,7 @@ class RidgeEstimator(KernelEstimator):
         tol: float = 1e-3,
         max_sweeps: int | None = None,
         random_state: int | None = None,
+        callbacks: Any = None,
     ) -> None:
         self.features = features
         self.alpha = alpha
@@ -70,6 +71,7 @@ class RidgeEstimator(KernelEstimator):
         self.tol = tol
         self.max_sweeps = max_sweeps
         self.random_state = random_state
+        self.callbacks = callbacks
 
     def fit_gram(self, statistics: GramStatistics | ToeplitzStatistics) -> Self:
         """Fit the model to a Gram, without any row.
@@ -241,6 +243,11 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
     random_state : int or None
         Seed of features (unless they have their own), folds and samples; None is fresh
         entropy, kept as `seed_`.
+    callbacks : list of functions, optional
+        Each is called in this process after every pass of a fit, with a `SweepProgress`; returning True
+        ends the fit, with the status STOPPED, as soon as there is a model: after a light sweep, or where the
+        penalty is searched by light sweeps once one is judged. A direct solution has nothing left to stop.
+        What it raises ends the fit. They are in no stored model, report or checkpoint.
 
     Attributes
     ----------
@@ -407,6 +414,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
         max_sweeps: int | None = None,
         random_state: int | None = None,
         class_weight: Any = None,
+        callbacks: Any = None,
     ) -> None:
         super().__init__(
             features,
@@ -421,5 +429,6 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
             tol=tol,
             max_sweeps=max_sweeps,
             random_state=random_state,
+            callbacks=callbacks,
         )
         self.class_weight = class_weight

@@ -94,6 +94,11 @@ class KernelSVC(MarginClassifier):
         Light sweeps at most, for each C; default 200.
     random_state : int or None
         None draws a seed, recorded as `seed_`.
+    callbacks : list of functions, optional
+        Each is called in this process after every pass of a fit, with a `SweepProgress`; returning True
+        ends the fit, with the status STOPPED, as soon as there is a model: after a light sweep, or where the
+        penalty is searched by light sweeps once one is judged. A direct solution has nothing left to stop.
+        What it raises ends the fit. They are in no stored model, report or checkpoint.
 
     Attributes
     ----------
@@ -145,6 +150,7 @@ class KernelSVC(MarginClassifier):
         tol: float = 1e-3,
         max_sweeps: int | None = None,
         random_state: int | None = None,
+        callbacks: Any = None,
     ) -> None:
         self.features = features
         self.C = C
@@ -160,6 +166,7 @@ class KernelSVC(MarginClassifier):
         self.tol = tol
         self.max_sweeps = max_sweeps
         self.random_state = random_state
+        self.callbacks = callbacks
 
     def _options(self) -> MarginOptions:
         one_of("loss", self.loss, MARGINS)
@@ -223,6 +230,7 @@ class KernelLikelihoodClassifier(MarginClassifier):
         tol: float = 1e-3,
         max_sweeps: int | None = None,
         random_state: int | None = None,
+        callbacks: Any = None,
     ) -> None:
         self.features = features
         self.C = C
@@ -240,6 +248,7 @@ class KernelLikelihoodClassifier(MarginClassifier):
         self.tol = tol
         self.max_sweeps = max_sweeps
         self.random_state = random_state
+        self.callbacks = callbacks
 
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class, of shape (n_samples, n_classes), lazily for dask arrays.

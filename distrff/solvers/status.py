@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from distrff.errors import FitStopped
+
 
 class Status(enum.Enum):
     """How a solution ended; each value is a sentence with the remedy."""
@@ -21,11 +23,17 @@ class Status(enum.Enum):
         "converged: the objective no longer falls; how far it is from the optimum is not bounded"
     )
     INTERRUPTED = "interrupted: the best model so far is kept; fit again to complete it"
+    STOPPED = "stopped: a callback ended the fit; the best model so far is kept"
 
     @property
     def is_converged(self) -> bool:
         """Whether the solver reached what it can show; more sweeps would not help."""
         return self in (Status.CONVERGED, Status.CONVERGED_UNCERTIFIED)
+
+    @classmethod
+    def of_interruption(cls, raised: KeyboardInterrupt) -> Status:
+        """Return how a solution ended that was interrupted: by a callback, or from outside."""
+        return cls.STOPPED if isinstance(raised, FitStopped) else cls.INTERRUPTED
 
 
 _MAX_ENTRIES = 200

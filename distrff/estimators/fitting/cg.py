@@ -18,6 +18,7 @@ from distrff.estimators.fitting.result import (
     AlphaSearch,
     FitResult,
     end_of_grid,
+    in_units,
     iterative_result,
     ridge_fold_models,
 )
@@ -75,7 +76,7 @@ def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
     if search.interruption is None:
         status, interruption = systems.solve(passes, preconditioner, options.max_sweeps)
     else:
-        status, interruption = Status.INTERRUPTED, search.interruption
+        status, interruption = Status.of_interruption(search.interruption), search.interruption
         notes.append("interrupted in the search for alpha: the model is the mean of some folds' models")
     result = iterative_result(
         fit,
@@ -114,9 +115,11 @@ class _Systems:
     ) -> tuple[Status, KeyboardInterrupt | None]:
         """Advance the systems until they converge or stop; without a factor, M = diag(G) + alpha·I."""
         alpha = self._alpha
+        passes.run.observer.begin_solver()
 
         def respond(residuals: dict[int, np.ndarray]) -> dict[int, Response]:
             self.history.record(passes.n_sweeps, self.relative_residual)
+            passes.tell(self.relative_residual, self._tol, self.solution)
             if passes.n_sweeps >= max_sweeps:
                 return {}
             if preconditioner is None:
@@ -132,8 +135,9 @@ class _Systems:
             self._begin(equations)
             in_lockstep({j: system.solve() for j, system in self._systems.items()}, respond)
             self.history.record(passes.n_sweeps, self.relative_residual)
+            passes.tell(self.relative_residual, self._tol, self.solution)
         except KeyboardInterrupt as interruption:
-            return Status.INTERRUPTED, interruption
+            return Status.of_interruption(interruption), interruption
         is_converged = all(system.is_converged for system in self._systems.values())
         return Status.CONVERGED if is_converged else Status.NOT_CONVERGED, None
 
@@ -177,7 +181,7 @@ class RidgePasses:
     """Sums over all rows, or over the complements of folds."""
 
     def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds | None = None) -> None:
-        self._fit = fit
+        self._fit, self.run = fit, fit.run
         self._cuts = light_cuts(plan.size)
         self._shared: dict[str, Any] = {
             "offset": problem_of(fit).offset,
@@ -185,13 +189,26 @@ class RidgePasses:
             "tile_rows": self._cuts.tile_rows,
             "folds": folds,
         }
-        self.n_sweeps = 0
+        self.n_sweeps = self._n_told = 0
 
     def _sum(self, label: str, kind: type, coef: np.ndarray, intercept: np.ndarray, **own: Any) -> Any:
         reduction = self._fit.reduction(kind, **self._shared, **own)
         sums = self._fit.sum(label, reduction, self._cuts, {"coef": coef, "intercept": intercept})
         self.n_sweeps += 1
         return sums
+
+    def tell(self, error: float, tol: float, solution: Callable[[], RidgeSolution]) -> None:
+        """Tell callbacks of the last pass, once, after which the error is known."""
+
+        def parts() -> tuple[Any, ...]:
+            at, targets, fit_intercept = solution(), self._fit.targets, self._fit.options.fit_intercept
+            return *in_units(targets, at.coef, at.intercept, fit_intercept=fit_intercept), targets
+
+        if self._n_told < self.n_sweeps:
+            self._n_told = self.n_sweeps
+            self.run.observer.light_sweep(
+                self.run.sweeps, self.n_sweeps, "relative residual", error, tol, parts
+            )
 
     def right_sides(self, coef: np.ndarray, intercept: np.ndarray) -> RidgeEquations:
         """Return the equations, with the residual of the first coefficients."""
@@ -315,6 +332,7 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
                 tried.append(place)
                 if totals[-1] == min(totals):
                     best, best_models = models.mean(), models.of_folds()
+            fit.run.observer.stop_if_asked()
             return totals[-1]
 
         if is_first:

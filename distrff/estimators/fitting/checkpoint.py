@@ -155,6 +155,8 @@ def _parameters(value: Any, prefix: str = "") -> dict[str, str]:
     """Return all parameters of an estimator, a map or a kernel, those of its parts included, as text."""
     found: dict[str, str] = {}
     for name, part in sorted(value.get_params(deep=False).items()):
+        if name == "callbacks":  # they decide when the fit ends, not what its passes find
+            continue
         found |= _described(part, prefix + name)
     specification = getattr(value, "specification_", None)
     if specification is not None:

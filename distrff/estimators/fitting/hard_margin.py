@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from distrff.errors import InputError
 from distrff.estimators.fitting.margin_oracle import MarginOracle
-from distrff.estimators.fitting.result import MarginProblem, MarginSolution, Trace
+from distrff.estimators.fitting.result import MarginProblem, MarginSolution, Trace, coef_and_intercept
 from distrff.preprocessing.targets import ClassTargets
 from distrff.solvers.hard_margin import NEGLIGIBLE, CriticalRows, HardMargin
 from distrff.solvers.status import History, Status, in_lockstep
@@ -28,18 +29,29 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
     }
     histories = {problem: History() for problem in models}
     n_kept = min(_MAX_KEPT, max(_MIN_KEPT, oracle.n_features))
-    n_sweeps, interruption = 0, None
+    n_sweeps, interruption, run = 0, None, oracle.run
+    run.observer.begin_solver()
 
     def record(problems: Iterable[MarginProblem]) -> None:
         for problem in problems if n_sweeps else ():
             at = models[problem].certificate
             histories[problem].record(n_sweeps, at.gap, at.primal, at.dual)
 
+    def tell() -> None:
+        if n_sweeps:
+            gap = max(model.certificate.gap for model in models.values())
+            run.observer.light_sweep(run.sweeps, n_sweeps, "duality gap", gap, options.tol, parts)
+
+    def parts() -> tuple[Any, ...]:
+        X = np.stack([model.x for model in models.values()], axis=1)
+        return *coef_and_intercept(X, fit_intercept=options.fit_intercept), oracle.targets
+
     def respond(points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, CriticalRows]:
         nonlocal n_sweeps
         if n_sweeps >= options.max_sweeps:
             return {}
         record(points)
+        tell()
         n_sweeps += 1
         return oracle.smallest_margins(points, n_kept)
 
@@ -56,7 +68,7 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
         for p, model in models.items()
     }
     if interruption is not None:
-        status = Status.INTERRUPTED
+        status = Status.of_interruption(interruption)
     elif all(model.converged for model in models.values()):
         status = Status.CONVERGED
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ from distrff.estimators.fitting.result import (
     rkhs_norm,
 )
 from distrff.model.folds import FoldModels
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.reductions.margins import NearestSums
 from distrff.solvers.lbfgs import RestingGenerator, Rests, SolverGenerator, solve_smooth, solve_smoothed
 from distrff.solvers.objective import Evaluation, Point
@@ -64,7 +64,9 @@ def fit_margins(fit: PreparedFit, plan: Plan) -> FitResult:
     problems = {MarginProblem(output, search.C): x for output, x in enumerate(starts)}
     if search.interruption is not None:
         # The kept model is the mean of the folds' points, which no pass has evaluated.
-        solution = MarginSolution(begun(problems), Status.INTERRUPTED, 0, search.interruption)
+        solution = MarginSolution(
+            begun(problems), Status.of_interruption(search.interruption), 0, search.interruption
+        )
     elif options.is_hard:
         solution = solve_hard_margins(oracle, problems)
     else:
@@ -110,15 +112,23 @@ def solve_margins(
     A point that is worse than the best of `constants` is replaced by it.
     """
     solving = _Solving(oracle, begun(starts, constants), tol)
+    oracle.run.observer.begin_solver()
     interruption = None
     try:
         while not solving.is_spent and solving.advance():
             if solving.has_models:
                 finish_exactly(oracle, solving.unfinished(), solving.nearest_rows, solving.improve, tol=tol)
+                solving.tell()
         status = Status.NOT_CONVERGED if solving.unfinished() else Status.CONVERGED
     except KeyboardInterrupt as raised:
-        status, interruption = Status.INTERRUPTED, raised
+        status, interruption = Status.of_interruption(raised), raised
     return MarginSolution(solving.traces, status, solving.n_sweeps, interruption)
+
+
+def best_parts(oracle: MarginOracle, traces: Iterable[Trace]) -> tuple[np.ndarray, np.ndarray]:
+    """Return coefficients and intercepts of the best points so far."""
+    X = np.concatenate([oracle.columns(trace.x) for trace in traces], axis=1)
+    return coef_and_intercept(X, fit_intercept=oracle.fit_intercept)
 
 
 @dataclass
@@ -129,6 +139,7 @@ class _Solving:
     traces: dict[MarginProblem, Trace]
     tol: float
     n_sweeps: int = 0
+    n_told: int = 0
     solvers: dict[MarginProblem, SolverGenerator | RestingGenerator] = field(init=False)
     """The solvers that have not ended."""
 
@@ -154,10 +165,25 @@ class _Solving:
         for problem, at in responses.items():
             self.traces[problem].update(at)
             self.traces[problem].record(self.n_sweeps)
+        self.tell()
         return responses
+
+    def tell(self) -> None:
+        """Tell callbacks of the last pass, once; the models of folds in a search are not told."""
+        if self.n_told == self.n_sweeps:
+            return
+        self.n_told = self.n_sweeps
+        run, worst = self.oracle.run, max(self.traces.values(), key=lambda trace: trace.error)
+        is_search = any(problem.held_out is not None for problem in self.traces)
+        parts = None if is_search else self._parts
+        run.observer.light_sweep(run.sweeps, self.n_sweeps, worst.measure, worst.error, self.tol, parts)
+
+    def _parts(self) -> tuple[np.ndarray, np.ndarray, Targets]:
+        return *best_parts(self.oracle, self.traces.values()), self.oracle.targets
 
     def nearest_rows(self, points: Mapping[MarginProblem, HingePoint], n_kept: int) -> NearestSums | None:
         """Respond to models of few rows."""
+        self.tell()  # of the pass before, which `improve` has taken since
         if self.is_spent:
             return None
         self.n_sweeps += 1

@@ -201,6 +201,14 @@ def ridge_fold_models(
     return FoldModels(folds, coef * targets.scale, shifted if fit_intercept else np.zeros_like(shifted))
 
 
+def in_units(
+    targets: Targets, coef: np.ndarray, intercept: np.ndarray, *, fit_intercept: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return coef (D, k) and intercept (k,) in the targets' own units, given those in coded ones."""
+    shifted = intercept * targets.scale + targets.shift
+    return coef * targets.scale, shifted if fit_intercept else np.zeros(targets.n_outputs)
+
+
 def ridge_result(
     run: Run,
     plan: Plan | None,
@@ -220,8 +228,7 @@ def ridge_result(
     `entries` say how it was solved, `ending` how that ended.
     """
     explained = 1.0 - solution.residual / np.where(solution.total > 0, solution.total, 1.0)
-    coef = solution.coef * targets.scale
-    shifted = solution.intercept * targets.scale + targets.shift
+    coef, intercept = in_units(targets, solution.coef, solution.intercept, fit_intercept=fit_intercept)
     return FitResult(
         run=run,
         plan=plan,
@@ -229,7 +236,7 @@ def ridge_result(
         dtype=dtype,
         targets=targets,
         coef=coef,
-        intercept=shifted if fit_intercept else np.zeros(targets.n_outputs),
+        intercept=intercept,
         search=search,
         entries={
             "rkhs_norm": rkhs_norm(coef),

@@ -26,6 +26,7 @@ from distrff.estimators.fitting.result import (
     begun,
     best_constants,
     coef_and_intercept,
+    in_units,
     iterative_result,
 )
 from distrff.preprocessing.scaling import drift_message, drift_shares
@@ -92,6 +93,15 @@ def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = (
     fit.run.begin_phase("epochs and evaluations")
     traces = begun(oracle.starts, constants)
     n_sweeps, interruption, status = 0, None, Status.NOT_CONVERGED
+    observer = fit.run.observer
+    observer.begin_solver()
+
+    def parts() -> tuple[Any, ...]:
+        points = np.stack([trace.x for trace in traces.values()], axis=1)
+        coef, intercept = coef_and_intercept(points, fit_intercept=options.fit_intercept)
+        if isinstance(fit.targets, NumericTargets):
+            coef, intercept = in_units(fit.targets, coef, intercept, fit_intercept=options.fit_intercept)
+        return coef, intercept, fit.targets
 
     def respond(requests: Mapping[MarginProblem, Request]) -> dict[MarginProblem, Any]:
         nonlocal n_sweeps
@@ -104,6 +114,9 @@ def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = (
         for problem, at in evaluations.items():
             traces[problem].update(at)
             traces[problem].record(n_sweeps)
+        if evaluations:
+            worst = max(traces.values(), key=lambda trace: trace.error)
+            observer.light_sweep(fit.run.sweeps, n_sweeps, worst.measure, worst.error, options.tol, parts)
         return evaluations | (oracle.epoch(epochs) if epochs else {})
 
     # The gap is no stopping rule: after ten epochs of a logistic fit the objective was 0.36 % above its
@@ -122,7 +135,7 @@ def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = (
             certified = all(is_certified(problem) for problem in traces)
             status = Status.CONVERGED if certified else Status.CONVERGED_UNCERTIFIED
     except KeyboardInterrupt as raised:
-        status, interruption = Status.INTERRUPTED, raised
+        status, interruption = Status.of_interruption(raised), raised
     return MarginSolution(traces, status, n_sweeps, interruption)
 
 
