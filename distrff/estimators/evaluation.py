@@ -17,7 +17,7 @@ from distrff.engine.run import begin_run
 from distrff.errors import InputError
 from distrff.estimators.base import KernelEstimator
 from distrff.estimators.fitting.checkpoint import same_rows
-from distrff.estimators.importance import partial_dependence, permutation_importance
+from distrff.estimators.importance import what_matters
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_dataset
@@ -86,7 +86,7 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
 
 
 _DRAWN_COLUMNS = 4
-_JUDGED_ROWS, _DEPENDENCE_ROWS = 5_000, 1_000
+_MOST_JUDGED, _LEAST_JUDGED, _CURVE_ROWS = 5_000, 500, 1_000
 _DETAILS = ("targets", "classes", "confusion", "confused", "roc", "precision_recall", "reliability")
 
 
@@ -104,18 +104,20 @@ def judge_fit(estimator: KernelEstimator) -> None:
 
 
 def _what_matters(estimator: KernelEstimator) -> dict[str, Any]:
-    """Return importance of columns, and the dependence on the most important ones, for the report."""
-    model, rows, seed = estimator.model_, _rows_of_fit(estimator), estimator.seed_
-    # Groups of columns that are predicted anew take as long as so many light passes over these rows.
-    importance = permutation_importance(model, rows, max_rows=_JUDGED_ROWS, random_state=seed)
-    columns = [one.column for one in importance.columns if one.importance > 2 * one.std_error]
-    found: dict[str, Any] = {"importance": importance.to_dict()}
-    if columns:
-        curves = partial_dependence(
-            model, rows, columns[:_DRAWN_COLUMNS], max_rows=_DEPENDENCE_ROWS, random_state=seed
-        )
-        found["dependence"] = curves.to_dict()
-    return found
+    """Return the importance of columns, and the dependence on the most important ones, for the report."""
+    rows = _rows_of_fit(estimator)
+    # Each judged row is predicted anew for each column: together about as often as two passes do.
+    n_judged = min(_MOST_JUDGED, max(_LEAST_JUDGED, 2 * rows.n_rows // (1 + rows.n_columns)))
+    importance, dependence = what_matters(
+        estimator.model_,
+        rows,
+        n_columns=_DRAWN_COLUMNS,
+        max_rows=n_judged,
+        max_curve_rows=_CURVE_ROWS,
+        random_state=estimator.seed_,
+    )
+    found = {"importance": importance.to_dict()}
+    return found if dependence is None else found | {"dependence": dependence.to_dict()}
 
 
 def _rows_to_judge(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,6 +49,8 @@ from distrff.utils.validation import check_count, is_finite
 
 _BATCH_BYTES = 2**24  # of the rows and results that are judged together
 _DONOR_BYTES, _MIN_DONORS = 2**25, 2**10
+_DONORS = 20_000  # from which the values of curves come
+_GRID_SIZE = 20
 _SHOWN_ROWS = 20
 
 
@@ -356,7 +359,7 @@ def partial_dependence(
     columns: str | int | Sequence[str | int],
     *,
     sample_weight: Any = None,
-    grid_size: int = 20,
+    grid_size: int = _GRID_SIZE,
     max_rows: int = 2_000,
     random_state: int | None = 0,
 ) -> PartialDependence:
@@ -406,8 +409,45 @@ def partial_dependence(
     dataset = _rows_of(frozen, data, None, sample_weight, with_target=False)
     groups = _chosen_groups(with_parts(frozen, column_groups(frozen, dataset.column_names)), columns)
     run = begin_run()
-    donors = _drawn(run, frozen, dataset, "none", max(max_rows, 20_000), seed)
+    donors = _drawn(run, frozen, dataset, "none", max(max_rows, _DONORS), seed)
     grids = [grid for group in groups for grid in grids_of(group, donors, grid_size)]
+    return _dependence(run, frozen, dataset, grids, max_rows, seed)
+
+
+def what_matters(
+    model: Any,
+    data: Any,
+    *,
+    n_columns: int = 3,
+    max_rows: int = 20_000,
+    max_curve_rows: int = 2_000,
+    random_state: int | None = 0,
+) -> tuple[PermutationImportance, PartialDependence | None]:
+    """Return the importance of all columns, and the curves of the few most important ones, for a report.
+
+    Curves are of columns whose importance is more than twice its standard error and that have a scale or
+    categories; None if there are no such columns. The parameters are those of `permutation_importance` and
+    `partial_dependence`.
+    """
+    importance = permutation_importance(model, data, max_rows=max_rows, random_state=random_state)
+    frozen, seed = _checked(model, max_curve_rows, importance.seed)
+    dataset = _rows_of(frozen, data, None, None, with_target=True)
+    matter = [c.column for c in importance.columns if c.importance > 2 * c.std_error][:n_columns]
+    if not matter:
+        return importance, None
+    run = begin_run()
+    donors = _drawn(run, frozen, dataset, "none", max(max_curve_rows, _DONORS), seed)
+    grids: list[Grid] = []
+    for group in _chosen_groups(column_groups(frozen, dataset.column_names), matter):
+        with suppress(InputError):  # such as lists of numbers
+            grids += grids_of(group, donors, _GRID_SIZE)
+    return importance, _dependence(run, frozen, dataset, grids, max_curve_rows, seed) if grids else None
+
+
+def _dependence(
+    run: Run, frozen: Model, dataset: Dataset, grids: Sequence[Grid], max_rows: int, seed: int
+) -> PartialDependence:
+    """Return the curves of some grids, by a pass over the rows."""
     n_values = tuple(len(grid.values) for grid in grids)
     draw = RowDraw.of(dataset.n_rows, max_rows, seed, "judged rows")
     light, sent = light_model(frozen)

@@ -19,6 +19,8 @@ from sklearn.inspection import partial_dependence as sklearn_partial_dependence
 import distrff as drf
 from distrff.engine import segments
 from distrff.errors import DataWarning, InputError
+from distrff.estimators.importance import what_matters
+from distrff.io.arrays import as_dataset
 from distrff.model.importance import RowDraw, donor_places
 from distrff.utils.random import child_seed
 from tests.support.models import frozen_model
@@ -412,6 +414,9 @@ def test_lists_of_numbers(rng, table, tmp_path):
     assert (curve.kind, set(curve.values) <= set(L[:, 1])) == ("number", True)
     with pytest.raises(InputError, match="'l' became 2 columns, which have no one scale; name one of them"):
         drf.partial_dependence(model, data, "l")
+    importance, dependence = what_matters(model, data)
+    assert "l" in [c.column for c in importance.columns]
+    assert [c.column for c in dependence.curves] == ["c"]
     for index in range(4):  # of the columns of X, or of the raw ones?
         with pytest.raises(InputError, match=f"has no column {index}; it has: l, c"):
             drf.partial_dependence(model, data, index)
@@ -449,6 +454,26 @@ def test_curves_of_raw_columns(table):
     assert found["t_weekday"].values[0] == "Mon"
     few = drf.partial_dependence(model, table, "c", grid_size=2)["c"]
     assert few.values == found["c"].values[:2]
+
+
+def test_what_matters_has_curves_of_the_few_most_important_columns(table):
+    data = drf.open_dataset(table, target="y", one_hot=True, datetime="parts", missing="indicator")
+    model = drf.KernelRidge(SMALL, alpha=1e-2).fit(data)
+    importance, dependence = what_matters(model, table, n_columns=2)
+    assert importance == drf.permutation_importance(model, table)
+    names = [column.column for column in importance.columns[:2]]
+    expected = drf.partial_dependence(model, table, names)
+    assert dependence.to_dict() == expected.to_dict()
+
+
+def test_what_matters_leaves_out_columns_without_a_curve(rng):
+    X = rng.standard_normal((200, 2))
+    rows = as_dataset(X, X[:, 0])
+    importance, dependence = what_matters(linear(rng, [1.0, 0.0]), rows)
+    assert [c.column for c in dependence.curves] == ["0"]
+    importance, dependence = what_matters(linear(rng, [0.0, 0.0]), rows)
+    assert dependence is None
+    assert [c.importance for c in importance.columns] == [0.0, 0.0]
 
 
 def test_seconds_and_hashed_words(table):
