@@ -31,6 +31,7 @@ from distrff.io.arrays import (
 from distrff.io.dataset import check_finite, check_weights
 from distrff.preprocessing.scaling import Moments
 from distrff.utils.arrays import as_columns
+from distrff.utils.keys import group_of, new_key
 
 __all__ = [
     "accuracy_score",
@@ -214,7 +215,9 @@ def accuracy_score(y_true: Any, y_pred: Any, *, normalize: bool = True, sample_w
         # Imported here, since it takes 2.5 s and 305 MB. Its r2_score and log_loss cannot be used.
         from dask_ml import metrics as dask_metrics
 
-        y = da.blockwise(_of_one_type, "i", y, "i", p, "i", meta=np.empty(0, y.dtype))
+        y = da.blockwise(
+            _of_one_type, "i", y, "i", p, "i", token=group_of("score"), meta=np.empty(0, y.dtype)
+        )
         right = dask_metrics.accuracy_score(y, p, normalize=False, sample_weight=s, compute=False)
         right, weight = dask.compute(right, weight)
     else:
@@ -425,7 +428,9 @@ def _rows(
         return [_checked(A, name, name in labels) for name, A in arrays.items()]
     lazy = {name: _lazy(A, row_chunks) for name, A in arrays.items()}
     return [
-        A.map_blocks(_checked, name, name in labels, meta=np.empty((0,) * A.ndim, A.dtype))
+        A.map_blocks(
+            _checked, name, name in labels, token=group_of("score"), meta=np.empty((0,) * A.ndim, A.dtype)
+        )
         for name, A in lazy.items()
     ]
 
@@ -494,11 +499,13 @@ def _summed(
     # to_delayed() of each would compute it twice. blockwise aligns chunks that differ.
     indices = (index[: A.ndim] for A, index in zip(rows, ("ij", "ik", "i"), strict=False))
     arguments = chain.from_iterable(zip(rows, indices, strict=True))
-    found = da.blockwise(function, "i", *arguments, concatenate=True, meta=np.empty(0, dtype=object))
+    found = da.blockwise(
+        function, "i", *arguments, concatenate=True, meta=np.empty(0, dtype=object), token=group_of("score")
+    )
     parts = found.to_delayed().tolist()
     while len(parts) > 1:
         runs = (parts[i : i + _MERGED_AT_ONCE] for i in range(0, len(parts), _MERGED_AT_ONCE))
-        parts = [dask.delayed(merge)(run) for run in runs]
+        parts = [dask.delayed(merge)(run, dask_key_name=new_key("merge")) for run in runs]
     return parts[0].compute()
 
 

@@ -62,6 +62,7 @@ def _measured(features: Any, dataset: Dataset, options: dict[str, Any]) -> Kerne
     from distrff.diagnostics import kernel_error as measuring
     from distrff.estimators.fitting.context import features_dtype
     from distrff.estimators.gram import prepare_map
+    from distrff.utils.keys import group_of
     from distrff.utils.random import resolve_seed
 
     seed = resolve_seed(options["random_state"])
@@ -69,7 +70,9 @@ def _measured(features: Any, dataset: Dataset, options: dict[str, Any]) -> Kerne
     assert preparation.features is not None
     X, scaling = dataset.X, preparation.scaling
     dtype = np.dtype(features_dtype(dataset, "auto"))
-    scaled = X.map_blocks(scaling.apply, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
+    scaled = X.map_blocks(
+        scaling.apply, dtype, token=group_of("scale"), dtype=dtype, meta=np.empty((0, 0), dtype)
+    )
     names = ("n_pairs", "n_blocks", "block_rows", "alpha", "confidence")
     return measuring.kernel_error(
         preparation.features, scaled, random_state=seed, **{name: options[name] for name in names}

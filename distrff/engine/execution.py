@@ -44,6 +44,7 @@ from distrff.engine.reduction import (
     reduce_rows,
 )
 from distrff.errors import ClusterError
+from distrff.utils.keys import new_key
 from distrff.utils.values import compact
 
 _LOCAL_SCHEDULERS = {
@@ -103,12 +104,17 @@ class LocalExecution:
         progress: Progress,
         sent: list[Any],
         sums: PassSums | None = None,
+        *,
+        group: str = "sum",
     ) -> Partial:
-        """Return the merged partial of all segments; `sums` are those that a checkpoint has, and gets."""
+        """Return the merged partial of all segments; `sums` are those that a checkpoint has, and gets.
+
+        `group` names the tasks on Dask's dashboard, as everywhere below.
+        """
 
         def one_pass() -> Partial:
             progress.update(-progress.n)  # a repeated pass counts from zero
-            return self._pass(reduction, segments, progress, sent, sums)
+            return self._pass(reduction, segments, progress, sent, sums, group)
 
         return without_damaged(sums, one_pass)
 
@@ -119,6 +125,7 @@ class LocalExecution:
         progress: Progress,
         sent: list[Any],
         sums: PassSums | None,
+        group: str,
     ) -> Partial:
         merge = OrderedMerge(len(segments), lambda total, others: merge_partials(reduction, total, others))
         left = list(range(len(segments)))
@@ -131,7 +138,7 @@ class LocalExecution:
             for start in range(0, len(left), self.n_threads):
                 batch = left[start : start + self.n_threads]
                 calls = [(reduction, segments[i], sent, self._fit) for i in batch]
-                partials = self.submit_all(reduce_rows, calls)
+                partials = self.submit_all(reduce_rows, calls, group=group)
                 for i, summed in zip(batch, partials, strict=True):
                     merge.add(i, summed)
                     progress.update(segments[i].stop - segments[i].start)
@@ -154,11 +161,13 @@ class LocalExecution:
     def send(self, arrays: dict[str, Any]) -> Any:
         return arrays
 
-    def submit(self, function: Callable[..., Any], *args: Any) -> Any:
-        return self.submit_all(function, [args])[0]
+    def submit(self, function: Callable[..., Any], *args: Any, group: str | None = None) -> Any:
+        return self.submit_all(function, [args], group=group)[0]
 
-    def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
-        tasks = [dask.delayed(function, pure=False)(*args) for args in calls]
+    def submit_all(
+        self, function: Callable[..., Any], calls: list[tuple], *, group: str | None = None
+    ) -> list[Any]:
+        tasks = [_task(function, args, group) for args in calls]
         # One BLAS thread per task, as on the workers of a cluster: the same bits, and no more threads than
         # cores.
         with _libraries().limit(limits=1, user_api="blas"):
@@ -169,6 +178,11 @@ class LocalExecution:
 
     def settle(self, handle: Any) -> Any:
         return handle
+
+
+def _task(function: Callable[..., Any], args: tuple, group: str | None) -> Any:
+    """Return a delayed task, in a group of its function's name if no other is given."""
+    return dask.delayed(function, pure=False)(*args, dask_key_name=new_key(group or function))
 
 
 def _n_rows(segments: list[Rows]) -> int:
@@ -290,6 +304,8 @@ class ClusterExecution:
         progress: Progress,
         sent: list[Any],
         sums: PassSums | None = None,
+        *,
+        group: str = "sum",
     ) -> ClusterValue | Partial:
         """Return the merged partial: a value on the workers, or the partial itself if partials are small.
 
@@ -302,7 +318,7 @@ class ClusterExecution:
 
         def one_pass() -> Any:
             progress.update(-progress.n)  # a repeated pass counts from zero
-            return self._pass(reduction, segments, progress, sent, sums, here, per_thread)
+            return self._pass(reduction, segments, progress, sent, sums, here, per_thread, group)
 
         def begin() -> Any:
             return self._until_done(partial(without_damaged, sums, one_pass))
@@ -318,6 +334,7 @@ class ClusterExecution:
         sums: PassSums | None,
         here: bool,
         per_thread: int,
+        group: str,
     ) -> Future | Partial:
         threads = self.roll.running_threads()  # first, so that earlier losses do not count for this pass
         arrays = futures_in(sent)
@@ -326,7 +343,7 @@ class ClusterExecution:
             len(segments),
             partial(merged_here, reduction)
             if here
-            else lambda total, others: flight.submit(merge_partials, reduction, total, others),
+            else lambda total, others: flight.submit(merge_partials, reduction, total, others, group="merge"),
         )
         saving: _SavingHere | _SavingThere = (
             _SavingHere(flight, merge, sums, self.n_threads) if here else _SavingThere(flight, merge, sums)
@@ -343,7 +360,7 @@ class ClusterExecution:
                 if not shares:
                     return
                 index = left[shares.take(worker)]
-                task = dask.delayed(reduce_rows, pure=False)(reduction, segments[index], arrays, self._fit)
+                task = _task(reduce_rows, (reduction, segments[index], arrays, self._fit), group)
                 under_way[flight.compute(task, worker).key] = index, worker
 
         with flight.cancelled_on_failure(), saving.at_failure():
@@ -381,27 +398,30 @@ class ClusterExecution:
         """Return an argument for tasks: small arrays themselves, sent with each task, else a value."""
         if sum(A.nbytes for A in arrays.values()) <= _SMALL_ARRAYS:
             return arrays
-        return self.submit(dict, arrays)
+        return self.submit(dict, arrays, group="arrays")
 
-    def submit(self, function: Callable[..., Any], *args: Any) -> ClusterValue:
+    def submit(self, function: Callable[..., Any], *args: Any, group: str | None = None) -> ClusterValue:
         taken = calls_in(args)
 
         def begin() -> Future:
             self.roll.check_connection()
             with large_graphs():
-                return self.client.submit(function, *futures_in(taken), pure=False)
+                key = new_key(group or function)
+                return self.client.submit(function, *futures_in(taken), key=key, pure=False)
 
         return self._value_of(begin)
 
     def submit_to(self, worker: str, function: Callable[..., Any], *args: Any) -> Future:
         """Return the future of a task that only this worker may run; for measurements."""
         self.roll.check_connection()
-        return self.client.submit(function, *args, pure=False, workers=[worker])
+        return self.client.submit(function, *args, key=new_key(function), pure=False, workers=[worker])
 
-    def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[ClusterValue]:
+    def submit_all(
+        self, function: Callable[..., Any], calls: list[tuple], *, group: str | None = None
+    ) -> list[ClusterValue]:
         # As delayed tasks, so that dask finds and computes blocks of dask arrays inside rows.
         def begin(taken: tuple) -> Future:
-            return self.client.compute(dask.delayed(function, pure=False)(*futures_in(taken)))
+            return self.client.compute(_task(function, futures_in(taken), group))
 
         return [self._value_of(partial(begin, calls_in(args))) for args in calls]
 
@@ -609,13 +629,13 @@ class _SavingThere(_Saving):
         waiting, self._seconds = self._merge.waiting, 0.0
         for node in sums.unsaved(waiting):
             if waiting[node].status == "finished":
-                write = self._flight.submit(write_sum, sums.file(node), waiting[node])
+                write = self._flight.submit(write_sum, sums.file(node), waiting[node], group="checkpoint")
                 self._writing[write.key] = node, waiting[node]
         if not self._writing:
             sums.finish_write(0.0)
 
     def _stored(self, file: SumFile, node: Node) -> Future:
-        return self._flight.submit(read_sum, file, node)
+        return self._flight.submit(read_sum, file, node, group="checkpoint")
 
     def _save_last(self, sums: PassSums) -> None:
         """Write what the workers have, as far as they do so in time; a thread writes after its segment."""
@@ -651,8 +671,9 @@ class Flight:
             where = None if worker == ANY_WORKER else [worker]
             return self.watch(self.client.compute(task, workers=where, allow_other_workers=bool(where)))
 
-    def submit(self, function: Callable[..., Any], *args: Any) -> Future:
-        return self.watch(self.client.submit(function, *args, pure=False, priority=1))
+    def submit(self, function: Callable[..., Any], *args: Any, group: str) -> Future:
+        task = self.client.submit(function, *args, key=new_key(group), pure=False, priority=1)
+        return self.watch(task)
 
     def done_among(self, keys: Iterable[str]) -> list[Future]:
         """Return those of some futures under way that have finished well."""

@@ -138,9 +138,11 @@ class Run:
         if isinstance(handle, Partial):
             value, record = handle.value, handle.record
         else:
-            record = self.execution.gather([self.execution.submit(getattr, handle, "record")])[0]
+            record = self.execution.gather([self.execution.submit(getattr, handle, "record", group="merge")])[
+                0
+            ]
             # After the record, so that a pass that a restart has lost is repeated only once.
-            value = self.execution.submit(getattr, handle, "value")
+            value = self.execution.submit(getattr, handle, "value", group="merge")
         self.record = self.record.merge(record)
         return value
 
@@ -158,7 +160,7 @@ class Run:
     ) -> Any:
         sent = sent + self.share(reduction.shared())
         with Progress(label, sum(rows.stop - rows.start for rows in segments)) as progress:
-            return self.execution.reduce(reduction.light(), segments, progress, sent, sums)
+            return self.execution.reduce(reduction.light(), segments, progress, sent, sums, group=label)
 
     def send(self, arrays: dict[str, Any]) -> Any:
         """Return an argument for several tasks: small arrays themselves, else a handle on them."""
@@ -174,13 +176,20 @@ class Run:
         self.checkpoint.next_key("call", function.__qualname__, args)
         return self._later(lambda: self.execution.submit(function, *handles_in(args)))
 
-    def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
-        """Return handles on `function(*args)` for each of the calls, which may run side by side."""
+    def submit_all(
+        self, function: Callable[..., Any], calls: list[tuple], *, group: str | None = None
+    ) -> list[Any]:
+        """Return handles on `function(*args)` for each of the calls, which may run side by side.
+
+        `group` names the tasks on Dask's dashboard; by default it is the function's name.
+        """
         if self.checkpoint is None:
-            return self.execution.submit_all(function, [handles_in(args) for args in calls])
+            return self.execution.submit_all(function, [handles_in(args) for args in calls], group=group)
         self.checkpoint.next_key("calls", function.__qualname__, calls)
         # Together, as they may run side by side.
-        begun = self._later(lambda: self.execution.submit_all(function, [handles_in(c) for c in calls]))
+        begun = self._later(
+            lambda: self.execution.submit_all(function, [handles_in(c) for c in calls], group=group)
+        )
         return [self._later(partial(_item, begun, i)) for i in range(len(calls))]
 
     def gather(self, handles: list[Any]) -> list[Any]:
@@ -216,7 +225,7 @@ class Run:
             return
         self.checkpoint.write()
         for key, (sums, handle) in list(self._unsaved.items()) if with_sums else ():
-            saved = self.execution.submit(write_sum, sums.file(sums.root), handle)
+            saved = self.execution.submit(write_sum, sums.file(sums.root), handle, group="checkpoint")
             seconds, error = self.execution.gather([saved])[0]
             if error is not None:
                 self.checkpoint.failed(error)
@@ -254,9 +263,11 @@ class Run:
         """Return `function(*args)`, computed where its arguments are."""
         return self.value(self.submit(function, *args))
 
-    def compute_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
+    def compute_all(
+        self, function: Callable[..., Any], calls: list[tuple], *, group: str | None = None
+    ) -> list[Any]:
         """Return `function(*args)` for each of the calls, which may run side by side."""
-        return self.gather(self.submit_all(function, calls))
+        return self.gather(self.submit_all(function, calls, group=group))
 
 
 def _item(begun: Later, i: int) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+from dask.base import tokenize
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,6 +26,7 @@ from distrff.model.evaluation import errors_of
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model
 from distrff.model.number_errors import NumberErrors
+from distrff.utils.keys import group_of
 
 METHODS = ("predict", "decision_function", "predict_proba")
 
@@ -237,14 +239,24 @@ def _lazily(model: Model, folds: FoldModels, X: da.Array, method: str) -> da.Arr
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
     light = replace(model, report={}, steps=None, posterior=None)
-    kept = dask.delayed((light, folds), pure=True)
+    kept = dask.delayed((light, folds), name=f"{group_of('model')}-{tokenize(light, folds)}")
     meta = folds.output(model, np.zeros((1, model.n_columns)), np.zeros(1, np.int64), method)
-    starts = np.cumsum((0, *X.chunks[0]))[:-1]
-    numbers = da.from_array(starts, chunks=1)
+    starts = np.cumsum((0, *X.chunks[0]))[:-1, None]
+    numbers = da.from_array(starts, chunks=1, name=f"{group_of('row numbers')}-{tokenize(starts)}")
     shape: dict[str, Any] = (
         {"drop_axis": 1} if meta.ndim == 1 else {"chunks": (X.chunks[0], (meta.shape[1],))}
     )
-    return da.map_blocks(_block, X, numbers[:, None], kept, method, dtype=meta.dtype, meta=meta[:0], **shape)
+    return da.map_blocks(
+        _block,
+        X,
+        numbers,
+        kept,
+        method,
+        token=group_of("predict"),
+        dtype=meta.dtype,
+        meta=meta[:0],
+        **shape,
+    )
 
 
 def _block(X: Any, start: np.ndarray, kept: tuple[Model, FoldModels], method: str) -> np.ndarray:

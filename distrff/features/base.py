@@ -45,6 +45,7 @@ from distrff.kernels.base import Kernel
 from distrff.kernels.metric import LEARNED, MetricFactor
 from distrff.kernels.registry import kernel_from_dict
 from distrff.kernels.stationary import Gaussian
+from distrff.utils.keys import group_of
 from distrff.utils.random import resolve_seed, stream
 
 SPARSE_REMEDY = (
@@ -282,6 +283,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return X.map_blocks(
             transform_block,
             self.specification_,
+            token=group_of("transform"),
             dtype=dtype,
             chunks=(X.chunks[0], (self.specification_.n_features,)),
             meta=csr_matrix((0, 0), dtype=dtype)

@@ -22,11 +22,13 @@ from distrff.io.dataset import (
     check_shape,
     check_target_shape,
     check_weight_shape,
+    joined,
     native,
     sparse_share,
 )
 from distrff.io.rows import Rows, Span
 from distrff.preprocessing.table import FIELDS
+from distrff.utils.keys import new_key
 
 _INDEX_BYTES = 4
 _PRESUMED_SHARE = 0.01  # filled columns of lazy sparse rows, whose entries cannot be counted beforehand
@@ -194,8 +196,8 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
 
 def cut(values: Any, chunks: tuple[Any, ...]) -> da.Array:
     """Return a NumPy array or scipy sparse matrix as a dask array."""
-    # name=False: hashing the data for a name would be a pass over it.
-    return da.from_array(values, chunks=chunks, name=False, asarray=not issparse(values))
+    # A name of its own: hashing the data for a name would be a pass over it.
+    return da.from_array(values, chunks=chunks, name=new_key("rows"), asarray=not issparse(values))
 
 
 def check_dask_array(values: Any, name: str) -> None:
@@ -415,20 +417,22 @@ def frame_arrays(frames: dict[str, Any]) -> Named:
     """
     dtypes = {field: _dtype(frame, field) for field, frame in frames.items()}
     parts = {field: frame.to_delayed() for field, frame in frames.items()}
-    (lengths,) = dask.compute({f: [dask.delayed(len)(p) for p in ps] for f, ps in parts.items()})
+    (lengths,) = dask.compute({f: [row_count(p) for p in ps] for f, ps in parts.items()})
     arrays, values = {}, dask.delayed(_values)
     for field, frame in frames.items():
         dtype, columns = dtypes[field], frame.shape[1:]
         check_shape((sum(lengths[field]), *(columns or (1,))), field)
         meta = np.empty((0,) * (1 + len(columns)), dtype)
-        blocks = [
-            da.from_delayed(values(part, dtype), (n, *columns), dtype=dtype, meta=meta)
-            for part, n in zip(parts[field], lengths[field], strict=True)
-            if n
-        ]
-        arrays[field] = da.concatenate(blocks)
+        filled = [(part, n) for part, n in zip(parts[field], lengths[field], strict=True) if n]
+        blocks = [values(part, dtype, dask_key_name=new_key("read")) for part, _ in filled]
+        arrays[field] = joined(blocks, [n for _, n in filled], columns, meta)
     names = {f: names_of(v.columns if is_dataframe_like(v) else [v.name]) for f, v in frames.items()}
     return arrays, names
+
+
+def row_count(part: Any) -> Any:
+    """Return the delayed number of rows of a delayed partition."""
+    return dask.delayed(len)(part, dask_key_name=new_key("count rows"))
 
 
 def _dtype(frame: Any, field: str) -> np.dtype:

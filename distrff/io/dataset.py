@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from numbers import Number
@@ -14,6 +14,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
+from dask.highlevelgraph import HighLevelGraph
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
@@ -22,6 +23,7 @@ from distrff.io.storage import Location
 from distrff.preprocessing.table import FIELDS, TableSteps
 from distrff.utils.arrays import as_columns
 from distrff.utils.html import html_card
+from distrff.utils.keys import group_of, new_key
 from distrff.utils.text import human_bytes, listed, number_text
 
 BLOCK_BYTES = 64 * 2**20  # approximate size of a block of a lazy array, where the storage leaves a choice
@@ -202,20 +204,28 @@ def lazy_blocks(
     meta = np.empty((0,) * (1 + len(columns)), dtype)
     if are_delayed:
         read = dask.delayed(_read_field)
-        return da.concatenate(
-            [
-                da.from_delayed(read(rows, field), (n, *columns), meta=meta)
-                for rows, n in zip(handles, row_chunks, strict=True)
-            ]
+        return joined(
+            [read(rows, field, dask_key_name=new_key("read")) for rows in handles], row_chunks, columns, meta
         )
-    return da.from_array(np.fromiter(handles, dtype=object), chunks=1, name=False).map_blocks(
+    blocks = da.from_array(np.fromiter(handles, dtype=object), chunks=1, name=new_key("rows"))
+    return blocks.map_blocks(
         _read_block,
         field=field,
+        token=group_of("read"),
         dtype=dtype,
         chunks=(row_chunks, *((c,) for c in columns)),
         new_axis=list(range(1, 1 + len(columns))) or None,
         meta=meta,
     )
+
+
+def joined(blocks: list[Any], row_chunks: Sequence[int], columns: tuple[int, ...], meta: Any) -> da.Array:
+    """Return delayed blocks of rows as one dask array, whose tasks are all named as reading."""
+    name = new_key("read")
+    places = ((i, *(0 for _ in columns)) for i in range(len(blocks)))
+    layer = {(name, *place): block.key for place, block in zip(places, blocks, strict=True)}
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=blocks)
+    return da.Array(graph, name, (tuple(row_chunks), *((c,) for c in columns)), meta=meta)
 
 
 def _read_block(handles: np.ndarray, field: str) -> Any:

@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from distrff.errors import InputError
+from distrff.io.arrays import row_count
 from distrff.io.arrow import raw_kind
 from distrff.io.dataset import native
 from distrff.io.rows import cuts
@@ -85,7 +86,7 @@ class FrameTable(Table):
             # The rows of the very partitions that are read: another query of the frame, such as its length,
             # can be optimized to other partitions.
             runs = chosen.to_delayed()
-            (lengths,) = dask.compute([dask.delayed(len)(run) for run in runs])
+            (lengths,) = dask.compute([row_count(run) for run in runs])
             bounds = list(pairwise(accumulate(lengths, initial=0)))
         else:
             bounds = list(cuts(0, len(chosen), _PART_ROWS))

@@ -44,6 +44,7 @@ from distrff.io.storage import (
 )
 from distrff.preprocessing.profile import Numbered, TableOptions, find_columns
 from distrff.preprocessing.table import FIELDS, TableSteps
+from distrff.utils.keys import group_of
 
 # A shard is one object and one request; above this size only parts of it are decoded at a time.
 SHARD_BYTES = 256 * 2**20
@@ -414,7 +415,7 @@ class CsrReader:
         n_columns = self._n_columns if self._columns is None else len(self._columns)
         dtype = self.arrays.dtype("data")
         blocks = lazy_blocks(self, field, row_chunks, (n_columns,), dtype)
-        return blocks.map_blocks(_itself, meta=csr_matrix((0, 0), dtype=dtype))
+        return blocks.map_blocks(_itself, token=group_of("read"), meta=csr_matrix((0, 0), dtype=dtype))
 
     def spans(self, field: str, start: int, stop: int) -> Iterator[Span]:
         """Return the decoded rows [start, stop) of one field, those of X about 8 MB of entries at a time."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import dask
 import numpy as np
+from dask.base import tokenize
 from scipy.sparse import issparse
 
 from distrff.engine.reduction import Arrays
@@ -14,6 +15,7 @@ from distrff.errors import InputError, InputTypeError
 from distrff.model.model import OUTSIDE, Model, std_of
 from distrff.model.persistence import posterior_arrays, posterior_of
 from distrff.preprocessing.targets import ClassTargets
+from distrff.utils.keys import group_of
 from distrff.utils.validation import one_of
 
 _EMBEDDED_BYTES = 2**20  # a larger model is a task of its own, on which all blocks depend
@@ -38,12 +40,21 @@ def predict_with(model: Model, X: Any, method: str, **options: str) -> Any:
     posterior = model.posterior if method == "std" else None
     light: Any = replace(model.light(), arrays=model.arrays, posterior=posterior)
     if model.coef.nbytes > _EMBEDDED_BYTES or model.arrays or light.posterior is not None:
-        light = dask.delayed(light, pure=True)
+        light = dask.delayed(light, name=f"{group_of('model')}-{tokenize(light)}")
     meta = _meta(model, method)
     shape: dict[str, Any] = (
         {"drop_axis": 1} if meta.ndim == 1 else {"chunks": (X.chunks[0], (meta.shape[1],))}
     )
-    return X.map_blocks(apply_method, light, method, **options, dtype=meta.dtype, meta=meta, **shape)
+    return X.map_blocks(
+        apply_method,
+        light,
+        method,
+        **options,
+        token=group_of("predict"),
+        dtype=meta.dtype,
+        meta=meta,
+        **shape,
+    )
 
 
 def apply_method(X: np.ndarray, model: Model, method: str, **options: str) -> np.ndarray:

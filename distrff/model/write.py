@@ -148,7 +148,7 @@ def output_segmentation(n_rows: int, n_columns: int, row_bytes: int) -> Segmenta
 
 def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[ResultColumn, ...], str]:
     """Return the columns to write, ids first, and a digest of some rows with their ids."""
-    sampled = run.compute_all(_digest_and_ids, [(rows,) for rows in dataset.sampled_rows()])
+    sampled = run.compute_all(_digest_and_ids, [(rows,) for rows in dataset.sampled_rows()], group="read")
     digest = hashlib.sha256("".join(row_digest for row_digest, _ in sampled).encode())
     digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
     if results.radius is not None:  # of another coverage, or calibrated anew

@@ -124,7 +124,9 @@ def _contents(run: Run, dataset: Dataset) -> dict[str, Any]:
     """Return the digest of rows in this process; of others that of a few, and the versions of their files."""
     if dataset.block_rows == 0:
         return {"the rows": _digest_of_rows(dataset.rows(0, dataset.n_rows))}
-    sampled = run.compute_all(_digest_of_rows, [(rows,) for rows in dataset.sampled_rows()])
+    sampled = run.compute_all(
+        _digest_of_rows, [(rows,) for rows in dataset.sampled_rows()], group="checkpoint"
+    )
     files = [place.versions() for place in dataset.places]
     return {"a sample of the rows": digest_of(sampled), "versions of the files": digest_of(files)}
 

@@ -494,7 +494,7 @@ class _RowsOfFit:
         run = self.fit.run
         assert run is not None
         sent = run.send(dict(arrays))
-        return run.compute_all(function, [(sent, *call) for call in calls])
+        return run.compute_all(function, [(sent, *call) for call in calls], group="search")
 
     def check_size(self, n_features: int) -> None:
         choose_solver(self.fit, self.n_outputs, n_features)
