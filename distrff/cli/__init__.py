@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import re
 import signal
 import sys
@@ -132,7 +133,10 @@ def _ended_like_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell's background jobs have it
+        numbers.append(signal.SIGINT)
+    before = {number: signal.signal(number, _interrupt) for number in numbers}
     try:
         yield
     finally:
@@ -141,6 +145,8 @@ def _ended_like_interrupts() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:
+    # At once: to end workers takes seconds, and a checkpoint may be written first. Safe in a handler.
+    os.write(2, b"\ndistrff: ending ...\n")
     raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
 

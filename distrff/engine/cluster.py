@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import multiprocessing.resource_tracker
+import os
 import re
 import signal
 import tempfile
@@ -155,6 +156,7 @@ def _interrupts_held_back() -> Iterator[None]:
         if held_back:
             raise KeyboardInterrupt
         held_back.append(number)
+        os.write(2, b"interrupted; ending once the workers have started\n")  # safe in a handler
 
     handler = signal.signal(signal.SIGINT, hold_back)
     try:

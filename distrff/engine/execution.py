@@ -39,6 +39,7 @@ from distrff.engine.reduction import (
     Partial,
     Reduction,
     Rows,
+    abandon,
     merge_partials,
     merged_here,
     reduce_rows,
@@ -171,7 +172,12 @@ class LocalExecution:
         # One BLAS thread per task, as on the workers of a cluster: the same bits, and no more threads than
         # cores.
         with _libraries().limit(limits=1, user_api="blas"):
-            return list(dask.compute(*tasks, scheduler=self._scheduler))
+            try:
+                return list(dask.compute(*tasks, scheduler=self._scheduler))
+            except (KeyboardInterrupt, SystemExit):
+                abandon(self._fit)
+                self._fit = uuid.uuid4().hex  # for what is computed afterwards
+                raise
 
     def gather(self, handles: list[Any]) -> list[Any]:
         return [compact(handle) for handle in handles]

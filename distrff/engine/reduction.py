@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -86,8 +86,47 @@ def reduce_rows(reduction: Reduction, rows: Rows, sent: list[Arrays], fit: str) 
     """Return the partial of one segment, from the rows and the arrays that were sent."""
     begin_task(fit)
     started = time.perf_counter()
-    value = _reduce_with_retries(reduction, rows, joined(sent))
+    # Rows with ids are written in short segments, and known by their type.
+    watched = rows if hasattr(rows, "id_tiles") else _Watched(rows, fit)
+    value = _reduce_with_retries(reduction, watched, joined(sent))
     return Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
+
+
+# Threads of this process go on when Ctrl-C interrupts the one that waits for them, and a script would not end
+# before they do. They end at their next tile instead.
+
+_ABANDONED: set[str] = set()
+
+
+class Abandoned(Exception):
+    """What a task raises whose fit was interrupted; nobody waits for it."""
+
+
+def abandon(fit: str) -> None:
+    """Let the tasks of a fit that run in this process end at their next tile."""
+    _ABANDONED.add(fit)
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """Rows whose tiles end with `Abandoned` when their fit is."""
+
+    rows: Any
+    fit: str
+
+    @property
+    def start(self) -> int:
+        return int(self.rows.start)
+
+    @property
+    def stop(self) -> int:
+        return int(self.rows.stop)
+
+    def tiles(self, n_rows: int) -> Iterator[Any]:
+        for tile in self.rows.tiles(n_rows):
+            if self.fit in _ABANDONED:
+                raise Abandoned
+            yield tile
 
 
 def joined(sent: list[Arrays]) -> Arrays:

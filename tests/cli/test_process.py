@@ -55,6 +55,7 @@ def test_an_interrupted_fit_leaves_nothing_behind(stored, tmp_path):
     _hard_working_workers(fit)
     stdout, stderr = interrupt(fit)  # as a terminal does
     assert (stdout, stderr.splitlines()[-1]) == ("", "distrff: interrupted")
+    assert "distrff: ending ..." in stderr.splitlines()[:-1], "it answers before the workers have ended"
     assert [path.name for path in tmp_path.iterdir()] == ["d.zarr"]
 
 

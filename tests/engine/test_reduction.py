@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrff.engine import reduction
-from distrff.engine.reduction import OrderedMerge, Reduction, merge_partials, n_levels, reduce_rows
+from distrff.engine.execution import LocalExecution
+from distrff.engine.reduction import (
+    Abandoned,
+    OrderedMerge,
+    Reduction,
+    abandon,
+    merge_partials,
+    n_levels,
+    reduce_rows,
+)
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset
 from distrff.io.rows import RowBlock
@@ -207,3 +216,58 @@ def test_a_missing_partial_is_noticed(n):
                 merge.add(index, str(index))
         with pytest.raises(RuntimeError, match="were not merged"):
             merge.result()
+
+
+# Ctrl-C, while threads of this process work.
+
+
+class _Tiles:
+    """Rows that count their tiles, and are interrupted before the third one."""
+
+    start, stop = 0, 4
+
+    def __init__(self, fit):
+        self.fit, self.n_read = fit, 0
+
+    def tiles(self, n_rows):
+        for row in range(4):
+            if row == 2:
+                abandon(self.fit)
+            self.n_read += 1
+            yield row
+
+
+class _Counted(Reduction):
+    def size_bytes(self, n_rows):
+        return 8
+
+    def zero(self):
+        return 0
+
+    def update(self, total, rows, arrays):
+        return total + sum(1 for _ in rows.tiles(1))
+
+    def merge(self, first, second):
+        return first + second
+
+
+def test_a_task_of_an_interrupted_fit_ends_at_its_next_tile():
+    rows = _Tiles("interrupted")
+    with pytest.raises(Abandoned):
+        reduce_rows(_Counted(), rows, [], "interrupted")
+    assert rows.n_read == 3
+    assert reduce_rows(_Counted(), _Tiles("another"), [], "a third").value == 4
+
+
+def _interrupted():
+    raise KeyboardInterrupt
+
+
+def test_after_an_interrupt_the_same_execution_works_on():
+    execution = LocalExecution("synchronous")
+    before = execution._fit
+    with pytest.raises(KeyboardInterrupt):
+        execution.submit(_interrupted)
+    with pytest.raises(Abandoned):
+        reduce_rows(_Counted(), _Tiles("-"), [], before)
+    assert execution.submit(reduce_rows, _Counted(), _Tiles("-"), [], execution._fit).value == 4
