@@ -38,7 +38,8 @@ _NAMES = {
     "diagnostics.plots": "plot_alpha_path plot_decision_surface plot_importance plot_kernel_error "
     "plot_learning_curve plot_partial_dependence plot_relevance",
     "engine.cluster": "connect",
-    "engine.progress": "SweepProgress",
+    "engine.observer": "SweepProgress",
+    "estimators.callbacks": "EarlyStopping",
     "estimators.checks": "EXPECTED_FAILED_CHECKS",
     "estimators.evaluation": "cross_val_predict evaluate",
     "estimators.gram": "fit_features gradient_outer_product gram",

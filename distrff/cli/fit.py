@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from distrff.cli import NOT_CONVERGED, spelt_as_options
 from distrff.cli.data import open_data, storage_options, workers_of
 from distrff.cli.options import checkpoint_options, fit_options, result_options, verbosity_options
-from distrff.cli.output import show
+from distrff.cli.output import progress_lines, show
 from distrff.errors import CheckpointWarning, InputError, warn
 from distrff.utils.text import listed
 
@@ -85,7 +85,7 @@ def fit(
         refuse_overlap("--report", page, **others)
         _check_page(Location.of(page), overwrite=overwrite)
     estimator, dataset = estimator_and_data(ctx, data)
-    with workers_of(options):
+    with workers_of(options), progress_lines(ctx):
         estimator.fit(
             dataset, checkpoint=checkpoint, checkpoint_every=checkpoint_every, storage_options=remote
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from distrff.cli import spelt_as_options
+from distrff.cli.options import VERBOSE
 
 
 def show(values: dict[str, Any], *, as_json: bool, lines: Iterable[str] | None = None) -> None:
@@ -29,6 +31,21 @@ def show(values: dict[str, Any], *, as_json: bool, lines: Iterable[str] | None =
         return
     for line in aligned(values) if lines is None else lines:
         click.echo(line)
+
+
+@contextmanager
+def progress_lines(ctx: click.Context) -> Iterator[None]:
+    """Write on standard error how far the fits in the block are, where it is no terminal, for logs.
+
+    With `--verbose` the logger does so.
+    """
+    from distrff.engine.progress import lines_echoed
+
+    if ctx.meta.get(VERBOSE):
+        yield
+        return
+    with lines_echoed(lambda line: click.echo(line, err=True)):
+        yield
 
 
 def aligned(values: dict[str, Any]) -> list[str]:

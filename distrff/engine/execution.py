@@ -32,7 +32,7 @@ from distrff.engine.checkpoint import (
     without_damaged,
     write_sum,
 )
-from distrff.engine.progress import Progress
+from distrff.engine.progress import RowCount
 from distrff.engine.record import WorkRecord, begin_task, peak_so_far
 from distrff.engine.reduction import (
     OrderedMerge,
@@ -102,7 +102,7 @@ class LocalExecution:
         self,
         reduction: Reduction,
         segments: list[Rows],
-        progress: Progress,
+        progress: RowCount,
         sent: list[Any],
         sums: PassSums | None = None,
         *,
@@ -123,7 +123,7 @@ class LocalExecution:
         self,
         reduction: Reduction,
         segments: list[Rows],
-        progress: Progress,
+        progress: RowCount,
         sent: list[Any],
         sums: PassSums | None,
         group: str,
@@ -307,7 +307,7 @@ class ClusterExecution:
         self,
         reduction: Reduction,
         segments: list[Rows],
-        progress: Progress,
+        progress: RowCount,
         sent: list[Any],
         sums: PassSums | None = None,
         *,
@@ -335,7 +335,7 @@ class ClusterExecution:
         self,
         reduction: Reduction,
         segments: list[Rows],
-        progress: Progress,
+        progress: RowCount,
         sent: list[Call],
         sums: PassSums | None,
         here: bool,

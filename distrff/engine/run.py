@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from distrff.engine.checkpoint import Checkpoint, Later, PassSums, handles_in, write_sum
 from distrff.engine.cluster import check_workers
 from distrff.engine.execution import ClusterExecution, Execution, Workers, ambient_execution
-from distrff.engine.progress import Observer, Progress
+from distrff.engine.observer import Observer
 from distrff.engine.record import WorkRecord
 from distrff.engine.reduction import Arrays, Partial, Reduction, Rows, SharedArrays
 from distrff.engine.segments import Segmentation, light_segmentation
@@ -159,7 +159,7 @@ class Run:
         self, label: str, segments: list[Any], reduction: Reduction, sent: list[Any], sums: PassSums | None
     ) -> Any:
         sent = sent + self.share(reduction.shared())
-        with Progress(label, sum(rows.stop - rows.start for rows in segments)) as progress:
+        with self.observer.rows_of(label, sum(rows.stop - rows.start for rows in segments)) as progress:
             return self.execution.reduce(reduction.light(), segments, progress, sent, sums, group=label)
 
     def send(self, arrays: dict[str, Any]) -> Any:

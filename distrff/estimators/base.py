@@ -16,10 +16,10 @@ from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.engine.execution import Workers
-from distrff.engine.progress import Observer
+from distrff.engine.observer import Observer, callbacks_of_fit
+from distrff.engine.progress import FitLine
 from distrff.engine.run import begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
-from distrff.estimators.callbacks import callbacks_of
 from distrff.estimators.fitting.checkpoint import kept_to_the_end, same_rows, with_checkpoint
 from distrff.estimators.fitting.context import (
     FitContext,
@@ -125,16 +125,19 @@ class KernelEstimator(BaseEstimator):
             self.__dict__.pop(name, None)
         if checkpoint is None and checkpoint_every is not None:
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
-        callbacks = callbacks_of(self)
+        callbacks = callbacks_of_fit(getattr(self, "callbacks", None))
         fit = begin(dataset, options, saving_buffer_bytes(checkpoint))
         assert fit.run is not None
-        fit.run.observer = Observer(callbacks)
+        observer = fit.run.observer = Observer(callbacks, FitLine())
         expected = expected_plan(fit)  # refuses before the first task
         if checkpoint is not None:
             place = Location.of(checkpoint, storage_options)
             fit = with_checkpoint(fit, self, expected, place, checkpoint_every)
-        with kept_to_the_end(fit.run):
-            self._fit(fit, expected)
+        try:
+            with kept_to_the_end(fit.run):
+                self._fit(fit, expected)
+        finally:
+            observer.close()
         return self
 
     def _fit(self, fit: FitContext, expected: Plan) -> None:
@@ -145,9 +148,13 @@ class KernelEstimator(BaseEstimator):
         # The report shows the seconds that `plan` predicted, if that was for this fit.
         if planned is not None and planned.with_seconds(None) == expected:
             plan = plan.with_seconds(planned.seconds)
-        fit.run.observer.model_of = partial(self._model, fit, plan.size.dtype)
+        observer = fit.run.observer
+        observer.model_of = partial(self._model, fit, plan.size.dtype)
+        if plan.is_direct:
+            observer.n_passes = plan.n_sweeps
         result = self._solvers[plan.solver](fit, plan)
-        fit.run.observer.passes(fit.run.sweeps)
+        observer.passes(fit.run.sweeps)
+        observer.close()  # before warnings
         fit.run.measure_peaks()
         if result.features is not None:
             assert fit.features is not None
@@ -212,7 +219,8 @@ class KernelEstimator(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in self._not_pickled}
+        kept = {name: value for name, value in state.items() if name not in self._not_pickled}
+        return kept | {"callbacks": None} if "callbacks" in kept else kept
 
     def check_parameters(self) -> None:
         """Raise InputError for the first parameter that is wrong for any data."""

@@ -247,7 +247,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         Each is called in this process after every pass of a fit, with a `SweepProgress`; returning True
         ends the fit, with the status STOPPED, as soon as there is a model: after a light sweep, or where the
         penalty is searched by light sweeps once one is judged. A direct solution has nothing left to stop.
-        What it raises ends the fit. They are in no stored model, report or checkpoint.
+        What it raises ends the fit. A fit that resumes a checkpoint calls them again for the stored sweeps.
+        They are in no stored model, report, checkpoint or pickle. `EarlyStopping` is one that is shipped.
 
     Attributes
     ----------

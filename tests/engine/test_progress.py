@@ -8,7 +8,7 @@ import dask
 import pytest
 from ipykernel.iostream import OutStream
 
-from distrff.engine.progress import Progress
+from distrff.engine.progress import FitLine, Progress, lines_echoed, roughly
 from distrff.engine.reduction import Reduction
 from distrff.engine.run import begin_run
 from distrff.engine.segments import Segmentation
@@ -24,9 +24,10 @@ Notebook = type("Notebook", (io.StringIO,), {"__module__": OutStream.__module__}
 
 @pytest.fixture
 def clock(monkeypatch):
-    """`clock.now`, which tqdm takes for the time."""
+    """`clock.now`, which tqdm and `FitLine` take for the time."""
     time = types.SimpleNamespace(now=1000.0)
     monkeypatch.setattr("tqdm.std.time", lambda: time.now)
+    monkeypatch.setattr("distrff.engine.progress.monotonic", lambda: time.now)
     return time
 
 
@@ -118,3 +119,78 @@ def test_a_fit_shows_its_passes_on_standard_error(clock, monkeypatch, capsys):
         assert begin_run().sweep("margins", rows, Slow(clock), Segmentation(100, 10, 10)) == 100
     assert "margins:  10%|" in stream.getvalue()
     assert capsys.readouterr().out == ""
+
+
+# The line of a fit.
+
+
+def fit_of(clock, stream, monkeypatch, seconds_a_sweep, n_sweeps=20):
+    """Draw the line of a fit; return what is written on standard error before it is removed, and then."""
+    monkeypatch.setattr("sys.stderr", stream)
+    line = FitLine()
+    for number in range(1, n_sweeps + 1):
+        with line.begin_pass("margins", 1000) as progress:
+            for _ in range(4):
+                clock.now += seconds_a_sweep / 4
+                progress.update(250)
+        line.say(f"sweep {number} of about 20")
+    shown = stream.getvalue()
+    line.clear()
+    return shown, stream.getvalue()[len(shown) :]
+
+
+def test_a_fit_of_two_seconds_draws_no_line(clock, monkeypatch):
+    assert fit_of(clock, Terminal(), monkeypatch, 0.0999) == ("", "")
+
+
+@pytest.mark.parametrize("stream", [Terminal, Notebook])
+def test_a_line_is_drawn_over_and_over_within_passes_too_and_removed(clock, monkeypatch, stream):
+    shown, afterwards = fit_of(clock, stream(), monkeypatch, 4.0)
+    drawn = [text.rstrip() for text in shown.split("\r")[1:]]
+    assert drawn[0].startswith("margins, 50% of 1,000 rows · about 2 s left of this pass")
+    assert "sweep 6 of about 20 · 75%" in drawn
+    assert "\n" not in shown + afterwards
+    assert afterwards.strip("\r") == " " * len(shown.split("\r")[-1].rstrip())
+
+
+def test_a_shorter_line_leaves_nothing_of_a_longer_one(clock, monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    line = FitLine()
+    for text in ("a long text", "short"):
+        clock.now += 3
+        line.say(text)
+    assert stream.getvalue() == "\ra long text\rshort      "
+
+
+def test_nothing_is_drawn_into_a_log(clock, monkeypatch):
+    assert fit_of(clock, io.StringIO(), monkeypatch, 4.0) == ("", "")
+
+
+@pytest.mark.parametrize(("seconds", "n_lines"), [(0.4, 0), (4.0, 6), (60.0, 20)])
+def test_a_log_gets_a_line_a_sweep_and_in_ten_seconds_at_most(clock, monkeypatch, seconds, n_lines):
+    lines = []
+    with lines_echoed(lines.append):
+        fit_of(clock, io.StringIO(), monkeypatch, seconds)
+        terminal = fit_of(clock, Terminal(), monkeypatch, 0.01)
+    assert terminal == ("", "")
+    assert len(lines) == n_lines == len(set(lines))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0123, "0.01 s"), (4.56, "4.6 s"), (12.3, "12 s"), (89, "89 s"), (100, "2 min"), (7300, "2 h")],
+)
+def test_seconds_as_people_say_them(seconds, text):
+    assert roughly(seconds) == text
+
+
+def test_what_does_not_stay_goes_with_the_next_pass(clock, monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    line = FitLine()
+    clock.now += 3
+    line.say("column statistics, pass 1", stays=False)
+    clock.now += 1
+    line.begin_pass("Gram", 1000)
+    assert stream.getvalue().split("\r")[1:] == ["column statistics, pass 1", "Gram, 0% of 1,000 rows   "]

@@ -1,13 +1,17 @@
 """Callbacks of fits: what they are told, how they end a fit, and that nothing keeps them."""
 
+import pickle
+
+import dask.array as da
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.metrics import r2_score
 
 import distrff as drf
-from distrff.engine.progress import expected_sweeps
 from distrff.errors import InputError
-from tests.support.fits import fourier, in_process, margin_classifier
+from distrff.io.arrays import as_dataset
+from tests.support.fits import fourier, in_process, margin_classifier, stored
 
 FITS = {
     "hinge": lambda: margin_classifier("hinge", fourier(), 10.0),
@@ -117,21 +121,90 @@ def test_a_checkpoint_of_a_stopped_fit_goes_on_with_other_callbacks(rows, tmp_pa
     np.testing.assert_array_equal(whole.coef_, FITS["hinge"]().fit(*rows).coef_)
 
 
-# How many sweeps are expected.
+# Early stopping.
 
 
-@pytest.mark.parametrize("share", [0.3, 0.7, 0.85])
-def test_a_steady_fall_is_foreseen_exactly(share):
-    n_needed = int(np.ceil(np.log(1e-3) / np.log(share)))
-    errors = share ** np.arange(1, n_needed + 1)
-    half = -(-n_needed // 2)
-    assert abs(expected_sweeps(errors[:half], 1e-3) - n_needed) <= 1
-    assert expected_sweeps(errors, 1e-3 * 1.001) == n_needed
+@pytest.fixture
+def held_out(rng):
+    X = rng.normal(size=(400, 3))
+    return X, (np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] > 0).astype(float)
 
 
-def test_more_sweeps_are_always_expected_above_the_tolerance(rng):
-    for n in range(1, 60):
-        errors = np.exp(rng.normal(size=n).cumsum())
-        expected = expected_sweeps(errors, errors.min() / 2)
-        assert n < expected <= max(10, n + 1, 3 * n)
-    assert expected_sweeps([], 1e-3) == expected_sweeps([np.inf, np.nan, 1.0], 1e-3) == 10
+@pytest.mark.parametrize("name", ["hinge", "squared_hinge"])
+def test_early_stopping_ends_after_sweeps_without_a_better_score(rows, held_out, name):
+    stopping = drf.EarlyStopping(*held_out, patience=1, min_delta=1e9)  # nothing is better
+    fitted = in_process(FITS[name]().set_params(callbacks=[stopping], tol=1e-10), *rows)
+    assert fitted.report_["status"] == "STOPPED"
+    assert len(stopping.scores_) == 2  # the first one is better than none
+    assert stopping.scores_[-1][1] == pytest.approx(fitted.score(*held_out))
+    assert stopping.best_score_ == max(score for _, score in stopping.scores_)
+    best = stopping.best_model_.predict(held_out[0])
+    assert stopping.best_score_ == pytest.approx(np.mean(best == held_out[1]))
+
+
+@pytest.mark.parametrize("name", ["ridge by cg", "ridge by sgd"])
+def test_regressors_are_scored_by_r2(rows, held_out, name):
+    stopping = drf.EarlyStopping(*held_out)
+    fitted = in_process(FITS[name]().set_params(callbacks=[stopping]), *rows)
+    exact = r2_score(held_out[1], fitted.predict(held_out[0]))
+    assert stopping.scores_[-1][1] == pytest.approx(exact)
+
+
+def test_early_stopping_with_much_patience_changes_no_bit_and_counts_no_sweep(rows, held_out):
+    plain = in_process(FITS["hinge"](), *rows)
+    stopping = drf.EarlyStopping(*held_out, patience=1000)
+    watched = in_process(FITS["hinge"]().set_params(callbacks=[stopping]), *rows)
+    np.testing.assert_array_equal(plain.coef_, watched.coef_)
+    assert plain.report_["n_sweeps"] == watched.report_["n_sweeps"]
+    sweeps = [sweep for sweep, _ in stopping.scores_]
+    assert sweeps == sorted(set(sweeps))
+
+
+def test_early_stopping_starts_afresh_and_copies_share_the_rows(rows, held_out):
+    stopping = drf.EarlyStopping(*held_out, patience=1, min_delta=1e9)
+    estimator = FITS["hinge"]().set_params(callbacks=[stopping])
+    first = in_process(estimator, *rows).coef_
+    scores = stopping.scores_
+    np.testing.assert_array_equal(first, in_process(estimator, *rows).coef_)
+    assert stopping.scores_ == scores
+    (copy,) = clone(estimator).callbacks
+    assert copy.X is stopping.X
+
+
+@pytest.mark.parametrize("storage", ["dask", "dataset"])
+def test_held_out_rows_of_any_storage(rows, held_out, storage):
+    exact = drf.EarlyStopping(*held_out)
+    in_process(FITS["hinge"]().set_params(callbacks=[exact]), *rows)
+    parts = tuple(da.from_array(A, chunks=130) for A in held_out)
+    lazy = drf.EarlyStopping(*parts) if storage == "dask" else drf.EarlyStopping(as_dataset(*parts))
+    in_process(FITS["hinge"]().set_params(callbacks=[lazy]), *rows)
+    np.testing.assert_allclose(exact.scores_, lazy.scores_)
+
+
+def test_early_stopping_refuses_what_it_cannot_score(rows, held_out):
+    X, y = held_out
+    for stopping, words in (
+        (drf.EarlyStopping(X), "need targets"),
+        (drf.EarlyStopping(X, y, patience=0), "patience"),
+        (drf.EarlyStopping(X, y, min_delta=-1.0), "min_delta"),
+        (drf.EarlyStopping(X[:, :2], y), "2 columns"),
+    ):
+        with pytest.raises(InputError, match=words):
+            in_process(FITS["hinge"]().set_params(callbacks=[stopping]), *rows)
+    with pytest.raises(AttributeError, match="scored"):
+        _ = drf.EarlyStopping(X, y).scores_
+
+
+def test_a_pickle_has_no_callbacks(rows):
+    fitted = in_process(FITS["hinge"]().set_params(callbacks=[lambda progress: None]), *rows)
+    copy = pickle.loads(pickle.dumps(fitted))
+    assert copy.callbacks is None
+    np.testing.assert_array_equal(copy.predict(rows[0]), fitted.predict(rows[0]))
+
+
+def test_a_stored_model_and_the_report_have_no_callbacks(rows, tmp_path):
+    plain = in_process(FITS["hinge"](), *rows)
+    fitted = in_process(FITS["hinge"]().set_params(callbacks=[lambda progress: None]), *rows)
+    assert set(fitted.report_) == set(plain.report_)
+    assert "callbacks" not in str(fitted.model_.report)
+    assert stored(fitted, tmp_path).predict(rows[0]).shape == (900,)

@@ -115,7 +115,7 @@ class _Systems:
     ) -> tuple[Status, KeyboardInterrupt | None]:
         """Advance the systems until they converge or stop; without a factor, M = diag(G) + alpha·I."""
         alpha = self._alpha
-        passes.run.observer.begin_solver()
+        passes.run.observer.begin_solver(max_sweeps)
 
         def respond(residuals: dict[int, np.ndarray]) -> dict[int, Response]:
             self.history.record(passes.n_sweeps, self.relative_residual)

@@ -30,7 +30,7 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
     histories = {problem: History() for problem in models}
     n_kept = min(_MAX_KEPT, max(_MIN_KEPT, oracle.n_features))
     n_sweeps, interruption, run = 0, None, oracle.run
-    run.observer.begin_solver()
+    run.observer.begin_solver(options.max_sweeps)
 
     def record(problems: Iterable[MarginProblem]) -> None:
         for problem in problems if n_sweeps else ():

@@ -106,13 +106,16 @@ def solve_margins(
     constants: Sequence[Constant] = (),
     *,
     tol: float,
+    stage: str = "",
+    n_after: int = 0,
 ) -> MarginSolution:
     """Solve each problem from its start to an error of `tol`, or until the passes are spent.
 
-    A point that is worse than the best of `constants` is replaced by it.
+    A point that is worse than the best of `constants` is replaced by it. `stage` says in words which of
+    several such problems it is, of which `n_after` follow.
     """
     solving = _Solving(oracle, begun(starts, constants), tol)
-    oracle.run.observer.begin_solver()
+    oracle.run.observer.begin_solver(oracle.options.max_sweeps, stage=stage, n_after=n_after)
     interruption = None
     try:
         while not solving.is_spent and solving.advance():
@@ -288,7 +291,10 @@ def search_penalty(
     while to_try:
         C = to_try.pop(0)
         points = {problem._replace(C=C): x for problem, x in points.items()}
-        solution = solve_margins(oracle, points, tol=tol)
+        at = len(sums) + 1
+        # One more follows the search: the fit to all rows.
+        words = f"C = {C:.3g}, {at} of {at + len(to_try)}"
+        solution = solve_margins(oracle, points, tol=tol, stage=words, n_after=len(to_try) + 1)
         points = {problem: trace.x for problem, trace in solution.traces.items()}
         if solution.interruption is not None:
             interruption = solution.interruption

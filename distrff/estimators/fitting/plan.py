@@ -261,6 +261,11 @@ class Plan:
         return self.solver == "gram" or self.stride > 0
 
     @property
+    def is_direct(self) -> bool:
+        """Whether the number of passes is certain: no light ones follow the sums."""
+        return self.solver in ("gram", "toeplitz") and not self.size.n_light_sweeps
+
+    @property
     def preconditioner(self) -> str:
         """The preconditioner of conjugate gradients in words."""
         if not self.stride:

@@ -16,7 +16,7 @@ from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.margin_oracle import FeaturesOf, MarginOracle
 from distrff.estimators.fitting.margins import PenaltySearch, margin_result
 from distrff.estimators.fitting.options import MarginOptions, RidgeOptions, margin_options_of_ridge
-from distrff.estimators.fitting.plan import Plan, epoch_cuts, metric_rows
+from distrff.estimators.fitting.plan import PRESUMED_PASSES, Plan, epoch_cuts, metric_rows
 from distrff.estimators.fitting.result import (
     AlphaSearch,
     Constant,
@@ -94,7 +94,7 @@ def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = (
     traces = begun(oracle.starts, constants)
     n_sweeps, interruption, status = 0, None, Status.NOT_CONVERGED
     observer = fit.run.observer
-    observer.begin_solver()
+    observer.begin_solver(options.max_sweeps, presumed=PRESUMED_PASSES)
 
     def parts() -> tuple[Any, ...]:
         points = np.stack([trace.x for trace in traces.values()], axis=1)
@@ -116,7 +116,7 @@ def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = (
             traces[problem].record(n_sweeps)
         if evaluations:
             worst = max(traces.values(), key=lambda trace: trace.error)
-            observer.light_sweep(fit.run.sweeps, n_sweeps, worst.measure, worst.error, options.tol, parts)
+            observer.light_sweep(fit.run.sweeps, n_sweeps, worst.measure, worst.error, None, parts)
         return evaluations | (oracle.epoch(epochs) if epochs else {})
 
     # The gap is no stopping rule: after ten epochs of a logistic fit the objective was 0.36 % above its
