@@ -19,6 +19,7 @@ from tests.benchmarks import (
     deaths,
     defaults,
     features,
+    judging,
     losses,
     object_store,
     overhead,
@@ -36,6 +37,7 @@ GROUPS = {
     "chaos": chaos.BENCHMARKS | checkpoints.BENCHMARKS,
     "deaths": deaths.BENCHMARKS,
     "overhead": overhead.BENCHMARKS,
+    "judging": judging.BENCHMARKS,
     "ingest": convert.BENCHMARKS | object_store.BENCHMARKS,
 }
 
