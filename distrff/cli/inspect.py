@@ -83,7 +83,7 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
 
     checks = {"model": model_of, "gram": GramStatistics.of_group, "toeplitz": ToeplitzStatistics.of_group}
     arrays, metadata = read_group(path, kind=kind, storage_options=remote)
-    checks[kind](path, arrays, metadata)
+    found: Any = checks[kind](path, arrays, metadata)
     listing = [
         {"name": name, "shape": A.shape, "dtype": str(A.dtype), "bytes": A.nbytes}
         for name, A in arrays.items()
@@ -97,7 +97,9 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
     else:
         report = metadata["report"]
         ended = {key: report[key] for key in _ENDED if key in report}
-        values = {"model": metadata["model"], **{key: report.get(key) for key in _FITTED}, **ended}
+        intervals = None if found.intervals is None else str(found.intervals)
+        fitted = {key: report.get(key) for key in _FITTED}
+        values = {"model": metadata["model"], **fitted, **ended, "intervals": intervals}
     specification = metadata["specification"]
     inner = specification.get("inner", specification)  # of a map with a metric
     shared = {

@@ -114,13 +114,8 @@ class _Watched:
     rows: Any
     fit: str
 
-    @property
-    def start(self) -> int:
-        return int(self.rows.start)
-
-    @property
-    def stop(self) -> int:
-        return int(self.rows.stop)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rows, name)
 
     def tiles(self, n_rows: int) -> Iterator[Any]:
         for tile in self.rows.tiles(n_rows):

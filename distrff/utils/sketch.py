@@ -83,8 +83,10 @@ class QuantileSketch:
 
     @property
     def weight(self) -> float:
-        """The weights' sum."""
-        return float(self.weights.sum())
+        """The weights' sum; infinite if it is more than a float holds."""
+        # As the ranks' cumulative sums end: a pairwise sum of fractions may differ in the last bit.
+        with np.errstate(over="ignore"):
+            return float(np.cumsum(self.weights)[-1]) if len(self.weights) else 0.0
 
     @property
     def nbytes(self) -> int:

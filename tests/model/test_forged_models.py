@@ -104,6 +104,8 @@ def use(path: Path) -> None:
         model.predict_proba(X)
     if model.posterior is not None:
         model.std(X)
+    if model.intervals is not None:
+        (model.predict_set if model.is_classifier else model.predict_interval)(X, 0.5)
     assert model.digest and repr(model) and model._repr_html_()
 
 
@@ -222,6 +224,21 @@ def test_sizes_beyond_what_is_stored(stored, tmp_path):
         ("metric of bins", "map_inner_ends", lambda A: A + 1),
         ("sketch", "map_indexHash", lambda A: A > 0),
         ("sketch", "map_bitHash", lambda A: A[..., None]),
+        ("intervals", "interval_keys", lambda A: A[::-1]),
+        ("intervals", "interval_keys", lambda A: A + 2**40),
+        ("intervals", "interval_keys", lambda A: A[:-1]),
+        ("intervals", "interval_weights", lambda A: -A),
+        ("intervals", "interval_weights", lambda A: A * 0),
+        ("intervals", "interval_weights", lambda A: A.astype(np.int64)),
+        ("intervals", "interval_weights", lambda A: np.full(len(A), 1e308)),
+        ("intervals", "interval_ends", lambda A: A[::-1]),
+        ("intervals", "interval_ends", lambda A: A + 1),
+        ("intervals", "interval_ends", lambda A: A[-1:]),
+        ("intervals", "interval_ends", lambda A: A - A[-1]),
+        ("intervals", "interval_ends", lambda A: np.r_[A[0], A[0], A[1:]]),
+        ("intervals", "interval_ends", lambda A: np.int64(A[-1])),
+        ("intervals", "interval_ends", lambda A: np.array([2**63 - 1, *A[1:]])),
+        ("sets", "interval_ends", lambda A: np.r_[A // 2, A]),
     ],
 )
 def test_arrays_that_do_not_fit_together(name, array, forged, tmp_path):
@@ -254,3 +271,23 @@ def test_more_than_is_stored(name, words, metadata, arrays, tmp_path):
     check(tmp_path / "m.zarr", header, true, forgery)
     with pytest.raises(InputError, match=words):
         drf.load_model(str(tmp_path / "m.zarr"))
+
+
+def test_intervals_belong_to_the_metadata_that_tell_of_them(tmp_path):
+    """Models of earlier versions tell of none, and have none."""
+    for name in ("iid", "intervals"):
+        fitted(name)[0].save(str(tmp_path / f"{name}.zarr"))
+    older, newer = (taken_apart(tmp_path / f"{name}.zarr") for name in ("iid", "intervals"))
+    path = tmp_path / "m.zarr"
+    write(path, *older, ("metadata", ("intervals",), GONE))
+    assert drf.load_model(str(path)).intervals is None
+    write(path, *newer, ("metadata", ("intervals",), GONE))
+    with pytest.raises(InputError, match="nothing is known of an array 'interval_"):
+        drf.load_model(str(path))
+    for key, value in [
+        ("source", "by an oracle"), ("source", ["calibrated"]), ("n_rows", -1), ("n_rows", 2.5),
+        ("n_rows", True), ("n_outside", None), ("n_unseen", 2**64),
+    ]:  # fmt: skip
+        write(path, *newer, ("metadata", ("intervals", key), value))
+        with pytest.raises(InputError, match=r"m\.zarr"):
+            drf.load_model(str(path))

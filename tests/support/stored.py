@@ -52,7 +52,7 @@ ESTIMATORS = {
     "softmax": drf.KernelLikelihoodClassifier(SMALL, multi_class="softmax", tol=0.1, scale="none"),
     "pca": drf.KernelPCA(SMALL, n_components=2, scale="none"),
 }
-NAMES = [*ESTIMATORS, *MAPS, "table"]
+NAMES = [*ESTIMATORS, *MAPS, "table", "intervals", "sets"]
 PARTS = drf.ConcatenatedFeatures([drf.FourierFeatures(GAUSSIAN, 4), drf.NystroemFeatures(GAUSSIAN, 6)])
 SUMS: dict[str, Any] = {
     "gram": {"features": SMALL, "cv": 3, "scale": "standard"},
@@ -82,13 +82,17 @@ def fitted(name: str) -> tuple[Any, dict[str, Any]]:
         rules = {"one_hot": True, "missing": "indicator", "datetime": "parts"}
         data = drf.open_dataset(frame, target="y", **rules)
         return drf.KernelRidge(SMALL, alpha=1e-2, scale="standard").fit(data), {}
+    if name == "intervals":
+        ridge = drf.KernelRidge(SMALL, alpha=1e-2, scale="none").fit(X[:30], X[:30, :2])
+        return ridge.calibrate(X[30:], X[30:, :2], np.arange(30) % 3), {}
+    if name == "sets":
+        labels = np.digitize(y, [-1, 1])
+        svc = drf.KernelSVC(SMALL, tol=0.1, scale="none").fit(X[:30], labels[:30])
+        return svc.calibrate(X[30:], labels[30:]), {}
     estimator = ESTIMATORS.get(name) or drf.KernelRidge(MAPS[name], alpha=1e-2, solver="auto", scale="none")
     targets = {"classes": np.digitize(y, [-1, 1]), "softmax": np.digitize(y, [-1, 1])}
     y = targets.get(name, y > 0 if name in ("svc", "probit") else y)
-    estimator.fit(X, y)
-    if name in ("ridge", "svc"):  # with intervals, or prediction sets
-        estimator.model_ = drf.calibrate(estimator.model_, X, y)
-    return estimator, {"include_std": True} if name == "ridge" else {}
+    return estimator.fit(X, y), {"include_std": True} if name == "ridge" else {}
 
 
 def sums(name: str) -> Any:
