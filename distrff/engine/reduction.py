@@ -86,8 +86,8 @@ def reduce_rows(reduction: Reduction, rows: Rows, sent: list[Arrays], fit: str) 
     """Return the partial of one segment, from the rows and the arrays that were sent."""
     begin_task(fit)
     started = time.perf_counter()
-    # Rows with ids are written in short segments, and known by their type.
-    watched = rows if hasattr(rows, "id_tiles") else _Watched(rows, fit)
+    # Rows with ids are written in short segments and known by their type; several runs are no one's tiles.
+    watched = _Watched(rows, fit) if hasattr(rows, "tiles") and not hasattr(rows, "id_tiles") else rows
     value = _reduce_with_retries(reduction, watched, joined(sent))
     return Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
 
