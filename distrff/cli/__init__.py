@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 import click
 
-from distrff.cli.options import VERBOSE
+from distrff.cli.options import LAST_WORK, VERBOSE
 from distrff.errors import (
     CheckpointWarning,
     ClusterWarning,
@@ -101,7 +101,7 @@ _OURS = (CheckpointWarning, ClusterWarning, DataWarning, PrecisionWarning)
 def failures_reported(ctx: click.Context) -> Iterator[None]:
     """Turn exceptions of the body into one line on standard error and an exit code."""
     try:
-        with _quiet_libraries(ctx), _ended_like_interrupts():
+        with _quiet_libraries(ctx), _ended_like_interrupts(), _interrupts_answered(ctx):
             yield
     except click.ClickException as error:
         message = error.format_message()  # click's own, which quotes what was given
@@ -133,10 +133,7 @@ def _ended_like_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = [signal.SIGTERM, signal.SIGHUP]
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as a shell's background jobs have it
-        numbers.append(signal.SIGINT)
-    before = {number: signal.signal(number, _interrupt) for number in numbers}
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
@@ -144,9 +141,28 @@ def _ended_like_interrupts() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def _interrupts_answered(ctx: click.Context) -> Iterator[None]:
+    """Answer Ctrl-C in one line at once: to end workers, or to save for a checkpoint, takes seconds."""
+
+    def answer(number: int, frame: object) -> NoReturn:
+        line = "interrupted: " + ctx.meta.get(LAST_WORK, "what runs is ended")
+        # The terminal's line may be that of a fit. Not `click.echo`, which this may have interrupted.
+        os.write(2, f"{chr(10) if os.isatty(2) else ''}{line}\n".encode())
+        raise KeyboardInterrupt
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield  # such as where `nohup` ignores it
+        return
+    signal.signal(signal.SIGINT, answer)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _interrupt(number: int, frame: object) -> NoReturn:
-    # At once: to end workers takes seconds, and a checkpoint may be written first. Safe in a handler.
-    os.write(2, b"\ndistrff: ending ...\n")
     raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
 

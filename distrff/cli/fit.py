@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from distrff.cli import NOT_CONVERGED, spelt_as_options
 from distrff.cli.data import open_data, storage_options, workers_of
-from distrff.cli.options import checkpoint_options, fit_options, result_options, verbosity_options
+from distrff.cli.options import LAST_WORK, checkpoint_options, fit_options, result_options, verbosity_options
 from distrff.cli.output import progress_lines, show
 from distrff.errors import CheckpointWarning, InputError, warn
 from distrff.utils.text import listed
@@ -85,6 +85,8 @@ def fit(
         refuse_overlap("--report", page, **others)
         _check_page(Location.of(page), overwrite=overwrite)
     estimator, dataset = estimator_and_data(ctx, data)
+    if kept is not None:
+        ctx.meta[LAST_WORK] = "what is finished is saved first"
     with workers_of(options), progress_lines(ctx):
         estimator.fit(
             dataset, checkpoint=checkpoint, checkpoint_every=checkpoint_every, storage_options=remote

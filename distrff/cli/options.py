@@ -14,7 +14,9 @@ import click
 
 from distrff.utils.text import public_text
 
-VERBOSE = "distrff.verbose"  # of a context's meta, which the commands share with their group
+# Of a context's meta, which the commands share with their group.
+VERBOSE = "distrff.verbose"
+LAST_WORK = "distrff.last_work"  # what is done yet after Ctrl-C, in words
 
 # Values of options that are more than one word or number.
 

@@ -13,7 +13,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,12 @@ from distributed.security import Security
 from distributed.system import MEMORY_LIMIT
 from distributed.utils import silence_logging_cmgr
 
-from distrff.errors import ClusterError, ClusterWarning, InputError, first_line, warn
+from distrff.errors import ClusterError, ClusterWarning, InputError, Terminated, first_line, warn
 from distrff.utils.text import public_name, public_text
 from distrff.utils.validation import check_count
 
 _START_SECONDS = 60.0
+_END_SECONDS = 0.5  # for a worker of an interrupted program to end by itself; Dask gives it five
 # A local cluster gives up a worker that its nanny has not restarted in this time, and starts no other. Dask's
 # 15 s are too short: on a loaded machine the imports alone take longer.
 _RESTART_PATIENCE = {"distributed.deploy.lost-worker-timeout": "10 minutes"}
@@ -141,7 +142,17 @@ def _local_cluster(n_workers: int, threads_per_worker: int, memory_limit: int) -
                 )
             cleanup.callback(cluster.close)
         cleanup.enter_context(dask.config.set(_RESTART_PATIENCE))
-        yield cluster
+        try:
+            yield cluster
+        except (KeyboardInterrupt, Terminated):
+            with suppress(Exception):  # the cluster's own closing ends those that this does not
+                cluster.sync(_end_workers, cluster)
+            raise
+
+
+async def _end_workers(cluster: LocalCluster) -> None:
+    """End all workers soon, whatever they do: each has a thread in a product that nobody waits for."""
+    await asyncio.gather(*(nanny.close(timeout=_END_SECONDS) for nanny in cluster.workers.values()))
 
 
 @contextmanager
@@ -156,7 +167,7 @@ def _interrupts_held_back() -> Iterator[None]:
         if held_back:
             raise KeyboardInterrupt
         held_back.append(number)
-        os.write(2, b"interrupted; ending once the workers have started\n")  # safe in a handler
+        os.write(2, b"interrupted: it ends once the workers have started\n")  # safe in a handler
 
     handler = signal.signal(signal.SIGINT, hold_back)
     try:

@@ -32,14 +32,13 @@ from distrff.engine.checkpoint import (
     without_damaged,
     write_sum,
 )
-from distrff.engine.progress import RowCount
+from distrff.engine.progress import Progress
 from distrff.engine.record import WorkRecord, begin_task, peak_so_far
 from distrff.engine.reduction import (
     OrderedMerge,
     Partial,
     Reduction,
     Rows,
-    abandon,
     merge_partials,
     merged_here,
     reduce_rows,
@@ -47,6 +46,7 @@ from distrff.engine.reduction import (
 from distrff.errors import ClusterError
 from distrff.utils.keys import new_key
 from distrff.utils.values import compact
+from distrff.utils.wanted import abandon
 
 _LOCAL_SCHEDULERS = {
     "sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing",
@@ -102,7 +102,7 @@ class LocalExecution:
         self,
         reduction: Reduction,
         segments: list[Rows],
-        progress: RowCount,
+        progress: Progress,
         sent: list[Any],
         sums: PassSums | None = None,
         *,
@@ -123,13 +123,13 @@ class LocalExecution:
         self,
         reduction: Reduction,
         segments: list[Rows],
-        progress: RowCount,
+        progress: Progress,
         sent: list[Any],
         sums: PassSums | None,
         group: str,
     ) -> Partial:
         merge = OrderedMerge(len(segments), lambda total, others: merge_partials(reduction, total, others))
-        left = list(range(len(segments)))
+        left, of_pass = list(range(len(segments))), uuid.uuid4().hex
         if sums is not None:
             for node in sums.in_order():
                 merge.add(node[1], read_sum(sums.file(node), node), node[0])
@@ -138,7 +138,7 @@ class LocalExecution:
         try:
             for start in range(0, len(left), self.n_threads):
                 batch = left[start : start + self.n_threads]
-                calls = [(reduction, segments[i], sent, self._fit) for i in batch]
+                calls = [(reduction, segments[i], sent, self._fit, of_pass) for i in batch]
                 partials = self.submit_all(reduce_rows, calls, group=group)
                 for i, summed in zip(batch, partials, strict=True):
                     merge.add(i, summed)
@@ -146,8 +146,10 @@ class LocalExecution:
                 del partials, summed  # or they would be alive beside those of the next round
                 if sums is not None and sums.is_due():
                     sums.write(merge.waiting)
-        except BaseException:
+        except BaseException as error:
+            abandon(of_pass)
             if sums is not None:
+                _tell_of_last_write(error)
                 sums.write(merge.waiting)
             raise
         return merge.result()
@@ -172,12 +174,7 @@ class LocalExecution:
         # One BLAS thread per task, as on the workers of a cluster: the same bits, and no more threads than
         # cores.
         with _libraries().limit(limits=1, user_api="blas"):
-            try:
-                return list(dask.compute(*tasks, scheduler=self._scheduler))
-            except (KeyboardInterrupt, SystemExit):
-                abandon(self._fit)
-                self._fit = uuid.uuid4().hex  # for what is computed afterwards
-                raise
+            return list(dask.compute(*tasks, scheduler=self._scheduler))
 
     def gather(self, handles: list[Any]) -> list[Any]:
         return [compact(handle) for handle in handles]
@@ -307,7 +304,7 @@ class ClusterExecution:
         self,
         reduction: Reduction,
         segments: list[Rows],
-        progress: RowCount,
+        progress: Progress,
         sent: list[Any],
         sums: PassSums | None = None,
         *,
@@ -335,7 +332,7 @@ class ClusterExecution:
         self,
         reduction: Reduction,
         segments: list[Rows],
-        progress: RowCount,
+        progress: Progress,
         sent: list[Call],
         sums: PassSums | None,
         here: bool,
@@ -502,6 +499,12 @@ _COLLECT_SECONDS = 2.0  # so that little of what a worker has finished is lost w
 _LAST_SECONDS = 15.0  # for a last write: batch systems and Kubernetes kill 30 s after they have asked
 
 
+def _tell_of_last_write(error: BaseException) -> None:
+    """Say at once what a person who pressed Ctrl-C waits for."""
+    if isinstance(error, KeyboardInterrupt):
+        logger.warning("interrupted: what is finished is saved first")
+
+
 class _Saving:
     """What both ways of saving share: what is finished is saved when the pass fails or is interrupted."""
 
@@ -520,8 +523,9 @@ class _Saving:
             yield
         except Lost:
             raise
-        except BaseException:
+        except BaseException as error:
             if self._sums is not None:
+                _tell_of_last_write(error)
                 with suppress(Exception):  # of workers that are gone, beside the failure itself
                     self._save_last(self._sums)
             raise

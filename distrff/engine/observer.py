@@ -67,7 +67,10 @@ class SweepProgress:
 
     @property
     def model(self) -> Any:
-        """The frozen `Model` of the best point so far, made when asked for; None before there is one."""
+        """The frozen `Model` of the best point so far; None before there is one.
+
+        It is made when asked for, without a report: ask during the call, or it is that of a later point.
+        """
         return None if self._model is None else self._model()
 
     def __str__(self) -> str:
@@ -145,7 +148,7 @@ def _height(error: float) -> float:
 
 # Who is told.
 
-_RECENT = 8  # sweeps, over which the median of seconds is taken
+_RECENT = 5  # sweeps, over which the median of seconds is taken: soon that of another kind of steps
 
 
 class Observer:
@@ -184,7 +187,9 @@ class Observer:
         if self._errors:
             self._of_solvers.append(len(self._errors))
         self._errors, self._measure = [], ""
-        self._max_sweeps, self._presumed = max_sweeps, presumed
+        # In a search the solver before is a better guide than a presumption for any.
+        self._presumed = self._of_solvers[-1] + 1 if self._of_solvers else presumed
+        self._max_sweeps = max_sweeps
         self._stage, self._n_after = stage, n_after
         self._ended = time.perf_counter()
 
@@ -243,8 +248,8 @@ class Observer:
             seconds_left=None if n_expected is None else (n_expected - n_before - sweep) * usual,
             _model=None if parts is None or model_of is None else lambda: model_of(*parts()),
         )
+        logger.info("%s", progress)  # before it is drawn, or both would be in one line
         self._tell(progress)
-        logger.info("%s", progress)
         self._ended = time.perf_counter()  # what callbacks take is no part of a sweep
         self.stop_if_asked()
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
 
 from distrff.engine.record import WorkRecord, begin_task, end_task
+from distrff.utils.wanted import working_for
 
 logger = logging.getLogger(__name__)
 
@@ -82,46 +83,16 @@ class Partial:
     record: WorkRecord
 
 
-def reduce_rows(reduction: Reduction, rows: Rows, sent: list[Arrays], fit: str) -> Partial:
-    """Return the partial of one segment, from the rows and the arrays that were sent."""
+def reduce_rows(reduction: Reduction, rows: Rows, sent: list[Arrays], fit: str, of_pass: str = "") -> Partial:
+    """Return the partial of one segment, from the rows and the arrays that were sent.
+
+    `of_pass` names the pass in this process, by which it can be abandoned.
+    """
     begin_task(fit)
     started = time.perf_counter()
-    # Rows with ids are written in short segments and known by their type; several runs are no one's tiles.
-    watched = _Watched(rows, fit) if hasattr(rows, "tiles") and not hasattr(rows, "id_tiles") else rows
-    value = _reduce_with_retries(reduction, watched, joined(sent))
+    with working_for(of_pass):
+        value = _reduce_with_retries(reduction, rows, joined(sent))
     return Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
-
-
-# Threads of this process go on when Ctrl-C interrupts the one that waits for them, and a script would not end
-# before they do. They end at their next tile instead.
-
-_ABANDONED: set[str] = set()
-
-
-class Abandoned(Exception):
-    """What a task raises whose fit was interrupted; nobody waits for it."""
-
-
-def abandon(fit: str) -> None:
-    """Let the tasks of a fit that run in this process end at their next tile."""
-    _ABANDONED.add(fit)
-
-
-@dataclass(frozen=True)
-class _Watched:
-    """Rows whose tiles end with `Abandoned` when their fit is."""
-
-    rows: Any
-    fit: str
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.rows, name)
-
-    def tiles(self, n_rows: int) -> Iterator[Any]:
-        for tile in self.rows.tiles(n_rows):
-            if self.fit in _ABANDONED:
-                raise Abandoned
-            yield tile
 
 
 def joined(sent: list[Arrays]) -> Arrays:

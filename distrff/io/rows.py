@@ -17,6 +17,7 @@ from scipy.sparse import issparse
 
 from distrff.errors import InputError
 from distrff.utils.arrays import in_one_layout, joined_rows
+from distrff.utils.wanted import check_wanted
 
 # A decoded span: field name -> array; X may be CSR. All arrays of a span have the same number of rows.
 Span = dict[str, Any]
@@ -56,6 +57,7 @@ class Rows(ABC):
         """
         readers = [TileReader(spans, self.stop - self.start) for spans in self.spans()]
         for first in range(self.start, self.stop, n_rows):
+            check_wanted()
             # Built in a function: a local name here would keep the tile alive while the next one is made.
             yield _tile(first, min(n_rows, self.stop - first), readers)
 

@@ -13,7 +13,7 @@ def group_of(what: str | Callable[..., Any]) -> str:
 
     Dask takes the words before the first one that has a digit (`dask.utils.key_split`).
     """
-    name = what if isinstance(what, str) else getattr(what, "__name__", type(what).__name__)
+    name = what if isinstance(what, str) else getattr(what, "__qualname__", type(what).__name__)
     return "-".join(["distrff", *re.findall(r"[a-z]+", re.split(r"\d", name.lower())[0])])
 
 

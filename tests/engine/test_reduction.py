@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 
 from distrff.engine import reduction
 from distrff.engine.execution import LocalExecution
-from distrff.engine.reduction import (
-    Abandoned,
-    OrderedMerge,
-    Reduction,
-    abandon,
-    merge_partials,
-    n_levels,
-    reduce_rows,
-)
+from distrff.engine.record import begin_task
+from distrff.engine.reduction import OrderedMerge, Reduction, merge_partials, n_levels, reduce_rows
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset
 from distrff.io.rows import RowBlock
+from distrff.utils.wanted import Abandoned, abandon, working_for
 
 X = np.arange(20.0).reshape(10, 2)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def begun_as_in_a_fit():
+    """The first task of a process measures its BLAS threads, of which a fit leaves one."""
+    LocalExecution("synchronous").submit(begin_task, "-")
 
 
 @dataclass(frozen=True)
@@ -218,56 +218,13 @@ def test_a_missing_partial_is_noticed(n):
             merge.result()
 
 
-# Ctrl-C, while threads of this process work.
-
-
-class _Tiles:
-    """Rows that count their tiles, and are interrupted before the third one."""
-
-    start, stop = 0, 4
-
-    def __init__(self, fit):
-        self.fit, self.n_read = fit, 0
-
-    def tiles(self, n_rows):
-        for row in range(4):
-            if row == 2:
-                abandon(self.fit)
-            self.n_read += 1
-            yield row
-
-
-class _Counted(Reduction):
-    def size_bytes(self, n_rows):
-        return 8
-
-    def zero(self):
-        return 0
-
-    def update(self, total, rows, arrays):
-        return total + sum(1 for _ in rows.tiles(1))
-
-    def merge(self, first, second):
-        return first + second
-
-
-def test_a_task_of_an_interrupted_fit_ends_at_its_next_tile():
-    rows = _Tiles("interrupted")
-    with pytest.raises(Abandoned):
-        reduce_rows(_Counted(), rows, [], "interrupted")
-    assert rows.n_read == 3
-    assert reduce_rows(_Counted(), _Tiles("another"), [], "a third").value == 4
-
-
-def _interrupted():
-    raise KeyboardInterrupt
-
-
-def test_after_an_interrupt_the_same_execution_works_on():
-    execution = LocalExecution("synchronous")
-    before = execution._fit
-    with pytest.raises(KeyboardInterrupt):
-        execution.submit(_interrupted)
-    with pytest.raises(Abandoned):
-        reduce_rows(_Counted(), _Tiles("-"), [], before)
-    assert execution.submit(reduce_rows, _Counted(), _Tiles("-"), [], execution._fit).value == 4
+def test_a_thread_whose_pass_is_abandoned_ends_at_its_next_tile():
+    rows = as_dataset(np.ones((100, 2))).rows(0, 100)
+    seen = []
+    with working_for("pass"), pytest.raises(Abandoned):
+        for block in rows.tiles(10):
+            seen.append(block.start)
+            if len(seen) == 3:
+                abandon("pass")
+    assert seen == [0, 10, 20]
+    assert len(list(rows.tiles(10))) == 10  # nobody has abandoned what this thread does now

@@ -9,6 +9,7 @@ from dask.utils import key_split
 
 import distrff as drf
 from distrff.engine.execution import reduce_rows
+from distrff.engine.reduction import Reduction
 from distrff.utils.keys import group_of, new_key
 from tests.support.fits import fourier, margin_classifier
 
@@ -21,6 +22,7 @@ from tests.support.fits import fourier, margin_classifier
         ("bins of grid 2 to 20", "distrff-bins-of-grid"),
         (reduce_rows, "distrff-reduce-rows"),
         (dict, "distrff-dict"),
+        (Reduction.merge, "distrff-reduction-merge"),
     ],
 )
 def test_dask_finds_the_group_of_a_key(what, group):

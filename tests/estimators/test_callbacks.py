@@ -1,6 +1,8 @@
 """Callbacks of fits: what they are told, how they end a fit, and that nothing keeps them."""
 
+import os
 import pickle
+import threading
 
 import dask.array as da
 import numpy as np
@@ -73,6 +75,32 @@ def test_a_stop_in_the_search_for_c_keeps_a_model(rows):
     callback = told_to([], stop_at=1)
     estimator = margin_classifier("squared_hinge", fourier(), "cv", callbacks=[callback])
     assert in_process(estimator, *rows).report_["status"] == "STOPPED"
+
+
+def test_a_stop_in_the_search_for_alpha_keeps_the_mean_of_the_folds(rows):
+    labels = []
+
+    def callback(progress):
+        labels.append(progress.label)
+        return progress.label == "held-out errors"
+
+    binning = drf.RandomBinningFeatures(drf.Laplacian(2.0), 10)
+    fitted = in_process(drf.KernelRidge(binning, random_state=0, callbacks=[callback]), *rows)
+    assert fitted.report_["status"] == "STOPPED"
+    assert labels[-1] == "held-out errors"
+    assert np.isfinite(fitted.predict(rows[0])).all()
+
+
+def test_callbacks_are_called_in_this_process_and_never_sent(rows, client):
+    lock, seen = threading.Lock(), []
+
+    def callback(progress):
+        with lock:  # which cannot be pickled
+            seen.append((os.getpid(), progress.error))
+
+    fitted = FITS["hinge"]().set_params(callbacks=[callback]).fit(*rows)
+    assert {pid for pid, _ in seen} == {os.getpid()}
+    assert seen[-1][1] == pytest.approx(fitted.report_["duality_gap"])
 
 
 def test_a_direct_fit_has_nothing_left_to_stop(rows):

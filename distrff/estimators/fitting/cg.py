@@ -77,7 +77,8 @@ def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
         status, interruption = systems.solve(passes, preconditioner, options.max_sweeps)
     else:
         status, interruption = Status.of_interruption(search.interruption), search.interruption
-        notes.append("interrupted in the search for alpha: the model is the mean of some folds' models")
+        how = "stopped" if status is Status.STOPPED else "interrupted"
+        notes.append(f"{how} in the search for alpha: the model is the mean of some folds' models")
     result = iterative_result(
         fit,
         plan,
