@@ -160,6 +160,7 @@ def draw_confusion(ax: Any, evaluation: Mapping[str, Any]) -> Any:
     size = 12 if len(shown) <= 10 else 6
     ax.set_xticks(range(len(shown)), names, rotation=90 if max(map(len, names)) > 3 else 0, fontsize=size)
     ax.set_yticks(range(len(shown)), names, fontsize=size)
+    ax.grid(False)
     ax.set(xlim=(-0.5, len(shown) - 0.5), ylim=(len(shown) - 0.5, -0.5), xlabel="predicted", ylabel="actual")
     return ax
 

@@ -131,9 +131,11 @@ def quality_facts(quality: Mapping[str, Any]) -> list[list[str]]:
 
 
 def share_text(share: float | None) -> str:
-    """Return a share of 1 with three digits of what is missing to 1, where that is small."""
+    """Return a share of 1 with three digits, or of what is missing to 1 where that is small."""
     if share is None:
         return "–"
+    if 0 < share < 0.01:
+        return number_text(share)
     digits = 3
     while digits < 6 and 0.5 < share < 1 and 1 - share < 10.0 ** (1 - digits):
         digits += 1
@@ -291,7 +293,7 @@ def _classes(evaluation: Mapping[str, Any]) -> list[Part]:
     if len(classes) > _MAX_CLASSES:
         parts.append(f"{len(classes) - _MAX_CLASSES} classes of fewer rows are not shown.")
     if never := _never_predicted(evaluation):
-        parts.append(f"Never predicted: {listed(never)}.")
+        parts.append(f"Never predicted: {listed(never)}")
     return parts
 
 
