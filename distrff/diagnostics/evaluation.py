@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from distrff.utils.html import Bars, Facts, Part, Section, Table, html_card, html_page
+from distrff.utils.html import Bars, Facts, Items, Part, Section, Table, html_card, html_page
 from distrff.utils.text import column_text, listed, number_text
 
 _MAX_CLASSES = 30  # as rows of a table
 _MAX_LINES = 10  # as lines of text
 _MAX_TARGETS = 8
 _MAX_BARS = 12
+_STILL_FALLS = 0.9  # of the error with half of the features
+_UNBALANCED = 0.1
 
 
 class Evaluation(Mapping[str, Any]):
@@ -310,12 +312,46 @@ def quality_sections(
     """Return the sections with which the page of a fit begins; charts are given by heading."""
     sections = []
     if report.get("quality"):
-        sections.append(Section("Quality", [Facts(quality_facts(report["quality"]))], wide=True))
+        parts: list[Part] = [Facts(quality_facts(report["quality"]))]
+        if advice := list(_advice(report, report["quality"])):
+            parts.append(Items(advice))
+        sections.append(Section("Quality", parts, wide=True))
     if report.get("evaluation"):
         sections += evaluation_sections(report["evaluation"], errors)
     if report.get("importance"):
         sections.append(Section("What matters", _importance(report["importance"])))
     return [*sections, *(Section(heading, [chart]) for heading, chart in curves.items())]
+
+
+def _advice(report: Mapping[str, Any], quality: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what to try, where a simpler model does as well or a larger one may do better."""
+    if quality["rows"] == "the rows of the fit":
+        yield (
+            "The fit held no rows out, so the model saw the rows that judge it here. Judge it on other rows "
+            "(distrff score, drf.evaluate), or fit with alpha or C chosen by folds (cv)."
+        )
+    if quality["kind"] == "classes" and quality["accuracy"] <= quality["majority_accuracy"]:
+        yield f"It is right no more often than whoever always says {quality['majority']!r}."
+    linear = quality.get("linear_rmse")
+    if None not in (linear, quality.get("rmse")) and quality["rmse"] >= linear:
+        yield (
+            "A linear model has no larger error: more features (n_components), other widths, or a search for "
+            "both (AutoFeatures) may do better."
+        )
+    curve = report.get("learning_curve") or []
+    if len(curve) > 1 and None not in (curve[-2][1], curve[-1][1]):
+        (smaller, before, _), (size, error, _) = curve[-2:]
+        if error < _STILL_FALLS * before:
+            yield (
+                f"The error still falls with the number of features, by {1 - error / before:.0%} from "
+                f"{smaller:,} to {size:,}: more (n_components) may do better."
+            )
+    balanced = quality.get("balanced_accuracy")
+    if balanced is not None and balanced < quality["accuracy"] - _UNBALANCED:
+        yield (
+            f"Rare classes are found less often: the mean recall is {share_text(balanced)}; class_weight "
+            f"'balanced' weighs classes alike."
+        )
 
 
 def _importance(importance: Mapping[str, Any]) -> list[Part]:

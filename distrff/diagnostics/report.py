@@ -352,7 +352,10 @@ def _relevance(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:
     bars = [(names[j], value, number_text(widths[j])) for value, j in ranked[:_MAX_COLUMNS]]
     left_out = len(widths) - len(bars)
     more = f" {left_out} columns of longer widths are not drawn." if left_out else ""
-    legend = f"The longer a bar, the more its column matters; beside it the column's width.{more}"
+    legend = (
+        "The longer a bar, the faster the model may vary along its column: it is the deviation of the column "
+        f"over its width, which stands beside it, in the units that the model sees.{more}"
+    )
     return [Bars(bars), legend]
 
 

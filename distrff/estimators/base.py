@@ -32,7 +32,7 @@ from distrff.estimators.fitting.context import (
 )
 from distrff.estimators.fitting.options import FitOptions, check_sparse_rows, takes_sparse_rows
 from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.quality import notes_on_quality, quality_of_fit
+from distrff.estimators.fitting.quality import quality_of_fit
 from distrff.estimators.fitting.result import FitResult, Solver, fit_report
 from distrff.estimators.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset
@@ -196,7 +196,7 @@ class KernelEstimator(BaseEstimator):
         self.plan_ = result.plan
         self._keep(result, model)
         quality = None if fit is None else quality_of_fit(fit, result, model)
-        self.report_ = fit_report(self, result, fit, quality, notes_on_quality(quality))
+        self.report_ = fit_report(self, result, fit, quality)
         self.model_ = replace(model, report=self.report_.to_dict())
         if isinstance(result.interruption, FitStopped):
             return

@@ -187,7 +187,8 @@ class _Sample:
                 shares = np.array(_BIN_SHARES)
                 bins.append(
                     {
-                        "prediction": float(np.average(f[part], weights=s[part])),
+                        # The median, as what it is drawn against: in the last bin the mean is far beyond.
+                        "prediction": float(QuantileSketch.of(f[part], s[part]).quantile(0.5)),
                         "actual": QuantileSketch.of(y[part], s[part]).quantile(shares).tolist(),
                         "residual": QuantileSketch.of(y[part] - f[part], s[part]).quantile(shares).tolist(),
                         "n_rows": len(part),

@@ -16,6 +16,7 @@ OF_PYTHON = (
     "cli/",
     "diagnostics/bounds.py",
     "diagnostics/plots.py",
+    "estimators/callbacks.py",
     "estimators/gram.py",
     "estimators/fitting/gram.py: this Gram ",
     "estimators/fitting/gram.py: ; a Gram with folds",

@@ -192,6 +192,39 @@ def test_only_what_fell_short_is_a_warning():
     assert words(short).index("above tol") < words(short).index("What was fitted")
 
 
+NUMBERS = {"kind": "numbers", "rows": "out of fold", "r2": 0.5, "rmse": 2.0, "constant_rmse": 3.0}
+CLASSES = {
+    "kind": "classes",
+    "rows": "out of fold",
+    "accuracy": 0.9,
+    "majority": "b",
+    "majority_accuracy": 0.6,
+}
+
+
+@pytest.mark.parametrize(
+    ("quality", "advice"),
+    [
+        (NUMBERS, None),
+        (NUMBERS | {"rows": "the rows of the fit"}, "The fit held no rows out"),
+        (NUMBERS | {"linear_rmse": 1.9}, "A linear model has no larger error"),
+        (NUMBERS | {"linear_rmse": 2.1}, None),
+        (CLASSES, None),
+        (CLASSES | {"accuracy": 0.6}, "always says 'b'"),
+        (CLASSES | {"balanced_accuracy": 0.4}, "Rare classes are found less often: the mean recall is 0.400"),
+    ],
+)
+def test_advice_beside_the_quality(quality, advice):
+    shown = words(report(quality={"quality": quality}).to_html())
+    assert shown.startswith("Fit of KernelRidge Quality judged on")
+    known = ("The fit held", "A linear model", "always says", "Rare classes")
+    assert [one for one in known if one in shown] == [one for one in known if advice and one in advice]
+    curve = PARTS["curve"] | {"learning_curve": [[128, 0.4, 0.1], [256, 0.3, 0.1], [512, 0.29, 0.1]]}
+    falls = words(report(quality={"quality": quality}, curve=PARTS["curve"]).to_html())
+    assert "The error still falls with the number of features, by 33% from 256 to 512" in falls
+    assert "still falls" not in words(report(quality={"quality": quality}, curve=curve).to_html())
+
+
 def test_nothing_is_loaded_from_elsewhere():
     page = report().to_html(scores=SCORES)
     assert not re.search(r"https?://|//[a-z]|url\((?!#)|@import|<script|src=", page)

@@ -136,7 +136,8 @@ def test_without_folds_it_says_that_it_is_optimistic(rng: np.random.Generator) -
     judge_fit(model)
     evaluation = model.report_["evaluation"]
     assert evaluation["rows"] == "the rows of the fit"
-    assert "optimistic" in words(model.report_.to_html())
+    shown = words(model.report_.to_html())
+    assert "optimistic" in shown and "The fit held no rows out" in shown
     assert evaluation["r2"] == model.score(X, y)
 
 

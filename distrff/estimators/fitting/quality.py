@@ -27,23 +27,6 @@ def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[st
     return None if fit.statistics.targets is None else _of_numbers(fit, result)
 
 
-def notes_on_quality(quality: dict[str, Any] | None) -> list[str]:
-    """Return a sentence if a simpler model does as well."""
-    if quality is None:
-        return []
-    if quality["kind"] == "classes":
-        if quality["accuracy"] > quality["majority_accuracy"]:
-            return []
-        return [f"it is right no more often than whoever always says {quality['majority']!r}"]
-    linear = quality.get("linear_rmse")
-    if linear is None or quality["rmse"] < linear:
-        return []
-    return [
-        "a linear model has no larger error: more features (n_components), other widths, or a search for "
-        "both (AutoFeatures) may do better"
-    ]
-
-
 def _of_numbers(fit: PreparedFit, result: FitResult) -> dict[str, Any]:
     targets, together = fit.statistics.targets, fit.statistics.together
     assert targets is not None

@@ -60,9 +60,8 @@ def fit_report(
     result: FitResult,
     fit: PreparedFit | None = None,
     quality: Mapping[str, Any] | None = None,
-    notes: Sequence[str] = (),
 ) -> FitReport:
-    """Return the report of a fit to rows, or to a Gram where `fit` is None, with further notes."""
+    """Return the report of a fit to rows, or to a Gram where `fit` is None."""
     run, plan = result.run, result.plan
     of_client = plan.client_peak_bytes if plan is not None and run.execution.in_client else 0
     values = {
@@ -89,7 +88,7 @@ def fit_report(
         "measured_peak_bytes": run.record.measured_peak_bytes or None,
         "plan": None if plan is None else plan.to_dict(),
     }
-    notes = [*notes, *result.notes]
+    notes = list(result.notes)
     if fit is not None:
         values |= _rows_and_map(fit)
         notes += _notes_on_rows(fit, result.dtype)
