@@ -259,7 +259,8 @@ class Observer:
             raise FitStopped
 
     def close(self) -> None:
-        """Remove the line."""
+        """Remove the line, and forget the fit: its estimator holds this, and would not be freed at once."""
+        self.model_of = None
         if self._line is not None:
             self._line.clear()
 

@@ -152,11 +152,11 @@ class ClassErrors:
         """
         right, per_class = self._right(), self._weights()
         of_class = per_class["weight"]
-        accuracy = float(right.sum() / self.weight)
+        n_right = float(right.sum())
         found = of_class > 0
         scores = {
-            "accuracy": accuracy,
-            "error": 1.0 - accuracy,
+            "accuracy": n_right / self.weight,
+            "error": (self.weight - n_right) / self.weight,
             "majority_accuracy": float(of_class.max() / self.weight),
             "balanced_accuracy": float((right[found] / of_class[found]).mean()) if found.any() else np.nan,
         }
