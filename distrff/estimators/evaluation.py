@@ -19,10 +19,8 @@ from distrff.errors import InputError
 from distrff.estimators.base import KernelEstimator
 from distrff.estimators.fitting.checkpoint import same_rows
 from distrff.estimators.importance import what_matters
-from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
-from distrff.io.open import open_dataset
-from distrff.model.evaluation import errors_of
+from distrff.model.evaluation import errors_of, rows_to_judge
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model
 from distrff.model.number_errors import NumberErrors
@@ -131,16 +129,7 @@ def _rows_to_judge(
         return _rows_of_fit(estimator)
     if estimator is not None:
         return estimator._rows_to_judge(data, y, sample_weight)
-    if model.steps is not None and hasattr(data, "columns"):
-        data = open_dataset(data, steps=model.steps if y is None else model.steps.for_prediction())
-        if y is not None:
-            data = data.X
-    dataset = as_dataset(data, y, sample_weight)
-    if not dataset.n_targets:
-        raise InputError("an evaluation needs targets; give y, or open the dataset with target=…")
-    if dataset.n_columns != model.n_columns:
-        raise InputError(f"X has {dataset.n_columns} columns, but the model was fitted to {model.n_columns}")
-    return dataset
+    return rows_to_judge(model, data, y, sample_weight)
 
 
 def _rows_of_fit(estimator: KernelEstimator | None) -> Dataset:

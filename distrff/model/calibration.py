@@ -6,13 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from distrff.errors import DataWarning, InputError, InputTypeError, warn
-from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
-from distrff.model.evaluation import Errors, errors_of
+from distrff.model.evaluation import Errors, check_judged, errors_of, rows_to_judge
 from distrff.model.folds import FoldModels
 from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals
 from distrff.model.model import Model
-from distrff.utils.text import listed
 
 
 def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None) -> Model:
@@ -28,7 +26,8 @@ def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None) ->
     model : Model
         From `load_model`, or an estimator's `model_`.
     X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
-        Of shape (n_samples, n_columns). A `Dataset` brings its own y.
+        Of shape (n_samples, n_columns), or a frame of the raw columns of the fit. A `Dataset` brings its own
+        y, and so may a raw frame.
     y : array-like of shape (n_samples,) or (n_samples, n_targets)
     sample_weight : array-like of shape (n_samples,), optional
         Multiplicities: a row of weight 3 counts as three rows.
@@ -44,7 +43,7 @@ def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None) ->
     """
     if not isinstance(model, Model):
         raise InputTypeError(f"expected a Model, as load_model returns, got {model!r}")
-    return calibrated(model, as_dataset(X, y, sample_weight))
+    return calibrated(model, rows_to_judge(model, X, y, sample_weight))
 
 
 def out_of_fold(model: Model, dataset: Dataset, folds: FoldModels) -> Model:
@@ -59,18 +58,7 @@ def calibrated(model: Model, dataset: Dataset) -> Model:
     """
     if model.kind == "KernelPCA":
         raise InputError("principal components have no predictions, and so no intervals")
-    if not dataset.n_targets:
-        raise InputError("intervals need targets; give y, or open the dataset with target=…")
-    if dataset.n_columns != model.n_columns:
-        raise InputError(
-            f"{dataset.source} has {dataset.n_columns} columns, but the model was fitted to {model.n_columns}"
-        )
-    expected, names = model.column_names, dataset.column_names
-    if expected is not None and names is not None and tuple(names) != tuple(expected):
-        raise InputError(
-            f"{dataset.source} has the columns {listed(names)}, but the model was fitted to "
-            f"{listed(expected)}, in this order"
-        )
+    check_judged(model, dataset)
     fitted = model.report.get("source"), model.report.get("n_samples")
     if dataset.places and fitted == (dataset.source, dataset.n_rows):
         warn(

@@ -39,7 +39,7 @@ def checked_coverage(coverage: Any) -> Fraction:
     return Fraction(repr(float(coverage)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Intervals:
     """The scores of rows that a model did not see, from which intervals and sets follow.
 
@@ -77,6 +77,9 @@ class Intervals:
     n_rows: int
     n_outside: int = 0
     n_unseen: int = 0
+
+    def __repr__(self) -> str:
+        return f"<Intervals {self}>"
 
     def __str__(self) -> str:
         rows = f"{self.n_rows - self.n_outside:,} rows"

@@ -201,6 +201,18 @@ def test_any_storage_and_lazy_results(rng: np.random.Generator, storage: str, tm
         np.testing.assert_array_equal(of_numpy, found)
 
 
+def test_a_raw_frame_calibrates_a_frozen_model(rng: np.random.Generator) -> None:
+    X, y = _numbers(rng, 500)
+    frame = pd.DataFrame({"a": X[:, 0], "word": rng.choice(["u", "v"], 500), "y": y})
+    data = drf.open_dataset(frame[:300], target="y", one_hot=True)
+    model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(data)
+    other = drf.calibrate(model.model_, frame[300:])
+    model.calibrate(frame[300:])
+    assert repr(other.intervals) == "<Intervals calibrated on 200 rows>"
+    np.testing.assert_array_equal(other.intervals.radius(0.8), model.model_.intervals.radius(0.8))
+    assert drf.evaluate(other, frame[300:])["r2"] == pytest.approx(model.score(frame[300:]))
+
+
 def test_lazy_sets(rng: np.random.Generator) -> None:
     X, y = _classes(rng, 900)
     model = CLASSIFIERS["likelihood"]().fit(X[:600], y[:600]).calibrate(X[600:], y[600:])
@@ -278,7 +290,7 @@ def test_a_calibration_replaces_another_and_a_fit_forgets_it(rng: np.random.Gene
         (lambda m, c, X, y: m.calibrate(X[:, :1], y), "1 features"),
         (lambda m, c, X, y: m.calibrate(X), "y"),
         (lambda m, c, X, y: m.calibrate(X[:9], y[:9], np.zeros(9)), "weights are zero"),
-        (lambda m, c, X, y: drf.calibrate(m.model_, X), "need targets"),
+        (lambda m, c, X, y: drf.calibrate(m.model_, X), "needs targets"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X[:, :1], y), "1 columns"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X, np.array(["a"] * len(X))), "numbers"),
         (lambda m, c, X, y: drf.write_predictions(m, X, "p.zarr", coverage=2.0), "between 0 and 1"),
