@@ -28,8 +28,8 @@ class Done(NamedTuple):
 
     @property
     def told(self) -> list[str]:
-        """The lines of standard error."""
-        return self.stderr.splitlines()
+        """The lines of standard error, but for those that tell how far a fit of more than ten seconds is."""
+        return [line for line in self.stderr.splitlines() if " · " not in line]
 
     @property
     def json(self) -> dict[str, Any]:
