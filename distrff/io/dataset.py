@@ -14,7 +14,6 @@ import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
-from dask.highlevelgraph import HighLevelGraph
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
@@ -204,11 +203,10 @@ def lazy_blocks(
     meta = np.empty((0,) * (1 + len(columns)), dtype)
     if are_delayed:
         read = dask.delayed(_read_field)
-        return joined(
-            [read(rows, field, dask_key_name=new_key("read")) for rows in handles], row_chunks, columns, meta
-        )
-    blocks = da.from_array(np.fromiter(handles, dtype=object), chunks=1, name=new_key("rows"))
-    return blocks.map_blocks(
+        blocks = [read(rows, field, dask_key_name=new_key("read")) for rows in handles]
+        return joined(blocks, row_chunks, columns, meta)
+    named = da.from_array(np.fromiter(handles, dtype=object), chunks=1, name=new_key("rows"))
+    return named.map_blocks(
         _read_block,
         field=field,
         token=group_of("read"),
@@ -220,12 +218,13 @@ def lazy_blocks(
 
 
 def joined(blocks: list[Any], row_chunks: Sequence[int], columns: tuple[int, ...], meta: Any) -> da.Array:
-    """Return delayed blocks of rows as one dask array, whose tasks are all named as reading."""
-    name = new_key("read")
-    places = ((i, *(0 for _ in columns)) for i in range(len(blocks)))
-    layer = {(name, *place): block.key for place, block in zip(places, blocks, strict=True)}
-    graph = HighLevelGraph.from_collections(name, layer, dependencies=blocks)
-    return da.Array(graph, name, (tuple(row_chunks), *((c,) for c in columns)), meta=meta)
+    """Return delayed blocks of rows as one dask array, whose blocks are named as reading."""
+    return da.concatenate(
+        [
+            da.from_delayed(block, (n, *columns), meta=meta, name=new_key("read"))
+            for block, n in zip(blocks, row_chunks, strict=True)
+        ]
+    )
 
 
 def _read_block(handles: np.ndarray, field: str) -> Any:
