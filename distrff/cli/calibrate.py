@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 
-from distrff.cli.data import open_data_for, storage_options, workers_of
+from distrff.cli.data import model_and_targets, storage_options, workers_of
 from distrff.cli.options import cluster_options, row_options, verbosity_options
 from distrff.cli.output import show
-from distrff.errors import InputError
 from distrff.utils.text import public_name
 
 COVERAGES = (0.8, 0.9, 0.95)
@@ -30,13 +29,10 @@ def calibrate(model: str, data: str, as_json: bool, **options: Any) -> None:
     largest score, 1 − p or minus the margin, of a class in a set.
     """
     from distrff.model.calibration import calibrated
-    from distrff.model.persistence import load_model, save_model
+    from distrff.model.persistence import save_model
 
     remote = storage_options(options)
-    fitted = load_model(model, storage_options=remote)
-    dataset = open_data_for(fitted, data, options)
-    if not dataset.n_targets:
-        raise InputError(f"{dataset.source} has no target yet: name it with --target")
+    fitted, dataset = model_and_targets(model, data, options)
     with workers_of(options):
         found = calibrated(fitted, dataset)
     save_model(found, model, overwrite=True, storage_options=remote)

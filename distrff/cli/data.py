@@ -96,6 +96,21 @@ def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Datase
     return dataset
 
 
+def model_and_targets(path: str, data: str, options: Mapping[str, Any]) -> tuple[Model, Dataset]:
+    """Return the stored model at `path`, and the rows at `data` with targets, by which it is judged."""
+    from distrff.model.persistence import load_model
+
+    model = load_model(path, storage_options=storage_options(options))
+    if model.kind == "KernelPCA":
+        raise InputError(
+            f"{public_name(path)} holds principal components, which have no predictions to judge"
+        )
+    dataset = open_data_for(model, data, options)
+    if not dataset.n_targets:
+        raise InputError(f"{dataset.source} has no target yet: name it with --target")
+    return model, dataset
+
+
 def _wanted_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> TableSteps:
     """Return a model's steps with the target that the command names, or without one for predictions."""
     if options["columns"]:

@@ -6,11 +6,9 @@ from typing import Any
 
 import click
 
-from distrff.cli.data import open_data_for, storage_options, workers_of
+from distrff.cli.data import model_and_targets, workers_of
 from distrff.cli.options import cluster_options, integer, row_options, verbosity_options
 from distrff.cli.output import aligned, show
-from distrff.errors import InputError
-from distrff.utils.text import public_name
 
 
 @click.command()
@@ -31,16 +29,8 @@ def importance(
     that one raw column of a table became are replaced together. Give rows that the fit did not see.
     """
     from distrff.estimators.importance import permutation_importance
-    from distrff.model.persistence import load_model
 
-    fitted = load_model(model, storage_options=storage_options(options))
-    if fitted.kind == "KernelPCA":
-        raise InputError(
-            f"{public_name(model)} holds principal components, which have no predictions to judge"
-        )
-    dataset = open_data_for(fitted, data, options)
-    if not dataset.n_targets:
-        raise InputError(f"{dataset.source} has no target yet: name it with --target")
+    fitted, dataset = model_and_targets(model, data, options)
     with workers_of(options):
         found = permutation_importance(fitted, dataset, max_rows=max_rows, random_state=random_state)
     table = {} if dataset.table_report is None else dataset.table_report

@@ -24,7 +24,7 @@ def show(values: dict[str, Any], *, as_json: bool, lines: Iterable[str] | None =
     lines : iterable of str, optional
         For people; by default one line a value.
     """
-    from distrff.diagnostics.report import strict
+    from distrff.diagnostics.strict import strict
 
     if as_json:
         click.echo(json.dumps(strict(values), allow_nan=False))

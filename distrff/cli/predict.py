@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from distrff.cli.data import open_data_for, storage_options, workers_of
+from distrff.cli.data import model_and_targets, open_data_for, storage_options, workers_of
 from distrff.cli.options import (
     cluster_options,
     data_options,
@@ -18,7 +18,6 @@ from distrff.cli.options import (
     verbosity_options,
 )
 from distrff.cli.output import aligned, show
-from distrff.errors import InputError
 from distrff.utils.text import public_name
 
 
@@ -82,16 +81,8 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     these leave out are counted as rows_dropped.
     """
     from distrff.estimators.evaluation import evaluate
-    from distrff.model.persistence import load_model
 
-    fitted = load_model(model, storage_options=storage_options(options))
-    if fitted.kind == "KernelPCA":
-        raise InputError(
-            f"{public_name(model)} holds principal components, which have no predictions to score"
-        )
-    dataset = open_data_for(fitted, data, options)
-    if not dataset.n_targets:
-        raise InputError(f"{dataset.source} has no target yet: name it with --target")
+    fitted, dataset = model_and_targets(model, data, options)
     with workers_of(options):
         evaluation = evaluate(fitted, dataset)
     table = {} if dataset.table_report is None else dataset.table_report

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from distrff.diagnostics.strict import StrictMapping
 from distrff.utils.html import Bars, Facts, Items, Part, Section, Table, html_card, html_page
 from distrff.utils.text import column_text, listed, number_text
 
@@ -17,7 +17,7 @@ _STILL_FALLS = 0.9  # of the error with half of the features
 _UNBALANCED = 0.1
 
 
-class Evaluation(Mapping[str, Any]):
+class Evaluation(StrictMapping):
     """A read-only mapping of strict JSON values; what `evaluate` returns.
 
     Keys
@@ -46,22 +46,6 @@ class Evaluation(Mapping[str, Any]):
     roc, roc_auc, precision_recall, average_precision, positive : of two classes, for the second one; the
         areas are off by at most roc_auc_error and average_precision_error
     """
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = dict(values)
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a copy as plain data."""
-        return json.loads(json.dumps(self._values, allow_nan=False))
 
     def to_html(self, *, title: str | None = None) -> str:
         """Return the evaluation as one self-contained HTML page; write it as UTF-8."""
@@ -261,7 +245,7 @@ def evaluation_sections(
 def _legend(heading: str) -> list[Part]:
     if heading.startswith("Which classes"):
         return [
-            "Each row is a true class; the darker a cell, the larger the share of it that is predicted so."
+            "Each row is a true class; the fuller a cell, the larger the share of it that is predicted so."
         ]
     if heading.startswith(("Predicted", "Residuals")):
         return ["Quantiles of a sample of at most 8,192 rows, in bins of equally many."]

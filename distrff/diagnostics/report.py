@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from distrff.diagnostics.evaluation import quality_line, quality_sections
+from distrff.diagnostics.strict import StrictMapping
 from distrff.utils.html import Bars, Chart, Facts, Items, Part, Section, Table, html_card, html_page
 from distrff.utils.text import human_bytes, human_seconds, kernel_text, number_text, quantity_text
 
 
-class FitReport(Mapping[str, Any]):
+class FitReport(StrictMapping):
     """A read-only mapping of strict JSON values.
 
     Keys
@@ -55,22 +52,6 @@ class FitReport(Mapping[str, Any]):
     alerts : list of sentences on what the fit fell short of
     notes : list of sentences on choices that were made
     """
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values: dict[str, Any] = strict(dict(values))
-
-    def __getitem__(self, key: str) -> Any:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a copy of the report as plain data."""
-        return json.loads(json.dumps(self._values, allow_nan=False))
 
     def to_html(
         self,
@@ -171,21 +152,6 @@ class FitReport(Mapping[str, Any]):
             if r.get(name) is not None:
                 score += f", {name.replace('_', ' ')} {r[name]:.2g} by {r['solver']}"
         return f"alpha {r['alpha']}{score}"
-
-
-def strict(value: Any) -> Any:
-    """Return the value as strict JSON data: NumPy unwrapped, non-finite numbers null."""
-    if isinstance(value, Mapping):
-        return {str(key): strict(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return strict(value.tolist())
-    if isinstance(value, list | tuple):
-        return [strict(item) for item in value]
-    if isinstance(value, np.generic):
-        return strict(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 # What the report page shows, and the card of a notebook.

@@ -46,6 +46,7 @@ from distrff.model.folds import FoldModels
 from distrff.model.model import Model
 from distrff.model.persistence import save_model
 from distrff.model.predict import predict_with
+from distrff.model.rows import encoded, is_raw
 from distrff.model.to_sklearn import sklearn_pipeline
 from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.utils.text import listed
@@ -329,8 +330,8 @@ class KernelEstimator(BaseEstimator):
         Of rows in memory it warns that some are outside of the bounds of the model.
         """
         check_is_fitted(self, "model_")
-        if self._is_raw(X):
-            X = self._encoded(X)
+        if is_raw(self.model_, X):
+            X = encoded(self.model_, X)
         elif isinstance(X, Dataset) or (is_dataframe_like(X) and dask.is_dask_collection(X)):
             dataset = as_dataset(X)
             self._check_columns(dataset)
@@ -428,30 +429,13 @@ class KernelEstimator(BaseEstimator):
 
     def _rows_to_judge(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
         """Return rows with targets, of the columns of the fit or of a raw table."""
-        if self._is_raw(X):
+        if is_raw(self.model_, X):
             # A frame may bring its own target, in the column that held it when the model was fitted.
             brings_y = y is None and sample_weight is None
-            X = open_dataset(X, steps=self.model_.steps) if brings_y else self._encoded(X)
+            X = open_dataset(X, steps=self.model_.steps) if brings_y else encoded(self.model_, X)
         dataset = self._dataset(X, y, sample_weight)
         self._check_columns(dataset)
         return dataset
-
-    def _is_raw(self, X: Any) -> bool:
-        """Return whether X is a DataFrame of the raw columns that the model's steps encode."""
-        steps = self.model_.steps
-        if steps is None or not is_dataframe_like(X):
-            return False
-        names = set(map(str, X.columns))
-        return names.issuperset(steps.for_prediction().raw_names) or not names.issuperset(steps.names_out)
-
-    def _encoded(self, frame: Any) -> Any:
-        """Return X of a raw frame, as an array of the frame's kind."""
-        assert self.model_.steps is not None
-        dataset = open_dataset(frame, steps=self.model_.steps.for_prediction())
-        if dask.is_dask_collection(frame):
-            return dataset.X
-        (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
-        return block.X
 
     def _check_columns(self, dataset: Dataset) -> None:
         if dataset.n_columns != self.n_features_in_:

@@ -13,17 +13,18 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from distrff.diagnostics.evaluation import Evaluation
-from distrff.diagnostics.report import FitReport, strict
+from distrff.diagnostics.report import FitReport
 from distrff.engine.run import begin_run
 from distrff.errors import InputError
 from distrff.estimators.base import KernelEstimator
 from distrff.estimators.fitting.checkpoint import same_rows
 from distrff.estimators.importance import what_matters
 from distrff.io.dataset import Dataset
-from distrff.model.evaluation import errors_of, rows_to_judge
+from distrff.model.evaluation import errors_of
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model
 from distrff.model.number_errors import NumberErrors
+from distrff.model.rows import rows_for
 from distrff.utils.keys import group_of
 
 METHODS = ("predict", "decision_function", "predict_proba")
@@ -82,7 +83,7 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
         "n_outside": errors.n_outside,
         **(errors.values(dataset.target_names) if isinstance(errors, NumberErrors) else errors.values()),
     }
-    return Evaluation(strict(values))
+    return Evaluation(values)
 
 
 _DRAWN_COLUMNS = 4
@@ -129,7 +130,7 @@ def _rows_to_judge(
         return _rows_of_fit(estimator)
     if estimator is not None:
         return estimator._rows_to_judge(data, y, sample_weight)
-    return rows_to_judge(model, data, y, sample_weight)
+    return rows_for(model, data, y, sample_weight)
 
 
 def _rows_of_fit(estimator: KernelEstimator | None) -> Dataset:
@@ -188,15 +189,13 @@ def cross_val_predict(
         raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
     if not isinstance(estimator, KernelEstimator):
         raise InputError(f"expected one of distrff's estimators, got {estimator!r}")
+    if not hasattr(estimator, method):
+        raise InputError(f"a {type(estimator).__name__} has no {method}; choose another method")
     dataset = estimator._dataset(data, y, sample_weight)
     fitted = _with_folds(estimator).fit(dataset)
     folds = fitted._out_of_fold_models()
     if folds is None:
         raise InputError(f"this fit of {type(estimator).__name__} held no folds out; use solver='auto'")
-    if method == "predict_proba":
-        fitted.model_.check_has_probabilities()
-    if method == "decision_function" and not fitted.model_.is_classifier:
-        raise InputError(f"a {type(estimator).__name__} has no decision function; use method='predict'")
     found = _lazily(fitted.model_, folds, dataset.X, {"decision_function": "decision"}.get(method, method))
     if method == "decision_function" and found.shape[1] == 1:
         found = found[:, 0]

@@ -7,17 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import dask
 import numpy as np
-from dask.utils import is_dataframe_like
 
-from distrff.diagnostics.report import strict
+from distrff.diagnostics.strict import strict
 from distrff.engine.run import Run, begin_run
 from distrff.engine.segments import Segmentation, light_segmentation, light_segmentation_of_features
 from distrff.errors import ColumnError, InputError, InputTypeError
-from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset, check_known
-from distrff.io.open import open_dataset
 from distrff.model.dependence import (
     DependenceReduction,
     DependenceSums,
@@ -40,6 +36,7 @@ from distrff.model.importance import (
 )
 from distrff.model.model import Model
 from distrff.model.predict import light_model
+from distrff.model.rows import rows_for
 from distrff.model.write import frozen_model
 from distrff.preprocessing.targets import ClassTargets
 from distrff.utils.html import Bars, Section, Table, html_card
@@ -323,8 +320,7 @@ def permutation_importance(
     All models are wrong, but many are useful, JMLR 20 (2019), section 3.
     """
     frozen, seed = _checked(model, max_rows, random_state)
-    dataset = _rows_of(frozen, data, y, sample_weight, with_target=True)
-    _check_target(frozen, dataset)
+    dataset = rows_for(frozen, data, y, sample_weight)
     groups = _chosen_groups(column_groups(frozen, dataset.column_names), columns)
     run = begin_run()
     kind = "classes" if frozen.is_classifier else "numeric"
@@ -406,7 +402,7 @@ def partial_dependence(
     """
     frozen, seed = _checked(model, max_rows, random_state)
     check_count("grid_size", grid_size, 2)
-    dataset = _rows_of(frozen, data, None, sample_weight, with_target=False)
+    dataset = rows_for(frozen, data, None, sample_weight, with_target=False)
     groups = _chosen_groups(with_parts(frozen, column_groups(frozen, dataset.column_names)), columns)
     run = begin_run()
     donors = _drawn(run, frozen, dataset, "none", max(max_rows, _DONORS), seed)
@@ -431,7 +427,7 @@ def what_matters(
     """
     importance = permutation_importance(model, data, max_rows=max_rows, random_state=random_state)
     frozen, seed = _checked(model, max_curve_rows, importance.seed)
-    dataset = _rows_of(frozen, data, None, None, with_target=True)
+    dataset = rows_for(frozen, data)
     matter = [c.column for c in importance.columns if c.importance > 2 * c.std_error][:n_columns]
     if not matter:
         return importance, None
@@ -483,54 +479,6 @@ def _checked(model: Any, max_rows: int, random_state: int | None) -> tuple[Model
         raise InputError("principal components have no predictions, so no column matters to them")
     check_count("max_rows", max_rows, 2)
     return frozen, resolve_seed(random_state)
-
-
-def _rows_of(model: Model, data: Any, y: Any, sample_weight: Any, *, with_target: bool) -> Dataset:
-    """Return the rows as a dataset of the model's columns; raw frames go through its steps."""
-    if model.steps is not None and is_dataframe_like(data):
-        names = set(map(str, data.columns))
-        of_X = model.steps.for_prediction()
-        if names.issuperset(of_X.raw_names) or not names.issuperset(model.steps.names_out):
-            steps = of_X
-            if y is None and sample_weight is None:
-                target = model.steps.target if with_target else None
-                weight = model.steps.weight if with_target or model.steps.weight in names else None
-                steps = replace(model.steps, target=target, weight=weight)
-            encoded = open_dataset(data, steps=steps)
-            data = encoded if steps is not of_X else _rows_alone(encoded, data)
-    dataset = as_dataset(data, y, sample_weight)
-    if dataset.n_columns != model.n_columns:
-        raise InputError(
-            f"{dataset.source} has {dataset.n_columns} columns, but the model was fitted to {model.n_columns}"
-        )
-    expected, found = model.column_names, dataset.column_names
-    if expected is not None and found is not None and found != expected:
-        raise InputError(
-            f"the columns must be those of the fit: got {listed(found)}, expected {listed(expected)} in this "
-            f"order"
-        )
-    if dataset.is_sparse and not model.specification.takes_sparse_rows:
-        raise InputTypeError(
-            f"X is sparse, but {model.specification.kind} features take no sparse rows; give dense rows"
-        )
-    return dataset
-
-
-def _rows_alone(encoded: Dataset, frame: Any) -> Any:
-    """Return the encoded X of a frame as an array of its kind, as y and weights come from elsewhere."""
-    if dask.is_dask_collection(frame):
-        return encoded.X
-    (block,) = encoded.rows(0, encoded.n_rows).tiles(encoded.n_rows)
-    return block.X
-
-
-def _check_target(model: Model, dataset: Dataset) -> None:
-    """Raise InputError unless the rows have the targets that the model predicts."""
-    if not dataset.n_targets:
-        raise InputError("importance needs targets; give y, or the target's name")
-    n_targets = 1 if model.is_classifier else model.n_outputs
-    if dataset.n_targets != n_targets:
-        raise InputError(f"y has {dataset.n_targets} column(s), but the model predicts {n_targets}")
 
 
 def _chosen_groups(

@@ -7,10 +7,11 @@ from typing import Any
 
 from distrff.errors import DataWarning, InputError, InputTypeError, warn
 from distrff.io.dataset import Dataset
-from distrff.model.evaluation import Errors, check_judged, errors_of, rows_to_judge
+from distrff.model.evaluation import Errors, errors_of
 from distrff.model.folds import FoldModels
 from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals
 from distrff.model.model import Model
+from distrff.model.rows import check_columns, check_target, rows_for
 
 
 def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None) -> Model:
@@ -43,7 +44,7 @@ def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None) ->
     """
     if not isinstance(model, Model):
         raise InputTypeError(f"expected a Model, as load_model returns, got {model!r}")
-    return calibrated(model, rows_to_judge(model, X, y, sample_weight))
+    return calibrated(model, rows_for(model, X, y, sample_weight))
 
 
 def out_of_fold(model: Model, dataset: Dataset, folds: FoldModels) -> Model:
@@ -58,7 +59,8 @@ def calibrated(model: Model, dataset: Dataset) -> Model:
     """
     if model.kind == "KernelPCA":
         raise InputError("principal components have no predictions, and so no intervals")
-    check_judged(model, dataset)
+    check_columns(model, dataset)
+    check_target(model, dataset)
     fitted = model.report.get("source"), model.report.get("n_samples")
     if dataset.places and fitted == (dataset.source, dataset.n_rows):
         warn(

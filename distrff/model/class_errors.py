@@ -15,7 +15,7 @@ from distrff.utils.sketch import QuantileSketch, aligned
 MAX_MATRIX = 64
 """Classes up to which the whole confusion matrix is given; of more, the most frequent confusions."""
 
-_MAX_CELLS = 2**31  # no limit: cells are counted for as many pairs as there are
+_MAX_CELLS = 2**31  # more than pairs of 10,000 labels, to which `LabelCounts` limits those of rows
 _CONFUSED = 10
 _UNSEEN = 20
 _RELIABILITY_BINS = 20
@@ -36,7 +36,7 @@ class ClassErrors:
     cells: LabelCounts  # of true class · (C + 1) + predicted class, C where the row is outside the bounds
     unseen: LabelCounts  # labels that are none of the classes; their rows count as wrong
     n_outside: int = 0  # rows outside the bounds of the model, which count as wrong
-    misfit: QuantileSketch = field(default_factory=QuantileSketch)  # how ill the true class fits
+    misfit: QuantileSketch = field(default_factory=QuantileSketch)  # how badly the true class fits
     scores_below: QuantileSketch | None = None  # decision values of the rows of the first of two classes
     scores_above: QuantileSketch | None = None  # and of the second
     log_loss: float = 0.0  # Σ −s log p of the true class, over rows that have both
@@ -137,7 +137,7 @@ class ClassErrors:
         return int(self.unseen.counts.sum())
 
     def misfits(self) -> tuple[QuantileSketch, ...]:
-        """Return the sketch of how ill each row's own class fits."""
+        """Return the sketch of how badly each row's own class fits."""
         return (self.misfit,)
 
     @property
@@ -264,7 +264,7 @@ class ClassErrors:
 
         Of the rows in one bucket any order is possible. The area below the ROC curve takes half of their
         pairs, so its error is at most half of the sum of the products of their weights. The average precision
-        Σ (Rₖ − Rₖ₋₁) Pₖ is taken at the buckets' ends; its error is the largest over all orders.
+        Σ (Rₖ − Rₖ₋₁) Pₖ is taken at the buckets' ends; its error is a bound over all orders.
         """
         below, above = self.scores_below, self.scores_above
         if below is None or above is None or not (below.weight > 0 and above.weight > 0):
@@ -278,11 +278,12 @@ class ClassErrors:
         precision = tp / (tp + fp)
         average = float((p * precision).sum() / P)
         before_tp, before_fp = tp - p, fp - n
-        lowest = np.divide(before_tp, before_tp + fp, out=np.zeros_like(tp), where=before_tp + fp > 0)
-        highest = np.divide(tp, tp + before_fp, out=np.ones_like(tp), where=tp + before_fp > 0)
-        alone = n == 0  # where a bucket has rows of one class alone, all of its precisions lie between
-        lowest = np.where(alone, np.where(before_fp > 0, lowest, 1.0), lowest)
-        bounds = (p * lowest).sum() / P, (p * highest).sum() / P
+        # At worst all negatives of a bucket come before its positives, at best after them. Along positives
+        # the precision t/(t + fp) rises, so its integral over their weights is at most their sum.
+        rise = np.log1p(np.divide(p, before_tp + fp, out=np.zeros_like(p), where=before_tp + fp > 0))
+        lowest = np.where(fp > 0, p - fp * rise, p)
+        highest = p * np.divide(tp, tp + before_fp, out=np.ones_like(tp), where=tp + before_fp > 0)
+        bounds = lowest.sum() / P, highest.sum() / P
         fpr, tpr = np.append(0.0, fp / N), np.append(0.0, tp / P)
         shown = _thinned(fpr, tpr)
         return {

@@ -6,16 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from dask.utils import is_dataframe_like
 
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run
 from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import InputError
 from distrff.features.specification import MapSpecification
-from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset, check_block
-from distrff.io.open import open_dataset
 from distrff.io.rows import RowBlock, Rows
 from distrff.model.class_errors import ClassErrors
 from distrff.model.folds import FoldModels
@@ -23,11 +20,10 @@ from distrff.model.model import Model
 from distrff.model.number_errors import DETAILED_TARGETS, NumberErrors
 from distrff.model.predict import light_model, restored
 from distrff.preprocessing.targets import ClassTargets
-from distrff.utils.text import listed
 
 Errors = NumberErrors | ClassErrors
 
-_SUM_BYTES = 2**20  # of sketches and samples, more or less
+_SKETCH_BYTES = 2**20  # of residuals over many decades; a sample is less
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,8 @@ class EvaluationReduction(Reduction):
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:
-        return _SUM_BYTES
+        n_sketches = 3 if self.model.is_classifier else self._n_sketched
+        return (1 + n_sketches) * min(_SKETCH_BYTES, 64 * n_rows)
 
     def zero(self) -> Errors:
         targets = self.model.targets
@@ -117,36 +114,3 @@ def judging_cuts(model: Model, dataset: Dataset) -> Segmentation:
             cuts, segment_rows=max(cuts.segment_rows, at_once // 2), tile_rows=max(cuts.tile_rows, at_once)
         )
     return cuts
-
-
-# Rows for a frozen model.
-
-
-def rows_to_judge(model: Model, X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
-    """Return rows with targets for a frozen model; raw frames go through its steps, and may bring y.
-
-    Raises InputError for rows that do not fit the model.
-    """
-    if model.steps is not None and is_dataframe_like(X):
-        brings_y = y is None and sample_weight is None
-        encoded = open_dataset(X, steps=model.steps if brings_y else model.steps.for_prediction())
-        X = encoded if brings_y else encoded.X
-    dataset = as_dataset(X, y, sample_weight)
-    check_judged(model, dataset)
-    return dataset
-
-
-def check_judged(model: Model, dataset: Dataset) -> None:
-    """Raise InputError for rows without targets, or of other columns than those of the fit."""
-    if not dataset.n_targets:
-        raise InputError("to judge a model needs targets; give y, or open the dataset with target=…")
-    if dataset.n_columns != model.n_columns:
-        raise InputError(
-            f"{dataset.source} has {dataset.n_columns} columns, but the model was fitted to {model.n_columns}"
-        )
-    expected, names = model.column_names, dataset.column_names
-    if expected is not None and names is not None and tuple(names) != tuple(expected):
-        raise InputError(
-            f"{dataset.source} has the columns {listed(names)}, but the model was fitted to "
-            f"{listed(expected)}, in this order"
-        )

@@ -22,7 +22,7 @@ INTERVAL_ARRAYS = ("interval_keys", "interval_weights", "interval_ends")
 
 
 def class_scores(F: np.ndarray, P: np.ndarray | None) -> np.ndarray:
-    """Return how ill each class fits each row, shape (n_rows, n_classes).
+    """Return how badly each class fits each row, shape (n_rows, n_classes).
 
     1 − p where there are probabilities P; else minus the margin, ∓f of two classes and −f_c of more.
     """
@@ -46,7 +46,7 @@ class Intervals:
     Parameters
     ----------
     sketches : tuple of QuantileSketch
-        Of |y − f| of each target, or one of how ill the row's own class fits, infinite for a label that the
+        Of |y − f| of each target, or one of how badly the row's own class fits, infinite for a label that the
         model never saw. Weights are multiplicities.
     source : {"calibrated", "out of fold"}
     n_rows, n_outside, n_unseen : int

@@ -264,7 +264,7 @@ class Model:
         return self.class_scores(X) <= self.checked_intervals("predict_set").radius(coverage)[0]
 
     def class_scores(self, X: np.ndarray) -> np.ndarray:
-        """Return how ill each class fits each row, shape (n_rows, n_classes); see `predict_set`.
+        """Return how badly each class fits each row, shape (n_rows, n_classes); see `predict_set`.
 
         Raises InputError for rows outside the bounds of the model.
         """

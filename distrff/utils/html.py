@@ -81,7 +81,7 @@ def html_page(
     """Return the page as text; write it as UTF-8.
 
     Its `alerts` are sentences that should not be overlooked, its `facts` names with their values, its
-    `notes` sentences that no harm comes of. With `is_card` it is an element for a notebook instead, whose
+    `notes` sentences that call for nothing. With `is_card` it is an element for a notebook instead, whose
     styles touch nothing but itself.
     """
     values = {"title": title, "alerts": alerts, "facts": [*facts], "notes": notes, "sections": [*sections]}

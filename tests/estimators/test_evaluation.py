@@ -108,6 +108,26 @@ def test_rows_of_any_storage(rng: np.random.Generator, storage: str, tmp_path: A
     np.testing.assert_allclose(out_of_fold, predicted, rtol=1e-9)
 
 
+@pytest.mark.parametrize("judge", [drf.evaluate, drf.permutation_importance, drf.calibrate])
+def test_a_frozen_model_takes_raw_and_encoded_frames(rng: np.random.Generator, judge: Any) -> None:
+    X, y = _rows(rng)
+    raw = pd.DataFrame({"a": X[:, 0], "word": rng.choice(["u", "v"], N), "y": y})
+    data = drf.open_dataset(raw, target="y", one_hot=True)
+    model = drf.KernelRidge(_features(), 1.0, random_state=0).fit(data).model_
+    table = pd.DataFrame(data.X.compute(), columns=list(data.column_names or ()))
+    by_raw, by_y, by_table = judge(model, raw), judge(model, raw.drop(columns="y"), y), judge(model, table, y)
+    if judge is drf.calibrate:
+        by_raw, by_y, by_table = (
+            {"radius": found.intervals.radius(0.9).tolist()} for found in (by_raw, by_y, by_table)
+        )
+    else:
+        by_raw, by_y, by_table = (found.to_dict() for found in (by_raw, by_y, by_table))
+    assert by_raw == by_table
+    assert {k: v for k, v in by_y.items() if k != "targets"} == {
+        k: v for k, v in by_table.items() if k != "targets"
+    }
+
+
 def test_predictions_out_of_fold_are_those_of_models_without_the_fold(rng: np.random.Generator) -> None:
     X, y = _rows(rng)
     model = drf.KernelRidge(_features(), 0.3, fold_by="contiguous", cv=4, scale="none", random_state=0)
@@ -211,8 +231,18 @@ def test_a_cluster_has_the_same_bits(rng: np.random.Generator, request: pytest.F
             lambda X, y: drf.cross_val_predict(MODELS["ridge"](), X, y, method="predict_proba"),
             "probabilities",
         ),
-        (lambda X, y: drf.cross_val_predict(MODELS["svc"](), X, y > 3, method="predict_proba"), "proba"),
-        (lambda X, y: drf.cross_val_predict(MODELS["ridge"](), X, y, method="decision_function"), "decision"),
+        (
+            lambda X, y: drf.cross_val_predict(MODELS["svc"](), X, y > 3, method="predict_proba"),
+            "has no predict_proba",
+        ),
+        (
+            lambda X, y: drf.cross_val_predict(MODELS["ridge"](), X, y, method="decision_function"),
+            "no decision_function",
+        ),
+        (
+            lambda X, y: drf.cross_val_predict(drf.KernelPCA(_features(), 2), X, y),
+            "a KernelPCA has no predict;",
+        ),
         (
             lambda X, y: drf.cross_val_predict(drf.KernelRidge(_features(), 1.0, solver="sgd"), X, y),
             "no folds",

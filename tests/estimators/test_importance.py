@@ -493,7 +493,7 @@ def test_wrong_input(rng, rows):
     X, y = rows
     model, _ = fitted("ridge", X, y)
     importance, dependence = drf.permutation_importance, drf.partial_dependence
-    with pytest.raises(InputError, match="importance needs targets"):
+    with pytest.raises(InputError, match="to judge a model needs targets"):
         importance(model, X)
     with pytest.raises(InputError, match="has 3 columns, but the model was fitted to 2"):
         importance(model, np.ones((9, 3)), y[:9])

@@ -202,7 +202,7 @@ def test_areas_are_those_of_scikit_learn_within_their_stated_errors(rng, weighte
     ):
         assert abs(values[name] - exact) <= values[error] + 1e-12
         # Few buckets have rows of both classes; those of the largest values bear most on the precision.
-        assert values[error] < (0.5 if rounded else 0.02 if name == "roc_auc" else 0.3)
+        assert values[error] < (0.5 if rounded else 0.02 if name == "roc_auc" else 0.1)
     assert values["positive"] == 1
     assert len(values["roc"]["true_positive_rate"]) <= 202
     assert values["roc"]["false_positive_rate"][0] == 0 and values["roc"]["true_positive_rate"][-1] == 1
