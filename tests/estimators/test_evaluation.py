@@ -229,7 +229,7 @@ def test_a_cluster_has_the_same_bits(rng: np.random.Generator, request: pytest.F
         (lambda X, y: drf.cross_val_predict(MODELS["ridge"](), X, y, method="fit"), "method must be"),
         (
             lambda X, y: drf.cross_val_predict(MODELS["ridge"](), X, y, method="predict_proba"),
-            "probabilities",
+            "a KernelRidge has no predict_proba",
         ),
         (
             lambda X, y: drf.cross_val_predict(MODELS["svc"](), X, y > 3, method="predict_proba"),
