@@ -35,7 +35,8 @@ ESTIMATORS = {
 
 @pytest.fixture
 def rows(rng):
-    X = rng.standard_normal((600, 4))
+    # Bounded: of normal rows a few lie alone, and one draw of 400 then scores below 0.8.
+    X = rng.uniform(-1.7, 1.7, (600, 4))
     return X, np.sin(2 * X[:, 0]) + X[:, 1] + X[:, 2] + 0.1 * rng.standard_normal(600)
 
 
@@ -45,8 +46,7 @@ def test_estimators_fit_predict_and_are_stored(rows, tmp_path, name, dtype):
     X, y = rows[0].astype(dtype), rows[1]
     y = y > 0 if name in ("svc", "likelihood") else y
     fitted = clone(ESTIMATORS[name]).set_params(random_state=0).fit(X[:450], y[:450])
-    # A constant has 0, or half of the labels; of rows in a few hundred draws one model has R² 0.77.
-    assert fitted.score(X[450:], y[450:]) > 0.6
+    assert fitted.score(X[450:], y[450:]) > 0.8
     assert fitted.report_["kernel"].endswith("metric=ndarray[2, 4])")
     expected = fitted.predict(X)
     np.testing.assert_array_equal(stored(fitted, tmp_path).predict(X), expected)
