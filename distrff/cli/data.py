@@ -76,7 +76,7 @@ def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Datase
         )
     if model.steps is not None and stored_kind(path, remote) != "zarr":
         steps = _wanted_steps(model.steps, path, options)
-        with _workers_for_pass(options, steps.drops_missing):
+        with _workers_for_pass(options, bool(steps.required)):
             return open_dataset(path, steps=steps, ids=_ids(options), storage_options=remote)
     names = None if model.column_names is None else list(model.column_names)
     try:

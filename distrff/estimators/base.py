@@ -35,17 +35,17 @@ from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.fitting.quality import quality_of_fit
 from distrff.estimators.fitting.result import FitResult, Solver, fit_report
 from distrff.estimators.fitting.timing import predicted_seconds
-from distrff.io.arrays import as_dataset
+from distrff.io.arrays import as_dataset, as_frame, frame_dtype
 from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_rows
-from distrff.io.open import open_dataset
+from distrff.io.open import open_dataset, open_rows
 from distrff.io.storage import Location
+from distrff.model.answers import predict_with
 from distrff.model.calibration import calibrated, out_of_fold
 from distrff.model.evaluation import Errors, errors_of
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model
 from distrff.model.persistence import save_model
-from distrff.model.predict import predict_with
 from distrff.model.rows import encoded, is_raw
 from distrff.model.to_sklearn import sklearn_pipeline
 from distrff.preprocessing.targets import ClassTargets, Targets
@@ -86,7 +86,9 @@ class KernelEstimator(BaseEstimator):
         Parameters
         ----------
         X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
-            Of shape (n_samples, n_columns). A `Dataset` brings its own y.
+            Of shape (n_samples, n_columns); frames of pandas, polars or pyarrow, too. Text and categories in
+            a frame become columns of 0 and 1, times sine and cosine of year, weekday and hour; `open_dataset`
+            has other ways. A `Dataset` brings its own y.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
             Numbers; for classifiers one column of labels of any type that sorts. `KernelPCA` ignores it.
         sample_weight : array-like of shape (n_samples,), optional
@@ -310,7 +312,7 @@ class KernelEstimator(BaseEstimator):
         return tags
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
-        dataset = as_dataset(X, y, sample_weight)
+        dataset = open_rows(X, y, sample_weight)
         if not dataset.n_targets:
             raise InputError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None; "
@@ -330,6 +332,7 @@ class KernelEstimator(BaseEstimator):
         Of rows in memory it warns that some are outside of the bounds of the model.
         """
         check_is_fitted(self, "model_")
+        X = as_frame(X)
         if is_raw(self.model_, X):
             X = encoded(self.model_, X)
         elif isinstance(X, Dataset) or (is_dataframe_like(X) and dask.is_dask_collection(X)):
@@ -338,7 +341,10 @@ class KernelEstimator(BaseEstimator):
             X = dataset.X
         elif not dask.is_dask_collection(X):
             sparse = "csr" if self.model_.specification.takes_sparse_rows else False
-            X = validate_data(self, X, dtype="numeric", accept_sparse=sparse, reset=False)
+            finite = not self.model_.skips_missing or "allow-nan"
+            X = validate_data(
+                self, X, dtype="numeric", accept_sparse=sparse, ensure_all_finite=finite, reset=False
+            )
         if dask.is_dask_collection(X):
             return predict_with(self.model_, X, method, **options)
         found = getattr(self.model_, method)(X, **options)
@@ -429,10 +435,13 @@ class KernelEstimator(BaseEstimator):
 
     def _rows_to_judge(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
         """Return rows with targets, of the columns of the fit or of a raw table."""
+        X = as_frame(X)
         if is_raw(self.model_, X):
             # A frame may bring its own target, in the column that held it when the model was fitted.
             brings_y = y is None and sample_weight is None
             X = open_dataset(X, steps=self.model_.steps) if brings_y else encoded(self.model_, X)
+        elif is_dataframe_like(X):
+            frame_dtype(X.dtypes.items())  # text is refused: this model has no steps for it
         dataset = self._dataset(X, y, sample_weight)
         self._check_columns(dataset)
         return dataset

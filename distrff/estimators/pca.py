@@ -17,8 +17,8 @@ from distrff.estimators.fitting.options import FitOptions, map_options
 from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.fitting.result import FitResult
 from distrff.features.base import FeatureMap
-from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
+from distrff.io.open import open_rows
 from distrff.model.model import Model
 from distrff.preprocessing.targets import NumericTargets
 from distrff.solvers.pca import PrincipalComponents, principal_components
@@ -160,7 +160,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         return ComponentOptions(**shared, n_components=int(self.n_components))
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
-        return as_dataset(X, None, sample_weight)
+        return open_rows(X, None, sample_weight)
 
     def _of_model(self, dataset: Dataset) -> dict[str, Any]:
         return {"y_is_1d": False}

@@ -10,6 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from dask.utils import is_dataframe_like, is_series_like
 from scipy.sparse import issparse
 
@@ -111,8 +112,8 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     Parameters
     ----------
     X : array-like, DataFrame, scipy sparse matrix, dask Array, dask DataFrame or Dataset, (n, d)
-        A dask array of CSR chunks must have a CSR meta. A Dataset is returned as it is; `y` and
-        `sample_weight` must then be None.
+        Frames of pandas, polars or pyarrow. A dask array of CSR chunks must have a CSR meta. A Dataset is
+        returned as it is; `y` and `sample_weight` must then be None.
     y : array-like, Series, DataFrame or their dask kinds, of shape (n,) or (n, k), optional
         Of any type.
     sample_weight : the same, of shape (n,), optional
@@ -129,7 +130,8 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
                 "a Dataset carries its own y and sample_weight; name them in open_dataset instead"
             )
         return X
-    given = {"X": X} | {k: v for k, v in (("y", y), ("sample_weight", sample_weight)) if v is not None}
+    fields = {"X": X, "y": y, "sample_weight": sample_weight}
+    given = {name: as_frame(values) for name, values in fields.items() if name == "X" or values is not None}
     is_lazy = any(map(dask.is_dask_collection, given.values()))
     arrays, names = _lazy_arrays(given) if is_lazy else _arrays(given)
     check_lengths({field: values.shape[0] for field, values in arrays.items()})
@@ -139,7 +141,7 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         n_rows=A.shape[0],
         n_columns=A.shape[1],
         dtype=A.dtype,
-        source=_kind(X),
+        source=_kind(given["X"]),
         row_bytes=sum(map(_row_bytes, arrays.values())),
         chunk_rows=max(A.chunks[0]) if isinstance(A, da.Array) else block_rows(A),
         block_rows=max(A.chunks[0]) if isinstance(A, da.Array) else 0,
@@ -259,7 +261,27 @@ def _kind(X: Any) -> str:
     return "pandas DataFrame" if is_dataframe_like(X) else "NumPy array"
 
 
-# Data in memory (NumPy, lists, pandas) as plain arrays.
+# Data in memory (NumPy, lists, pandas, Arrow) as plain arrays.
+
+
+def as_frame(values: Any) -> Any:
+    """Return a table of Arrow's, as polars and pyarrow have them, as a pandas DataFrame; all else as it is.
+
+    Columns keep their Arrow types, without a copy: integers with nulls stay integers, text stays text.
+    """
+    if type(values).__name__ == "LazyFrame":
+        raise InputTypeError("a LazyFrame has no rows yet; pass its collect()")
+    is_table = hasattr(values, "__arrow_c_stream__") and hasattr(values, "columns")
+    if not is_table or is_frame(values):
+        return values
+    # polars' own conversion gives types that all of pyarrow can cut and join, which its stream does not.
+    table = values.to_arrow() if hasattr(values, "to_arrow") else pa.table(values)
+    return table.to_pandas(types_mapper=pd.ArrowDtype)
+
+
+def holds_more_than_numbers(frame: Any) -> bool:
+    """Return whether a DataFrame has columns other than numbers and booleans, by their types."""
+    return not all(_is_number(dtype) for dtype in frame.dtypes)  # complex ones are refused as numbers
 
 
 def block_of(X: Any, name: str = "X") -> tuple[Any, tuple[str, ...] | None]:

@@ -10,7 +10,8 @@ from typing import Any
 from dask.utils import is_dataframe_like
 
 from distrff.engine.run import Run
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError, NonFiniteError, warn
+from distrff.io.arrays import as_dataset, as_frame, holds_more_than_numbers
 from distrff.io.dataset import Dataset, with_ids
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
 from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes
@@ -49,8 +50,9 @@ def open_dataset(
     path : str, path-like, list of these, DataFrame or xarray Dataset
         A Zarr group that holds the arrays X (n, d), y (n,) or (n, k) and sample_weight (n,), the
         last two optional. Or Parquet: a file, a folder (searched for \\*.parquet and \\*.pq), a glob, a list;
-        files are read in sorted order. URLs are opened through fsspec. Or a pandas or dask DataFrame. Or an
-        xarray Dataset: its data variables along `sample_dim`, with all other dimensions flattened.
+        files are read in sorted order. URLs are opened through fsspec. Or a DataFrame of pandas, polars or
+        dask, or a pyarrow Table. Or an xarray Dataset: its data variables along `sample_dim`, with all other
+        dimensions flattened.
     target : str, int or list, optional
         Tables: the column that is y, or a list of columns for a 2-D y. An integer is an index (-1
         the last) unless a column has that name; columns that hold a pandas index are not counted.
@@ -72,8 +74,8 @@ def open_dataset(
     missing : {"error", "drop", "mean", "indicator"}
         Refuse missing values; leave out their rows; replace them by the column's mean (for a category the
         shares of all, for a time the mean time, for its parts 0); or replace them by the mean (0 in all
-        columns of categories) and add a column that marks them by 1. A missing target or weight is refused
-        except with "drop". Columns without any value are always left out.
+        columns of categories) and add a column that marks them by 1. All but "error" leave out rows without a
+        target; a missing weight is refused except with "drop". Columns without any value are always left out.
     datetime : {"seconds", "parts"}, optional
         What becomes of dates and times: float64 seconds since the column's minimum, or sine and cosine of
         their place in the year, the week (by days) and the day (by hours), in UTC. Times of day and
@@ -82,9 +84,11 @@ def open_dataset(
         The label of the target that becomes 1; all others become 0.
     steps : TableSteps, optional
         The `steps` of a model: encode the columns of a table as for the fit of this model. They are found by
-        their names, and the options above must not be given.
+        their names, and the options above must not be given. Without the target's column the rows are those
+        to predict, none is left out: one that the fit would have dropped is NaN.
     sample_dim : str, optional
-        The dimension of the samples in an xarray Dataset.
+        The dimension of the samples in an xarray Dataset. Beside `steps` it may be left out where the
+        variables that these name have one dimension in common.
     x_name, y_name, weight_name : str
         Names of the Zarr arrays.
     ids : list of str, optional
@@ -126,12 +130,14 @@ def open_dataset(
     )
     if steps is not None and (name := _first_given(options)):
         raise InputError(f"{name} was given beside steps, which define all columns; leave it out")
-    is_frame, is_xarray = is_dataframe_like(path), hasattr(path, "data_vars") and hasattr(path, "sizes")
-    if is_frame or is_xarray:
+    path = as_frame(path)
+    if is_frame(path):
         if ids:
             raise InputError("ids goes with stored rows; a frame in memory keeps its own columns")
-        table = frame_table(path) if is_frame else xarray_table(path, sample_dim)
-        return _of_table(table, options, steps)
+        if is_dataframe_like(path):
+            return _of_table(frame_table(path), options, steps)
+        named = () if steps is None else steps.for_names(path.data_vars).raw_names
+        return _of_table(xarray_table(path, sample_dim, named), options, steps)
     if sample_dim is not None:
         raise InputError(f"sample_dim={sample_dim!r} goes with an xarray Dataset, got {type(path).__name__}")
     if stored_kind(path, storage_options) == "parquet":
@@ -153,6 +159,47 @@ def open_dataset(
     return with_ids(
         dataset, {name: of_column(target=name, columns=_without(columns, name)) for name in names}
     )
+
+
+def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
+    """Return whatever the user has as a `Dataset`; frames that hold more than numbers are encoded by steps.
+
+    As `as_dataset`, but text and categories become columns of 0 and 1, times become sine and cosine of year,
+    weekday and hour. The dataset has these `steps`. Frames in memory are encoded in memory.
+
+    Raises
+    ------
+    InputError
+        As `as_dataset` and `open_dataset` do, and for missing values in such a frame.
+    """
+    X = as_frame(X)
+    if not is_dataframe_like(X) or not holds_more_than_numbers(X):
+        return as_dataset(X, y, sample_weight)
+    try:
+        opened = open_dataset(X, one_hot=True, datetime="parts")
+    except NonFiniteError as error:
+        raise NonFiniteError(
+            f"{error} to distrff.open_dataset(frame, target=..., one_hot=True), and fit what it returns"
+        ) from None
+    assert opened.table_report is not None
+    for name, why in opened.table_report["columns_dropped"].items():
+        warn(f"column {name!r} of the frame is left out: {why}", DataWarning)
+    rows = as_dataset(values_of(opened), y, sample_weight)
+    names, report = opened.column_names, opened.table_report
+    return replace(rows, column_names=names, steps=opened.steps, source=opened.source, table_report=report)
+
+
+def values_of(dataset: Dataset) -> Any:
+    """Return X of a table in memory as an array, of a lazy one as a dask array."""
+    if dataset.block_rows is not None:
+        return dataset.X
+    (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
+    return block.X
+
+
+def is_frame(data: Any) -> bool:
+    """Return whether data are a DataFrame, or an xarray Dataset."""
+    return is_dataframe_like(data) or (hasattr(data, "data_vars") and hasattr(data, "sizes"))
 
 
 def _first_given(options: TableOptions, besides: Sequence[str] = ()) -> str | None:
@@ -184,9 +231,10 @@ def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | 
 def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> Dataset:
     """Return the rows of a table, encoded by the steps of a model or by those that its contents require."""
     if steps is not None:
+        steps = steps.for_names(table.kinds)
         steps.check_names(table.kinds, table.name)
         table = _with_rows(table, steps.raw_names)
-        kept = complete_rows_of(Run(), table, steps.raw_names) if steps.drops_missing else None
+        kept = complete_rows_of(Run(), table, steps.required) if steps.required else None
         return encoded_dataset(table, steps, kept)
     choice = choose_columns(table, options)
     table = _with_rows(table, choice.used)
@@ -194,8 +242,8 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
     profile = profile_of(run, table, choice.used, options.max_categories)
     steps, report = choice.steps(profile, options)
     refuse_missing_values(steps, profile, options.missing)
-    lacking = tuple(report["missing"])
-    kept = complete_rows_of(run, table, lacking) if steps.drops_missing and lacking else None
+    lacking = tuple(name for name in steps.required if name in report["missing"])
+    kept = complete_rows_of(run, table, lacking) if lacking else None
     return encoded_dataset(table, steps, kept, report)
 
 

@@ -62,7 +62,12 @@ class ResultColumn:
         columns = {f"{self.name}_{label}": values[:, j] for j, label in enumerate(self.labels)}
         try:
             return {
-                name: pa.array(column, self.arrow_type, from_pandas=column.dtype.kind == "O")
+                name: pa.array(
+                    np.ma.getdata(column),
+                    self.arrow_type,
+                    mask=np.ma.getmaskarray(column) if np.ma.is_masked(column) else None,
+                    from_pandas=column.dtype.kind == "O",
+                )
                 for name, column in (columns or {self.name: values}).items()
             }
         except (pa.ArrowException, TypeError, ValueError) as error:
@@ -72,9 +77,20 @@ class ResultColumn:
             ) from error
 
     def plain(self, values: np.ndarray) -> np.ndarray:
-        """Return the values as a Zarr array takes them: all but numbers become text, missing values ""."""
+        """Return the values as a Zarr array takes them: all but numbers become text.
+
+        Missing text is "", missing numbers are NaN. Raises InputError where they are integers or booleans.
+        """
         if not self.is_text:
-            return values
+            if np.ma.is_masked(values) and values.dtype.kind != "f":
+                raise InputError(
+                    f"some rows lack a value, and Zarr has no null for {self.name!r} of {values.dtype}; "
+                    f"write to Parquet, which has, or drop these rows"
+                )
+            return np.ma.filled(values, np.nan) if np.ma.is_masked(values) else np.ma.getdata(values)
+        if np.ma.is_masked(values):
+            mask, values = np.ma.getmaskarray(values), np.ma.getdata(values).astype(object)
+            values[mask] = None
         if values.dtype.kind in "mM":
             return values.astype(str).astype(object)
         texts = ["" if value is None or value != value else str(value) for value in values.tolist()]

@@ -147,12 +147,17 @@ class ArraysPart(TablePart):
             yield pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
-def xarray_table(data: Any, sample_dim: str | None) -> Table:
+def xarray_table(data: Any, sample_dim: str | None, names: Sequence[str] = ()) -> Table:
     """Return the data variables with the dimension `sample_dim` as a table; there must be one.
 
-    A variable with further dimensions becomes a column of lists, with entries in C order.
+    A variable with further dimensions becomes a column of lists, with entries in C order. Without
+    `sample_dim` it is the one dimension that the variables `names` have in common, if there is one.
     """
     dimensions = ", ".join(map(str, data.sizes))
+    if sample_dim is None:
+        shared = [set(data[name].dims) for name in names if name in data.data_vars]
+        common = set.intersection(*shared) if shared else set()
+        sample_dim = common.pop() if len(common) == 1 else None
     if sample_dim is None:
         raise InputError(
             f"an xarray Dataset needs sample_dim, the dimension of its samples: one of {dimensions}"

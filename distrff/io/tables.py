@@ -183,7 +183,7 @@ class StepsEncoding(Encoding):
 
     def __init__(self, table: Table, steps: TableSteps) -> None:
         steps.check_names(table.kinds, table.name)
-        self.steps, self.names, self.drops_rows = steps, steps.raw_names, steps.drops_missing
+        self.steps, self.names, self.drops_rows = steps, steps.raw_names, bool(steps.required)
         self.row_bytes = table.row_bytes + steps.row_bytes
         self.columns = {"X": Columns((), steps.names_out, steps.dtype)}
         if (target := steps.target) is not None:
@@ -320,7 +320,7 @@ def encoded_dataset(
     if not reader.n_rows:
         raise InputError(
             f"{table.name}: none of the {table.n_rows} rows is left, since each lacks a value in one of "
-            f"{listed(steps.raw_names)}; leave out columns with few values, or use another rule for missing "
+            f"{listed(steps.required)}; leave out columns with few values, or use another rule for missing "
             f"values"
         )
     counts = {"rows_read": table.n_rows, "rows_dropped": table.n_rows - reader.n_rows}

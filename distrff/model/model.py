@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,16 @@ class Model:
         Encodes the raw columns of a table, like the fitted one, as the columns of X and y.
     intervals : Intervals or None
         For `predict_interval` or `predict_set`, if the model was calibrated or has errors out of fold.
+    skips_missing : bool
+        Whether a row that holds NaN has NaN for a result, as of models whose fit dropped such rows; others
+        refuse it.
+
+    Notes
+    -----
+    Rows are NumPy arrays or scipy sparse matrices of the columns of X. Or they are a pandas, polars or dask
+    DataFrame, a pyarrow Table or an xarray Dataset: of a model with `steps` with the raw columns that these
+    encode, all found by their names, with the target or without. Results are NumPy arrays, and lazy dask
+    arrays for dask DataFrames and arrays.
     """
 
     kind: str
@@ -87,9 +98,12 @@ class Model:
     report: dict[str, Any] = field(default_factory=dict)
     steps: TableSteps | None = None
     intervals: Intervals | None = None
+    skips_missing: bool = False
 
     def __post_init__(self) -> None:
         lay_out(self, "coef", "intercept")
+        if self.steps is not None and self.steps.drops_missing:
+            object.__setattr__(self, "skips_missing", True)  # and so in tasks, which are sent no steps
 
     @property
     def is_classifier(self) -> bool:
@@ -118,13 +132,15 @@ class Model:
         text = json.dumps([rest, exact_digest(arrays)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def decision(self, X: np.ndarray) -> np.ndarray:
+    def decision(self, X: Any) -> Any:
         """Return f(X) of shape (n_rows, n_outputs), float64; X may be a scipy sparse matrix for some maps.
 
         Costs n·d·D multiply-adds and n·D cosines, in strips of at most 32 MB of features; of equispaced
         features, which are not made, a non-uniform FFT of up to four million rows at once.
         """
-        X = self._checked(X)
+        return self._answers(X, "decision", self._decision)
+
+    def _decision(self, X: Any) -> np.ndarray:
         F = np.empty((X.shape[0], self.n_outputs))
         block_map = self.specification.build(self.arrays)
         coef = block_map.values_coef(self.coef, np.dtype(self.dtype))
@@ -168,31 +184,73 @@ class Model:
 
     def outside(self, X: np.ndarray) -> np.ndarray:
         """Return which rows are outside the bounds of the model, shape (n_rows,); most models have none."""
-        return self.specification.outside(X)
+        complete, outside = self._complete(X), self.specification.outside(X)
+        return outside if complete is None else outside & complete
 
-    def predict(self, X: np.ndarray, return_std: Any = False, *, outside: str = "nan") -> Any:
+    def _answers(self, X: Any, method: str, answer: Callable[[Any], np.ndarray], **options: str) -> Any:
+        """Return a method's result for rows of any storage, given what answers rows without NaN in memory.
+
+        Where the model skips rows with NaN, their numbers are NaN and their labels of text None.
+        """
+        if not isinstance(X, np.ndarray) and not issparse(X):
+            from distrff.model.answers import answers_for  # Dask, which rows in memory do without
+
+            return answers_for(self, X, method, **options)
+        X = self._checked(X)
+        complete = self._complete(X)
+        if complete is None:
+            return answer(X)
+        return self._with_missing(answer(X[complete]), complete)
+
+    def _complete(self, X: Any) -> np.ndarray | None:
+        """Return which rows hold no NaN; None if all, or where the model refuses NaN."""
+        if not self.skips_missing or issparse(X) or X.dtype.kind != "f":
+            return None
+        complete = ~np.isnan(X).any(axis=1)
+        return None if complete.all() else complete
+
+    def _with_missing(self, found: np.ndarray, complete: np.ndarray) -> np.ndarray:
+        """Return results of the complete rows with missing ones between them."""
+        if found.dtype.kind not in "fO":
+            raise InputError(
+                f"{np.count_nonzero(~complete)} of {len(complete)} rows lack a value, the first is row "
+                f"{np.argmin(complete)}, and {found.dtype} has none to say so; drop these rows, or write "
+                f"their results to Parquet, where they are null"
+            )
+        results = np.full(
+            (len(complete), *found.shape[1:]), None if found.dtype == object else np.nan, found.dtype
+        )
+        results[complete] = found
+        return results
+
+    def predict(self, X: Any, return_std: Any = False, *, outside: str = "nan") -> Any:
         """Return predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels.
 
         With `return_std`, a pair of predictions and their standard deviations; see `std`. Outside the
         bounds of the model predictions are NaN, or with outside="error" refused by an InputError, as labels
-        always are.
+        always are. If the fit dropped rows with missing values, such rows have NaN, labels of text None;
+        labels that are numbers are refused by an InputError.
         """
         one_of("outside", outside, OUTSIDE)
         if self.kind == "KernelPCA":
             raise InputError("principal components have no predictions; take the coordinates by transform")
         if return_std:
             return self.predict(X, outside=outside), self.std(X, of=std_of(return_std))
-        F = self.decision(X)
+        return self._answers(X, "predict", partial(self._predict, outside=outside), outside=outside)
+
+    def _predict(self, X: Any, outside: str) -> np.ndarray:
         if outside == "error" or self.is_classifier:
             self._check_inside(X)
+        F = self._decision(X)
         if isinstance(self.targets, ClassTargets):
-            return self.targets.decode(F)
+            labels = self.targets.decode(F)
+            return labels.astype(object) if self.skips_missing and labels.dtype.kind == "U" else labels
         return F[:, 0] if self.y_is_1d else F
 
-    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+    def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class, of shape (n_rows, n_classes)."""
         self.check_has_probabilities()
-        return self.probabilities(self.decision(X))
+        return self._answers(X, "predict_proba", lambda rows: self.probabilities(self._decision(rows)))
 
     def check_has_probabilities(self) -> None:
         """Raise InputError unless the model has probabilities."""
@@ -211,14 +269,14 @@ class Model:
         P = np.exp(minus_log.min(axis=1, keepdims=True) - minus_log)
         return P / P.sum(axis=1, keepdims=True)
 
-    def predict_interval(self, X: np.ndarray, coverage: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
         """Return the lower and upper ends of intervals for new targets, each of the shape of `predict`.
 
         f(X) ± r, with r the ⌈(n+1)·coverage⌉-th smallest |y − f(x)| of n rows, target by target.
 
         Parameters
         ----------
-        X : ndarray of shape (n_rows, n_columns)
+        X : array-like, DataFrame or dask array of shape (n_rows, n_columns)
         coverage : float
             In (0, 1): the share of new rows that should lie within.
 
@@ -237,7 +295,7 @@ class Model:
         """
         return self.checked_intervals("predict_interval").around(self.predict(X), coverage)
 
-    def predict_set(self, X: np.ndarray, coverage: float = 0.9) -> np.ndarray:
+    def predict_set(self, X: Any, coverage: float = 0.9) -> Any:
         """Return which classes are in each row's prediction set, bool of shape (n_rows, n_classes).
 
         Columns are in the order of the classes. A class is in the set if its score is at most the
@@ -246,7 +304,7 @@ class Model:
 
         Parameters
         ----------
-        X : ndarray of shape (n_rows, n_columns)
+        X : array-like, DataFrame or dask array of shape (n_rows, n_columns)
         coverage : float
             In (0, 1): the share of new rows whose class should be in the set.
 
@@ -259,17 +317,21 @@ class Model:
         -----
         After `distrff.calibrate` the true class of a new row is in its set with probability at least
         `coverage`, on average over calibration sets and classes (Sadinle, Lei and Wasserman 2019); from rows
-        out of fold there is no guarantee. See `predict_interval`.
+        out of fold there is no guarantee. See `predict_interval`. The set of a row that lacks a value, where
+        the fit dropped such rows, is empty.
         """
         return self.class_scores(X) <= self.checked_intervals("predict_set").radius(coverage)[0]
 
-    def class_scores(self, X: np.ndarray) -> np.ndarray:
+    def class_scores(self, X: Any) -> Any:
         """Return how badly each class fits each row, shape (n_rows, n_classes); see `predict_set`.
 
         Raises InputError for rows outside the bounds of the model.
         """
+        return self._answers(X, "class_scores", self._class_scores)
+
+    def _class_scores(self, X: Any) -> np.ndarray:
         self._check_inside(X)
-        F = self.decision(X)
+        F = self._decision(X)
         return class_scores(F, None if self.likelihood is None else self.probabilities(F))
 
     def check_intervals_belong(self, method: str) -> None:
@@ -303,7 +365,7 @@ class Model:
         """Return itself in a task, with the arrays that were sent."""
         return replace(self, arrays=sent_arrays(arrays) or None)
 
-    def transform(self, X: np.ndarray) -> Any:
+    def transform(self, X: Any) -> Any:
         """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the model's dtype.
 
         A scipy CSR matrix if the map is sparse. A model of principal components returns the rows' coordinates
@@ -311,7 +373,9 @@ class Model:
         """
         if self.kind == "KernelPCA":
             return self.decision(X)
-        X = self._checked(X)
+        return self._answers(X, "transform", self._transform)
+
+    def _transform(self, X: Any) -> Any:
         if self.specification.is_sparse:
             return vstack([Z for _, Z in self._feature_strips(X)], format="csr")
         Z = np.empty((X.shape[0], self.specification.n_features), self.dtype)
@@ -331,15 +395,18 @@ class Model:
                 f"wider bounds"
             )
 
-    def std(self, X: np.ndarray, of: str = "f") -> np.ndarray:
+    def std(self, X: Any, of: str = "f") -> Any:
         """Return the standard deviation, of the shape of `predict`.
 
         of="f" is that of f(X); of="observation" that of a new observation of weight 1,
         √(std² + σ̂²) with the estimate σ̂² of the noise.
         """
         one_of("of", of, STD_OF)
+        self.check_has_std()
+        return self._answers(X, "std", partial(self._std, of=of), of=of)
+
+    def _std(self, X: Any, of: str) -> np.ndarray:
         posterior = self._checked_posterior()
-        X = self._checked(X)
         S = np.empty((X.shape[0], self.n_outputs))
         block_map = self.specification.build(self.arrays)
         by_transforms = isinstance(posterior, PosteriorSamples)

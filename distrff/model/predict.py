@@ -1,74 +1,17 @@
-"""Predictions of the frozen model for lazy dask arrays, and as named columns for blocks of rows."""
+"""The results of a frozen model as named columns for blocks of rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
-import dask
 import numpy as np
-from dask.base import tokenize
-from scipy.sparse import issparse
 
 from distrff.engine.reduction import Arrays
-from distrff.errors import InputError, InputTypeError
+from distrff.errors import InputError
 from distrff.model.model import OUTSIDE, Model, std_of
 from distrff.model.persistence import posterior_arrays, posterior_of
 from distrff.preprocessing.targets import ClassTargets
-from distrff.utils.keys import group_of
 from distrff.utils.validation import one_of
-
-_EMBEDDED_BYTES = 2**20  # a larger model is a task of its own, on which all blocks depend
-
-
-def predict_with(model: Model, X: Any, method: str, **options: str) -> Any:
-    """Return a method's result for X as a lazy dask array; `options` are those of the method.
-
-    It is "predict", "decision", "predict_proba", "class_scores" or "std".
-    """
-    if X.ndim != 2 or X.shape[1] != model.n_columns:
-        raise InputError(
-            f"X must have shape (n_samples, {model.n_columns}), got a dask array of shape {X.shape}"
-        )
-    if issparse(X._meta) and not model.specification.takes_sparse_rows:
-        raise InputTypeError(
-            f"X is sparse, but {model.specification.kind} features take no sparse rows; "
-            f"pass X.map_blocks(lambda block: block.toarray())"
-        )
-    if X.numblocks[1] > 1:
-        X = X.rechunk({1: -1})
-    posterior = model.posterior if method == "std" else None
-    light: Any = replace(model.light(), arrays=model.arrays, posterior=posterior)
-    if model.coef.nbytes > _EMBEDDED_BYTES or model.arrays or light.posterior is not None:
-        light = dask.delayed(light, name=f"{group_of('model')}-{tokenize(light)}")
-    meta = _meta(model, method)
-    shape: dict[str, Any] = (
-        {"drop_axis": 1} if meta.ndim == 1 else {"chunks": (X.chunks[0], (meta.shape[1],))}
-    )
-    return X.map_blocks(
-        apply_method,
-        light,
-        method,
-        **options,
-        token=group_of("predict"),
-        dtype=meta.dtype,
-        meta=meta,
-        **shape,
-    )
-
-
-def apply_method(X: np.ndarray, model: Model, method: str, **options: str) -> np.ndarray:
-    """Return the method's result for one block."""
-    return getattr(model, method)(X, **options)
-
-
-def _meta(model: Model, method: str) -> np.ndarray:
-    if method == "predict" and model.is_classifier:
-        return np.empty(0, model.targets.decode(np.zeros((1, model.n_outputs))).dtype)  # type: ignore[union-attr]
-    if method in ("predict_proba", "class_scores"):
-        return np.empty((0, max(2, model.n_outputs)))
-    flat = method != "decision" and model.y_is_1d
-    return np.empty(0) if flat else np.empty((0, model.n_outputs))
 
 
 def light_model(model: Model, *, with_std: bool = False) -> tuple[Model, Arrays]:
@@ -144,7 +87,15 @@ class RowResults:
             )
 
     def of(self, X: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the named results of a block of rows, each of shape (r,) or (r, k)."""
+        """Return the named results of a block of rows, each of shape (r,) or (r, k).
+
+        Where the model skips rows with NaN these are masked arrays.
+        """
+        if self.model.skips_missing and (complete := ~np.isnan(X).any(axis=1)).sum() < len(X):
+            return {name: _spread(values, complete) for name, values in self._of(X[complete]).items()}
+        return self._of(X)
+
+    def _of(self, X: np.ndarray) -> dict[str, np.ndarray]:
         if self.method == "decision_function":
             F = self.model.decision(X)
             values = F[:, 0] if F.shape[1] == 1 else F
@@ -168,3 +119,10 @@ class RowResults:
         if isinstance(targets, ClassTargets) and len(targets.classes) == width:
             return [str(label) for label in targets.classes.tolist()]
         return [str(column) for column in range(width)]
+
+
+def _spread(values: np.ndarray, complete: np.ndarray) -> np.ma.MaskedArray:
+    """Return the results of the complete rows with masked ones between them."""
+    spread = np.ma.masked_all((len(complete), *values.shape[1:]), values.dtype)
+    spread[complete] = values
+    return spread

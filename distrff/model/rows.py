@@ -1,34 +1,53 @@
-"""Rows for a fitted model: raw frames go through its steps, and columns must be those of the fit."""
+"""Rows for a fitted model: raw tables go through its steps, and columns must be those of the fit."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import dask
 from dask.utils import is_dataframe_like
 
 from distrff.errors import InputError, InputTypeError
-from distrff.io.arrays import as_dataset
+from distrff.features.specification import MapSpecification
+from distrff.io.arrays import as_dataset, as_frame, block_of
 from distrff.io.dataset import Dataset
-from distrff.io.open import open_dataset
-from distrff.model.model import Model
+from distrff.io.open import is_frame, open_dataset, values_of
+from distrff.preprocessing.table import TableSteps
 from distrff.utils.text import listed
 
 
+class FittedModel(Protocol):
+    """What of a `Model` says which rows fit it. Its own module imports this one, through its predictions."""
+
+    @property
+    def specification(self) -> MapSpecification: ...
+    @property
+    def steps(self) -> TableSteps | None: ...
+    @property
+    def column_names(self) -> tuple[str, ...] | None: ...
+    @property
+    def n_columns(self) -> int: ...
+    @property
+    def n_outputs(self) -> int: ...
+    @property
+    def is_classifier(self) -> bool: ...
+
+
 def rows_for(
-    model: Model, X: Any, y: Any = None, sample_weight: Any = None, *, with_target: bool = True
+    model: FittedModel, X: Any, y: Any = None, sample_weight: Any = None, *, with_target: bool = True
 ) -> Dataset:
     """Return rows of any storage as a dataset of the model's columns.
 
-    A raw frame brings its own target and weights, in the columns that held them at the fit, unless y or
+    A raw table brings its own target and weights, in the columns that held them at the fit, unless y or
     weights are given. Raises InputError for rows that do not fit the model, and with `with_target` for rows
     that have none.
     """
+    X = as_frame(X)
     if is_raw(model, X):
         assert model.steps is not None
         if y is None and sample_weight is None:
-            weight, names = model.steps.weight, set(map(str, X.columns))
+            weight, names = model.steps.weight, _names(X)
             steps = replace(
                 model.steps,
                 target=model.steps.target if with_target else None,
@@ -44,27 +63,55 @@ def rows_for(
     return dataset
 
 
-def is_raw(model: Model, X: Any) -> bool:
-    """Return whether X is a DataFrame of the raw columns that the model's steps encode."""
-    if model.steps is None or not is_dataframe_like(X):
+def rows_to_predict(model: FittedModel, X: Any) -> Any:
+    """Return rows of any storage as the model predicts them: an array in memory, or a dask array.
+
+    Columns of frames are found by their names; others may be there. An array is returned as it is. Raises
+    InputError for rows that do not fit the model.
+    """
+    X = as_frame(X)
+    if is_raw(model, X):
+        return encoded(model, X)
+    if isinstance(X, Dataset):
+        check_columns(model, X)
+        return X.X
+    if not is_dataframe_like(X):
+        return X
+    if model.column_names is not None:
+        lacking = [name for name in model.column_names if name not in X.columns]
+        if lacking:
+            raise InputError(
+                f"the DataFrame has no column {lacking[0]!r}, which the model was fitted to; "
+                f"it has: {listed(list(map(str, X.columns)))}"
+            )
+        X = X[list(model.column_names)]
+    return as_dataset(X).X if dask.is_dask_collection(X) else block_of(X)[0]
+
+
+def is_raw(model: FittedModel, X: Any) -> bool:
+    """Return whether X is a table of the raw columns that the model's steps encode."""
+    if model.steps is None or not is_frame(X):
         return False
-    names = set(map(str, X.columns))
+    names = _names(X)
     return names.issuperset(model.steps.for_prediction().raw_names) or not names.issuperset(
         model.steps.names_out
     )
 
 
-def encoded(model: Model, frame: Any) -> Any:
-    """Return X of a raw frame, as an array of the frame's kind."""
+def encoded(model: FittedModel, table: Any) -> Any:
+    """Return X of a raw table, as an array in memory or of dask, whichever the table is.
+
+    A row that the fit would have dropped, for it lacks a value, is NaN.
+    """
     assert model.steps is not None
-    dataset = open_dataset(frame, steps=model.steps.for_prediction())
-    if dask.is_dask_collection(frame):
-        return dataset.X
-    (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
-    return block.X
+    return values_of(open_dataset(table, steps=model.steps.for_prediction()))
 
 
-def check_columns(model: Model, dataset: Dataset) -> None:
+def _names(table: Any) -> set[str]:
+    return set(map(str, getattr(table, "data_vars", table.columns if is_dataframe_like(table) else ())))
+
+
+def check_columns(model: FittedModel, dataset: Dataset) -> None:
     """Raise InputError for other columns than those of the fit, or sparse rows where the map takes none."""
     if dataset.n_columns != model.n_columns:
         raise InputError(
@@ -82,7 +129,7 @@ def check_columns(model: Model, dataset: Dataset) -> None:
         )
 
 
-def check_target(model: Model, dataset: Dataset) -> None:
+def check_target(model: FittedModel, dataset: Dataset) -> None:
     """Raise InputError unless the rows have the targets that the model predicts."""
     if not dataset.n_targets:
         raise InputError("to judge a model needs targets; give y, or the target's name")

@@ -16,8 +16,9 @@ from distrff.engine.run import Run, begin_run
 from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import InputError
 from distrff.features.specification import MapSpecification
-from distrff.io.arrays import as_dataset
+from distrff.io.arrays import as_dataset, as_frame
 from distrff.io.dataset import Dataset, IdentifiedRows, check_block, with_ids
+from distrff.io.open import open_dataset
 from distrff.io.parquet_rows import SUFFIXES
 from distrff.io.results import (
     RUNS,
@@ -32,6 +33,7 @@ from distrff.io.rows import RowBlock, Rows
 from distrff.io.storage import Location
 from distrff.model.model import Model
 from distrff.model.predict import RESULTS, RowResults, light_model, restored
+from distrff.model.rows import is_raw
 from distrff.utils.text import listed
 
 _CHUNK_BYTES = 2**25
@@ -39,7 +41,9 @@ _CHUNK_BYTES = 2**25
 
 @dataclass(frozen=True)
 class WriteReduction(Reduction):
-    """Writes the results of every row; the sums are the rows written, and those of them outside the bounds.
+    """Writes the results of every row.
+
+    The sums are the rows written, those of them outside the bounds, and those that lack a value.
 
     A segment is a file or a run of whole chunks, so no two tasks write to the same one, and a task that is
     repeated writes the same bytes.
@@ -57,24 +61,27 @@ class WriteReduction(Reduction):
         return 8
 
     def zero(self) -> np.ndarray:
-        return np.zeros(2, np.int64)
+        return np.zeros(3, np.int64)
 
     def update(self, counts: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         if rows.start in self.done:
             return counts
         results = replace(self.results, model=restored(self.results.model, arrays))
-        n_outside: list[int] = []
-        self.files.write(rows.start, self._blocks(results, rows, n_outside))
+        found = np.zeros(3, np.int64)
+        self.files.write(rows.start, self._blocks(results, rows, found))
         mark_written(self.files.place, rows.start)
-        return counts + np.array([rows.stop - rows.start, sum(n_outside)])
+        return counts + found
 
-    def _blocks(
-        self, results: RowResults, rows: Rows, n_outside: list[int]
-    ) -> Iterator[dict[str, np.ndarray]]:
+    def _blocks(self, results: RowResults, rows: Rows, found: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the results of each block, and add its counts to `found`."""
         ids = rows.id_tiles(self.tile_rows) if isinstance(rows, IdentifiedRows) else None
         for block in rows.tiles(self.tile_rows):
-            check_block(RowBlock(block.start, block.X), "none")
-            n_outside.append(int(np.count_nonzero(results.model.outside(block.X))))
+            model, n_missing = results.model, 0
+            if model.skips_missing:  # infinity is refused by the model
+                n_missing = int(np.isnan(block.X).any(axis=1).sum())
+            else:
+                check_block(RowBlock(block.start, block.X), "none")
+            found += len(block.X), np.count_nonzero(model.outside(block.X)), n_missing
             yield {**({} if ids is None else next(ids)), **results.of(block.X)}
 
 
@@ -119,12 +126,14 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
             files.begin(dataset.n_rows, cuts.tile_rows, header)
             marks.make_folder()
         reduction = WriteReduction(replace(results, model=light), files, done or frozenset(), cuts.tile_rows)
-        n_written, n_outside = run.value(run.sweep(method, dataset, reduction, cuts, sent)).tolist()
+        n_written, n_outside, n_missing = run.value(
+            run.sweep(method, dataset, reduction, cuts, sent)
+        ).tolist()
         n_kept = sum(stop - start for start, stop in cuts.bounds() if start in reduction.done)
         assert n_written + n_kept == dataset.n_rows, f"{n_written} of {dataset.n_rows} rows were written"
         marks.remove()
         files.finish(header | {"complete": True})
-    bounded = {"n_outside": n_outside} if n_outside else {}
+    special = {name: n for name, n in (("n_outside", n_outside), ("n_missing", n_missing)) if n}
     main = next(column for column in columns if column.name == RESULTS[method])
     return {
         "n_samples": dataset.n_rows,
@@ -133,7 +142,7 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
         "chunks": (cuts.tile_rows, *main.shape),
         "columns": header["columns"],
         "n_kept": n_kept,
-        **bounded,
+        **special,
         "seconds": run.seconds,
         "workers": run.execution.n_workers,
     }
@@ -227,8 +236,10 @@ def write_predictions(
     -------
     dict
         `out`, `n_samples`, `n_kept` (rows that an interrupted call had written),
-        `n_outside` (of the rows written by this call, those outside the model's bounds, if there are
-        any), `columns` (name to type), `shape`, `dtype` and `chunks` of the result, `seconds` and `workers`.
+        `n_outside` and `n_missing` (of the rows written by this call, if there are any: those outside the
+        model's bounds, and those that lack a value where the fit dropped such rows; the results of the latter
+        are null in Parquet, in Zarr NaN or ""), `columns` (name to type), `shape`, `dtype` and `chunks` of
+        the result, `seconds` and `workers`.
 
     Raises
     ------
@@ -274,21 +285,23 @@ def _identified(model: Model, data: Any, ids: Any) -> Dataset:
     """Return the rows as a dataset with its ids."""
     if isinstance(ids, str):
         ids = [ids]
-    names, columns = model.column_names, ids
-    if is_dataframe_like(data):
-        if ids is not None and not isinstance(ids, Mapping):
-            _check_has(data, ids)
-            columns = {name: data[name] for name in ids}
-        if names is not None:
-            _check_has(data, names)
-            data = data[list(names)]
-        elif columns is not ids:
-            data = data.drop(columns=list(ids))
-    elif ids is not None and not isinstance(ids, Mapping):
-        raise InputError(
-            "ids are columns by name: give names with a DataFrame, open_dataset(..., ids=...) for stored "
-            "rows, or a dict of columns"
-        )
+    columns, data = ids, as_frame(data)
+    if ids is not None and not isinstance(ids, Mapping):
+        if not is_dataframe_like(data):
+            raise InputError(
+                "ids are columns by name: give names with a DataFrame, open_dataset(..., ids=...) for stored "
+                "rows, or a dict of columns"
+            )
+        _check_has(data, ids)
+        columns = {name: data[name] for name in ids}
+    if is_raw(model, data):
+        assert model.steps is not None
+        data = open_dataset(data, steps=model.steps.for_prediction())
+    elif is_dataframe_like(data) and model.column_names is not None:
+        _check_has(data, model.column_names)
+        data = data[list(model.column_names)]
+    elif is_dataframe_like(data) and columns is not ids:
+        data = data.drop(columns=list(ids))
     dataset = as_dataset(data)
     if columns is None:
         return dataset

@@ -347,6 +347,8 @@ class RawColumn:
 
     def missing(self) -> np.ndarray | None:
         """Return where values are missing or NaN, of the shape of `values`; None if none is."""
+        if self.kind == "null":
+            return np.ones(len(self), dtype=bool)
         if self.kind == "number" and self.values.dtype.kind == "f":
             nan = np.isnan(self.values)
             mask = nan if self.nulls is None else nan | self.nulls

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.errors import InputError
+from distrff.errors import InputError, NonFiniteError
 from distrff.preprocessing.encoders import (
     PLURALS,
     CyclicTimeEncoder,
@@ -171,16 +171,12 @@ def _target_step(names: Sequence[str], profile: TableProfile, options: TableOpti
 
 
 def refuse_missing_values(table: TableSteps, profile: TableProfile, rule: str) -> None:
-    """Raise InputError for a column with missing values where the rule refuses them."""
-    if rule == "drop":
-        return
-    target = () if table.target is None else table.target.names
-    always = {*target, table.weight}
+    """Raise NonFiniteError for a column with missing values where the rule refuses them."""
     for name in table.raw_names:
         n = profile.columns[name].n_missing
-        if n and (rule == "error" or name in always):
-            remedy = "'drop'" if name in always else "'drop', 'mean' or 'indicator'"
-            raise InputError(
+        if n and name not in table.required and (rule == "error" or name == table.weight):
+            remedy = "'drop'" if name == table.weight else "'drop', 'mean' or 'indicator'"
+            raise NonFiniteError(
                 f"column {name!r} has no value in {n} of {profile.n_rows} rows; give missing={remedy}"
             )
 

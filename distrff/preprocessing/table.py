@@ -40,6 +40,8 @@ class TableSteps:
         Whether rows in which one of the raw columns has no value are left out.
     chosen : tuple of int, or None
         Positions of those columns made that X has; None for all.
+    keeps_incomplete : bool
+        Whether a row that lacks a value of X, where no step fills it, is kept as a row of NaN. Never stored.
     """
 
     columns: tuple[ColumnStep, ...]
@@ -47,6 +49,7 @@ class TableSteps:
     weight: str | None = None
     drops_missing: bool = False
     chosen: tuple[int, ...] | None = None
+    keeps_incomplete: bool = False
 
     def sizes_within(self, max_columns: int) -> bool:
         """Return whether no step of a list or of hashed words makes more than `max_columns` columns.
@@ -64,8 +67,9 @@ class TableSteps:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of X: NumPy's common type of the columns made."""
-        return np.result_type(*(np.dtype(step.dtype) for step in self.columns))
+        """Of X: NumPy's common type of the columns made; a float where rows may be NaN."""
+        dtypes = [np.dtype(step.dtype) for step in self.columns]
+        return np.result_type(*dtypes, *([np.float32] if self.keeps_incomplete else []))
 
     @property
     def raw_names(self) -> tuple[str, ...]:
@@ -73,6 +77,17 @@ class TableSteps:
         target = () if self.target is None else self.target.names
         weight = () if self.weight is None else (self.weight,)
         return tuple(dict.fromkeys([*(step.name for step in self.columns), *target, *weight]))
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Names of the raw columns that leave out a row in which they have no value.
+
+        Where the steps fill what is missing these are the targets: a mean would be learnt as if it were true.
+        """
+        if self.drops_missing:
+            return self.raw_names
+        fills = all(step.fill is not None for step in self.columns)
+        return self.target.names if fills and self.target is not None else ()
 
     @property
     def row_bytes(self) -> int:
@@ -92,7 +107,7 @@ class TableSteps:
 
     def kept(self, raw: Mapping[str, RawColumn]) -> np.ndarray | None:
         """Return which rows are kept, as a bool array of shape (r,); None for all."""
-        return complete_rows([raw[name] for name in self.raw_names]) if self.drops_missing else None
+        return complete_rows([raw[name] for name in self.required])
 
     def apply(
         self, raw: Mapping[str, RawColumn], *, first_row: int = 0, fields: tuple[str, ...] = FIELDS
@@ -117,6 +132,16 @@ class TableSteps:
         return made
 
     def _rows(self, raw: Mapping[str, RawColumn], first_row: int) -> np.ndarray:
+        complete = None
+        if self.keeps_incomplete:
+            complete = complete_rows([raw[step.name] for step in self.columns if step.fill is None])
+        if complete is None:
+            return self._encoded(raw, first_row)
+        X = np.full((len(complete), len(self.names_out)), np.nan, self.dtype)
+        X[complete] = self._encoded({name: column.take(complete) for name, column in raw.items()}, first_row)
+        return X
+
+    def _encoded(self, raw: Mapping[str, RawColumn], first_row: int) -> np.ndarray:
         n_rows = len(raw[self.columns[0].name])
         widths = [len(step.names_out) for step in self.columns]
         X = np.empty((n_rows, sum(widths)), self.dtype)
@@ -142,12 +167,26 @@ class TableSteps:
         return replace(self, chosen=tuple(before[i] for i in positions))
 
     def for_prediction(self) -> TableSteps:
-        """Return the steps that make X alone and drop no rows, as every row gets a prediction."""
-        return replace(self, target=None, weight=None, drops_missing=False)
+        """Return the steps that make X alone and leave out no row: one that the fit would drop is NaN."""
+        return replace(
+            self, target=None, weight=None, drops_missing=False, keeps_incomplete=self.drops_missing
+        )
+
+    def for_names(self, names: Iterable[str]) -> TableSteps:
+        """Return the steps for a table of these raw columns: those for prediction if it has no target.
+
+        A target of several columns must be there whole or not at all.
+        """
+        if self.target is None or not set(self.target.names).isdisjoint(names):
+            return self
+        return self.for_prediction()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the steps as strict JSON data."""
-        return asdict(self) | {"columns": [{"step": step.kind, **asdict(step)} for step in self.columns]}
+        columns = [{"step": step.kind, **asdict(step)} for step in self.columns]
+        data = asdict(self) | {"columns": columns}
+        del data["keeps_incomplete"]
+        return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TableSteps:

@@ -46,11 +46,13 @@ def test_rows_without_a_target_are_dropped_and_counted(distrff, path, frame, tmp
     scored = distrff("score", out, path, "--json").json
     assert (scored["n_samples"], scored["rows_dropped"]) == (len(complete), 400 - len(complete))
     assert scored["r2"] > 0.5
-    assert distrff.refused("predict", out, path, "--out", tmp_path / "p.zarr") == (
-        "distrff: column 'a' has no value in row 0; drop or fill such rows, or fit a model with "
-        "--missing mean or indicator\n"
-    )
-    assert not (tmp_path / "p.zarr").exists()
+    # Predictions leave no row out.
+    frame.drop(columns="delay").to_csv(tmp_path / "new.csv", index=False)
+    lacking = frame["a"].isna().to_numpy()
+    for new in (path, tmp_path / "new.csv"):
+        written = distrff("predict", out, new, "--out", tmp_path / "p.zarr", "--overwrite", "--json").json
+        assert (written["n_samples"], written["n_missing"]) == (400, lacking.sum())
+        np.testing.assert_array_equal(np.isnan(zarr.open_array(tmp_path / "p.zarr")[:]), lacking)
 
 
 def test_predictions_of_a_raw_file(distrff, path, frame, tmp_path):
@@ -86,6 +88,17 @@ def test_predictions_of_a_raw_file(distrff, path, frame, tmp_path):
     frame.drop(columns="c").to_parquet(tmp_path / "less.parquet")
     message = distrff.refused(*predict, tmp_path / "less.parquet")
     assert "has no column 'c', which the model's steps need" in message
+
+
+def test_where_means_fill_columns_rows_without_a_target_are_dropped(distrff, path, frame, tmp_path):
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    for rows in (path, tmp_path / "rows.csv"):
+        options = ["--target", "delay", "--drop", "answer", "--missing", "mean", "--one-hot", *FIT]
+        fitted = distrff("fit", rows, *options, "--out", tmp_path / "m.zarr", "--overwrite", "--json").json
+        assert fitted["n_samples"] == frame["delay"].notna().sum() < 400
+        scored = distrff("score", tmp_path / "m.zarr", rows, "--json").json
+        assert scored["n_samples"] == fitted["n_samples"]
+        assert scored["rows_dropped"] == frame["delay"].isna().sum()
 
 
 def test_one_positive_label(distrff, path, frame, tmp_path):

@@ -106,7 +106,7 @@ def test_labels_that_are_missing(problem, y):
         (lambda X: X[None], "Expected 2D array, got 3D array instead"),
         (lambda X: X.astype(str), "X must hold numbers, got dtype <U"),
         (lambda X: X.astype(complex), "Complex data not supported: X has dtype complex128"),
-        (lambda X: pd.DataFrame(X).assign(text="a"), "column 'text' of X has dtype"),
+        (lambda X: pd.DataFrame(X).assign(number=1j), "Complex data not supported: column 'number' of X has"),
         (lambda X: X[:0], "Found array with 0 sample(s) (shape=(0, 4))"),
         (lambda X: X[:, :0], "Found array with 0 feature(s) (shape=(900, 0))"),
         (lambda X: None, "X is None"),
@@ -116,6 +116,12 @@ def test_rows_that_are_no_numbers(problem, X, message):
     fitted = small_ridge().fit(problem.X, problem.y)
     for function in (fitted.score, fitted.plan, fitted.fit, small_classifier().fit):
         assert message in refusal(function, X(problem.X), problem.y)
+
+
+def test_text_for_a_model_of_numbers(problem):
+    fitted, X = small_ridge().fit(problem.X, problem.y), pd.DataFrame(problem.X).assign(text="a")
+    for function in (fitted.score, fitted.calibrate):
+        assert "column 'text' of X has dtype" in refusal(function, X, problem.y)
 
 
 def test_rows_and_targets_that_do_not_go_together(problem):

@@ -4,10 +4,14 @@ import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import zarr
+from sklearn.model_selection import cross_val_score
 
 import distrff as drf
-from distrff.errors import InputError, NonFiniteError
+from distrff.errors import DataWarning, InputError, NonFiniteError
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
@@ -56,7 +60,7 @@ def test_raw_frames_go_through_the_steps(fitted, frame):
             fitted.predict(X)
 
 
-def test_rows_that_training_left_out_are_left_out_of_scores_and_refused_in_predictions(frame):
+def test_rows_that_training_left_out_are_left_out_of_scores_and_have_no_prediction(frame):
     data = drf.open_dataset(frame, **OPTIONS | {"missing": "drop"})
     complete = frame.dropna()
     fitted = drf.KernelRidgeClassifier(FEATURES, alpha=1e-2, scale="none").fit(data)
@@ -65,8 +69,141 @@ def test_rows_that_training_left_out_are_left_out_of_scores_and_refused_in_predi
     assert f"{300 - len(complete)} of 300 rows left out, which lack a value" in fitted.report_["notes"]
     right = fitted.predict(complete) == complete["label"]
     assert fitted.score(frame) == pytest.approx(right.mean())
-    with pytest.raises(NonFiniteError, match="column 'a' has no value in row 0; drop or fill such rows"):
-        fitted.predict(frame)
+    lacking = frame[["a", "k", "c"]].isna().any(axis=1).to_numpy()
+    expected = np.full(300, None)
+    expected[~lacking] = fitted.predict(frame[~lacking])
+    for X in (frame, dd.from_pandas(frame, npartitions=3)):
+        np.testing.assert_array_equal(fitted.predict(X), expected)
+    F = fitted.decision_function(frame)
+    np.testing.assert_array_equal(np.isnan(F), lacking)
+    np.testing.assert_array_equal(F[~lacking], fitted.decision_function(frame[~lacking]))
+    encoded = np.full((300, data.n_columns), np.nan)
+    encoded[~lacking] = drf.open_dataset(frame[~lacking].drop(columns="label"), steps=data.steps).X
+    np.testing.assert_array_equal(fitted.predict(encoded), expected)
+    encoded[np.flatnonzero(~lacking)[0], 0] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        fitted.predict(encoded)
+    numbered = drf.open_dataset(frame.assign(label=frame["k"] > 2), **OPTIONS | {"missing": "drop"})
+    whole = drf.KernelRidgeClassifier(FEATURES, alpha=1e-2, scale="none").fit(numbered)
+    n, first = lacking.sum(), np.argmax(lacking)
+    with pytest.raises(InputError, match=f"{n} of 300 rows lack a value, the first is row {first}, and bool"):
+        whole.predict(frame)
+
+
+def test_rows_without_a_target_are_left_out_where_missing_values_are_filled(frame):
+    y = frame["a"].fillna(0.0).mask(frame["k"] == 4)
+    for missing in ("mean", "indicator"):
+        data = drf.open_dataset(
+            frame.drop(columns="label").assign(y=y), target="y", one_hot=True, missing=missing
+        )
+        fitted = drf.KernelRidge(FEATURES, alpha=1e-2).fit(data)
+        assert fitted.report_["n_samples"] == y.notna().sum() < 300
+        assert np.isfinite(fitted.predict(frame)).all()
+        assert drf.evaluate(fitted.model_, frame.assign(y=y))["n_samples"] == y.notna().sum()
+
+
+def test_estimators_take_raw_frames(frame):
+    """Text becomes columns of 0 and 1, times those of the calendar; a target is given apart."""
+    whole = frame.assign(a=frame["a"].fillna(0.0), c=frame["c"].fillna("w")).drop(columns="label")
+    whole["when"] = pd.Timestamp("2020-02-01") + pd.to_timedelta(np.arange(300), unit="h")
+    y, weight = whole["a"] ** 2, np.arange(300.0)
+    opened = drf.open_dataset(whole, one_hot=True, datetime="parts")
+    expected = drf.KernelRidge(FEATURES, alpha=1e-2).fit(opened.X.compute(), y, weight)
+    polars = pytest.importorskip("polars", reason="the extra `test` has it")
+    for X in (whole, dd.from_pandas(whole, npartitions=3), polars.from_pandas(whole)):
+        fitted = drf.KernelRidge(FEATURES, alpha=1e-2).fit(X, y.to_numpy(), weight)
+        np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+        np.testing.assert_array_equal(fitted.predict(X), expected.predict(opened.X.compute()))
+        assert fitted.score(X, y.to_numpy()) == expected.score(opened.X.compute(), y)
+        assert fitted.model_.steps == opened.steps
+    assert drf.KernelPCA(FEATURES).fit(whole).transform(whole).shape == (300, 2)
+    scores = cross_val_score(drf.KernelRidgeClassifier(FEATURES), whole, frame["label"], cv=3)
+    most_frequent = frame["label"].value_counts(normalize=True).max()
+    assert scores.mean() > most_frequent  # "c" decides where "a" does not
+    with pytest.warns(DataWarning, match="column 'name' of the frame is left out: it has more than 256"):
+        drf.KernelRidge(FEATURES).fit(whole.assign(name=[f"n{i}" for i in range(300)]), y)
+    with pytest.raises(NonFiniteError, match=r"column 'a' has no value in .* to distrff\.open_data"):
+        drf.KernelRidge(FEATURES).fit(frame, y)
+
+
+def test_a_stored_model_takes_raw_rows_of_any_kind(frame, tmp_path):
+    polars, xarray = (pytest.importorskip(m, reason="the extra `test` has it") for m in ("polars", "xarray"))
+    frame["when"] = pd.Timestamp("2020-02-01") + pd.to_timedelta(np.arange(300), unit="h")
+    frame["c"] = frame["c"].astype("category")
+    new = frame.drop(columns="label")[::-1].reset_index(drop=True)
+    kinds = {
+        "pandas": new[["when", "c", "k", "a"]].assign(more="?"),
+        "polars": polars.from_pandas(new),
+        "pyarrow": pa.Table.from_pandas(new),
+        "dask": dd.from_pandas(new, npartitions=3),
+        "xarray": xarray.Dataset({name: ("row", new[name].to_numpy()) for name in new}),
+    }
+    features = drf.FourierFeatures(drf.Gaussian(2.0), 32, random_state=0)
+    for missing in ("drop", "mean"):
+        rows = frame.drop(columns="label").assign(y=frame["k"] * 1.0)
+        data = drf.open_dataset(rows, target="y", one_hot=True, missing=missing, datetime="parts")
+        fitted = drf.KernelRidge(features, alpha=1e-2).fit(data)
+        fitted.save(tmp_path / "m.zarr", overwrite=True, include_std=True)
+        model = drf.load_model(tmp_path / "m.zarr")
+        X = drf.open_dataset(new, steps=model.steps).X.compute()
+        prediction, std = model.predict(X, return_std=True)
+        assert np.isnan(prediction).any() == (missing == "drop")
+        for rows in kinds.values():
+            for found, expected in zip(model.predict(rows, return_std=True), (prediction, std), strict=True):
+                assert dask.is_dask_collection(found) == dask.is_dask_collection(rows)
+                np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)  # in other blocks
+            opened = drf.open_dataset(rows, steps=model.steps)
+            np.testing.assert_array_equal(opened.X, X)
+            np.testing.assert_array_equal(model.predict(opened), model.predict(opened.X))
+            np.testing.assert_allclose(model.transform(rows), model.transform(X), rtol=0, atol=1e-12)
+    with pytest.raises(InputError, match="DataFrame has no column 'c', which the model's steps need"):
+        model.predict(kinds["polars"].drop("c"))
+    with pytest.raises(InputError, match="needs sample_dim, the dimension of its samples"):
+        drf.open_dataset(kinds["xarray"].isel(row=0), steps=model.steps)
+
+
+def test_a_stored_model_finds_columns_of_numbers_by_their_names(rng, tmp_path):
+    frame = pd.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b", "c"])
+    drf.KernelRidge(FEATURES, alpha=1.0).fit(frame, frame["a"]).save(tmp_path / "m.zarr")
+    model = drf.load_model(tmp_path / "m.zarr")
+    expected = model.predict(frame.to_numpy())
+    assert np.isfinite(expected).all()
+    other = frame[["c", "a", "b"]].assign(text="?")
+    np.testing.assert_array_equal(model.predict(other), expected)
+    in_halves = model.predict(
+        dd.from_pandas(other, npartitions=2)
+    )  # products of other heights round otherwise
+    np.testing.assert_allclose(in_halves, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+    np.testing.assert_array_equal(model.predict(pa.Table.from_pandas(other)), expected)
+    with pytest.raises(InputError, match="has no column 'b', which the model was fitted to; it has: c, a"):
+        model.predict(other[["c", "a"]])
+
+
+def test_predictions_that_are_written_are_null_for_rows_that_lack_a_value(frame, tmp_path):
+    lacking = frame[["a", "k", "c"]].isna().any(axis=1).to_numpy()
+    targets = {"number": frame["k"] * 1.0, "text": frame["label"], "integer": frame["k"] % 2}
+    for name, y in targets.items():
+        estimator = drf.KernelRidge if name == "number" else drf.KernelRidgeClassifier
+        rows = frame.drop(columns="label").assign(label=y)
+        data = drf.open_dataset(rows, **OPTIONS | {"missing": "drop"})
+        model = estimator(FEATURES, alpha=1e-2).fit(data).model_
+        expected = model.predict(frame[~lacking])
+        report = drf.write_predictions(model, frame, tmp_path / f"{name}.parquet", ids="k")
+        assert report["n_missing"] == lacking.sum()
+        written = pq.read_table(tmp_path / f"{name}.parquet")
+        assert written["k"].to_pylist() == frame["k"].tolist()
+        np.testing.assert_array_equal(written["prediction"].is_null(), lacking)
+        assert written["prediction"].drop_null().to_pylist() == expected.tolist()
+        to_zarr = model, frame, tmp_path / f"{name}.zarr"
+        if name == "integer":
+            with pytest.raises(InputError, match="Zarr has no null for 'prediction' of int64; write to Parq"):
+                drf.write_predictions(*to_zarr)
+            assert not (tmp_path / f"{name}.zarr").exists()
+            continue
+        drf.write_predictions(*to_zarr)
+        values = zarr.open_array(tmp_path / f"{name}.zarr")[:]
+        assert values[~lacking].tolist() == expected.tolist()
+        assert (np.isnan(values[lacking]) if name == "number" else values[lacking] == "").all()
 
 
 def test_every_model_keeps_the_steps(frame, tmp_path):

@@ -217,7 +217,8 @@ def test_variables_of_xarray(rng, lazily):
     ("options", "message"),
     [
         ({"one_hot": True}, "column 'a' has no value in .* of 90 rows; give missing='drop', 'mean' or"),
-        ({"missing": "mean", "columns": ["k"], "target": "y"}, "column 'y' .* give missing='drop'$"),
+        ({"columns": ["k"], "target": "y", "drop": None}, "column 'y' .* give missing='drop', 'mean' or"),
+        ({"missing": "mean", "columns": ["k"], "sample_weight": "a"}, "column 'a' .* give missing='drop'$"),
         ({"columns": ["c"]}, r"c.*: it holds text; one_hot=True"),
         ({"columns": ["t"], "missing": "drop"}, "cannot be a column of X: it holds times; datetime"),
         ({"columns": ["y"], "target": "y", "one_hot": True}, "'y' is named both as a column of X and as y"),

@@ -207,11 +207,32 @@ def test_rows_that_lack_a_used_value_are_left_out():
     assert few.names_out == ("a", "c=u")
     np.testing.assert_array_equal(few.apply(RAW)["X"], made["X"][:, [2, 0]])
     assert few.of_columns([1]).names_out == ("c=u",)
-    # Predictions need neither target nor weights, and leave no row out.
+
+
+def test_rows_to_predict_are_all_kept_and_nan_where_the_fit_would_drop_them():
     steps = STEPS.for_prediction()
-    assert steps.raw_names == ("c", "a")
-    with pytest.raises(NonFiniteError, match="column 'c' has no value in row 2"):
-        steps.apply(RAW)
+    assert (steps.raw_names, steps.required, steps.dtype) == (("c", "a"), (), np.float64)
+    a, nan = RAW["a"], np.nan
+    incomplete = np.isnan(np.where(a.missing(), nan, a.values))
+    expected = np.array([[1, 0, 1], [0, 1, a.values[1]], [nan] * 3, [1, 0, a.values[3]]])
+    expected[incomplete] = nan
+    np.testing.assert_array_equal(steps.apply(RAW)["X"], expected)
+    only_bytes = TableSteps((OneHotEncoder("c", ("u", "v")),), drops_missing=True).for_prediction()
+    np.testing.assert_array_equal(only_bytes.apply(RAW)["X"], [[1, 0], [0, 1], [nan, nan], [1, 0]])
+    assert STEPS.for_names(["c", "a", "w"]) == steps
+    assert STEPS.for_names(["c", "a", "w", "y"]) == STEPS
+
+
+def test_where_steps_fill_what_is_missing_rows_without_a_target_are_left_out():
+    filled = (NumberStep("a", "float64", fill=(5.0,)), OneHotEncoder("c", ("u", "v"), (0.5, 0.5)))
+    steps = TableSteps(filled, TargetStep(("y",), "labels", "object"))
+    assert steps.required == ("y",)
+    made = steps.apply(RAW)
+    assert made["y"].tolist() == ["p", "q", "p"]
+    np.testing.assert_array_equal(made["X"][:, 1:], [[1, 0], [0, 1], [0.5, 0.5]])
+    assert TableSteps((NumberStep("a", "float64"),), steps.target).required == ()
+    nothing = RAW | {"y": RawColumn("null", np.zeros(4))}
+    assert len(steps.apply(nothing)["y"]) == 0
 
 
 def test_names_and_types():

@@ -104,7 +104,7 @@ def convert(
         weekday and hour. Times of day and durations become seconds by either. None leaves them all out.
     missing : {"error", "drop", "mean", "indicator"}
         What becomes of missing values: they are refused, their rows are left out, the mean replaces them, or
-        the mean and a further column that marks them.
+        the mean and a further column that marks them. Rows without a target are left out by all but "error".
     shuffle : int, optional
         Seed of a uniformly random order of all rows.
     test_fraction : float, optional
@@ -600,8 +600,7 @@ class TableEncoder:
         """
         raw = self._source.raw(piece, self.steps.raw_names)
         self._refuse_infinity(piece, raw)
-        if not self.steps.drops_missing:
-            self._refuse_missing(piece, raw)
+        self._refuse_missing(piece, raw)
         try:
             with np.errstate(over="raise"):
                 rows: Span = self.steps.apply(raw)
@@ -644,13 +643,17 @@ class TableEncoder:
                 )
 
     def _refuse_missing(self, piece: Any, raw: dict[str, RawColumn]) -> None:
-        """Refuse a missing value that no step fills, NaN included, naming its place."""
+        """Refuse a missing value that no step fills and that leaves out no row, NaN included."""
+        if self.steps.keeps_incomplete:
+            return
         columns = {step.name: step.fill is not None for step in self.steps.columns}
         for name in self.steps.raw_names:
+            if name in self.steps.required or columns.get(name, False):
+                continue
             missing = raw[name].missing_rows()
-            if not columns.get(name, False) and missing is not None:
+            if missing is not None:
                 place = self._source.place(piece, int(np.flatnonzero(missing)[0]))
-                rules = "'drop', 'mean' or 'indicator'" if name in columns else "'drop'"
+                rules = "'drop'" if name == self.steps.weight else "'drop', 'mean' or 'indicator'"
                 raise NonFiniteError(
                     f"{place}, column {name!r}: no value; convert or fit with missing={rules}, or fill it"
                 )

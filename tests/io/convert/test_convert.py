@@ -160,6 +160,11 @@ def test_mixed_columns(tmp_path, dst, small_blocks):
     report = convert(mixed, dst, target="label", one_hot=True, **options)
     assert (report["rows_read"], report["rows_dropped"], report["rows_written"]) == (4, 2, 2)
     assert rows(dst)[1].tolist() == ["yes", "no"]
+    # A row without a target teaches nothing, whatever fills its columns.
+    (tmp_path / "some.csv").write_text("a,y\n1,2\n,4\n3,\n")
+    report = convert(tmp_path / "some.csv", dst, target="y", missing="mean", overwrite=True)
+    assert (report["rows_read"], report["rows_dropped"], report["rows_written"]) == (3, 1, 2)
+    np.testing.assert_array_equal(rows(dst)[0], [[1], [2]])
     # The steps are stored with the rows.
     options = {"missing": "mean", "test_fraction": 0.5, "shuffle": 4, "overwrite": True}
     convert(mixed, dst, target="label", one_hot=True, **options)
@@ -223,7 +228,8 @@ def test_shuffled_and_split(tmp_path, dst, small_blocks, monkeypatch, limit, rng
         ("a,b\n" + "1,2\n" * 40 + "3,x\n", {}, r"rows.csv, line 42, column 'b': 'x' where .* hold numbers"),
         ("a,b\n" + "1,2\n" * 40 + "3,\n", {}, r"rows.csv, line 42, column 'b': no value; .*'drop', 'mean'"),
         ("a,b\n1,\n" + "1,2\n" * 40, {}, r"rows.csv, line 2, column 'b': no value; .*'drop', 'mean'"),
-        ("a,b\n1,\n1,2\n", {"target": "b", "missing": "mean"}, r"line 2, column 'b': .* missing='drop', or"),
+        ("a,b\n1,\n1,2\n", {"target": "b"}, r"line 2, column 'b': .*'drop', 'mean' or 'indicator', or"),
+        ("a,b\n1,\n1,2\n", {"sample_weight": "b", "missing": "mean"}, r"column 'b': .* missing='drop', or"),
         ("a,b\n1,2\n3,4\n5,x\n", {}, r"rows.csv, line 4, column 'b': 'x' where most values are numbers"),
         ("a,a\n1,2\n", {}, "two columns are named 'a'"),
         ("a,b\n1,1e300\n", {"dtype": "float32"}, r"line 2, column 'b': a number too large for float32"),
