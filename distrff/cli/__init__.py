@@ -38,10 +38,16 @@ from distrff.utils.text import public_text
 __all__ = ["main"]
 
 
-_COMMANDS = (
-    "quickstart", "convert", "plan", "fit", "score", "importance", "calibrate", "predict", "raster",
-    "transform", "inspect", "kernel-error", "bench",
-)  # fmt: skip
+_PURPOSES = {
+    "To begin": ("quickstart",),
+    "Data": ("convert", "inspect"),
+    "Models": ("plan", "fit"),
+    "How good they are": ("score", "importance", "calibrate"),
+    "Predictions": ("predict", "raster", "transform"),
+    "Measurements": ("bench", "kernel-error"),
+}
+"""The commands by what they are for, as `--help` shows them."""
+_COMMANDS = tuple(name for names in _PURPOSES.values() for name in names)
 
 
 class CommandGroup(click.Group):
@@ -56,6 +62,12 @@ class CommandGroup(click.Group):
         name = cmd_name.replace("-", "_")
         module = "predict" if name in ("score", "transform") else name
         return getattr(import_module(f"distrff.cli.{module}"), name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for purpose, names in _PURPOSES.items():
+            found = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(purpose):
+                formatter.write_dl([(name, one.get_short_help_str(limit=200)) for name, one in found if one])
 
     def invoke(self, ctx: click.Context) -> Any:
         with failures_reported(ctx):

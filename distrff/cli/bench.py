@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrff.cli.command import command
 from distrff.cli.data import workers_of
 from distrff.cli.fit import estimator_and_data, refuse_others
 from distrff.cli.options import fit_options, verbosity_options
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _MAX_LISTED = 20
 
 
-@click.command()
+@command()
 @click.argument("data", required=False)
 @fit_options
 @verbosity_options

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from distrff.cli.command import command
 from distrff.cli.data import model_and_targets, storage_options, workers_of
 from distrff.cli.options import cluster_options, row_options, verbosity_options
 from distrff.cli.output import show
@@ -14,7 +15,7 @@ from distrff.utils.text import public_name
 COVERAGES = (0.8, 0.9, 0.95)
 
 
-@click.command()
+@command()
 @click.argument("model")
 @click.argument("data")
 @row_options

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from distrff.cli.command import command
 from distrff.cli.data import storage_options, target_of
 from distrff.cli.options import (
     checkpoint_options,
@@ -19,7 +20,7 @@ from distrff.cli.options import (
 from distrff.cli.output import show
 
 
-@click.command()
+@command()
 @click.argument("src", nargs=-1, required=True)
 @click.argument("dst")
 @row_options

@@ -10,8 +10,16 @@ import click
 from click.core import ParameterSource
 
 from distrff.cli import NOT_CONVERGED, spelt_as_options
+from distrff.cli.command import command
 from distrff.cli.data import open_data, storage_options, workers_of
-from distrff.cli.options import LAST_WORK, checkpoint_options, fit_options, result_options, verbosity_options
+from distrff.cli.options import (
+    LAST_WORK,
+    checkpoint_options,
+    fit_options,
+    result_options,
+    together,
+    verbosity_options,
+)
 from distrff.cli.output import progress_lines, show
 from distrff.errors import CheckpointWarning, InputError, warn
 from distrff.utils.text import listed
@@ -36,16 +44,19 @@ _KEYS = (
 )  # fmt: skip
 
 
-@click.command()
+@command()
 @click.argument("data")
 @result_options
-@click.option(
-    "--report",
-    "page",
-    metavar="FILE",
-    help="Also write the report as an HTML page to FILE, a local path; --overwrite replaces an earlier one. "
-    "It takes more passes over the rows: for the model's errors, out of fold where the fit had folds, and "
-    "for the columns that matter.",
+@together(
+    click.option(
+        "--report",
+        "page",
+        metavar="FILE",
+        help="Also write the report as an HTML page to FILE, a local path; --overwrite replaces an earlier "
+        "one. It takes more passes over the rows: for the model's errors, out of fold where the fit had "
+        "folds, and for the columns that matter.",
+    ),
+    section="Result",
 )
 @checkpoint_options
 @fit_options
@@ -174,6 +185,7 @@ def estimator_and_data(ctx: click.Context, data: str) -> tuple[KernelEstimator, 
     dataset = open_data(data, ctx.params)
     adapt_to(estimator, dataset, ctx.params)
     show_defaults(ctx)
+    show_left_out(dataset)
     return estimator, dataset
 
 
@@ -256,6 +268,17 @@ def show_defaults(ctx: click.Context) -> None:
     if names:
         text = " ".join(f"{_spelt(name)} {ctx.params[name]}" for name in names)
         click.echo(f"defaults used: {text}", err=True)
+
+
+def show_left_out(dataset: Dataset) -> None:
+    """Print on standard error which columns are left out, and which option takes them."""
+    reasons = dict.fromkeys(dataset.skipped_columns, "no numbers; --one-hot takes text, --datetime times")
+    reasons |= (dataset.table_report or {}).get("columns_dropped", {})
+    by_reason: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        by_reason.setdefault(spelt_as_options(why), []).append(name)
+    for why, names in by_reason.items():
+        click.echo(f"left out: {listed(names)} ({why})", err=True)
 
 
 def choose_features(ctx: click.Context) -> None:

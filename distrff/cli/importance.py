@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
+from distrff.cli.command import command
 from distrff.cli.data import model_and_targets, workers_of
 from distrff.cli.options import cluster_options, integer, row_options, verbosity_options
 from distrff.cli.output import aligned, show
 
 
-@click.command()
+@command()
 @click.argument("model")
 @click.argument("data")
 @row_options

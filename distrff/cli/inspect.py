@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrff.cli.command import command
 from distrff.cli.data import arguments_of, storage_options, workers_of
 from distrff.cli.options import cluster_options, flag, row_options, verbosity_options
 from distrff.cli.output import aligned, dtype_name, show
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from distrff.io.dataset import Dataset
 
 
-@click.command()
+@command()
 @click.argument("path")
 @row_options
 @flag("--no-rows", "Read no rows of a dataset, its metadata only.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrff.cli.command import command
 from distrff.cli.data import open_data, workers_of
 from distrff.cli.fit import checked_map, show_defaults
 from distrff.cli.options import cluster_options, integer, map_options, row_options, verbosity_options
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from distrff.io.dataset import Dataset
 
 
-@click.command("kernel-error")
+@command("kernel-error")
 @click.argument("data")
 @row_options
 @map_options

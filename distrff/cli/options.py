@@ -115,9 +115,25 @@ class StorageOption(click.ParamType):
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Return the options as one decorator, first in `--help` what is first here."""
-    return lambda function: reduce(lambda done, option: option(done), reversed(options), function)
+OTHER = "Other options"
+"""The last heading in `--help`, of the options without one."""
+
+
+def together(*options: Callable[[F], F], section: str | None = None) -> Callable[[F], F]:
+    """Return the options as one decorator, first in `--help` what is first here.
+
+    There `section` is the heading of those that have none yet.
+    """
+
+    def decorated(function: F) -> F:
+        n_before = len(getattr(function, "__click_params__", ()))
+        function = reduce(lambda done, option: option(done), reversed(options), function)
+        for param in function.__click_params__[n_before:]:  # type: ignore[attr-defined]
+            if section is not None and not hasattr(param, "section"):
+                param.section = section
+        return function
+
+    return decorated
 
 
 def choice(name: str, words: str, help: str | None = None) -> Callable[[F], F]:
@@ -165,6 +181,7 @@ data_options = together(
     ),
     click.option("--x-name", default="X", help="Array of the rows in a Zarr group or .npz."),
     storage_option,
+    section="Rows",
 )
 
 target_options = together(
@@ -181,6 +198,7 @@ target_options = together(
         metavar="NAME",
         help="Array of the targets in a .npz file; of a .npy file, another that holds them.  [default: y]",
     ),
+    section="Rows",
 )
 
 row_options = together(target_options, data_options)
@@ -205,6 +223,7 @@ table_options = together(
     click.option(
         "--positive", metavar="LABEL", help="Label of the target that becomes 1; all others become 0."
     ),
+    section="Columns of tables",
 )
 
 map_options = together(
@@ -297,12 +316,31 @@ map_options = together(
         "sparse.",
     ),
     integer("--random-state", "Seed; by default a fresh one, which the result names.", minimum=0),
+    section="Feature map and kernel",
 )
 
-estimator_options = together(
+model_options = together(
     choice("--model", "ridge ridge-classifier svc likelihood pca"),
+    choice("--loss", "hinge squared_hinge", "Of --model svc."),
+    choice("--noise", "logistic probit laplace", "What blurs the sign of f, for --model likelihood."),
+    click.option("--sigma", type=float, default=1.0, help="Scale of the noise."),
+    choice(
+        "--multi-class",
+        "ovr softmax",
+        "One class against the rest each, or one loss for all; of --model likelihood.",
+    ),
+    click.option(
+        "--class-weight",
+        type=WordOrJson("balanced"),
+        metavar="balanced|JSON",
+        help='JSON: {"label": weight, ...}.',
+    ),
+    flag("--no-intercept", "Fit without the constant b."),
     integer("--n-outputs", "Principal components of --model pca, which transform writes.", 2),
-    map_options,
+    section="Model",
+)
+
+penalty_options = together(
     click.option(
         "--alpha",
         type=Numbers("cv", "gcv"),
@@ -311,8 +349,6 @@ estimator_options = together(
         help="Penalty, or one for each target; cv and gcv choose it by cross-validation.",
     ),
     repeated("--alphas", Numbers(), "NUMBER,...", "Grid for --alpha cv or gcv; may be repeated."),
-    click.option("--cv", type=int, default=5, help="Folds for --alpha cv or --C cv."),
-    choice("--fold-by", "hash contiguous"),
     click.option(
         "--C",
         "C",
@@ -323,14 +359,12 @@ estimator_options = together(
         "is the hard margin of --model svc.",
     ),
     repeated("--Cs", Numbers(), "NUMBER,...", "Grid for --C cv; may be repeated."),
-    choice("--loss", "hinge squared_hinge", "Of --model svc."),
-    choice("--noise", "logistic probit laplace", "What blurs the sign of f, for --model likelihood."),
-    choice(
-        "--multi-class",
-        "ovr softmax",
-        "One class against the rest each, or one loss for all; of --model likelihood.",
-    ),
-    click.option("--sigma", type=float, default=1.0, help="Scale of the noise."),
+    click.option("--cv", type=int, default=5, help="Folds for --alpha cv or --C cv."),
+    choice("--fold-by", "hash contiguous"),
+    section="Penalty",
+)
+
+solver_options = together(
     choice(
         "--solver",
         "auto gram cg lbfgs smoothed sgd",
@@ -344,20 +378,16 @@ estimator_options = together(
         help="Relative duality gap to be reached; of cg and equispaced features the relative residual.",
     ),
     integer("--max-sweeps", "Light sweeps at most.  [default: 200]"),
-    click.option(
-        "--class-weight",
-        type=WordOrJson("balanced"),
-        metavar="balanced|JSON",
-        help='JSON: {"label": weight, ...}.',
-    ),
-    flag("--no-intercept", "Fit without the constant b."),
+    choice("--dtype", "auto float32 float64"),
     flag(
         "--include-std",
         "Store what predict --return-std needs, a D × D matrix, or of --features equispaced 64 sampled "
         "models; of --model ridge or ridge-classifier.",
     ),
-    choice("--dtype", "auto float32 float64"),
+    section="Solver",
 )
+
+estimator_options = together(model_options, map_options, penalty_options, solver_options)
 
 cluster_options = together(
     click.option(
@@ -372,6 +402,7 @@ cluster_options = together(
         metavar="SIZE",
         help="Of each local worker, such as 4GB.  [default: an equal share of this machine's]",
     ),
+    section="Workers",
 )
 
 fit_options = together(row_options, table_options, estimator_options, cluster_options)
@@ -379,6 +410,7 @@ fit_options = together(row_options, table_options, estimator_options, cluster_op
 result_options = together(
     click.option("--out", required=True, metavar="PATH", help="Zarr to write; a path or URL."),
     flag("--overwrite", "Replace what distrff wrote there before."),
+    section="Result",
 )
 
 checkpoint_options = together(
@@ -394,9 +426,12 @@ checkpoint_options = together(
         metavar="SECONDS",
         help="Time between two writes of it. Default: 40 times as long as the last one took, at least 10.",
     ),
+    section="Checkpoint",
 )
 
-resume_option = flag("--resume", "Continue what an interrupted run of the same command left.")
+resume_option = together(
+    flag("--resume", "Continue what an interrupted run of the same command left."), section="Result"
+)
 
 prediction_options = together(
     click.option(
@@ -424,6 +459,7 @@ prediction_options = together(
         "Rows outside the bounds of a MODEL of equispaced features become NaN and are counted, or are "
         "refused; labels always are.",
     ),
+    section="Result",
 )
 
 

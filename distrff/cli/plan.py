@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from distrff.cli.command import command
 from distrff.cli.data import workers_of
 from distrff.cli.fit import estimator_and_data
 from distrff.cli.options import fit_options, flag, integer, verbosity_options
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     Counted = Callable[[KernelEstimator, PlannedWorkers], Plan]
 
 
-@click.command()
+@command()
 @click.argument("data")
 @fit_options
 @flag(

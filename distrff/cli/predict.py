@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from distrff.cli.command import command
 from distrff.cli.data import model_and_targets, open_data_for, storage_options, workers_of
 from distrff.cli.options import (
     cluster_options,
@@ -21,7 +22,7 @@ from distrff.cli.output import aligned, show
 from distrff.utils.text import public_name
 
 
-@click.command()
+@command()
 @click.argument("model")
 @click.argument("data")
 @result_options
@@ -45,7 +46,7 @@ def predict(model: str, data: str, method: str, as_json: bool, **options: Any) -
     show(written_rows(method, model, data, options), as_json=as_json)
 
 
-@click.command()
+@command()
 @click.argument("model")
 @click.argument("data")
 @result_options
@@ -63,7 +64,7 @@ def transform(model: str, data: str, as_json: bool, **options: Any) -> None:
     show(written_rows("transform", model, data, options), as_json=as_json)
 
 
-@click.command()
+@command()
 @click.argument("model")
 @click.argument("data")
 @row_options

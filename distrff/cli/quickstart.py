@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrff.cli.command import command
 from distrff.cli.data import workers_of
 from distrff.cli.options import flag, integer, verbosity_options
 from distrff.cli.output import show
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 KIND = "quickstart"  # what the root of the folder says of itself
 
 
-@click.command()
+@command()
 @click.option("--n-rows", type=click.IntRange(min=100), default=1_000_000)
 @click.option("--n-columns", type=click.IntRange(min=1), default=20)
 @click.option("--n-components", type=int, default=2048, help="Random features.")

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from distrff.cli.command import command
 from distrff.cli.data import storage_options, workers_of
 from distrff.cli.options import cluster_options, flag, result_options, storage_option, verbosity_options
 from distrff.cli.output import show
@@ -14,7 +15,7 @@ from distrff.errors import InputError
 from distrff.utils.text import public_name
 
 
-@click.command()
+@command()
 @click.argument("model")
 @click.option(
     "--grid",

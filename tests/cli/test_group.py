@@ -17,8 +17,8 @@ from distrff.cli.options import verbosity_options
 from distrff.errors import ClusterError, DataWarning, NonFiniteError, PlanRefused, PrecisionWarning
 
 COMMANDS = [
-    "quickstart", "convert", "plan", "fit", "score", "importance", "calibrate", "predict", "raster",
-    "transform", "inspect", "kernel-error", "bench",
+    "quickstart", "convert", "inspect", "plan", "fit", "score", "importance", "calibrate", "predict",
+    "raster", "transform", "bench", "kernel-error",
 ]  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def test_help_lists_every_command_which_explains_itself(distrff_without_workers)
     assert done.code == 0
     assert main.list_commands(click.Context(main)) == COMMANDS
     for name in COMMANDS:
-        assert f"  {name} " in done.stdout
+        assert f"\n  {name} " in done.stdout
         own = distrff_without_workers(name, "--help")
         assert own.code == 0
         assert own.stdout.startswith(f"Usage: distrff {name} ")

@@ -132,7 +132,8 @@ def _notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
         notes.append(f"columns left out because they are not numbers: {', '.join(dataset.skipped_columns)}")
     table = dataset.table_report or {}
     if table.get("rows_dropped"):
-        notes.append(f"{table['rows_dropped']} of {table['rows_read']} rows left out, which lack a value")
+        lacking = "a value" if dataset.steps is None or dataset.steps.drops_missing else "a target"
+        notes.append(f"{table['rows_dropped']} of {table['rows_read']} rows left out, which lack {lacking}")
     notes += [f"column {name!r} left out: {why}" for name, why in table.get("columns_dropped", {}).items()]
     searches = list(_width_searches(fit.features))
     notes += [search["note"] for search in searches if "note" in search]

@@ -1,0 +1,109 @@
+"""A command whose help has its options under headings, and whose options a TOML file may give."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import click
+
+from distrff.cli.options import OTHER, OfColumn, StorageOption, WordOrJson
+
+
+class Command(click.Command):
+    """A click command with `--config`, and with the options of a `section` together in its help."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        config = click.Option(
+            ["--config"],
+            type=click.Path(exists=True, dir_okay=False),
+            metavar="FILE",
+            is_eager=True,  # its values are there before the other options are read
+            expose_value=False,
+            callback=_take_config,
+            help="TOML file of options by their names, such as n-components = 2048, or of arguments, such as "
+            "data; what is on the command line counts more.",
+        )
+        self.params.append(config)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is not None:
+                sections.setdefault(getattr(param, "section", OTHER), []).append(record)
+        sections[OTHER] = sections.pop(OTHER)  # last; it has --help
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def command(name: str | None = None) -> Any:
+    """Return the decorator that makes a `Command` of a function."""
+    return click.command(name, cls=Command)
+
+
+def _take_config(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
+    """Take the values in a TOML file as defaults; `--config`'s own value is of no use afterwards."""
+    if path is None:
+        return
+    try:
+        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise click.BadParameter(f"{path} cannot be read as TOML ({error})", ctx, param) from None
+    params, known = _named(ctx.command.params), _known_names(ctx)
+    values = {}
+    for key, value in data.items():
+        name = key.replace("_", "-")
+        if (of := params.get(name)) is not None:
+            values[of.name] = _as_on_the_command_line(of, key, value, ctx)
+        elif name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise click.BadParameter(f"{path} has {key!r}, which no command takes{hint}", ctx, param)
+    ctx.default_map = {**(ctx.default_map or {}), **values}
+
+
+def _named(params: Iterable[click.Parameter]) -> dict[str, click.Parameter]:
+    """Return the parameters by the names that a file may give them: those of the command line."""
+    named: dict[str, click.Parameter] = {}
+    for param in params:
+        spelt = [str(param.name).replace("_", "-")] if isinstance(param, click.Argument) else param.opts
+        named |= {name.removeprefix("--"): param for name in spelt if param.expose_value}
+    return named
+
+
+def _known_names(ctx: click.Context) -> set[str]:
+    """Return the names that any command takes, so that plan and fit can share a file."""
+    group = ctx.parent.command if ctx.parent is not None else None
+    if not isinstance(group, click.Group):
+        return set(_named(ctx.command.params))
+    commands = (group.get_command(ctx, name) for name in group.list_commands(ctx))
+    return {name for one in commands if one is not None for name in _named(one.params)}
+
+
+def _as_on_the_command_line(param: click.Parameter, key: str, value: Any, ctx: click.Context) -> Any:
+    """Return a TOML value as click would have it from the command line, to be checked as from there."""
+    if isinstance(param, click.Option) and param.is_flag:
+        if not isinstance(value, bool):
+            raise click.BadParameter(f"{key} must be true or false, got {value!r}", ctx, param)
+        return value
+    if isinstance(value, dict) and not isinstance(param.type, WordOrJson):
+        if not isinstance(param.type, OfColumn | StorageOption):
+            raise click.BadParameter(f"{key} is a table of values; give one value", ctx, param)
+        return [f"{name}={_text(one, ':')}" for name, one in value.items()]
+    if isinstance(value, dict):
+        return value
+    if param.multiple or param.nargs == -1:
+        return [_text(one) for one in (value if isinstance(value, list) else [value])]
+    return _text(value)
+
+
+def _text(value: Any, between: str = ",") -> str:
+    if isinstance(value, list):
+        return between.join(map(_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

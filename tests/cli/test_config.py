@@ -1,0 +1,122 @@
+"""Options from a TOML file, and the headings of options in the help of a command."""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+import pandas as pd
+import pytest
+
+from distrff.cli import main
+from distrff.cli.command import Command
+from distrff.cli.fit import checked_estimator, fit
+from distrff.features.nystroem import NystroemFeatures
+from distrff.model.persistence import load_model
+
+
+@pytest.fixture
+def given(tmp_path):
+    """Return the values of the options of a command, given text of TOML and further words."""
+
+    def values(text: str, *words: str, of: click.Command = fit) -> click.Context:
+        (tmp_path / "c.toml").write_text(text)
+        group = click.Context(main, info_name="distrff")
+        return of.make_context("fit", ["--config", str(tmp_path / "c.toml"), *words], parent=group)
+
+    return values
+
+
+def test_each_kind_of_option_and_arguments_by_their_names(given):
+    found = given(
+        """
+        data = "rows.parquet"
+        out = "m.zarr"
+        target = "y"
+        columns = ["a", "b"]
+        one-hot = true
+        n_components = 64
+        features = "nystroem"
+        length-scale = [1.0, 2]
+        alphas = [0.1, 1]
+        no-intercept = false
+        storage-option = {anon = true, key = "007"}
+        model = "svc"
+        class-weight = {yes = 2.5}
+        bounds = {lon = [5, 6.5]}
+        coverage = 0.9
+        """
+    )
+    expected = {
+        "data": "rows.parquet", "out": "m.zarr", "target": ("y",), "columns": ["a", "b"], "one_hot": True,
+        "n_components": 64, "length_scale": [1.0, 2.0], "alphas": [0.1, 1.0], "no_intercept": False,
+        "storage_options": (("anon", True), ("key", "007")), "class_weight": {"yes": 2.5},
+        "bounds": (("lon", (5.0, 6.5)),), "as_json": False,
+    }  # fmt: skip
+    assert {name: found.params[name] for name in expected} == expected
+
+
+def test_the_command_line_counts_more_and_a_file_counts_as_given(given):
+    found = given('data = "x"\nout = "m"\nlength-scale = 2\nn-components = 64\n', "--n-components", "32")
+    estimator = checked_estimator(found)
+    assert (estimator.features.n_components, estimator.features.kernel.length_scale) == (32, 2.0)
+    assert not isinstance(estimator.features, NystroemFeatures)  # a width alone means Fourier features
+    with pytest.raises(click.UsageError, match="--loss goes with --model svc"):
+        checked_estimator(given('data = "x"\nout = "m"\nloss = "hinge"\n'))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("n-compnents = 3", "'n-compnents', which no command takes; did you mean n-components?"),
+        ("zzz = 3", "'zzz', which no command takes$"),
+        ("config = 'c.toml'", "'config', which no command takes"),
+        ("a =", "cannot be read as TOML"),
+        ('one-hot = "x"', "one-hot must be true or false, got 'x'"),
+        ("json = 1", "json must be true or false, got 1"),
+        ("n-components = 1.5", "'1.5' is not a valid integer"),
+        ("n-components = [1, 2]", "'1,2' is not a valid integer"),
+        ("n-components = {a = 1}", "n-components is a table of values; give one value"),
+        ('missing = "fill"', "'fill' is not one of"),
+    ],
+)
+def test_what_a_file_cannot_say(given, text, message):
+    with pytest.raises(click.BadParameter, match=message):
+        given(text, "rows", "--out", "m")
+
+
+def test_plan_and_fit_share_a_file(distrff, tmp_path, rng):
+    frame = pd.DataFrame({"a": rng.normal(size=300), "text": "u", "when": pd.Timestamp("2020-01-01")})
+    frame.assign(y=np.sin(frame["a"])).to_parquet(tmp_path / "x.parquet")
+    config = tmp_path / "fit.toml"
+    config.write_text(
+        f'data = "{tmp_path}/x.parquet"\nout = "{tmp_path}/m.zarr"\ntarget = "y"\nn-components = 16\n'
+        "length-scale = 1\nrandom-state = 0\njson = true\n"
+    )
+    planned, fitted = (distrff(command, "--config", config) for command in ("plan", "fit"))
+    assert planned.json["n_features"] == fitted.json["n_components"] == 16
+    assert load_model(str(tmp_path / "m.zarr")).specification.n_features == 16
+    for done in (planned, fitted):  # what is left out is said before the fit
+        lines = done.stderr.splitlines()
+        assert "left out: text, when (no numbers; --one-hot takes text, --datetime times)" in lines
+        assert lines.index("left out: text, when (no numbers; --one-hot takes text, --datetime times)") < 3
+    frame.assign(y=frame["a"]).to_csv(tmp_path / "x.csv", index=False)
+    words = ("--one-hot", "--max-categories", 2, "--missing", "mean", "--random-state", 0, "--overwrite")
+    done = distrff("fit", tmp_path / "x.csv", "--config", config, *words)
+    assert "left out: when (it holds times; --datetime seconds or parts takes them)" in done.stderr
+
+
+def test_options_are_listed_under_what_they_are_for():
+    context = click.Context(main, info_name="distrff")
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert isinstance(command, Command)
+        text = command.get_help(click.Context(command, parent=context, info_name=name))
+        for param in command.params:
+            found = sum(f"{line} ".startswith(f"  {param.opts[0]} ") for line in text.splitlines())
+            assert (found > 0) == isinstance(param, click.Option), (name, param.opts)
+        assert text.splitlines()[-1].startswith("  --help")
+    headings = [line[:-1] for line in fit.get_help(click.Context(fit)).splitlines() if line.endswith(":")]
+    assert headings == [
+        "Result", "Checkpoint", "Rows", "Columns of tables", "Model", "Feature map and kernel", "Penalty",
+        "Solver", "Workers", "Other options",
+    ]  # fmt: skip
