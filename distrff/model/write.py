@@ -81,7 +81,7 @@ class WriteReduction(Reduction):
                 n_missing = int(np.isnan(block.X).any(axis=1).sum())
             else:
                 check_block(RowBlock(block.start, block.X), "none")
-            found += len(block.X), np.count_nonzero(model.outside(block.X)), n_missing
+            found += block.X.shape[0], np.count_nonzero(model.outside(block.X)), n_missing
             yield {**({} if ids is None else next(ids)), **results.of(block.X)}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 import numpy as np
 import pandas as pd
@@ -115,7 +117,8 @@ def test_options_are_listed_under_what_they_are_for():
             found = sum(f"{line} ".startswith(f"  {param.opts[0]} ") for line in text.splitlines())
             assert (found > 0) == isinstance(param, click.Option), (name, param.opts)
         assert text.splitlines()[-1].startswith("  --help")
-    headings = [line[:-1] for line in fit.get_help(click.Context(fit)).splitlines() if line.endswith(":")]
+    lines = fit.get_help(click.Context(fit)).splitlines()
+    headings = [line[:-1] for line in lines if re.fullmatch(r"\w[\w ]*:", line)]
     assert headings == [
         "Result", "Checkpoint", "Rows", "Columns of tables", "Model", "Feature map and kernel", "Penalty",
         "Solver", "Workers", "Other options",
