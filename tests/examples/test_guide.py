@@ -1,0 +1,104 @@
+"""The guide: its Python and its commands run as they stand, its links are there, its sizes are the plan's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from click.testing import CliRunner
+
+import distrff as drf
+from distrff.cli import main
+from distrff.engine.execution import PlannedWorkers
+from distrff.estimators.fitting.plan import min_memory_limit
+from tests.support.documents import ROOT, SCHEDULER, blocks, commands, dead_links, smaller
+
+GUIDE = ROOT / "examples" / "guide"
+PAGES = sorted(GUIDE.glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere_and_the_readme_to_every_page(page: Path):
+    assert not dead_links(page)
+    assert f"(examples/guide/{page.name})" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if "```python" in p.read_text()], ids=lambda page: page.stem
+)
+def test_its_python_runs_in_order(page, tmp_path, monkeypatch, cluster):
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks(page.read_text(), "python"):
+        with dask.config.set(scheduler="threads"):
+            exec(block.replace(SCHEDULER, cluster.scheduler_address), names)
+    if page.stem == "python":
+        assert names["model"].score(names["X"], names["y"]) > 0.9
+
+
+def test_its_commands_run_in_order(tmp_path, monkeypatch, cluster, rng):
+    monkeypatch.chdir(tmp_path)
+    write_files(rng)
+    runner, ran = CliRunner(), []
+    (block,) = blocks((GUIDE / "command-line.md").read_text(), "")
+    for words in commands(block):
+        done = runner.invoke(main, smaller(words, cluster.scheduler_address), prog_name="distrff")
+        assert done.exit_code == 0, (words, done.output)
+        ran.append(words[0])
+    assert set(main.list_commands(None)) - set(ran) <= {"quickstart", "transform"}
+    assert len(pd.read_parquet("predictions.parquet")["customer"]) == 300
+    assert zarr.open_group("rows.zarr", mode="r")["test/X"].shape[0] > 0
+
+
+def write_files(rng: np.random.Generator) -> None:
+    """Write what the commands read."""
+    X = rng.standard_normal((1200, 3))
+    table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=np.sin(X[:, 0]))
+    mixed = table.assign(kind=np.where(X[:, 1] > 0, "one", "two"))
+    for i in range(2):
+        mixed[i::2].to_csv(f"rows-{i}.csv.gz", index=False)
+    table.assign(customer=np.arange(1200)).to_parquet("rows.parquet", index=False)
+    for name in ("held-out.parquet", "other.parquet"):
+        table[:300].to_parquet(name, index=False)
+    table[:300].assign(customer=np.arange(300)).to_parquet("new.parquet", index=False)
+    places = pd.DataFrame({"lon": 5 + rng.random(500), "lat": 45 + rng.random(500)})
+    places.assign(height=np.sin(6 * places["lon"])).to_parquet("places.parquet", index=False)
+
+
+def memory_table() -> dict[int, list[float]]:
+    """D, and the flops and bytes beside it, of the table of sizes."""
+    rows = re.findall(r"^\| (\d+) \| ([\d.]+e\d+ \|.*) \|$", (GUIDE / "costs.md").read_text(), re.MULTILINE)
+    units = {"": 1, "MB": 1e6, "GB": 1e9}
+    cells = [[cell.strip().partition(" ") for cell in rest.split("|")] for _, rest in rows]
+    return {
+        int(D): [float(number) * units[unit] for number, _, unit in row]
+        for (D, _), row in zip(rows, cells, strict=True)
+    }
+
+
+@pytest.mark.parametrize("D", [1024, 2048, 4096, 8192, 16384])
+def test_its_table_of_sizes_is_what_the_plan_counts(tmp_path, D):
+    group = zarr.create_group(tmp_path / "rows.zarr")  # of no chunks, which read as zeros
+    group.create_array("X", shape=(1_000_000, 20), chunks=(65_536, 20), dtype=np.float32)
+    group.create_array("y", shape=(1_000_000,), chunks=(65_536,), dtype=np.float32)
+    data = drf.open_dataset(tmp_path / "rows.zarr")
+    features = drf.FourierFeatures(drf.Gaussian(1.0), D)
+
+    def counted(alpha, below=None):
+        """The plan of a worker without a limit, or with one under which another plan would not fit."""
+        limit = 0 if below is None else int(0.9 * min_memory_limit(below))
+        return drf.KernelRidge(features, alpha, scale="none").plan_for(PlannedWorkers(1, 1, limit), data)
+
+    at_once, given = counted("cv"), counted(1.0)
+    in_turn, diagonal = counted("cv", below=at_once), counted(1.0, below=given)
+    assert (at_once.n_sweeps, in_turn.n_sweeps, diagonal.preconditioner) == (2, 6, "diagonal")
+    peaks = [plan.worker_peak_bytes for plan in (at_once, in_turn, given, diagonal)]
+    # Some MB more or less change nothing that a reader decides by the table.
+    told = memory_table()
+    assert len(told) == 5
+    assert told[D] == pytest.approx([at_once.flops, *peaks], rel=0.03)
