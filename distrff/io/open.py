@@ -183,7 +183,7 @@ def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         ) from None
     assert opened.table_report is not None
     for name, why in opened.table_report["columns_dropped"].items():
-        warn(f"column {name!r} of the frame is left out: {why}", DataWarning)
+        warn(f"column {name!r} of the frame is left out: {why} in distrff.open_dataset", DataWarning)
     rows = as_dataset(values_of(opened), y, sample_weight)
     names, report = opened.column_names, opened.table_report
     return replace(rows, column_names=names, steps=opened.steps, source=opened.source, table_report=report)

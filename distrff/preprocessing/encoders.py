@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -366,9 +367,11 @@ class RawColumn:
         return RawColumn(self.kind, self.values[kept], nulls, self.words, self.ticks)
 
     def of_kind(self, kind: str, name: str) -> RawColumn:
-        """Return the column as one of `kind`; whole numbers can be read as text, clocks as their seconds.
+        """Return the column as one of `kind`.
 
-        Raises InputError for any other change of kind.
+        Whole numbers can be read as text, clocks as their seconds, and text as times where all of it spells
+        times in the manner of ISO 8601, as a CSV file read without their type does. Raises InputError for any
+        other change of kind.
         """
         if self.kind == kind:
             return self
@@ -376,6 +379,8 @@ class RawColumn:
             dtype = {"number": np.float64, "text": np.int32, "time": np.int64}[kind]
             values = np.full(len(self), -1 if kind == "text" else 0, dtype)
             return RawColumn(kind, values, np.ones(len(self), dtype=bool))
+        if kind == "time" and self.kind == "text" and (ticks := _ticks_of(self.words)) is not None:
+            return RawColumn("time", np.append(ticks, 0)[self.values], self.nulls, ticks=_MICROSECONDS)
         if kind == "number" and self.kind == "clock":
             return RawColumn("number", self.values, self.nulls)
         if kind == "text" and self.kind == "number" and self.values.dtype.kind in "iub":
@@ -388,6 +393,21 @@ class RawColumn:
             f"column {name!r} holds {PLURALS[self.kind]}, but it held {PLURALS[kind]} when its step was "
             f"made; give a table of the same kind"
         )
+
+
+_MICROSECONDS = 10**6
+# Of what NumPy reads; it warns of other offsets from UTC than Z, and cuts longer fractions.
+_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?Z?")
+
+
+def _ticks_of(words: tuple[str, ...]) -> np.ndarray | None:
+    """Return the times that words spell, in microseconds since 1970; None if one spells none."""
+    if not all(map(_TIME.fullmatch, words)):
+        return None
+    try:
+        return np.array([word.removesuffix("Z") for word in words], "datetime64[us]").astype(np.int64)
+    except ValueError:  # such as a 13th month
+        return None
 
 
 PLURALS = {"number": "numbers", "text": "text", "time": "times", "clock": "times of day or durations"}

@@ -149,6 +149,15 @@ def test_columns_without_any_value(step):
     assert np.isfinite(X).all()
 
 
+def test_text_that_spells_times_is_read_as_times():
+    step = SecondsStep("t", 0, 1, fill=-1.0)
+    spelt = text(["1970-01-02", None, "1970-01-01T00:00:02.5Z", "1970-01-02"])
+    np.testing.assert_array_equal(encoded(step, spelt.of_kind("time", "t"))[:, 0], [86_400, -1, 2.5, 86_400])
+    for word in ("tomorrow", "NaT", "2020-13-01", "2020-01-01 00:00+02:00", ""):
+        with pytest.raises(InputError, match="column 't' holds text, but it held times when its step was"):
+            text(["1970-01-02", word]).of_kind("time", "t")
+
+
 def y_of(target, **raw):
     steps = TableSteps((NumberStep("x", "float64"),), target)
     return steps.apply({"x": numbers(np.zeros(len(next(iter(raw.values()))))), **raw}, first_row=5)["y"]
