@@ -1,1 +1,1 @@
-"""Machines with scikit-learn's interface."""
+"""Estimators with scikit-learn's interface."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import dask
+import numpy as np
 from dask.utils import is_dataframe_like
 
 from distrff.errors import InputError, InputTypeError
@@ -104,7 +105,11 @@ def encoded(model: FittedModel, table: Any) -> Any:
     A row that the fit would have dropped, for it lacks a value, is NaN.
     """
     assert model.steps is not None
-    return values_of(open_dataset(table, steps=model.steps.for_prediction()))
+    steps = model.steps.for_prediction()
+    if is_dataframe_like(table) and not dask.is_dask_collection(table) and not len(table):
+        steps.check_names(table.columns, "the DataFrame")
+        return np.empty((0, model.n_columns))  # which open_dataset refuses
+    return values_of(open_dataset(table, steps=steps))
 
 
 def _names(table: Any) -> set[str]:

@@ -156,6 +156,7 @@ def test_a_stored_model_takes_raw_rows_of_any_kind(frame, tmp_path):
             np.testing.assert_array_equal(opened.X, X)
             np.testing.assert_array_equal(model.predict(opened), model.predict(opened.X))
             np.testing.assert_allclose(model.transform(rows), model.transform(X), rtol=0, atol=1e-12)
+    assert model.predict(new[:0]).shape == model.predict(kinds["polars"][:0]).shape == (0,)
     with pytest.raises(InputError, match="DataFrame has no column 'c', which the model's steps need"):
         model.predict(kinds["polars"].drop("c"))
     with pytest.raises(InputError, match="needs sample_dim, the dimension of its samples"):
