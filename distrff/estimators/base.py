@@ -122,8 +122,7 @@ class KernelEstimator(BaseEstimator):
         """
         options = self._options()
         dataset = self._rows_to_fit(X, y, sample_weight)
-        for name in (*self._forgotten, *self._not_pickled):
-            self.__dict__.pop(name, None)
+        self._forget(*self._forgotten, *self._not_pickled)
         if checkpoint is None and checkpoint_every is not None:
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
         callbacks = callbacks_of_fit(getattr(self, "callbacks", None))
@@ -140,6 +139,11 @@ class KernelEstimator(BaseEstimator):
         finally:
             observer.close()
         return self
+
+    def _forget(self, *names: str) -> None:
+        """Delete attributes, where they are set."""
+        for name in names:
+            self.__dict__.pop(name, None)
 
     def _fit(self, fit: FitContext, expected: Plan) -> None:
         """Fit the model, which was planned as `expected` before the first pass."""
@@ -196,7 +200,7 @@ class KernelEstimator(BaseEstimator):
             self.feature_names_in_ = np.asarray(model.column_names, dtype=object)
         self.plan_ = result.plan
         self._keep(result, model)
-        quality = None if fit is None else quality_of_fit(fit, result, model)
+        quality = self._quality(result, model, fit)
         self.report_ = fit_report(self, result, fit, quality)
         self.model_ = replace(model, report=self.report_.to_dict())
         if isinstance(result.interruption, FitStopped):
@@ -205,6 +209,10 @@ class KernelEstimator(BaseEstimator):
             raise result.interruption
         if result.shortfall is not None:
             warn(result.shortfall, ConvergenceWarning)
+
+    def _quality(self, result: FitResult, model: Model, fit: PreparedFit | None) -> dict[str, Any] | None:
+        """Return how good the model is, for the report; None of a fit to sums, which do not say."""
+        return None if fit is None else quality_of_fit(fit, result, model)
 
     def _keep(self, result: FitResult, model: Model) -> None:
         """Set the attributes of this kind of estimator."""
@@ -387,17 +395,22 @@ class KernelEstimator(BaseEstimator):
             self.model_.check_intervals_belong(method)
             folds = self._out_of_fold_models()
             if folds is None or self._fit_rows is None:
-                why = (
-                    "this fit held no folds out (alpha='cv' or C='cv' do)"
-                    if folds is None
-                    else "the rows of the fit were lazy arrays, or stayed where it was fitted"
-                )
                 raise InputError(
-                    f"there are no errors of rows that the model did not see: {why}; call calibrate with "
-                    f"rows that the fit did not see"
+                    f"there are no errors of rows that the model did not see: {self._why_no_folds(folds)}; "
+                    f"call calibrate with rows that the fit did not see"
                 )
             self.model_ = out_of_fold(self.model_, self._fit_rows, folds)
         return self.model_
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether the rows of the fit came by `partial_fit`, which keeps none of them."""
+        return False
+
+    def _why_no_folds(self, folds: FoldModels | None) -> str:
+        if folds is None:
+            return "this fit held no folds out (alpha='cv' or C='cv' do)"
+        return "the rows of the fit were lazy arrays, or stayed where it was fitted"
 
     def to_sklearn(self) -> Any:
         """Return a fitted scikit-learn pipeline of stock parts that predicts as this model does.
@@ -438,12 +451,15 @@ class KernelEstimator(BaseEstimator):
         return dataset
 
     def _check_columns(self, dataset: Dataset) -> None:
+        self._check_columns_are(dataset, self.model_.column_names)
+
+    def _check_columns_are(self, dataset: Dataset, expected: tuple[str, ...] | None) -> None:
         if dataset.n_columns != self.n_features_in_:
             raise InputError(
                 f"X has {dataset.n_columns} features, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input"
             )
-        expected, names = self.model_.column_names, dataset.column_names
+        names = dataset.column_names
         if expected is not None and names is not None and names != expected:
             raise InputError(
                 f"The feature names should match those that were passed during fit: got the columns "

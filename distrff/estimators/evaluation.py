@@ -36,6 +36,7 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
     The rows that the estimator was fitted to are judged out of fold, if the fit had folds (``alpha="cv"`` or
     ``C="cv"``): each row by the model, of the chosen penalty, that did not see it. Scaling, map, widths and
     penalty did see all rows. Without folds the errors on these rows are optimistic, and `rows` says so.
+    After `partial_fit` it is not known which rows the fit saw, and `rows` says that.
 
     Parameters
     ----------
@@ -75,11 +76,14 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
     fit_rows = None if estimator is None else estimator._fit_rows
     of_fit = fit_rows is not None and same_rows(run, fit_rows, dataset)
     folds = estimator._out_of_fold_models() if estimator is not None and of_fit else None
+    rows = "out of fold" if folds is not None else "the rows of the fit" if of_fit else "other rows"
+    if estimator is not None and estimator.has_grown:
+        rows = "rows that partial_fit may have seen"
     errors = errors_of(frozen, dataset, folds, run)
     values = {
         "model": frozen.kind,
         "n_samples": errors.n_rows,
-        "rows": "out of fold" if folds is not None else "the rows of the fit" if of_fit else "other rows",
+        "rows": rows,
         "n_outside": errors.n_outside,
         **(errors.values(dataset.target_names) if isinstance(errors, NumberErrors) else errors.values()),
     }
@@ -136,6 +140,8 @@ def _rows_to_judge(
 def _rows_of_fit(estimator: KernelEstimator | None) -> Dataset:
     if estimator is not None and estimator._fit_rows is not None:
         return estimator._fit_rows
+    if estimator is not None and estimator.has_grown:
+        raise InputError("partial_fit keeps no rows to judge; give data, best rows that it never saw")
     raise InputError(
         "the rows of the fit are known only to an estimator that was fitted in this process, to rows in "
         "memory or stored ones; give data"

@@ -178,6 +178,21 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
     return weights
 
 
+def checked_classes(classes: Any) -> np.ndarray | None:
+    """Return the sorted labels that a user gave, or None; raise InputError unless they are two or more."""
+    if classes is None:
+        return None
+    try:
+        labels = np.unique(np.asarray(classes))
+    except TypeError as error:
+        raise InputError(
+            f"classes mix labels that cannot be sorted together ({error}); use one type"
+        ) from error
+    if np.ndim(classes) != 1 or len(labels) < 2:
+        raise InputError(f"classes must be a list of at least two labels, got {classes!r}")
+    return labels
+
+
 # Scaling and targets as the parts of a stored group: arrays beside strict JSON.
 
 

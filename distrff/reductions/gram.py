@@ -15,8 +15,16 @@ from distrff.features.specification import BlockMap, MapSpecification, named_to_
 from distrff.io.groups import contents_of, read_group, refuse_others, write_group
 from distrff.io.rows import RowBlock, Rows
 from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import NumericTargets, Targets, coding_from_parts, coding_parts
-from distrff.reductions.base import Folds, RowReduction, check_parts
+from distrff.reductions.base import (
+    Folds,
+    RowReduction,
+    check_parts,
+    check_same_table,
+    table_metadata,
+    table_parts,
+)
 from distrff.solvers.losses import Loss
 from distrff.solvers.ridge import pack, packed_length, recoded
 from distrff.utils.arrays import in_one_layout
@@ -204,6 +212,10 @@ class GramStatistics:
     tile_rows : int
         Rows a product.
     y_is_1d : bool
+    column_names : tuple of str or None
+        Of X.
+    steps : TableSteps or None
+        What made X, y and weights from the raw columns of a table; models of the sums take raw rows by it.
 
     Notes
     -----
@@ -220,6 +232,8 @@ class GramStatistics:
     dtype: str
     tile_rows: int
     y_is_1d: bool
+    column_names: tuple[str, ...] | None = None
+    steps: TableSteps | None = None
 
     @property
     def n_folds(self) -> int:
@@ -287,6 +301,7 @@ class GramStatistics:
             raise InputError(
                 f"these Grams code their targets differently (other classes or class weights); {remedy}"
             )
+        check_same_table(self, other)
 
     def with_targets(self, targets: NumericTargets) -> GramStatistics:
         """Return the same Gram with its numeric targets shifted and scaled as in `targets`.
@@ -316,6 +331,7 @@ class GramStatistics:
             "dtype": self.dtype,
             "tile_rows": self.tile_rows,
             "y_is_1d": self.y_is_1d,
+            **table_metadata(self.column_names, self.steps),
         }
         write_group(
             url,
@@ -361,6 +377,7 @@ class GramStatistics:
                 # The digest in the file may belong to other arrays, as in a model.
                 specification = specification.with_arrays(of_map).digested(of_map)
                 _check_map(specification, of_map)
+            fields |= table_parts(metadata, specification.n_columns)
             return cls(A=A, specification=specification, scaling=scaling, targets=targets, **fields)
 
 

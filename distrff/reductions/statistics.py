@@ -46,6 +46,19 @@ class ColumnStatistics:
         """Return the whole sample."""
         return _joined(self.samples)
 
+    def merge(self, other: ColumnStatistics) -> ColumnStatistics:
+        """Return the statistics of both sets of rows."""
+        return ColumnStatistics(
+            n_rows=self.n_rows + other.n_rows,
+            columns=self.columns.merge(other.columns),
+            magnitude=np.maximum(self.magnitude, other.magnitude),
+            # Both hold the same kind of targets; the other kind is None in both.
+            targets=self.targets and other.targets and self.targets.merge(other.targets),
+            labels=self.labels and other.labels and self.labels.merge(other.labels),
+            samples=self.samples + other.samples,
+            together=self.together and other.together and self.together.merge(other.together),
+        )
+
 
 def _joined(parts: Sequence[Sample]) -> Sample:
     """Return consecutive samples as one."""
@@ -96,16 +109,7 @@ class ColumnStatisticsReduction(Reduction):
         return replace(total, samples=(*total.samples, _joined(drawn)))
 
     def merge(self, first: ColumnStatistics, second: ColumnStatistics) -> ColumnStatistics:
-        return ColumnStatistics(
-            n_rows=first.n_rows + second.n_rows,
-            columns=first.columns.merge(second.columns),
-            magnitude=np.maximum(first.magnitude, second.magnitude),
-            # Both hold the same kind of targets; the other kind is None in both.
-            targets=first.targets and second.targets and first.targets.merge(second.targets),
-            labels=first.labels and second.labels and first.labels.merge(second.labels),
-            samples=first.samples + second.samples,
-            together=first.together and second.together and first.together.merge(second.together),
-        )
+        return first.merge(second)
 
     def _of_block(self, block: RowBlock) -> ColumnStatistics:
         X, y, s = block.X, block.y, block.sample_weight

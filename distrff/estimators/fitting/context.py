@@ -276,12 +276,8 @@ def prepare(fit: FitContext) -> PreparedFit:
     run.begin_phase("map")
     keeps_units = options.features is not None and options.features.keeps_units
     scaling = Scaling() if keeps_units else scaling_of(statistics, options.scale, dataset)
-    targets = _targets(statistics, options.class_weight)
-    weight = statistics.columns.weight
-    if isinstance(targets, ClassTargets) and targets.class_weight is not None:
-        assert statistics.labels is not None
-        weight = float(targets.class_weight @ statistics.labels.weights)
-    _check_mean_weight("sample_weight times class_weight", weight / statistics.n_rows)
+    targets = _targets(statistics, options)
+    weight = weight_of_rows(statistics, targets)
     features = options.features
     if not hasattr(features, "specification_"):
         try:
@@ -308,6 +304,16 @@ def prepare(fit: FitContext) -> PreparedFit:
         mean_square_norm=_mean_square_norm(features.specification_, statistics, scaling),
         weight=weight,
     )
+
+
+def weight_of_rows(statistics: ColumnStatistics, targets: Targets) -> float:
+    """Return Σs of the rows, class weights included; raise InputError if they are too large or small."""
+    weight, labels = statistics.columns.weight, statistics.labels
+    if isinstance(targets, ClassTargets) and targets.class_weight is not None:
+        assert labels is not None
+        weight = float(targets.class_weight[targets.indices(labels.labels)] @ labels.weights)
+    _check_mean_weight("sample_weight times class_weight", weight / statistics.n_rows)
+    return weight
 
 
 def first_pass(fit: FitContext) -> ColumnStatistics:
@@ -389,7 +395,7 @@ def scaling_of(statistics: ColumnStatistics, scale: str, dataset: Dataset) -> Sc
     return Scaling()
 
 
-def _targets(statistics: ColumnStatistics, class_weight: Any) -> Targets:
+def _targets(statistics: ColumnStatistics, options: FitOptions) -> Targets:
     if statistics.targets is not None:
         mean, is_constant = statistics.targets.mean, statistics.targets.has_one_value()
         constant = np.flatnonzero(is_constant)
@@ -406,6 +412,11 @@ def _targets(statistics: ColumnStatistics, class_weight: Any) -> Targets:
     labels = statistics.labels
     if labels is None:
         return NumericTargets(np.empty(0), np.empty(0))
+    if options.classes is not None:
+        weights = class_weights(options.class_weight, options.classes, np.zeros(len(options.classes)))
+        targets = ClassTargets(options.classes, weights)
+        targets.encode(labels.labels)  # raises for others
+        return targets
     if len(labels.labels) < 2:
         raise InputError(
             f"y has one class only ({labels.labels.tolist()[0]!r}); "
@@ -416,7 +427,7 @@ def _targets(statistics: ColumnStatistics, class_weight: Any) -> Targets:
         raise InputError(
             f"all rows of class {label!r} have zero weight; drop them or give one a positive weight"
         )
-    return ClassTargets(labels.labels, class_weights(class_weight, labels.labels, labels.weights))
+    return ClassTargets(labels.labels, class_weights(options.class_weight, labels.labels, labels.weights))
 
 
 def _mean_square_norm(

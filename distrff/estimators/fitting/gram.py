@@ -69,8 +69,12 @@ def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
     return replace(result, fold_models=models)
 
 
-def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResult:
+def fit_statistics(
+    statistics: GramStatistics, options: RidgeOptions, *, n_folds: int | None = None
+) -> FitResult:
     """Return the fit of ridge to a Gram in the client's memory.
+
+    The first of its folds is one of `n_folds`; by default of as many as there are.
 
     Raises InputError if the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"``
     needs them, or was summed in float32 and alpha is below its rounding noise.
@@ -114,7 +118,7 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResu
             f"alpha={options.alpha.min():g} is below the rounding noise of this float32 Gram ({floor:.3g}); "
             f"use a larger alpha, or make the Gram with dtype='float64'"
         )
-    return _solved(grams, options, n_folds=statistics.n_folds, plan=None, notes=[])
+    return _solved(grams, options, n_folds=n_folds or statistics.n_folds, plan=None, notes=[])
 
 
 def _solved(

@@ -10,6 +10,7 @@ from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.result import FitResult
 from distrff.model.model import Model
 from distrff.preprocessing.targets import ClassTargets
+from distrff.reductions.statistics import ColumnStatistics
 from distrff.utils.arrays import chosen_rows
 
 _JUDGED_ROWS = 2000  # an accuracy of .9 is then known to 0.7 %
@@ -24,12 +25,14 @@ def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[st
     """
     if isinstance(fit.targets, ClassTargets):
         return _of_classes(fit, result, model)
-    return None if fit.statistics.targets is None else _of_numbers(fit, result)
+    return quality_of_numbers(fit.statistics, result)
 
 
-def _of_numbers(fit: PreparedFit, result: FitResult) -> dict[str, Any]:
-    targets, together = fit.statistics.targets, fit.statistics.together
-    assert targets is not None
+def quality_of_numbers(statistics: ColumnStatistics, result: FitResult) -> dict[str, Any] | None:
+    """Return the same of numbers, whose sums are all that it takes; None without numeric targets."""
+    targets, together = statistics.targets, statistics.together
+    if targets is None:
+        return None
     variance = np.where(targets.has_one_value(), 0.0, targets.deviations / targets.weight)
     entries = result.entries
     if entries.get("cv_score") is not None:
