@@ -48,7 +48,7 @@ from distrff.model.persistence import save_model
 from distrff.model.predict import predict_with
 from distrff.model.rows import encoded, is_raw
 from distrff.model.to_sklearn import sklearn_pipeline
-from distrff.preprocessing.targets import ClassTargets, Targets
+from distrff.preprocessing.targets import NumericTargets, Targets
 from distrff.utils.text import listed
 
 
@@ -88,7 +88,8 @@ class KernelEstimator(BaseEstimator):
         X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
             Of shape (n_samples, n_columns). A `Dataset` brings its own y.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
-            Numbers; for classifiers one column of labels of any type that sorts. `KernelPCA` ignores it.
+            Numbers; for classifiers one column of labels of any type that sorts, for `KernelRidgeClassifier`
+            also several columns of 0 and 1. `KernelPCA` ignores it.
         sample_weight : array-like of shape (n_samples,), optional
         checkpoint : str, optional
             Path or URL of a folder, which workers must see too, for what is finished of the fit. If the
@@ -262,7 +263,7 @@ class KernelEstimator(BaseEstimator):
         assert run is not None
         first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
         try:
-            run.compute_all(check_rows, [(first, self._target_kind)])
+            run.compute_all(check_rows, [(first, fit.options.target_kind)])
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
         self._planned = plan.with_seconds(predicted_seconds(fit, plan))
@@ -436,7 +437,7 @@ class KernelEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         errors = errors_of(self.model_, self._rows_to_judge(X, y, sample_weight))
         if errors.n_outside:
-            what = "count as wrong" if self.model_.is_classifier else "are left out"
+            what = "are left out" if self.model_.measure == "r2" else "count as wrong"
             warn(f"{errors.n_outside} rows are outside the bounds of the model and {what}", DataWarning)
         return errors
 
@@ -473,18 +474,24 @@ class KernelEstimator(BaseEstimator):
 class KernelClassifier(ClassifierMixin, KernelEstimator):
     """A kernel estimator whose targets are classes."""
 
+    _takes_labels = False
+    """Whether several columns of y are several labels of a row."""
+
     @property
     def classes_(self) -> np.ndarray:
         targets = self.model_.targets
-        assert isinstance(targets, ClassTargets)
+        assert not isinstance(targets, NumericTargets)
         return targets.classes
 
     def predict(self, X: Any) -> Any:
-        """Return the predicted labels, lazily for dask arrays."""
+        """Return the predicted labels, lazily for dask arrays; of several of a row, 0 or 1 for each."""
         return self._output(X, "predict")
 
     def decision_function(self, X: Any) -> Any:
-        """Return f(x): (n_samples,) for two classes, positive for the second, else (n_samples, n_classes)."""
+        """Return f(x): (n_samples,) for two classes, positive for the second, else (n_samples, n_classes).
+
+        Of several labels of a row a column each, positive where the row is predicted to have it.
+        """
         F = self._output(X, "decision")
         return F[:, 0] if F.shape[1] == 1 else F
 
@@ -523,14 +530,22 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return self._output(X, "class_scores") <= intervals.radius(coverage)[0]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy, in one light pass over rows of any storage."""
+        """Return the accuracy, in one light pass over rows of any storage.
+
+        Of several labels of a row it is the share of the rows with all of them right.
+        """
         return self._errors(X, y, sample_weight).scores()["accuracy"]
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Any:
         dataset = super()._dataset(X, y, sample_weight)
-        if dataset.n_targets > 1:
+        if dataset.n_targets > 1 and not self._takes_labels:
             raise InputError(f"y must be one column of class labels, got {dataset.n_targets} columns")
-        if not dataset.y_is_1d:
+        if dataset.n_targets > 1 and dataset.y_dtype is not None and dataset.y_dtype.kind not in "biufO":
+            raise InputError(
+                f"several columns of y are several labels of a row, 0 or 1 each, got dtype "
+                f"{dataset.y_dtype}; give one column of class labels"
+            )
+        if not dataset.y_is_1d and dataset.n_targets == 1:
             warn(
                 f"A column-vector y was passed when a 1d array was expected: shape ({dataset.n_rows}, 1); "
                 f"use y.ravel()",

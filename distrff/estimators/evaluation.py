@@ -20,10 +20,10 @@ from distrff.estimators.base import KernelEstimator
 from distrff.estimators.fitting.checkpoint import same_rows
 from distrff.estimators.importance import what_matters
 from distrff.io.dataset import Dataset
+from distrff.model.class_errors import ClassErrors
 from distrff.model.evaluation import errors_of
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model
-from distrff.model.number_errors import NumberErrors
 from distrff.model.rows import rows_for
 from distrff.utils.keys import group_of
 
@@ -85,14 +85,14 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
         "n_samples": errors.n_rows,
         "rows": rows,
         "n_outside": errors.n_outside,
-        **(errors.values(dataset.target_names) if isinstance(errors, NumberErrors) else errors.values()),
+        **(errors.values() if isinstance(errors, ClassErrors) else errors.values(dataset.target_names)),
     }
     return Evaluation(values)
 
 
 _DRAWN_COLUMNS = 4
 _MOST_JUDGED, _LEAST_JUDGED, _CURVE_ROWS = 5_000, 500, 1_000
-_DETAILS = ("targets", "classes", "confusion", "confused", "roc", "precision_recall", "reliability")
+_DETAILS = ("targets", "labels", "classes", "confusion", "confused", "roc", "precision_recall", "reliability")
 
 
 def judge_fit(estimator: KernelEstimator) -> None:
@@ -105,7 +105,9 @@ def judge_fit(estimator: KernelEstimator) -> None:
     of_linear = {name: value for name, value in report["quality"].items() if name.startswith("linear_")}
     quality = {name: value for name, value in evaluation.items() if name not in _DETAILS} | of_linear
     report |= {"quality": quality, "evaluation": evaluation.to_dict()}
-    estimator.report_ = FitReport(report | _what_matters(estimator))
+    if not estimator.model_.is_multilabel:  # which columns matter is not judged for several labels
+        report |= _what_matters(estimator)
+    estimator.report_ = FitReport(report)
 
 
 def _what_matters(estimator: KernelEstimator) -> dict[str, Any]:

@@ -62,7 +62,8 @@ def gram(
         Take map, scaling, targets and folds from it, so that both can be added or
         subtracted; then `features`, `targets`, `cv`, `scale` and `dtype` are not used.
     targets : {"auto", "numeric", "classes"}
-        "auto": numbers are numbers, everything else is a class label.
+        "auto": numbers are numbers, everything else is a class label. Several columns of classes are several
+        labels of a row, 0 or 1 each.
     cv : int, optional
         Keep the Grams of that many folds apart; ``alpha="cv"`` needs them.
     fold_by : {"hash", "contiguous"}
@@ -163,8 +164,12 @@ def _folds(fit: PreparedFit, n_folds: int, fold_by: str) -> Folds | None:
 
 
 def _kind(dataset: Dataset, targets: str) -> str:
-    if targets != "auto":
-        return targets
+    if targets == "auto":
+        targets = _kind_of(dataset)
+    return "multilabel" if targets == "classes" and dataset.n_targets > 1 else targets
+
+
+def _kind_of(dataset: Dataset) -> str:
     return "numeric" if dataset.y_dtype is not None and dataset.y_dtype.kind in "fiu" else "classes"
 
 

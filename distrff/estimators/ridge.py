@@ -29,7 +29,7 @@ from distrff.io.dataset import Dataset
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model, std_of
 from distrff.model.persistence import save_model
-from distrff.preprocessing.targets import ClassTargets, checked_classes
+from distrff.preprocessing.targets import ClassTargets, NumericTargets, checked_classes
 from distrff.reductions.equispaced import ToeplitzStatistics
 from distrff.reductions.gram import GramStatistics
 
@@ -178,6 +178,10 @@ class RidgeEstimator(KernelEstimator):
         self._check_columns_are(dataset, sums.column_names)
         targets = sums.targets
         if isinstance(targets, ClassTargets):
+            if dataset.n_targets > 1:
+                raise InputError(
+                    f"y has {dataset.n_targets} columns, but that of the first call had one, of class labels"
+                )
             if classes is not None and not np.array_equal(classes, targets.classes):
                 raise InputError(
                     f"classes are {classes.tolist()[:20]}, but those of the first call were "
@@ -207,7 +211,8 @@ class RidgeEstimator(KernelEstimator):
 
     def _quality(self, result: FitResult, model: Model, fit: PreparedFit | None) -> dict[str, Any] | None:
         if fit is None and self._growth is not None:
-            return quality_of_numbers(self._growth.columns, result)
+            is_number = isinstance(result.targets, NumericTargets)
+            return quality_of_numbers(self._growth.columns, result) if is_number else None
         return super()._quality(result, model, fit)
 
     @property
@@ -250,7 +255,7 @@ class RidgeEstimator(KernelEstimator):
 
     def _keep(self, result: FitResult, model: Model) -> None:
         search, norms = result.search, np.linalg.norm(result.coef, axis=0)
-        one = model.n_outputs == 1 and (model.y_is_1d or model.is_classifier)
+        one = model.n_outputs == 1 and (model.y_is_1d or model.is_classifier)  # labels are several
         flat = one and not model.is_classifier
         self.coef_ = result.coef[:, 0] if flat else result.coef.T
         self.intercept_ = float(result.intercept[0]) if flat else result.intercept
@@ -513,18 +518,21 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
     """Classifier by kernel ridge regression on labels coded as ±1.
 
     Two classes are one regression on −1 (first class) and +1; more are one against the
-    rest each, all from the same Gram and the same features. See `KernelRidge` for the
-    objective and for the parameters not listed here.
+    rest each, all from the same Gram and the same features. Several columns of 0 and 1 are
+    several labels of a row, of which it may have any number: one regression each. See
+    `KernelRidge` for the objective and for the parameters not listed here.
 
     Parameters
     ----------
     class_weight : None, "balanced" or dict of label to weight
         Multiplies the weights of the rows of each class, the same in all the
         one-against-the-rest problems. "balanced": Σs / (n_classes · weight of the class).
+        Not for several labels.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        Of several labels the numbers of their columns.
     coef_ : ndarray of shape (1 or n_classes, n_features)
     intercept_ : ndarray of shape (1 or n_classes,)
     cv_score_ : float or None
@@ -536,6 +544,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
     """
 
     _target_kind = "classes"
+    _takes_labels = True
 
     def __init__(
         self,
@@ -576,7 +585,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
     def classes_(self) -> np.ndarray:
         if self._growth is not None:  # known before the model is solved
             targets = self._growth.sums.targets
-            assert isinstance(targets, ClassTargets)
+            assert not isinstance(targets, NumericTargets)
             return targets.classes
         return super().classes_
 
@@ -589,7 +598,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
         ----------
         X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
             Of shape (n_samples, n_columns). A `Dataset` brings its own y.
-        y : array-like of shape (n_samples,)
+        y : array-like of shape (n_samples,), or of 0 and 1 of shape (n_samples, n_labels)
         sample_weight : array-like of shape (n_samples,), optional
         classes : array-like of shape (n_classes,), optional
             At the first call: all labels that any call may bring. Default: those of its rows.
@@ -601,3 +610,8 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
             first call, and ``class_weight="balanced"``, which follows from all rows (a dict does not).
         """
         return self._grow(X, y, sample_weight, classes)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags

@@ -14,7 +14,7 @@ from distrff.engine.reduction import Arrays
 from distrff.errors import InputError, InputTypeError
 from distrff.model.model import OUTSIDE, Model, std_of
 from distrff.model.persistence import posterior_arrays, posterior_of
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.targets import ClassTargets, NumericTargets
 from distrff.utils.keys import group_of
 from distrff.utils.validation import one_of
 
@@ -63,8 +63,8 @@ def apply_method(X: np.ndarray, model: Model, method: str, **options: str) -> np
 
 
 def _meta(model: Model, method: str) -> np.ndarray:
-    if method == "predict" and model.is_classifier:
-        return np.empty(0, model.targets.decode(np.zeros((1, model.n_outputs))).dtype)  # type: ignore[union-attr]
+    if method == "predict" and not isinstance(model.targets, NumericTargets):
+        return model.targets.decode(np.zeros((1, model.n_outputs)))[:0]
     if method in ("predict_proba", "class_scores"):
         return np.empty((0, max(2, model.n_outputs)))
     flat = method != "decision" and model.y_is_1d
@@ -133,7 +133,7 @@ class RowResults:
                 f"standard deviations belong to predictions; request them with method 'predict', "
                 f"not {self.method!r}"
             )
-        if self.method == "decision_function" and not self.model.is_classifier:
+        if self.method == "decision_function" and isinstance(self.model.targets, NumericTargets):
             raise InputError(
                 f"a {self.model.kind} has no decision function, which only classifiers have; use predict"
             )

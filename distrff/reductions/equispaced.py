@@ -23,7 +23,6 @@ from distrff.kernels.registry import kernel_from_dict
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import (
-    ClassTargets,
     NumericTargets,
     Targets,
     coding_from_parts,
@@ -302,7 +301,7 @@ class ToeplitzStatistics:
 
     def check_for(self, target_kind: str) -> None:
         """Raise InputError unless models for "numeric" or "classes" can be fitted."""
-        has_classes = isinstance(self.targets, ClassTargets)
+        has_classes = self.targets.kind != "numeric"
         if has_classes != (target_kind == "classes"):
             raise InputError(
                 "these sums have class labels as targets; use KernelRidgeClassifier"

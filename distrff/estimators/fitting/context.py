@@ -24,7 +24,13 @@ from distrff.features.specification import MapReduction, MapSpecification, sampl
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.comoments import MAX_COLUMNS
 from distrff.preprocessing.scaling import Moments, Scaling
-from distrff.preprocessing.targets import ClassTargets, NumericTargets, Targets, class_weights
+from distrff.preprocessing.targets import (
+    ClassTargets,
+    MultilabelTargets,
+    NumericTargets,
+    Targets,
+    class_weights,
+)
 from distrff.reductions.base import Folds, RowReduction
 from distrff.reductions.statistics import (
     ColumnStatistics,
@@ -210,7 +216,8 @@ def expected_plan(fit: FitContext) -> Plan:
 
 def _presumed_outputs(fit: FitContext) -> int:
     n_targets = fit.dataset.n_targets
-    return {"numeric": n_targets, "classes": _PRESUMED_CLASSES, "none": 0}[fit.options.target_kind]
+    counts = {"numeric": n_targets, "multilabel": n_targets, "classes": _PRESUMED_CLASSES, "none": 0}
+    return counts[fit.options.target_kind]
 
 
 def choose_solver(
@@ -396,6 +403,9 @@ def scaling_of(statistics: ColumnStatistics, scale: str, dataset: Dataset) -> Sc
 
 
 def _targets(statistics: ColumnStatistics, options: FitOptions) -> Targets:
+    if options.target_kind == "multilabel":
+        assert statistics.targets is not None
+        return MultilabelTargets(len(statistics.targets.mean))
     if statistics.targets is not None:
         mean, is_constant = statistics.targets.mean, statistics.targets.has_one_value()
         constant = np.flatnonzero(is_constant)

@@ -22,7 +22,7 @@ from distrff.estimators.fitting.result import (
 )
 from distrff.features.base import nested_sizes
 from distrff.features.specification import MapSpecification
-from distrff.preprocessing.targets import ClassTargets, Targets
+from distrff.preprocessing.targets import Targets
 from distrff.reductions.base import HELD_OUT_STRIDE, Folds
 from distrff.reductions.gram import GramReduction, GramStatistics
 from distrff.solvers.ridge import (
@@ -79,7 +79,7 @@ def fit_statistics(
     Raises InputError if the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"``
     needs them, or was summed in float32 and alpha is below its rounding noise.
     """
-    has_classes = isinstance(statistics.targets, ClassTargets)
+    has_classes = statistics.targets.kind != "numeric"
     if has_classes != (options.target_kind == "classes"):
         raise InputError(
             "this Gram has class labels as targets; use KernelRidgeClassifier"

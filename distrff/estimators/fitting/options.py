@@ -35,7 +35,7 @@ class FitOptions:
     """Parameters of any fit, validated as far as that is possible without data."""
 
     features: FeatureMap  # not fitted
-    target_kind: str  # "numeric", "classes" or "none"
+    target_kind: str  # "numeric", "classes", "multilabel" or "none"
     class_weight: Any = None  # None, "balanced" or a dict
     classes: np.ndarray | None = None  # sorted labels, where later rows may have others than the first
     n_folds: int = 1  # 1 where nothing is chosen by folds
@@ -150,7 +150,17 @@ class RidgeOptions(SolverOptions):
             return None if self.alphas is None else float(self.alphas.max())
         return None if self.alpha is None else float(self.alpha.min())
 
+    def for_dataset(self, dataset: Dataset) -> Self:
+        options = super().for_dataset(dataset)
+        is_multilabel = self.target_kind == "classes" and dataset.n_targets > 1
+        return replace(options, target_kind="multilabel") if is_multilabel else options
+
     def check_dataset(self, dataset: Dataset) -> None:
+        if self.target_kind == "multilabel" and self.class_weight is not None:
+            raise InputError(
+                f"class_weight={self.class_weight!r} is for one column of class labels; several labels of a "
+                f"row share its weight: give sample_weight"
+            )
         if self.search is not None:
             check_rows_of_search("alpha", self.search, max(2, self.n_folds), dataset.n_rows)
 
@@ -193,7 +203,10 @@ class GrowingOptions(RidgeOptions):
         return ("toeplitz",) if is_toeplitz else ("gram",)
 
     def check_dataset(self, dataset: Dataset) -> None:
-        """Nothing: later rows may suffice for a search."""
+        """Raise as that of one fit, but for few rows: later ones may suffice for a search."""
+        RidgeOptions.check_dataset(replace(self, search=None), dataset)
+        if self.target_kind == "multilabel" and self.classes is not None:
+            raise InputError("classes are for one column of class labels; several labels are columns of y")
 
     def work(self, n_rows: int, n_features: int, n_outputs: int) -> dict[str, Any]:
         return {"n_folds": self.n_folds, "n_alphas": 1, "n_light_columns": n_outputs}

@@ -90,15 +90,13 @@ def prepared_like(
         raise InputError(
             f"the data is sparse, and the {like.specification.kind} features of the Gram are not for it"
         )
-    kind = "classes" if isinstance(like.targets, ClassTargets) else "numeric"
-    if kind == "numeric" and dataset.n_targets != like.targets.n_outputs:
-        raise InputError(
-            f"the data has {dataset.n_targets} targets, but the Gram to be like has {like.targets.n_outputs}"
-        )
+    n_targets = 1 if isinstance(like.targets, ClassTargets) else like.targets.n_outputs
+    if dataset.n_targets != n_targets:
+        raise InputError(f"the data has {dataset.n_targets} targets, but the Gram to be like has {n_targets}")
     check_same_table(like, dataset)
     options = (ToeplitzOptions if isinstance(like, ToeplitzStatistics) else FitOptions)(
         features=like.features if isinstance(like, ToeplitzStatistics) else None,  # type: ignore[arg-type]  # only the specification is known
-        target_kind=kind,
+        target_kind=like.targets.kind,
         n_folds=like.n_folds,
         dtype=like.dtype,
         seed=seed,
