@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Self
 
 import dask
@@ -20,17 +21,18 @@ from distrff.engine.observer import Observer, callbacks_of_fit
 from distrff.engine.progress import FitLine
 from distrff.engine.run import begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
-from distrff.estimators.fitting.checkpoint import kept_to_the_end, same_rows, with_checkpoint
+from distrff.estimators.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
 from distrff.estimators.fitting.context import (
     FitContext,
     PreparedFit,
+    Start,
     begin,
     choose_solver,
     expected_plan,
     prepare,
     within_memory,
 )
-from distrff.estimators.fitting.options import FitOptions, check_sparse_rows, takes_sparse_rows
+from distrff.estimators.fitting.options import FitOptions, SolverOptions, check_sparse_rows, takes_sparse_rows
 from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.fitting.quality import quality_of_fit
 from distrff.estimators.fitting.result import FitResult, Solver, fit_report
@@ -64,6 +66,7 @@ class KernelEstimator(BaseEstimator):
     _forgotten: tuple[str, ...] = ()
     """Attributes that only some fits set; each fit deletes those of the one before."""
     _planned: Plan | None = None
+    _map_of_fit: Mapping[str, str] = MappingProxyType({})
     _fold_models: FoldModels | None = None
     """Models that left out a fold each, where the fit made them; not pickled."""
     _fit_rows: Dataset | None = None
@@ -123,11 +126,20 @@ class KernelEstimator(BaseEstimator):
         """
         options = self._options()
         dataset = self._rows_to_fit(X, y, sample_weight)
+        start = self._start(options, dataset)
+        if start is not None:
+            if checkpoint is not None:
+                raise InputError(
+                    "a checkpoint is of a fit that begins anew, and warm_start=True goes on from this "
+                    "estimator's model; use one of them"
+                )
+            assert self.features_ is not None
+            options = replace(options, features=self.features_)
         self._forget(*self._forgotten, *self._not_pickled)
         if checkpoint is None and checkpoint_every is not None:
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
         callbacks = callbacks_of_fit(getattr(self, "callbacks", None))
-        fit = begin(dataset, options, saving_buffer_bytes(checkpoint))
+        fit = replace(begin(dataset, options, saving_buffer_bytes(checkpoint)), start=start)
         assert fit.run is not None
         observer = fit.run.observer = Observer(callbacks, FitLine())
         expected = expected_plan(fit)  # refuses before the first task
@@ -145,6 +157,32 @@ class KernelEstimator(BaseEstimator):
         """Delete attributes, where they are set."""
         for name in names:
             self.__dict__.pop(name, None)
+
+    def _start(self, options: FitOptions, dataset: Dataset) -> Start | None:
+        """Return the model to go on from by ``warm_start=True``; None where the fit begins anew.
+
+        Raises InputError where it cannot go on: for other columns, or parameters of another map.
+        """
+        is_warm = getattr(self, "warm_start", False)
+        if not isinstance(is_warm, bool | np.bool_):
+            raise InputError(f"warm_start must be True or False, got {is_warm!r}")
+        if not is_warm or "model_" not in self.__dict__ or "features_" not in self.__dict__:
+            return None
+        if not isinstance(options, SolverOptions) or not options.goes_on:
+            return None
+        self._check_columns(dataset)
+        changed = [name for name, text in self._of_map().items() if self._map_of_fit.get(name) != text]
+        if changed:
+            raise InputError(
+                f"warm_start=True keeps the map of the earlier fit, but {', '.join(changed)} changed; use "
+                f"warm_start=False, or fit a clone"
+            )
+        model = self.model_
+        return Start(model.scaling, model.targets, model.coef, model.intercept)
+
+    def _of_map(self) -> dict[str, str]:
+        """Return the parameters that decide map and scaling, as text."""
+        return described(self.features, "features") | {"scale": self.scale}
 
     def _fit(self, fit: FitContext, expected: Plan) -> None:
         """Fit the model, which was planned as `expected` before the first pass."""
@@ -166,7 +204,7 @@ class KernelEstimator(BaseEstimator):
             assert fit.features is not None
             features = fit.features.resolved_as(result.features)
             fit = replace(fit, features=features, specification=features.specification_)
-        self.features_ = fit.features
+        self.features_, self._map_of_fit = fit.features, self._of_map()
         self._fold_models = result.fold_models
         # Stored rows are a handle of some bytes; those in memory are the caller's own, or a copy of a frame.
         self._fit_rows = dataset if dataset.block_rows in (None, 0) else None
@@ -200,6 +238,7 @@ class KernelEstimator(BaseEstimator):
         if model.column_names is not None:
             self.feature_names_in_ = np.asarray(model.column_names, dtype=object)
         self.plan_ = result.plan
+        self.n_iter_ = max(1, result.n_iter)  # 0 where it was interrupted before the first
         self._keep(result, model)
         quality = self._quality(result, model, fit)
         self.report_ = fit_report(self, result, fit, quality)

@@ -37,6 +37,7 @@ from distrff.reductions.gram import GramStatistics
 
 _OF_SOLUTION = (
     "coef_", "intercept_", "alpha_", "rkhs_norm_", "cv_score_", "cv_results_", "report_", "model_", "plan_",
+    "n_iter_",
 )  # fmt: skip
 """Attributes that `partial_fit` leaves to be solved for at first use."""
 
@@ -73,6 +74,7 @@ class RidgeEstimator(KernelEstimator):
         tol: float = 1e-3,
         max_sweeps: int | None = None,
         random_state: int | None = None,
+        warm_start: bool = False,
         callbacks: Any = None,
     ) -> None:
         self.features = features
@@ -87,6 +89,7 @@ class RidgeEstimator(KernelEstimator):
         self.tol = tol
         self.max_sweeps = max_sweeps
         self.random_state = random_state
+        self.warm_start = warm_start
         self.callbacks = callbacks
 
     def fit_gram(self, statistics: GramStatistics | ToeplitzStatistics) -> Self:
@@ -353,6 +356,11 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
     random_state : int or None
         Seed of features (unless they have their own), folds and samples; None is fresh
         entropy, kept as `seed_`.
+    warm_start : bool, default=False
+        Go on from the model of the earlier `fit`, whatever its rows: map, scaling and classes stay, and the
+        solver begins at its coefficients. That is for ``solver="cg"`` and "sgd", and random binning; a fit
+        by a Gram needs no start, and begins anew. A search for alpha keeps the map alone. Other columns,
+        classes, `features` or `scale` are an error, and so is a checkpoint.
     callbacks : list of functions, optional
         Each is called in this process after every pass of a fit, with a `SweepProgress`; returning True
         ends the fit, with the status STOPPED, as soon as there is a model: after a light sweep, or where the
@@ -375,6 +383,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         ‖w‖₂, the norm of f in the space of the approximate kernel.
     report_ : FitReport
     plan_ : Plan
+    n_iter_ : int
+        Light sweeps of conjugate gradients, or passes of SGD; 1 of a direct solution.
     model_ : Model
         The frozen model, which predicts NumPy blocks without a cluster.
     n_features_in_, feature_names_in_, seed_
@@ -561,6 +571,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
         tol: float = 1e-3,
         max_sweeps: int | None = None,
         random_state: int | None = None,
+        warm_start: bool = False,
         class_weight: Any = None,
         callbacks: Any = None,
     ) -> None:
@@ -577,6 +588,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
             tol=tol,
             max_sweeps=max_sweeps,
             random_state=random_state,
+            warm_start=warm_start,
             callbacks=callbacks,
         )
         self.class_weight = class_weight

@@ -54,6 +54,10 @@ class NumericTargets:
         """Return True if both code numeric targets, equally many; shift and scale may differ."""
         return isinstance(other, NumericTargets) and len(self.shift) == len(other.shift)
 
+    def same_targets(self, other: Targets) -> bool:
+        """Return True if a model of these predicts the same targets as one of the other."""
+        return self.same_kind(other)
+
 
 @dataclass(frozen=True)
 class ClassTargets:
@@ -123,6 +127,10 @@ class ClassTargets:
             and np.array_equal(self.classes, other.classes)
             and np.array_equal(self._weights(), other._weights())
         )
+
+    def same_targets(self, other: Targets) -> bool:
+        """Return True if a model of these predicts the same classes, in whatever weights."""
+        return isinstance(other, ClassTargets) and np.array_equal(self.classes, other.classes)
 
     def _weights(self) -> np.ndarray:
         return np.ones(len(self.classes)) if self.class_weight is None else self.class_weight
@@ -195,6 +203,10 @@ class MultilabelTargets:
 
     def same_kind(self, other: Targets) -> bool:
         """Return True if both code as many labels."""
+        return self == other
+
+    def same_targets(self, other: Targets) -> bool:
+        """Return True if a model of these predicts as many labels as one of the other."""
         return self == other
 
 

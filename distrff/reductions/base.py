@@ -148,5 +148,5 @@ def check_same_table(first: OfTable, second: OfTable) -> None:
     if first.steps.for_prediction() != second.steps.for_prediction():
         raise InputError(
             "the columns were made of the table by other steps (categories, fills) than those of the first "
-            "rows; open the table with open_dataset(..., steps=…), the steps of the first dataset"
+            "rows; open the table with the steps of the first dataset"
         )

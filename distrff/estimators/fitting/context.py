@@ -50,6 +50,30 @@ _LARGEST_WEIGHT = 1e25  # on average: float32 holds its products with features, 
 
 
 @dataclass(frozen=True, eq=False)
+class Start:
+    """What a fit takes over from an earlier one, beside its map: the model in the targets' own units."""
+
+    scaling: Scaling
+    targets: Targets
+    coef: np.ndarray  # (D, k)
+    intercept: np.ndarray  # (k,)
+
+    def check(self, targets: Targets) -> None:
+        """Raise InputError for other classes, or another number of targets, than those of the model."""
+        if self.targets.same_targets(targets):
+            return
+        if isinstance(self.targets, ClassTargets) and isinstance(targets, ClassTargets):
+            raise InputError(
+                f"warm_start=True goes on with the classes {self.targets.classes.tolist()[:20]}, but y has "
+                f"{targets.classes.tolist()[:20]}; use warm_start=False"
+            )
+        raise InputError(
+            f"warm_start=True goes on with {self.targets.n_outputs} {self.targets.kind} target(s), but y has "
+            f"{targets.n_outputs} {targets.kind} one(s); use warm_start=False"
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class FitContext:
     """A fit before its first pass."""
 
@@ -58,6 +82,7 @@ class FitContext:
     workers: Workers
     run: Run | None = None  # None where a fit is only planned, for workers that need not exist
     saving_buffer: int | None = None  # see `saving_buffer_bytes`; None without a checkpoint
+    start: Start | None = None  # of a model to go on from
 
     @property
     def features_dtype(self) -> str:
@@ -154,6 +179,16 @@ class PreparedFit(FitContext):
         if not isinstance(block_map, FourierBlockMap):
             return 0
         return int((block_map.projection.largest_phases(magnitude) > _LARGEST_FLOAT32_PHASE).sum())
+
+    def starting_point(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return coef (D, k) and intercept (k,) to go on from, in coded units; None for a fit anew."""
+        if self.start is None:
+            return None
+        scale = self.targets.scale
+        coef = self.start.coef / scale
+        if not self.options.fit_intercept:  # coded targets are then shifted back
+            return coef, np.zeros_like(self.start.intercept)
+        return coef, (self.start.intercept - self.targets.shift) / scale
 
     def folds(self, purpose: str, n_folds: int, by: str) -> Folds:
         """Return an assignment of the rows to folds, drawn from the fit's seed."""
@@ -282,8 +317,13 @@ def prepare(fit: FitContext) -> PreparedFit:
     statistics = first_pass(fit)
     run.begin_phase("map")
     keeps_units = options.features is not None and options.features.keeps_units
-    scaling = Scaling() if keeps_units else scaling_of(statistics, options.scale, dataset)
+    if fit.start is not None:
+        scaling = fit.start.scaling
+    else:
+        scaling = Scaling() if keeps_units else scaling_of(statistics, options.scale, dataset)
     targets = _targets(statistics, options)
+    if fit.start is not None:
+        fit.start.check(targets)
     weight = weight_of_rows(statistics, targets)
     features = options.features
     if not hasattr(features, "specification_"):

@@ -108,6 +108,11 @@ class SolverOptions(FitOptions):
     tol: float
     max_sweeps: int  # passes of the solver, for one value of the penalty
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the solver takes a point to start from."""
+        return True
+
 
 NO_GCV = (
     "alpha='gcv' needs a Gram that is written out, and equispaced features have its sums alone; use "
@@ -122,6 +127,12 @@ class RidgeOptions(SolverOptions):
     search: str | None  # how alpha is chosen, "cv" or "gcv"; None for a given one
     alpha: np.ndarray | None  # (1,) or (n_targets,)
     alphas: np.ndarray | None  # grid, ascending; None for the default one
+
+    @property
+    def goes_on(self) -> bool:
+        return not isinstance(self.features, EquispacedFourierFeatures) and (
+            self.must_be_cg or self.solver == "sgd"
+        )
 
     @property
     def may_take_sums(self) -> bool:

@@ -39,6 +39,7 @@ class FitResult:
     targets: Targets
     coef: np.ndarray  # (n_features, n_outputs), in the targets' own units
     intercept: np.ndarray  # (n_outputs,)
+    n_iter: int = 1  # light sweeps, or passes, of its solver; 1 of a direct one
     status: Status = Status.CONVERGED
     search: Any = None  # how the penalty was chosen: an AlphaSearch or PenaltySearch
     grams: Any = None  # None where no Gram of all rows was formed
@@ -305,6 +306,7 @@ def iterative_result(
             measure.replace(" ", "_"): error,
             "history": history.values(measure),
         },
+        n_iter=n_sweeps,
         status=status,
         shortfall=None if status.is_converged else shortfall,
         interruption=interruption,
