@@ -39,9 +39,12 @@ __all__ = ["main"]
 
 
 _COMMANDS = (
-    "quickstart", "convert", "plan", "fit", "score", "importance", "calibrate", "predict", "raster",
-    "transform", "inspect", "kernel-error", "bench",
+    "quickstart", "convert", "plan", "fit", "gram", "merge", "solve", "score", "importance", "calibrate",
+    "predict", "raster", "transform", "inspect", "kernel-error", "bench",
 )  # fmt: skip
+
+
+_MODULES = {"score": "predict", "transform": "predict", "merge": "gram", "solve": "gram"}
 
 
 class CommandGroup(click.Group):
@@ -54,7 +57,7 @@ class CommandGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        module = "predict" if name in ("score", "transform") else name
+        module = _MODULES.get(name, name)
         return getattr(import_module(f"distrff.cli.{module}"), name)
 
     def invoke(self, ctx: click.Context) -> Any:

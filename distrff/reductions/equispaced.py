@@ -233,6 +233,10 @@ class ToeplitzStatistics:
     dtype: ClassVar[str] = "float64"
 
     @property
+    def n_columns(self) -> int:
+        return self.specification.n_columns
+
+    @property
     def n_folds(self) -> int:
         return len(self.parts)
 
@@ -389,7 +393,7 @@ class ToeplitzStatistics:
 
 
 _ROUNDING = 1e-8  # of sums of weights, which come from transforms
-_LIKE = "make the second with gram(..., like=the first)"
+_LIKE = "make the second one like the first (`like` of gram, --like of distrff gram)"
 
 
 # The sums of random signs, for samples of the posterior.

@@ -93,7 +93,7 @@ def fit_statistics(
         )
     if options.search == "cv" and statistics.n_folds < 2:
         raise InputError(
-            "alpha='cv' needs a Gram with folds: make it with gram(..., cv=5), or use alpha='gcv'; "
+            "alpha='cv' needs a Gram with folds: make it with cv=5, or use alpha='gcv'; "
             "a difference of Grams has no folds, since those of the forgotten rows are not known"
         )
     specification, parts = statistics.specification, [statistics.A]
@@ -312,7 +312,7 @@ def _by_gcv_or_fold(grams: Grams, options: RidgeOptions, n_folds: int) -> AlphaS
         f"where the effective dimension, here {dimension:.0f}, is more than a twentieth of the {n_rows} rows"
     )
     if n_folds == 1:
-        danger += "; a Gram with folds, made by gram(..., cv=5), would show it: take alpha='cv' with that"
+        danger += "; a Gram with folds (cv=5) would show it: take alpha='cv' with that"
         warn(danger, DataWarning)
     return replace(found, notes=[danger, *found.notes])
 

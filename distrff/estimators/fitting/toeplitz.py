@@ -84,7 +84,7 @@ def fit_toeplitz_statistics(statistics: ToeplitzStatistics, options: RidgeOption
     if (options.search == "cv" or features.chooses) and statistics.n_folds < 2:
         raise InputError(
             "alpha='cv', and widths that are to be chosen, need sums with folds: make them with "
-            "gram(..., cv=5). A difference of sums has no folds, since those of the forgotten "
+            "cv=5. A difference of sums has no folds, since those of the forgotten "
             "rows are not known: make sums of a kernel with widths, and give alpha a number"
         )
     sums = Sums(
