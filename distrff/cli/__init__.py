@@ -42,12 +42,16 @@ _PURPOSES = {
     "To begin": ("quickstart",),
     "Data": ("convert", "inspect"),
     "Models": ("plan", "fit"),
+    "Models of sums": ("gram", "merge", "solve"),
     "How good they are": ("score", "importance", "calibrate"),
     "Predictions": ("predict", "raster", "transform"),
     "Measurements": ("bench", "kernel-error"),
 }
 """The commands by what they are for, as `--help` shows them."""
 _COMMANDS = tuple(name for names in _PURPOSES.values() for name in names)
+
+
+_MODULES = {"score": "predict", "transform": "predict", "merge": "gram", "solve": "gram"}
 
 
 class CommandGroup(click.Group):
@@ -60,7 +64,7 @@ class CommandGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        module = "predict" if name in ("score", "transform") else name
+        module = _MODULES.get(name, name)
         return getattr(import_module(f"distrff.cli.{module}"), name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

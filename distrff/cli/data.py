@@ -17,6 +17,7 @@ from distrff.errors import InputError
 from distrff.utils.text import public_name
 
 if TYPE_CHECKING:
+    from distrff.estimators.fitting.sums import Statistics
     from distrff.io.dataset import Dataset
     from distrff.model.model import Model
     from distrff.preprocessing.table import TableSteps
@@ -58,7 +59,7 @@ def target_of(options: Mapping[str, Any]) -> Any:
     return target[0] if len(target) == 1 else target or None
 
 
-def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Dataset:
+def open_data_for(model: Model | Statistics, path: str, options: Mapping[str, Any]) -> Dataset:
     """Return the dataset at `path` with the columns that the model was fitted to, found by their names.
 
     A table goes through the model's steps, to its target as well where `options` have one.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from distrff.kernels.base import Kernel
     from distrff.model.model import Model
 
-_KEYS = (
+KEYS = (
     "model", "quality", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale",
     "alpha",
     "cv_score", "criterion", "noise_floor", "training_r2", "rkhs_norm", "dtype", "seed", "status",
@@ -117,7 +117,7 @@ def fit(
         except (InputError, OSError) as error:
             warn(f"the checkpoint could not be removed ({error}); delete it", CheckpointWarning)
     report = estimator.report_
-    values = {key: report[key] for key in _KEYS if key in report} | {"out": str(place)}
+    values = {key: report[key] for key in KEYS if key in report} | {"out": str(place)}
     lines = [spelt_as_options(line) for line in repr(report).splitlines()]
     lines += [f"  seed {report['seed']}", f"  written to {place}"]
     if page is not None:
@@ -238,19 +238,24 @@ def adapt_to(estimator: KernelEstimator, dataset: Dataset, options: Mapping[str,
     """Give class weights the labels' type; raise InputError without a target, or for a wrong kind of it."""
     if options["model"] == "pca":
         return
+    check_target(dataset, options["model"])
+    if options["model"] != "ridge" and options["class_weight"] is not None:
+        assert dataset.y_dtype is not None
+        estimator.set_params(class_weight=_class_weight(options["class_weight"], dataset.y_dtype.kind))
+
+
+def check_target(dataset: Dataset, model: str) -> None:
+    """Raise InputError without a target, or for a wrong kind of it."""
     if not dataset.n_targets:
         columns = f"; its columns are {listed(dataset.column_names)}" if dataset.column_names else ""
         raise InputError(f"{dataset.source} has no target yet: name it with --target{columns}")
     assert dataset.y_dtype is not None
-    if options["model"] == "ridge":
-        if dataset.y_dtype.kind not in "biuf":
-            names = ", ".join(map(repr, dataset.target_names or ("y",)))
-            raise InputError(
-                f"the target {names} does not hold numbers, which ridge predicts; "
-                f"use {_CLASSIFIERS} for class labels"
-            )
-    elif options["class_weight"] is not None:
-        estimator.set_params(class_weight=_class_weight(options["class_weight"], dataset.y_dtype.kind))
+    if model == "ridge" and dataset.y_dtype.kind not in "biuf":
+        names = ", ".join(map(repr, dataset.target_names or ("y",)))
+        raise InputError(
+            f"the target {names} does not hold numbers, which ridge predicts; "
+            f"use {_CLASSIFIERS} for class labels"
+        )
 
 
 def show_defaults(ctx: click.Context) -> None:

@@ -24,9 +24,9 @@ class Evaluation(StrictMapping):
     ----
     model, n_samples : of what, and how many rows were judged
     rows : "out of fold", where each row was judged by a model that did not see it; "the rows of the fit",
-        which is optimistic; or "other rows"
+        which is optimistic; "rows that partial_fit may have seen"; or "other rows"
     n_outside : rows outside the bounds of the model; numbers leave them out, for classes they count as wrong
-    kind : "numbers" or "classes"
+    kind : "numbers", "classes", or "labels", where a row has any number of several
     r2, rmse, constant_rmse, mae, relative_error : of numbers, over all targets; constant_rmse is that of
         the targets' mean, relative_error ‖f − y‖/‖y‖
     targets : list, of each target the same with its `target` and `bias` = mean of f − y; of the first eight
@@ -43,6 +43,9 @@ class Evaluation(StrictMapping):
     confused : the pairs of classes that are confused most
     n_unseen, n_unseen_labels, unseen_labels : rows with labels that the fit never saw, which count as wrong,
         how many such labels, and the most frequent of them with `label` and `n_rows`
+    accuracy, error, hamming_loss, constant_hamming_loss, labels : of labels; the share of the rows with all
+        labels right, of single labels that are wrong, of those where each label has its more frequent value
+        in all rows, and of each `label` its `share` of the rows, `error`, `precision`, `recall` and `f1`
     roc, roc_auc, precision_recall, average_precision, positive : of two classes, for the second one; the
         areas are off by at most roc_auc_error and average_precision_error
     """
@@ -81,6 +84,12 @@ def quality_line(quality: Mapping[str, Any]) -> str:
     spread = quality.get("accuracy_error")
     of_sample = f" ± {spread:.1g}" if spread is not None else ""
     where += f" ({quality['n_rows']:,} of them)" if spread is not None else ""
+    if quality["kind"] == "labels":
+        wrong, constant = (share_text(quality[key]) for key in ("hamming_loss", "constant_hamming_loss"))
+        return (
+            f"all labels right {share_text(quality['accuracy'])}{of_sample} {where}; single labels wrong "
+            f"{wrong}, constant ones {constant}"
+        )
     return (
         f"accuracy {share_text(quality['accuracy'])}{of_sample} {where}; always "
         f"{quality['majority']!r}: {share_text(quality['majority_accuracy'])}"
@@ -102,6 +111,13 @@ def quality_facts(quality: Mapping[str, Any]) -> list[list[str]]:
             shown["mean absolute error"] = number_text(quality["mae"])
         return [[name, text] for name, text in shown.items() if text]
     spread = quality.get("accuracy_error")
+    if quality["kind"] == "labels":
+        shown |= {
+            "all labels right": share_text(quality["accuracy"]) + (f" ± {spread:.1g}" if spread else ""),
+            "single labels wrong": share_text(quality["hamming_loss"]),
+            "constant labels wrong": share_text(quality["constant_hamming_loss"]),
+        }
+        return [[name, text] for name, text in shown.items() if text]
     shown["accuracy"] = share_text(quality["accuracy"]) + (f" ± {spread:.1g}" if spread is not None else "")
     shown[f"always “{quality['majority']}”"] = share_text(quality["majority_accuracy"])
     if quality.get("balanced_accuracy") is not None:
@@ -157,6 +173,17 @@ def evaluation_lines(evaluation: Mapping[str, Any]) -> Iterator[str]:
         if evaluation["n_outside"]:
             yield f"{evaluation['n_outside']:,} rows outside the bounds of the model are left out"
         yield from _target_lines(evaluation["targets"])
+        return
+    if evaluation["kind"] == "labels":
+        if evaluation["n_outside"]:
+            yield f"{evaluation['n_outside']:,} rows outside the bounds of the model count as wrong"
+        for one in evaluation["labels"][:_MAX_LINES]:
+            yield (
+                f"{one['label']}: of {share_text(one['share'])} of the rows, precision "
+                f"{share_text(one['precision'])}, recall {share_text(one['recall'])}"
+            )
+        if len(evaluation["labels"]) > _MAX_LINES:
+            yield f"{len(evaluation['labels']) - _MAX_LINES} more labels"
         return
     yield f"balanced accuracy {share_text(evaluation['balanced_accuracy'])} (mean recall)"
     if evaluation.get("log_loss") is not None:
@@ -228,6 +255,14 @@ def evaluation_sections(
     sections = [Section(heading, [chart, *_legend(heading)]) for heading, chart in (charts or {}).items()]
     if evaluation["kind"] == "numbers":
         return [*sections, Section("Residuals", _residuals(evaluation["targets"]), wide=True)]
+    if evaluation["kind"] == "labels":
+        keys = ("share", "error", "precision", "recall", "f1")
+        rows = [
+            [one["label"], *(share_text(one[key]) for key in keys)]
+            for one in evaluation["labels"][:_MAX_CLASSES]
+        ]
+        table = Table(["label", "share of the rows", "wrong", "precision", "recall", "F1"], rows)
+        return [*sections, Section("Labels", [table], wide=True)]
     if evaluation["confused"]:
         rows = [
             [str(one["actual"]), str(one["predicted"]), one["weight"], share_text(one["share"])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
 from typing import Any, Protocol
@@ -69,6 +69,12 @@ class Run:
     def seconds(self) -> float:
         """Seconds since the run began."""
         return time.perf_counter() - self._started
+
+    def follow(self, sweeps: Sequence[tuple[str, float]], seconds: float) -> None:
+        """Count passes and seconds of earlier calls, of which this run is the end."""
+        self.sweeps[:0] = sweeps
+        self._started -= seconds
+        self._phases = [("earlier calls", 0.0), *((name, start + seconds) for name, start in self._phases)]
 
     def begin_phase(self, name: str) -> None:
         """Begin a named phase, which may include more than passes over the rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Self
 
 import dask
@@ -20,17 +21,18 @@ from distrff.engine.observer import Observer, callbacks_of_fit
 from distrff.engine.progress import FitLine
 from distrff.engine.run import begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
-from distrff.estimators.fitting.checkpoint import kept_to_the_end, same_rows, with_checkpoint
+from distrff.estimators.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
 from distrff.estimators.fitting.context import (
     FitContext,
     PreparedFit,
+    Start,
     begin,
     choose_solver,
     expected_plan,
     prepare,
     within_memory,
 )
-from distrff.estimators.fitting.options import FitOptions, check_sparse_rows, takes_sparse_rows
+from distrff.estimators.fitting.options import FitOptions, SolverOptions, check_sparse_rows, takes_sparse_rows
 from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.fitting.quality import quality_of_fit
 from distrff.estimators.fitting.result import FitResult, Solver, fit_report
@@ -48,7 +50,7 @@ from distrff.model.model import Model
 from distrff.model.persistence import save_model
 from distrff.model.rows import encoded, is_raw
 from distrff.model.to_sklearn import sklearn_pipeline
-from distrff.preprocessing.targets import ClassTargets, Targets
+from distrff.preprocessing.targets import NumericTargets, Targets
 from distrff.utils.text import listed
 
 
@@ -64,6 +66,7 @@ class KernelEstimator(BaseEstimator):
     _forgotten: tuple[str, ...] = ()
     """Attributes that only some fits set; each fit deletes those of the one before."""
     _planned: Plan | None = None
+    _map_of_fit: Mapping[str, str] = MappingProxyType({})
     _fold_models: FoldModels | None = None
     """Models that left out a fold each, where the fit made them; not pickled."""
     _fit_rows: Dataset | None = None
@@ -90,7 +93,8 @@ class KernelEstimator(BaseEstimator):
             a frame become columns of 0 and 1, times sine and cosine of year, weekday and hour; `open_dataset`
             has other ways. A `Dataset` brings its own y.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
-            Numbers; for classifiers one column of labels of any type that sorts. `KernelPCA` ignores it.
+            Numbers; for classifiers one column of labels of any type that sorts, for `KernelRidgeClassifier`
+            also several columns of 0 and 1. `KernelPCA` ignores it.
         sample_weight : array-like of shape (n_samples,), optional
         checkpoint : str, optional
             Path or URL of a folder, which workers must see too, for what is finished of the fit. If the
@@ -124,12 +128,20 @@ class KernelEstimator(BaseEstimator):
         """
         options = self._options()
         dataset = self._rows_to_fit(X, y, sample_weight)
-        for name in (*self._forgotten, *self._not_pickled):
-            self.__dict__.pop(name, None)
+        start = self._start(options, dataset)
+        if start is not None:
+            if checkpoint is not None:
+                raise InputError(
+                    "a checkpoint is of a fit that begins anew, and warm_start=True goes on from this "
+                    "estimator's model; use one of them"
+                )
+            assert self.features_ is not None
+            options = replace(options, features=self.features_)
+        self._forget(*self._forgotten, *self._not_pickled)
         if checkpoint is None and checkpoint_every is not None:
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
         callbacks = callbacks_of_fit(getattr(self, "callbacks", None))
-        fit = begin(dataset, options, saving_buffer_bytes(checkpoint))
+        fit = replace(begin(dataset, options, saving_buffer_bytes(checkpoint)), start=start)
         assert fit.run is not None
         observer = fit.run.observer = Observer(callbacks, FitLine())
         expected = expected_plan(fit)  # refuses before the first task
@@ -142,6 +154,37 @@ class KernelEstimator(BaseEstimator):
         finally:
             observer.close()
         return self
+
+    def _forget(self, *names: str) -> None:
+        """Delete attributes, where they are set."""
+        for name in names:
+            self.__dict__.pop(name, None)
+
+    def _start(self, options: FitOptions, dataset: Dataset) -> Start | None:
+        """Return the model to go on from by ``warm_start=True``; None where the fit begins anew.
+
+        Raises InputError where it cannot go on: for other columns, or parameters of another map.
+        """
+        is_warm = getattr(self, "warm_start", False)
+        if not isinstance(is_warm, bool | np.bool_):
+            raise InputError(f"warm_start must be True or False, got {is_warm!r}")
+        if not is_warm or "model_" not in self.__dict__ or "features_" not in self.__dict__:
+            return None
+        if not isinstance(options, SolverOptions) or not options.goes_on:
+            return None
+        self._check_columns(dataset)
+        changed = [name for name, text in self._of_map().items() if self._map_of_fit.get(name) != text]
+        if changed:
+            raise InputError(
+                f"warm_start=True keeps the map of the earlier fit, but {', '.join(changed)} changed; use "
+                f"warm_start=False, or fit a clone"
+            )
+        model = self.model_
+        return Start(model.scaling, model.targets, model.coef, model.intercept)
+
+    def _of_map(self) -> dict[str, str]:
+        """Return the parameters that decide map and scaling, as text."""
+        return described(self.features, "features") | {"scale": self.scale}
 
     def _fit(self, fit: FitContext, expected: Plan) -> None:
         """Fit the model, which was planned as `expected` before the first pass."""
@@ -163,7 +206,7 @@ class KernelEstimator(BaseEstimator):
             assert fit.features is not None
             features = fit.features.resolved_as(result.features)
             fit = replace(fit, features=features, specification=features.specification_)
-        self.features_ = fit.features
+        self.features_, self._map_of_fit = fit.features, self._of_map()
         self._fold_models = result.fold_models
         # Stored rows are a handle of some bytes; those in memory are the caller's own, or a copy of a frame.
         self._fit_rows = dataset if dataset.block_rows in (None, 0) else None
@@ -197,8 +240,9 @@ class KernelEstimator(BaseEstimator):
         if model.column_names is not None:
             self.feature_names_in_ = np.asarray(model.column_names, dtype=object)
         self.plan_ = result.plan
+        self.n_iter_ = max(1, result.n_iter)  # 0 where it was interrupted before the first
         self._keep(result, model)
-        quality = None if fit is None else quality_of_fit(fit, result, model)
+        quality = self._quality(result, model, fit)
         self.report_ = fit_report(self, result, fit, quality)
         self.model_ = replace(model, report=self.report_.to_dict())
         if isinstance(result.interruption, FitStopped):
@@ -207,6 +251,10 @@ class KernelEstimator(BaseEstimator):
             raise result.interruption
         if result.shortfall is not None:
             warn(result.shortfall, ConvergenceWarning)
+
+    def _quality(self, result: FitResult, model: Model, fit: PreparedFit | None) -> dict[str, Any] | None:
+        """Return how good the model is, for the report; None of a fit to sums, which do not say."""
+        return None if fit is None else quality_of_fit(fit, result, model)
 
     def _keep(self, result: FitResult, model: Model) -> None:
         """Set the attributes of this kind of estimator."""
@@ -256,7 +304,7 @@ class KernelEstimator(BaseEstimator):
         assert run is not None
         first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
         try:
-            run.compute_all(check_rows, [(first, self._target_kind)])
+            run.compute_all(check_rows, [(first, fit.options.target_kind)])
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
         self._planned = plan.with_seconds(predicted_seconds(fit, plan))
@@ -393,17 +441,22 @@ class KernelEstimator(BaseEstimator):
             self.model_.check_intervals_belong(method)
             folds = self._out_of_fold_models()
             if folds is None or self._fit_rows is None:
-                why = (
-                    "this fit held no folds out (alpha='cv' or C='cv' do)"
-                    if folds is None
-                    else "the rows of the fit were lazy arrays, or stayed where it was fitted"
-                )
                 raise InputError(
-                    f"there are no errors of rows that the model did not see: {why}; call calibrate with "
-                    f"rows that the fit did not see"
+                    f"there are no errors of rows that the model did not see: {self._why_no_folds(folds)}; "
+                    f"call calibrate with rows that the fit did not see"
                 )
             self.model_ = out_of_fold(self.model_, self._fit_rows, folds)
         return self.model_
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether the rows of the fit came by `partial_fit`, which keeps none of them."""
+        return False
+
+    def _why_no_folds(self, folds: FoldModels | None) -> str:
+        if folds is None:
+            return "this fit held no folds out (alpha='cv' or C='cv' do)"
+        return "the rows of the fit were lazy arrays, or stayed where it was fitted"
 
     def to_sklearn(self) -> Any:
         """Return a fitted scikit-learn pipeline of stock parts that predicts as this model does.
@@ -429,7 +482,7 @@ class KernelEstimator(BaseEstimator):
         check_is_fitted(self, "model_")
         errors = errors_of(self.model_, self._rows_to_judge(X, y, sample_weight))
         if errors.n_outside:
-            what = "count as wrong" if self.model_.is_classifier else "are left out"
+            what = "are left out" if self.model_.measure == "r2" else "count as wrong"
             warn(f"{errors.n_outside} rows are outside the bounds of the model and {what}", DataWarning)
         return errors
 
@@ -447,12 +500,15 @@ class KernelEstimator(BaseEstimator):
         return dataset
 
     def _check_columns(self, dataset: Dataset) -> None:
+        self._check_columns_are(dataset, self.model_.column_names)
+
+    def _check_columns_are(self, dataset: Dataset, expected: tuple[str, ...] | None) -> None:
         if dataset.n_columns != self.n_features_in_:
             raise InputError(
                 f"X has {dataset.n_columns} features, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input"
             )
-        expected, names = self.model_.column_names, dataset.column_names
+        names = dataset.column_names
         if expected is not None and names is not None and names != expected:
             raise InputError(
                 f"The feature names should match those that were passed during fit: got the columns "
@@ -466,18 +522,24 @@ class KernelEstimator(BaseEstimator):
 class KernelClassifier(ClassifierMixin, KernelEstimator):
     """A kernel estimator whose targets are classes."""
 
+    _takes_labels = False
+    """Whether several columns of y are several labels of a row."""
+
     @property
     def classes_(self) -> np.ndarray:
         targets = self.model_.targets
-        assert isinstance(targets, ClassTargets)
+        assert not isinstance(targets, NumericTargets)
         return targets.classes
 
     def predict(self, X: Any) -> Any:
-        """Return the predicted labels, lazily for dask arrays."""
+        """Return the predicted labels, lazily for dask arrays; of several of a row, 0 or 1 for each."""
         return self._output(X, "predict")
 
     def decision_function(self, X: Any) -> Any:
-        """Return f(x): (n_samples,) for two classes, positive for the second, else (n_samples, n_classes)."""
+        """Return f(x): (n_samples,) for two classes, positive for the second, else (n_samples, n_classes).
+
+        Of several labels of a row a column each, positive where the row is predicted to have it.
+        """
         F = self._output(X, "decision")
         return F[:, 0] if F.shape[1] == 1 else F
 
@@ -516,14 +578,22 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return self._output(X, "class_scores") <= intervals.radius(coverage)[0]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy, in one light pass over rows of any storage."""
+        """Return the accuracy, in one light pass over rows of any storage.
+
+        Of several labels of a row it is the share of the rows with all of them right.
+        """
         return self._errors(X, y, sample_weight).scores()["accuracy"]
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Any:
         dataset = super()._dataset(X, y, sample_weight)
-        if dataset.n_targets > 1:
+        if dataset.n_targets > 1 and not self._takes_labels:
             raise InputError(f"y must be one column of class labels, got {dataset.n_targets} columns")
-        if not dataset.y_is_1d:
+        if dataset.n_targets > 1 and dataset.y_dtype is not None and dataset.y_dtype.kind not in "biufO":
+            raise InputError(
+                f"several columns of y are several labels of a row, 0 or 1 each, got dtype "
+                f"{dataset.y_dtype}; give one column of class labels"
+            )
+        if not dataset.y_is_1d and dataset.n_targets == 1:
             warn(
                 f"A column-vector y was passed when a 1d array was expected: shape ({dataset.n_rows}, 1); "
                 f"use y.ravel()",

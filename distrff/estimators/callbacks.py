@@ -161,4 +161,4 @@ class _Watch:
             )
         self._run = self._run or begin_run()
         scores = errors_of(model, self._dataset, run=self._run).scores()
-        return scores["accuracy" if model.is_classifier else "r2"]
+        return scores[model.measure]

@@ -20,10 +20,10 @@ from distrff.estimators.base import KernelEstimator
 from distrff.estimators.fitting.checkpoint import same_rows
 from distrff.estimators.importance import what_matters
 from distrff.io.dataset import Dataset
+from distrff.model.class_errors import ClassErrors
 from distrff.model.evaluation import errors_of
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model
-from distrff.model.number_errors import NumberErrors
 from distrff.model.rows import rows_for
 from distrff.utils.keys import group_of
 
@@ -36,6 +36,7 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
     The rows that the estimator was fitted to are judged out of fold, if the fit had folds (``alpha="cv"`` or
     ``C="cv"``): each row by the model, of the chosen penalty, that did not see it. Scaling, map, widths and
     penalty did see all rows. Without folds the errors on these rows are optimistic, and `rows` says so.
+    After `partial_fit` it is not known which rows the fit saw, and `rows` says that.
 
     Parameters
     ----------
@@ -75,20 +76,23 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
     fit_rows = None if estimator is None else estimator._fit_rows
     of_fit = fit_rows is not None and same_rows(run, fit_rows, dataset)
     folds = estimator._out_of_fold_models() if estimator is not None and of_fit else None
+    rows = "out of fold" if folds is not None else "the rows of the fit" if of_fit else "other rows"
+    if estimator is not None and estimator.has_grown:
+        rows = "rows that partial_fit may have seen"
     errors = errors_of(frozen, dataset, folds, run)
     values = {
         "model": frozen.kind,
         "n_samples": errors.n_rows,
-        "rows": "out of fold" if folds is not None else "the rows of the fit" if of_fit else "other rows",
+        "rows": rows,
         "n_outside": errors.n_outside,
-        **(errors.values(dataset.target_names) if isinstance(errors, NumberErrors) else errors.values()),
+        **(errors.values() if isinstance(errors, ClassErrors) else errors.values(dataset.target_names)),
     }
     return Evaluation(values)
 
 
 _DRAWN_COLUMNS = 4
 _MOST_JUDGED, _LEAST_JUDGED, _CURVE_ROWS = 5_000, 500, 1_000
-_DETAILS = ("targets", "classes", "confusion", "confused", "roc", "precision_recall", "reliability")
+_DETAILS = ("targets", "labels", "classes", "confusion", "confused", "roc", "precision_recall", "reliability")
 
 
 def judge_fit(estimator: KernelEstimator) -> None:
@@ -101,7 +105,9 @@ def judge_fit(estimator: KernelEstimator) -> None:
     of_linear = {name: value for name, value in report["quality"].items() if name.startswith("linear_")}
     quality = {name: value for name, value in evaluation.items() if name not in _DETAILS} | of_linear
     report |= {"quality": quality, "evaluation": evaluation.to_dict()}
-    estimator.report_ = FitReport(report | _what_matters(estimator))
+    if not estimator.model_.is_multilabel:  # which columns matter is not judged for several labels
+        report |= _what_matters(estimator)
+    estimator.report_ = FitReport(report)
 
 
 def _what_matters(estimator: KernelEstimator) -> dict[str, Any]:
@@ -136,6 +142,8 @@ def _rows_to_judge(
 def _rows_of_fit(estimator: KernelEstimator | None) -> Dataset:
     if estimator is not None and estimator._fit_rows is not None:
         return estimator._fit_rows
+    if estimator is not None and estimator.has_grown:
+        raise InputError("partial_fit keeps no rows to judge; give data, best rows that it never saw")
     raise InputError(
         "the rows of the fit are known only to an estimator that was fitted in this process, to rows in "
         "memory or stored ones; give data"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from distrff.errors import InputError
-from distrff.estimators.fitting.context import PreparedFit, begin, choose_solver, first_pass, prepare
-from distrff.estimators.fitting.gram import gram_passes
+from distrff.estimators.fitting.context import PreparedFit, begin, prepare
 from distrff.estimators.fitting.options import (
     DTYPES,
     SCALES,
@@ -20,20 +18,17 @@ from distrff.estimators.fitting.options import (
     checked_folds,
     checked_map,
 )
-from distrff.estimators.fitting.toeplitz import gathered, summed
+from distrff.estimators.fitting.sums import ToeplitzOptions, prepared_like, sums_of
 from distrff.features.base import FeatureMap
-from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification
+from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fourier import cosine_frequencies
 from distrff.features.metric import gradient_outer
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
-from distrff.kernels.base import Kernel
 from distrff.model.model import Model
-from distrff.preprocessing.targets import ClassTargets
-from distrff.reductions.base import FOLD_RULES
+from distrff.reductions.base import FOLD_RULES, Folds
 from distrff.reductions.equispaced import ToeplitzStatistics
 from distrff.reductions.gram import GramStatistics
-from distrff.solvers.ridge import unpack
 from distrff.utils.random import resolve_seed
 from distrff.utils.validation import one_of
 
@@ -67,7 +62,8 @@ def gram(
         Take map, scaling, targets and folds from it, so that both can be added or
         subtracted; then `features`, `targets`, `cv`, `scale` and `dtype` are not used.
     targets : {"auto", "numeric", "classes"}
-        "auto": numbers are numbers, everything else is a class label.
+        "auto": numbers are numbers, everything else is a class label. Several columns of classes are several
+        labels of a row, 0 or 1 each.
     cv : int, optional
         Keep the Grams of that many folds apart; ``alpha="cv"`` needs them.
     fold_by : {"hash", "contiguous"}
@@ -103,19 +99,18 @@ def gram(
     one_of("scale", scale, SCALES)
     one_of("dtype", dtype, DTYPES)
     check_sparse_rows(dataset.is_sparse, features, scale)
-    own: dict[str, Any] = {
-        "target_kind": _kind(dataset, targets),
-        "n_folds": 1 if cv is None else checked_folds(cv),
-        "scale": scale,
-        "dtype": dtype,
-        "seed": seed,
-    }
-    if isinstance(features, EquispacedFourierFeatures):
-        fit = prepare(begin(dataset, _ToeplitzOptions(features=clone(checked_map(features)), **own)))
-        assert isinstance(fit.features, EquispacedFourierFeatures)
-        return _toeplitz_sums(fit, fold_by, fit.features.chosen_kernel, fit.features.tol)
-    options = FitOptions(features=checked_map(features).for_gram(), **own)
-    return _summed(prepare(begin(dataset, options)), None if cv is None else fold_by)
+    is_equispaced = isinstance(features, EquispacedFourierFeatures)
+    features = clone(checked_map(features)) if is_equispaced else checked_map(features).for_gram()
+    options = (ToeplitzOptions if is_equispaced else FitOptions)(
+        features=features,
+        target_kind=_kind(dataset, targets),
+        n_folds=1 if cv is None else checked_folds(cv),
+        scale=scale,
+        dtype=dtype,
+        seed=seed,
+    )
+    fit = prepare(begin(dataset, options))
+    return sums_of(fit, _folds(fit, options.n_folds, fold_by))
 
 
 def fit_features(
@@ -155,105 +150,26 @@ def prepare_map(
     return prepare(begin(dataset, options))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _ToeplitzOptions(FitOptions):
-    """Parameters of sums on equispaced features."""
-
-    @property
-    def candidates(self) -> tuple[str, ...]:
-        return ("toeplitz",)
-
-
 def _gram_like(
     dataset: Dataset, like: GramStatistics | ToeplitzStatistics, *, seed: int, fold_by: str, cv: int | None
 ) -> GramStatistics | ToeplitzStatistics:
     if cv is not None and cv != like.n_folds:
         raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
-    if dataset.n_columns != like.specification.n_columns:
-        raise InputError(
-            f"the data has {dataset.n_columns} columns, but the Gram to be like has "
-            f"{like.specification.n_columns}"
-        )
-    if dataset.is_sparse and not like.specification.takes_sparse_rows:
-        raise InputError(
-            f"the data is sparse, and the {like.specification.kind} features of the Gram are not for it"
-        )
-    kind = "classes" if isinstance(like.targets, ClassTargets) else "numeric"
-    if kind == "numeric" and dataset.n_targets != like.targets.n_outputs:
-        raise InputError(
-            f"the data has {dataset.n_targets} targets, but the Gram to be like has {like.targets.n_outputs}"
-        )
-    options = (_ToeplitzOptions if isinstance(like, ToeplitzStatistics) else FitOptions)(
-        features=like.features if isinstance(like, ToeplitzStatistics) else None,  # type: ignore[arg-type]  # only the specification is known
-        target_kind=kind,
-        n_folds=like.n_folds,
-        dtype=like.dtype,
-        seed=seed,
-    )
-    fit = begin(dataset, options)
-    statistics = first_pass(fit)
-    prepared = PreparedFit(
-        **vars(fit),
-        statistics=statistics,
-        scaling=like.scaling,
-        targets=like.targets,
-        specification=like.specification,
-        features=options.features,
-        mean_square_norm=1.0,
-        weight=statistics.columns.weight,
-    )
-    if isinstance(like, ToeplitzStatistics):
-        _check_bounds(dataset, statistics, like)
-        return _toeplitz_sums(prepared, fold_by, like.kernel, like.tol)
-    return _summed(prepared, fold_by if like.n_folds > 1 else None)
+    fit = prepared_like(dataset, like, seed=seed)
+    return sums_of(fit, _folds(fit, like.n_folds, fold_by), like)
 
 
-def _check_bounds(dataset: Dataset, statistics: Any, like: ToeplitzStatistics) -> None:
-    ends = np.stack([statistics.columns.min, statistics.columns.max])
-    if like.specification.lattice.outside(ends).any():
-        raise InputError(
-            f"{dataset.source} has columns from {ends[0].tolist()} to {ends[1].tolist()}, outside the "
-            f"bounds of the sums to be like, {list(like.specification.lattice.bounds)}; make those wider"
-        )
-
-
-def _toeplitz_sums(fit: PreparedFit, fold_by: str, kernel: Kernel, tol: float) -> ToeplitzStatistics:
-    """Return the sums of a fit's rows on equispaced features."""
-    plan = choose_solver(fit, fit.targets.n_outputs, fit.specification.n_features)
-    parts = gathered(summed(fit, plan, fold_by))
-    assert isinstance(fit.specification, EquispacedSpecification)
-    return ToeplitzStatistics(
-        parts=tuple(parts),
-        n_rows=fit.dataset.n_rows,
-        specification=fit.specification,
-        kernel=kernel,
-        tol=tol,
-        scaling=fit.scaling,
-        targets=fit.targets,
-        y_is_1d=fit.dataset.y_is_1d,
-    )
-
-
-def _summed(fit: PreparedFit, fold_by: str | None) -> GramStatistics:
-    """Return the Gram of a fit's rows, by folds if a rule is given."""
-    plan = choose_solver(fit, fit.targets.n_outputs, fit.specification.n_features)
-    folds = None if fold_by is None else fit.folds("folds", fit.options.n_folds, fold_by)
-    parts = fit.run.gather(gram_passes(fit, plan, folds))
-    return GramStatistics(
-        A=np.stack([unpack(triangle) for part in parts for triangle in part]),
-        n_rows=fit.dataset.n_rows,
-        specification=fit.specification,
-        scaling=fit.scaling,
-        targets=fit.targets,
-        dtype=plan.size.dtype,
-        tile_rows=plan.tile_rows,
-        y_is_1d=fit.dataset.y_is_1d,
-    )
+def _folds(fit: PreparedFit, n_folds: int, fold_by: str) -> Folds | None:
+    return fit.folds("folds", n_folds, fold_by) if n_folds > 1 else None
 
 
 def _kind(dataset: Dataset, targets: str) -> str:
-    if targets != "auto":
-        return targets
+    if targets == "auto":
+        targets = _kind_of(dataset)
+    return "multilabel" if targets == "classes" and dataset.n_targets > 1 else targets
+
+
+def _kind_of(dataset: Dataset) -> str:
     return "numeric" if dataset.y_dtype is not None and dataset.y_dtype.kind in "fiu" else "classes"
 
 

@@ -320,6 +320,11 @@ def permutation_importance(
     All models are wrong, but many are useful, JMLR 20 (2019), section 3.
     """
     frozen, seed = _checked(model, max_rows, random_state)
+    if frozen.is_multilabel:
+        raise InputError(
+            "permutation_importance judges numbers or one class a row; of several labels, fit one classifier "
+            "each"
+        )
     dataset = rows_for(frozen, data, y, sample_weight)
     groups = _chosen_groups(column_groups(frozen, dataset.column_names), columns)
     run = begin_run()

@@ -6,27 +6,40 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Self
 
+import dask
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distrff.errors import InputError
+from distrff.engine.observer import Observer, callbacks_of_fit
+from distrff.engine.progress import FitLine
+from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.base import KernelClassifier, KernelEstimator
 from distrff.estimators.fitting.cg import fit_by_conjugate_gradients
+from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.gram import Grams, fit_by_gram, fit_statistics
-from distrff.estimators.fitting.options import RidgeOptions, ridge_options
+from distrff.estimators.fitting.options import RidgeOptions, growing_options, ridge_options
+from distrff.estimators.fitting.quality import quality_of_numbers
 from distrff.estimators.fitting.result import FitResult
 from distrff.estimators.fitting.sgd import fit_ridge_by_sgd
+from distrff.estimators.fitting.sums import Growth, Statistics
 from distrff.estimators.fitting.toeplitz import Sums, fit_by_toeplitz, fit_toeplitz_statistics
 from distrff.features.base import FeatureMap
 from distrff.io.dataset import Dataset
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model, std_of
 from distrff.model.persistence import save_model
+from distrff.preprocessing.targets import ClassTargets, NumericTargets, checked_classes
 from distrff.reductions.equispaced import ToeplitzStatistics
 from distrff.reductions.gram import GramStatistics
 
 # What ridge models for numbers and for classes share.
+
+_OF_SOLUTION = (
+    "coef_", "intercept_", "alpha_", "rkhs_norm_", "cv_score_", "cv_results_", "report_", "model_", "plan_",
+    "n_iter_",
+)  # fmt: skip
+"""Attributes that `partial_fit` leaves to be solved for at first use."""
 
 
 class RidgeEstimator(KernelEstimator):
@@ -41,6 +54,10 @@ class RidgeEstimator(KernelEstimator):
         }
     )
     _not_pickled = (*KernelEstimator._not_pickled, "_grams")
+    _forgotten = ("_growth",)
+    _growth: Growth | None = None
+    """The sums of the calls of `partial_fit`. They are pickled, since no row is kept from which they could be
+    made again: without them an estimator that was sent or stored could not grow, nor be solved."""
 
     def __init__(
         self,
@@ -57,6 +74,7 @@ class RidgeEstimator(KernelEstimator):
         tol: float = 1e-3,
         max_sweeps: int | None = None,
         random_state: int | None = None,
+        warm_start: bool = False,
         callbacks: Any = None,
     ) -> None:
         self.features = features
@@ -71,6 +89,7 @@ class RidgeEstimator(KernelEstimator):
         self.tol = tol
         self.max_sweeps = max_sweeps
         self.random_state = random_state
+        self.warm_start = warm_start
         self.callbacks = callbacks
 
     def fit_gram(self, statistics: GramStatistics | ToeplitzStatistics) -> Self:
@@ -94,27 +113,119 @@ class RidgeEstimator(KernelEstimator):
                 "class_weight cannot be applied to a Gram, whose rows are already weighted; "
                 "give sample_weight to gram(...), or fit the rows"
             )
-        for name in self._not_pickled:
-            self.__dict__.pop(name, None)
+        self._forget(*self._forgotten, *self._not_pickled)
         if isinstance(statistics, ToeplitzStatistics):
             result = fit_toeplitz_statistics(statistics, options)
             assert result.features is not None
             statistics = replace(statistics, specification=result.features.specification_)
         else:
             result = fit_statistics(statistics, options)
-        self.__dict__.pop("features_", None)
-        model = Model(
+        self._forget("features_")
+        self._store(result, self._model_of_sums(statistics, result), options.seed, None)
+        return self
+
+    def _model_of_sums(self, sums: Statistics, result: FitResult) -> Model:
+        return Model(
             kind=type(self).__name__,
-            specification=statistics.specification,
-            scaling=statistics.scaling,
-            targets=statistics.targets,
+            specification=sums.specification,
+            scaling=sums.scaling,
+            targets=sums.targets,
             coef=result.coef,
             intercept=result.intercept,
-            dtype=statistics.dtype,
-            y_is_1d=statistics.y_is_1d,
+            dtype=sums.dtype,
+            y_is_1d=sums.y_is_1d,
+            column_names=sums.column_names,
+            steps=sums.steps,
         )
-        self._store(result, model, options.seed, None)
+
+    # Rows that come in several calls.
+
+    def _grow(self, X: Any, y: Any, sample_weight: Any, classes: Any = None) -> Self:
+        """Add the sums of some rows to those of earlier calls; nothing changes if this fails."""
+        if self._growth is None and "model_" in self.__dict__:
+            warn(
+                "this model was fitted by fit, which keeps no sums to add to: partial_fit begins anew, with "
+                "these rows alone",
+                DataWarning,
+            )
+        options, before = growing_options(self), self._growth
+        dataset = self._rows_to_fit(X, y, sample_weight)
+        if before is None:
+            options = replace(options, classes=checked_classes(classes))
+        else:
+            self._check_grows(X, dataset, before.sums, checked_classes(classes))
+        observer = Observer(callbacks_of_fit(self.callbacks), FitLine())
+        try:
+            if before is None:
+                growth = Growth.first(dataset, options, observer)
+            else:
+                growth = before.with_rows(dataset, observer)
+        finally:
+            observer.close()
+        self._forget(*_OF_SOLUTION, *self._not_pickled)
+        if before is None:
+            self._forget("feature_names_in_")
+        self._growth, self.features_, self.seed_ = growth, growth.features, growth.seed
+        self.n_features_in_ = dataset.n_columns
+        if growth.sums.column_names is not None:
+            self.feature_names_in_ = np.asarray(growth.sums.column_names, dtype=object)
         return self
+
+    def _check_grows(self, X: Any, dataset: Dataset, sums: Statistics, classes: np.ndarray | None) -> None:
+        """Raise InputError for rows of other columns or targets than those of the first call."""
+        if not isinstance(X, Dataset) and not dask.is_dask_collection(X):
+            try:
+                validate_data(self, X, reset=False, skip_check_array=True)
+            except ValueError as error:  # in scikit-learn's own words, which its checks expect
+                raise InputError(str(error)) from None
+        self._check_columns_are(dataset, sums.column_names)
+        targets = sums.targets
+        if isinstance(targets, ClassTargets):
+            if dataset.n_targets > 1:
+                raise InputError(
+                    f"y has {dataset.n_targets} columns, but that of the first call had one, of class labels"
+                )
+            if classes is not None and not np.array_equal(classes, targets.classes):
+                raise InputError(
+                    f"classes are {classes.tolist()[:20]}, but those of the first call were "
+                    f"{targets.classes.tolist()[:20]}; they cannot change"
+                )
+        elif dataset.n_targets != targets.n_outputs:
+            raise InputError(
+                f"y has {dataset.n_targets} column(s), but that of the first call had {targets.n_outputs}"
+            )
+
+    def __getattr__(self, name: str) -> Any:
+        # What follows from the sums of `partial_fit` is solved for at first use.
+        if name in _OF_SOLUTION and self.__dict__.get("_growth") is not None:
+            self._solve_growth()
+            if name in self.__dict__:
+                return self.__dict__[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _solve_growth(self) -> None:
+        growth = self._growth
+        assert growth is not None
+        result = growth.solved(growing_options(self))
+        assert result.features is not None
+        sums = replace(growth.sums, specification=result.features.specification_)
+        self.features_ = result.features
+        self._store(result, self._model_of_sums(sums, result), growth.seed, None)
+
+    def _quality(self, result: FitResult, model: Model, fit: PreparedFit | None) -> dict[str, Any] | None:
+        if fit is None and self._growth is not None:
+            is_number = isinstance(result.targets, NumericTargets)
+            return quality_of_numbers(self._growth.columns, result) if is_number else None
+        return super()._quality(result, model, fit)
+
+    @property
+    def has_grown(self) -> bool:
+        return self._growth is not None
+
+    def _why_no_folds(self, folds: FoldModels | None) -> str:
+        if self._growth is not None:
+            return "its rows came by partial_fit, which keeps none of them"
+        return super()._why_no_folds(folds)
 
     def _options(self) -> RidgeOptions:
         return ridge_options(self)
@@ -147,7 +258,7 @@ class RidgeEstimator(KernelEstimator):
 
     def _keep(self, result: FitResult, model: Model) -> None:
         search, norms = result.search, np.linalg.norm(result.coef, axis=0)
-        one = model.n_outputs == 1 and (model.y_is_1d or model.is_classifier)
+        one = model.n_outputs == 1 and (model.y_is_1d or model.is_classifier)  # labels are several
         flat = one and not model.is_classifier
         self.coef_ = result.coef[:, 0] if flat else result.coef.T
         self.intercept_ = float(result.intercept[0]) if flat else result.intercept
@@ -162,6 +273,8 @@ class RidgeEstimator(KernelEstimator):
         """Return the model with its posterior, which is computed at first use, where the Gram is."""
         if self.model_.posterior is not None:
             return self.model_
+        if self._growth is not None and "_grams" not in self.__dict__:
+            self._solve_growth()  # once more, after pickling
         grams: Grams | Sums | None = getattr(self, "_grams", None)
         if self.model_.specification.is_sparse:
             raise InputError(
@@ -243,6 +356,11 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
     random_state : int or None
         Seed of features (unless they have their own), folds and samples; None is fresh
         entropy, kept as `seed_`.
+    warm_start : bool, default=False
+        Go on from the model of the earlier `fit`, whatever its rows: map, scaling and classes stay, and the
+        solver begins at its coefficients. That is for ``solver="cg"`` and "sgd", and random binning; a fit
+        by a Gram needs no start, and begins anew. A search for alpha keeps the map alone. Other columns,
+        classes, `features` or `scale` are an error, and so is a checkpoint.
     callbacks : list of functions, optional
         Each is called in this process after every pass of a fit, with a `SweepProgress`; returning True
         ends the fit, with the status STOPPED, as soon as there is a model: after a light sweep, or where the
@@ -265,6 +383,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         ‖w‖₂, the norm of f in the space of the approximate kernel.
     report_ : FitReport
     plan_ : Plan
+    n_iter_ : int
+        Light sweeps of conjugate gradients, or passes of SGD; 1 of a direct solution.
     model_ : Model
         The frozen model, which predicts NumPy blocks without a cluster.
     n_features_in_, feature_names_in_, seed_
@@ -281,6 +401,39 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
     """
 
     _target_kind = "numeric"
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Add rows to the Gram; the model is solved for when something first asks for it.
+
+        The first call fits map, scaling and a chosen width to its rows, and these stay: rows like the later
+        ones should be among them. All calls together give the model of one `fit` to all their rows with that
+        map and scaling, up to rounding: row numbers go on, and so do the folds of ``fold_by="hash"``.
+        `alpha`, `alphas` and `fit_intercept` count when the model is solved, all other parameters at the
+        first call. `fit` forgets what was summed, and as it keeps no sums, a call after it begins anew, with
+        a `DataWarning`. A call that fails changes nothing.
+
+        Parameters
+        ----------
+        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
+            Of shape (n_samples, n_columns). A `Dataset` brings its own y.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Raises
+        ------
+        InputError
+            For rows that cannot be used, or of other columns, targets or table steps than the first ones, or
+            outside the bounds of `EquispacedFourierFeatures`; for random binning, ``solver="cg"`` or "sgd"
+            (equispaced features take "cg"), and ``fold_by="contiguous"`` with folds. Later, when the model is
+            solved, for too few rows.
+
+        Notes
+        -----
+        Two passes over the rows of a call, as for `gram`; a map that is chosen takes more at the first. The
+        estimator holds 8·(D + 1 + k)² bytes a fold ("gcv" keeps two), which are pickled with it, since no row
+        is kept from which they could be made again. So intervals take `calibrate`, and `evaluate` needs data.
+        """
+        return self._grow(X, y, sample_weight)
 
     def predict(self, X: Any, return_std: Any = False, *, outside: str = "nan") -> Any:
         """Return predictions, lazily for dask arrays.
@@ -375,18 +528,21 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
     """Classifier by kernel ridge regression on labels coded as ±1.
 
     Two classes are one regression on −1 (first class) and +1; more are one against the
-    rest each, all from the same Gram and the same features. See `KernelRidge` for the
-    objective and for the parameters not listed here.
+    rest each, all from the same Gram and the same features. Several columns of 0 and 1 are
+    several labels of a row, of which it may have any number: one regression each. See
+    `KernelRidge` for the objective and for the parameters not listed here.
 
     Parameters
     ----------
     class_weight : None, "balanced" or dict of label to weight
         Multiplies the weights of the rows of each class, the same in all the
         one-against-the-rest problems. "balanced": Σs / (n_classes · weight of the class).
+        Not for several labels.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+        Of several labels the numbers of their columns.
     coef_ : ndarray of shape (1 or n_classes, n_features)
     intercept_ : ndarray of shape (1 or n_classes,)
     cv_score_ : float or None
@@ -398,6 +554,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
     """
 
     _target_kind = "classes"
+    _takes_labels = True
 
     def __init__(
         self,
@@ -414,6 +571,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
         tol: float = 1e-3,
         max_sweeps: int | None = None,
         random_state: int | None = None,
+        warm_start: bool = False,
         class_weight: Any = None,
         callbacks: Any = None,
     ) -> None:
@@ -430,6 +588,42 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
             tol=tol,
             max_sweeps=max_sweeps,
             random_state=random_state,
+            warm_start=warm_start,
             callbacks=callbacks,
         )
         self.class_weight = class_weight
+
+    @property
+    def classes_(self) -> np.ndarray:
+        if self._growth is not None:  # known before the model is solved
+            targets = self._growth.sums.targets
+            assert not isinstance(targets, NumericTargets)
+            return targets.classes
+        return super().classes_
+
+    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, classes: Any = None) -> Self:
+        """Add rows to the Gram; the model is solved for when something first asks for it.
+
+        See `KernelRidge.partial_fit`. The report has no accuracy of such a fit, whose rows are gone.
+
+        Parameters
+        ----------
+        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
+            Of shape (n_samples, n_columns). A `Dataset` brings its own y.
+        y : array-like of shape (n_samples,), or of 0 and 1 of shape (n_samples, n_labels)
+        sample_weight : array-like of shape (n_samples,), optional
+        classes : array-like of shape (n_classes,), optional
+            At the first call: all labels that any call may bring. Default: those of its rows.
+
+        Raises
+        ------
+        InputError
+            As that of `KernelRidge`; for labels that are not among the classes, other classes than at the
+            first call, and ``class_weight="balanced"``, which follows from all rows (a dict does not).
+        """
+        return self._grow(X, y, sample_weight, classes)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags

@@ -94,6 +94,10 @@ class KernelSVC(MarginClassifier):
         Light sweeps at most, for each C; default 200.
     random_state : int or None
         None draws a seed, recorded as `seed_`.
+    warm_start : bool, default=False
+        Go on from the model of the earlier `fit`, whatever its rows: map, scaling and classes stay, and the
+        solver begins at its coefficients. A search for C keeps the map alone, since the earlier model saw the
+        rows of all folds. Other columns, classes, `features` or `scale` are an error, and so is a checkpoint.
     callbacks : list of functions, optional
         Each is called in this process after every pass of a fit, with a `SweepProgress`; returning True
         ends the fit, with the status STOPPED, as soon as there is a model: after a light sweep, or where the
@@ -119,6 +123,8 @@ class KernelSVC(MarginClassifier):
     report_ : FitReport
         With `primal`, `dual` and `duality_gap`, of the class of largest gap.
     plan_ : Plan
+    n_iter_ : int
+        Light sweeps, or passes of SGD, of the fit to all rows.
     n_features_in_ : int
     feature_names_in_ : ndarray of str, where columns have names
     seed_ : int
@@ -151,6 +157,7 @@ class KernelSVC(MarginClassifier):
         tol: float = 1e-3,
         max_sweeps: int | None = None,
         random_state: int | None = None,
+        warm_start: bool = False,
         callbacks: Any = None,
     ) -> None:
         self.features = features
@@ -167,6 +174,7 @@ class KernelSVC(MarginClassifier):
         self.tol = tol
         self.max_sweeps = max_sweeps
         self.random_state = random_state
+        self.warm_start = warm_start
         self.callbacks = callbacks
 
     def _options(self) -> MarginOptions:
@@ -207,7 +215,7 @@ class KernelLikelihoodClassifier(MarginClassifier):
 
     Attributes
     ----------
-    classes_, C_, cv_score_, cv_results_, coef_, intercept_, rkhs_norm_, features_, report_, plan_
+    classes_, C_, cv_score_, cv_results_, coef_, intercept_, rkhs_norm_, features_, report_, plan_, n_iter_
         As those of `KernelSVC`.
     n_features_in_, feature_names_in_, seed_
     """
@@ -231,6 +239,7 @@ class KernelLikelihoodClassifier(MarginClassifier):
         tol: float = 1e-3,
         max_sweeps: int | None = None,
         random_state: int | None = None,
+        warm_start: bool = False,
         callbacks: Any = None,
     ) -> None:
         self.features = features
@@ -249,6 +258,7 @@ class KernelLikelihoodClassifier(MarginClassifier):
         self.tol = tol
         self.max_sweeps = max_sweeps
         self.random_state = random_state
+        self.warm_start = warm_start
         self.callbacks = callbacks
 
     def predict_proba(self, X: Any) -> Any:

@@ -386,7 +386,8 @@ def check_rows(rows: Rows, target_kind: str) -> None:
 def check_block(block: RowBlock, target_kind: str) -> None:
     """Raise for a value that no model can use, naming its array, row and column.
 
-    That is NaN or infinity in X, in a numeric y or in sample_weight, a missing label, or a negative weight.
+    That is NaN or infinity in X, in a numeric y or in sample_weight, a missing label, one of several that is
+    neither 0 nor 1, or a negative weight.
     """
     check_finite("X", block.X, block.start)
     if block.sample_weight is not None:
@@ -395,6 +396,8 @@ def check_block(block: RowBlock, target_kind: str) -> None:
         check_finite("y", block.y, block.start)
         if target_kind == "numeric":
             _check_numbers(block.y, block.start)
+        if target_kind == "multilabel":
+            _check_indicators(block.y, block.start)
 
 
 def check_weights(sample_weight: np.ndarray, start: int) -> None:
@@ -419,6 +422,18 @@ def _check_numbers(y: np.ndarray, start: int) -> None:
                     f"y must hold numbers for a regressor, got {value!r} in row {row}; "
                     f"use KernelRidgeClassifier for class labels"
                 )
+
+
+def _check_indicators(y: np.ndarray, start: int) -> None:
+    """Refuse labels other than 0 and 1, or False and True."""
+    is_other = ~np.isin(y, (0, 1)) if y.dtype.kind in "biufO" else np.ones(y.shape, bool)
+    if is_other.any():
+        row, column = np.argwhere(is_other)[0].tolist()
+        raise InputError(
+            f"several columns of y are several labels of a row, 0 or 1 each, got "
+            f"{y[row].tolist()[column]!r} in row {start + row}, column {column}; give one column of class "
+            f"labels, or KernelRidge for numbers"
+        )
 
 
 def check_finite(name: str, values: Any, start: int) -> None:

@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 
 from distrff.errors import InputError, InputTypeError
 from distrff.model.rows import rows_to_predict
+from distrff.preprocessing.targets import NumericTargets
 from distrff.utils.keys import group_of
 
 # In this module `model` is a `Model`, whose methods come here for rows that are not NumPy arrays.
@@ -69,7 +70,7 @@ def apply_method(X: np.ndarray, model: Any, method: str, **options: str) -> np.n
 
 
 def _meta(model: Any, method: str) -> np.ndarray:
-    if method == "predict" and model.is_classifier:
+    if method == "predict" and not isinstance(model.targets, NumericTargets):
         return model.predict(model.specification.example)[:0]
     if method == "transform":
         return model.transform(model.specification.example)[:0]

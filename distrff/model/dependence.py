@@ -100,7 +100,7 @@ def result_kind(model: Model) -> str:
     """Return what curves show: "probability" of each class, "decision" values, or a "prediction"."""
     if model.likelihood is not None:
         return "probability"
-    return "decision" if model.is_classifier else "prediction"
+    return "decision" if model.is_classifier or model.is_multilabel else "prediction"
 
 
 def n_results(model: Model) -> int:

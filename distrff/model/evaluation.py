@@ -16,12 +16,13 @@ from distrff.io.dataset import Dataset, check_block
 from distrff.io.rows import RowBlock, Rows
 from distrff.model.class_errors import ClassErrors
 from distrff.model.folds import FoldModels
+from distrff.model.label_errors import LabelErrors
 from distrff.model.model import Model
 from distrff.model.number_errors import DETAILED_TARGETS, NumberErrors
 from distrff.model.predict import light_model, restored
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.targets import ClassTargets, MultilabelTargets
 
-Errors = NumberErrors | ClassErrors
+Errors = NumberErrors | ClassErrors | LabelErrors
 
 _SKETCH_BYTES = 2**20  # of residuals over many decades; a sample is less
 
@@ -46,6 +47,8 @@ class EvaluationReduction(Reduction):
         targets = self.model.targets
         if isinstance(targets, ClassTargets):
             return ClassErrors.empty(targets, has_probabilities=self.model.likelihood is not None)
+        if isinstance(targets, MultilabelTargets):
+            return LabelErrors.empty(targets.n_labels)
         return NumberErrors.empty(self.model.n_outputs, self._n_sketched)
 
     @property
@@ -58,7 +61,7 @@ class EvaluationReduction(Reduction):
         for block in rows.tiles(self.tile_rows):
             if block.y is None:
                 raise InputError("scoring needs targets; give y, or the target's name")
-            check_block(block, "classes" if model.is_classifier else "numeric")
+            check_block(block, model.targets.kind)
             errors = self.merge(errors, self._of_block(model, folds, block, block.y))
         return errors
 
@@ -72,6 +75,8 @@ class EvaluationReduction(Reduction):
         if isinstance(model.targets, ClassTargets):
             P = None if model.likelihood is None else model.probabilities(F)
             return ClassErrors.of(model.targets, F, P, y, s, outside)
+        if isinstance(model.targets, MultilabelTargets):
+            return LabelErrors.of(model.targets, F, y, s, outside)
         rows = np.arange(block.start, block.start + len(F))
         return NumberErrors.of(F, y, s, rows, outside, self._n_sketched)
 

@@ -17,7 +17,13 @@ from distrff.features.specification import MapSpecification, exact_digest, named
 from distrff.model.intervals import Intervals, class_scores
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.table import TableSteps
-from distrff.preprocessing.targets import ClassTargets, Targets, coding_parts
+from distrff.preprocessing.targets import (
+    ClassTargets,
+    MultilabelTargets,
+    NumericTargets,
+    Targets,
+    coding_parts,
+)
 from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor
 from distrff.solvers.toeplitz import PosteriorSamples
@@ -107,7 +113,18 @@ class Model:
 
     @property
     def is_classifier(self) -> bool:
+        """Whether each row has one of several classes."""
         return isinstance(self.targets, ClassTargets)
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether each row has any number of several labels."""
+        return isinstance(self.targets, MultilabelTargets)
+
+    @property
+    def measure(self) -> str:
+        """The name of the model's score."""
+        return "accuracy" if self.is_classifier or self.is_multilabel else "r2"
 
     @property
     def n_columns(self) -> int:
@@ -226,6 +243,8 @@ class Model:
     def predict(self, X: Any, return_std: Any = False, *, outside: str = "nan") -> Any:
         """Return predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels.
 
+        Several labels of a row are 0 or 1 each, of shape (n_rows, n_outputs).
+
         With `return_std`, a pair of predictions and their standard deviations; see `std`. Outside the
         bounds of the model predictions are NaN, or with outside="error" refused by an InputError, as labels
         always are. If the fit dropped rows with missing values, such rows have NaN, labels of text None;
@@ -239,10 +258,10 @@ class Model:
         return self._answers(X, "predict", partial(self._predict, outside=outside), outside=outside)
 
     def _predict(self, X: Any, outside: str) -> np.ndarray:
-        if outside == "error" or self.is_classifier:
+        if outside == "error" or not isinstance(self.targets, NumericTargets):
             self._check_inside(X)
         F = self._decision(X)
-        if isinstance(self.targets, ClassTargets):
+        if not isinstance(self.targets, NumericTargets):
             labels = self.targets.decode(F)
             return labels.astype(object) if self.skips_missing and labels.dtype.kind == "U" else labels
         return F[:, 0] if self.y_is_1d else F
@@ -338,6 +357,11 @@ class Model:
         """Raise InputError where "predict_interval" or "predict_set" is not for models of this kind."""
         if self.kind == "KernelPCA":
             raise InputError("principal components have no predictions, and so no intervals")
+        if self.is_multilabel:
+            raise InputError(
+                "a model of several labels of a row has neither intervals nor prediction sets; fit one "
+                "classifier a label for these"
+            )
         own = "predict_set" if self.is_classifier else "predict_interval"
         if method != own:
             what = "classes" if self.is_classifier else "numbers"

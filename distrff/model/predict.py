@@ -10,7 +10,7 @@ from distrff.engine.reduction import Arrays
 from distrff.errors import InputError
 from distrff.model.model import OUTSIDE, Model, std_of
 from distrff.model.persistence import posterior_arrays, posterior_of
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.targets import ClassTargets, NumericTargets
 from distrff.utils.validation import one_of
 
 
@@ -76,7 +76,7 @@ class RowResults:
                 f"standard deviations belong to predictions; request them with method 'predict', "
                 f"not {self.method!r}"
             )
-        if self.method == "decision_function" and not self.model.is_classifier:
+        if self.method == "decision_function" and isinstance(self.model.targets, NumericTargets):
             raise InputError(
                 f"a {self.model.kind} has no decision function, which only classifiers have; use predict"
             )

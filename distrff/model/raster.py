@@ -89,6 +89,8 @@ def predict_raster(
     frozen = frozen_model(model, return_std)
     if frozen.kind == "KernelPCA":
         raise InputError("principal components have no predictions; a raster needs another model")
+    if frozen.is_multilabel:
+        raise InputError("a raster has one prediction a cell; of several labels, fit one classifier each")
     if return_std:
         frozen.check_has_std()
     names = [str(name) for name in axes]

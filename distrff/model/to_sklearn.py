@@ -65,7 +65,7 @@ def _ridge(model: Model, coef: np.ndarray) -> Ridge:
 
 def _ridge_classifier(model: Model, coef: np.ndarray) -> RidgeClassifier:
     # Fitted to one row per class, for the labels; the coefficients are replaced.
-    classes = _classes(model)
+    classes = np.eye(model.n_outputs, dtype=int) if model.is_multilabel else _classes(model)
     estimator = RidgeClassifier().fit(np.zeros((len(classes), len(coef))), classes)
     estimator.coef_, estimator.intercept_ = coef.T, model.intercept
     return estimator

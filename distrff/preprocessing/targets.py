@@ -1,10 +1,10 @@
-"""Targets as the model sees them: shifted and scaled numbers, or classes as columns of ±1."""
+"""Targets as the model sees them: shifted and scaled numbers, classes or labels as columns of ±1."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ class NumericTargets:
 
     shift: np.ndarray
     scale: np.ndarray
+
+    kind: ClassVar[str] = "numeric"
 
     @classmethod
     def centred(cls, mean: np.ndarray, deviation: np.ndarray) -> NumericTargets:
@@ -52,6 +54,10 @@ class NumericTargets:
         """Return True if both code numeric targets, equally many; shift and scale may differ."""
         return isinstance(other, NumericTargets) and len(self.shift) == len(other.shift)
 
+    def same_targets(self, other: Targets) -> bool:
+        """Return True if a model of these predicts the same targets as one of the other."""
+        return self.same_kind(other)
+
 
 @dataclass(frozen=True)
 class ClassTargets:
@@ -62,6 +68,8 @@ class ClassTargets:
 
     classes: np.ndarray
     class_weight: np.ndarray | None = None
+
+    kind: ClassVar[str] = "classes"
 
     @property
     def n_outputs(self) -> int:
@@ -120,6 +128,10 @@ class ClassTargets:
             and np.array_equal(self._weights(), other._weights())
         )
 
+    def same_targets(self, other: Targets) -> bool:
+        """Return True if a model of these predicts the same classes, in whatever weights."""
+        return isinstance(other, ClassTargets) and np.array_equal(self.classes, other.classes)
+
     def _weights(self) -> np.ndarray:
         return np.ones(len(self.classes)) if self.class_weight is None else self.class_weight
 
@@ -148,7 +160,57 @@ class ClassTargets:
         return index
 
 
-Targets = NumericTargets | ClassTargets
+@dataclass(frozen=True)
+class MultilabelTargets:
+    """Several labels of each row, 0 or 1 each, as columns of ±1: a row may have any number of them."""
+
+    n_labels: int
+
+    kind: ClassVar[str] = "multilabel"
+
+    @property
+    def n_outputs(self) -> int:
+        return self.n_labels
+
+    @property
+    def classes(self) -> np.ndarray:
+        """The positions of the labels, as scikit-learn's multilabel classifiers number them."""
+        return np.arange(self.n_labels)
+
+    @property
+    def shift(self) -> np.ndarray:
+        return np.zeros(self.n_labels)
+
+    @property
+    def scale(self) -> np.ndarray:
+        return np.ones(self.n_labels)
+
+    def fits(self, n_outputs: int) -> bool:
+        """Return whether it codes so many outputs, as one from a file may not."""
+        return type(self.n_labels) is int and self.n_labels == n_outputs > 1
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Return the coded targets of shape (n_rows, n_outputs), float64."""
+        return 2.0 * as_columns(np.asarray(y, dtype=np.float64)) - 1.0
+
+    def row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+        """Return the rows' weights; None where all are 1."""
+        return sample_weight
+
+    def decode(self, F: np.ndarray) -> np.ndarray:
+        """Return 1 for each label that a row is predicted to have, else 0, of the shape of F."""
+        return (F > 0).astype(np.int64)
+
+    def same_kind(self, other: Targets) -> bool:
+        """Return True if both code as many labels."""
+        return self == other
+
+    def same_targets(self, other: Targets) -> bool:
+        """Return True if a model of these predicts as many labels as one of the other."""
+        return self == other
+
+
+Targets = NumericTargets | ClassTargets | MultilabelTargets
 
 
 def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.ndarray) -> np.ndarray | None:
@@ -178,12 +240,29 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
     return weights
 
 
+def checked_classes(classes: Any) -> np.ndarray | None:
+    """Return the sorted labels that a user gave, or None; raise InputError unless they are two or more."""
+    if classes is None:
+        return None
+    try:
+        labels = np.unique(np.asarray(classes))
+    except TypeError as error:
+        raise InputError(
+            f"classes mix labels that cannot be sorted together ({error}); use one type"
+        ) from error
+    if np.ndim(classes) != 1 or len(labels) < 2:
+        raise InputError(f"classes must be a list of at least two labels, got {classes!r}")
+    return labels
+
+
 # Scaling and targets as the parts of a stored group: arrays beside strict JSON.
 
 
 def coding_parts(scaling: Scaling, targets: Targets) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return the arrays and metadata that `coding_from_parts` reads."""
     arrays = scaling.arrays()
+    if isinstance(targets, MultilabelTargets):
+        return arrays, {"targets": "multilabel", "n_labels": targets.n_labels}
     if isinstance(targets, NumericTargets):
         return arrays | {"target_shift": targets.shift, "target_scale": targets.scale}, {"targets": "numeric"}
     if targets.class_weight is not None:
@@ -200,6 +279,8 @@ def coding_from_parts(
         return scaling, NumericTargets(arrays["target_shift"], arrays["target_scale"])
     if metadata["targets"] == "classes":
         return scaling, ClassTargets(_classes(metadata["classes"]), arrays.get("class_weight"))
+    if metadata["targets"] == "multilabel":
+        return scaling, MultilabelTargets(metadata["n_labels"])
     raise ModelFileError(f"targets of kind {metadata['targets']!r} are not known; update distrff")
 
 

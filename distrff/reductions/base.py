@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
 from distrff.engine.reduction import Arrays, Reduction, SharedArrays
-from distrff.errors import ModelFileError
-from distrff.features.specification import BlockMap, MapSpecification
+from distrff.errors import InputError, ModelFileError
+from distrff.features.specification import FEW_COLUMNS, BlockMap, MapSpecification
 from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import Targets
 from distrff.utils.random import row_hash
+from distrff.utils.text import listed
 from distrff.utils.validation import check_count
 
 FOLD_RULES = ("hash", "contiguous")
@@ -32,6 +35,7 @@ class Folds:
     seed: int
     by: str
     n_rows: int  # of the whole dataset; only for contiguous folds
+    first_row: int = 0  # the number of the dataset's first row, where others came before it
 
     def of_rows(self, start: int, stop: int) -> np.ndarray:
         """Return the fold of each row from `start` to before `stop`, int64."""
@@ -39,7 +43,7 @@ class Folds:
 
     def of_numbers(self, rows: np.ndarray) -> np.ndarray:
         """Return the fold of each of the rows of these numbers, int64."""
-        rows = rows.astype(np.uint64)
+        rows = rows.astype(np.uint64) + np.uint64(self.first_row)
         if self.by == "contiguous":
             return (rows * np.uint64(self.n_folds) // np.uint64(self.n_rows)).astype(np.int64)
         if self.by == "one held out":
@@ -95,3 +99,54 @@ def check_parts(
         raise ModelFileError("it does not tell whether targets have one dimension")
     # These use the kernel and all sizes, as a fit would.
     _ = hash(specification), specification.cost, specification.at_zero
+
+
+def table_metadata(names: tuple[str, ...] | None, steps: TableSteps | None) -> dict[str, Any]:
+    """Return what `table_parts` reads, as strict JSON."""
+    return {
+        "column_names": None if names is None else list(names),
+        "steps": None if steps is None else steps.to_dict(),
+    }
+
+
+def table_parts(metadata: Mapping[str, Any], n_columns: int) -> dict[str, Any]:
+    """Return the column names and table steps of stored sums; those of earlier versions have neither.
+
+    Raises ModelFileError unless they fit the number of columns.
+    """
+    names, steps = metadata.get("column_names"), metadata.get("steps")
+    if names is not None and (len(names) != n_columns or not all(isinstance(name, str) for name in names)):
+        raise ModelFileError("its column names do not fit its columns")
+    found = None if steps is None else TableSteps.from_dict(steps)
+    if found is not None and not (
+        found.sizes_within(max(FEW_COLUMNS, n_columns)) and len(found.names_out) == n_columns
+    ):
+        raise ModelFileError("its steps do not make its columns")
+    return {"column_names": None if names is None else tuple(names), "steps": found}
+
+
+class OfTable(Protocol):
+    """Sums that know the columns of their rows."""
+
+    @property
+    def column_names(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def steps(self) -> TableSteps | None: ...
+
+
+def check_same_table(first: OfTable, second: OfTable) -> None:
+    """Raise InputError where both know their columns, or the steps that made them, and these differ."""
+    names, others = first.column_names, second.column_names
+    if names is not None and others is not None and names != others:
+        raise InputError(
+            f"The feature names should match those of the first rows: got the columns {listed(others)}, "
+            f"expected {listed(names)} in this order"
+        )
+    if first.steps is None or second.steps is None:
+        return
+    if first.steps.for_prediction() != second.steps.for_prediction():
+        raise InputError(
+            "the columns were made of the table by other steps (categories, fills) than those of the first "
+            "rows; open the table with the steps of the first dataset"
+        )

@@ -21,14 +21,14 @@ from distrff.io.rows import RowBlock, Rows
 from distrff.kernels.base import Kernel
 from distrff.kernels.registry import kernel_from_dict
 from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import (
-    ClassTargets,
     NumericTargets,
     Targets,
     coding_from_parts,
     coding_parts,
 )
-from distrff.reductions.base import Folds, check_parts
+from distrff.reductions.base import Folds, check_parts, check_same_table, table_metadata, table_parts
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzSums, paired
 from distrff.utils.nufft import PointSums
 from distrff.utils.random import row_hash
@@ -207,6 +207,10 @@ class ToeplitzStatistics:
     scaling : Scaling
     targets : Targets
     y_is_1d : bool
+    column_names : tuple of str or None
+        Of X.
+    steps : TableSteps or None
+        What made X, y and weights from the raw columns of a table; models of the sums take raw rows by it.
 
     Notes
     -----
@@ -223,8 +227,14 @@ class ToeplitzStatistics:
     scaling: Scaling
     targets: Targets
     y_is_1d: bool
+    column_names: tuple[str, ...] | None = None
+    steps: TableSteps | None = None
 
     dtype: ClassVar[str] = "float64"
+
+    @property
+    def n_columns(self) -> int:
+        return self.specification.n_columns
 
     @property
     def n_folds(self) -> int:
@@ -286,6 +296,7 @@ class ToeplitzStatistics:
             raise InputError(
                 f"these sums have {self.targets.n_outputs} and {other.targets.n_outputs} targets; {_LIKE}"
             )
+        check_same_table(self, other)
         if not isinstance(self.targets, NumericTargets) or not isinstance(other.targets, NumericTargets):
             return other.parts
         ratio = other.targets.scale / self.targets.scale
@@ -294,7 +305,7 @@ class ToeplitzStatistics:
 
     def check_for(self, target_kind: str) -> None:
         """Raise InputError unless models for "numeric" or "classes" can be fitted."""
-        has_classes = isinstance(self.targets, ClassTargets)
+        has_classes = self.targets.kind != "numeric"
         if has_classes != (target_kind == "classes"):
             raise InputError(
                 "these sums have class labels as targets; use KernelRidgeClassifier"
@@ -326,6 +337,7 @@ class ToeplitzStatistics:
             "tol": self.tol,
             "fold_rows": [p.n_rows for p in self.parts],
             "y_is_1d": self.y_is_1d,
+            **table_metadata(self.column_names, self.steps),
         }
         write_group(
             url, arrays, metadata, kind="toeplitz", overwrite=overwrite, storage_options=storage_options
@@ -376,11 +388,12 @@ class ToeplitzStatistics:
                 scaling=scaling,
                 targets=targets,
                 y_is_1d=y_is_1d,
+                **table_parts(metadata, specification.n_columns),
             )
 
 
 _ROUNDING = 1e-8  # of sums of weights, which come from transforms
-_LIKE = "make the second with gram(..., like=the first)"
+_LIKE = "make the second one like the first (`like` of gram, --like of distrff gram)"
 
 
 # The sums of random signs, for samples of the posterior.

@@ -9,18 +9,27 @@ from typing import Any, Self
 import numpy as np
 
 from distrff.engine.reduction import Arrays
-from distrff.errors import InputError, ModelFileError
+from distrff.errors import InputError, ModelFileError, column_called
 from distrff.features.registry import specification_from_dict
 from distrff.features.specification import BlockMap, MapSpecification, named_to_send, sent_arrays
 from distrff.io.groups import contents_of, read_group, refuse_others, write_group
 from distrff.io.rows import RowBlock, Rows
 from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import NumericTargets, Targets, coding_from_parts, coding_parts
-from distrff.reductions.base import Folds, RowReduction, check_parts
+from distrff.reductions.base import (
+    Folds,
+    RowReduction,
+    check_parts,
+    check_same_table,
+    table_metadata,
+    table_parts,
+)
 from distrff.solvers.losses import Loss
 from distrff.solvers.ridge import pack, packed_length, recoded
 from distrff.utils.arrays import in_one_layout
 from distrff.utils.products import values_of
+from distrff.utils.text import in_one_line
 from distrff.utils.validation import check_count, one_of
 
 
@@ -204,6 +213,10 @@ class GramStatistics:
     tile_rows : int
         Rows a product.
     y_is_1d : bool
+    column_names : tuple of str or None
+        Of X.
+    steps : TableSteps or None
+        What made X, y and weights from the raw columns of a table; models of the sums take raw rows by it.
 
     Notes
     -----
@@ -220,6 +233,12 @@ class GramStatistics:
     dtype: str
     tile_rows: int
     y_is_1d: bool
+    column_names: tuple[str, ...] | None = None
+    steps: TableSteps | None = None
+
+    @property
+    def n_columns(self) -> int:
+        return self.specification.n_columns
 
     @property
     def n_folds(self) -> int:
@@ -272,21 +291,21 @@ class GramStatistics:
         )
 
     def _check_compatible(self, other: GramStatistics) -> None:
-        remedy = "make the second one with gram(..., like=the first)"
+        remedy = "make the second one like the first (`like` of gram, --like of distrff gram)"
         if self.specification != other.specification:
-            maps = f"{_named(self)} and {_named(other)}"
-            raise InputError(f"these Grams are of different maps ({maps}); {remedy}")
+            raise InputError(f"these Grams are of different maps ({_differing(self, other)}); {remedy}")
         if not self.scaling.equals(other.scaling):
-            raise InputError(f"these Grams scale their columns differently; {remedy}")
+            raise InputError(f"these Grams scale their columns differently{_scaled(self, other)}; {remedy}")
         if self.A.shape != other.A.shape:
             raise InputError(
-                f"these Grams have shapes {self.A.shape} and {other.A.shape}; "
-                f"they need the same number of folds, features and targets"
+                f"these Grams have {self.n_folds} and {other.n_folds} folds of {self.A.shape[1:]} and "
+                f"{other.A.shape[1:]} sums; they need the same number of folds, features and targets"
             )
         if not self.targets.same_kind(other.targets):
             raise InputError(
                 f"these Grams code their targets differently (other classes or class weights); {remedy}"
             )
+        check_same_table(self, other)
 
     def with_targets(self, targets: NumericTargets) -> GramStatistics:
         """Return the same Gram with its numeric targets shifted and scaled as in `targets`.
@@ -316,6 +335,7 @@ class GramStatistics:
             "dtype": self.dtype,
             "tile_rows": self.tile_rows,
             "y_is_1d": self.y_is_1d,
+            **table_metadata(self.column_names, self.steps),
         }
         write_group(
             url,
@@ -361,6 +381,7 @@ class GramStatistics:
                 # The digest in the file may belong to other arrays, as in a model.
                 specification = specification.with_arrays(of_map).digested(of_map)
                 _check_map(specification, of_map)
+            fields |= table_parts(metadata, specification.n_columns)
             return cls(A=A, specification=specification, scaling=scaling, targets=targets, **fields)
 
 
@@ -373,6 +394,25 @@ def _check_map(specification: MapSpecification, arrays: Mapping[str, np.ndarray]
         raise ModelFileError("the arrays of its map do not fit its sizes")
 
 
-def _named(statistics: GramStatistics) -> str:
-    specification = statistics.specification.to_dict()
-    return ", ".join(f"{key}={value}" for key, value in specification.items() if isinstance(value, str | int))
+def _differing(first: GramStatistics, second: GramStatistics) -> str:
+    """Return the parameters in which two maps differ, with both values."""
+    one, other = first.specification.to_dict(), second.specification.to_dict()
+    names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    found = [f"{name}: {one.get(name)} and {other.get(name)}" for name in names]
+    return in_one_line("; ".join(found))[:_MAX_TEXT] or "their frequencies or landmarks"
+
+
+def _scaled(first: GramStatistics, second: GramStatistics) -> str:
+    """Return the first column that is scaled otherwise, with both ways."""
+    for name, words in (("shift", "by a shift of"), ("scale", "by a scale of")):
+        one, other = getattr(first.scaling, name), getattr(second.scaling, name)
+        if (one is None) != (other is None):
+            return f": one has a {name} and the other none"
+        if one is not None and (j := np.flatnonzero(one != other)).size:
+            names = first.column_names
+            called = column_called(int(j[0]), None if names is None else names[j[0]])
+            return f": {called} {words} {one[j[0]]:.6g} and of {other[j[0]]:.6g}"
+    return ""
+
+
+_MAX_TEXT = 300

@@ -37,7 +37,7 @@ class ColumnStatistics:
     n_rows: int
     columns: Moments  # of X
     magnitude: np.ndarray  # (n_columns,): largest |x| of each column
-    targets: Moments | None  # of numeric targets
+    targets: Moments | None  # of numeric targets, or of several labels
     labels: LabelCounts | None  # of class labels
     samples: tuple[Sample, ...]  # one for each segment
     together: CoMoments | None = None  # of X and numeric targets side by side, where there are few columns
@@ -45,6 +45,19 @@ class ColumnStatistics:
     def sample(self) -> Sample:
         """Return the whole sample."""
         return _joined(self.samples)
+
+    def merge(self, other: ColumnStatistics) -> ColumnStatistics:
+        """Return the statistics of both sets of rows."""
+        return ColumnStatistics(
+            n_rows=self.n_rows + other.n_rows,
+            columns=self.columns.merge(other.columns),
+            magnitude=np.maximum(self.magnitude, other.magnitude),
+            # Both hold the same kind of targets; the other kind is None in both.
+            targets=self.targets and other.targets and self.targets.merge(other.targets),
+            labels=self.labels and other.labels and self.labels.merge(other.labels),
+            samples=self.samples + other.samples,
+            together=self.together and other.together and self.together.merge(other.together),
+        )
 
 
 def _joined(parts: Sequence[Sample]) -> Sample:
@@ -59,12 +72,15 @@ def _joined(parts: Sequence[Sample]) -> Sample:
     )
 
 
+_NUMBERS = ("numeric", "multilabel")
+
+
 @dataclass(frozen=True)
 class ColumnStatisticsReduction(Reduction):
     """Reduction to `ColumnStatistics`."""
 
     n_columns: int
-    target_kind: str  # "numeric", "classes" or "none"
+    target_kind: str  # "numeric", "classes", "multilabel" or "none"
     n_targets: int  # columns of y; 0 without
     tile_rows: int
     rows_per_segment: int  # to sample in each segment
@@ -80,7 +96,7 @@ class ColumnStatisticsReduction(Reduction):
             n_rows=0,
             columns=Moments.empty(self.n_columns),
             magnitude=np.zeros(self.n_columns),
-            targets=Moments.empty(self.n_targets) if self.target_kind == "numeric" else None,
+            targets=Moments.empty(self.n_targets) if self.target_kind in _NUMBERS else None,
             labels=LabelCounts.empty() if self.target_kind == "classes" else None,
             samples=(),
             together=CoMoments.empty(self.n_columns + self.n_targets) if self.with_products else None,
@@ -96,20 +112,13 @@ class ColumnStatisticsReduction(Reduction):
         return replace(total, samples=(*total.samples, _joined(drawn)))
 
     def merge(self, first: ColumnStatistics, second: ColumnStatistics) -> ColumnStatistics:
-        return ColumnStatistics(
-            n_rows=first.n_rows + second.n_rows,
-            columns=first.columns.merge(second.columns),
-            magnitude=np.maximum(first.magnitude, second.magnitude),
-            # Both hold the same kind of targets; the other kind is None in both.
-            targets=first.targets and second.targets and first.targets.merge(second.targets),
-            labels=first.labels and second.labels and first.labels.merge(second.labels),
-            samples=first.samples + second.samples,
-            together=first.together and second.together and first.together.merge(second.together),
-        )
+        return first.merge(second)
 
     def _of_block(self, block: RowBlock) -> ColumnStatistics:
         X, y, s = block.X, block.y, block.sample_weight
-        Y = np.reshape(y, (X.shape[0], -1)) if self.target_kind == "numeric" and y is not None else None
+        Y = None
+        if self.target_kind in _NUMBERS and y is not None:
+            Y = np.reshape(y, (X.shape[0], -1)).astype(np.float64, copy=False)
         return ColumnStatistics(
             n_rows=X.shape[0],
             columns=Moments.of(X, s),

@@ -50,6 +50,7 @@ class Distrff:
         with_workers = (
             "plan",
             "fit",
+            "gram",
             "score",
             "importance",
             "predict",

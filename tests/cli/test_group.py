@@ -17,8 +17,8 @@ from distrff.cli.options import verbosity_options
 from distrff.errors import ClusterError, DataWarning, NonFiniteError, PlanRefused, PrecisionWarning
 
 COMMANDS = [
-    "quickstart", "convert", "inspect", "plan", "fit", "score", "importance", "calibrate", "predict",
-    "raster", "transform", "bench", "kernel-error",
+    "quickstart", "convert", "inspect", "plan", "fit", "gram", "merge", "solve", "score", "importance",
+    "calibrate", "predict", "raster", "transform", "bench", "kernel-error",
 ]  # fmt: skip
 
 

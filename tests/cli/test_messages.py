@@ -16,12 +16,12 @@ OF_PYTHON = (
     "cli/",
     "diagnostics/bounds.py",
     "diagnostics/plots.py",
+    "estimators/base.py: warm_start",
+    "estimators/base.py: a checkpoint is of a fit that begins anew",
     "estimators/callbacks.py",
     "estimators/gram.py",
-    "estimators/fitting/gram.py: this Gram ",
-    "estimators/fitting/gram.py: ; a Gram with folds",
-    "estimators/fitting/gram.py: alpha='cv' needs a Gram with folds",
-    "estimators/fitting/toeplitz.py: alpha='cv', and widths that are to be chosen, need sums with folds",
+    "estimators/fitting/context.py: warm_start",
+    "estimators/fitting/gram.py: this Gram has numbers",
     "estimators/fitting/options.py: fit_intercept must be",
     "estimators/ridge.py: class_weight cannot be applied to a Gram",
     "features/auto.py: maps=",
@@ -34,9 +34,7 @@ OF_PYTHON = (
     "io/zarr_rows.py: …: column_names",  # an attribute of the group
     "metrics.py",
     "model/write.py: ids are columns",
-    "reductions/equispaced.py: make the second",
     "reductions/equispaced.py: these sums have",
-    "reductions/gram.py",
     "solvers/ridge.py: n_features",
 )
 

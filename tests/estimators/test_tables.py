@@ -60,6 +60,31 @@ def test_raw_frames_go_through_the_steps(fitted, frame):
             fitted.predict(X)
 
 
+def test_sums_of_tables_keep_their_steps(fitted, frame, tmp_path):
+    """Models of stored Grams, and of rows in several calls, take raw frames, as those of `fit` do."""
+    steps = fitted.model_.steps
+    first, later = (drf.open_dataset(part, steps=steps) for part in (frame[:100], frame[100:]))
+    gram = drf.gram(first, FEATURES, scale="none")
+    (gram + drf.gram(later, like=gram)).save(str(tmp_path / "gram.zarr"))
+    stored = drf.GramStatistics.load(str(tmp_path / "gram.zarr"))
+    of_gram = drf.KernelRidgeClassifier(alpha=1e-2, scale="none").fit_gram(stored)
+    grown = drf.KernelRidgeClassifier(FEATURES, alpha=1e-2, scale="none").partial_fit(first)
+    grown.partial_fit(later)
+    # Σs/alpha is 3e4; the weights are of size 10 at most.
+    expected = fitted.decision_function(frame)
+    for model in (of_gram, grown):
+        np.testing.assert_allclose(model.decision_function(frame), expected, rtol=0, atol=1e-7)
+        assert model.feature_names_in_.tolist() == fitted.feature_names_in_.tolist()
+    other = drf.open_dataset(frame.replace({"c": {"w": "z"}}), **OPTIONS)
+    with pytest.raises(InputError, match="feature names should match"):
+        drf.gram(other, like=gram)
+    with pytest.raises(InputError, match="feature names should match"):
+        grown.partial_fit(other)
+    filled = drf.open_dataset(frame[::2], **OPTIONS)  # another median in the place of what is missing
+    with pytest.raises(InputError, match="steps of the first dataset"):
+        grown.partial_fit(filled)
+
+
 def test_rows_that_training_left_out_are_left_out_of_scores_and_have_no_prediction(frame):
     data = drf.open_dataset(frame, **OPTIONS | {"missing": "drop"})
     complete = frame.dropna()

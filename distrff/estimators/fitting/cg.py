@@ -68,6 +68,8 @@ def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
         fit.run.begin_phase("preconditioner")
         preconditioner = sample_preconditioner(fit, plan, alpha)
         start = preconditioner.solution()
+    if options.search is None and fit.start is not None:  # a search has folds, which the earlier model saw
+        start = fit.starting_point()
     if start is None:
         start = np.zeros((fit.specification.n_features, k)), np.zeros(k)
     fit.run.begin_phase("light sweeps")

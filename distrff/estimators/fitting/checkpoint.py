@@ -159,14 +159,14 @@ def _parameters(value: Any, prefix: str = "") -> dict[str, str]:
     for name, part in sorted(value.get_params(deep=False).items()):
         if name == "callbacks":  # they decide when the fit ends, not what its passes find
             continue
-        found |= _described(part, prefix + name)
+        found |= described(part, prefix + name)
     specification = getattr(value, "specification_", None)
     if specification is not None:
         found[f"{prefix.rstrip('.')}, fitted"] = digest_of(specification)
     return found
 
 
-def _described(value: Any, name: str) -> dict[str, str]:
+def described(value: Any, name: str) -> dict[str, str]:
     """Return a parameter as text by its name, and its parts likewise, in words that do not name addresses."""
     if hasattr(value, "get_params") and not isinstance(value, type):
         parts = _parameters(value, f"{name}.")
@@ -176,13 +176,13 @@ def _described(value: Any, name: str) -> dict[str, str]:
     if isinstance(value, list | tuple):
         parts = {}
         for i, item in enumerate(value):
-            parts |= _described(item, f"{name}[{i}]")
+            parts |= described(item, f"{name}[{i}]")
         return {name: f"{len(value)} item(s)"} | parts
     if isinstance(value, Mapping):
         items = sorted((repr(key), item) for key, item in value.items())
         parts = {}
         for key, item in items:
-            parts |= _described(item, f"{name}[{key}]")
+            parts |= described(item, f"{name}[{key}]")
         return {name: f"{len(items)} item(s)"} | parts
     if isinstance(value, np.ndarray):
         return {name: f"array {value.shape} {digest_of(value)}"}

@@ -24,7 +24,13 @@ from distrff.features.specification import MapReduction, MapSpecification, sampl
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.comoments import MAX_COLUMNS
 from distrff.preprocessing.scaling import Moments, Scaling
-from distrff.preprocessing.targets import ClassTargets, NumericTargets, Targets, class_weights
+from distrff.preprocessing.targets import (
+    ClassTargets,
+    MultilabelTargets,
+    NumericTargets,
+    Targets,
+    class_weights,
+)
 from distrff.reductions.base import Folds, RowReduction
 from distrff.reductions.statistics import (
     ColumnStatistics,
@@ -44,6 +50,30 @@ _LARGEST_WEIGHT = 1e25  # on average: float32 holds its products with features, 
 
 
 @dataclass(frozen=True, eq=False)
+class Start:
+    """What a fit takes over from an earlier one, beside its map: the model in the targets' own units."""
+
+    scaling: Scaling
+    targets: Targets
+    coef: np.ndarray  # (D, k)
+    intercept: np.ndarray  # (k,)
+
+    def check(self, targets: Targets) -> None:
+        """Raise InputError for other classes, or another number of targets, than those of the model."""
+        if self.targets.same_targets(targets):
+            return
+        if isinstance(self.targets, ClassTargets) and isinstance(targets, ClassTargets):
+            raise InputError(
+                f"warm_start=True goes on with the classes {self.targets.classes.tolist()[:20]}, but y has "
+                f"{targets.classes.tolist()[:20]}; use warm_start=False"
+            )
+        raise InputError(
+            f"warm_start=True goes on with {self.targets.n_outputs} {self.targets.kind} target(s), but y has "
+            f"{targets.n_outputs} {targets.kind} one(s); use warm_start=False"
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class FitContext:
     """A fit before its first pass."""
 
@@ -52,6 +82,7 @@ class FitContext:
     workers: Workers
     run: Run | None = None  # None where a fit is only planned, for workers that need not exist
     saving_buffer: int | None = None  # see `saving_buffer_bytes`; None without a checkpoint
+    start: Start | None = None  # of a model to go on from
 
     @property
     def features_dtype(self) -> str:
@@ -149,6 +180,16 @@ class PreparedFit(FitContext):
             return 0
         return int((block_map.projection.largest_phases(magnitude) > _LARGEST_FLOAT32_PHASE).sum())
 
+    def starting_point(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return coef (D, k) and intercept (k,) to go on from, in coded units; None for a fit anew."""
+        if self.start is None:
+            return None
+        scale = self.targets.scale
+        coef = self.start.coef / scale
+        if not self.options.fit_intercept:  # coded targets are then shifted back
+            return coef, np.zeros_like(self.start.intercept)
+        return coef, (self.start.intercept - self.targets.shift) / scale
+
     def folds(self, purpose: str, n_folds: int, by: str) -> Folds:
         """Return an assignment of the rows to folds, drawn from the fit's seed."""
         return Folds(n_folds, child_seed(self.options.seed, purpose), by, self.dataset.n_rows)
@@ -210,7 +251,8 @@ def expected_plan(fit: FitContext) -> Plan:
 
 def _presumed_outputs(fit: FitContext) -> int:
     n_targets = fit.dataset.n_targets
-    return {"numeric": n_targets, "classes": _PRESUMED_CLASSES, "none": 0}[fit.options.target_kind]
+    counts = {"numeric": n_targets, "multilabel": n_targets, "classes": _PRESUMED_CLASSES, "none": 0}
+    return counts[fit.options.target_kind]
 
 
 def choose_solver(
@@ -275,13 +317,14 @@ def prepare(fit: FitContext) -> PreparedFit:
     statistics = first_pass(fit)
     run.begin_phase("map")
     keeps_units = options.features is not None and options.features.keeps_units
-    scaling = Scaling() if keeps_units else scaling_of(statistics, options.scale, dataset)
-    targets = _targets(statistics, options.class_weight)
-    weight = statistics.columns.weight
-    if isinstance(targets, ClassTargets) and targets.class_weight is not None:
-        assert statistics.labels is not None
-        weight = float(targets.class_weight @ statistics.labels.weights)
-    _check_mean_weight("sample_weight times class_weight", weight / statistics.n_rows)
+    if fit.start is not None:
+        scaling = fit.start.scaling
+    else:
+        scaling = Scaling() if keeps_units else scaling_of(statistics, options.scale, dataset)
+    targets = _targets(statistics, options)
+    if fit.start is not None:
+        fit.start.check(targets)
+    weight = weight_of_rows(statistics, targets)
     features = options.features
     if not hasattr(features, "specification_"):
         try:
@@ -308,6 +351,16 @@ def prepare(fit: FitContext) -> PreparedFit:
         mean_square_norm=_mean_square_norm(features.specification_, statistics, scaling),
         weight=weight,
     )
+
+
+def weight_of_rows(statistics: ColumnStatistics, targets: Targets) -> float:
+    """Return Σs of the rows, class weights included; raise InputError if they are too large or small."""
+    weight, labels = statistics.columns.weight, statistics.labels
+    if isinstance(targets, ClassTargets) and targets.class_weight is not None:
+        assert labels is not None
+        weight = float(targets.class_weight[targets.indices(labels.labels)] @ labels.weights)
+    _check_mean_weight("sample_weight times class_weight", weight / statistics.n_rows)
+    return weight
 
 
 def first_pass(fit: FitContext) -> ColumnStatistics:
@@ -389,7 +442,10 @@ def scaling_of(statistics: ColumnStatistics, scale: str, dataset: Dataset) -> Sc
     return Scaling()
 
 
-def _targets(statistics: ColumnStatistics, class_weight: Any) -> Targets:
+def _targets(statistics: ColumnStatistics, options: FitOptions) -> Targets:
+    if options.target_kind == "multilabel":
+        assert statistics.targets is not None
+        return MultilabelTargets(len(statistics.targets.mean))
     if statistics.targets is not None:
         mean, is_constant = statistics.targets.mean, statistics.targets.has_one_value()
         constant = np.flatnonzero(is_constant)
@@ -406,6 +462,11 @@ def _targets(statistics: ColumnStatistics, class_weight: Any) -> Targets:
     labels = statistics.labels
     if labels is None:
         return NumericTargets(np.empty(0), np.empty(0))
+    if options.classes is not None:
+        weights = class_weights(options.class_weight, options.classes, np.zeros(len(options.classes)))
+        targets = ClassTargets(options.classes, weights)
+        targets.encode(labels.labels)  # raises for others
+        return targets
     if len(labels.labels) < 2:
         raise InputError(
             f"y has one class only ({labels.labels.tolist()[0]!r}); "
@@ -416,7 +477,7 @@ def _targets(statistics: ColumnStatistics, class_weight: Any) -> Targets:
         raise InputError(
             f"all rows of class {label!r} have zero weight; drop them or give one a positive weight"
         )
-    return ClassTargets(labels.labels, class_weights(class_weight, labels.labels, labels.weights))
+    return ClassTargets(labels.labels, class_weights(options.class_weight, labels.labels, labels.weights))
 
 
 def _mean_square_norm(

@@ -22,7 +22,7 @@ from distrff.estimators.fitting.result import (
 )
 from distrff.features.base import nested_sizes
 from distrff.features.specification import MapSpecification
-from distrff.preprocessing.targets import ClassTargets, Targets
+from distrff.preprocessing.targets import Targets
 from distrff.reductions.base import HELD_OUT_STRIDE, Folds
 from distrff.reductions.gram import GramReduction, GramStatistics
 from distrff.solvers.ridge import (
@@ -69,13 +69,17 @@ def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
     return replace(result, fold_models=models)
 
 
-def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResult:
+def fit_statistics(
+    statistics: GramStatistics, options: RidgeOptions, *, n_folds: int | None = None
+) -> FitResult:
     """Return the fit of ridge to a Gram in the client's memory.
+
+    The first of its folds is one of `n_folds`; by default of as many as there are.
 
     Raises InputError if the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"``
     needs them, or was summed in float32 and alpha is below its rounding noise.
     """
-    has_classes = isinstance(statistics.targets, ClassTargets)
+    has_classes = statistics.targets.kind != "numeric"
     if has_classes != (options.target_kind == "classes"):
         raise InputError(
             "this Gram has class labels as targets; use KernelRidgeClassifier"
@@ -89,7 +93,7 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResu
         )
     if options.search == "cv" and statistics.n_folds < 2:
         raise InputError(
-            "alpha='cv' needs a Gram with folds: make it with gram(..., cv=5), or use alpha='gcv'; "
+            "alpha='cv' needs a Gram with folds: make it with cv=5, or use alpha='gcv'; "
             "a difference of Grams has no folds, since those of the forgotten rows are not known"
         )
     specification, parts = statistics.specification, [statistics.A]
@@ -114,7 +118,7 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResu
             f"alpha={options.alpha.min():g} is below the rounding noise of this float32 Gram ({floor:.3g}); "
             f"use a larger alpha, or make the Gram with dtype='float64'"
         )
-    return _solved(grams, options, n_folds=statistics.n_folds, plan=None, notes=[])
+    return _solved(grams, options, n_folds=n_folds or statistics.n_folds, plan=None, notes=[])
 
 
 def _solved(
@@ -308,7 +312,7 @@ def _by_gcv_or_fold(grams: Grams, options: RidgeOptions, n_folds: int) -> AlphaS
         f"where the effective dimension, here {dimension:.0f}, is more than a twentieth of the {n_rows} rows"
     )
     if n_folds == 1:
-        danger += "; a Gram with folds, made by gram(..., cv=5), would show it: take alpha='cv' with that"
+        danger += "; a Gram with folds (cv=5) would show it: take alpha='cv' with that"
         warn(danger, DataWarning)
     return replace(found, notes=[danger, *found.notes])
 

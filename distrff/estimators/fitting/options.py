@@ -35,8 +35,9 @@ class FitOptions:
     """Parameters of any fit, validated as far as that is possible without data."""
 
     features: FeatureMap  # not fitted
-    target_kind: str  # "numeric", "classes" or "none"
+    target_kind: str  # "numeric", "classes", "multilabel" or "none"
     class_weight: Any = None  # None, "balanced" or a dict
+    classes: np.ndarray | None = None  # sorted labels, where later rows may have others than the first
     n_folds: int = 1  # 1 where nothing is chosen by folds
     fit_intercept: bool = True
     scale: str = "none"
@@ -107,6 +108,11 @@ class SolverOptions(FitOptions):
     tol: float
     max_sweeps: int  # passes of the solver, for one value of the penalty
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether the solver takes a point to start from."""
+        return True
+
 
 NO_GCV = (
     "alpha='gcv' needs a Gram that is written out, and equispaced features have its sums alone; use "
@@ -121,6 +127,12 @@ class RidgeOptions(SolverOptions):
     search: str | None  # how alpha is chosen, "cv" or "gcv"; None for a given one
     alpha: np.ndarray | None  # (1,) or (n_targets,)
     alphas: np.ndarray | None  # grid, ascending; None for the default one
+
+    @property
+    def goes_on(self) -> bool:
+        return not isinstance(self.features, EquispacedFourierFeatures) and (
+            self.must_be_cg or self.solver == "sgd"
+        )
 
     @property
     def may_take_sums(self) -> bool:
@@ -149,9 +161,19 @@ class RidgeOptions(SolverOptions):
             return None if self.alphas is None else float(self.alphas.max())
         return None if self.alpha is None else float(self.alpha.min())
 
+    def for_dataset(self, dataset: Dataset) -> Self:
+        options = super().for_dataset(dataset)
+        is_multilabel = self.target_kind == "classes" and dataset.n_targets > 1
+        return replace(options, target_kind="multilabel") if is_multilabel else options
+
     def check_dataset(self, dataset: Dataset) -> None:
+        if self.target_kind == "multilabel" and self.class_weight is not None:
+            raise InputError(
+                f"class_weight={self.class_weight!r} is for one column of class labels; several labels of a "
+                f"row share its weight: give sample_weight"
+            )
         if self.search is not None:
-            check_rows_of_search("alpha", self.search, max(2, self.n_folds), dataset)
+            check_rows_of_search("alpha", self.search, max(2, self.n_folds), dataset.n_rows)
 
     def check_targets(self, targets: Targets) -> None:
         if self.alpha is not None and len(self.alpha) not in (1, targets.n_outputs):
@@ -178,6 +200,68 @@ class RidgeOptions(SolverOptions):
         return self.solver == "cg" or (self.solver == "auto" and self.features.sparse_entries > 0)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GrowingOptions(RidgeOptions):
+    """Parameters of a ridge model whose rows come in several calls: how many, the first cannot tell."""
+
+    @property
+    def may_take_sums(self) -> bool:
+        return False
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        is_toeplitz = isinstance(self.features, EquispacedFourierFeatures) and self.solver != "gram"
+        return ("toeplitz",) if is_toeplitz else ("gram",)
+
+    def check_dataset(self, dataset: Dataset) -> None:
+        """Raise as that of one fit, but for few rows: later ones may suffice for a search."""
+        RidgeOptions.check_dataset(replace(self, search=None), dataset)
+        if self.target_kind == "multilabel" and self.classes is not None:
+            raise InputError("classes are for one column of class labels; several labels are columns of y")
+
+    def work(self, n_rows: int, n_features: int, n_outputs: int) -> dict[str, Any]:
+        return {"n_folds": self.n_folds, "n_alphas": 1, "n_light_columns": n_outputs}
+
+    @property
+    def fold_rule(self) -> str:
+        """How rows are assigned to folds. For "gcv" one is held out of any number of rows, as `fit` does of
+        few: which they will be is not known."""
+        return "one held out" if self.search == "gcv" else self.fold_by
+
+
+def growing_options(estimator: Any) -> GrowingOptions:
+    """Return the parameters of a ridge estimator, validated for rows that come in several calls."""
+    options = ridge_options(estimator)
+    is_equispaced = isinstance(options.features, EquispacedFourierFeatures)
+    if options.features.sparse_entries:
+        raise InputError(
+            "partial_fit adds Grams, and features of random binning are too many for one; use "
+            "FourierFeatures, NystroemFeatures or AutoFeatures, or fit all rows at once"
+        )
+    if options.solver == "sgd" or (options.solver == "cg" and not is_equispaced):
+        raise InputError(
+            f"partial_fit adds Grams, and solver={options.solver!r} forms none; use solver='gram' or 'auto', "
+            f"or fit all rows at once"
+        )
+    if isinstance(options.class_weight, str):
+        raise InputError(
+            f"class_weight={options.class_weight!r} follows from all rows, which partial_fit does not know; "
+            f"give a dict of label: weight, or fit all rows at once"
+        )
+    if options.n_folds > 1 and options.fold_by == "contiguous":
+        raise InputError(
+            "fold_by='contiguous' needs the number of all rows, which partial_fit does not know; use "
+            "fold_by='hash', a number for alpha, or fit all rows at once"
+        )
+    solver = options.solver if is_equispaced else "gram"
+    changed = {
+        "features": options.features.for_gram(),
+        "solver": solver,
+        "n_folds": 2 if options.search == "gcv" else options.n_folds,
+    }
+    return GrowingOptions(**{f.name: getattr(options, f.name) for f in fields(options)} | changed)
+
+
 def factor_levels(alpha: np.ndarray) -> np.ndarray:
     """Return the penalties that get a factor: each one, or three over their range where they are more.
 
@@ -189,12 +273,12 @@ def factor_levels(alpha: np.ndarray) -> np.ndarray:
     return np.geomspace(different[0], different[-1], _MAX_FACTORS)
 
 
-def check_rows_of_search(parameter: str, search: str, min_rows: int, dataset: Dataset) -> None:
+def check_rows_of_search(parameter: str, search: str, min_rows: int, n_rows: int) -> None:
     """Raise InputError for fewer rows than a search for a penalty takes."""
-    if dataset.n_rows < min_rows:
+    if n_rows < min_rows:
         raise InputError(
             f"{parameter}={search!r} needs at least {min_rows} rows here, but there is only n_samples = "
-            f"{dataset.n_rows}; give more rows{', fewer folds (cv=…)' if search == 'cv' else ''}, or a "
+            f"{n_rows}; give more rows{', fewer folds (cv=…)' if search == 'cv' else ''}, or a "
             f"number ({parameter}=…)"
         )
 
@@ -407,7 +491,7 @@ class MarginOptions(SolverOptions):
 
     def check_dataset(self, dataset: Dataset) -> None:
         if self.C is None:
-            check_rows_of_search("C", "cv", self.n_folds, dataset)
+            check_rows_of_search("C", "cv", self.n_folds, dataset.n_rows)
 
     def check_targets(self, targets: Targets) -> None:
         """Refuse a class of no weight: without a penalty its intercept has no optimum."""

@@ -9,7 +9,8 @@ import numpy as np
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.result import FitResult
 from distrff.model.model import Model
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.targets import ClassTargets, MultilabelTargets
+from distrff.reductions.statistics import ColumnStatistics
 from distrff.utils.arrays import chosen_rows
 
 _JUDGED_ROWS = 2000  # an accuracy of .9 is then known to 0.7 %
@@ -24,12 +25,16 @@ def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[st
     """
     if isinstance(fit.targets, ClassTargets):
         return _of_classes(fit, result, model)
-    return None if fit.statistics.targets is None else _of_numbers(fit, result)
+    if isinstance(fit.targets, MultilabelTargets):
+        return _of_labels(fit, result, model)
+    return quality_of_numbers(fit.statistics, result)
 
 
-def _of_numbers(fit: PreparedFit, result: FitResult) -> dict[str, Any]:
-    targets, together = fit.statistics.targets, fit.statistics.together
-    assert targets is not None
+def quality_of_numbers(statistics: ColumnStatistics, result: FitResult) -> dict[str, Any] | None:
+    """Return the same of numbers, whose sums are all that it takes; None without numeric targets."""
+    targets, together = statistics.targets, statistics.together
+    if targets is None:
+        return None
     variance = np.where(targets.has_one_value(), 0.0, targets.deviations / targets.weight)
     entries = result.entries
     if entries.get("cv_score") is not None:
@@ -61,22 +66,48 @@ def _scores(mse: float, variance: np.ndarray) -> dict[str, Any]:
 
 
 def _of_classes(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, Any]:
-    sample, labels, folds = fit.statistics.sample(), fit.statistics.labels, result.fold_models
-    assert labels is not None and sample.y is not None and isinstance(model.targets, ClassTargets)
-    weights = np.ones(len(sample.rows)) if sample.sample_weight is None else sample.sample_weight
-    kept = np.flatnonzero(weights > 0)
-    kept = kept[:: max(1, -(-len(kept) // _JUDGED_ROWS))]
-    X, s, rows = chosen_rows(sample.X, kept), weights[kept], sample.rows[kept]
-    F = model.decision(X) if folds is None else folds.output(model, X, rows, "decision")
-    right = model.targets.chosen(F) == model.targets.indices(sample.y[kept])
-    accuracy = float(s @ right / s.sum())
+    labels = fit.statistics.labels
+    assert labels is not None and isinstance(model.targets, ClassTargets)
+    F, y, s = _judged(fit, result, model)
     majority = int(labels.weights.argmax())
     return {
         "kind": "classes",
-        "rows": "the rows of the fit" if folds is None else "out of fold",
-        "n_rows": len(kept),
-        "accuracy": accuracy,
-        "accuracy_error": float(np.sqrt(np.square(s) @ np.square(right - accuracy)) / s.sum()),
+        **_accuracy(model.targets.chosen(F) == model.targets.indices(y), s, result),
         "majority": labels.labels.tolist()[majority],
         "majority_accuracy": float(labels.weights[majority] / labels.weights.sum()),
+    }
+
+
+def _of_labels(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, Any]:
+    assert fit.statistics.targets is not None
+    F, y, s = _judged(fit, result, model)
+    wrong, share = (F > 0) != (fit.targets.encode(y) > 0), fit.statistics.targets.mean
+    return {
+        "kind": "labels",
+        **_accuracy(~wrong.any(axis=1), s, result),
+        "hamming_loss": float((s @ wrong).mean() / s.sum()),
+        "constant_hamming_loss": float(np.minimum(share, 1.0 - share).mean()),
+    }
+
+
+def _judged(fit: PreparedFit, result: FitResult, model: Model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return decision values, targets and weights of some rows of the first pass."""
+    sample, folds = fit.statistics.sample(), result.fold_models
+    assert sample.y is not None
+    weights = np.ones(len(sample.rows)) if sample.sample_weight is None else sample.sample_weight
+    kept = np.flatnonzero(weights > 0)
+    kept = kept[:: max(1, -(-len(kept) // _JUDGED_ROWS))]
+    X, rows = chosen_rows(sample.X, kept), sample.rows[kept]
+    F = model.decision(X) if folds is None else folds.output(model, X, rows, "decision")
+    return F, sample.y[kept], weights[kept]
+
+
+def _accuracy(right: np.ndarray, s: np.ndarray, result: FitResult) -> dict[str, Any]:
+    """Return the share of rows that are right, with its standard error."""
+    accuracy = float(s @ right / s.sum())
+    return {
+        "rows": "the rows of the fit" if result.fold_models is None else "out of fold",
+        "n_rows": len(right),
+        "accuracy": accuracy,
+        "accuracy_error": float(np.sqrt(np.square(s) @ np.square(right - accuracy)) / s.sum()),
     }

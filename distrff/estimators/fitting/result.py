@@ -15,6 +15,7 @@ from distrff.errors import column_called
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.options import MarginOptions, RidgeOptions
 from distrff.estimators.fitting.plan import Plan
+from distrff.features.base import FeatureMap
 from distrff.model.folds import FoldModels
 from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.reductions.base import Folds
@@ -38,6 +39,7 @@ class FitResult:
     targets: Targets
     coef: np.ndarray  # (n_features, n_outputs), in the targets' own units
     intercept: np.ndarray  # (n_outputs,)
+    n_iter: int = 1  # light sweeps, or passes, of its solver; 1 of a direct one
     status: Status = Status.CONVERGED
     search: Any = None  # how the penalty was chosen: an AlphaSearch or PenaltySearch
     grams: Any = None  # None where no Gram of all rows was formed
@@ -91,7 +93,7 @@ def fit_report(
     notes = list(result.notes)
     if fit is not None:
         values |= _rows_and_map(fit)
-        notes += _notes_on_rows(fit, result.dtype)
+        notes += notes_on_rows(fit, result.dtype)
     threads = max((process.blas_threads for process in run.record.processes.values()), default=1)
     if threads > 1:
         notes.append(
@@ -109,23 +111,27 @@ def _alerts(result: FitResult) -> list[str]:
     return [result.status.value] if result.status is Status.INTERRUPTED else []
 
 
-def _rows_and_map(fit: PreparedFit) -> dict[str, Any]:
-    dataset, features = fit.dataset, fit.features
+def of_map(features: FeatureMap) -> dict[str, Any]:
+    """Return what a report says of a fitted map."""
     kernel = getattr(features, "kernel_", None)
-    values = {
-        "features": fit.specification.to_dict(),
+    return {
+        "features": features.specification_.to_dict(),
         "kernel": None if kernel is None else repr(kernel),
         "length_scale": getattr(kernel, "length_scale", None),
         "length_scale_search": getattr(features, "length_scale_search_", None),
         "candidates": getattr(features, "candidates_", None),
         "expected_collisions": getattr(features, "expected_collisions_", None),
-        "source": dataset.source,
-        "column_names": dataset.column_names,
     }
+
+
+def _rows_and_map(fit: PreparedFit) -> dict[str, Any]:
+    dataset = fit.dataset
+    assert fit.features is not None
+    values = {**of_map(fit.features), "source": dataset.source, "column_names": dataset.column_names}
     return values if dataset.table_report is None else values | {"table": dataset.table_report}
 
 
-def _notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
+def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
     """Return notes on rows and columns left out, searched widths, and phases that float32 cannot hold."""
     dataset, notes = fit.dataset, []
     if dataset.skipped_columns:
@@ -301,6 +307,7 @@ def iterative_result(
             measure.replace(" ", "_"): error,
             "history": history.values(measure),
         },
+        n_iter=n_sweeps,
         status=status,
         shortfall=None if status.is_converged else shortfall,
         interruption=interruption,

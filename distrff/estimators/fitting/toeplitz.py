@@ -29,6 +29,7 @@ from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.folds import FoldModels
 from distrff.preprocessing.targets import Targets
+from distrff.reductions.base import Folds
 from distrff.reductions.equispaced import (
     EPS,
     N_GROUPS,
@@ -66,7 +67,7 @@ def fit_by_toeplitz(fit: PreparedFit, plan: Plan) -> FitResult:
     options = fit.options
     assert isinstance(options, RidgeOptions)
     fit.run.begin_phase("sums")
-    return solved(summed(fit, plan, options.fold_by), options, plan)
+    return solved(summed(fit, plan, _folds(fit)), options, plan)
 
 
 def fit_toeplitz_statistics(statistics: ToeplitzStatistics, options: RidgeOptions) -> FitResult:
@@ -83,7 +84,7 @@ def fit_toeplitz_statistics(statistics: ToeplitzStatistics, options: RidgeOption
     if (options.search == "cv" or features.chooses) and statistics.n_folds < 2:
         raise InputError(
             "alpha='cv', and widths that are to be chosen, need sums with folds: make them with "
-            "gram(..., cv=5). A difference of sums has no folds, since those of the forgotten "
+            "cv=5. A difference of sums has no folds, since those of the forgotten "
             "rows are not known: make sums of a kernel with widths, and give alpha a number"
         )
     sums = Sums(
@@ -136,10 +137,11 @@ class Sums:
             return None
         options = self.fit.options
         assert isinstance(options, RidgeOptions) and self.chosen is not None
-        again, setting = summed(self.fit, self.plan, options.fold_by), self.chosen.setting
+        folds = _folds(self.fit)
+        assert folds is not None
+        again, setting = summed(self.fit, self.plan, folds), self.chosen.setting
         own = setting.kernel, setting.lattice, self.offset, options.fit_intercept, alpha, options.tol
         found = self.run.compute_all(solve_without, [(again.total, part, *own) for part in again.parts])
-        folds = self.fit.folds("folds", options.n_folds, options.fold_by)
         solutions = [(one.solution.coef, one.solution.intercept) for one in found]
         return ridge_fold_models(folds, self.targets, solutions, fit_intercept=options.fit_intercept)
 
@@ -177,17 +179,23 @@ class Sums:
         return PosteriorSamples(np.concatenate([C for C, _ in found]), noise, dimension)
 
 
-def summed(fit: PreparedFit, plan: Plan, fold_by: str) -> Sums:
+def _folds(fit: PreparedFit) -> Folds | None:
+    options = fit.options
+    assert isinstance(options, RidgeOptions)
+    return fit.folds("folds", options.n_folds, options.fold_by) if options.n_folds > 1 else None
+
+
+def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
     """Return the sums over all rows, fold by fold, in one pass."""
     assert fit.features is not None
     features = fit.features.resolved
     assert isinstance(features, EquispacedFourierFeatures)
-    n_folds = fit.options.n_folds
+    n_folds = 1 if folds is None else folds.n_folds
     cuts = FoldCuts.of(fit.dataset.n_rows, n_folds, plan.tile_rows)
     reduction = ToeplitzReduction(
         lattice=features.lattice_,
         targets=fit.targets,
-        folds=fit.folds("folds", n_folds, fold_by) if n_folds > 1 else None,
+        folds=folds,
         eps=EPS,
         tile_rows=light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns).tile_rows,
         call_rows=2 * plan.tile_rows,

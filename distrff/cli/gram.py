@@ -1,0 +1,260 @@
+"""`distrff gram`, `merge` and `solve`: sums of rows, made apart, added, and solved without the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from distrff.cli import NOT_CONVERGED, spelt_as_options
+from distrff.cli.command import command
+from distrff.cli.data import open_data, open_data_for, storage_options, workers_of
+from distrff.cli.fit import (
+    KEYS,
+    check_target,
+    checked_map,
+    fit,
+    refuse_others,
+    show_defaults,
+    show_left_out,
+)
+from distrff.cli.options import (
+    choice,
+    cluster_options,
+    integer,
+    map_options,
+    result_options,
+    row_options,
+    storage_option,
+    table_options,
+    verbosity_options,
+)
+from distrff.cli.output import show
+from distrff.errors import InputError
+from distrff.utils.text import public_name
+
+if TYPE_CHECKING:
+    from distrff.estimators.fitting.sums import Statistics
+
+_KINDS = ("gram", "toeplitz")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _as_in_fit(*names: str) -> Callable[[F], F]:
+    """Return options of `distrff fit` as a decorator."""
+    of_fit = {option.name: option for option in fit.params}
+
+    def add(function: Any) -> Any:
+        before = getattr(function, "__click_params__", [])  # click's own list, last option first
+        function.__click_params__ = [*before, *(of_fit[name] for name in reversed(names))]
+        return function
+
+    return add
+
+
+@command()
+@click.argument("data")
+@result_options
+@click.option(
+    "--like",
+    metavar="GRAM",
+    help="Take map, scaling, classes, folds, columns and table steps from GRAM, so that merge can add both. "
+    "Only --target is named again, unless the steps of a table have it. Rows are numbered, and assigned to "
+    "folds, in each DATA by itself.",
+)
+@row_options
+@table_options
+@choice("--model", "ridge ridge-classifier", "Whether targets are numbers, or class labels.")
+@map_options
+@integer("--cv", "Folds whose sums are kept apart, for solve --alpha cv; 1 keeps the sum of all rows.", 5)
+@_as_in_fit("fold_by", "dtype")
+@cluster_options
+@verbosity_options
+@click.pass_context
+def gram(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool, **options: Any) -> None:
+    """Write the Gram of DATA to --out: all that a ridge model needs of its rows, and none of them.
+
+    Sites, days or shards each make theirs, the later ones --like the first; merge adds them, and solve makes
+    the model of all rows. It has 8·(D + 2)² bytes a fold for D features and one target; of equispaced
+    features, far less. Two passes over the rows.
+    """
+    from distrff.io.storage import Location, check_writable, refuse_overlap
+
+    remote, like = storage_options(options), options["like"]
+    place = Location.of(out, remote)
+    refuse_overlap("--out", out, **{"data": data} | ({} if like is None else {"--like": like}))
+    check_writable(place, overwrite=overwrite, kinds=_KINDS)
+    found, seed = _gram_of(ctx, data) if like is None else _gram_like(ctx, data, like)
+    found.save(out, overwrite=overwrite, storage_options=remote)
+    values = {**_described(found), "seed": seed, "out": str(place)}
+    _show(values, as_json, [f"  seed {seed}"])
+
+
+def _gram_of(ctx: click.Context, data: str) -> tuple[Statistics, int]:
+    features = checked_map(ctx)
+    dataset = open_data(data, ctx.params)
+    check_target(dataset, ctx.params["model"])
+    show_defaults(ctx)
+    show_left_out(dataset)
+
+    from distrff.estimators.gram import gram as gram_of_rows
+    from distrff.utils.random import resolve_seed
+
+    options, seed = ctx.params, resolve_seed(ctx.params["random_state"])
+    with workers_of(options):
+        found = gram_of_rows(
+            dataset,
+            features,
+            targets="numeric" if options["model"] == "ridge" else "classes",
+            cv=None if options["cv"] == 1 else options["cv"],
+            random_state=seed,
+            **{name: options[name] for name in ("fold_by", "scale", "dtype")},
+        )
+    return found, seed
+
+
+def _gram_like(ctx: click.Context, data: str, like: str) -> tuple[Statistics, int]:
+    options = ctx.params
+    given = [option for option in gram.params if option.expose_value]
+    names = [str(option.name) for option in given if option.name not in _WITH_LIKE]
+    refuse_others(ctx, [(tuple(names), False, "a Gram of its own, not with --like, which has all of these")])
+    first = _load(like, storage_options(options))
+    dataset = open_data_for(first, data, options)
+    check_target(dataset, "ridge" if first.targets.kind == "numeric" else "ridge-classifier")
+
+    from distrff.estimators.gram import gram as gram_of_rows
+    from distrff.utils.random import resolve_seed
+
+    seed = resolve_seed(options["random_state"])
+    with workers_of(options):
+        return gram_of_rows(dataset, like=first, random_state=seed), seed
+
+
+_WITH_LIKE = (
+    "data", "out", "overwrite", "like", "target", "sample_weight", "y_name", "columns", "x_name",
+    "storage_options", "random_state", "scheduler", "workers", "memory_limit", "as_json",
+)  # fmt: skip
+
+
+@command()
+@click.argument("grams", nargs=-1, required=True)
+@result_options
+@storage_option
+@verbosity_options
+def merge(grams: tuple[str, ...], out: str, overwrite: bool, as_json: bool, **options: Any) -> None:
+    """Write the sum of GRAMS to --out: the Gram of all their rows together, fold by fold.
+
+    They must have the same map, scaling, classes and folds, as those made --like the first have. Only two
+    are in memory at once.
+    """
+    from distrff.io.storage import Location, check_writable, refuse_overlap
+
+    remote, place = storage_options(options), Location.of(out, storage_options(options))
+    refuse_overlap("--out", out, **{f"GRAM {i}": path for i, path in enumerate(grams, 1)})
+    check_writable(place, overwrite=overwrite, kinds=_KINDS)
+    total: Any = _load(grams[0], remote)
+    for path in grams[1:]:
+        other = _load(path, remote)
+        if type(other) is not type(total):
+            raise InputError(
+                f"{public_name(grams[0])} holds a {_noun(total)}, but {public_name(path)} a {_noun(other)}; "
+                f"make it with distrff gram --like the first"
+            )
+        try:
+            total = total + other
+        except InputError as error:
+            raise InputError(f"{public_name(path)} cannot be added: {error}") from None
+    total.save(out, overwrite=overwrite, storage_options=remote)
+    _show({**_described(total), "out": str(place)}, as_json, [f"  of {len(grams)} Gram(s)"])
+
+
+@command()
+@click.argument("path", metavar="GRAM")
+@result_options
+@_as_in_fit("alpha", "alphas", "no_intercept", "tol", "include_std")
+@storage_option
+@verbosity_options
+@click.pass_context
+def solve(ctx: click.Context, path: str, out: str, overwrite: bool, as_json: bool, **options: Any) -> None:
+    """Write the ridge model of GRAM to --out, without any row.
+
+    It is the model that fit makes of the same rows, for numbers or for class labels, as GRAM has them, and
+    takes raw tables where the rows came from one. --alpha cv needs a Gram with folds.
+    """
+    from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
+    from distrff.io.storage import Location, check_writable, refuse_overlap
+
+    remote, place = storage_options(options), Location.of(out, storage_options(options))
+    refuse_overlap("--out", out, GRAM=path)
+    check_writable(place, overwrite=overwrite, kinds=("model",))
+    refuse_others(ctx, [(("alphas",), isinstance(options["alpha"], str), "--alpha cv or --alpha gcv")])
+    found = _load(path, remote)
+    kind = KernelRidge if found.targets.kind == "numeric" else KernelRidgeClassifier
+    estimator = kind(
+        alpha=options["alpha"],
+        alphas=options["alphas"],
+        fit_intercept=not options["no_intercept"],
+        tol=options["tol"],
+        random_state=0,  # nothing is drawn
+    )
+    estimator.fit_gram(found)
+    std = {"include_std": True} if options["include_std"] else {}
+    estimator.save(out, overwrite=overwrite, storage_options=remote, **std)
+    report = estimator.report_
+    values = {key: report[key] for key in KEYS if key in report and key != "seed"} | {"out": str(place)}
+    lines = [*map(spelt_as_options, repr(report).splitlines()), f"  written to {place}"]
+    show(values, as_json=as_json, lines=lines)
+    if report["status"] != "CONVERGED":
+        ctx.exit(NOT_CONVERGED)
+
+
+# What the three share.
+
+
+def _load(path: str, remote: dict[str, Any] | None) -> Statistics:
+    """Return the sums at a path; raise InputError for anything else."""
+    from distrff.io.storage import Location, header_of
+    from distrff.reductions.equispaced import ToeplitzStatistics
+    from distrff.reductions.gram import GramStatistics
+
+    kind = (header_of(Location.of(path, remote).root() or {}) or {}).get("kind")
+    kinds: dict[Any, Any] = {"gram": GramStatistics, "toeplitz": ToeplitzStatistics}
+    if kind not in kinds:
+        what = "does not hold" if kind is None else f"holds a {kind}, not"
+        raise InputError(f"{public_name(path)} {what} a Gram; write one with distrff gram")
+    found: Statistics = kinds[kind].load(path, storage_options=remote)
+    return found
+
+
+def _noun(sums: Statistics) -> str:
+    from distrff.reductions.gram import GramStatistics
+
+    return "Gram" if isinstance(sums, GramStatistics) else "sum on equispaced features"
+
+
+def _described(sums: Statistics) -> dict[str, Any]:
+    specification = sums.specification
+    return {
+        "kind": "gram" if _noun(sums) == "Gram" else "toeplitz",
+        "n_samples": sums.n_rows,
+        "n_columns": specification.n_columns,
+        "n_components": specification.n_features,
+        "n_outputs": sums.targets.n_outputs,
+        "n_folds": sums.n_folds,
+        "weight": sums.weight,
+        "targets": sums.targets.kind,
+        "dtype": sums.dtype,
+    }
+
+
+def _show(values: dict[str, Any], as_json: bool, more: list[str]) -> None:
+    what = "Gram" if values["kind"] == "gram" else "sums on equispaced features"
+    lines = [
+        f"{what} of {values['n_samples']:,} rows, {values['n_columns']} columns, {values['n_components']} "
+        f"features ({values['dtype']})",
+        f"  {values['n_outputs']} {values['targets']} output(s), {values['n_folds']} fold(s)",
+        *more,
+        f"  written to {values['out']}",
+    ]
+    show(values, as_json=as_json, lines=lines)
