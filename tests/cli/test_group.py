@@ -17,8 +17,8 @@ from distrff.cli.options import verbosity_options
 from distrff.errors import ClusterError, DataWarning, NonFiniteError, PlanRefused, PrecisionWarning
 
 COMMANDS = [
-    "quickstart", "convert", "plan", "fit", "score", "importance", "calibrate", "predict", "raster",
-    "transform", "inspect", "kernel-error", "bench",
+    "quickstart", "convert", "plan", "fit", "gram", "merge", "solve", "score", "importance", "calibrate",
+    "predict", "raster", "transform", "inspect", "kernel-error", "bench",
 ]  # fmt: skip
 
 
