@@ -381,7 +381,7 @@ class KernelEstimator(BaseEstimator):
         """
         check_is_fitted(self, "model_")
         X = as_frame(X)
-        if is_raw(self.model_, X):
+        if is_raw(self.model_.steps, X):
             X = encoded(self.model_, X)
         elif isinstance(X, Dataset) or (is_dataframe_like(X) and dask.is_dask_collection(X)):
             dataset = as_dataset(X)
@@ -489,7 +489,7 @@ class KernelEstimator(BaseEstimator):
     def _rows_to_judge(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
         """Return rows with targets, of the columns of the fit or of a raw table."""
         X = as_frame(X)
-        if is_raw(self.model_, X):
+        if is_raw(self.model_.steps, X):
             # A frame may bring its own target, in the column that held it when the model was fitted.
             brings_y = y is None and sample_weight is None
             X = open_dataset(X, steps=self.model_.steps) if brings_y else encoded(self.model_, X)

@@ -25,10 +25,14 @@ from distrff.estimators.fitting.sgd import fit_ridge_by_sgd
 from distrff.estimators.fitting.sums import Growth, Statistics
 from distrff.estimators.fitting.toeplitz import Sums, fit_by_toeplitz, fit_toeplitz_statistics
 from distrff.features.base import FeatureMap
+from distrff.io.arrays import as_dataset, as_frame
 from distrff.io.dataset import Dataset
+from distrff.io.open import open_dataset, values_of
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model, std_of
 from distrff.model.persistence import save_model
+from distrff.model.rows import is_raw
+from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import ClassTargets, NumericTargets, checked_classes
 from distrff.reductions.equispaced import ToeplitzStatistics
 from distrff.reductions.gram import GramStatistics
@@ -149,6 +153,9 @@ class RidgeEstimator(KernelEstimator):
                 DataWarning,
             )
         options, before = growing_options(self), self._growth
+        if before is not None and is_raw(before.sums.steps, X := as_frame(X)):
+            assert before.sums.steps is not None
+            X, y, sample_weight = _like_the_first(before.sums.steps, X, y, sample_weight), None, None
         dataset = self._rows_to_fit(X, y, sample_weight)
         if before is None:
             options = replace(options, classes=checked_classes(classes))
@@ -302,6 +309,14 @@ class RidgeEstimator(KernelEstimator):
         if self._fold_models is None and isinstance(sums, Sums):
             self._fold_models = sums.fold_models(np.atleast_1d(self.alpha_))
         return self._fold_models
+
+
+def _like_the_first(steps: TableSteps, X: Any, y: Any, sample_weight: Any) -> Dataset:
+    """Return a raw table of a later call, encoded by the steps of the first; it may bring its own target."""
+    if y is None and sample_weight is None:
+        return open_dataset(X, steps=steps)
+    rows = values_of(open_dataset(X, steps=steps.for_prediction()))
+    return replace(as_dataset(rows, y, sample_weight), steps=steps, column_names=steps.names_out)
 
 
 class KernelRidge(RegressorMixin, RidgeEstimator):

@@ -45,7 +45,7 @@ def rows_for(
     that have none.
     """
     X = as_frame(X)
-    if is_raw(model, X):
+    if is_raw(model.steps, X):
         assert model.steps is not None
         if y is None and sample_weight is None:
             weight, names = model.steps.weight, _names(X)
@@ -71,7 +71,7 @@ def rows_to_predict(model: FittedModel, X: Any) -> Any:
     InputError for rows that do not fit the model.
     """
     X = as_frame(X)
-    if is_raw(model, X):
+    if is_raw(model.steps, X):
         return encoded(model, X)
     if isinstance(X, Dataset):
         check_columns(model, X)
@@ -89,14 +89,12 @@ def rows_to_predict(model: FittedModel, X: Any) -> Any:
     return as_dataset(X).X if dask.is_dask_collection(X) else block_of(X)[0]
 
 
-def is_raw(model: FittedModel, X: Any) -> bool:
-    """Return whether X is a table of the raw columns that the model's steps encode."""
-    if model.steps is None or not is_frame(X):
+def is_raw(steps: TableSteps | None, X: Any) -> bool:
+    """Return whether X is a table of the raw columns that the steps of a model encode."""
+    if steps is None or not is_frame(X):
         return False
     names = _names(X)
-    return names.issuperset(model.steps.for_prediction().raw_names) or not names.issuperset(
-        model.steps.names_out
-    )
+    return names.issuperset(steps.for_prediction().raw_names) or not names.issuperset(steps.names_out)
 
 
 def encoded(model: FittedModel, table: Any) -> Any:

@@ -294,7 +294,7 @@ def _identified(model: Model, data: Any, ids: Any) -> Dataset:
             )
         _check_has(data, ids)
         columns = {name: data[name] for name in ids}
-    if is_raw(model, data):
+    if is_raw(model.steps, data):
         assert model.steps is not None
         data = open_dataset(data, steps=model.steps.for_prediction())
     elif is_dataframe_like(data) and model.column_names is not None:

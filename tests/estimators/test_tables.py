@@ -141,6 +141,14 @@ def test_estimators_take_raw_frames(frame):
         np.testing.assert_array_equal(fitted.predict(X), expected.predict(opened.X.compute()))
         assert fitted.score(X, y.to_numpy()) == expected.score(opened.X.compute(), y)
         assert fitted.model_.steps == opened.steps
+    # Rows of later calls go through the steps of the first, and may lack a category.
+    grown = drf.KernelRidge(FEATURES, alpha=1e-2, scale="none").partial_fit(whole, y)
+    later = whole[whole["c"] != "u"]
+    grown.partial_fit(later, y[later.index])
+    both = drf.open_dataset(pd.concat([whole, later]), steps=opened.steps).X.compute()
+    at_once = drf.KernelRidge(FEATURES, alpha=1e-2, scale="none").fit(both, np.r_[y, y[later.index]])
+    # Σs/alpha is 5e4; the weights are of size 10 at most.
+    np.testing.assert_allclose(grown.predict(whole), at_once.predict(both)[:300], rtol=0, atol=1e-7)
     assert drf.KernelPCA(FEATURES).fit(whole).transform(whole).shape == (300, 2)
     scores = cross_val_score(drf.KernelRidgeClassifier(FEATURES), whole, frame["label"], cv=3)
     most_frequent = frame["label"].value_counts(normalize=True).max()
