@@ -15,7 +15,8 @@ DEPLOY = chart.ROOT / "deploy"
 READMES = sorted(DEPLOY.rglob("README.md"))
 WITH_COMMANDS = [*READMES, *sorted(DEPLOY.rglob("*.yaml"))]
 PROGRAMS = {
-    "cd", "dask", "distrff", "docker", "export", "helm", "kubectl", "openssl", "pip", "pytest", "python", "sudo",
+    "cd", "dask", "distrff", "docker", "export", "helm", "kubectl", "openssl", "pip", "pytest", "python",
+    "sudo",
 }  # fmt: skip
 MADE_BY_A_COMMAND = {"planned.yaml"}
 
