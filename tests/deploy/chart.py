@@ -1,5 +1,7 @@
 """The chart dask/dask with our values: rendered where its folder is given, else as it was rendered last.
 
+The folder is that of the release in VERSION, as `helm pull dask/dask --untar --version VERSION` makes it.
+
 DISTRFF_DASK_CHART=/path/to/helm-chart/dask pytest tests/deploy      renders the chart
 python -m tests.deploy.chart /path/to/helm-chart/dask                stores what it renders now
 """
@@ -24,6 +26,8 @@ STORED = Path(__file__).parent / "rendered"
 KEYS = STORED / "keys.txt"
 OVERLAYS = ("highmem", "spot", "tls", "jupyter")
 VARIABLE = "DISTRFF_DASK_CHART"
+VERSIONS = {"dask/dask": "2024.1.1", "dask/dask-kubernetes-operator": "2026.3.0"}
+"""Of the charts that the commands install: the first is the one that is rendered here."""
 
 Manifest = dict[str, Any]
 Overlays = tuple[str, ...]
@@ -95,6 +99,11 @@ def rendered(folder: Path, overlays: Overlays) -> list[Manifest]:
     return found
 
 
+def version_of(folder: Path) -> str:
+    """The version of a chart."""
+    return yaml.safe_load((folder / "Chart.yaml").read_text())["version"]
+
+
 def project() -> dict[str, Any]:
     """What `pyproject.toml` says of the project."""
     with (ROOT / "pyproject.toml").open("rb") as file:
@@ -131,12 +140,15 @@ def keys_used(values: Any, path: str = "") -> Iterator[str]:
 
 def main() -> None:
     if len(sys.argv) != 2 or not (Path(sys.argv[1]) / "Chart.yaml").is_file():
-        sys.exit("usage: python -m tests.deploy.chart FOLDER, that of the chart dask in dask/helm-chart")
+        sys.exit("usage: python -m tests.deploy.chart FOLDER, that of the chart dask/dask")
     folder = Path(sys.argv[1])
+    if version_of(folder) != VERSIONS["dask/dask"]:
+        sys.exit(f"{folder} has version {version_of(folder)}, not {VERSIONS['dask/dask']}")
     KEYS.write_text("".join(f"{key}\n" for key in keys_read(folder)))
     for overlays in KEPT:
         text = yaml.safe_dump_all(rendered(folder, overlays), sort_keys=False, width=110)
-        head = f"# By `python -m tests.deploy.chart FOLDER`, of the values {digest_of_values()}\n"
+        head = f"# By `python -m tests.deploy.chart FOLDER`, of version {version_of(folder)}\n"
+        head += f"# and the values {digest_of_values()}\n"
         stored_file(overlays).write_text(head + text)
 
 

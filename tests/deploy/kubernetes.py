@@ -3,61 +3,138 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import pytest
 import yaml
 
-from tests.deploy.chart import ROOT, Manifest
+from tests.deploy.chart import HELM, ROOT, Manifest, Overlays, manifests
 from tests.deploy.pods import container_of
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 JOBS = ("fit", "predict")
 OPERATED = ("dask-cluster", "dask-job")
+CLOSED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""What each container's security context is."""
+
+MERGED_BY = {"containers": "name", "volumes": "name", "volumeMounts": "mountPath"}
+"""Lists whose entries a patch finds by one of their fields; others it replaces."""
 
 
 def built(name: str) -> list[Manifest]:
-    """The resources of a folder's kustomization, as its components change them."""
-    folder = FOLDER / name
-    kustomization = read_kustomization(folder)
+    """The resources of a folder's kustomization, as its components and patches change them."""
+    return kustomized(FOLDER / name)
+
+
+def kustomized(folder: Path, given: Mapping[str, list[Manifest]] = MappingProxyType({})) -> list[Manifest]:
+    """What kustomize makes of a folder, where `given` stands for files that are not there."""
     resources: list[Manifest] = []
-    for path in kustomization["resources"]:
+    accumulate(folder, resources, given)
+    return resources
+
+
+def accumulate(folder: Path, resources: list[Manifest], given: Mapping[str, list[Manifest]]) -> None:
+    """Add a folder's resources, let its components change them all, and then its own patches."""
+    kustomization = read_kustomization(folder)
+    for path in kustomization.get("resources", []):
         there = folder / path
         if there.is_dir():
-            resources += built(str(there.resolve().relative_to(FOLDER)))
+            resources += kustomized(there)
         else:
+            manifests = given[path] if path in given else yaml.safe_load_all(there.read_text())
             # By way of JSON, which has no aliases: what is changed in one place stays in another.
-            resources += json.loads(json.dumps(list(yaml.safe_load_all(there.read_text()))))
+            resources += json.loads(json.dumps(list(manifests)))
     for component in kustomization.get("components", []):
-        for patch in read_kustomization(folder / component)["patches"]:
-            for resource in resources:
-                if resource["kind"] == patch["target"]["kind"]:
-                    apply(patch["patch"], resource)
-    return resources
+        accumulate(folder / component, resources, given)
+    for patch in kustomization.get("patches", []):
+        for resource in resources:
+            if is_target(patch["target"], resource):
+                apply(yaml.safe_load(patch["patch"]), resource)
 
 
 def read_kustomization(folder: Path) -> dict[str, Any]:
     return yaml.safe_load((folder / "kustomization.yaml").read_text())
 
 
-def apply(patch: str, resource: Manifest) -> None:
-    """Carry out those operations of a JSON patch (RFC 6902) that the files have."""
-    for operation in yaml.safe_load(patch):
-        *path, last = operation["path"].removeprefix("/").split("/")
-        place: Any = resource
-        for word in path:
-            place = place[int(word) if isinstance(place, list) else word]
-        match operation["op"], last:
-            case "test", _:
-                assert place[last] == operation["value"], operation
-            case "replace", _:
-                assert last in place, operation
-                place[last] = operation["value"]
-            case "add", "-":
-                place.append(operation["value"])
-            case other:
-                raise NotImplementedError(other)
+def is_target(target: Mapping[str, str], resource: Manifest) -> bool:
+    wanted = [pair.split("=") for pair in target.get("labelSelector", "").split(",") if pair]
+    labels = resource["metadata"].get("labels", {})
+    return resource["kind"] == target["kind"] and all(labels.get(name) == value for name, value in wanted)
+
+
+def apply(patch: Any, resource: Manifest) -> None:
+    """Carry out a patch: a list of operations of JSON, or a part of a resource."""
+    if isinstance(patch, list):
+        for operation in patch:
+            operate(operation, resource)
+    else:
+        merge({key: part for key, part in patch.items() if key == "spec"}, resource)
+
+
+def operate(operation: Mapping[str, Any], resource: Manifest) -> None:
+    """Carry out one of those operations of a JSON patch (RFC 6902) that the files have."""
+    *path, last = operation["path"].removeprefix("/").split("/")
+    place: Any = resource
+    for word in path:
+        place = place[int(word) if isinstance(place, list) else word]
+    match operation["op"], last:
+        case "test", _:
+            assert place[last] == operation["value"], operation
+        case "replace", _:
+            assert last in place, operation
+            place[last] = operation["value"]
+        case "add", "-":
+            place.append(operation["value"])
+        case "add", _:
+            assert isinstance(place, dict), operation
+            place[last] = operation["value"]
+        case other:
+            raise NotImplementedError(other)
+
+
+def merge(part: Mapping[str, Any], whole: dict[str, Any]) -> None:
+    """Put a part of a resource into it as Kubernetes' strategic merge does; what is new in lists is first."""
+    for key, value in part.items():
+        if isinstance(value, Mapping):
+            merge(value, whole.setdefault(key, {}))
+        elif key in MERGED_BY:
+            name, entries = MERGED_BY[key], whole.setdefault(key, [])
+            for entry in reversed(value):
+                known = [one for one in entries if one[name] == entry[name]]
+                merge(entry, known[0]) if known else entries.insert(0, dict(entry))
+        else:
+            whole[key] = value
+
+
+def kubectl_kustomize(folder: Path) -> list[Manifest]:
+    """What kubectl makes of a folder, which it needs no cluster for."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl, which has kustomize in it, is not installed")
+    command = ["kubectl", "kustomize", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def by_name(manifests: Iterable[Manifest]) -> list[Manifest]:
+    return sorted(manifests, key=lambda manifest: (manifest["kind"], manifest["metadata"]["name"]))
+
+
+def is_selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether Kubernetes would select a pod with these labels."""
+    equal = all(labels.get(name) == value for name, value in selector.get("matchLabels", {}).items())
+    return equal and all(
+        labels.get(rule["key"]) in rule["values"] if rule["operator"] == "In" else rule["key"] in labels
+        for rule in selector.get("matchExpressions", [])
+    )
 
 
 def the_one(name: str, kind: str) -> Manifest:
@@ -71,12 +148,23 @@ def job(name: str) -> dict[str, Any]:
     return container_of(the_one(name, "Job"))
 
 
+def post_rendered(overlays: Overlays) -> list[Manifest]:
+    """What kustomize makes of the chart's manifests."""
+    return kustomized(HELM / "post-render", {"chart.yaml": manifests(overlays)})
+
+
+def hardened(overlays: Overlays) -> dict[str, dict[str, Any]]:
+    """Containers of the chart's Deployments as kustomize changes them."""
+    found = [m for m in post_rendered(overlays) if m["kind"] == "Deployment"]
+    return {manifest["metadata"]["name"]: container_of(manifest) for manifest in found}
+
+
 def operated(name: str) -> dict[str, dict[str, Any]]:
     """Containers of the pods that the operator makes of a folder's resource, by their names.
 
     With the variables that it adds in `controller.py`, where a container does not have them.
     """
-    (resource,) = built(name)
+    (resource,) = [m for m in built(name) if m["kind"] in ("DaskCluster", "DaskJob")]
     own, spec = resource["metadata"]["name"], resource["spec"]
     cluster = spec["cluster"]["spec"] if "cluster" in spec else spec
     address = {"DASK_SCHEDULER_ADDRESS": f"tcp://{own}-scheduler.default.svc.cluster.local:8786"}

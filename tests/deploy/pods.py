@@ -6,13 +6,16 @@ volumes, ports. Whatever a pod would find in another place than here is named in
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +33,9 @@ Process = subprocess.Popen[bytes]
 Begin = Callable[..., Process]
 
 SHIMS = ROOT / "deploy" / "docker" / "bin"
-ENTRY_POINT = ["tini", "-g", "--"]
+ENTRY_POINT = ["tini", "-g", "--", "distrff-entry"]
+BELOW_TMP = {"NUMBA_CACHE_DIR": "/tmp/numba", "MPLCONFIGDIR": "/tmp/matplotlib"}
+"""What the image's variables say of folders that are made when they are needed."""
 START_SECONDS = 60.0
 
 
@@ -49,6 +54,8 @@ class Surroundings:
         Where here the ports are that probes ask.
     commands : tuple of Path
         Folders of the image's commands; by default those of this repository, in place of an image.
+    stores : tuple of Path
+        Folders in place of object storage, which all pods may write to.
     """
 
     folder: Path
@@ -56,6 +63,7 @@ class Surroundings:
     names: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[str, str] = field(default_factory=dict)
     commands: tuple[Path, ...] = ()
+    stores: tuple[Path, ...] = ()
 
     def with_places(self, names: Mapping[str, str], ports: Mapping[str, str] | None = None) -> Surroundings:
         """These surroundings where some names and ports lead elsewhere."""
@@ -135,7 +143,7 @@ def processes() -> Iterator[Begin]:
     begun: list[Process] = []
 
     def begin(container: Mapping[str, Any], around: Surroundings, name: str, *more: str) -> Process:
-        words, environment = [*arguments_of(container, around), *more], _whole_environment(container, around)
+        words, environment = _prepared(container, around, more)
         with (around.folder / f"{name}.log").open("wb") as log:
             files = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             begun.append(subprocess.Popen(words, env=environment, cwd=around.folder, **files))
@@ -160,20 +168,95 @@ def end(process: Process) -> None:
 
 def run(container: Mapping[str, Any], around: Surroundings, *more: str) -> subprocess.CompletedProcess[str]:
     """Run the container's command to its end."""
-    environment = _whole_environment(container, around)
-    return commands.run(*arguments_of(container, around), *more, env=environment, cwd=around.folder)
+    words, environment = _prepared(container, around, more)
+    return commands.run(*words, env=environment, cwd=around.folder)
+
+
+def _prepared(
+    container: Mapping[str, Any], around: Surroundings, more: tuple[str, ...]
+) -> tuple[list[str], dict[str, str]]:
+    """The words and the environment of a process, which writes where the container may."""
+    volumes = volumes_of(container, around)
+    around = replace(around, names={**{k: str(v) for k, v in volumes.items()}, **around.names})
+    words = [ENTRY_POINT[-1], *arguments_of(container, around), *more]
+    if container.get("securityContext", {}).get("readOnlyRootFilesystem") and not why_not_confined():
+        words = confined(words, around.folder, [*volumes.values(), *around.stores])
+    return words, _whole_environment(container, around)
+
+
+def volumes_of(container: Mapping[str, Any], around: Surroundings) -> dict[str, Path]:
+    """Folders for those mounts of the container that are not found elsewhere; pods have them in common."""
+    mounts = [mount for mount in container.get("volumeMounts", []) if mount["mountPath"] not in around.names]
+    folders = {mount["mountPath"]: around.folder / "volumes" / mount["name"] for mount in mounts}
+    for folder in folders.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    return folders
+
+
+# Binds each folder to itself, so that it stays as it is when the file systems around it are made read-only.
+_CONFINE = """
+while [ "$1" != -- ]; do mount --bind "$1" "$1" || exit; shift; done; shift
+while [ "$1" != -- ]; do mount -o remount,bind,ro "$1" || exit; shift; done; shift
+exec "$@"
+"""
+
+
+def confined(words: list[str], folder: Path, writable: list[Path]) -> list[str]:
+    """The command that runs a command with nothing but some folders writable, even for root.
+
+    Of the file systems those are meant that hold the root, `folder`, the packages and this repository. The
+    process keeps its number, so that signals reach it.
+    """
+    places = (Path("/"), folder.resolve(), Path(sys.prefix).resolve(), ROOT, Path.home())
+    held = {next(str(p) for p in (place, *place.parents) if os.path.ismount(p)) for place in places}
+    return [
+        "unshare",
+        "-rm",
+        "sh",
+        "-c",
+        _CONFINE,
+        "sh",
+        *map(str, writable),
+        "--",
+        *sorted(held),
+        "--",
+        *words,
+    ]
+
+
+@functools.cache
+def why_not_confined() -> str:
+    """Why processes cannot be kept from writing here, nothing where they can."""
+    if shutil.which("unshare") is None:
+        return "there is no `unshare` to keep processes from writing"
+    with tempfile.TemporaryDirectory() as folder:
+        done = commands.run(*confined(["true"], Path(folder), [Path(folder)]))
+    return f"nobody may mount here: {done.stderr.strip()}" if done.returncode else ""
 
 
 def _whole_environment(container: Mapping[str, Any], around: Surroundings) -> dict[str, str]:
-    """The container's variables and no credentials, addresses or TLS of whoever runs the tests."""
+    """The container's variables and no credentials, addresses or TLS of whoever runs the tests.
+
+    Folders are as in the image: a home of its own, caches below /tmp, and no compiled loops yet.
+    """
     ours = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "DASK_"))}
     folders = around.commands or (write_distrff(around.folder / "bin"), SHIMS, Path(sys.executable).parent)
     lonely = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": str(around.folder / "none")}
     quiet = {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
+    home = Path(around.names.get("/home/distrff", around.folder / "home"))
+    home.mkdir(exist_ok=True)
+    loops = around.folder / "loops"
+    loops.mkdir(exist_ok=True)
+    folders_of_the_image = {"HOME": str(home), "DISTRFF_LOOPS": str(loops)}
+    if (tmp := around.names.get("/tmp")) is not None:
+        folders_of_the_image |= {name: around.here(path) for name, path in BELOW_TMP.items()} | {
+            "TMPDIR": tmp
+        }
     return (
         ours
         | lonely
         | quiet
+        | folders_of_the_image
         | environment_of(container, around)
         | {"PATH": os.pathsep.join([*map(str, folders), ours["PATH"]])}
     )

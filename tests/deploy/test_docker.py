@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.deploy import chart, pods
+from tests.deploy.kubernetes import hardened
 from tests.deploy.pods import Surroundings, containers_of
 from tests.support import commands
 
@@ -77,12 +78,23 @@ def is_sent(path: str) -> bool:
     return sent
 
 
-def pins() -> dict[str, str]:
-    lines = (DOCKER / "constraints.txt").read_text().splitlines()
-    found = [Requirement(line) for line in lines if not line.startswith("#")]
-    for pin in found:
-        assert re.fullmatch(r"==[^*,]+", str(pin.specifier)), pin
-    return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in found}
+def pins(lock: str) -> dict[str, str]:
+    """The versions in a lock, in which every line has the hash of one file."""
+    lines = (DOCKER / lock).read_text().splitlines()
+    found = [re.fullmatch(r"([\w.-]+)==([^*,\s]+) --hash=sha256:[0-9a-f]{64}", line) for line in lines[2:]]
+    assert all(line.startswith("# ") for line in lines[:2])
+    assert None not in found, lock
+    return {canonicalize_name(pin[1]): pin[2] for pin in found if pin}
+
+
+def all_pins() -> dict[str, str]:
+    """Those of the notebook's image."""
+    assert not pins("lock.txt").keys() & pins("lock-notebook.txt").keys()
+    return pins("lock.txt") | pins("lock-notebook.txt")
+
+
+def required(name: str) -> list[str]:
+    return [line for line in (DOCKER / name).read_text().splitlines() if not line.startswith("#")]
 
 
 def test_what_is_copied_is_there_and_is_sent_and_nothing_else():
@@ -96,27 +108,46 @@ def test_what_is_copied_is_there_and_is_sent_and_nothing_else():
 
 def test_the_versions_are_those_that_the_project_allows():
     wanted = [*chart.project()["dependencies"], *chart.project()["optional-dependencies"]["s3"]]
-    lines = (DOCKER / "requirements.txt").read_text().splitlines()
-    wanted += [line for line in lines if not line.startswith("#")]
-    pinned = pins()
-    for requirement in map(Requirement, wanted):
-        version = pinned.get(canonicalize_name(requirement.name))
-        assert version is not None, f"{requirement} is not pinned; run deploy/docker/pin.py"
-        assert requirement.specifier.contains(version), f"{requirement} forbids the pinned {version}"
-    assert "distrff" not in pinned
+    wanted += required("requirements.txt")
+    for lock, requirements in (
+        ("lock.txt", wanted), ("lock-notebook.txt", required("requirements-notebook.txt"))
+    ):  # fmt: skip
+        pinned = pins(lock)
+        for requirement in map(Requirement, requirements):
+            version = pinned.get(canonicalize_name(requirement.name))
+            assert version is not None, f"{requirement} is not pinned; run deploy/docker/pin.py"
+            assert requirement.specifier.contains(version), f"{requirement} forbids the pinned {version}"
+        assert "distrff" not in pinned
+
+
+def test_the_workers_image_has_no_notebook():
+    assert not [name for name in pins("lock.txt") if "jupyter" in name or name in ("ipython", "notebook")]
+    assert "jupyterlab" in pins("lock-notebook.txt")
 
 
 def test_the_instructions():
     """The Python that the versions are for; nobody is root, signals arrive, the version is deployed."""
-    for base in (i.words[0] for i in instructions() if i.name == "FROM"):
-        assert base.startswith("python:3.12-slim")
-    assert "Python 3.12" in (DOCKER / "constraints.txt").read_text().splitlines()[0]
+    stages: list[str] = []
+    bases = []
+    for base, _, stage in (i.words for i in instructions() if i.name == "FROM"):
+        bases += [base] if base not in stages else []
+        stages.append(stage)
+    (outside,) = bases
+    assert re.fullmatch(r"python:3\.12-slim-bookworm@sha256:[0-9a-f]{64}", outside)
+    assert stages[-1] == "worker"  # what is built where no target is named
+    for lock in ("lock.txt", "lock-notebook.txt"):
+        assert "Python 3.12" in (DOCKER / lock).read_text().splitlines()[0]
+    for install in (i.text for i in instructions() if "pip install" in i.text):
+        assert "--no-deps" in install
+        assert ("--require-hashes" in install) != ("--no-index" in install), install
     after = {i.name: i for i in instructions()}  # the last of each
     assert after["USER"].text == "1000:1000"
     assert json.loads(after["ENTRYPOINT"].text) == pods.ENTRY_POINT
-    command = f"docker build -f deploy/docker/Dockerfile -t distrff:{chart.project()['version']} ."
-    for path in (DOCKER / "Dockerfile", DOCKER / "README.md", chart.HELM / "README.md"):
-        assert command in path.read_text(), path
+    for target, image in (("worker", "distrff"), ("notebook", "distrff-notebook")):
+        tag = f"{image}:{chart.project()['version']}"
+        command = f"docker build -f deploy/docker/Dockerfile --target {target} -t {tag} ."
+        for path in (DOCKER / "Dockerfile", DOCKER / "README.md", chart.HELM / "README.md"):
+            assert command in path.read_text(), path
 
 
 @pytest.mark.parametrize("name", ["dask-scheduler", "dask-worker"])
@@ -129,6 +160,74 @@ def test_the_removed_commands_stand_for_those_of_today(name, tmp_path):
         lines = shim.communicate(timeout=30)[0].splitlines()
     assert lines == [str(shim.pid), name.removeprefix("dask-"), "--a", "b c"]
     assert name in {container["args"][0] for container in containers_of(()).values()}
+
+
+def test_the_entry_copies_what_must_be_writable_and_becomes_the_command(tmp_path):
+    """Once: what a process compiled meanwhile stays. Without a place for it, too, the command runs."""
+    places = {name: tmp_path / name for name in ("loops", "tmp", "home", "given")}
+    for place in places.values():
+        place.mkdir()
+    (places["loops"] / "loop.nbi").write_text("compiled")
+    (places["given"] / "digits.py").write_text("example")
+    caches = places["tmp"] / "numba"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(places["home"]),
+        "DISTRFF_LOOPS": str(places["loops"]),
+        "NUMBA_CACHE_DIR": str(caches),
+    }
+    command = (pods.SHIMS / "distrff-entry", "sh", "-c", 'echo $$ "$1"', "sh", "a  b")
+
+    def run_entry(**more: str) -> None:
+        with commands.start(*command, env=environment | more) as entry:
+            assert entry.communicate(timeout=30)[0] == f"{entry.pid} a  b\n"
+
+    run_entry()
+    assert (caches / "loop.nbi").read_text() == "compiled"
+    assert not list(places["home"].iterdir())
+    (caches / "loop.nbi").write_text("compiled here")
+    run_entry(DISTRFF_EXAMPLES=str(places["given"]))
+    assert (caches / "loop.nbi").read_text() == "compiled here"
+    assert (places["home"] / "examples" / "digits.py").read_text() == "example"
+    run_entry(NUMBA_CACHE_DIR=str(tmp_path / "missing" / "numba"))
+
+
+LOOP = """
+import numba
+def double(x): return 2 * x
+try:
+    loop = numba.njit(double, cache=True)
+    loop(1)
+    print(sum(loop.stats.cache_hits.values()))
+except RuntimeError as error:
+    print(str(error).split()[:2])
+"""
+
+
+def test_numba_passes_over_a_cache_that_it_cannot_write_to(tmp_path):
+    """Else the entry point need not copy the compiled loops."""
+    if reason := pods.why_not_confined():
+        pytest.skip(reason)
+    (tmp_path / "loop.py").write_text(LOOP)
+    folders = {name: tmp_path / name for name in ("cache", "home", "tmp")}
+    for folder in folders.values():
+        folder.mkdir()
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folders["home"]),
+        "TMPDIR": str(folders["tmp"]),
+        "NUMBA_CACHE_DIR": str(folders["cache"]),
+    }
+
+    def hits(*writable: Path) -> str:
+        words = pods.confined([sys.executable, str(tmp_path / "loop.py")], tmp_path, list(writable))
+        done = commands.run(*words, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    both = (folders["cache"], folders["tmp"])
+    assert [hits(*both), hits(*both)] == ["0", "1"]
+    assert hits(folders["tmp"]) == "['cannot', 'cache']"
 
 
 def compiled_loops() -> set[str]:
@@ -150,17 +249,16 @@ class Image(NamedTuple):
     environment: dict[str, str]
 
     def here(self, text: str) -> str:
-        of_the_image = r"(?<![\w./])/(opt|src|usr/local/bin|var/cache|home)(?=/|\s|$|:)"
+        of_the_image = r"(?<![\w./])/(opt|src|usr/local/bin|var/cache|home)(?=[-/\s:]|$)"
         return re.sub(of_the_image, rf"{self.root}/\1", text)
 
 
 def python_of_the_image() -> str:
-    """Python 3.12 where there is one, else that of the tests."""
-    for name in ("python3.12", sys.executable):
-        found = shutil.which(name)
-        if found and subprocess.run([found, "-c", "0"], check=False, capture_output=True).returncode == 0:
-            return found
-    raise AssertionError("no Python runs")
+    """Python 3.12: the lock has the hashes of its wheels alone."""
+    found = shutil.which("python3.12")
+    if found and subprocess.run([found, "-c", "0"], check=False, capture_output=True).returncode == 0:
+        return found
+    pytest.skip("there is no Python 3.12, which the lock is for")
 
 
 @pytest.fixture(scope="module")
@@ -212,16 +310,14 @@ def test_its_steps_make_an_environment_that_works_with_all_loops_compiled(image)
     versions = json.loads(run(image, "python", "-m", "pip", "list", "--format=json"))
     installed = {canonicalize_name(found["name"]): found["version"] for found in versions}
     assert installed.pop("distrff") == chart.project()["version"]
-    assert {name: installed.get(name) for name in pins()} == pins()
+    assert {name: installed.get(name) for name in all_pins()} == all_pins()
     for command in ("dask distrff --help", "dask-scheduler --help", "jupyter lab --version"):
         run(image, *command.split())
-    assert (Path(image.here("/home/distrff/examples")) / "digits.py").is_file()
+    assert (Path(image.environment["DISTRFF_EXAMPLES"]) / "digits.py").is_file()
     assert len(compiled_loops()) > 15
-    cache = Path(image.environment["NUMBA_CACHE_DIR"])
+    cache = Path(image.environment["DISTRFF_LOOPS"])
     assert str(cache).startswith(str(image.root))
-    files = list(cache.rglob("*.nbi"))
-    assert {file.name.split("-")[0] for file in files} == compiled_loops()
-    assert all(file.stat().st_mode & 0o066 == 0o066 for file in files)
+    assert {file.name.split("-")[0] for file in cache.rglob("*.nbi")} == compiled_loops()
 
 
 def answer(url: str, token: str | None = None, **form: str) -> int:
@@ -237,22 +333,24 @@ def answer(url: str, token: str | None = None, **form: str) -> int:
 
 
 @pytest.mark.slow
-def test_the_notebook_asks_for_its_token(image, tmp_path):
+def test_the_notebook_asks_for_its_token(image, tmp_path, monkeypatch):
     """JupyterLab as it is rendered, with the file that the chart writes."""
-    container, token = containers_of(chart.OVERLAYS)["dask-jupyter"], secrets.token_hex(16)
+    container, token = hardened(chart.OVERLAYS)["dask-jupyter"], secrets.token_hex(16)
     (port,) = pods.free_ports(1)
     (config,) = chart.manifests_of(chart.OVERLAYS, "ConfigMap").values()
-    home = image.here("/home/distrff")
     around = Surroundings(
         tmp_path,
         {"distrff-jupyter": {"token": token}},
-        {"/usr/local/etc/jupyter": str(tmp_path), "/home/distrff": home, "0.0.0.0": "127.0.0.1"},
+        {"/usr/local/etc/jupyter": str(tmp_path), "0.0.0.0": "127.0.0.1"},
         {"8888": port},
-        commands=(Path(image.here("/opt/distrff/bin")),),
+        commands=tuple(Path(image.here(folder)) for folder in ("/opt/distrff/bin", "/usr/local/bin")),
     )
+    home = around.folder / "volumes" / "home"
     for name, text in config["data"].items():
-        (tmp_path / name).write_text(around.here(text))
-    own = [f"--ServerApp.port={port}", *(["--allow-root"] if os.geteuid() == 0 else [])]
+        (tmp_path / name).write_text(around.here(text).replace("/home/distrff", str(home)))
+    # Who is kept from writing is root here.
+    own = [f"--ServerApp.port={port}", "--allow-root"]
+    monkeypatch.setenv("DISTRFF_EXAMPLES", image.environment["DISTRFF_EXAMPLES"])
     with pods.processes() as begin:
         process = begin(container, around, "jupyter", *own)
         pods.wait_for_probe(container, "readinessProbe", around, process)

@@ -43,14 +43,16 @@ def named(overlays: chart.Overlays) -> str:
 def test_what_is_stored_was_rendered_from_these_values():
     """Else: python -m tests.deploy.chart FOLDER."""
     for overlays in chart.KEPT:
-        head = chart.stored_file(overlays).read_text().splitlines()[0]
-        assert head.endswith(chart.digest_of_values()), "a values file changed since the chart was rendered"
+        version, values = chart.stored_file(overlays).read_text().splitlines()[:2]
+        assert version.endswith(f"of version {chart.VERSIONS['dask/dask']}")
+        assert values.endswith(chart.digest_of_values()), "a values file changed since the chart was rendered"
 
 
 @pytest.mark.skipif(not chart.chart_folder(), reason=f"{chart.VARIABLE} names no folder of the chart")
 def test_what_is_stored_is_what_the_chart_renders():
     folder = chart.chart_folder()
     assert folder is not None
+    assert chart.version_of(folder) == chart.VERSIONS["dask/dask"]
     for overlays in chart.KEPT:
         stored = list(yaml.safe_load_all(chart.stored_file(overlays).read_text()))
         assert stored == chart.rendered(folder, overlays)
@@ -62,9 +64,9 @@ def test_what_is_stored_is_what_the_chart_renders():
 def test_kubernetes_takes_what_is_rendered_for_the_image_of_this_version(overlays, kubernetes):
     for manifest in chart.manifests(overlays):
         assert_valid(manifest, kubernetes)
-    image = f"distrff:{chart.project()['version']}"
     for name, manifest in manifests_of(overlays, "Deployment").items():
-        assert container_of(manifest)["image"] == image, name
+        image = "distrff-notebook" if name == "dask-jupyter" else "distrff"
+        assert container_of(manifest)["image"] == f"{image}:{chart.project()['version']}", name
         assert manifest["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"], name
 
 

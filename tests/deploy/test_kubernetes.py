@@ -1,16 +1,15 @@
-"""The Jobs, the policies, and what the operator makes a cluster of."""
+"""The Jobs, what the operator makes a cluster of, and their overlays."""
 
 from __future__ import annotations
 
 import itertools
 import re
-import shutil
-import subprocess
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 import yaml
 
@@ -18,12 +17,16 @@ from distrff.cli import NOT_CONVERGED, REFUSED, main
 from tests.deploy import chart
 from tests.deploy.chart import manifests_of
 from tests.deploy.kubernetes import (
+    CLOSED,
     FOLDER,
     JOBS,
     OPERATED,
     built,
+    by_name,
     containers,
+    is_selected,
     job,
+    kubectl_kustomize,
     operated,
     read_kustomization,
     the_one,
@@ -32,24 +35,25 @@ from tests.deploy.pods import Surroundings, arguments_of, containers_of
 from tests.deploy.schemas import KUBERNETES_VERSIONS, assert_custom_resource_valid, assert_valid
 
 FOLDERS = (*JOBS, *OPERATED)
-PLAIN_AND_TLS = [name for folder in FOLDERS for name in (folder, f"tls/{folder}")]
-POLICIES = FOLDER / "fit" / "network-policy.yaml"
+COMPONENTS = ("disruption", "spread", "autoscale")
+PLAIN_AND_TLS = [name for folder in (*FOLDERS, "autoscaled") for name in (folder, f"tls/{folder}")]
+APPLIED = [*PLAIN_AND_TLS, *(f"available/{name}" for name in OPERATED)]
 
 
 def test_no_file_is_forgotten_and_the_readmes_apply_folders_that_are_there():
     """What no folder named here leads to is not tested."""
     there = {path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.yaml")}
-    assert there == {*PLAIN_AND_TLS, "tls/component"}
-    for name in FOLDERS:
+    assert there == {".", *APPLIED, *COMPONENTS, "tls/component"}
+    for name in (*FOLDERS, *COMPONENTS):
         beside = {path.name for path in (FOLDER / name).glob("*.yaml")} - {"kustomization.yaml"}
-        assert set(read_kustomization(FOLDER / name)["resources"]) == beside
+        assert set(read_kustomization(FOLDER / name).get("resources", [])) == beside
     applied = []
     for readme in (chart.ROOT / "deploy").rglob("README.md"):
         for path in re.findall(r"kubectl apply -k ([\w/-]+)", readme.read_text()):
             applied.append(path)
             places = [place / path / "kustomization.yaml" for place in (chart.ROOT, readme.parent)]
             assert any(place.exists() for place in places), path
-    assert len(applied) > 3
+    assert set(applied) >= {f"deploy/kubernetes/{name}" for name in APPLIED if "tls/" not in name}
 
 
 def test_a_misspelt_word_is_found():
@@ -101,7 +105,7 @@ def secrets_of(container: Mapping[str, Any]) -> set[str]:
 
 
 def test_all_run_the_image_of_the_chart_and_those_that_read_and_write_take_the_same_secrets():
-    (image,) = {container["image"] for container in containers_of(chart.OVERLAYS).values()}
+    image = containers_of(())["dask-scheduler"]["image"]
     taken = containers() | {"chart/worker": containers_of(())["dask-worker"]}
     for name, container in taken.items():
         reads = not name.endswith(("scheduler", "wait-for-a-worker"))
@@ -123,53 +127,20 @@ def test_no_pod_may_more_than_it_needs():
         assert spec["automountServiceAccountToken"] is False
         assert spec["securityContext"]["runAsNonRoot"]
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        volumes = {volume["name"]: volume["emptyDir"] for volume in spec["volumes"]}
+        assert all("sizeLimit" in volume for volume in volumes.values())
         for container in (*spec["containers"], *spec.get("initContainers", [])):
-            closed = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-            assert container["securityContext"] == closed, container["name"]
-
-
-# ---------------------------------------------------------------- the policy
-
-
-def is_selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether Kubernetes would select a pod with these labels."""
-    equal = all(labels.get(name) == value for name, value in selector.get("matchLabels", {}).items())
-    return equal and all(
-        labels.get(rule["key"]) in rule["values"] if rule["operator"] == "In" else rule["key"] in labels
-        for rule in selector.get("matchExpressions", [])
-    )
-
-
-def test_the_scheduler_and_the_workers_are_closed_to_other_namespaces():
-    chart_policy, operator_policy = (policy["spec"] for policy in yaml.safe_load_all(POLICIES.read_text()))
-    closed = {
-        name
-        for name, deployment in manifests_of(chart.OVERLAYS, "Deployment").items()
-        if is_selected(chart_policy["podSelector"], deployment["spec"]["template"]["metadata"]["labels"])
-    }
-    assert closed == {"dask-scheduler", "dask-worker", "dask-worker-spot"}
-    for policy in (chart_policy, operator_policy):
-        assert policy["policyTypes"] == ["Ingress"]
-    assert chart_policy["ingress"] == [{"from": [{"podSelector": {}}]}]
-    for component, is_closed in (("scheduler", True), ("worker", True), ("job-runner", False)):
-        labels = {"dask.org/cluster-name": "distrff", "dask.org/component": component}
-        assert is_selected(operator_policy["podSelector"], labels) == is_closed
+            assert container["securityContext"] == CLOSED, container["name"]
+            mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+            assert mounts["/tmp"] in volumes, container["name"]
 
 
 # ---------------------------------------------------------------- kustomize
 
 
-@pytest.mark.parametrize("name", PLAIN_AND_TLS)
+@pytest.mark.parametrize("name", APPLIED)
 def test_kustomize_makes_of_a_folder_what_is_tested(name):
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl, which has kustomize in it, is not installed")
-    command = ["kubectl", "kustomize", str(FOLDER / name)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-
-    def by_name(manifests):
-        return sorted(manifests, key=lambda manifest: manifest["metadata"]["name"])
-
-    assert by_name(yaml.safe_load_all(done.stdout)) == by_name(built(name))
+    assert by_name(kubectl_kustomize(FOLDER / name)) == by_name(built(name))
 
 
 def differences(one: Any, other: Any, path: str = "") -> dict[str, Any]:
@@ -208,12 +179,12 @@ def test_tls_changes_protocol_and_addresses_of_the_operators_pods(name):
 
 @pytest.mark.parametrize("kubernetes", KUBERNETES_VERSIONS)
 def test_kubernetes_takes_the_jobs_and_what_is_in_the_resources_that_the_operator_takes(kubernetes):
-    for name in (*JOBS, *(f"tls/{name}" for name in JOBS)):
-        for manifest in built(name):
-            assert_valid(manifest, kubernetes)
-    for name in (*OPERATED, *(f"tls/{name}" for name in OPERATED)):
+    for name in APPLIED:
         for resource in built(name):
-            assert_custom_resource_valid(resource)
+            if resource["apiVersion"].startswith("kubernetes.dask.org/"):
+                assert_custom_resource_valid(resource)
+            else:
+                assert_valid(resource, kubernetes)
     for spec in pod_specs():
         assert_valid({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}, kubernetes)
     cluster, dask_job = (built(name)[0]["spec"] for name in OPERATED)
@@ -263,3 +234,50 @@ def test_the_operators_job_is_the_fit_on_the_same_cluster_under_its_own_name():
     for container in (pods["wait-for-a-worker"], ours):
         address = f"tcp://{dask_job['metadata']['name']}-scheduler:8786"
         assert variable(container, "SCHEDULER") == address
+
+
+# ---------------------------------------------------------------- overlays
+
+
+def pods_of_the_operator(name: str) -> dict[str, dict[str, str]]:
+    """Labels of the pods that the operator makes of a folder's resources, by their parts."""
+    own = {"dask.org/cluster-name": "distrff-fit" if "job" in name else "distrff"}
+    parts = ("scheduler", "worker", *(["job-runner"] if "job" in name else []))
+    return {part: own | {"dask.org/component": part} for part in parts}
+
+
+@pytest.mark.parametrize("name", OPERATED)
+def test_an_available_cluster_is_the_same_with_budgets_and_spread_workers(name):
+    plain, more = built(name)[0], built(f"available/{name}")
+    budgets = {m["metadata"]["name"]: m["spec"] for m in more if m["kind"] == "PodDisruptionBudget"}
+    (resource,) = [m for m in more if m["kind"] == plain["kind"]]
+    pods = pods_of_the_operator(name)
+    for part, rule in (("scheduler", {"maxUnavailable": 0}), ("worker", {"maxUnavailable": 1})):
+        (budget,) = [b for b in budgets.values() if is_selected(b["selector"], pods[part])]
+        assert budget.items() >= rule.items()
+    runner = budgets["distrff-fit-runner"]
+    assert is_selected(runner["selector"], pods_of_the_operator("dask-job")["job-runner"])
+    assert runner["minAvailable"] == 1
+    spec = resource["spec"].get("cluster", resource)["spec"]
+    (constraint,) = spec["worker"]["spec"].pop("topologySpreadConstraints")
+    assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert is_selected(constraint["labelSelector"], pods["worker"])
+    assert not is_selected(constraint["labelSelector"], pods["scheduler"])
+    assert resource == plain
+
+
+@pytest.mark.parametrize(("name", "scheme"), [("autoscaled", "tcp"), ("tls/autoscaled", "tls")])
+def test_the_autoscaler_is_of_the_cluster_that_the_fit_with_a_checkpoint_uses(name, scheme):
+    cluster, autoscaler = the_one(name, "DaskCluster"), the_one(name, "DaskAutoscaler")["spec"]
+    assert autoscaler["cluster"] == cluster["metadata"]["name"]
+    assert 1 <= autoscaler["minimum"] <= cluster["spec"]["worker"]["replicas"] <= autoscaler["maximum"]
+    address = f"{scheme}://{cluster['metadata']['name']}-scheduler:8786"
+    assert variable(job(name), "SCHEDULER") == address
+    assert "--checkpoint=$(CHECKPOINT)" in job(name)["args"]
+
+
+def test_the_autoscalers_scheduler_has_dasks_default_routes_and_the_one_that_the_operator_asks():
+    scheduler = the_one("autoscaled", "DaskCluster")["spec"]["scheduler"]["spec"]["containers"][0]
+    routes = yaml.safe_load(variable(scheduler, "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES"))
+    assert routes[:-1] == dask.config.get("distributed.scheduler.http.routes")
+    assert routes[-1] == "distributed.http.scheduler.api"

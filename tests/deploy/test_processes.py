@@ -8,6 +8,8 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,13 @@ from distrff.engine.record import blas_threads
 from distrff.errors import ClusterError
 from distrff.model.persistence import load_model
 from tests.deploy import chart, pods
-from tests.deploy.kubernetes import job, operated
-from tests.deploy.pods import Surroundings, containers_of
+from tests.deploy.kubernetes import hardened, job, operated
+from tests.deploy.pods import Surroundings
 
 LOOPBACK = ("--host", "127.0.0.1")
-SERVICES = ("dask-scheduler:8786", "distrff-fit-scheduler:8786")
+SERVICES = (
+    "dask-scheduler:8786", "distrff-fit-scheduler:8786", "distrff-scheduler.default.svc.cluster.local:8786"
+)  # fmt: skip
 SMALL = ("--n-components=32", "--length-scale=2")  # of options that are given twice the last one counts
 N_ROWS = 500
 
@@ -42,7 +46,7 @@ def begin_cluster(
     address = f"127.0.0.1:{port}"
     place = around.with_places({"8786": port, ":8787": f"127.0.0.1:{dashboard}"}, {"8787": dashboard})
     process = begin(scheduler, place, "scheduler", *LOOPBACK)
-    around = around.with_places(dict.fromkeys(SERVICES, address))
+    around = around.with_places(dict.fromkeys(SERVICES, address), {"8787": dashboard})
     begin_worker(begin, around, worker, worker)
     for probe in ("livenessProbe", "readinessProbe"):
         pods.wait_for_probe(scheduler, probe, place, process)
@@ -53,7 +57,7 @@ def begin_worker(begin: pods.Begin, around: Surroundings, container: Container, 
     """Start a worker's pod, and wait until it answers as another's probe asks."""
     (port,) = pods.free_ports(1)
     listens = f"127.0.0.1:{port}"
-    places = {"8790": listens, ":8790": listens, "/scratch": str(around.folder)}
+    places = {"8790": listens, ":8790": listens}
     place = around.with_places(places, {"8790": port})
     process = begin(container, place, f"worker-{port}", *LOOPBACK)
     pods.wait_for_probe(probed, "livenessProbe", place, process)
@@ -97,7 +101,7 @@ def test_the_jobs_in_the_clear_on_object_storage(tmp_path):
         url = "s3://bucket/rows.zarr"
         X = write_rows(zarr.storage.FsspecStore.from_url(url, storage_options=dict(options)))
         around = Surroundings(tmp_path, {"distrff-storage": secret})
-        pod = containers_of(())
+        pod = hardened(())
         _, around = begin_cluster(begin, around, pod["dask-scheduler"], pod["dask-worker"])
         fitted = json_of(pods.run(job("fit"), around, *SMALL))
         assert fitted["workers"] == 1
@@ -106,6 +110,40 @@ def test_the_jobs_in_the_clear_on_object_storage(tmp_path):
         predicted = json_of(pods.run(job("predict"), around))
         assert predicted["n_samples"] == N_ROWS
         assert_predicted("s3://bucket", X, dict(options))
+
+
+def test_a_pod_writes_to_its_volumes_and_nowhere_else(tmp_path):
+    """What the other tests of this file rest on, when they start what is rendered."""
+    if reason := pods.why_not_confined():
+        pytest.skip(reason)
+    script = "for d in /scratch /tmp $HOME . /usr $PREFIX; do touch $d/x 2> /dev/null && echo $d; done; true"
+    worker = hardened(())["dask-worker"] | {"args": ["sh", "-c", script.replace("$PREFIX", sys.prefix)]}
+    around = Surroundings(tmp_path)
+    volumes = tmp_path / "volumes"
+    assert pods.run(worker, around).stdout.split() == [str(volumes / "scratch"), str(volumes / "tmp")]
+    open_root = worker | {"securityContext": {}}
+    assert len(pods.run(open_root, around).stdout.split()) > 2
+
+
+def test_the_autoscaled_scheduler_answers_what_the_operator_asks(tmp_path):
+    """How many workers it wants; and it retires one, by whose name the operator deletes a deployment."""
+    around, parts = Surroundings(tmp_path), operated("autoscaled")
+    with pods.processes() as begin:
+        address, place = begin_cluster(begin, around, parts["scheduler"], parts["worker"])
+        api = f"http://127.0.0.1:{place.ports['8787']}/api/v1"
+        with urllib.request.urlopen(f"{api}/adaptive_target", timeout=10) as answer:
+            assert json.load(answer) == {"workers": 0}
+        other = {"name": "DASK_WORKER_NAME", "value": "another"}
+        env = [v for v in parts["worker"]["env"] if v["name"] != other["name"]]
+        begin_worker(begin, place, parts["worker"] | {"env": [*env, other]}, parts["worker"])
+        asked = urllib.request.Request(f"{api}/retire_workers", json.dumps({"n": 1}).encode())
+        with connect(f"tcp://{address}", timeout=60) as client:
+            client.wait_for_workers(2, timeout=60)
+            with urllib.request.urlopen(asked, timeout=30) as answer:
+                (retired,) = json.load(answer).values()
+            (left,) = client.scheduler_info(-1)["workers"].values()
+        names = {"another", "distrff-default-worker-0123456789"}
+        assert {retired["name"], left["name"]} == names
 
 
 def certificates(folder: Path) -> dict[str, str]:
@@ -124,10 +162,12 @@ def test_the_jobs_over_tls(tmp_path, tls_of):
 
     That both have the same scheduler is another test's.
     """
-    X = write_rows(tmp_path / "rows.zarr")
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    X = write_rows(bucket / "rows.zarr")
     secrets = {"distrff-tls": certificates(tmp_path / "tls"), "distrff-jupyter": {"token": "any"}}
-    around = Surroundings(tmp_path, secrets, {"s3://bucket": str(tmp_path)})
-    operator, ours = operated("tls/dask-job"), containers_of(chart.OVERLAYS)
+    around = Surroundings(tmp_path, secrets, {"s3://bucket": str(bucket)}, stores=(bucket,))
+    operator, ours = operated("tls/dask-job"), hardened(chart.OVERLAYS)
     with pods.processes() as begin:
         address, around = begin_cluster(begin, around, operator["scheduler"], operator["worker"])
         waited = pods.run(operator["wait-for-a-worker"], around)
@@ -135,7 +175,7 @@ def test_the_jobs_over_tls(tmp_path, tls_of):
         assert json_of(pods.run(operator["distrff"], around, *SMALL))["workers"] == 1
         predicted = json_of(pods.run(job("tls/predict"), around))
         assert predicted["n_samples"] == N_ROWS
-        assert_predicted(str(tmp_path), X)
+        assert_predicted(str(bucket), X)
         client = ["python", "-c", "from distributed import Client; print(Client().scheduler.address)"]
         notebook = ours["dask-jupyter"] | {"args": client}
         assert pods.run(notebook, around).stdout.strip() == f"tls://{address}"
@@ -172,7 +212,7 @@ def assert_strangers_are_told(address: str, of_another_authority: dict[str, str]
 
 def test_without_certificates_a_tls_scheduler_does_not_start(tmp_path):
     """It does not fall back to the clear."""
-    scheduler = containers_of(chart.OVERLAYS)["dask-scheduler"]
+    scheduler = hardened(chart.OVERLAYS)["dask-scheduler"]
     port, dashboard = pods.free_ports(2)
     around = Surroundings(tmp_path, {}, {"8786": port, ":8787": f"127.0.0.1:{dashboard}"})
     done = pods.run(scheduler, around, *LOOPBACK)

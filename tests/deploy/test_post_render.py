@@ -1,0 +1,118 @@
+"""What kustomize puts into the chart's manifests, and that it is all that it changes."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy import chart
+from tests.deploy.chart import manifests_of
+from tests.deploy.kubernetes import (
+    CLOSED,
+    by_name,
+    is_selected,
+    kubectl_kustomize,
+    post_rendered,
+    read_kustomization,
+)
+from tests.deploy.pods import container_of
+from tests.deploy.schemas import KUBERNETES_VERSIONS, assert_valid
+
+FOLDER = chart.HELM / "post-render"
+CHOICES = pytest.mark.parametrize("overlays", chart.available(), ids="+".join)
+
+
+def deployments(overlays: chart.Overlays) -> dict[str, chart.Manifest]:
+    found = [m for m in post_rendered(overlays) if m["kind"] == "Deployment"]
+    return {manifest["metadata"]["name"]: manifest for manifest in found}
+
+
+def labels_of(deployment: chart.Manifest) -> dict[str, str]:
+    return deployment["spec"]["template"]["metadata"]["labels"]
+
+
+def test_every_component_is_used():
+    components = {path.parent.name for path in FOLDER.glob("*/kustomization.yaml")}
+    assert set(read_kustomization(FOLDER)["components"]) == components
+
+
+@CHOICES
+def test_kustomize_makes_of_the_charts_manifests_what_is_tested(overlays, tmp_path):
+    folder = tmp_path / "post-render"
+    shutil.copytree(FOLDER, folder)
+    (folder / "chart.yaml").write_text(yaml.safe_dump_all(chart.manifests(overlays)))
+    assert by_name(kubectl_kustomize(folder)) == by_name(post_rendered(overlays))
+
+
+@CHOICES
+def test_kubernetes_takes_it(overlays):
+    for version in KUBERNETES_VERSIONS:
+        for manifest in post_rendered(overlays):
+            assert_valid(manifest, version)
+
+
+@CHOICES
+def test_containers_write_to_their_mounts_alone_and_pods_have_no_token(overlays):
+    after = deployments(overlays)
+    assert after.keys() == manifests_of(overlays, "Deployment").keys()
+    for name, deployment in after.items():
+        spec, container = deployment["spec"]["template"]["spec"], container_of(deployment)
+        assert spec["automountServiceAccountToken"] is False, name
+        assert spec["securityContext"]["runAsNonRoot"], name
+        assert container["securityContext"] == CLOSED, name
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        writable = {path for path, volume in mounts.items() if "emptyDir" in volumes[volume]}
+        wanted = {"dask-scheduler": {"/tmp"}, "dask-jupyter": {"/tmp", "/home/distrff"}}
+        assert writable == wanted.get(name, {"/tmp", "/scratch"}), name
+        assert all("sizeLimit" in volume.get("emptyDir", {"sizeLimit": None}) for volume in volumes.values())
+
+
+def without_what_is_put_in(manifest: chart.Manifest) -> chart.Manifest:
+    manifest = copy.deepcopy(manifest)
+    template: dict[str, Any] = manifest["spec"]["template"]
+    template["metadata"]["labels"].pop("distrff/client", None)
+    for key in ("automountServiceAccountToken", "topologySpreadConstraints"):
+        template["spec"].pop(key, None)
+    (container,) = template["spec"]["containers"]
+    container.pop("securityContext", None)
+    for place, key in ((template["spec"], "volumes"), (container, "volumeMounts")):
+        place[key] = [entry for entry in place.get(key, []) if entry["name"] not in ("tmp", "home")]
+    return manifest
+
+
+@CHOICES
+def test_nothing_else_is_changed(overlays):
+    before, after = manifests_of(overlays, "Deployment"), deployments(overlays)
+    for name in before:
+        assert without_what_is_put_in(after[name]) == without_what_is_put_in(before[name])
+    others = [m for m in post_rendered(overlays) if m["kind"] not in ("Deployment", "PodDisruptionBudget")]
+    assert by_name(others) == by_name(m for m in chart.manifests(overlays) if m["kind"] != "Deployment")
+
+
+@CHOICES
+def test_no_scheduler_is_evicted_and_workers_one_at_a_time(overlays):
+    budgets = [m["spec"] for m in post_rendered(overlays) if m["kind"] == "PodDisruptionBudget"]
+    allowed = {
+        name: [b["maxUnavailable"] for b in budgets if is_selected(b["selector"], labels_of(deployment))]
+        for name, deployment in deployments(overlays).items()
+    }
+    workers = {name: [1] for name in allowed if name.startswith("dask-worker")}
+    notebooks = {name: [] for name in allowed if name == "dask-jupyter"}
+    assert allowed == {"dask-scheduler": [0], **workers, **notebooks}
+
+
+@CHOICES
+def test_workers_of_all_groups_are_spread_together(overlays):
+    every = deployments(overlays)
+    for name, deployment in every.items():
+        constraints = deployment["spec"]["template"]["spec"].get("topologySpreadConstraints", [])
+        assert len(constraints) == name.startswith("dask-worker"), name
+        for constraint in constraints:
+            counted = {o for o in every if is_selected(constraint["labelSelector"], labels_of(every[o]))}
+            assert counted == {o for o in every if o.startswith("dask-worker")}
+            assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
