@@ -63,7 +63,7 @@ def write_files(rng: np.random.Generator) -> None:
     for i in range(2):
         mixed[i::2].to_csv(f"rows-{i}.csv.gz", index=False)
     table.assign(customer=np.arange(1200)).to_parquet("rows.parquet", index=False)
-    for name in ("held-out.parquet", "other.parquet"):
+    for name in ("held-out.parquet", "other.parquet", "monday.parquet", "tuesday.parquet"):
         table[:300].to_parquet(name, index=False)
     table[:300].assign(customer=np.arange(300)).to_parquet("new.parquet", index=False)
     places = pd.DataFrame({"lon": 5 + rng.random(500), "lat": 45 + rng.random(500)})
