@@ -54,21 +54,15 @@ ESTIMATORS = [
     drf.KernelRidgeClassifier(small_map(), alpha=1.0, scale="none"),
     drf.KernelPCA(small_map()),
     drf.KernelLikelihoodClassifier(small_map(), C=10.0),
-    drf.KernelLikelihoodClassifier(small_map(), C=10.0, multi_class="softmax"),
     # Two ways of weighting are compared to more digits than the default tolerance asks for.
     drf.KernelSVC(small_map(), C=10.0, tol=1e-9),
-    drf.KernelSVC(small_map(), C=10.0, loss="squared_hinge"),
     small_map(),
-    small_map(form="phase"),
     small_map("auto", form="phase"),
     drf.LinearFeatures(),
     drf.NystroemFeatures(n_components=4, random_state=0),
-    drf.NystroemFeatures(n_components=4, landmarks="leverage", random_state=0),
     drf.TransformerFeatures(PolynomialFeatures(2)),
-    drf.TransformerFeatures(StandardScaler()),
     drf.ConcatenatedFeatures([small_map(form="phase"), drf.LinearFeatures()], weights=[2.0, 1.0]),
     drf.RandomBinningFeatures(drf.Laplacian(1.0), n_grids=4, random_state=0),
-    drf.RandomBinningFeatures(drf.Laplacian(1.0), n_grids=4, n_bins=64, random_state=0),
     drf.KernelRidge(
         drf.RandomBinningFeatures(drf.Laplacian(20.0), 32, random_state=0),
         alpha=1.0,
@@ -79,8 +73,25 @@ ESTIMATORS = [
 ]
 
 
+# Of kinds that are above with other parameters.
+VARIANTS = [
+    drf.KernelLikelihoodClassifier(small_map(), C=10.0, multi_class="softmax"),
+    drf.KernelSVC(small_map(), C=10.0, loss="squared_hinge"),
+    small_map(form="phase"),
+    drf.NystroemFeatures(n_components=4, landmarks="leverage", random_state=0),
+    drf.TransformerFeatures(StandardScaler()),
+    drf.RandomBinningFeatures(drf.Laplacian(1.0), n_grids=4, n_bins=64, random_state=0),
+]
+
+
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
 def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(VARIANTS, expected_failed_checks=expected_failures)
+def test_scikit_learn_checks_of_variants(estimator, check):
     check(estimator)
 
 
