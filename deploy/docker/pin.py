@@ -1,10 +1,11 @@
 """Writes the locks and renews the base image: the newest versions of everything that go together.
 
     docker run --rm -v "$PWD:/src" -w /src python:3.12-slim-bookworm python deploy/docker/pin.py
-    deploy/docker/pin.py --base      renews the digest of the base image, by `docker buildx imagetools`
+    python deploy/docker/pin.py --base
 
-The first with any Python 3.12 on Linux and x86_64, from the repository's top folder. Nothing is installed.
-There is no image for arm64, as finufft has no wheel for it.
+The first writes the locks, with any Python 3.12 on Linux and x86_64; nothing is installed. The second renews
+the digest of the base image, with any Python, and asks the registry by `docker buildx imagetools`. Both from
+the repository's top folder. There is no image for arm64, as finufft has no wheel for it.
 """
 
 from __future__ import annotations

@@ -209,19 +209,8 @@ def confined(words: list[str], folder: Path, writable: list[Path]) -> list[str]:
     """
     places = (Path("/"), folder.resolve(), Path(sys.prefix).resolve(), ROOT, Path.home())
     held = {next(str(p) for p in (place, *place.parents) if os.path.ismount(p)) for place in places}
-    return [
-        "unshare",
-        "-rm",
-        "sh",
-        "-c",
-        _CONFINE,
-        "sh",
-        *map(str, writable),
-        "--",
-        *sorted(held),
-        "--",
-        *words,
-    ]
+    folders = [*map(str, writable), "--", *sorted(held), "--"]
+    return ["unshare", "-rm", "sh", "-c", _CONFINE, "sh", *folders, *words]
 
 
 @functools.cache
@@ -249,9 +238,8 @@ def _whole_environment(container: Mapping[str, Any], around: Surroundings) -> di
     loops.mkdir(exist_ok=True)
     folders_of_the_image = {"HOME": str(home), "DISTRFF_LOOPS": str(loops)}
     if (tmp := around.names.get("/tmp")) is not None:
-        folders_of_the_image |= {name: around.here(path) for name, path in BELOW_TMP.items()} | {
-            "TMPDIR": tmp
-        }
+        folders_of_the_image |= {name: around.here(path) for name, path in BELOW_TMP.items()}
+        folders_of_the_image["TMPDIR"] = tmp
     return (
         ours
         | lonely

@@ -141,6 +141,8 @@ def test_the_instructions():
         assert "--no-deps" in install
         assert ("--require-hashes" in install) != ("--no-index" in install), install
     after = {i.name: i for i in instructions()}  # the last of each
+    variables = dict(pair.split("=", 1) for i in instructions() if i.name == "ENV" for pair in i.words)
+    assert variables.items() >= pods.BELOW_TMP.items()
     assert after["USER"].text == "1000:1000"
     assert json.loads(after["ENTRYPOINT"].text) == pods.ENTRY_POINT
     for target, image in (("worker", "distrff"), ("notebook", "distrff-notebook")):
@@ -148,6 +150,22 @@ def test_the_instructions():
         command = f"docker build -f deploy/docker/Dockerfile --target {target} -t {tag} ."
         for path in (DOCKER / "Dockerfile", DOCKER / "README.md", chart.HELM / "README.md"):
             assert command in path.read_text(), path
+
+
+def test_the_script_puts_the_tags_digest_into_the_dockerfile(tmp_path):
+    """The engine's answer here is a program's of this test."""
+    folder = tmp_path / "deploy" / "docker"
+    shutil.copytree(DOCKER, folder)
+    digest = f"sha256:{secrets.token_hex(32)}"
+    asked = "buildx imagetools inspect python:3.12-slim-bookworm --format {{.Manifest.Digest}}"
+    answer = f"#!/bin/sh\n[ \"$*\" = '{asked}' ] && echo '\"{digest}\"'\n"
+    pods.write_program(tmp_path / "bin" / "docker", answer)
+    path = os.pathsep.join([str(tmp_path / "bin"), os.environ["PATH"]])
+    done = commands.run(sys.executable, folder / "pin.py", "--base", env={"PATH": path})
+    assert done.returncode == 0, done.stderr
+    before, after = ((place / "Dockerfile").read_text().splitlines() for place in (DOCKER, folder))
+    changed = [new for old, new in zip(before, after, strict=True) if new != old]
+    assert changed == [f"FROM python:3.12-slim-bookworm@{digest} AS base"]
 
 
 @pytest.mark.parametrize("name", ["dask-scheduler", "dask-worker"])
