@@ -456,6 +456,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         Parameters
         ----------
         X : array-like, DataFrame or dask array of shape (n_samples, n_columns)
+            Or a raw table, where the fit was to one: of pandas, polars, pyarrow, Dask or xarray. A row that
+            lacks a value, where the fit dropped such rows, has NaN.
         return_std : bool or "observation"
             Also return the standard deviation of f(x),
             √(σ̂²·z̃ᵀ(Z̃ᵀSZ̃ + alpha·I)⁻¹z̃ + σ̂²/Σs), with z̃ the centred features and
