@@ -30,7 +30,7 @@ from distrff.cli.options import (
     table_options,
     verbosity_options,
 )
-from distrff.cli.output import show
+from distrff.cli.output import progress_lines, show
 from distrff.errors import InputError
 from distrff.utils.text import public_name
 
@@ -102,7 +102,7 @@ def _gram_of(ctx: click.Context, data: str) -> tuple[Statistics, int]:
     from distrff.utils.random import resolve_seed
 
     options, seed = ctx.params, resolve_seed(ctx.params["random_state"])
-    with workers_of(options):
+    with workers_of(options), progress_lines(ctx):
         found = gram_of_rows(
             dataset,
             features,
@@ -127,7 +127,7 @@ def _gram_like(ctx: click.Context, data: str, like: str) -> tuple[Statistics, in
     from distrff.utils.random import resolve_seed
 
     seed = resolve_seed(options["random_state"])
-    with workers_of(options):
+    with workers_of(options), progress_lines(ctx):
         return gram_of_rows(dataset, like=first, random_state=seed), seed
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
+from distrff.engine.observer import Observer
+from distrff.engine.progress import FitLine
 from distrff.errors import InputError
 from distrff.estimators.fitting.context import PreparedFit, begin, prepare
 from distrff.estimators.fitting.options import (
@@ -91,7 +95,8 @@ def gram(
     if not dataset.n_targets:
         raise InputError("the Gram needs y; give it, or open the dataset with target=…")
     if like is not None:
-        return _gram_like(dataset, like, seed=seed, fold_by=fold_by, cv=cv)
+        with _observed() as observer:
+            return _gram_like(dataset, like, observer, seed=seed, fold_by=fold_by, cv=cv)
     if features is None:
         raise InputError("features is None; give a feature map, or `like` an earlier Gram")
     one_of("targets", targets, ("auto", "numeric", "classes"))
@@ -109,8 +114,22 @@ def gram(
         dtype=dtype,
         seed=seed,
     )
-    fit = prepare(begin(dataset, options))
-    return sums_of(fit, _folds(fit, options.n_folds, fold_by))
+    with _observed() as observer:
+        begun = begin(dataset, options)
+        assert begun.run is not None
+        begun.run.observer = observer
+        fit = prepare(begun)
+        return sums_of(fit, _folds(fit, options.n_folds, fold_by))
+
+
+@contextmanager
+def _observed() -> Iterator[Observer]:
+    """Show how far the passes are, as fits do."""
+    observer = Observer((), FitLine())
+    try:
+        yield observer
+    finally:
+        observer.close()
 
 
 def fit_features(
@@ -151,11 +170,17 @@ def prepare_map(
 
 
 def _gram_like(
-    dataset: Dataset, like: GramStatistics | ToeplitzStatistics, *, seed: int, fold_by: str, cv: int | None
+    dataset: Dataset,
+    like: GramStatistics | ToeplitzStatistics,
+    observer: Observer,
+    *,
+    seed: int,
+    fold_by: str,
+    cv: int | None,
 ) -> GramStatistics | ToeplitzStatistics:
     if cv is not None and cv != like.n_folds:
         raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
-    fit = prepared_like(dataset, like, seed=seed)
+    fit = prepared_like(dataset, like, seed=seed, observer=observer)
     return sums_of(fit, _folds(fit, like.n_folds, fold_by), like)
 
 

@@ -106,6 +106,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         The fitted map; its kernel's widths are numbers.
     report_ : FitReport
     plan_ : Plan
+    n_iter_ : int
+        1, of a direct solution.
     model_ : Model
         The frozen model, which transforms NumPy blocks without a cluster.
     n_features_in_, feature_names_in_, seed_

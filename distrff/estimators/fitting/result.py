@@ -47,6 +47,7 @@ class FitResult:
     fold_models: FoldModels | None = None  # of the chosen penalty; None where no folds were held out
     entries: Mapping[str, Any] = field(default_factory=dict)  # of the report, on the penalty and the solver
     notes: list[str] = field(default_factory=list)  # what the report should say about choices
+    workers: tuple[int, int] | None = None  # and threads, of passes before this run; None without any
     shortfall: str | None = None  # what to warn of, where the tolerance was not reached
     interruption: KeyboardInterrupt | None = None  # to be raised again when the model is kept
 
@@ -66,6 +67,7 @@ def fit_report(
     """Return the report of a fit to rows, or to a Gram where `fit` is None."""
     run, plan = result.run, result.plan
     of_client = plan.client_peak_bytes if plan is not None and run.execution.in_client else 0
+    n_workers, n_threads = result.workers or (run.execution.n_workers, run.execution.n_threads)
     values = {
         "model": type(estimator).__name__,
         "status": result.status.name,
@@ -84,8 +86,8 @@ def fit_report(
         "sweep_seconds": [seconds for _, seconds in run.sweeps],
         "phases": run.phases(),
         "seconds": run.seconds,
-        "workers": run.execution.n_workers,
-        "threads": run.execution.n_threads,
+        "workers": n_workers,
+        "threads": n_threads,
         "planned_peak_bytes": None if plan is None else plan.worker_peak_bytes + of_client,
         "measured_peak_bytes": run.record.measured_peak_bytes or None,
         "plan": None if plan is None else plan.to_dict(),

@@ -153,6 +153,7 @@ class Growth:
     notes: tuple[str, ...] = ()
     sweeps: tuple[tuple[str, float], ...] = ()
     seconds: float = 0.0
+    workers: tuple[int, int] = (1, 1)  # and threads, of the last call
 
     @classmethod
     def first(cls, dataset: Dataset, options: GrowingOptions, observer: Observer) -> Growth:
@@ -165,6 +166,7 @@ class Growth:
         n_folds = options.n_folds
         folds = prepared.folds("folds", n_folds, options.fold_rule) if n_folds > 1 else None
         sums = sums_of(prepared, folds)
+        observer.passes(prepared.run.sweeps)
         assert prepared.features is not None
         return cls(
             sums=sums,
@@ -177,12 +179,14 @@ class Growth:
             notes=tuple(notes_on_rows(prepared, sums.dtype)),
             sweeps=tuple(prepared.run.sweeps),
             seconds=prepared.run.seconds,
+            workers=_workers(prepared),
         )
 
     def with_rows(self, dataset: Dataset, observer: Observer) -> Growth:
         """Return the sums with those of more rows, whose numbers go on from the ones before."""
         fit = prepared_like(dataset, self.sums, seed=self.seed, observer=observer)
         sums = self.sums + sums_of(fit, self.folds, self.sums)  # both are of one kind
+        observer.passes(fit.run.sweeps)
         notes = notes_on_rows(replace(fit, features=self.features), self.dtype)
         return replace(
             self,
@@ -194,6 +198,7 @@ class Growth:
             notes=tuple(dict.fromkeys((*self.notes, *notes))),
             sweeps=(*self.sweeps, *fit.run.sweeps),
             seconds=self.seconds + fit.run.seconds,
+            workers=_workers(fit),
         )
 
     def solved(self, options: GrowingOptions) -> FitResult:
@@ -229,7 +234,12 @@ class Growth:
             **result.entries,
         }
         result.run.follow(self.sweeps, self.seconds)
-        return replace(result, features=features, entries=entries, notes=[*self.notes, *result.notes])
+        notes = [*self.notes, *result.notes]
+        return replace(result, features=features, entries=entries, notes=notes, workers=self.workers)
+
+
+def _workers(fit: PreparedFit) -> tuple[int, int]:
+    return fit.run.execution.n_workers, fit.run.execution.n_threads
 
 
 def _after(folds: Folds | None, n_rows: int) -> Folds | None:
