@@ -55,12 +55,18 @@ def _take_config(ctx: click.Context, param: click.Parameter, path: str | None) -
         data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise click.BadParameter(f"{path} cannot be read as TOML ({error})", ctx, param) from None
-    params, known = _named(ctx.command.params), _known_names(ctx)
-    values = {}
+    everyones = _commands(ctx)
+    options = {name for one in everyones for name in _named(one.params, click.Option)}
+    params = _named(ctx.command.params, click.Option)
+    # An argument that is an option of another command has another meaning there: MODEL and --model.
+    arguments = _named(ctx.command.params, click.Argument)
+    params |= {name: argument for name, argument in arguments.items() if name not in options}
+    known = options.union(*(_named(one.params, click.Argument) for one in everyones))
+    values: dict[str, Any] = {}
     for key, value in data.items():
         name = key.replace("_", "-")
         if (of := params.get(name)) is not None:
-            values[of.name] = _as_on_the_command_line(of, key, value, ctx)
+            values[str(of.name)] = _as_on_the_command_line(of, key, value, ctx)
         elif name not in known:
             near = get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
@@ -68,22 +74,23 @@ def _take_config(ctx: click.Context, param: click.Parameter, path: str | None) -
     ctx.default_map = {**(ctx.default_map or {}), **values}
 
 
-def _named(params: Iterable[click.Parameter]) -> dict[str, click.Parameter]:
-    """Return the parameters by the names that a file may give them: those of the command line."""
+def _named(params: Iterable[click.Parameter], kind: type[click.Parameter]) -> dict[str, click.Parameter]:
+    """Return the parameters of a kind by the names that a file may give them: those of the command line."""
     named: dict[str, click.Parameter] = {}
     for param in params:
-        spelt = [str(param.name).replace("_", "-")] if isinstance(param, click.Argument) else param.opts
-        named |= {name.removeprefix("--"): param for name in spelt if param.expose_value}
+        if isinstance(param, kind) and param.expose_value:
+            spelt = param.opts if kind is click.Option else [str(param.name).replace("_", "-")]
+            named |= dict.fromkeys([name.removeprefix("--") for name in spelt], param)
     return named
 
 
-def _known_names(ctx: click.Context) -> set[str]:
-    """Return the names that any command takes, so that plan and fit can share a file."""
+def _commands(ctx: click.Context) -> list[click.Command]:
+    """Return all commands, which may share a file."""
     group = ctx.parent.command if ctx.parent is not None else None
     if not isinstance(group, click.Group):
-        return set(_named(ctx.command.params))
-    commands = (group.get_command(ctx, name) for name in group.list_commands(ctx))
-    return {name for one in commands if one is not None for name in _named(one.params)}
+        return [ctx.command]
+    found = (group.get_command(ctx, name) for name in group.list_commands(ctx))
+    return [one for one in found if one is not None]
 
 
 def _as_on_the_command_line(param: click.Parameter, key: str, value: Any, ctx: click.Context) -> Any:

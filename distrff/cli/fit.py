@@ -75,8 +75,8 @@ def fit(
 ) -> None:
     """Fit a model to DATA and write it to --out.
 
-    DATA is a Parquet file, folder or glob, or a Zarr group; a path or a URL. Everything that
-    can be checked is checked before the first row is read.
+    DATA is a Parquet file, folder or glob, a Zarr group, or files of text (CSV, TSV, libsvm) or of NumPy;
+    a path or a URL. Everything that can be checked is checked before the first row is read.
     """
     from distrff.io.checkpoints import has_written, note_model, remove_checkpoint
     from distrff.io.storage import PAGE, Location, check_writable, refuse_overlap, write_file

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from distrff.cli import NOT_CONVERGED, spelt_as_options
 from distrff.cli.command import command
@@ -117,8 +118,10 @@ def _gram_of(ctx: click.Context, data: str) -> tuple[Statistics, int]:
 def _gram_like(ctx: click.Context, data: str, like: str) -> tuple[Statistics, int]:
     options = ctx.params
     given = [option for option in gram.params if option.expose_value]
+    # A file of options may be that of the first Gram.
     names = [str(option.name) for option in given if option.name not in _WITH_LIKE]
-    refuse_others(ctx, [(tuple(names), False, "a Gram of its own, not with --like, which has all of these")])
+    said = tuple(n for n in names if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE)
+    refuse_others(ctx, [(said, False, "a Gram of its own, not with --like, which has all of these")])
     first = _load(like, storage_options(options))
     dataset = open_data_for(first, data, options)
     check_target(dataset, "ridge" if first.targets.kind == "numeric" else "ridge-classifier")
@@ -145,13 +148,15 @@ _WITH_LIKE = (
 def merge(grams: tuple[str, ...], out: str, overwrite: bool, as_json: bool, **options: Any) -> None:
     """Write the sum of GRAMS to --out: the Gram of all their rows together, fold by fold.
 
-    They must have the same map, scaling, classes and folds, as those made --like the first have. Only two
-    are in memory at once.
+    They must have the same map, scaling, classes and folds, as those made --like the first have.
+    Three are in memory at once.
     """
     from distrff.io.storage import Location, check_writable, refuse_overlap
 
     remote, place = storage_options(options), Location.of(out, storage_options(options))
     refuse_overlap("--out", out, **{f"GRAM {i}": path for i, path in enumerate(grams, 1)})
+    if twice := next((path for i, path in enumerate(grams) if path in grams[:i]), None):
+        raise InputError(f"{public_name(twice)} is named twice, and its rows would count twice; name it once")
     check_writable(place, overwrite=overwrite, kinds=_KINDS)
     total: Any = _load(grams[0], remote)
     for path in grams[1:]:

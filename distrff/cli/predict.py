@@ -43,7 +43,7 @@ def predict(model: str, data: str, method: str, as_json: bool, **options: Any) -
 
     What an interrupted run has written is kept, and --resume continues it.
     """
-    show(written_rows(method, model, data, options), as_json=as_json)
+    _show(written_rows(method, model, data, options), as_json)
 
 
 @command()
@@ -61,7 +61,7 @@ def transform(model: str, data: str, as_json: bool, **options: Any) -> None:
     (format 3) of shape (n_samples, n_components) in the model's dtype: 4 or 8 bytes a number. Of a
     MODEL of principal components, --out holds the rows' coordinates along these, in float64.
     """
-    show(written_rows("transform", model, data, options), as_json=as_json)
+    _show(written_rows("transform", model, data, options), as_json)
 
 
 @command()
@@ -89,6 +89,11 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     table = {} if dataset.table_report is None else dataset.table_report
     lines = [*repr(evaluation).splitlines(), *aligned(table)]
     show({**evaluation, **table}, as_json=as_json, lines=lines)
+
+
+def _show(values: dict[str, Any], as_json: bool) -> None:
+    """Print what was written; rows kept of an interrupted run only if there are any."""
+    show(values, as_json=as_json, lines=aligned({k: v for k, v in values.items() if k != "n_kept" or v}))
 
 
 def written_rows(method: str, model: str, data: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,8 @@ class Evaluation(StrictMapping):
     ----
     model, n_samples : of what, and how many rows were judged
     rows : "out of fold", where each row was judged by a model that did not see it; "the rows of the fit",
-        which is optimistic; "rows that partial_fit may have seen"; or "other rows"
+        which is optimistic; "rows that partial_fit may have seen"; "other rows"; or "the rows
+        given" to a stored model, which does not know those of its fit
     n_outside : rows outside the bounds of the model; numbers leave them out, for classes they count as wrong
     kind : "numbers", "classes", or "labels", where a row has any number of several
     r2, rmse, constant_rmse, mae, relative_error : of numbers, over all targets; constant_rmse is that of

@@ -348,7 +348,13 @@ def check_workers(client: Client, timeout: float = 10.0, *, patience: float = 60
         packages = ["distrff", *_NUMERIC]
         found = client.sync(client.get_versions, packages=packages, callback_timeout=patience)
     except TimeoutError as error:
-        if client.scheduler_info()["n_workers"]:
+        states = {worker["status"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()}
+        if states == {"paused"}:
+            raise ClusterError(
+                f"all workers of {address} are paused, as their memory is nearly full; restart them, or give "
+                f"them a larger memory limit"
+            ) from error
+        if states:
             raise ClusterError(
                 f"workers of {address} do not answer within {patience:g} s; "
                 f"look at their logs and restart workers that hang"

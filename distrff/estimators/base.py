@@ -40,7 +40,7 @@ from distrff.estimators.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
 from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_rows
-from distrff.io.open import open_dataset, open_rows
+from distrff.io.open import open_rows
 from distrff.io.storage import Location
 from distrff.model.answers import predict_with
 from distrff.model.calibration import calibrated, out_of_fold
@@ -48,7 +48,7 @@ from distrff.model.evaluation import Errors, errors_of
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model
 from distrff.model.persistence import save_model
-from distrff.model.rows import encoded, is_raw
+from distrff.model.rows import encoded, is_raw, raw_rows
 from distrff.model.to_sklearn import sklearn_pipeline
 from distrff.preprocessing.targets import NumericTargets, Targets
 from distrff.utils.text import listed
@@ -168,7 +168,7 @@ class KernelEstimator(BaseEstimator):
         is_warm = getattr(self, "warm_start", False)
         if not isinstance(is_warm, bool | np.bool_):
             raise InputError(f"warm_start must be True or False, got {is_warm!r}")
-        if not is_warm or "model_" not in self.__dict__ or "features_" not in self.__dict__:
+        if not is_warm or self.has_grown or "model_" not in self.__dict__ or "features_" not in self.__dict__:
             return None
         if not isinstance(options, SolverOptions) or not options.goes_on:
             return None
@@ -490,9 +490,8 @@ class KernelEstimator(BaseEstimator):
         """Return rows with targets, of the columns of the fit or of a raw table."""
         X = as_frame(X)
         if is_raw(self.model_.steps, X):
-            # A frame may bring its own target, in the column that held it when the model was fitted.
-            brings_y = y is None and sample_weight is None
-            X = open_dataset(X, steps=self.model_.steps) if brings_y else encoded(self.model_, X)
+            assert self.model_.steps is not None
+            X, y, sample_weight = raw_rows(self.model_.steps, X, y, sample_weight), None, None
         elif is_dataframe_like(X):
             frame_dtype(X.dtypes.items())  # text is refused: this model has no steps for it
         dataset = self._dataset(X, y, sample_weight)
@@ -532,7 +531,11 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return targets.classes
 
     def predict(self, X: Any) -> Any:
-        """Return the predicted labels, lazily for dask arrays; of several of a row, 0 or 1 for each."""
+        """Return the predicted labels, lazily for dask arrays.
+
+        A row that may have several labels has 0 or 1 for each. One that lacks a value, where the fit dropped
+        such rows, has None if labels are text; else such rows are refused by an InputError.
+        """
         return self._output(X, "predict")
 
     def decision_function(self, X: Any) -> Any:

@@ -76,7 +76,8 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
     fit_rows = None if estimator is None else estimator._fit_rows
     of_fit = fit_rows is not None and same_rows(run, fit_rows, dataset)
     folds = estimator._out_of_fold_models() if estimator is not None and of_fit else None
-    rows = "out of fold" if folds is not None else "the rows of the fit" if of_fit else "other rows"
+    others = "the rows given" if estimator is None else "other rows"  # a stored model does not know its own
+    rows = "out of fold" if folds is not None else "the rows of the fit" if of_fit else others
     if estimator is not None and estimator.has_grown:
         rows = "rows that partial_fit may have seen"
     errors = errors_of(frozen, dataset, folds, run)

@@ -27,9 +27,11 @@ from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fourier import cosine_frequencies
 from distrff.features.metric import gradient_outer
-from distrff.io.arrays import as_dataset
+from distrff.io.arrays import as_dataset, as_frame
 from distrff.io.dataset import Dataset
+from distrff.io.open import open_rows
 from distrff.model.model import Model
+from distrff.model.rows import is_raw, raw_rows
 from distrff.reductions.base import FOLD_RULES, Folds
 from distrff.reductions.equispaced import ToeplitzStatistics
 from distrff.reductions.gram import GramStatistics
@@ -91,7 +93,12 @@ def gram(
             "features of random binning are too many for a Gram; use FourierFeatures or NystroemFeatures, or "
             "fit a KernelRidge on these, which forms none"
         )
-    dataset, seed = as_dataset(data, y, sample_weight), resolve_seed(random_state)
+    data, seed = as_frame(data), resolve_seed(random_state)
+    if like is not None and is_raw(like.steps, data):
+        assert like.steps is not None
+        dataset = raw_rows(like.steps, data, y, sample_weight)
+    else:
+        dataset = open_rows(data, y, sample_weight)
     if not dataset.n_targets:
         raise InputError("the Gram needs y; give it, or open the dataset with target=…")
     if like is not None:

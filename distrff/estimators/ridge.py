@@ -18,21 +18,24 @@ from distrff.estimators.base import KernelClassifier, KernelEstimator
 from distrff.estimators.fitting.cg import fit_by_conjugate_gradients
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.gram import Grams, fit_by_gram, fit_statistics
-from distrff.estimators.fitting.options import RidgeOptions, growing_options, ridge_options
+from distrff.estimators.fitting.options import (
+    GrowingOptions,
+    RidgeOptions,
+    growing_options,
+    ridge_options,
+)
 from distrff.estimators.fitting.quality import quality_of_numbers
 from distrff.estimators.fitting.result import FitResult
 from distrff.estimators.fitting.sgd import fit_ridge_by_sgd
 from distrff.estimators.fitting.sums import Growth, Statistics
 from distrff.estimators.fitting.toeplitz import Sums, fit_by_toeplitz, fit_toeplitz_statistics
 from distrff.features.base import FeatureMap
-from distrff.io.arrays import as_dataset, as_frame
+from distrff.io.arrays import as_frame
 from distrff.io.dataset import Dataset
-from distrff.io.open import open_dataset, values_of
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model, std_of
 from distrff.model.persistence import save_model
-from distrff.model.rows import is_raw
-from distrff.preprocessing.table import TableSteps
+from distrff.model.rows import is_raw, raw_rows
 from distrff.preprocessing.targets import ClassTargets, NumericTargets, checked_classes
 from distrff.reductions.equispaced import ToeplitzStatistics
 from distrff.reductions.gram import GramStatistics
@@ -58,7 +61,6 @@ class RidgeEstimator(KernelEstimator):
         }
     )
     _not_pickled = (*KernelEstimator._not_pickled, "_grams")
-    _forgotten = ("_growth",)
     _growth: Growth | None = None
     """The sums of the calls of `partial_fit`. They are pickled, since no row is kept from which they could be
     made again: without them an estimator that was sent or stored could not grow, nor be solved."""
@@ -117,16 +119,20 @@ class RidgeEstimator(KernelEstimator):
                 "class_weight cannot be applied to a Gram, whose rows are already weighted; "
                 "give sample_weight to gram(...), or fit the rows"
             )
-        self._forget(*self._forgotten, *self._not_pickled)
         if isinstance(statistics, ToeplitzStatistics):
             result = fit_toeplitz_statistics(statistics, options)
             assert result.features is not None
             statistics = replace(statistics, specification=result.features.specification_)
         else:
             result = fit_statistics(statistics, options)
-        self._forget("features_")
+        self._forget("features_", "_growth", *self._not_pickled)
         self._store(result, self._model_of_sums(statistics, result), options.seed, None)
         return self
+
+    def _store(self, result: FitResult, model: Model, seed: int, fit: PreparedFit | None) -> None:
+        if fit is not None:  # only now: what `partial_fit` summed outlives a fit that fails
+            self._forget("_growth")
+        super()._store(result, model, seed, fit)
 
     def _model_of_sums(self, sums: Statistics, result: FitResult) -> Model:
         return Model(
@@ -148,14 +154,15 @@ class RidgeEstimator(KernelEstimator):
         """Add the sums of some rows to those of earlier calls; nothing changes if this fails."""
         if self._growth is None and "model_" in self.__dict__:
             warn(
-                "this model was fitted by fit, which keeps no sums to add to: partial_fit begins anew, with "
-                "these rows alone",
+                "this model has no sums to add to, as it came by another way than partial_fit, which begins "
+                "anew, with these rows alone",
                 DataWarning,
             )
-        options, before = growing_options(self), self._growth
+        before = self._growth
+        options = growing_options(self) if before is None else before.options
         if before is not None and is_raw(before.sums.steps, X := as_frame(X)):
             assert before.sums.steps is not None
-            X, y, sample_weight = _like_the_first(before.sums.steps, X, y, sample_weight), None, None
+            X, y, sample_weight = raw_rows(before.sums.steps, X, y, sample_weight), None, None
         dataset = self._rows_to_fit(X, y, sample_weight)
         if before is None:
             options = replace(options, classes=checked_classes(classes))
@@ -213,11 +220,25 @@ class RidgeEstimator(KernelEstimator):
     def _solve_growth(self) -> None:
         growth = self._growth
         assert growth is not None
-        result = growth.solved(growing_options(self))
+        result = growth.solved(self._options_to_solve())
         assert result.features is not None
         sums = replace(growth.sums, specification=result.features.specification_)
         self.features_ = result.features
         self._store(result, self._model_of_sums(sums, result), growth.seed, None)
+
+    def _options_to_solve(self, alpha: np.ndarray | None = None) -> GrowingOptions:
+        """Return the parameters of the first call, with those of now that count when the sums are solved.
+
+        With `alpha` the penalties that were chosen.
+        """
+        assert self._growth is not None
+        now = ridge_options(self)
+        changed: dict[str, Any] = {name: getattr(now, name) for name in ("fit_intercept", "tol")}
+        if alpha is None:
+            changed |= {name: getattr(now, name) for name in ("search", "alpha", "alphas")}
+        else:
+            changed |= {"search": None, "alpha": alpha, "alphas": None}
+        return replace(self._growth.options, **changed)
 
     def _quality(self, result: FitResult, model: Model, fit: PreparedFit | None) -> dict[str, Any] | None:
         if fit is None and self._growth is not None:
@@ -280,8 +301,10 @@ class RidgeEstimator(KernelEstimator):
         """Return the model with its posterior, which is computed at first use, where the Gram is."""
         if self.model_.posterior is not None:
             return self.model_
-        if self._growth is not None and "_grams" not in self.__dict__:
-            self._solve_growth()  # once more, after pickling
+        if self._growth is not None and "_grams" not in self.__dict__:  # after pickling
+            again = self._growth.solved(self._options_to_solve(np.atleast_1d(self.alpha_)))
+            assert again.grams is not None
+            self._grams = again.grams.kept()
         grams: Grams | Sums | None = getattr(self, "_grams", None)
         if self.model_.specification.is_sparse:
             raise InputError(
@@ -309,14 +332,6 @@ class RidgeEstimator(KernelEstimator):
         if self._fold_models is None and isinstance(sums, Sums):
             self._fold_models = sums.fold_models(np.atleast_1d(self.alpha_))
         return self._fold_models
-
-
-def _like_the_first(steps: TableSteps, X: Any, y: Any, sample_weight: Any) -> Dataset:
-    """Return a raw table of a later call, encoded by the steps of the first; it may bring its own target."""
-    if y is None and sample_weight is None:
-        return open_dataset(X, steps=steps)
-    rows = values_of(open_dataset(X, steps=steps.for_prediction()))
-    return replace(as_dataset(rows, y, sample_weight), steps=steps, column_names=steps.names_out)
 
 
 class KernelRidge(RegressorMixin, RidgeEstimator):
@@ -423,9 +438,10 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         The first call fits map, scaling and a chosen width to its rows, and these stay: rows like the later
         ones should be among them. All calls together give the model of one `fit` to all their rows with that
         map and scaling, up to rounding: row numbers go on, and so do the folds of ``fold_by="hash"``.
-        `alpha`, `alphas` and `fit_intercept` count when the model is solved, all other parameters at the
-        first call. `fit` forgets what was summed, and as it keeps no sums, a call after it begins anew, with
-        a `DataWarning`. A call that fails changes nothing.
+        `alpha`, `alphas`, `fit_intercept` and `tol` count when the model is solved, once after each call; all
+        other parameters count at the first call. `fit` forgets what was summed, and as it keeps no sums, a
+        call after it begins anew, with a `DataWarning`. A call that fails changes nothing, nor does a `fit`
+        that fails. Of `EquispacedFourierFeatures`, alpha is searched by sums that are rounded otherwise.
 
         Parameters
         ----------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import dask
@@ -130,6 +131,8 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
                 "a Dataset carries its own y and sample_weight; name them in open_dataset instead"
             )
         return X
+    if isinstance(X, str | PathLike):
+        raise InputTypeError(f"X is a path, {X!r}; open it with distrff.open_dataset")
     fields = {"X": X, "y": y, "sample_weight": sample_weight}
     given = {name: as_frame(values) for name, values in fields.items() if name == "X" or values is not None}
     is_lazy = any(map(dask.is_dask_collection, given.values()))

@@ -131,7 +131,7 @@ def open_dataset(
     if steps is not None and (name := _first_given(options)):
         raise InputError(f"{name} was given beside steps, which define all columns; leave it out")
     path = as_frame(path)
-    if is_frame(path):
+    if is_table(path):
         if ids:
             raise InputError("ids goes with stored rows; a frame in memory keeps its own columns")
         if is_dataframe_like(path):
@@ -179,11 +179,15 @@ def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         opened = open_dataset(X, one_hot=True, datetime="parts")
     except NonFiniteError as error:
         raise NonFiniteError(
-            f"{error} to distrff.open_dataset(frame, target=..., one_hot=True), and fit what it returns"
+            f"{error} to distrff.open_dataset(frame, target=..., one_hot=True) and fit what it returns, or "
+            f"fill the gaps in a pipeline before this estimator"
         ) from None
     assert opened.table_report is not None
     for name, why in opened.table_report["columns_dropped"].items():
-        warn(f"column {name!r} of the frame is left out: {why} in distrff.open_dataset", DataWarning)
+        warn(
+            f"column {name!r} of the frame is left out: {why}; see distrff.open_dataset",
+            DataWarning,
+        )
     rows = as_dataset(values_of(opened), y, sample_weight)
     names, report = opened.column_names, opened.table_report
     return replace(rows, column_names=names, steps=opened.steps, source=opened.source, table_report=report)
@@ -197,7 +201,7 @@ def values_of(dataset: Dataset) -> Any:
     return block.X
 
 
-def is_frame(data: Any) -> bool:
+def is_table(data: Any) -> bool:
     """Return whether data are a DataFrame, or an xarray Dataset."""
     return is_dataframe_like(data) or (hasattr(data, "data_vars") and hasattr(data, "sizes"))
 

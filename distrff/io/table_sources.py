@@ -160,7 +160,8 @@ def xarray_table(data: Any, sample_dim: str | None, names: Sequence[str] = ()) -
         sample_dim = common.pop() if len(common) == 1 else None
     if sample_dim is None:
         raise InputError(
-            f"an xarray Dataset needs sample_dim, the dimension of its samples: one of {dimensions}"
+            f"an xarray Dataset needs sample_dim, the dimension of its samples: one of {dimensions}; give it "
+            f"to distrff.open_dataset(data, steps=..., sample_dim=...)"
         )
     arrays = {
         str(name): _by_samples(variable, sample_dim)

@@ -201,7 +201,7 @@ class Model:
 
     def outside(self, X: np.ndarray) -> np.ndarray:
         """Return which rows are outside the bounds of the model, shape (n_rows,); most models have none."""
-        complete, outside = self._complete(X), self.specification.outside(X)
+        complete, outside = self.complete_rows(X), self.specification.outside(X)
         return outside if complete is None else outside & complete
 
     def _answers(self, X: Any, method: str, answer: Callable[[Any], np.ndarray], **options: str) -> Any:
@@ -214,12 +214,13 @@ class Model:
 
             return answers_for(self, X, method, **options)
         X = self._checked(X)
-        complete = self._complete(X)
+        complete = self.complete_rows(X)
         if complete is None:
             return answer(X)
+        _check_finite(np.where(np.isnan(X), 0, X), 0)  # by the numbers of all rows
         return self._with_missing(answer(X[complete]), complete)
 
-    def _complete(self, X: Any) -> np.ndarray | None:
+    def complete_rows(self, X: Any) -> np.ndarray | None:
         """Return which rows hold no NaN; None if all, or where the model refuses NaN."""
         if not self.skips_missing or issparse(X) or X.dtype.kind != "f":
             return None
@@ -228,11 +229,15 @@ class Model:
 
     def _with_missing(self, found: np.ndarray, complete: np.ndarray) -> np.ndarray:
         """Return results of the complete rows with missing ones between them."""
-        if found.dtype.kind not in "fO":
+        if issparse(found):
             raise InputError(
-                f"{np.count_nonzero(~complete)} of {len(complete)} rows lack a value, the first is row "
-                f"{np.argmin(complete)}, and {found.dtype} has none to say so; drop these rows, or write "
-                f"their results to Parquet, where they are null"
+                "some rows lack a value, and features of random binning, which are sparse, have none to say "
+                "so; drop these rows"
+            )
+        if found.dtype.kind not in "fO":  # of a block of a dask array, so without numbers of rows
+            raise InputError(
+                f"some rows lack a value, and labels of {found.dtype} have no missing value; drop these "
+                f"rows, or write their results to Parquet, where they are null"
             )
         results = np.full(
             (len(complete), *found.shape[1:]), None if found.dtype == object else np.nan, found.dtype

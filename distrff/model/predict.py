@@ -91,9 +91,10 @@ class RowResults:
 
         Where the model skips rows with NaN these are masked arrays.
         """
-        if self.model.skips_missing and (complete := ~np.isnan(X).any(axis=1)).sum() < len(X):
-            return {name: _spread(values, complete) for name, values in self._of(X[complete]).items()}
-        return self._of(X)
+        complete = self.model.complete_rows(X)
+        if complete is None:
+            return self._of(X)
+        return {name: _spread(values, complete) for name, values in self._of(X[complete]).items()}
 
     def _of(self, X: np.ndarray) -> dict[str, np.ndarray]:
         if self.method == "decision_function":

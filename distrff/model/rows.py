@@ -11,15 +11,16 @@ from dask.utils import is_dataframe_like
 
 from distrff.errors import InputError, InputTypeError
 from distrff.features.specification import MapSpecification
-from distrff.io.arrays import as_dataset, as_frame, block_of
-from distrff.io.dataset import Dataset
-from distrff.io.open import is_frame, open_dataset, values_of
+from distrff.io.arrays import as_dataset, as_frame, block_of, targets_of, weights_of
+from distrff.io.dataset import Dataset, check_lengths
+from distrff.io.open import is_table, open_dataset, values_of
 from distrff.preprocessing.table import TableSteps
+from distrff.utils.arrays import as_columns
 from distrff.utils.text import listed
 
 
 class FittedModel(Protocol):
-    """What of a `Model` says which rows fit it. Its own module imports this one, through its predictions."""
+    """What of a `Model` says which rows fit it; its module imports this one, so that it cannot be named."""
 
     @property
     def specification(self) -> MapSpecification: ...
@@ -47,21 +48,45 @@ def rows_for(
     X = as_frame(X)
     if is_raw(model.steps, X):
         assert model.steps is not None
-        if y is None and sample_weight is None:
-            weight, names = model.steps.weight, _names(X)
-            steps = replace(
-                model.steps,
-                target=model.steps.target if with_target else None,
-                weight=weight if with_target or weight in names else None,
-            )
-            X = open_dataset(X, steps=steps)
-        else:
-            X = encoded(model, X)
+        steps = model.steps if with_target else replace(model.steps, target=None)
+        X, y, sample_weight = raw_rows(steps, X, y, sample_weight), None, None
     dataset = as_dataset(X, y, sample_weight)
     check_columns(model, dataset)
     if with_target:
         check_target(model, dataset)
     return dataset
+
+
+def raw_rows(steps: TableSteps, X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
+    """Return a raw table as a dataset, with its own target and weights or those that are given.
+
+    Rows that the steps leave out lose their y and weight with them, where the table is a DataFrame in memory.
+    Raises InputError for a table without the column of weights, unless y or weights are given.
+    """
+    names = _names(X)
+    target, weight = steps.target, steps.weight
+    if y is None and sample_weight is None:
+        if weight is not None and weight not in names and target is not None:
+            raise InputError(
+                f"the table has no column {weight!r}, which held the weights at the fit; add it, or give "
+                f"sample_weight"
+            )
+        return open_dataset(X, steps=steps if weight in names else replace(steps, weight=None))
+    if is_dataframe_like(X) and not dask.is_dask_collection(X):
+        given: dict[str, Any] = {}
+        if y is not None and target is not None and target.positive is None:
+            columns = as_columns(targets_of(as_frame(y))[0])
+            if columns.shape[1] == len(target.names):
+                given = dict(zip(target.names, columns.T, strict=True))
+        if sample_weight is not None and (given or y is None):
+            weight = weight or "".join(["weight", *names])  # a name that no column has
+            given[weight] = weights_of(as_frame(sample_weight))
+        if given:
+            check_lengths({"X": len(X), **{name: len(values) for name, values in given.items()}})
+            taken = replace(steps, weight=weight if sample_weight is not None else None)
+            return open_dataset(X.assign(**given), steps=taken)
+    rows = as_dataset(values_of(open_dataset(X, steps=steps.for_prediction())), y, sample_weight)
+    return replace(rows, steps=steps, column_names=steps.names_out)
 
 
 def rows_to_predict(model: FittedModel, X: Any) -> Any:
@@ -77,6 +102,8 @@ def rows_to_predict(model: FittedModel, X: Any) -> Any:
         check_columns(model, X)
         return X.X
     if not is_dataframe_like(X):
+        if is_table(X):
+            raise InputTypeError("this model was fitted to an array; give the values of the Dataset as one")
         return X
     if model.column_names is not None:
         lacking = [name for name in model.column_names if name not in X.columns]
@@ -86,12 +113,14 @@ def rows_to_predict(model: FittedModel, X: Any) -> Any:
                 f"it has: {listed(list(map(str, X.columns)))}"
             )
         X = X[list(model.column_names)]
-    return as_dataset(X).X if dask.is_dask_collection(X) else block_of(X)[0]
+    if dask.is_dask_collection(X):
+        return as_dataset(X).X
+    return block_of(X)[0] if len(X) else np.empty((0, model.n_columns))
 
 
 def is_raw(steps: TableSteps | None, X: Any) -> bool:
     """Return whether X is a table of the raw columns that the steps of a model encode."""
-    if steps is None or not is_frame(X):
+    if steps is None or not is_table(X):
         return False
     names = _names(X)
     return names.issuperset(steps.for_prediction().raw_names) or not names.issuperset(steps.names_out)
@@ -111,7 +140,7 @@ def encoded(model: FittedModel, table: Any) -> Any:
 
 
 def _names(table: Any) -> set[str]:
-    return set(map(str, getattr(table, "data_vars", table.columns if is_dataframe_like(table) else ())))
+    return set(map(str, table.columns if is_dataframe_like(table) else table.data_vars))
 
 
 def check_columns(model: FittedModel, dataset: Dataset) -> None:

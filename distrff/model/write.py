@@ -37,6 +37,7 @@ from distrff.model.rows import is_raw
 from distrff.utils.text import listed
 
 _CHUNK_BYTES = 2**25
+_OF_OTHERS = (".csv", ".tsv", ".txt", ".json", ".npy", ".npz", ".gz", ".xlsx", ".feather", ".arrow", ".html")
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,11 @@ class WriteReduction(Reduction):
         """Yield the results of each block, and add its counts to `found`."""
         ids = rows.id_tiles(self.tile_rows) if isinstance(rows, IdentifiedRows) else None
         for block in rows.tiles(self.tile_rows):
-            model, n_missing = results.model, 0
-            if model.skips_missing:  # infinity is refused by the model
-                n_missing = int(np.isnan(block.X).any(axis=1).sum())
-            else:
-                check_block(RowBlock(block.start, block.X), "none")
+            model = results.model
+            complete = model.complete_rows(block.X)
+            n_missing = 0 if complete is None else np.count_nonzero(~complete)
+            checked = block.X if complete is None else np.where(np.isnan(block.X), 0, block.X)
+            check_block(RowBlock(block.start, checked), "none")
             found += block.X.shape[0], np.count_nonzero(model.outside(block.X)), n_missing
             yield {**({} if ids is None else next(ids)), **results.of(block.X)}
 
@@ -96,6 +97,11 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
     """
     model, method = results.model, results.method
     results.check()
+    if place.out.url.lower().rstrip("/").endswith(_OF_OTHERS):
+        raise InputError(
+            f"{place.out} has the name of another kind of file, and results are Zarr or Parquet; name a "
+            f"place that ends in .zarr or .parquet"
+        )
     place.check()
     is_parquet = place.out.url.rstrip("/").endswith(SUFFIXES)
     if is_parquet and method == "transform":

@@ -89,15 +89,15 @@ class NumberStep(ColumnEncoder):
         if values.shape[1] != out.shape[1]:
             raise InputError(
                 f"column {self.name!r} holds {values.shape[1]} numbers a row, but it held {out.shape[1]} "
-                f"when its step was made; give a table of the same kind"
+                f"at the fit; give a table of the same kind"
             )
         if dtype.kind in "iub" and not np.can_cast(values.dtype, dtype):
             low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
             fits = (values == np.floor(values)) & (values >= low) & (values <= high)
             if not fits.all():
                 raise InputError(
-                    f"column {self.name!r} holds {values[~fits][0]}, but it held {dtype} when its step was "
-                    f"made; give a table of the same kind"
+                    f"column {self.name!r} holds {values[~fits][0]}, but it held {dtype} at the fit; give a "
+                    f"table of the same kind"
                 )
         out[...] = values
 
@@ -369,45 +369,71 @@ class RawColumn:
     def of_kind(self, kind: str, name: str) -> RawColumn:
         """Return the column as one of `kind`.
 
-        Whole numbers can be read as text, clocks as their seconds, and text as times where all of it spells
-        times in the manner of ISO 8601, as a CSV file read without their type does. Raises InputError for any
-        other change of kind.
+        Whole numbers can be read as text, clocks as their seconds, and text as times where it spells them in
+        the manner of ISO 8601, as files of text do that are read without types. A column without any value is
+        of any kind. Raises InputError for any other change of kind.
         """
         if self.kind == kind:
             return self
-        if self.kind == "null":
+        missing = self.missing()
+        if missing is not None and missing.all():
             dtype = {"number": np.float64, "text": np.int32, "time": np.int64}[kind]
             values = np.full(len(self), -1 if kind == "text" else 0, dtype)
             return RawColumn(kind, values, np.ones(len(self), dtype=bool))
-        if kind == "time" and self.kind == "text" and (ticks := _ticks_of(self.words)) is not None:
-            return RawColumn("time", np.append(ticks, 0)[self.values], self.nulls, ticks=_MICROSECONDS)
+        held = PLURALS[self.kind]
+        if kind == "time" and self.kind == "text":
+            ticks, no_time = _ticks_of(self.words, np.unique(self.values[self.values >= 0]))
+            if no_time is None:
+                return RawColumn("time", ticks[self.values], self.nulls, ticks=_MICROSECONDS)
+            held = f"{no_time!r}"
         if kind == "number" and self.kind == "clock":
             return RawColumn("number", self.values, self.nulls)
-        if kind == "text" and self.kind == "number" and self.values.dtype.kind in "iub":
-            numbers, codes = np.unique(self.values.reshape(len(self)), return_inverse=True)
+        if kind == "text" and self.kind == "number" and (whole := self._whole_numbers()) is not None:
+            numbers, codes = np.unique(whole, return_inverse=True)
             words = tuple(map(str, numbers.tolist()))
             codes = codes.astype(np.int32)
-            codes = codes if self.nulls is None else np.where(self.nulls, -1, codes)
-            return RawColumn("text", codes, self.nulls, words)
+            codes = codes if missing is None else np.where(missing, -1, codes)
+            return RawColumn("text", codes, missing, words)
         raise InputError(
-            f"column {name!r} holds {PLURALS[self.kind]}, but it held {PLURALS[kind]} when its step was "
-            f"made; give a table of the same kind"
+            f"column {name!r} holds {held}, but it held {PLURALS[kind]} at the fit; give a table of the same "
+            f"kind"
         )
+
+    def _whole_numbers(self) -> np.ndarray | None:
+        """Return plain numbers as integers if all are whole, as floats with gaps may be; else None."""
+        if self.values.ndim > 1 or self.values.dtype.kind in "iub":
+            return self.values.reshape(len(self))
+        present = np.where(np.isnan(self.values), 0.0, self.values)
+        is_whole = (present == np.floor(present)) & (np.abs(present) < 2**53)
+        return present.astype(np.int64) if is_whole.all() else None
 
 
 _MICROSECONDS = 10**6
-# Of what NumPy reads; it warns of other offsets from UTC than Z, and cuts longer fractions.
-_TIME = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?Z?")
+_TIME = re.compile(
+    r"(?P<time>\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?)"
+    r"((?<=\.\d{6})\d+)?"  # digits beyond microseconds
+    r"(?P<offset>Z|[+-]\d\d:?\d\d)?"
+)
 
 
-def _ticks_of(words: tuple[str, ...]) -> np.ndarray | None:
-    """Return the times that words spell, in microseconds since 1970; None if one spells none."""
-    if not all(map(_TIME.fullmatch, words)):
-        return None
-    try:
-        return np.array([word.removesuffix("Z") for word in words], "datetime64[us]").astype(np.int64)
-    except ValueError:  # such as a 13th month
-        return None
+def _ticks_of(words: tuple[str, ...], used: np.ndarray) -> tuple[np.ndarray, str | None]:
+    """Return the times that the used words spell, in microseconds since 1970, and the first that spells none.
+
+    The last of the times is of missing values.
+    """
+    ticks = np.zeros(len(words) + 1, np.int64)
+    for i in used.tolist():
+        found = _TIME.fullmatch(words[i])
+        try:
+            ticks[i] = np.datetime64(found["time"] if found else "", "us").astype(np.int64)
+        except ValueError:  # such as a 13th month
+            found = None
+        if found is None:
+            return ticks, words[i]
+        if (offset := found["offset"] or "Z") != "Z":  # NumPy warns of it
+            minutes = 60 * int(offset[1:3]) + int(offset[-2:])
+            ticks[i] -= (minutes if offset[0] == "+" else -minutes) * 60 * _MICROSECONDS
+    return ticks, None
 
 
 PLURALS = {"number": "numbers", "text": "text", "time": "times", "clock": "times of day or durations"}

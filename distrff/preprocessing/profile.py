@@ -140,7 +140,8 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
         places = options.max_categories
         return HashedStep(name, places, (0.0,) * places if fills else None, indicates)
     return (
-        f"it has more than {options.max_categories} categories; hash_columns=True or max_categories takes it"
+        f"it has more than {options.max_categories} categories, such as {column.example[:20]!r}; "
+        f"hash_columns=True or max_categories takes it"
     )
 
 
@@ -203,6 +204,8 @@ class ColumnProfile:
         Ticks in a second, of times: the finest unit seen.
     words : mapping of str to int, or None
         How many rows hold each word of text; None once there are more words than are counted.
+    example : str
+        The first word of text in the order of the alphabet, for messages.
     """
 
     kind: str
@@ -215,6 +218,7 @@ class ColumnProfile:
     first: int | None = None
     ticks: int = 1
     words: Mapping[str, int] | None = field(default_factory=dict)
+    example: str = ""
 
     @classmethod
     def of(cls, column: RawColumn, max_words: int) -> ColumnProfile:
@@ -247,7 +251,8 @@ class ColumnProfile:
         ):
             if n:
                 words[word] += n
-        return of_kind(words=words if len(words) <= max_words else None)
+        kept = words if len(words) <= max_words else None
+        return of_kind(words=kept, example=min(words, default=""))
 
     def merge(self, other: ColumnProfile, name: str, max_words: int) -> ColumnProfile:
         """Return the profile of both.
@@ -276,6 +281,7 @@ class ColumnProfile:
             first=min(firsts, default=None),
             ticks=ticks,
             words=words if words is not None and len(words) <= max_words else None,
+            example=min(filter(None, (mine.example, its.example)), default=""),
         )
 
     def _like(self, other: ColumnProfile) -> ColumnProfile:

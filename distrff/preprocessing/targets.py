@@ -250,6 +250,8 @@ def checked_classes(classes: Any) -> np.ndarray | None:
         raise InputError(
             f"classes mix labels that cannot be sorted together ({error}); use one type"
         ) from error
+    if any(label is None or label != label for label in labels.tolist()):
+        raise InputError(f"classes hold a missing label, got {classes!r}; leave it out")
     if np.ndim(classes) != 1 or len(labels) < 2:
         raise InputError(f"classes must be a list of at least two labels, got {classes!r}")
     return labels

@@ -12,6 +12,7 @@ import pytest
 from distrff.cli import main
 from distrff.cli.command import Command
 from distrff.cli.fit import checked_estimator, fit
+from distrff.cli.predict import score
 from distrff.features.nystroem import NystroemFeatures
 from distrff.model.persistence import load_model
 
@@ -105,6 +106,28 @@ def test_plan_and_fit_share_a_file(distrff, tmp_path, rng):
     words = ("--one-hot", "--max-categories", 2, "--missing", "mean", "--random-state", 0, "--overwrite")
     done = distrff("fit", tmp_path / "x.csv", "--config", config, *words)
     assert "left out: when (it holds times; --datetime seconds or parts takes them)" in done.stderr
+
+
+def test_an_argument_that_is_an_option_elsewhere_stays_on_the_command_line(given):
+    words = ("other.zarr", "rows.parquet")
+    found = given('model = "svc"\nmissing = "mean"\n', *words, of=score)
+    assert (found.params["model"], found.params["data"]) == words
+
+
+def test_grams_like_the_first_may_share_its_file(distrff, tmp_path, rng):
+    for name in ("a", "b"):
+        frame = pd.DataFrame({"x": rng.normal(size=200), "kind": rng.choice(["u", "v"], 200)})
+        frame.assign(y=np.sin(frame["x"])).to_parquet(tmp_path / f"{name}.parquet")
+    config = tmp_path / "gram.toml"
+    of_map = 'features = "fourier"\nlength-scale = 1\nn-components = 16\n'
+    config.write_text(f'target = "y"\none-hot = true\n{of_map}')
+    made = [tmp_path / f"{name}.zarr" for name in ("a", "b")]
+    assert distrff("gram", tmp_path / "a.parquet", "--config", config, "--out", made[0]).code == 0
+    like = ("--like", made[0], "--config", config, "--out", made[1])
+    assert distrff("gram", tmp_path / "b.parquet", *like).code == 0
+    message = distrff.refused("merge", made[0], made[1], made[0], "--out", tmp_path / "all.zarr")
+    assert "is named twice, and its rows would count twice" in message
+    assert distrff("merge", *made, "--out", tmp_path / "all.zarr", "--json").json["n_samples"] == 400
 
 
 def test_options_are_listed_under_what_they_are_for():

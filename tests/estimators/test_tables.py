@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zarr
+from scipy.sparse import csr_matrix
 from sklearn.model_selection import cross_val_score
 
 import distrff as drf
@@ -110,9 +111,18 @@ def test_rows_that_training_left_out_are_left_out_of_scores_and_have_no_predicti
         fitted.predict(encoded)
     numbered = drf.open_dataset(frame.assign(label=frame["k"] > 2), **OPTIONS | {"missing": "drop"})
     whole = drf.KernelRidgeClassifier(FEATURES, alpha=1e-2, scale="none").fit(numbered)
-    n, first = lacking.sum(), np.argmax(lacking)
-    with pytest.raises(InputError, match=f"{n} of 300 rows lack a value, the first is row {first}, and bool"):
+    with pytest.raises(InputError, match="some rows lack a value, and labels of bool have no missing value"):
         whole.predict(frame)
+    # The infinity of the last row is named by its own number, though rows before it are left out.
+    with pytest.raises(NonFiniteError, match="infinity in row 299, column 0"):
+        fitted.predict(frame.assign(a=np.r_[frame["a"][:-1], np.inf]))
+    # Given targets and weights lose the rows that the steps leave out.
+    y, weight = frame["label"].to_numpy(), np.arange(300.0)
+    for given in ({"y": y}, {"sample_weight": weight}, {"y": y, "sample_weight": weight}):
+        rows = frame.drop(columns="label") if "y" in given else frame
+        assert drf.evaluate(fitted.model_, rows, **given)["n_samples"] == len(complete)
+    expected = fitted.score(complete[["a", "k", "c"]], complete["label"], weight[frame.notna().all(axis=1)])
+    assert fitted.score(frame, sample_weight=weight) == pytest.approx(expected, rel=1e-12)
 
 
 def test_rows_without_a_target_are_left_out_where_missing_values_are_filled(frame):
@@ -194,6 +204,21 @@ def test_a_stored_model_takes_raw_rows_of_any_kind(frame, tmp_path):
         model.predict(kinds["polars"].drop("c"))
     with pytest.raises(InputError, match="needs sample_dim, the dimension of its samples"):
         drf.open_dataset(kinds["xarray"].isel(row=0), steps=model.steps)
+
+
+def test_sparse_features_and_sparse_rows_of_a_model_that_drops_rows(frame, tmp_path):
+    numbers = frame[["a", "k"]].assign(y=frame["k"] * 1.0)
+    data = drf.open_dataset(numbers, target="y", missing="drop")
+    binned = drf.KernelRidge(drf.RandomBinningFeatures(n_grids=4, random_state=0), alpha=1.0).fit(data).model_
+    assert np.isnan(binned.predict(numbers)).sum() == numbers["a"].isna().sum()
+    with pytest.raises(InputError, match="some rows lack a value, and features of random binning, which are"):
+        binned.transform(numbers)
+    model = drf.KernelRidge(FEATURES, alpha=1.0, scale="none").fit(data).model_
+    rows = csr_matrix(data.X.compute())
+    drf.write_predictions(model, rows, tmp_path / "p.zarr")
+    np.testing.assert_allclose(zarr.open_array(tmp_path / "p.zarr")[:], model.predict(rows), rtol=1e-12)
+    with pytest.raises(InputError, match="has the name of another kind of file, and results are Zarr or"):
+        drf.write_predictions(model, rows, tmp_path / "p.csv")
 
 
 def test_a_stored_model_finds_columns_of_numbers_by_their_names(rng, tmp_path):

@@ -97,7 +97,8 @@ def test_what_is_done_is_reported(tmp_path, frame):
         "t": "it holds times; datetime='seconds' or 'parts' takes them",
         "day": "it holds times; datetime='seconds' or 'parts' takes them",
         "empty": "it has no values",
-        "many": "it has more than 10 categories; hash_columns=True or max_categories takes it",
+        "many": "it has more than 10 categories, such as 'word 0'; hash_columns=True or max_categories takes "
+        "it",
     }
     assert report["missing"] == {name: frame[name].isna().sum() for name in ("a", "c", "ni", "y")}
     assert report["columns_made"] == len(["a", "k", "flag", "c=u", "c=v", "c=w", "g=x", "g=y", "ni", "w"])

@@ -151,11 +151,25 @@ def test_columns_without_any_value(step):
 
 def test_text_that_spells_times_is_read_as_times():
     step = SecondsStep("t", 0, 1, fill=-1.0)
-    spelt = text(["1970-01-02", None, "1970-01-01T00:00:02.5Z", "1970-01-02"])
-    np.testing.assert_array_equal(encoded(step, spelt.of_kind("time", "t"))[:, 0], [86_400, -1, 2.5, 86_400])
-    for word in ("tomorrow", "NaT", "2020-13-01", "2020-01-01 00:00+02:00", ""):
-        with pytest.raises(InputError, match="column 't' holds text, but it held times when its step was"):
+    words = ["1970-01-02", None, "1970-01-01T00:00:02.5Z", "1970-01-01 01:00:00.0000009+01:00", "1970-01-02"]
+    unused = text(["not a time", *words]).take(np.arange(6) > 0)  # as a category that no row has
+    for spelt in (text(words), unused):
+        made = encoded(step, spelt.of_kind("time", "t"))[:, 0]
+        np.testing.assert_array_equal(made, [86_400, -1, 2.5, 0, 86_400])
+    for word in ("tomorrow", "NaT", "2020-13-01", ""):
+        with pytest.raises(InputError, match=f"column 't' holds '{word}', but it held times at the fit"):
             text(["1970-01-02", word]).of_kind("time", "t")
+
+
+def test_a_column_without_any_value_is_of_any_kind():
+    empty = [numbers([np.nan] * 2), text([None] * 2), RawColumn("null", np.zeros(2))]
+    for kind in ("number", "text", "time"):
+        for column in empty:
+            assert column.of_kind(kind, "a").missing().all()
+    whole = numbers([5.0, np.nan, 7.0]).of_kind("text", "a")
+    assert [whole.words[i] if i >= 0 else None for i in whole.values.tolist()] == ["5", None, "7"]
+    with pytest.raises(InputError, match="holds numbers, but it held text"):
+        numbers([5.5, np.nan]).of_kind("text", "a")
 
 
 def y_of(target, **raw):

@@ -397,6 +397,23 @@ def test_a_worker_that_hangs():
             os.kill(pid, signal.SIGCONT)
 
 
+def pause(dask_worker) -> None:
+    """Let the worker believe that its memory is full."""
+    dask_worker.memory_manager.memory_pause_fraction = 1e-9
+
+
+def test_workers_that_are_paused():
+    with connect(n_workers=1) as client:
+        client.run(pause)
+        deadline = time.monotonic() + 30
+        while {w["status"] for w in client.scheduler_info(n_workers=-1)["workers"].values()} != {"paused"}:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert "are paused, as their memory is nearly full; restart them" in version_refusal(
+            client, timeout=0.5
+        )
+
+
 def test_a_scheduler_that_is_gone(dask_processes, capfd):
     with connect(str(dask_processes.scheduler())) as client:
         dask_processes.end()

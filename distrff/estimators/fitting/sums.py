@@ -146,6 +146,7 @@ class Growth:
     columns: ColumnStatistics  # without a sample
     features: FeatureMap
     folds: Folds | None  # of the next rows
+    options: GrowingOptions  # of the first call
     seed: int
     dtype: str  # of the products
     sources: tuple[str, ...]  # of the rows, each once
@@ -173,6 +174,7 @@ class Growth:
             columns=replace(prepared.statistics, samples=()),
             features=prepared.features,
             folds=_after(folds, dataset.n_rows),
+            options=options,
             seed=options.seed,
             dtype=sums.dtype,
             sources=(dataset.source,),
