@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import secrets
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from dask.utils import parse_bytes
 
 from tests.deploy.chart import HELM, ROOT, Manifest, Overlays, manifests
 from tests.deploy.pods import Surroundings, container_of, environment_of
@@ -133,6 +136,27 @@ def rename(container: dict[str, Any], image: Mapping[str, str]) -> None:
     assert image.keys() == {"name", "newTag"}, image
     if container["image"].partition(":")[0] == image["name"]:
         container["image"] = f"{image['name']}:{image['newTag']}"
+
+
+def assert_disk_is_asked_for(spec: Mapping[str, Any]) -> None:
+    """Fail unless each container of a pod asks for, and is limited to, more disk than its volumes take."""
+    sizes = [volume["emptyDir"]["sizeLimit"] for volume in spec["volumes"] if "emptyDir" in volume]
+    for container in (*spec["containers"], *spec.get("initContainers", [])):
+        for kind in ("limits", "requests"):
+            asked = container["resources"][kind]["ephemeral-storage"]
+            assert parse_bytes(asked) > sum(map(parse_bytes, sizes)), container["name"]
+
+
+def of_a_registry(folder: Path) -> tuple[Path, str]:
+    """A copy of deploy/ that takes the images as its example does, and what it should make of `distrff`."""
+    copy = folder / "deploy"
+    shutil.copytree(ROOT / "deploy", copy, ignore=shutil.ignore_patterns("private", "chart.yaml"))
+    images = copy / "images" / "kustomization.yaml"
+    (example,) = re.findall(r"^# +- ({name: distrff,.*})$", images.read_text(), re.MULTILINE)
+    image = yaml.safe_load(example) | {"digest": f"sha256:{secrets.token_hex(32)}"}
+    others = [{**image, "name": "distrff-notebook"}]
+    images.write_text(yaml.safe_dump(yaml.safe_load(images.read_text()) | {"images": [image, *others]}))
+    return copy, f"{image['newName']}@{image['digest']}"
 
 
 def kubectl_kustomize(folder: Path) -> list[Manifest]:

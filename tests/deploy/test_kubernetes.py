@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import secrets
-import shutil
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +21,7 @@ from tests.deploy.kubernetes import (
     FOLDER,
     JOBS,
     OPERATED,
+    assert_disk_is_asked_for,
     built,
     by_name,
     containers,
@@ -30,6 +29,7 @@ from tests.deploy.kubernetes import (
     is_selected,
     job,
     kubectl_kustomize,
+    of_a_registry,
     operated,
     read_kustomization,
     resource_of,
@@ -38,7 +38,12 @@ from tests.deploy.kubernetes import (
     waiting,
 )
 from tests.deploy.pods import Surroundings, arguments_of, containers_of
-from tests.deploy.schemas import KUBERNETES_VERSIONS, assert_custom_resource_valid, assert_valid
+from tests.deploy.schemas import (
+    KUBERNETES_VERSIONS,
+    assert_custom_resource_valid,
+    assert_valid,
+    operators_values,
+)
 
 FOLDERS = (*JOBS, *OPERATED)
 COMPONENTS = ("disruption", "spread", "autoscale")
@@ -133,7 +138,7 @@ def test_no_pod_may_more_than_it_needs():
         assert spec["securityContext"]["runAsNonRoot"]
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         volumes = {volume["name"]: volume["emptyDir"] for volume in spec["volumes"]}
-        assert all("sizeLimit" in volume for volume in volumes.values())
+        assert_disk_is_asked_for(spec)
         for container in (*spec["containers"], *spec.get("initContainers", [])):
             assert container["securityContext"] == CLOSED, container["name"]
             mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
@@ -178,15 +183,8 @@ def test_a_job_elsewhere_is_the_same_on_the_operators_cluster(name):
 @pytest.mark.parametrize("name", APPLIED)
 def test_one_file_says_where_the_images_of_all_pods_come_from(name, tmp_path):
     """And by which digest, which the README says to do."""
-    shutil.copytree(chart.ROOT / "deploy", tmp_path / "deploy", ignore=shutil.ignore_patterns("private"))
-    images = tmp_path / "deploy" / "images" / "kustomization.yaml"
-    (example,) = re.findall(r"^# +- ({name: distrff,.*})$", images.read_text(), re.MULTILINE)
-    digest = f"sha256:{secrets.token_hex(32)}"
-    known = yaml.safe_load(images.read_text())
-    known["images"] = [yaml.safe_load(example.replace("sha256:...", digest))]
-    images.write_text(yaml.safe_dump(known))
-    found = list(containers_in(kubectl_kustomize(tmp_path / "deploy" / "kubernetes" / name)))
-    wanted = f"registry.example.com/team/distrff@{digest}"
+    folder, wanted = of_a_registry(tmp_path)
+    found = list(containers_in(kubectl_kustomize(folder / "kubernetes" / name)))
     assert [container["image"] for container in found] == [wanted] * len(found)
     assert len(found) == len(list(containers_in(built(name)))) > 0
 
@@ -221,6 +219,22 @@ def test_kubernetes_takes_the_jobs_and_what_is_in_the_resources_that_the_operato
     for part in (cluster, dask_job["cluster"]["spec"]):
         service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}}
         assert_valid(service | {"spec": part["scheduler"]["service"]}, kubernetes)
+
+
+def test_the_operators_chart_has_the_values_that_the_readme_names_and_what_is_said_of_them():
+    """`restricted` asks for no more than the one that is set."""
+    values, text = operators_values(), (FOLDER / "README.md").read_text()
+    assert "--set podSecurityContext.seccompProfile.type=RuntimeDefault" in text
+    assert values["podSecurityContext"] == {}
+    context = values["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    for path in ("rbac.cluster=false", "kopfArgs={--namespace=NAMESPACE}"):
+        assert path in text
+    assert values["rbac"]["cluster"] is True
+    assert values["kopfArgs"] == ["--all-namespaces"]
+    assert values["resources"] == {}
 
 
 @pytest.mark.parametrize(("overlays", "name"), [((), "dask-cluster"), (chart.OVERLAYS, "tls/dask-cluster")])

@@ -13,9 +13,12 @@ from tests.deploy import chart
 from tests.deploy.chart import manifests_of
 from tests.deploy.kubernetes import (
     CLOSED,
+    assert_disk_is_asked_for,
     by_name,
+    containers_in,
     is_selected,
     kubectl_kustomize,
+    of_a_registry,
     post_rendered,
     read_kustomization,
 )
@@ -49,6 +52,14 @@ def test_kustomize_makes_of_the_charts_manifests_what_is_tested(overlays, tmp_pa
     assert by_name(kubectl_kustomize(folder)) == by_name(post_rendered(overlays))
 
 
+def test_the_file_that_says_where_images_come_from_says_it_for_the_chart_too(tmp_path):
+    folder, wanted = of_a_registry(tmp_path)
+    made = folder / "helm" / "post-render"
+    (made / "chart.yaml").write_text(yaml.safe_dump_all(chart.manifests(chart.OVERLAYS)))
+    found = list(containers_in(kubectl_kustomize(made)))
+    assert [container["image"] for container in found] == [wanted] * 4
+
+
 @CHOICES
 def test_kubernetes_takes_it(overlays):
     for version in KUBERNETES_VERSIONS:
@@ -70,7 +81,7 @@ def test_containers_write_to_their_mounts_alone_and_pods_have_no_token(overlays)
         writable = {path for path, volume in mounts.items() if "emptyDir" in volumes[volume]}
         wanted = {"dask-scheduler": {"/tmp"}, "dask-jupyter": {"/tmp", "/home/distrff"}}
         assert writable == wanted.get(name, {"/tmp", "/scratch"}), name
-        assert all("sizeLimit" in volume.get("emptyDir", {"sizeLimit": None}) for volume in volumes.values())
+        assert_disk_is_asked_for(spec)
 
 
 def without_what_is_put_in(manifest: chart.Manifest) -> chart.Manifest:
