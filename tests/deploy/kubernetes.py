@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
+import secrets
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 import yaml
+from dask.utils import parse_bytes
 
 from tests.deploy.chart import HELM, ROOT, Manifest, Overlays, manifests
-from tests.deploy.pods import container_of
+from tests.deploy.pods import Surroundings, container_of, environment_of
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 JOBS = ("fit", "predict")
@@ -59,6 +62,9 @@ def accumulate(folder: Path, resources: list[Manifest], given: Mapping[str, list
         for resource in resources:
             if is_target(patch["target"], resource):
                 apply(yaml.safe_load(patch["patch"]), resource)
+    for image in kustomization.get("images", []):
+        for container in containers_in(resources):
+            rename(container, image)
 
 
 def read_kustomization(folder: Path) -> dict[str, Any]:
@@ -115,6 +121,44 @@ def merge(part: Mapping[str, Any], whole: dict[str, Any]) -> None:
             whole[key] = value
 
 
+def containers_in(part: Any) -> Iterator[dict[str, Any]]:
+    """All containers in resources, at whatever place: a DaskCluster has them where Kubernetes has none."""
+    if isinstance(part, dict):
+        for key, value in part.items():
+            yield from value if key in ("containers", "initContainers") else containers_in(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from containers_in(value)
+
+
+def rename(container: dict[str, Any], image: Mapping[str, str]) -> None:
+    """Give a container the tag of an entry of `images`, where it has an image of its name."""
+    assert image.keys() == {"name", "newTag"}, image
+    if container["image"].partition(":")[0] == image["name"]:
+        container["image"] = f"{image['name']}:{image['newTag']}"
+
+
+def assert_disk_is_asked_for(spec: Mapping[str, Any]) -> None:
+    """Fail unless each container of a pod asks for, and is limited to, more disk than its volumes take."""
+    sizes = [volume["emptyDir"]["sizeLimit"] for volume in spec["volumes"] if "emptyDir" in volume]
+    for container in (*spec["containers"], *spec.get("initContainers", [])):
+        for kind in ("limits", "requests"):
+            asked = container["resources"][kind]["ephemeral-storage"]
+            assert parse_bytes(asked) > sum(map(parse_bytes, sizes)), container["name"]
+
+
+def of_a_registry(folder: Path) -> tuple[Path, str]:
+    """A copy of deploy/ that takes the images as its example does, and what it should make of `distrff`."""
+    copy = folder / "deploy"
+    shutil.copytree(ROOT / "deploy", copy, ignore=shutil.ignore_patterns("private", "chart.yaml"))
+    images = copy / "images" / "kustomization.yaml"
+    (example,) = re.findall(r"^# +- ({name: distrff,.*})$", images.read_text(), re.MULTILINE)
+    image = yaml.safe_load(example) | {"digest": f"sha256:{secrets.token_hex(32)}"}
+    others = [{**image, "name": "distrff-notebook"}]
+    images.write_text(yaml.safe_dump(yaml.safe_load(images.read_text()) | {"images": [image, *others]}))
+    return copy, f"{image['newName']}@{image['digest']}"
+
+
 def kubectl_kustomize(folder: Path) -> list[Manifest]:
     """What kubectl makes of a folder, which it needs no cluster for."""
     if shutil.which("kubectl") is None:
@@ -148,6 +192,23 @@ def job(name: str) -> dict[str, Any]:
     return container_of(the_one(name, "Job"))
 
 
+def waiting(name: str) -> dict[str, Any]:
+    """The container that a folder's Job waits with, before it begins."""
+    (container,) = the_one(name, "Job")["spec"]["template"]["spec"]["initContainers"]
+    return container
+
+
+def resource_of(name: str) -> Manifest:
+    """The operator's resource, a DaskCluster or a DaskJob, among those of a folder."""
+    (resource,) = [m for m in built(name) if m["kind"] in ("DaskCluster", "DaskJob")]
+    return resource
+
+
+def variable(container: Mapping[str, Any], name: str) -> str:
+    """What a container's variable is, without the content of secrets."""
+    return environment_of(container, Surroundings(Path()))[name]
+
+
 def post_rendered(overlays: Overlays) -> list[Manifest]:
     """What kustomize makes of the chart's manifests."""
     return kustomized(HELM / "post-render", {"chart.yaml": manifests(overlays)})
@@ -164,7 +225,7 @@ def operated(name: str) -> dict[str, dict[str, Any]]:
 
     With the variables that it adds in `controller.py`, where a container does not have them.
     """
-    (resource,) = [m for m in built(name) if m["kind"] in ("DaskCluster", "DaskJob")]
+    resource = resource_of(name)
     own, spec = resource["metadata"]["name"], resource["spec"]
     cluster = spec["cluster"]["spec"] if "cluster" in spec else spec
     address = {"DASK_SCHEDULER_ADDRESS": f"tcp://{own}-scheduler.default.svc.cluster.local:8786"}
@@ -184,5 +245,5 @@ def with_default(container: Mapping[str, Any], variables: Mapping[str, str]) -> 
 
 def containers() -> dict[str, dict[str, Any]]:
     """All containers of all folders, by folder and name."""
-    jobs = {name: job(name) for name in JOBS}
+    jobs = {name: job(name) for name in JOBS} | {f"{name}/wait-for-a-worker": waiting(name) for name in JOBS}
     return jobs | {f"{name}/{own}": c for name in OPERATED for own, c in operated(name).items()}

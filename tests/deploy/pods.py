@@ -95,7 +95,7 @@ def environment_of(container: Mapping[str, Any], around: Surroundings) -> dict[s
         found |= _secret(reference, around) or {}
     for variable in container.get("env", []):
         if "value" in variable:
-            found[variable["name"]] = around.here(variable["value"])
+            found[variable["name"]] = around.here(expanded(variable["value"], found))
         elif (value := _value_from(variable["valueFrom"], container, around)) is not None:
             found[variable["name"]] = value
     return found
@@ -125,13 +125,14 @@ def _secret(reference: Mapping[str, Any], around: Surroundings) -> dict[str, str
 def arguments_of(container: Mapping[str, Any], around: Surroundings) -> list[str]:
     """The container's command line, without the image's entry point."""
     environment = environment_of(container, around)
-
-    def expanded(text: str) -> str:
-        return re.sub(r"\$\((\w+)\)", lambda found: environment.get(found[1], found[0]), text)
-
     words = [*container.get("command", []), *container.get("args", [])]
     words = words[len(ENTRY_POINT) :] if words[: len(ENTRY_POINT)] == ENTRY_POINT else words
-    return [expanded(around.here(word)) for word in words]
+    return [expanded(around.here(word), environment) for word in words]
+
+
+def expanded(text: str, variables: Mapping[str, str]) -> str:
+    """The text with variables that are known in place of `$(NAME)`."""
+    return re.sub(r"\$\((\w+)\)", lambda found: variables.get(found[1], found[0]), text)
 
 
 @contextmanager

@@ -37,12 +37,22 @@ def assert_custom_resource_valid(manifest: Mapping[str, Any]) -> None:
     jsonschema.Draft202012Validator(closed).validate(manifest)
 
 
-def _definition(kind: str) -> dict[str, Any]:
-    """The schema of a kind, read as a file: to import the operator takes all that it works with."""
+def operators_values() -> dict[str, Any]:
+    """The values of the operator's chart, as they are by default."""
+    return yaml.safe_load((_operators_chart() / "values.yaml").read_text())
+
+
+def _operators_chart() -> Path:
+    """Its folder, found without an import, which would take all that the operator works with."""
     spec = find_spec("dask_kubernetes")
     if spec is None or spec.origin is None:
-        pytest.skip("the operator's definitions are in the package dask-kubernetes, which is not installed")
-    folder = Path(spec.origin).parent / "operator" / "deployment" / "helm" / "dask-kubernetes-operator"
+        pytest.skip("the operator's chart is in the package dask-kubernetes, which is not installed")
+    return Path(spec.origin).parent / "operator" / "deployment" / "helm" / "dask-kubernetes-operator"
+
+
+def _definition(kind: str) -> dict[str, Any]:
+    """The schema of a kind."""
+    folder = _operators_chart()
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # of 10,000 lines
     definition = yaml.load((folder / "crds" / f"{kind.lower()}.yaml").read_text(), loader)
     (version,) = definition["spec"]["versions"]

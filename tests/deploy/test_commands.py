@@ -12,26 +12,34 @@ import pytest
 from tests.deploy import chart
 
 DEPLOY = chart.ROOT / "deploy"
-READMES = sorted(DEPLOY.rglob("README.md"))
-WITH_COMMANDS = [*READMES, *sorted(DEPLOY.rglob("*.yaml"))]
+PRIVATE = "deploy/private/"
+"""Where commands put what git ignores."""
+
+
+def files(pattern: str) -> list[Path]:
+    """Those of deploy/ that are not made by commands."""
+    return [path for path in sorted(DEPLOY.rglob(pattern)) if "private" not in path.parts]
+
+
+READMES = files("README.md")
+WITH_COMMANDS = [*READMES, *(path for path in files("*.yaml") if path.name != "chart.yaml")]
 PROGRAMS = {
-    "cd", "dask", "distrff", "docker", "export", "helm", "kubectl", "openssl", "pip", "pytest", "python",
-    "sudo",
+    "dask", "distrff", "docker", "export", "helm", "kubectl", "openssl", "pip", "pytest", "python", "sudo",
 }  # fmt: skip
-MADE_BY_A_COMMAND = {"planned.yaml"}
+MADE_BY_A_COMMAND = {f"{PRIVATE}planned.yaml"}
 
 
 def commands(readme: Path) -> list[list[str]]:
     """The words of each command in the fenced blocks, without variables that it sets."""
-    blocks = re.findall(r"^ *```(?:bash)?\n(.*?)^ *```", readme.read_text(), re.DOTALL | re.MULTILINE)
-    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```", readme.read_text(), re.DOTALL | re.MULTILINE)
+    lines = [
+        line
+        for language, block in blocks
+        if language != "ini"
+        for line in block.replace("\\\n", " ").splitlines()
+    ]
     found = [shlex.split(line, comments=True) for line in lines]
     return [words[1:] if "=" in words[0] else words for words in found if words]
-
-
-def named(path: Path, name: str) -> bool:
-    """Whether a file or folder is there, seen from the top folder or from that of a README."""
-    return any((place / name).exists() for place in (chart.ROOT, path.parent, DEPLOY / "helm"))
 
 
 def test_every_readme_has_commands_but_none_of_a_program_that_is_not_named_here():
@@ -42,12 +50,27 @@ def test_every_readme_has_commands_but_none_of_a_program_that_is_not_named_here(
 
 
 @pytest.mark.parametrize("readme", READMES, ids=lambda path: path.parent.name)
-def test_files_that_commands_name_are_there(readme):
+def test_files_that_commands_name_are_there_seen_from_the_top_folder(readme):
     for words in commands(readme):
         for flag, name in itertools.pairwise(words):
             takes_file = (flag == "-k") or (flag == "-f" and words[0] in ("helm", "kubectl", "docker"))
             if takes_file and words[1] != "logs" and name not in MADE_BY_A_COMMAND:
-                assert named(readme, name), (words, name)
+                assert (chart.ROOT / name).exists(), (words, name)
+
+
+@pytest.mark.parametrize("readme", READMES[1:], ids=lambda path: path.parent.name)
+def test_git_ignores_what_commands_make(readme):
+    """Keys and certificates among it."""
+    ignored = (chart.ROOT / ".gitignore").read_text().split()
+    made = {
+        name
+        for words in commands(readme)
+        for flag, name in itertools.pairwise(words)
+        if flag in (">", "-keyout", "-out", "--untardir")
+    }
+    assert not [name for name in made if not name.startswith(PRIVATE.rstrip("/")) and name not in ignored]
+    assert "*" in (DEPLOY / "private" / ".gitignore").read_text().split()
+    assert len(made) > 5 or readme.parent.name != "helm"
 
 
 def charts_installed(text: str) -> list[tuple[str, str]]:

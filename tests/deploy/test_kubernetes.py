@@ -21,38 +21,48 @@ from tests.deploy.kubernetes import (
     FOLDER,
     JOBS,
     OPERATED,
+    assert_disk_is_asked_for,
     built,
     by_name,
     containers,
+    containers_in,
     is_selected,
     job,
     kubectl_kustomize,
+    of_a_registry,
     operated,
     read_kustomization,
+    resource_of,
     the_one,
+    variable,
+    waiting,
 )
 from tests.deploy.pods import Surroundings, arguments_of, containers_of
-from tests.deploy.schemas import KUBERNETES_VERSIONS, assert_custom_resource_valid, assert_valid
+from tests.deploy.schemas import (
+    KUBERNETES_VERSIONS,
+    assert_custom_resource_valid,
+    assert_valid,
+    operators_values,
+)
 
 FOLDERS = (*JOBS, *OPERATED)
 COMPONENTS = ("disruption", "spread", "autoscale")
-PLAIN_AND_TLS = [name for folder in (*FOLDERS, "autoscaled") for name in (folder, f"tls/{folder}")]
-APPLIED = [*PLAIN_AND_TLS, *(f"available/{name}" for name in OPERATED)]
+ELSEWHERE = tuple(f"on-dask-cluster/{name}" for name in JOBS)
+APPLIED = [name for each in (*FOLDERS, *ELSEWHERE, "autoscaled") for name in (each, f"tls/{each}")]
 
 
 def test_no_file_is_forgotten_and_the_readmes_apply_folders_that_are_there():
     """What no folder named here leads to is not tested."""
     there = {path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.yaml")}
-    assert there == {".", *APPLIED, *COMPONENTS, "tls/component"}
+    assert there == {".", *APPLIED, *COMPONENTS, "tls/component", "on-dask-cluster/component"}
     for name in (*FOLDERS, *COMPONENTS):
         beside = {path.name for path in (FOLDER / name).glob("*.yaml")} - {"kustomization.yaml"}
         assert set(read_kustomization(FOLDER / name).get("resources", [])) == beside
     applied = []
     for readme in (chart.ROOT / "deploy").rglob("README.md"):
-        for path in re.findall(r"kubectl apply -k ([\w/-]+)", readme.read_text()):
+        for path in re.findall(r"kubectl (?:apply|delete) -k ([\w/-]+)", readme.read_text()):
             applied.append(path)
-            places = [place / path / "kustomization.yaml" for place in (chart.ROOT, readme.parent)]
-            assert any(place.exists() for place in places), path
+            assert (chart.ROOT / path / "kustomization.yaml").exists(), path
     assert set(applied) >= {f"deploy/kubernetes/{name}" for name in APPLIED if "tls/" not in name}
 
 
@@ -61,7 +71,7 @@ def test_a_misspelt_word_is_found():
     fit["spec"]["backofLimit"] = 3
     with pytest.raises(Exception, match="backofLimit"):
         assert_valid(fit, KUBERNETES_VERSIONS[0])
-    (cluster,) = built("dask-cluster")
+    cluster = resource_of("dask-cluster")
     cluster["spec"]["worker"]["replica"] = 3
     with pytest.raises(Exception, match="replica"):
         assert_custom_resource_valid(cluster)
@@ -87,16 +97,16 @@ def test_a_job(name):
     moved = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     assert moved in spec["podFailurePolicy"]["rules"]
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
+    assert waiting(name)["env"] == job(name)["env"]
+    # Of a DaskJob there is one try only, which waits longer.
+    waits = [word.replace("=1800", "=600") for word in operated("dask-job")["wait-for-a-worker"]["args"]]
+    assert waiting(name)["args"] == waits
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] >= 300  # for the last checkpoint
     if name == "fit":  # that another try does not mend is not tried again
         rule = spec["podFailurePolicy"]["rules"][0]
         assert rule["action"] == "FailJob"
         assert set(rule["onExitCodes"]["values"]) == {NOT_CONVERGED, REFUSED}
         assert rule["onExitCodes"]["containerName"] == job("fit")["name"]
-
-
-def variable(container: Mapping[str, Any], name: str) -> str:
-    (value,) = [v["value"] for v in container["env"] if v["name"] == name]
-    return value
 
 
 def secrets_of(container: Mapping[str, Any]) -> set[str]:
@@ -115,7 +125,7 @@ def test_all_run_the_image_of_the_chart_and_those_that_read_and_write_take_the_s
 
 def pod_specs() -> list[dict[str, Any]]:
     of_jobs = [the_one(name, "Job")["spec"]["template"]["spec"] for name in JOBS]
-    cluster, dask_job = (built(name)[0]["spec"] for name in OPERATED)
+    cluster, dask_job = (resource_of(name)["spec"] for name in OPERATED)
     clusters = (cluster, dask_job["cluster"]["spec"])
     parts = [part[role]["spec"] for part in clusters for role in ("scheduler", "worker")]
     return [*of_jobs, *parts, dask_job["job"]["spec"]]
@@ -128,7 +138,7 @@ def test_no_pod_may_more_than_it_needs():
         assert spec["securityContext"]["runAsNonRoot"]
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         volumes = {volume["name"]: volume["emptyDir"] for volume in spec["volumes"]}
-        assert all("sizeLimit" in volume for volume in volumes.values())
+        assert_disk_is_asked_for(spec)
         for container in (*spec["containers"], *spec.get("initContainers", [])):
             assert container["securityContext"] == CLOSED, container["name"]
             mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
@@ -153,25 +163,43 @@ def differences(one: Any, other: Any, path: str = "") -> dict[str, Any]:
     return {} if one == other else {path: other}
 
 
+@pytest.mark.parametrize("name", [*JOBS, *ELSEWHERE])
+def test_tls_changes_nothing_of_a_job_but_the_scheme(name):
+    (plain,), (tls,) = built(name), built(f"tls/{name}")
+    assert list(differences(plain, tls).values()) == ["tls", "tls"]
+    for container in (job(f"tls/{name}"), waiting(f"tls/{name}")):
+        assert variable(container, "SCHEDULER") == variable(job(name), "SCHEDULER").replace("tcp", "tls")
+
+
 @pytest.mark.parametrize("name", JOBS)
-def test_tls_changes_nothing_of_a_job_but_the_address(name):
-    plain, tls = the_one(name, "Job"), the_one(f"tls/{name}", "Job")
-    assert list(differences(plain, tls).values()) == ["tls://dask-scheduler:8786"]
-    assert variable(job(f"tls/{name}"), "SCHEDULER") == "tls://dask-scheduler:8786"
-    others = [m for m in built(name) if m["kind"] != "Job"]
-    assert others == [m for m in built(f"tls/{name}") if m["kind"] != "Job"]
+def test_a_job_elsewhere_is_the_same_on_the_operators_cluster(name):
+    (plain,), (elsewhere,) = built(name), built(f"on-dask-cluster/{name}")
+    cluster = resource_of("dask-cluster")["metadata"]["name"]
+    assert list(differences(plain, elsewhere).values()) == [f"$(SCHEME)://{cluster}-scheduler:8786"] * 2
+    for container in (job(f"on-dask-cluster/{name}"), waiting(f"on-dask-cluster/{name}")):
+        assert variable(container, "SCHEDULER") == f"tcp://{cluster}-scheduler:8786"
+
+
+@pytest.mark.parametrize("name", APPLIED)
+def test_one_file_says_where_the_images_of_all_pods_come_from(name, tmp_path):
+    """And by which digest, which the README says to do."""
+    folder, wanted = of_a_registry(tmp_path)
+    found = list(containers_in(kubectl_kustomize(folder / "kubernetes" / name)))
+    assert [container["image"] for container in found] == [wanted] * len(found)
+    assert len(found) == len(list(containers_in(built(name)))) > 0
 
 
 @pytest.mark.parametrize("name", OPERATED)
 def test_tls_changes_protocol_and_addresses_of_the_operators_pods(name):
-    (resource,) = built(name)
+    resource = resource_of(name)
     address = f"tls://{resource['metadata']['name']}-scheduler:8786"
     plain, tls = operated(name), operated(f"tls/{name}")
     assert plain.keys() == tls.keys()
     assert tls["scheduler"]["args"] == [*plain["scheduler"]["args"], "--protocol=tls"]
     assert variable(tls["worker"], "DASK_SCHEDULER_ADDRESS") == address
     for client in tls.keys() - {"scheduler", "worker"}:
-        assert list(differences(plain[client], tls[client]).values()) == [address]
+        assert list(differences(plain[client], tls[client]).values()) == ["tls"]
+        assert variable(tls[client], "SCHEDULER") == address
 
 
 # ---------------------------------------------------------------- the operator
@@ -187,10 +215,26 @@ def test_kubernetes_takes_the_jobs_and_what_is_in_the_resources_that_the_operato
                 assert_valid(resource, kubernetes)
     for spec in pod_specs():
         assert_valid({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}, kubernetes)
-    cluster, dask_job = (built(name)[0]["spec"] for name in OPERATED)
+    cluster, dask_job = (resource_of(name)["spec"] for name in OPERATED)
     for part in (cluster, dask_job["cluster"]["spec"]):
         service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}}
         assert_valid(service | {"spec": part["scheduler"]["service"]}, kubernetes)
+
+
+def test_the_operators_chart_has_the_values_that_the_readme_names_and_what_is_said_of_them():
+    """`restricted` asks for no more than the one that is set."""
+    values, text = operators_values(), (FOLDER / "README.md").read_text()
+    assert "--set podSecurityContext.seccompProfile.type=RuntimeDefault" in text
+    assert values["podSecurityContext"] == {}
+    context = values["securityContext"]
+    assert context["runAsNonRoot"] is True
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    for path in ("rbac.cluster=false", "kopfArgs={--namespace=NAMESPACE}"):
+        assert path in text
+    assert values["rbac"]["cluster"] is True
+    assert values["kopfArgs"] == ["--all-namespaces"]
+    assert values["resources"] == {}
 
 
 @pytest.mark.parametrize(("overlays", "name"), [((), "dask-cluster"), (chart.OVERLAYS, "tls/dask-cluster")])
@@ -219,7 +263,7 @@ def test_the_operators_worker_is_the_charts_and_dask_takes_the_arguments_of_both
 
 def test_the_operators_job_is_the_fit_on_the_same_cluster_under_its_own_name():
     """The operator starts the job with the cluster: it waits for a worker first."""
-    (cluster,), (dask_job,) = map(built, OPERATED)
+    cluster, dask_job = map(resource_of, OPERATED)
     alone, inside = cluster["spec"], dask_job["spec"]["cluster"]["spec"]
     for resource, spec in ((cluster, alone), (dask_job, inside)):
         selector = spec["scheduler"]["service"].pop("selector")
@@ -246,15 +290,14 @@ def pods_of_the_operator(name: str) -> dict[str, dict[str, str]]:
     return {part: own | {"dask.org/component": part} for part in parts}
 
 
-@pytest.mark.parametrize("name", OPERATED)
-def test_an_available_cluster_is_the_same_with_budgets_and_spread_workers(name):
-    plain, more = built(name)[0], built(f"available/{name}")
-    budgets = {m["metadata"]["name"]: m["spec"] for m in more if m["kind"] == "PodDisruptionBudget"}
-    (resource,) = [m for m in more if m["kind"] == plain["kind"]]
+@pytest.mark.parametrize("name", [n for n in APPLIED if n.removeprefix("tls/") in (*OPERATED, "autoscaled")])
+def test_a_cluster_has_budgets_and_spread_workers(name):
+    resource = resource_of(name)
+    budgets = {m["metadata"]["name"]: m["spec"] for m in built(name) if m["kind"] == "PodDisruptionBudget"}
     pods = pods_of_the_operator(name)
     for part, rule in (("scheduler", {"maxUnavailable": 0}), ("worker", {"maxUnavailable": 1})):
         (budget,) = [b for b in budgets.values() if is_selected(b["selector"], pods[part])]
-        assert budget.items() >= rule.items()
+        assert budget.items() >= (rule | {"unhealthyPodEvictionPolicy": "AlwaysAllow"}).items()
     runner = budgets["distrff-fit-runner"]
     assert is_selected(runner["selector"], pods_of_the_operator("dask-job")["job-runner"])
     assert runner["minAvailable"] == 1
@@ -263,17 +306,14 @@ def test_an_available_cluster_is_the_same_with_budgets_and_spread_workers(name):
     assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
     assert is_selected(constraint["labelSelector"], pods["worker"])
     assert not is_selected(constraint["labelSelector"], pods["scheduler"])
-    assert resource == plain
 
 
-@pytest.mark.parametrize(("name", "scheme"), [("autoscaled", "tcp"), ("tls/autoscaled", "tls")])
-def test_the_autoscaler_is_of_the_cluster_that_the_fit_with_a_checkpoint_uses(name, scheme):
+@pytest.mark.parametrize("name", ["autoscaled", "tls/autoscaled"])
+def test_the_autoscaler_is_of_the_cluster_that_jobs_elsewhere_use(name):
     cluster, autoscaler = the_one(name, "DaskCluster"), the_one(name, "DaskAutoscaler")["spec"]
     assert autoscaler["cluster"] == cluster["metadata"]["name"]
+    assert cluster["metadata"]["name"] == resource_of("dask-cluster")["metadata"]["name"]
     assert 1 <= autoscaler["minimum"] <= cluster["spec"]["worker"]["replicas"] <= autoscaler["maximum"]
-    address = f"{scheme}://{cluster['metadata']['name']}-scheduler:8786"
-    assert variable(job(name), "SCHEDULER") == address
-    assert "--checkpoint=$(CHECKPOINT)" in job(name)["args"]
 
 
 def test_the_autoscalers_scheduler_has_dasks_default_routes_and_the_one_that_the_operator_asks():

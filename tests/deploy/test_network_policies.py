@@ -8,10 +8,15 @@ import pytest
 import yaml
 
 from tests.deploy import chart
-from tests.deploy.kubernetes import FOLDER, JOBS, built, is_selected, post_rendered, the_one
+from tests.deploy.kubernetes import FOLDER, JOBS, is_selected, post_rendered, resource_of, the_one
 from tests.deploy.schemas import KUBERNETES_VERSIONS, assert_valid
 
-FILES = {"chart": chart.HELM / "network-policy.yaml", "operator": FOLDER / "network-policy.yaml"}
+FILES = {
+    "chart": chart.HELM / "network-policy.yaml",
+    "operator": FOLDER / "network-policy.yaml",
+    "chart/egress": chart.HELM / "network-policy-egress.yaml",
+    "operator/egress": FOLDER / "network-policy-egress.yaml",
+}
 OPERATOR = {"kubernetes.io/metadata.name": "dask-operator"}
 
 Labels = dict[str, str]
@@ -20,12 +25,12 @@ Labels = dict[str, str]
 def pods() -> dict[str, Labels]:
     """The labels of all pods, and of one that has nothing to do with Dask."""
     found = {"stranger": {"app": "shop"}}
-    for manifest in chart.manifests(chart.OVERLAYS):
+    for manifest in post_rendered(chart.OVERLAYS):
         if manifest["kind"] == "Deployment":
             found[manifest["metadata"]["name"]] = manifest["spec"]["template"]["metadata"]["labels"]
     for name in JOBS:
         found[name] = the_one(name, "Job")["spec"]["template"]["metadata"]["labels"]
-    (dask_job,) = built("dask-job")
+    dask_job = resource_of("dask-job")
     runner = dask_job["spec"]["job"]["metadata"]["labels"]
     for part, labels in (("scheduler", {}), ("worker", {}), ("job-runner", runner)):
         own = {"dask.org/cluster-name": "distrff-fit", "dask.org/component": part}  # as controller.py has it
@@ -44,9 +49,45 @@ def let_in(which: str, to: str, port: int) -> set[str] | None:
     if policy is None:
         return None
     assert policy["policyTypes"] == ["Ingress"]
-    rules = [r for r in policy["ingress"] if port in {p["port"] for p in r.get("ports", [{"port": port}])}]
-    peers = [peer["podSelector"] for rule in rules for peer in rule["from"] if "podSelector" in peer]
+    peers = peers_of(policy.get("ingress", []), "from", port)
     return {name for name, labels in every.items() if any(is_selected(peer, labels) for peer in peers)}
+
+
+def peers_of(rules: list[dict[str, Any]], direction: str, port: int) -> list[dict[str, Any]]:
+    """The selectors of the namespace's own pods that rules have for a port, {} where any place is meant."""
+    rules = [r for r in rules if port in {p["port"] for p in r.get("ports", [{"port": port}])}]
+    peers = [peer for rule in rules for peer in rule.get(direction, [{"podSelector": {}}])]
+    return [p["podSelector"] for p in peers if "podSelector" in p and "namespaceSelector" not in p]
+
+
+def let_out(which: str, of: str, port: int) -> set[str]:
+    """The pods of the namespace that a pod may reach at a port where nothing else lets it out."""
+    every = pods()
+    found = [p for p in policies(f"{which}/egress") if is_selected(p["podSelector"], every[of])]
+    assert all(policy["policyTypes"] == ["Egress"] for policy in found)
+    peers = [peer for policy in found for peer in peers_of(policy["egress"], "to", port)]
+    return {name for name, labels in every.items() if any(is_selected(peer, labels) for peer in peers)}
+
+
+SCHEDULERS = {"chart": "dask-scheduler", "operator": "operator/scheduler"}
+
+
+@pytest.mark.parametrize("which", SCHEDULERS)
+def test_who_is_let_in_is_let_out_and_reaches_names_and_the_store(which):
+    every, scheduler = pods(), SCHEDULERS[which]
+    ours = {name for name in every if name.startswith("operator/") == (which == "operator")}
+    workers = {name for name in ours if "worker" in name}
+    for to, port in ((scheduler, 8786), *((worker, 40_000) for worker in workers)):
+        allowed = let_in(which, to, port)
+        assert allowed is not None
+        assert {name for name in every if to in let_out(which, name, port)} == allowed, (to, port)
+    clients = {*JOBS, "operator/job-runner", "dask-jupyter"}
+    for name in {scheduler, *workers, *clients}:
+        assert let_out(which, name, 53) == every.keys(), name
+        everywhere = every.keys() if name != scheduler else workers
+        assert let_out(which, name, 443) == everywhere, name
+    for name in every.keys() - {scheduler, *workers, *clients}:
+        assert let_out(which, name, 53) == set(), name
 
 
 def test_the_charts_scheduler_lets_in_its_workers_its_notebook_and_labelled_clients_alone():
@@ -59,27 +100,36 @@ def test_the_charts_scheduler_lets_in_its_workers_its_notebook_and_labelled_clie
 
 
 def test_the_operators_scheduler_lets_in_its_workers_and_labelled_clients_alone():
-    labelled = {*JOBS, "operator/job-runner"}
+    labelled = {*JOBS, "operator/job-runner", "dask-jupyter"}
     assert let_in("operator", "operator/scheduler", 8786) == {"operator/worker", *labelled}
     assert let_in("operator", "operator/scheduler", 8787) == set()
     assert let_in("operator", "operator/worker", 40_000) == {"operator/worker", "operator/scheduler"}
 
 
 def test_the_operator_itself_reaches_schedulers_alone_from_its_namespace():
+    """By the label that its chart gives its pod: not every pod there is let in."""
     for policy in policies("operator"):
         peers = [(rule.get("ports"), peer) for rule in policy["ingress"] for peer in rule["from"]]
-        outside = [(ports, p["namespaceSelector"]) for ports, p in peers if "namespaceSelector" in p]
+        outside = [(ports, peer) for ports, peer in peers if "namespaceSelector" in peer]
         if is_selected(policy["podSelector"], pods()["operator/scheduler"]):
-            ((ports, selector),) = outside
-            assert selector == {"matchLabels": OPERATOR}
+            ((ports, peer),) = outside
+            assert peer["namespaceSelector"] == {"matchLabels": OPERATOR}
+            assert peer["podSelector"] == {"matchLabels": {"app.kubernetes.io/name": operators_name()}}
             assert {port["port"] for port in ports} == {8786, 8787}
         else:
             assert not outside
 
 
-def test_no_policy_selects_jobs_or_notebooks():
-    for which in FILES:
-        for name in (*JOBS, "dask-jupyter", "operator/job-runner"):
+def operators_name() -> str:
+    """What the operator's chart calls its pod."""
+    (name,) = [name for name in chart.VERSIONS if name.endswith("operator")]
+    return name.removeprefix("dask/")
+
+
+def test_nobody_is_let_in_to_a_notebook_and_no_policy_selects_jobs():
+    assert let_in("chart", "dask-jupyter", 8888) == set()
+    for which in SCHEDULERS:
+        for name in (*JOBS, "operator/job-runner"):
             assert let_in(which, name, 8888) is None
 
 

@@ -13,13 +13,16 @@ from tests.deploy import chart
 from tests.deploy.chart import manifests_of
 from tests.deploy.kubernetes import (
     CLOSED,
+    assert_disk_is_asked_for,
     by_name,
+    containers_in,
     is_selected,
     kubectl_kustomize,
+    of_a_registry,
     post_rendered,
     read_kustomization,
 )
-from tests.deploy.pods import container_of
+from tests.deploy.pods import container_of, containers_of
 from tests.deploy.schemas import KUBERNETES_VERSIONS, assert_valid
 
 FOLDER = chart.HELM / "post-render"
@@ -37,15 +40,24 @@ def labels_of(deployment: chart.Manifest) -> dict[str, str]:
 
 def test_every_component_is_used():
     components = {path.parent.name for path in FOLDER.glob("*/kustomization.yaml")}
-    assert set(read_kustomization(FOLDER)["components"]) == components
+    assert set(read_kustomization(FOLDER)["components"]) == {*components, "../../images"}
 
 
 @CHOICES
 def test_kustomize_makes_of_the_charts_manifests_what_is_tested(overlays, tmp_path):
-    folder = tmp_path / "post-render"
+    folder = tmp_path / "helm" / "post-render"
     shutil.copytree(FOLDER, folder)
+    shutil.copytree(chart.HELM.parent / "images", tmp_path / "images")
     (folder / "chart.yaml").write_text(yaml.safe_dump_all(chart.manifests(overlays)))
     assert by_name(kubectl_kustomize(folder)) == by_name(post_rendered(overlays))
+
+
+def test_the_file_that_says_where_images_come_from_says_it_for_the_chart_too(tmp_path):
+    folder, wanted = of_a_registry(tmp_path)
+    made = folder / "helm" / "post-render"
+    (made / "chart.yaml").write_text(yaml.safe_dump_all(chart.manifests(chart.OVERLAYS)))
+    found = list(containers_in(kubectl_kustomize(made)))
+    assert [container["image"] for container in found] == [wanted] * 4
 
 
 @CHOICES
@@ -69,7 +81,7 @@ def test_containers_write_to_their_mounts_alone_and_pods_have_no_token(overlays)
         writable = {path for path, volume in mounts.items() if "emptyDir" in volumes[volume]}
         wanted = {"dask-scheduler": {"/tmp"}, "dask-jupyter": {"/tmp", "/home/distrff"}}
         assert writable == wanted.get(name, {"/tmp", "/scratch"}), name
-        assert all("sizeLimit" in volume.get("emptyDir", {"sizeLimit": None}) for volume in volumes.values())
+        assert_disk_is_asked_for(spec)
 
 
 def without_what_is_put_in(manifest: chart.Manifest) -> chart.Manifest:
@@ -80,6 +92,11 @@ def without_what_is_put_in(manifest: chart.Manifest) -> chart.Manifest:
         template["spec"].pop(key, None)
     (container,) = template["spec"]["containers"]
     container.pop("securityContext", None)
+    component = template["metadata"]["labels"]["component"]
+    if component == "scheduler":
+        manifest["spec"].pop("strategy")
+    elif component == "worker":
+        container.pop("readinessProbe", None)
     for place, key in ((template["spec"], "volumes"), (container, "volumeMounts")):
         place[key] = [entry for entry in place.get(key, []) if entry["name"] not in ("tmp", "home")]
     return manifest
@@ -97,6 +114,7 @@ def test_nothing_else_is_changed(overlays):
 @CHOICES
 def test_no_scheduler_is_evicted_and_workers_one_at_a_time(overlays):
     budgets = [m["spec"] for m in post_rendered(overlays) if m["kind"] == "PodDisruptionBudget"]
+    assert {budget["unhealthyPodEvictionPolicy"] for budget in budgets} == {"AlwaysAllow"}
     allowed = {
         name: [b["maxUnavailable"] for b in budgets if is_selected(b["selector"], labels_of(deployment))]
         for name, deployment in deployments(overlays).items()
@@ -104,6 +122,22 @@ def test_no_scheduler_is_evicted_and_workers_one_at_a_time(overlays):
     workers = {name: [1] for name in allowed if name.startswith("dask-worker")}
     notebooks = {name: [] for name in allowed if name == "dask-jupyter"}
     assert allowed == {"dask-scheduler": [0], **workers, **notebooks}
+
+
+@CHOICES
+def test_a_roll_out_ends_a_scheduler_before_the_next_and_a_worker_after(overlays):
+    """Else one service would lead to two schedulers; the probe asks what the one for liveness asks."""
+    for name, deployment in deployments(overlays).items():
+        container = container_of(deployment)
+        if name == "dask-scheduler":
+            assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+        elif name.startswith("dask-worker"):
+            assert deployment["spec"]["strategy"]["type"] == "RollingUpdate"
+            probe = containers_of(overlays)["dask-worker"]["livenessProbe"]
+            assert container["readinessProbe"]["httpGet"] == probe["httpGet"]
+        if not name.endswith("jupyter"):  # as long silent as one that is alive may be
+            ready = container["readinessProbe"]
+            assert ready["periodSeconds"] * ready["failureThreshold"] == 120
 
 
 @CHOICES

@@ -25,7 +25,7 @@ from distrff.engine.record import blas_threads
 from distrff.errors import ClusterError
 from distrff.model.persistence import load_model
 from tests.deploy import chart, pods
-from tests.deploy.kubernetes import hardened, job, operated
+from tests.deploy.kubernetes import hardened, job, operated, waiting
 from tests.deploy.pods import Surroundings
 
 LOOPBACK = ("--host", "127.0.0.1")
@@ -103,6 +103,8 @@ def test_the_jobs_in_the_clear_on_object_storage(tmp_path):
         around = Surroundings(tmp_path, {"distrff-storage": secret})
         pod = hardened(())
         _, around = begin_cluster(begin, around, pod["dask-scheduler"], pod["dask-worker"])
+        waited = pods.run(waiting("fit"), around)
+        assert waited.returncode == 0, waited.stderr
         fitted = json_of(pods.run(job("fit"), around, *SMALL))
         assert fitted["workers"] == 1
         assert fitted["n_components"] == 32
@@ -148,12 +150,13 @@ def test_the_autoscaled_scheduler_answers_what_the_operator_asks(tmp_path):
 
 def certificates(folder: Path) -> dict[str, str]:
     """The secret that the README's commands make, with an authority of its own."""
-    folder.mkdir()
+    private = folder / "deploy" / "private"
+    private.mkdir(parents=True)
     if shutil.which("openssl") is None:
         pytest.skip("making certificates needs the openssl program")
     for command in re.findall(r"^openssl .*$", (chart.HELM / "README.md").read_text(), re.MULTILINE):
         subprocess.run(shlex.split(command), cwd=folder, check=True, capture_output=True)
-    return {name: (folder / name).read_text() for name in ("ca.crt", "tls.crt", "tls.key")}
+    return {name: (private / name).read_text() for name in ("ca.crt", "tls.crt", "tls.key")}
 
 
 @pytest.mark.slow
