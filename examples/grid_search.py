@@ -87,7 +87,7 @@ def search(table: dd.DataFrame, target: str, sample_rows: int, n_components: int
     Raises
     ------
     InputError
-        If there is no such target, or a column is neither text nor numbers.
+        If there is no such target, or a column is neither text, numbers nor times.
     """
     if target not in table.columns:
         raise InputError(f"there is no column {target!r}; name one of {list(table.columns)} by --target")

@@ -417,7 +417,7 @@ def test_sums_choose_alpha_and_widths(rng):
 def test_sums_that_do_not_fit_are_refused(halves, rng):
     X, y, features, first, _ = halves
     wide = drf.EquispacedFourierFeatures(Gaussian(0.4), bounds=[(0, 2), (0, 1)])
-    with pytest.raises(InputError, match=r"bounds or kernels differ.*like="):
+    with pytest.raises(InputError, match=r"bounds or kernels differ.*`like` of gram"):
         first + drf.gram(X, wide, y, cv=3)
     with pytest.raises(InputError, match="outside the bounds of the sums"):
         drf.gram(X * 2, y=y, like=first)

@@ -174,7 +174,7 @@ def test_a_gram_that_is_to_be_like_another_counts_the_factor(problem, monkeypatc
         plans.append(choose_solver(*args, **kwargs))
         return plans[-1]
 
-    monkeypatch.setattr("distrff.estimators.gram.choose_solver", kept)
+    monkeypatch.setattr("distrff.estimators.fitting.sums.choose_solver", kept)
     first = drf.gram(problem.X, nystroem(), problem.y, scale="none")
     drf.gram(problem.X, y=problem.y, like=first)
     assert plans[0].size.triangle_numbers == 48**2

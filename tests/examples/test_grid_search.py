@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -42,7 +43,6 @@ def test_what_cannot_be_used(grid_search, tmp_path, refused):
     message = refused(grid_search, "--rows", 100, "--target", "word")
     assert "y must hold numbers for a regressor" in message
     assert len(refused(grid_search, "--rows", 2).splitlines()) == 1
-    dates = pd.DataFrame({"a": pd.date_range("2020", periods=99), "y": 1.0})
-    dates.to_parquet(tmp_path / "dates.parquet")
-    message = refused(grid_search, tmp_path / "dates.parquet")
-    assert "column 'a' of X has dtype datetime" in message
+    alone = pd.DataFrame({"y": np.arange(99.0)})
+    alone.to_parquet(tmp_path / "alone.parquet")
+    assert len(refused(grid_search, tmp_path / "alone.parquet").splitlines()) == 1
