@@ -141,9 +141,9 @@ class KernelEstimator(BaseEstimator):
         if checkpoint is None and checkpoint_every is not None:
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
         callbacks = callbacks_of_fit(getattr(self, "callbacks", None))
-        fit = replace(begin(dataset, options, saving_buffer_bytes(checkpoint)), start=start)
+        observer = Observer(callbacks, FitLine())
+        fit = replace(begin(dataset, options, saving_buffer_bytes(checkpoint), observer), start=start)
         assert fit.run is not None
-        observer = fit.run.observer = Observer(callbacks, FitLine())
         expected = expected_plan(fit)  # refuses before the first task
         if checkpoint is not None:
             place = Location.of(checkpoint, storage_options)

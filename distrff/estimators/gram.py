@@ -32,7 +32,7 @@ from distrff.io.dataset import Dataset
 from distrff.io.open import open_rows
 from distrff.model.model import Model
 from distrff.model.rows import is_raw, raw_rows
-from distrff.reductions.base import FOLD_RULES, Folds
+from distrff.reductions.base import FOLD_RULES
 from distrff.reductions.equispaced import ToeplitzStatistics
 from distrff.reductions.gram import GramStatistics
 from distrff.utils.random import resolve_seed
@@ -122,11 +122,8 @@ def gram(
         seed=seed,
     )
     with _observed() as observer:
-        begun = begin(dataset, options)
-        assert begun.run is not None
-        begun.run.observer = observer
-        fit = prepare(begun)
-        return sums_of(fit, _folds(fit, options.n_folds, fold_by))
+        fit = prepare(begin(dataset, options, observer=observer))
+        return sums_of(fit, fit.folds_apart(options.n_folds, fold_by))
 
 
 @contextmanager
@@ -188,11 +185,7 @@ def _gram_like(
     if cv is not None and cv != like.n_folds:
         raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
     fit = prepared_like(dataset, like, seed=seed, observer=observer)
-    return sums_of(fit, _folds(fit, like.n_folds, fold_by), like)
-
-
-def _folds(fit: PreparedFit, n_folds: int, fold_by: str) -> Folds | None:
-    return fit.folds("folds", n_folds, fold_by) if n_folds > 1 else None
+    return sums_of(fit, fit.folds_apart(like.n_folds, fold_by), like)
 
 
 def _kind(dataset: Dataset, targets: str) -> str:

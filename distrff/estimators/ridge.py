@@ -179,7 +179,7 @@ class RidgeEstimator(KernelEstimator):
         self._forget(*_OF_SOLUTION, *self._not_pickled)
         if before is None:
             self._forget("feature_names_in_")
-        self._growth, self.features_, self.seed_ = growth, growth.features, growth.seed
+        self._growth, self.features_, self.seed_ = growth, growth.features, growth.options.seed
         self.n_features_in_ = dataset.n_columns
         if growth.sums.column_names is not None:
             self.feature_names_in_ = np.asarray(growth.sums.column_names, dtype=object)
@@ -224,7 +224,7 @@ class RidgeEstimator(KernelEstimator):
         assert result.features is not None
         sums = replace(growth.sums, specification=result.features.specification_)
         self.features_ = result.features
-        self._store(result, self._model_of_sums(sums, result), growth.seed, None)
+        self._store(result, self._model_of_sums(sums, result), growth.options.seed, None)
 
     def _options_to_solve(self, alpha: np.ndarray | None = None) -> GrowingOptions:
         """Return the parameters of the first call, with those of now that count when the sums are solved.

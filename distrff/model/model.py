@@ -217,7 +217,8 @@ class Model:
         complete = self.complete_rows(X)
         if complete is None:
             return answer(X)
-        _check_finite(np.where(np.isnan(X), 0, X), 0)  # by the numbers of all rows
+        if np.isinf(X).any():
+            _check_finite(np.where(np.isnan(X), 0, X), 0)  # names the row by its number among all
         return self._with_missing(answer(X[complete]), complete)
 
     def complete_rows(self, X: Any) -> np.ndarray | None:

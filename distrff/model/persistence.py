@@ -9,12 +9,13 @@ import numpy as np
 
 from distrff.errors import DistrffError, ModelFileError
 from distrff.features.registry import specification_from_dict
-from distrff.features.specification import FEW_COLUMNS, named_to_send, sent_arrays
+from distrff.features.specification import named_to_send, sent_arrays
 from distrff.io.groups import contents_of, read_group, refuse_others, write_group
 from distrff.model.intervals import INTERVAL_ARRAYS, Intervals
 from distrff.model.model import Model
 from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import coding_from_parts, coding_parts
+from distrff.reductions.base import names_fit, steps_fit
 from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor
 from distrff.solvers.toeplitz import PosteriorSamples
@@ -210,15 +211,9 @@ _CHECKS: dict[str, Callable[[Model], bool]] = {
     "its scaling does not fit its columns": lambda m: m.scaling.fits(m.n_columns),
     "its targets do not fit its outputs": lambda m: m.targets.fits(m.n_outputs),
     "its likelihood has no known noise or no positive sigma": _has_its_noise,
-    "its column names do not fit its columns": lambda m: (
-        m.column_names is None
-        or (len(m.column_names) == m.n_columns and all(isinstance(name, str) for name in m.column_names))
-    ),
+    "its column names do not fit its columns": lambda m: names_fit(m.column_names, m.n_columns),
     "its intervals do not fit its outputs": lambda m: (
         m.intervals is None or (m.kind != "KernelPCA" and m.intervals.fits(m.n_scores))
     ),
-    "its steps do not make its columns": lambda m: (
-        m.steps is None
-        or (m.steps.sizes_within(max(FEW_COLUMNS, m.n_columns)) and len(m.steps.names_out) == m.n_columns)
-    ),
+    "its steps do not make its columns": lambda m: steps_fit(m.steps, m.n_columns),
 }

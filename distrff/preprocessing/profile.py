@@ -205,7 +205,7 @@ class ColumnProfile:
     words : mapping of str to int, or None
         How many rows hold each word of text; None once there are more words than are counted.
     example : str
-        The first word of text in the order of the alphabet, for messages.
+        The first word of text in the order of the alphabet that is not empty, for messages.
     """
 
     kind: str
@@ -252,7 +252,7 @@ class ColumnProfile:
             if n:
                 words[word] += n
         kept = words if len(words) <= max_words else None
-        return of_kind(words=kept, example=min(words, default=""))
+        return of_kind(words=kept, example=min(filter(None, words), default=""))
 
     def merge(self, other: ColumnProfile, name: str, max_words: int) -> ColumnProfile:
         """Return the profile of both.

@@ -19,6 +19,8 @@ from distrff.utils.text import listed
 from distrff.utils.validation import check_count
 
 FOLD_RULES = ("hash", "contiguous")
+LIKE_THE_FIRST = "make the second one like the first (`like` of gram, --like of distrff gram)"
+"""The remedy for sums that cannot be added."""
 HELD_OUT_STRIDE = 5  # a single held-out fold has one row in five
 
 
@@ -115,14 +117,24 @@ def table_parts(metadata: Mapping[str, Any], n_columns: int) -> dict[str, Any]:
     Raises ModelFileError unless they fit the number of columns.
     """
     names, steps = metadata.get("column_names"), metadata.get("steps")
-    if names is not None and (len(names) != n_columns or not all(isinstance(name, str) for name in names)):
+    if not names_fit(names, n_columns):
         raise ModelFileError("its column names do not fit its columns")
     found = None if steps is None else TableSteps.from_dict(steps)
-    if found is not None and not (
-        found.sizes_within(max(FEW_COLUMNS, n_columns)) and len(found.names_out) == n_columns
-    ):
+    if not steps_fit(found, n_columns):
         raise ModelFileError("its steps do not make its columns")
     return {"column_names": None if names is None else tuple(names), "steps": found}
+
+
+def names_fit(names: Any, n_columns: int) -> bool:
+    """Return whether column names of a file, if it has any, are one text for each column."""
+    return names is None or (len(names) == n_columns and all(isinstance(name, str) for name in names))
+
+
+def steps_fit(steps: TableSteps | None, n_columns: int) -> bool:
+    """Return whether table steps of a file, if it has any, make so many columns."""
+    return steps is None or (
+        steps.sizes_within(max(FEW_COLUMNS, n_columns)) and len(steps.names_out) == n_columns
+    )
 
 
 class OfTable(Protocol):

@@ -28,7 +28,14 @@ from distrff.preprocessing.targets import (
     coding_from_parts,
     coding_parts,
 )
-from distrff.reductions.base import Folds, check_parts, check_same_table, table_metadata, table_parts
+from distrff.reductions.base import (
+    LIKE_THE_FIRST,
+    Folds,
+    check_parts,
+    check_same_table,
+    table_metadata,
+    table_parts,
+)
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzSums, paired
 from distrff.utils.nufft import PointSums
 from distrff.utils.random import row_hash
@@ -261,7 +268,7 @@ class ToeplitzStatistics:
         if moved is NotImplemented:
             return NotImplemented
         if len(moved) != self.n_folds:
-            raise InputError(f"these sums have {self.n_folds} and {len(moved)} folds; {_LIKE}")
+            raise InputError(f"these sums have {self.n_folds} and {len(moved)} folds; {LIKE_THE_FIRST}")
         parts = tuple(a + b for a, b in zip(self.parts, moved, strict=True))
         return replace(self, parts=parts, n_rows=self.n_rows + other.n_rows)
 
@@ -288,13 +295,15 @@ class ToeplitzStatistics:
         if self.specification.lattice != other.specification.lattice:
             raise InputError(
                 f"these sums are of different frequencies, since their bounds or kernels differ: "
-                f"{self.specification.lattice.bounds} and {other.specification.lattice.bounds}; {_LIKE}"
+                f"{self.specification.lattice.bounds} and {other.specification.lattice.bounds}; "
+                f"{LIKE_THE_FIRST}"
             )
         if not self.targets.same_kind(other.targets):
-            raise InputError(f"these sums code their targets differently; {_LIKE}")
+            raise InputError(f"these sums code their targets differently; {LIKE_THE_FIRST}")
         if self.targets.n_outputs != other.targets.n_outputs:
             raise InputError(
-                f"these sums have {self.targets.n_outputs} and {other.targets.n_outputs} targets; {_LIKE}"
+                f"these sums have {self.targets.n_outputs} and {other.targets.n_outputs} targets; "
+                f"{LIKE_THE_FIRST}"
             )
         check_same_table(self, other)
         if not isinstance(self.targets, NumericTargets) or not isinstance(other.targets, NumericTargets):
@@ -393,7 +402,6 @@ class ToeplitzStatistics:
 
 
 _ROUNDING = 1e-8  # of sums of weights, which come from transforms
-_LIKE = "make the second one like the first (`like` of gram, --like of distrff gram)"
 
 
 # The sums of random signs, for samples of the posterior.

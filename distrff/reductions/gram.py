@@ -18,6 +18,7 @@ from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import NumericTargets, Targets, coding_from_parts, coding_parts
 from distrff.reductions.base import (
+    LIKE_THE_FIRST,
     Folds,
     RowReduction,
     check_parts,
@@ -291,7 +292,7 @@ class GramStatistics:
         )
 
     def _check_compatible(self, other: GramStatistics) -> None:
-        remedy = "make the second one like the first (`like` of gram, --like of distrff gram)"
+        remedy = LIKE_THE_FIRST
         if self.specification != other.specification:
             raise InputError(f"these Grams are of different maps ({_differing(self, other)}); {remedy}")
         if not self.scaling.equals(other.scaling):
@@ -397,9 +398,10 @@ def _check_map(specification: MapSpecification, arrays: Mapping[str, np.ndarray]
 def _differing(first: GramStatistics, second: GramStatistics) -> str:
     """Return the parameters in which two maps differ, with both values."""
     one, other = first.specification.to_dict(), second.specification.to_dict()
-    names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    # A digest says no more than that arrays differ.
+    names = [name for name in {**one, **other} if name != "digest" and one.get(name) != other.get(name)]
     found = [f"{name}: {one.get(name)} and {other.get(name)}" for name in names]
-    return in_one_line("; ".join(found))[:_MAX_TEXT] or "their frequencies or landmarks"
+    return in_one_line("; ".join(found)) or "their frequencies or landmarks"
 
 
 def _scaled(first: GramStatistics, second: GramStatistics) -> str:
@@ -413,6 +415,3 @@ def _scaled(first: GramStatistics, second: GramStatistics) -> str:
             called = column_called(int(j[0]), None if names is None else names[j[0]])
             return f": {called} {words} {one[j[0]]:.6g} and of {other[j[0]]:.6g}"
     return ""
-
-
-_MAX_TEXT = 300

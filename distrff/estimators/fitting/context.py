@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import clone
 
 from distrff.engine.execution import Workers
+from distrff.engine.observer import Observer
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run, check_reading
 from distrff.engine.segments import Segmentation, gram_stride, gram_tile_rows, light_segmentation
@@ -186,25 +187,44 @@ class PreparedFit(FitContext):
             return None
         scale = self.targets.scale
         coef = self.start.coef / scale
-        if not self.options.fit_intercept:  # coded targets are then shifted back
+        if not self.options.fit_intercept:  # then solvers take back the shift of the targets
             return coef, np.zeros_like(self.start.intercept)
         return coef, (self.start.intercept - self.targets.shift) / scale
+
+    def folds_apart(self, n_folds: int, by: str) -> Folds | None:
+        """Return the folds of the fit; None where there is one, of all rows."""
+        return None if n_folds == 1 else self.folds("folds", n_folds, by)
+
+    def starting_columns(self) -> np.ndarray | None:
+        """Return the point to go on from as a column for each output, the intercept last if it is fitted."""
+        start = self.starting_point()
+        if start is None:
+            return None
+        coef, intercept = start
+        return np.vstack([coef, intercept]) if self.options.fit_intercept else coef
 
     def folds(self, purpose: str, n_folds: int, by: str) -> Folds:
         """Return an assignment of the rows to folds, drawn from the fit's seed."""
         return Folds(n_folds, child_seed(self.options.seed, purpose), by, self.dataset.n_rows)
 
 
-def begin(dataset: Dataset, options: FitOptions, saving_buffer: int | None = None) -> FitContext:
+def begin(
+    dataset: Dataset,
+    options: FitOptions,
+    saving_buffer: int | None = None,
+    observer: Observer | None = None,
+) -> FitContext:
     """Return the context of a fit on the active Dask client, or dask's configured scheduler.
 
-    `saving_buffer` is that of its checkpoint; see `saving_buffer_bytes`.
+    `saving_buffer` is that of its checkpoint; see `saving_buffer_bytes`. `observer` is told of its passes.
 
     Raises ClusterError if there are none, or they cannot run distrff.
     """
     run = begin_run()
     handle = dataset.rows(0, 1) if dataset.block_rows is None else None  # others would have their blocks read
     run.execution.measure_idle((RowReduction, handle))
+    if observer is not None:
+        run.observer = observer
     return within_memory(FitContext(dataset, options.for_dataset(dataset), run.execution, run, saving_buffer))
 
 

@@ -56,7 +56,7 @@ def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
             warn(notes[0], PrecisionWarning)
     fit.run.begin_phase("Gram")
     by = options.fold_by if options.search == "cv" else "one held out"
-    folds = None if plan.size.n_folds == 1 else fit.folds("folds", plan.size.n_folds, by)
+    folds = fit.folds_apart(plan.size.n_folds, by)
     grams = sum_grams(fit, plan, folds)
     n_folds = HELD_OUT_STRIDE if plan.size.n_paths else plan.size.n_folds
     result = _solved(grams, options, n_folds=n_folds, plan=plan, notes=notes)

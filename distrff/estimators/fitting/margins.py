@@ -81,9 +81,8 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
     """Return a point for each problem: that of ridge; zeros for softmax, or without a Gram."""
     options, k = fit.options, fit.targets.n_outputs
     assert isinstance(options, MarginOptions)
-    start = fit.starting_point() if options.C is not None else None  # folds: the earlier model saw all rows
-    if start is not None:
-        points = np.vstack([start[0], start[1][None]]) if options.fit_intercept else start[0]
+    points = fit.starting_columns() if options.C is not None else None  # the earlier model saw all folds
+    if points is not None:
         return [points.ravel()] if options.shares_loss(fit.targets) else list(points.T)
     n_numbers = fit.specification.n_features + options.fit_intercept
     if options.shares_loss(fit.targets):

@@ -150,8 +150,8 @@ class _SGDOracle:
         self._smooth = smooth_loss(options.loss, is_sparse=fit.specification.is_sparse)
         self._epsilon = self._smooth.epsilon if isinstance(self._smooth, SmoothedHinge) else 0.0
         metric, X0 = self._metric(plan, options.C)
-        if (start := fit.starting_point()) is not None:
-            X0 = np.vstack([start[0], start[1][None]]) if options.fit_intercept else start[0]
+        if (start := fit.starting_columns()) is not None:
+            X0 = start
         self.problem = SGDProblem(metric, options.C, fit.weight, self._smooth.curvature)
         self.starts = {MarginProblem(output, options.C): x for output, x in enumerate(X0.T)}
         self._cuts = epoch_cuts(plan.size)

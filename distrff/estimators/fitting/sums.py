@@ -101,10 +101,7 @@ def prepared_like(
         dtype=like.dtype,
         seed=seed,
     )
-    fit = begin(dataset, options)
-    assert fit.run is not None
-    if observer is not None:
-        fit.run.observer = observer
+    fit = begin(dataset, options, observer=observer)
     statistics = first_pass(fit)
     if isinstance(like.targets, ClassTargets):
         assert statistics.labels is not None
@@ -147,8 +144,6 @@ class Growth:
     features: FeatureMap
     folds: Folds | None  # of the next rows
     options: GrowingOptions  # of the first call
-    seed: int
-    dtype: str  # of the products
     sources: tuple[str, ...]  # of the rows, each once
     n_calls: int = 1
     notes: tuple[str, ...] = ()
@@ -159,13 +154,10 @@ class Growth:
     @classmethod
     def first(cls, dataset: Dataset, options: GrowingOptions, observer: Observer) -> Growth:
         """Return the sums of the first rows, from which map, scaling and targets follow."""
-        fit = begin(dataset, options)
-        assert fit.run is not None
-        fit.run.observer = observer
+        fit = begin(dataset, options, observer=observer)
         expected_plan(fit)  # refuses before the first task
         prepared = prepare(fit)
-        n_folds = options.n_folds
-        folds = prepared.folds("folds", n_folds, options.fold_rule) if n_folds > 1 else None
+        folds = prepared.folds_apart(options.n_folds, options.fold_rule)
         sums = sums_of(prepared, folds)
         observer.passes(prepared.run.sweeps)
         assert prepared.features is not None
@@ -175,8 +167,6 @@ class Growth:
             features=prepared.features,
             folds=_after(folds, dataset.n_rows),
             options=options,
-            seed=options.seed,
-            dtype=sums.dtype,
             sources=(dataset.source,),
             notes=tuple(notes_on_rows(prepared, sums.dtype)),
             sweeps=tuple(prepared.run.sweeps),
@@ -186,10 +176,10 @@ class Growth:
 
     def with_rows(self, dataset: Dataset, observer: Observer) -> Growth:
         """Return the sums with those of more rows, whose numbers go on from the ones before."""
-        fit = prepared_like(dataset, self.sums, seed=self.seed, observer=observer)
+        fit = prepared_like(dataset, self.sums, seed=self.options.seed, observer=observer)
         sums = self.sums + sums_of(fit, self.folds, self.sums)  # both are of one kind
         observer.passes(fit.run.sweeps)
-        notes = notes_on_rows(replace(fit, features=self.features), self.dtype)
+        notes = notes_on_rows(replace(fit, features=self.features), self.sums.dtype)
         return replace(
             self,
             sums=sums,

@@ -182,7 +182,7 @@ class Sums:
 def _folds(fit: PreparedFit) -> Folds | None:
     options = fit.options
     assert isinstance(options, RidgeOptions)
-    return fit.folds("folds", options.n_folds, options.fold_by) if options.n_folds > 1 else None
+    return fit.folds_apart(options.n_folds, options.fold_by)
 
 
 def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
