@@ -171,6 +171,7 @@ _OF_EQUISPACED = {"kernel": "matern", "nu": "auto", "length_scale": "ard", "n_co
 _RIDGE_ONLY = ("alpha", "alphas")
 _MARGIN_ONLY = ("C", "Cs")
 _ITERATIVE = ("tol", "max_sweeps")
+_KEPT = {"auto": "auto", "true": True, "false": False}
 _OWN = {"svc": ("loss",), "likelihood": ("noise", "sigma", "multi_class")}
 _ITERATES = "--model svc or likelihood, or --solver cg or sgd, or --features binning"
 _CLASSIFIERS = "--model ridge-classifier, svc or likelihood"
@@ -212,6 +213,7 @@ def checked_estimator(ctx: click.Context) -> KernelEstimator:
         given["fit_intercept"] = not options["no_intercept"]
         weight, grid = _MARGIN_ONLY if model in _OWN else _RIDGE_ONLY
         given[grid] = options[grid]
+        given["keep_features"] = _KEPT[options["keep_features"]]
         names += [weight, *_ITERATIVE, *_OWN.get(model, ()), "solver", "cv", "fold_by"]
     kinds: dict[str, type[KernelEstimator]] = {
         "ridge": KernelRidge,
@@ -315,7 +317,7 @@ def _refuse_contradictions(ctx: click.Context) -> None:
         (("include_std",), has_gram, "a Gram: not with --solver cg or sgd, nor with --features binning"),
         (_MARGIN_ONLY, o["model"] in _OWN, "--model svc or likelihood"),
         (("tol",), has_tol, _ITERATES + " or equispaced"),
-        (("max_sweeps",), iterates, _ITERATES),
+        (("max_sweeps", "keep_features"), iterates, _ITERATES),
         *((names, o["model"] == model, f"--model {model}") for model, names in _OWN.items()),
         *_map_rules(o),
         (("alphas",), isinstance(o["alpha"], str), "--alpha cv or --alpha gcv"),

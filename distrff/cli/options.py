@@ -378,6 +378,11 @@ solver_options = together(
         help="Relative duality gap to be reached; of cg and equispaced features the relative residual.",
     ),
     integer("--max-sweeps", "Light sweeps at most.  [default: 200]"),
+    choice(
+        "--keep-features",
+        "auto true false",
+        "Whether light sweeps keep features in the workers' memory: auto keeps what there is room for.",
+    ),
     choice("--dtype", "auto float32 float64"),
     flag(
         "--include-std",

@@ -9,7 +9,7 @@ import time
 import uuid
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -32,6 +32,7 @@ from distrff.engine.checkpoint import (
     without_damaged,
     write_sum,
 )
+from distrff.engine.kept import Kept, keep_rows
 from distrff.engine.progress import Progress
 from distrff.engine.record import WorkRecord, begin_task, peak_so_far
 from distrff.engine.reduction import (
@@ -52,6 +53,7 @@ _LOCAL_SCHEDULERS = {
     "sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing",
 }  # fmt: skip
 _SYNCHRONOUS = {"sync", "synchronous", "single-threaded"}
+_HERE = ""  # the address of this process among workers
 
 
 class Workers(Protocol):
@@ -106,16 +108,18 @@ class LocalExecution:
         sent: list[Any],
         sums: PassSums | None = None,
         *,
+        kept: Kept | None = None,
         group: str = "sum",
     ) -> Partial:
         """Return the merged partial of all segments; `sums` are those that a checkpoint has, and gets.
 
-        `group` names the tasks on Dask's dashboard, as everywhere below.
+        `kept` are the segments that stay in memory from pass to pass. `group` names the tasks on Dask's
+        dashboard, as everywhere below.
         """
 
         def one_pass() -> Partial:
             progress.update(-progress.n)  # a repeated pass counts from zero
-            return self._pass(reduction, segments, progress, sent, sums, group)
+            return self._pass(reduction, segments, progress, sent, sums, kept, group)
 
         return without_damaged(sums, one_pass)
 
@@ -126,6 +130,7 @@ class LocalExecution:
         progress: Progress,
         sent: list[Any],
         sums: PassSums | None,
+        kept: Kept | None,
         group: str,
     ) -> Partial:
         merge = OrderedMerge(len(segments), lambda total, others: merge_partials(reduction, total, others))
@@ -138,7 +143,8 @@ class LocalExecution:
         try:
             for start in range(0, len(left), self.n_threads):
                 batch = left[start : start + self.n_threads]
-                calls = [(reduction, segments[i], sent, self._fit, of_pass) for i in batch]
+                rows = self._kept_rows(segments, batch, kept)
+                calls = [(reduction, rows[i], sent, self._fit, of_pass) for i in batch]
                 partials = self.submit_all(reduce_rows, calls, group=group)
                 for i, summed in zip(batch, partials, strict=True):
                     merge.add(i, summed)
@@ -153,6 +159,27 @@ class LocalExecution:
                 sums.write(merge.waiting)
             raise
         return merge.result()
+
+    def _kept_rows(self, segments: list[Rows], numbers: list[int], kept: Kept | None) -> dict[int, Rows]:
+        """Return the rows of some segments by number: those that are kept, else the handles to read them."""
+        rows = {i: segments[i] for i in numbers}
+        if kept is None:
+            return rows
+        threads = {_HERE: self.n_threads}
+        calls = {}
+        for i in numbers:
+            level = kept.level_with_room(_HERE, threads, len(segments)) if kept.value(i) is None else None
+            if level is not None:
+                kept.put(i, _HERE, level, None)
+                calls[i] = level, (kept.levels[level].keeping, segments[i], kept.arrays())
+        try:
+            values = self.submit_all(keep_rows, [call for _, call in calls.values()], group="keep")
+        except BaseException:
+            kept.forget()
+            raise
+        for (i, (level, _)), value in zip(calls.items(), values, strict=True):
+            kept.put(i, _HERE, level, value)
+        return rows | {i: value for i in numbers if (value := kept.value(i)) is not None}
 
     def measure_idle(self, needed: Any) -> None:
         """Leave it to the first task, which finds its rows in this process anyway."""
@@ -308,11 +335,13 @@ class ClusterExecution:
         sent: list[Any],
         sums: PassSums | None = None,
         *,
+        kept: Kept | None = None,
         group: str = "sum",
     ) -> ClusterValue | Partial:
         """Return the merged partial: a value on the workers, or the partial itself if partials are small.
 
-        `sums` are those that a checkpoint has, and gets while the pass goes on.
+        `sums` are those that a checkpoint has, and gets while the pass goes on; `kept` the segments that stay
+        on the workers.
         """
         sent = calls_in(sent)
         size = reduction.size_bytes(segments[0].stop - segments[0].start)
@@ -321,7 +350,12 @@ class ClusterExecution:
 
         def one_pass() -> Any:
             progress.update(-progress.n)  # a repeated pass counts from zero
-            return self._pass(reduction, segments, progress, sent, sums, here, per_thread, group)
+            try:
+                return self._pass(reduction, segments, progress, sent, sums, kept, here, per_thread, group)
+            except BaseException:
+                if kept is not None:  # what failed, or was not finished, would be waited for again
+                    kept.forget()
+                raise
 
         def begin() -> Any:
             return self._until_done(partial(without_damaged, sums, one_pass))
@@ -335,6 +369,7 @@ class ClusterExecution:
         progress: Progress,
         sent: list[Call],
         sums: PassSums | None,
+        kept: Kept | None,
         here: bool,
         per_thread: int,
         group: str,
@@ -352,7 +387,9 @@ class ClusterExecution:
             _SavingHere(flight, merge, sums, self.n_threads) if here else _SavingThere(flight, merge, sums)
         )
         left = list(range(len(segments))) if sums is None else sums.segments_left()
-        shares = SegmentShares(len(left), threads)
+        if kept is not None:
+            kept.forget_beyond(threads, len(segments))
+        shares = SegmentShares(left, threads, {} if kept is None else kept.by_worker())
         under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
 
         def start_where_free() -> None:
@@ -360,11 +397,12 @@ class ClusterExecution:
                 return
             busy = Counter(worker for _, worker in under_way.values())
             for worker in self._free_places(busy, per_thread):
-                if not shares:
-                    return
-                index = left[shares.take(worker)]
-                task = _task(reduce_rows, (reduction, segments[index], arrays, self._fit), group)
-                under_way[flight.compute(task, worker).key] = index, worker
+                index = shares.take(worker, self.roll.recent_threads())
+                if index is None:
+                    continue
+                rows, where = self._rows_for(worker, segments, index, kept)
+                task = _task(reduce_rows, (reduction, rows, arrays, self._fit), group)
+                under_way[flight.compute(task, where).key] = index, worker
 
         with flight.cancelled_on_failure(), saving.at_failure():
             saving.take_stored()
@@ -381,6 +419,35 @@ class ClusterExecution:
                 del future
                 saving.save_when_due()
             return saving.result()
+
+    def _rows_for(self, worker: str, segments: list[Rows], index: int, kept: Kept | None) -> tuple[Any, str]:
+        """Return what a task takes as the rows of a segment, and the worker that it is for.
+
+        A kept segment is a value that the task depends on, and follows.
+        """
+        if kept is None:
+            return segments[index], worker
+        value: ClusterValue | None = kept.value(index)
+        if value is None:
+            threads = self.roll.recent_threads()
+            level = kept.level_with_room(worker, threads, len(segments))
+            if level is None:
+                return segments[index], worker
+            value = self._keep(kept, level, segments[index], worker)
+            kept.put(index, worker, level, value)
+        return value.call.future(), ANY_WORKER
+
+    def _keep(self, kept: Kept, level: int, rows: Rows, worker: str) -> ClusterValue:
+        """Return a segment that stays: made on the worker that sums it first, later on any."""
+        arrays, places = calls_in(kept.arrays()), [worker]
+
+        def begin() -> Future:
+            where = [places.pop()] if places and worker != ANY_WORKER else None
+            task = _task(keep_rows, (kept.levels[level].keeping, rows, futures_in(arrays)), "keep")
+            with large_graphs():
+                return self.client.compute(task, workers=where, allow_other_workers=where is not None)
+
+        return self._value_of(begin)
 
     def _free_places(self, busy: Counter[str], per_thread: int) -> list[str]:
         """Return a worker's address for each task that it could take, the least busy workers first.
@@ -1026,28 +1093,40 @@ class SegmentShares:
 
     Runs are proportional to the threads of the workers, given by address; other workers may join later. A
     worker takes neighbours in the tree of merges one after another, so most partials are merged where they
-    are, without being sent.
+    are, without being sent. Segments that a worker keeps come first, and no other takes them while it is
+    there: to send one takes longer than to sum it.
     """
 
-    def __init__(self, n_segments: int, threads: dict[str, int]) -> None:
-        self._left = {} if threads else {"": range(n_segments)}
+    def __init__(
+        self, numbers: list[int], threads: dict[str, int], kept: Mapping[str, list[int]] | None = None
+    ) -> None:
+        wanted = set(numbers)
+        self._kept = {worker: [i for i in own if i in wanted] for worker, own in (kept or {}).items()}
+        free = sorted(wanted.difference(*self._kept.values()))
+        self._left = {} if threads else {"": free}
         first_thread, n_threads = 0, sum(threads.values())
         for worker, count in threads.items():
-            start, stop = (n_segments * t // n_threads for t in (first_thread, first_thread + count))
-            self._left[worker] = range(start, stop)
+            start, stop = (len(free) * t // n_threads for t in (first_thread, first_thread + count))
+            self._left[worker] = free[start:stop]
             first_thread += count
 
     def __bool__(self) -> bool:
         """Return whether any segment is left."""
-        return any(self._left.values())
+        return any(self._left.values()) or any(self._kept.values())
 
-    def take(self, worker: str) -> int:
-        """Return the next segment for a worker, which may have joined later."""
+    def take(self, worker: str, present: Iterable[str] = ()) -> int | None:
+        """Return the next segment for a worker, which may have joined later; None if others keep the rest.
+
+        `present` are the workers that take tasks now.
+        """
+        if self._kept.get(worker):
+            return self._kept[worker].pop(0)
+        if not any(self._left.values()):
+            gone = [other for other in self._kept if other not in set(present)]
+            return next((self._kept[other].pop(0) for other in gone if self._kept[other]), None)
         if not self._left.get(worker):
             longest = max(self._left, key=lambda name: len(self._left[name]))
             run = self._left[longest]
             middle = len(run) // 2
             self._left[longest], self._left[worker] = run[:middle], run[middle:]
-        run = self._left[worker]
-        self._left[worker] = run[1:]
-        return run[0]
+        return self._left[worker].pop(0)

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 _RETRY_SECONDS = (0.2, 1.0)
 
 Arrays = Mapping[str, np.ndarray]
+R = TypeVar("R")
 
 
 class Rows(Protocol):
@@ -89,9 +90,9 @@ def reduce_rows(reduction: Reduction, rows: Rows, sent: list[Arrays], fit: str, 
     `of_pass` names the pass in this process, by which it can be abandoned.
     """
     begin_task(fit)
-    started = time.perf_counter()
+    started, arrays = time.perf_counter(), joined(sent)
     with working_for(of_pass):
-        value = _reduce_with_retries(reduction, rows, joined(sent))
+        value = with_retries(lambda: reduction.finish(reduction.update(reduction.zero(), rows, arrays)), rows)
     return Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
 
 
@@ -100,17 +101,17 @@ def joined(sent: list[Arrays]) -> Arrays:
     return {name: A for part in sent for name, A in part.items()}
 
 
-def _reduce_with_retries(reduction: Reduction, rows: Rows, arrays: Arrays) -> Any:
-    """Read and sum the rows; start the segment again after an error of the storage."""
+def with_retries(work: Callable[[], R], rows: Rows) -> R:
+    """Return the result of work on the rows of a segment, begun again after an error of the storage."""
     for wait in _RETRY_SECONDS:
         try:
-            return reduction.finish(reduction.update(reduction.zero(), rows, arrays))
+            return work()
         except OSError as error:
             logger.warning(
                 "rows %d to %d could not be read (%s); again in %.1f s", rows.start, rows.stop, error, wait
             )
             time.sleep(wait)
-    return reduction.finish(reduction.update(reduction.zero(), rows, arrays))
+    return work()
 
 
 def merge_partials(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from distrff.engine.checkpoint import Checkpoint, Later, PassSums, handles_in, write_sum
 from distrff.engine.cluster import check_workers
 from distrff.engine.execution import ClusterExecution, Execution, Workers, ambient_execution
+from distrff.engine.kept import Keeping, Kept, Level
 from distrff.engine.observer import Observer
 from distrff.engine.record import WorkRecord
 from distrff.engine.reduction import Arrays, Partial, Reduction, Rows, SharedArrays
@@ -62,6 +63,7 @@ class Run:
         self._n_kept_sweeps = 0  # of those so far, the ones of earlier steps
         self._unsaved: dict[str, tuple[PassSums, Any]] = {}  # by key: finished passes, and their sums
         self._sent: dict[SharedArrays, list[Any]] = {}
+        self._kept: list[Kept] = []
         self._started = time.perf_counter()
         self._phases: list[tuple[str, float]] = [("plan", 0.0)]
 
@@ -92,29 +94,49 @@ class Run:
         reduction: Reduction,
         cuts: Segmentation,
         arrays: Arrays | None = None,
+        kept: Kept | None = None,
     ) -> Any:
         """Return the reduction of all rows, or a handle on it; `arrays` are sent to each task.
+
+        `kept` are the segments of these cuts that stay on the workers.
 
         If a worker derives other frequencies from the seed than the client, the pass starts again and sends
         the frequencies. Raises PlanRefused if workers lack the memory to read rows stored like these.
         """
         check_reading(self.execution, dataset, reduction.size_bytes(min(cuts.segment_rows, dataset.n_rows)))
         segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
-        return self.sweep_segments(label, segments, reduction, arrays)
+        return self.sweep_segments(label, segments, reduction, arrays, kept)
+
+    def kept(self, levels: Sequence[tuple[Keeping, int]]) -> Kept:
+        """Return what will stay of the segments of some passes: ways to keep them, and of each how many."""
+        first = levels[0][0]
+        light = [Level(keeping.light(), max_segments) for keeping, max_segments in levels]
+        self._kept.append(Kept(light, lambda: self.share(first.shared())))
+        return self._kept[-1]
+
+    def forget_kept(self) -> None:
+        """Free what stays on the workers: at the end of a fit, whoever may still hold its parts."""
+        for kept in self._kept:
+            kept.forget()
 
     def sweep_segments(
-        self, label: str, segments: list[Any], reduction: Reduction, arrays: Arrays | None = None
+        self,
+        label: str,
+        segments: list[Any],
+        reduction: Reduction,
+        arrays: Arrays | None = None,
+        kept: Kept | None = None,
     ) -> Any:
         """Return the reduction of given segments, such as those that cannot be cut by row number."""
         self.observer.passes(self.sweeps)
         place = len(self.sweeps)
         self.sweeps.append((label, 0.0))
         if self.checkpoint is None:
-            return self._summed(place, segments, reduction, arrays, None)
+            return self._summed(place, segments, reduction, arrays, None, kept)
         bounds = [(rows.start, rows.stop) for rows in segments]
         key = self.checkpoint.next_key("sweep", label, reduction.light(), bounds, arrays)
         sums = self.checkpoint.sums(key, len(segments), label)
-        return self._later(lambda: self._summed(place, segments, reduction, arrays, sums), key)
+        return self._later(lambda: self._summed(place, segments, reduction, arrays, sums, kept), key)
 
     def _summed(
         self,
@@ -123,13 +145,14 @@ class Run:
         reduction: Reduction,
         arrays: Arrays | None,
         sums: PassSums | None,
+        kept: Kept | None,
     ) -> Any:
         """Return the reduction of the segments, and note its seconds at a place of `sweeps`."""
         label, started = self.sweeps[place][0], time.perf_counter()
         sent = [self.execution.send(dict(arrays))] if arrays else []
         while True:
             try:
-                handle = self._pass(label, segments, reduction, sent, sums)
+                handle = self._pass(label, segments, reduction, sent, sums, kept)
                 break
             except FrequencyMismatch as mismatch:
                 logger.warning("%s; the frequencies are sent to the workers instead", mismatch)
@@ -162,11 +185,19 @@ class Run:
         return self._sent[shared]
 
     def _pass(
-        self, label: str, segments: list[Any], reduction: Reduction, sent: list[Any], sums: PassSums | None
+        self,
+        label: str,
+        segments: list[Any],
+        reduction: Reduction,
+        sent: list[Any],
+        sums: PassSums | None,
+        kept: Kept | None,
     ) -> Any:
         sent = sent + self.share(reduction.shared())
         with self.observer.rows_of(label, sum(rows.stop - rows.start for rows in segments)) as progress:
-            return self.execution.reduce(reduction.light(), segments, progress, sent, sums, group=label)
+            return self.execution.reduce(
+                reduction.light(), segments, progress, sent, sums, kept=kept, group=label
+            )
 
     def send(self, arrays: dict[str, Any]) -> Any:
         """Return an argument for several tasks: small arrays themselves, else a handle on them."""

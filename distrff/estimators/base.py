@@ -143,7 +143,8 @@ class KernelEstimator(BaseEstimator):
         callbacks = callbacks_of_fit(getattr(self, "callbacks", None))
         observer = Observer(callbacks, FitLine())
         fit = replace(begin(dataset, options, saving_buffer_bytes(checkpoint), observer), start=start)
-        assert fit.run is not None
+        run = fit.run
+        assert run is not None
         expected = expected_plan(fit)  # refuses before the first task
         if checkpoint is not None:
             place = Location.of(checkpoint, storage_options)
@@ -152,6 +153,7 @@ class KernelEstimator(BaseEstimator):
             with kept_to_the_end(fit.run):
                 self._fit(fit, expected)
         finally:
+            run.forget_kept()
             observer.close()
         return self
 

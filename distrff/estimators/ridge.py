@@ -79,6 +79,7 @@ class RidgeEstimator(KernelEstimator):
         solver: str = "auto",
         tol: float = 1e-3,
         max_sweeps: int | None = None,
+        keep_features: Any = "auto",
         random_state: int | None = None,
         warm_start: bool = False,
         callbacks: Any = None,
@@ -94,6 +95,7 @@ class RidgeEstimator(KernelEstimator):
         self.solver = solver
         self.tol = tol
         self.max_sweeps = max_sweeps
+        self.keep_features = keep_features
         self.random_state = random_state
         self.warm_start = warm_start
         self.callbacks = callbacks
@@ -383,6 +385,12 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         relative fall of the objective.
     max_sweeps : int, optional
         Light sweeps of conjugate gradients, or passes of SGD, at most; default 200.
+    keep_features : {"auto", True, False}
+        Whether light sweeps, conjugate gradients and SGD keep the features of the rows in the workers' memory
+        from pass to pass; the results are the same bits. "auto" keeps what there is room for, up to 0.6 of a
+        worker's memory limit, if features take longer to make than to read; of further rows it keeps the
+        decoded columns. `plan_` says how much. True keeps all, or refuses the fit; False reads and makes all
+        again in each pass.
     random_state : int or None
         Seed of features (unless they have their own), folds and samples; None is fresh
         entropy, kept as `seed_`.
@@ -603,6 +611,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
         solver: str = "auto",
         tol: float = 1e-3,
         max_sweeps: int | None = None,
+        keep_features: Any = "auto",
         random_state: int | None = None,
         warm_start: bool = False,
         class_weight: Any = None,
@@ -620,6 +629,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
             solver=solver,
             tol=tol,
             max_sweeps=max_sweeps,
+            keep_features=keep_features,
             random_state=random_state,
             warm_start=warm_start,
             callbacks=callbacks,

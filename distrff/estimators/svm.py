@@ -92,6 +92,12 @@ class KernelSVC(MarginClassifier):
         about 1e-6 it takes dtype="float64". For "sgd", the least relative fall of the objective.
     max_sweeps : int, optional
         Light sweeps at most, for each C; default 200.
+    keep_features : {"auto", True, False}
+        Whether light sweeps, conjugate gradients and SGD keep the features of the rows in the workers' memory
+        from pass to pass; the results are the same bits. "auto" keeps what there is room for, up to 0.6 of a
+        worker's memory limit, if features take longer to make than to read; of further rows it keeps the
+        decoded columns. `plan_` says how much. True keeps all, or refuses the fit; False reads and makes all
+        again in each pass.
     random_state : int or None
         None draws a seed, recorded as `seed_`.
     warm_start : bool, default=False
@@ -156,6 +162,7 @@ class KernelSVC(MarginClassifier):
         solver: str = "auto",
         tol: float = 1e-3,
         max_sweeps: int | None = None,
+        keep_features: Any = "auto",
         random_state: int | None = None,
         warm_start: bool = False,
         callbacks: Any = None,
@@ -173,6 +180,7 @@ class KernelSVC(MarginClassifier):
         self.solver = solver
         self.tol = tol
         self.max_sweeps = max_sweeps
+        self.keep_features = keep_features
         self.random_state = random_state
         self.warm_start = warm_start
         self.callbacks = callbacks
@@ -238,6 +246,7 @@ class KernelLikelihoodClassifier(MarginClassifier):
         solver: str = "auto",
         tol: float = 1e-3,
         max_sweeps: int | None = None,
+        keep_features: Any = "auto",
         random_state: int | None = None,
         warm_start: bool = False,
         callbacks: Any = None,
@@ -257,6 +266,7 @@ class KernelLikelihoodClassifier(MarginClassifier):
         self.solver = solver
         self.tol = tol
         self.max_sweeps = max_sweeps
+        self.keep_features = keep_features
         self.random_state = random_state
         self.warm_start = warm_start
         self.callbacks = callbacks

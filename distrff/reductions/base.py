@@ -14,6 +14,7 @@ from distrff.features.specification import FEW_COLUMNS, BlockMap, MapSpecificati
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import Targets
+from distrff.reductions.kept import KeptRows
 from distrff.utils.random import row_hash
 from distrff.utils.text import listed
 from distrff.utils.validation import check_count
@@ -76,6 +77,19 @@ class RowReduction(Reduction):
     def scaled(self, X: Any) -> Any:
         """Return scaled rows in the dtype of the map."""
         return self.scaling.apply(X, np.dtype(self.dtype))
+
+    def tile_of(self, block_map: BlockMap, rows: Any, start: int, X: Any, *, of_basis: bool) -> Any:
+        """Return the features of the tile X of some rows, which begins at row `start`, not to be written to.
+
+        They are those that stayed from an earlier pass, or made here; with `of_basis` the values of the map's
+        basis.
+        """
+        of_basis = of_basis or not block_map.has_basis
+        if isinstance(rows, KeptRows):
+            found = rows.features_at(start, X.shape[0], of_basis=of_basis)
+            if found is not None:
+                return found
+        return (block_map.basis_tile if of_basis else block_map.tile)(self.scaled(X))
 
 
 # Sums from files.

@@ -53,7 +53,7 @@ class EpochReduction(RowReduction):
         start = LocalStart(**of_points, penalty=float(arrays["penalty"]))
         steps = LocalSteps(self.loss, metric, start)
         for block in rows.tiles(self.tile_rows):
-            Z = block_map.tile(self.scaled(block.X))
+            Z = self.tile_of(block_map, rows, block.start, block.X, of_basis=False)
             Y = self.targets.encode(block.y)[:, outputs]
             steps.step(Z, Y, self.targets.row_weights(block.y, block.sample_weight))
         return self.merge(total, EpochSums(steps.weight, steps.weight * steps.X))

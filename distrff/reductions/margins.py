@@ -27,7 +27,6 @@ from distrff.solvers.objective import (
     weighted_sum,
 )
 from distrff.utils.arrays import chosen_rows, joined_rows
-from distrff.utils.jit import scratch
 from distrff.utils.products import add_transposed_product, values_of, zero_sums
 
 MAX_BLOCK_TILES, MAX_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
@@ -75,7 +74,7 @@ class LightReduction(RowReduction):
             vectors: np.ndarray | None = None
             for first in range(0, len(F), self.tile_rows):
                 tile = slice(first, first + self.tile_rows)
-                B = block_map.basis_tile(self.scaled(block.X[tile]))
+                B = self.tile_of(block_map, rows, block.start + first, block.X[tile], of_basis=True)
                 F[tile] = values_of(B, coef) + intercept
                 row_weights = self._row_weights(at, tile)
                 vectors = zero_sums(len(row_weights), B) if vectors is None else vectors
@@ -388,11 +387,8 @@ class SmallestMarginsReduction(RowReduction):
     def update(self, total: SmallestMargins | None, rows: Rows, arrays: Arrays) -> SmallestMargins | None:
         dtype, block_map = np.dtype(self.dtype), self.block_map(arrays)
         coef, intercept = arrays["coef"].astype(dtype), arrays["intercept"]
-        n_rows = min(self.tile_rows, rows.stop - rows.start)
-        buffer = scratch("tile", n_rows, self.specification.n_features, dtype)
         for block in rows.tiles(self.tile_rows):
-            Z = buffer[: block.X.shape[0]]
-            block_map.apply(self.scaled(block.X), out=Z)
+            Z = self.tile_of(block_map, rows, block.start, block.X, of_basis=False)
             F = values_of(Z, coef) + intercept
             total = self.merge(total, self._of_tile(block, Z, F, total))
         return total

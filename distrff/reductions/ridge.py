@@ -45,9 +45,9 @@ class RidgePass(RowReduction):
         block_map, coef = self.block_map(arrays), arrays["coef"]
         if of_basis:
             coef = block_map.basis_coef(coef, np.dtype(np.float64))
-        tile_of = block_map.basis_tile if of_basis else block_map.tile
         for block in rows.tiles(self.tile_rows):
-            B, n = in_float64(tile_of(self.scaled(block.X))), block.X.shape[0]
+            n = block.X.shape[0]
+            B = in_float64(self.tile_of(block_map, rows, block.start, block.X, of_basis=of_basis))
             s = self.targets.row_weights(block.y, block.sample_weight)
             yield _Tile(
                 B=B,

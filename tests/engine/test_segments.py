@@ -1,13 +1,14 @@
 """Cuts of the rows, which follow from a few numbers alone, and which segment a worker takes next."""
 
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distrff.engine.execution import SegmentShares
+from distrff.engine.kept import Keeping, Kept, Level
 from distrff.engine.segments import (
     Segmentation,
     gram_segmentation,
@@ -115,7 +116,7 @@ WORKERS = st.dictionaries(st.text(min_size=1, max_size=3), st.integers(1, 5), ma
 
 @given(n_segments=st.integers(0, 200), threads=WORKERS, data=st.data())
 def test_every_segment_is_taken_once_whoever_asks(n_segments, threads, data):
-    shares = SegmentShares(n_segments, threads)
+    shares = SegmentShares(list(range(n_segments)), threads)
     taken = []
     while shares:
         taken.append(shares.take(data.draw(st.sampled_from([*threads, "late", "any"]))))
@@ -124,7 +125,7 @@ def test_every_segment_is_taken_once_whoever_asks(n_segments, threads, data):
 
 @given(threads=WORKERS.filter(bool), per_thread=st.integers(1, 8))
 def test_runs_are_as_long_as_threads_ask_for(threads, per_thread):
-    shares = SegmentShares(per_thread * sum(threads.values()), threads)
+    shares = SegmentShares(list(range(per_thread * sum(threads.values()))), threads)
     for worker, n_threads in threads.items():
         taken = [shares.take(worker) for _ in range(per_thread * n_threads)]
         assert all(b == a + 1 for a, b in pairwise(taken))
@@ -132,7 +133,69 @@ def test_runs_are_as_long_as_threads_ask_for(threads, per_thread):
 
 
 def test_who_has_none_left_takes_half_of_the_longest_run():
-    shares = SegmentShares(16, {"slow": 1, "fast": 1})
+    shares = SegmentShares(list(range(16)), {"slow": 1, "fast": 1})
     assert [shares.take("fast") for _ in range(8)] == list(range(8, 16))
     assert [shares.take("fast"), shares.take("slow"), shares.take("fast")] == [4, 0, 5]
     assert shares.take("late") == 2
+
+
+@given(n_segments=st.integers(0, 60), threads=WORKERS.filter(bool), data=st.data())
+def test_what_a_worker_keeps_it_takes_itself_and_first(n_segments, threads, data):
+    homes = st.sampled_from([*threads, "gone", ""])
+    home = [data.draw(homes) for _ in range(n_segments)]
+    kept = {worker: [i for i in range(n_segments) if home[i] == worker] for worker in (*threads, "gone")}
+    shares = SegmentShares(list(range(n_segments)), threads, kept)
+    taken = {worker: [] for worker in threads}
+    while shares:
+        worker = data.draw(st.sampled_from([*threads]))
+        segment = shares.take(worker, threads)
+        if segment is not None:
+            taken[worker].append(segment)
+    assert sorted(chain.from_iterable(taken.values())) == list(range(n_segments))
+    for worker, segments in taken.items():
+        assert segments[: len(kept[worker])] == kept[worker]
+
+
+# What stays where it was summed.
+
+
+class Kept1(Keeping):
+    def keep(self, rows, arrays):
+        return rows
+
+    def shared(self):
+        return None
+
+
+def kept(*rooms: int) -> Kept:
+    return Kept([Level(Kept1(), room) for room in rooms], list)
+
+
+def test_a_worker_keeps_its_part_of_all_segments_at_the_first_level_with_room():
+    of_pass, threads = kept(2, 1), {"a": 1, "b": 1}
+    levels = []
+    for segment in range(5):
+        levels.append(of_pass.level_with_room("a", threads, 8))
+        if levels[-1] is not None:
+            of_pass.put(segment, "a", levels[-1], f"value {segment}")
+    assert levels == [0, 0, 1, None, None]
+    assert of_pass.by_worker() == {"a": [0, 1, 2]}
+    assert [of_pass.value(i) for i in range(4)] == ["value 0", "value 1", "value 2", None]
+    few = kept(100)
+    for segment in range(3):
+        assert few.level_with_room("a", threads, 6) == 0
+        few.put(segment, "a", 0, "")
+    assert few.level_with_room("a", threads, 6) is None
+    assert few.level_with_room("b", threads, 6) == 0
+
+
+def test_what_was_on_a_worker_that_has_gone_is_forgotten():
+    of_pass = kept(100)
+    for segment in range(8):
+        of_pass.put(segment, "ab"[segment % 2], 0, "")
+    of_pass.forget_beyond({"b": 1}, 8)
+    assert of_pass.by_worker() == {"b": [1, 3, 5, 7]}
+    of_pass.forget_beyond({"b": 1, "c": 3}, 8)  # whose part is now two of eight
+    assert of_pass.by_worker() == {"b": [1, 3]}
+    of_pass.forget()
+    assert of_pass.by_worker() == {}

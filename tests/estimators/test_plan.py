@@ -14,7 +14,8 @@ import distrff as drf
 from distrff.engine.execution import PlannedWorkers
 from distrff.engine.segments import gram_segmentation, gram_stride
 from distrff.errors import PlanRefused
-from distrff.estimators.fitting import plan
+from distrff.estimators.fitting import keeping, plan
+from distrff.estimators.fitting.keeping import with_kept
 from distrff.estimators.fitting.plan import PRESUMED_SWEEPS, Size, first_that_fits, worker_peak_bytes
 from distrff.features.fourier import FourierSpecification
 from distrff.features.specification import product_cost
@@ -45,7 +46,7 @@ def count(size, solver="gram", **cluster):
 
 def limit_above(n_bytes):
     """The memory limit of which so many bytes are what a plan may use."""
-    return int((n_bytes + plan._IDLE_BYTES) / plan._USABLE_SHARE)
+    return int((n_bytes + plan.IDLE_BYTES) / plan._USABLE_SHARE)
 
 
 def test_what_is_counted():
@@ -137,7 +138,7 @@ SIZES = st.builds(
 def test_every_remedy_that_a_refusal_names_does_fit(size, threads, share):
     shape = replace(size, row_bytes=size.n_columns * 4 + 8, map_cost=product_cost(size.n_columns))
     one_at_a_time = worker_peak_bytes(shape, 1, threads)
-    limit = int(share * (one_at_a_time + plan._IDLE_BYTES) / plan._USABLE_SHARE)
+    limit = int(share * (one_at_a_time + plan.IDLE_BYTES) / plan._USABLE_SHARE)
     cluster = dict(n_workers=2, threads_per_worker=threads, memory_limit=limit)
     with pytest.raises(PlanRefused) as caught:
         count(shape, **cluster)
@@ -246,3 +247,52 @@ def test_every_remedy_that_a_refusal_of_conjugate_gradients_names_does_fit():
 )
 def test_bytes_as_people_read_them(n_bytes, text):
     assert human_bytes(n_bytes) == text
+
+
+# What stays between light passes.
+
+LIGHT = replace(
+    SHAPE, n_folds=1, n_alphas=1, n_problems=1, n_light_columns=1, n_light_sweeps=10, gram_stride=30
+)
+
+
+@pytest.mark.parametrize("solver", ["gram", "cg", "sgd"])
+@pytest.mark.parametrize("wish", ["auto", True])
+def test_kept_features_are_counted_and_stay_below_the_share_at_which_dask_writes_to_disk(solver, wish):
+    before = None
+    for limit in (2, 4, 8, 16, 32, 64):
+        workers = PlannedWorkers(**CLUSTER, memory_limit=limit * 2**30)
+        without = plan.count(solver, LIGHT, workers)
+        needed = LIGHT.n_rows * (4 * LIGHT.n_features + LIGHT.row_bytes) // 2 * (1 + (solver == "sgd"))
+        if wish is True and keeping._room(without, workers) < needed:
+            with pytest.raises(PlanRefused, match="keep_features=True needs"):
+                with_kept(without, wish, workers)
+            continue
+        found = with_kept(without, wish, workers)
+        assert found.worker_peak_bytes == without.worker_peak_bytes + found.kept_bytes
+        assert found.kept_bytes == 0 or found.worker_peak_bytes <= 0.6 * workers.memory_limit
+        assert 0 <= found.kept_features + found.kept_rows <= LIGHT.n_rows
+        assert found.flops <= without.flops
+        assert found.cosines <= without.cosines
+        assert before is None or found.kept_features >= before
+        before = found.kept_features
+    assert found.kept_features == LIGHT.n_rows
+    assert f"kept between light sweeps: features of {LIGHT.n_rows:,} rows" in repr(found)
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_nothing_is_kept_without_a_limit_a_wish_or_light_passes():
+    unlimited = PlannedWorkers(**CLUSTER, memory_limit=0)
+    limited = PlannedWorkers(**CLUSTER, memory_limit=64 * 2**30)
+    assert with_kept(plan.count("gram", LIGHT, unlimited), "auto", unlimited).kept_bytes == 0
+    assert with_kept(plan.count("gram", LIGHT, unlimited), True, unlimited).kept_features == LIGHT.n_rows
+    assert with_kept(plan.count("gram", LIGHT, limited), False, limited).kept_bytes == 0
+    assert with_kept(plan.count("gram", SHAPE, limited), True, limited).kept_bytes == 0
+
+
+def test_cheap_features_are_made_again_and_their_rows_stay():
+    few_columns = replace(LIGHT, n_columns=1, map_cost=product_cost(1))
+    workers = PlannedWorkers(**CLUSTER, memory_limit=64 * 2**30)
+    found = with_kept(plan.count("gram", few_columns, workers), "auto", workers)
+    assert (found.kept_features, found.kept_rows) == (0, LIGHT.n_rows)
+    assert "rows without features" in repr(found)

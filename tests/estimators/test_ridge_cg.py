@@ -225,7 +225,7 @@ def wide(alpha, **options):
 
 def test_auto_takes_cg_where_the_gram_alone_does_not_fit(problem, monkeypatch):
     too_much = wide(1.0, solver="gram").plan(problem.X, problem.y).worker_peak_bytes
-    limit = int((too_much + plan._IDLE_BYTES) / plan._USABLE_SHARE) - 2**20
+    limit = int((too_much + plan.IDLE_BYTES) / plan._USABLE_SHARE) - 2**20
     monkeypatch.setattr(execution, "MEMORY_LIMIT", limit)
     assert "preconditioner: diagonal" in str(wide(30.0).plan(problem.X, problem.y))
     fitted = wide(30.0).fit(problem.X, problem.y)

@@ -230,7 +230,7 @@ def test_folds_that_do_not_fit_together_are_swept_apart(rows, client, monkeypatc
     X, y = rows
     together = model().fit(X, y)
     whole = together.plan_
-    monkeypatch.setattr("distrff.estimators.fitting.plan._IDLE_BYTES", 0)
+    monkeypatch.setattr("distrff.estimators.fitting.plan.IDLE_BYTES", 0)
     sent = whole.size.sent_bytes(whole.n_workers)
     few, many = (worker_peak_bytes(whole.size, folds, 1) + sent for folds in (1, 5))
     assert few < many == whole.worker_peak_bytes

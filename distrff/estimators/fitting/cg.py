@@ -186,6 +186,7 @@ class RidgePasses:
     def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds | None = None) -> None:
         self._fit, self.run = fit, fit.run
         self._cuts = light_cuts(plan.size)
+        self._kept = fit.kept(plan, self._cuts)
         self._shared: dict[str, Any] = {
             "offset": problem_of(fit).offset,
             "dtype": plan.size.dtype,
@@ -196,7 +197,8 @@ class RidgePasses:
 
     def _sum(self, label: str, kind: type, coef: np.ndarray, intercept: np.ndarray, **own: Any) -> Any:
         reduction = self._fit.reduction(kind, **self._shared, **own)
-        sums = self._fit.sum(label, reduction, self._cuts, {"coef": coef, "intercept": intercept})
+        sent = {"coef": coef, "intercept": intercept}
+        sums = self._fit.sum(label, reduction, self._cuts, sent, self._kept)
         self.n_sweeps += 1
         return sums
 

@@ -10,11 +10,13 @@ import numpy as np
 from sklearn.base import clone
 
 from distrff.engine.execution import Workers
+from distrff.engine.kept import Kept
 from distrff.engine.observer import Observer
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run, check_reading
 from distrff.engine.segments import Segmentation, gram_stride, gram_tile_rows, light_segmentation
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
+from distrff.estimators.fitting.keeping import with_kept
 from distrff.estimators.fitting.options import FitOptions
 from distrff.estimators.fitting.plan import Plan, Size, count, first_that_fits
 from distrff.features.base import FeatureMap
@@ -33,6 +35,7 @@ from distrff.preprocessing.targets import (
     class_weights,
 )
 from distrff.reductions.base import Folds, RowReduction
+from distrff.reductions.kept import RowKeeping
 from distrff.reductions.statistics import (
     ColumnStatistics,
     ColumnStatisticsReduction,
@@ -97,10 +100,20 @@ class FitContext:
         """The dtype of the products of a Gram."""
         return self.features_dtype
 
-    def sum(self, label: str, reduction: Reduction, cuts: Segmentation, arrays: Arrays | None = None) -> Any:
-        """Return what one pass over all rows sums up; `arrays` go to each of its tasks."""
+    def sum(
+        self,
+        label: str,
+        reduction: Reduction,
+        cuts: Segmentation,
+        arrays: Arrays | None = None,
+        kept: Kept | None = None,
+    ) -> Any:
+        """Return what one pass over all rows sums up; `arrays` go to each of its tasks.
+
+        `kept` is what stays of the rows between passes of these cuts.
+        """
         assert self.run is not None
-        return self.run.value(self.run.sweep(label, self.dataset, reduction, cuts, arrays))
+        return self.run.value(self.run.sweep(label, self.dataset, reduction, cuts, arrays, kept))
 
     def of_map(self) -> dict[str, Any]:
         """Return what a plan counts of the map beside its features."""
@@ -163,6 +176,22 @@ class PreparedFit(FitContext):
     def reduction(self, kind: type[RowReduction], **own: Any) -> Any:
         """Return a reduction of this fit's rows, scaled, mapped and coded, with parameters of its own."""
         return kind(specification=self.specification, scaling=self.scaling, targets=self.targets, **own)
+
+    def kept(self, plan: Plan, cuts: Segmentation, *, of_basis: bool = True) -> Kept | None:
+        """Return what is to stay of the rows between light passes of these cuts; None for nothing."""
+        if not plan.kept_features and not plan.kept_rows:
+            return None
+        keeping = RowKeeping(
+            specification=self.specification,
+            scaling=self.scaling,
+            dtype=plan.size.dtype,
+            tile_rows=cuts.tile_rows,
+            of_basis=of_basis,
+        )
+        n_features, n_rows = (
+            -(-n // (cuts.segment_rows * plan.n_workers)) for n in (plan.kept_features, plan.kept_rows)
+        )
+        return self.run.kept([(keeping, n_features), (replace(keeping, with_features=False), n_rows)])
 
     def frequencies_beyond_float32(self) -> int:
         """Return how many frequencies have phases on the data that float32 cannot hold well.
@@ -307,9 +336,10 @@ def choose_solver(
         gram_stride=gram_stride(dataset.n_rows, n_features) if options.samples_gram else 1,
     )
     of_gram = replace(size, dtype=fit.gram_dtype)
-    return first_that_fits(
+    plan = first_that_fits(
         count(solver, of_gram if solver == "gram" else size, fit.workers) for solver in options.candidates
     )
+    return with_kept(plan, options.keep_features, fit.workers)
 
 
 def features_dtype(dataset: Dataset, dtype: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from distrff.engine.reduction import Arrays, joined
+from distrff.engine.run import Run
 from distrff.engine.segments import gram_stride
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.gram import Grams, sample_of
@@ -39,7 +39,28 @@ from distrff.solvers.lbfgs import DiagonalPreconditioner, Hessian, Preconditione
 from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import GramProblem, RidgeEquations, RidgeMoments, ridge_system, total_gram
 
-Solve = Callable[[np.ndarray], np.ndarray]  # g ↦ (h · Gram + I)⁻¹g
+Solve = Callable[[np.ndarray], np.ndarray]  # g ↦ (h · Gram + I)⁻¹g, of one column or several
+
+
+class _Solved(NamedTuple):
+    """A gradient, and what a factor made of it."""
+
+    factor: Factor
+    gradient: np.ndarray
+    result: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """A preconditioner that stays on the worker that has the Gram."""
+
+    run: Run
+    handle: Any
+
+    def solve(self, gradient: np.ndarray) -> np.ndarray:
+        """Return M⁻¹g for each column of g."""
+        return self.run.compute(Preconditioner.apply, self.handle, gradient)
+
 
 _MAX_FACTORS = 3
 _MIN_CURVATURE = 1e-100
@@ -88,13 +109,16 @@ class MarginOracle:
         self._grams = grams
         self.folds = folds
         self._moments: RidgeMoments | None = None
-        self._factors: WeakValueDictionary[float, Solve] = WeakValueDictionary()
+        self._factors: WeakValueDictionary[float, Factor] = WeakValueDictionary()
+        self._factor_of: dict[MarginProblem, Factor] = {}  # the one that each problem took last
+        self._solved: dict[MarginProblem, _Solved] = {}
         entries = plan.size.sparse_entries
         self.is_sparse = entries > 0
         self.can_model = can_model(self.n_features, entries)
         self.kept_rows = kept_rows(self.n_features, entries)
         self.max_model_rows = max_model_rows(self.n_features, entries)
         self._cuts = margin_cuts(plan.size)
+        self._kept = fit.kept(plan, self._cuts)
         self._shared: dict[str, Any] = {"dtype": plan.size.dtype, "tile_rows": self._cuts.tile_rows}
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
@@ -106,13 +130,14 @@ class MarginOracle:
         )
         X = np.concatenate([self.columns(x) for _, x, _ in requests], axis=1)
         sent = self._point(X) | {"epsilon": np.array([epsilon for _, _, epsilon in requests])}
-        sums = self._fit.sum("margins", reduction, self._cuts, sent)
+        sums = self._fit.sum("margins", reduction, self._cuts, sent, self._kept)
         responses: dict[MarginProblem, Evaluation] = {}
         for i, (problem, x, epsilon) in enumerate(requests):
             at = self._evaluation(problem.C, sums, i, x)
             responses[problem] = (
                 replace(responses[problem], next=(epsilon, at)) if problem in responses else at
             )
+        self._solve_ahead({problem: at.gradient for problem, at in responses.items()})
         return responses
 
     def nearest_rows(self, points: Mapping[MarginProblem, HingePoint], n_kept: int) -> NearestSums:
@@ -130,7 +155,7 @@ class MarginOracle:
             has_reference=bool(references),
         )
         known = {f"known_{j}": p.known for j, p in enumerate(points.values()) if p.known is not None}
-        return self._fit.sum("margins", reduction, self._cuts, self._point(X) | known)
+        return self._fit.sum("margins", reduction, self._cuts, self._point(X) | known, self._kept)
 
     def smallest_margins(
         self, points: Mapping[MarginProblem, np.ndarray], n_kept: int
@@ -141,7 +166,7 @@ class MarginOracle:
             SmallestMarginsReduction, **self._shared, outputs=outputs, n_kept=n_kept
         )
         sent = self._point(np.stack(list(points.values()), axis=1))
-        found = self._fit.sum("margins", reduction, self._cuts, sent)
+        found = self._fit.sum("margins", reduction, self._cuts, sent, self._kept)
         return {problem: reduction.critical_rows(found, j) for j, problem in enumerate(points)}
 
     def _held_out(self, problems: tuple[MarginProblem, ...]) -> dict[str, Any]:
@@ -182,33 +207,61 @@ class MarginOracle:
         """Return a point as columns, one an output of the problem."""
         return x[:, None]
 
-    def preconditioner(self, curvature: float) -> Callable[[np.ndarray], np.ndarray]:
-        """Return g ↦ (h · Gram + I)⁻¹g for a power of four h near the curvature.
+    def preconditioner(self, problem: MarginProblem, curvature: float) -> Solve:
+        """Return g ↦ (h · Gram + I)⁻¹g of a problem's gradients, for a power of four h near the curvature.
 
         Where the curvature is so large that I would be lost in the Gram's rounding, it is the inverse at the
         largest safe curvature, times the ratio of the two. Problems of similar curvature share a
         factor, freed when its last problem needs another. Of three factors the nearest is used.
         """
         if self._grams is None:
-            return self._diagonal(curvature).apply
+            diagonal = self._diagonal(curvature)
+            return lambda gradient: diagonal.apply(self.columns(gradient)).reshape(gradient.shape)
         max_curvature = 1 / self._grams.noise_floor()
-        if curvature > max_curvature:
-            at_max = self.preconditioner(max_curvature)
-            return lambda gradient: at_max(gradient) * (max_curvature / curvature)
-        h = max(_MIN_CURVATURE, curvature)
-        level = float(np.floor(np.log2(h) / 2))
+        factor = self._factor_of[problem] = self._factor(min(curvature, max_curvature))
+        ratio = min(1.0, max_curvature / curvature) if curvature > 0 else 1.0
+        return lambda gradient: self._applied(problem, factor, gradient) * ratio
+
+    def _factor(self, curvature: float) -> Factor:
+        """Return the factor of a power of four near the curvature, one of three at most."""
+        assert self._grams is not None
+        level = float(np.floor(np.log2(max(_MIN_CURVATURE, curvature)) / 2))
         if level not in self._factors and len(self._factors) >= _MAX_FACTORS:
             level = min(self._factors, key=lambda other: abs(other - level))
-        solve = self._factors.get(level)
-        if solve is None:
-            solve = self._factors[level] = self._solve(self._grams.total, 4.0**level)
-        return solve
+        factor = self._factors.get(level)
+        if factor is None:
+            factor = self._factors[level] = self._factored(self._grams.total, 4.0**level)
+        return factor
 
-    def _solve(self, total: Any, curvature: float) -> Solve:
-        """Return the solve by a preconditioner that stays on the worker that has the Gram `total`."""
+    def _factored(self, total: Any, curvature: float) -> Factor:
         assert self._grams is not None
-        factor = self.run.submit(preconditioner_of, total, curvature, self._grams.problem)
-        return partial(self.run.compute, Preconditioner.apply, factor)
+        handle = self.run.submit(preconditioner_of, total, curvature, self._grams.problem)
+        return Factor(self.run, handle)
+
+    def _solve_ahead(self, gradients: Mapping[MarginProblem, np.ndarray]) -> None:
+        """Apply to the gradients of a pass the factors that their problems took last, in one task a factor.
+
+        A task for each of ten classes took as long as a sweep of features that are kept. A trial point of a
+        line search that is rejected has one for nothing.
+        """
+        self._solved = {}
+        self._factor_of = {p: factor for p, factor in self._factor_of.items() if p in gradients}
+        if len(gradients) == 1:
+            return
+        for factor in set(self._factor_of.values()):
+            theirs = [p for p, own in self._factor_of.items() if own is factor]
+            found = factor.solve(np.concatenate([self.columns(gradients[p]) for p in theirs], axis=1))
+            parts = np.split(found, len(theirs), axis=1)
+            self._solved |= {
+                p: _Solved(factor, gradients[p], part.reshape(gradients[p].shape))
+                for p, part in zip(theirs, parts, strict=True)
+            }
+
+    def _applied(self, problem: MarginProblem, factor: Factor, gradient: np.ndarray) -> np.ndarray:
+        ready = self._solved.get(problem)
+        if ready is not None and ready.gradient is gradient and ready.factor is factor:
+            return ready.result
+        return factor.solve(self.columns(gradient)).reshape(gradient.shape)
 
     def _diagonal(self, curvature: float) -> DiagonalPreconditioner:
         """Return the same for the Gram's diagonal; the first call takes a sweep."""
@@ -216,7 +269,7 @@ class MarginOracle:
             reduction = self._fit.reduction(RightSidesReduction, **self._shared, offset=None)
             k = self._fit.targets.n_outputs
             zero = {"coef": np.zeros((self.n_features, k)), "intercept": np.zeros(k)}
-            self._moments = self._fit.sum("diagonal", reduction, self._cuts, zero)
+            self._moments = self._fit.sum("diagonal", reduction, self._cuts, zero, self._kept)
         assert self._moments is not None
         equations = RidgeEquations.of(self._moments, fit_intercept=self.fit_intercept)
         return DiagonalPreconditioner(
@@ -250,7 +303,7 @@ class MarginOracle:
         handle = self.run.sweep("Hessian", self._fit.dataset, reduction, cuts, self._point(at.x[:, None]))
         curvature = stride * min(problem.C, 1 / grams.noise_floor())
         total = self.run.submit(total_gram, [handle], grams.problem)
-        return Hessian(self._solve(total, curvature), is_light=at.n_curved <= few)
+        return Hessian(self._factored(total, curvature).solve, is_light=at.n_curved <= few)
 
 
 class SoftmaxOracle(MarginOracle):
@@ -266,11 +319,6 @@ class SoftmaxOracle(MarginOracle):
 
     def columns(self, x: np.ndarray) -> np.ndarray:
         return x.reshape(-1, self._fit.targets.n_outputs)
-
-    def preconditioner(self, curvature: float) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the same map for each class."""
-        solve = super().preconditioner(curvature)
-        return lambda gradient: solve(self.columns(gradient)).ravel()
 
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:

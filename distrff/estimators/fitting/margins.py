@@ -238,13 +238,13 @@ class _Solving:
         if oracle.options.direct_solver != "smoothed":
             alone = len(self.traces) == 1 and not oracle.options.softmax  # a D × D matrix for each
             hessian = partial(oracle.hessian, problem) if alone else None
-            return solve_smooth(x, oracle.preconditioner, finished, hessian)
+            return solve_smooth(x, partial(oracle.preconditioner, problem), finished, hessian)
         # A model of all rows needs no good start, nor does one of sparse rows, which closes the gap in fewer
         # sweeps than a smaller epsilon does (measured: 13 in place of 22).
         early = oracle.is_sparse or oracle.n_rows <= 2 * oracle.kept_rows
         return solve_smoothed(
             x,
-            oracle.preconditioner,
+            partial(oracle.preconditioner, problem),
             finished,
             tol=self.tol,
             min_curvature=problem.C * min(1.0, _CURVED_ROWS_A_FEATURE * oracle.n_features / oracle.n_rows),

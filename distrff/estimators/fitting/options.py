@@ -42,6 +42,8 @@ class FitOptions:
     fit_intercept: bool = True
     scale: str = "none"
     dtype: str = "auto"
+    keep_features: str | bool = False
+    """Whether light passes keep features in the workers' memory; "auto" for those that there is room for."""
     seed: int
 
     samples_gram: ClassVar[bool] = False
@@ -382,9 +384,18 @@ def _solver_options(estimator: Any, *, needs_gram: bool, takes_sums: bool = Fals
         "class_weight": getattr(estimator, "class_weight", None),
         "fit_intercept": bool(estimator.fit_intercept),
         "fold_by": estimator.fold_by,
+        "keep_features": _kept_features(estimator.keep_features),
         "tol": float(estimator.tol),
         "max_sweeps": MAX_SWEEPS if sweeps is None else int(sweeps),
     }
+
+
+def _kept_features(value: Any) -> str | bool:
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, str) and value == "auto":
+        return value
+    raise InputError(f"keep_features must be 'auto', True or False, got {value!r}")
 
 
 def is_infinite(value: Any) -> bool:

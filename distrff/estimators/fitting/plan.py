@@ -34,7 +34,7 @@ from distrff.utils.text import human_bytes, human_seconds, number_text
 # Dask pauses a worker at 0.8 of its memory limit; a fit planned beyond that would stall.
 _USABLE_SHARE = 0.8
 # A worker that has imported distrff, scikit-learn included.
-_IDLE_BYTES = 330 * 2**20
+IDLE_BYTES = 330 * 2**20
 # Memory that allocators and readers hold beyond the arrays that are counted.
 SLACK_BYTES = 80 * 2**20
 # The reduction to a band runs at about half the rate of a product.
@@ -224,6 +224,11 @@ class Plan:
         0 for a diagonal preconditioner.
     n_search_sweeps : int
         Passes presumed for the choice of alpha, in each of which `folds_per_task` folds are solved together.
+    kept_features, kept_rows : int
+        Rows whose features stay in the workers' memory between light passes, and further rows that stay as
+        they were read.
+    kept_bytes : int
+        What that takes of a worker; it is part of its peak.
     """
 
     solver: str
@@ -245,6 +250,9 @@ class Plan:
     stride: int = 0
     n_factors: int = 0
     n_search_sweeps: int = 0
+    kept_features: int = 0
+    kept_rows: int = 0
+    kept_bytes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as strict JSON data."""
@@ -286,7 +294,17 @@ class Plan:
         return replace(self, client_peak_bytes=self.client_peak_bytes + 3 * 8 * self.size.n_features**2)
 
     def remarks(self) -> list[str]:
-        """Return sentences on the solver."""
+        """Return sentences on the solver, and on what stays in memory."""
+        return self._on_solver() + self._on_memory()
+
+    def _on_memory(self) -> list[str]:
+        rows = [(self.kept_features, "features of {} rows"), (self.kept_rows, "{} rows without features")]
+        kept = [words.format(number_text(n)) for n, words in rows if n]
+        if not kept:
+            return []
+        return [f"kept between light sweeps: {' and '.join(kept)}, {human_bytes(self.kept_bytes)} a worker"]
+
+    def _on_solver(self) -> list[str]:
         if self.solver == "sgd":
             return [f"SGD; {PRESUMED_EPOCHS} epochs and their evaluations presumed"]
         if self.solver == "gram":
@@ -440,17 +458,17 @@ def first_that_fits(plans: Iterable[Plan]) -> Plan:
 
 def fits(plan: Plan) -> bool:
     """Return whether the plan fits in its workers' memory."""
-    return not plan.memory_limit or plan.worker_peak_bytes + _IDLE_BYTES <= _USABLE_SHARE * plan.memory_limit
+    return not plan.memory_limit or plan.worker_peak_bytes + IDLE_BYTES <= _USABLE_SHARE * plan.memory_limit
 
 
 def min_memory_limit(plan: Plan) -> float:
-    """Return about the smallest memory limit, in bytes, under which the plan fits."""
-    return 1.01 * (plan.worker_peak_bytes + _IDLE_BYTES) / _USABLE_SHARE
+    """Return about the smallest memory limit, in bytes, under which the plan fits, with nothing kept."""
+    return 1.01 * (plan.worker_peak_bytes - plan.kept_bytes + IDLE_BYTES) / _USABLE_SHARE
 
 
 def refusal(plan: Plan) -> str:
     """Return why a plan is refused, and the smallest changes that fit."""
-    needed, sparse = plan.worker_peak_bytes + _IDLE_BYTES, plan.size.sparse_entries
+    needed, sparse = plan.worker_peak_bytes + IDLE_BYTES, plan.size.sparse_entries
     too_many = f"too many bins, {plan.size.n_features:,} at least: " if sparse else ""
     return (
         f"{too_many}the plan needs {human_bytes(needed)} a worker "

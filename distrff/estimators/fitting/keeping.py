@@ -1,0 +1,125 @@
+"""What stays in the workers' memory between light passes: features, or rows alone, if there is room."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from distrff.engine.execution import Workers
+from distrff.engine.segments import Segmentation
+from distrff.errors import PlanRefused
+from distrff.estimators.fitting.plan import (
+    IDLE_BYTES,
+    PRESUMED_PASSES,
+    PRESUMED_SWEEPS,
+    Plan,
+    Size,
+    epoch_cuts,
+    light_cuts,
+    margin_cuts,
+)
+from distrff.utils.text import human_bytes
+
+# Dask writes values to disk from this share of a worker's memory on (distributed.worker.memory.target).
+_KEPT_SHARE = 0.6
+# Of the machine's memory, where tasks run in the client: the rest is not the fit's alone.
+_SHARE_OF_MACHINE = 0.25
+# What a core takes, about, to tell whether features take longer to make than to read: a flop of a product, a
+# cosine, a kernel value with a landmark (always float64), and a byte of features that are in no cache.
+_FLOP = {"float32": 1e-11, "float64": 2e-11}
+_COSINE = {"float32": 0.35e-9, "float64": 0.8e-9}
+_KERNEL_VALUE = 3e-9
+_BYTE = 1e-10
+
+
+def with_kept(plan: Plan, wish: str | bool, workers: Workers) -> Plan:
+    """Return the plan with what stays on the workers between its light passes.
+
+    `wish` is "auto", which keeps what there is room for if features take longer to make than to read, True
+    for all features, or False for nothing.
+
+    Raises PlanRefused if all were wished for and there is no room for them.
+    """
+    size, cuts = plan.size, _cuts_of_passes(plan)
+    if wish is False or not cuts:
+        return plan
+    room = _room(plan, workers)
+    of_features, of_rows = _feature_bytes(size) + size.row_bytes, size.row_bytes
+    if wish is True:
+        room = max(room, 0.0) if plan.memory_limit else float("inf")
+    elif not plan.memory_limit:
+        return plan
+    share = room / len(cuts)
+    n_features = min(_rows_within(share, one, of_features, workers.n_workers) for one in cuts)
+    if wish is True and n_features < size.n_rows:
+        raise PlanRefused(_refusal(plan, of_features * len(cuts), room))
+    if wish == "auto" and not _pays(size):
+        n_features = 0
+    share -= n_features / workers.n_workers * of_features
+    n_rows = min(_rows_within(share, one, of_rows, workers.n_workers) for one in cuts)
+    n_rows = min(n_rows, size.n_rows - n_features)
+    kept_bytes = len(cuts) * (n_features * of_features + n_rows * of_rows) // workers.n_workers
+    again = _n_light_passes(plan) - len(cuts)
+    return replace(
+        plan,
+        kept_features=n_features,
+        kept_rows=n_rows,
+        kept_bytes=int(kept_bytes),
+        worker_peak_bytes=plan.worker_peak_bytes + int(kept_bytes),
+        flops=plan.flops - again * n_features * size.basis_flops,
+        cosines=plan.cosines - again * float(n_features) * size.row_entries,
+        bytes_read=plan.bytes_read - again * float(n_features + n_rows) * size.row_bytes,
+    )
+
+
+def _feature_bytes(size: Size) -> float:
+    """Return the bytes of a row's features as light passes take them, those of a basis in float64."""
+    if size.sparse_entries:
+        return 4.0 * size.sparse_entries
+    return float(size.n_features) * (8 if size.triangle_numbers else size.itemsize)
+
+
+def _cuts_of_passes(plan: Plan) -> list[Segmentation]:
+    """Return the cuts of the light passes; of SGD those of evaluations and those of epochs."""
+    size = plan.size
+    if plan.solver == "sgd":
+        return [margin_cuts(size), epoch_cuts(size)]
+    if plan.solver == "cg":
+        return [margin_cuts(size) if size.n_problems else light_cuts(size)]
+    return [margin_cuts(size)] if plan.solver == "gram" and size.n_light_sweeps else []
+
+
+def _n_light_passes(plan: Plan) -> int:
+    if plan.solver == "sgd":
+        return PRESUMED_PASSES
+    if plan.solver == "cg":
+        return PRESUMED_SWEEPS + plan.n_search_sweeps
+    return plan.size.n_light_sweeps
+
+
+def _room(plan: Plan, workers: Workers) -> float:
+    """Return the bytes of a worker that the fit leaves, below those from which Dask writes values to disk."""
+    share = _SHARE_OF_MACHINE if workers.in_client else _KEPT_SHARE
+    return share * plan.memory_limit - plan.worker_peak_bytes - IDLE_BYTES
+
+
+def _rows_within(room: float, cuts: Segmentation, row_bytes: float, n_workers: int) -> int:
+    """Return how many rows all workers keep, in whole segments."""
+    a_worker = min(room / (cuts.segment_rows * row_bytes), -(-cuts.n_segments // n_workers))
+    return min(max(0, int(a_worker)) * n_workers * cuts.segment_rows, cuts.n_rows)
+
+
+def _pays(size: Size) -> bool:
+    """Return whether a row's features take longer to make than to read."""
+    entry = _KERNEL_VALUE if size.triangle_numbers or size.sparse_entries else _COSINE[size.dtype]
+    making = size.basis_flops * _FLOP[size.dtype] + size.row_entries * entry
+    return making > _feature_bytes(size) * _BYTE
+
+
+def _refusal(plan: Plan, row_bytes: float, room: float) -> str:
+    needed = plan.size.n_rows * row_bytes / plan.n_workers
+    return (
+        f"keep_features=True needs {human_bytes(needed)} a worker beside the "
+        f"{human_bytes(plan.worker_peak_bytes)} of the fit, but its memory limit of "
+        f"{human_bytes(plan.memory_limit)} leaves {human_bytes(room)}; use keep_features='auto', which keeps "
+        f"what there is room for, or give more memory"
+    )

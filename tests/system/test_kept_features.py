@@ -1,0 +1,239 @@
+"""Features that stay on the workers between light passes: the same bits, read once, and gone afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import zarr
+
+import distrff as drf
+from distrff.errors import InputError, PlanRefused
+from distrff.estimators.fitting import keeping
+from distrff.reductions.kept import KeptRows
+from tests.support.commands import wait_until
+from tests.support.fits import blocks_of, within_patience
+
+GAUSSIAN = drf.Gaussian(2.0)
+MAPS = {
+    "fourier": drf.FourierFeatures(GAUSSIAN, 32),
+    "nystroem": drf.NystroemFeatures(GAUSSIAN, 24),
+    "binning": drf.RandomBinningFeatures(drf.Laplacian(4.0), 8),
+    "both": drf.ConcatenatedFeatures([drf.FourierFeatures(GAUSSIAN, 16), drf.NystroemFeatures(GAUSSIAN, 12)]),
+}
+MODELS = {
+    "hinge": drf.KernelSVC,
+    "squared hinge, C searched": lambda features, **options: drf.KernelSVC(
+        features, "cv", Cs=[0.1, 1.0], cv=2, loss="squared_hinge", **options
+    ),
+    "hard margin": lambda features, **options: drf.KernelSVC(features, np.inf, **options),
+    "softmax": lambda features, **options: drf.KernelLikelihoodClassifier(
+        features, multi_class="softmax", **options
+    ),
+    "sgd": lambda features, **options: drf.KernelSVC(
+        features, loss="squared_hinge", solver="sgd", **options | {"max_sweeps": 6}
+    ),
+    "cg": lambda features, **options: drf.KernelRidgeClassifier(features, 1.0, solver="cg", **options),
+    "cg, alpha searched": lambda features, **options: drf.KernelRidgeClassifier(
+        features, "cv", alphas=[0.1, 1.0, 10.0], cv=2, **options
+    ),
+}
+CASES = [(model, "fourier") for model in MODELS if model != "cg, alpha searched"] + [
+    ("hinge", "nystroem"), ("sgd", "nystroem"), ("cg", "nystroem"), ("hinge", "both"),
+    ("hinge", "binning"), ("cg, alpha searched", "binning"), ("sgd", "binning"),
+]  # fmt: skip
+
+pytestmark = [
+    pytest.mark.usefixtures("small_segments", "short_light_segments"),
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+]
+
+
+@pytest.fixture
+def short_light_segments(monkeypatch) -> None:
+    """Cut light sweeps of a few thousand rows into several segments."""
+    monkeypatch.setattr("distrff.engine.segments._MIN_LIGHT_ROWS", 256)
+    monkeypatch.setattr("distrff.engine.segments._LIGHT_PRODUCTS", 2**13)
+    monkeypatch.setattr("distrff.engine.segments._MAX_SEGMENT_ROWS", 512)
+
+
+@pytest.fixture
+def labelled(rng) -> tuple[np.ndarray, np.ndarray]:
+    X = rng.standard_normal((4_011, 3))
+    return X, (X[:, 0] + X[:, 1] * X[:, 2] + 0.3 * rng.standard_normal(len(X)) > 0).astype(int) + (
+        X[:, 2] > 1
+    )
+
+
+def model(name: str, features: str, **options: Any) -> Any:
+    return MODELS[name](MAPS[features], random_state=0, **{"max_sweeps": 12, **options})
+
+
+def bits(fitted: Any) -> list[bytes]:
+    return [
+        fitted.coef_.tobytes(),
+        np.asarray(fitted.intercept_).tobytes(),
+        *map(str, fitted.report_["history"]),
+    ]
+
+
+@pytest.mark.parametrize(("name", "features"), CASES)
+def test_what_is_kept_changes_no_bit(labelled, client, tmp_path, name, features):
+    """From a store, on two workers and in this process, with all, some or nothing kept."""
+    X, y = labelled
+    if name == "hard margin":
+        y = (X[:, 0] > 0).astype(int)
+        X[:, 0] += np.where(y, 1, -1)
+    group = zarr.create_group(tmp_path / "rows.zarr")
+    group.create_array("X", data=X, chunks=(700, 3))
+    group.create_array("y", data=y, chunks=(700,))
+    data = drf.open_dataset(tmp_path / "rows.zarr")
+    with dask.config.set(scheduler="synchronous"):
+        expected = bits(model(name, features, keep_features=False).fit(data))
+        kept = model(name, features, keep_features=True).fit(data)
+    assert kept.plan_.kept_features == len(y)
+    assert bits(kept) == expected
+    kept = model(name, features, keep_features=True).fit(data)
+    assert kept.plan_.kept_features == len(y)
+    assert bits(kept) == expected
+
+
+@pytest.mark.parametrize("room", [0.55, 0.8])
+def test_as_much_is_kept_as_there_is_room_for(labelled, client, monkeypatch, room):
+    """The rest is kept as rows, or read again, whichever worker takes it."""
+    expected = bits(model("hinge", "fourier", keep_features=False).fit(*labelled))
+    all_kept = model("hinge", "fourier", keep_features=True).fit(*labelled).plan_
+    monkeypatch.setattr(keeping, "_room", lambda plan, workers: room * all_kept.kept_bytes)
+    fitted = model("hinge", "fourier").fit(*labelled)
+    plan = fitted.plan_
+    assert 0 < plan.kept_features < plan.size.n_rows
+    assert plan.kept_bytes <= room * all_kept.kept_bytes
+    assert f"kept between light sweeps: features of {plan.kept_features:,} rows" in repr(plan)
+    assert bits(fitted) == expected
+    monkeypatch.setattr(keeping, "_pays", lambda size: False)
+    fitted = model("hinge", "fourier").fit(*labelled)
+    assert (fitted.plan_.kept_features, fitted.plan_.kept_rows > 0) == (0, True)
+    assert bits(fitted) == expected
+
+
+def count(block, folder):
+    (Path(folder) / f"{time.time_ns()}-{os.getpid()}").touch()
+    return block
+
+
+def test_rows_that_are_kept_are_read_once(labelled, client, tmp_path):
+    X, y = labelled
+    counts, sweeps = {}, {}
+    for keep in (True, False):
+        folder = tmp_path / str(keep)
+        folder.mkdir()
+        lazy = blocks_of(X, count, str(folder))
+        fitted = model("hinge", "fourier", keep_features=keep).fit(lazy, y)
+        counts[keep] = len(list(folder.iterdir()))
+        sweeps[keep] = fitted.report_["sweep_labels"]
+    assert sweeps[True] == sweeps[False]
+    n_light = sweeps[True].count("margins")
+    assert n_light > 2
+    others = len(sweeps[True]) - n_light
+    assert counts[True] / counts[False] < 1.5 * (others + 1) / (others + n_light)
+
+
+class Strike:
+    """A callback that kills the worker processes of these ids after a light sweep, once."""
+
+    def __init__(self, sweep: int, pids: list[int]) -> None:
+        self.sweep, self.pids = sweep, pids
+
+    def __call__(self, progress: Any) -> None:
+        if progress.sweep >= self.sweep:
+            while self.pids:
+                os.kill(self.pids.pop(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("victims", ["one", "all"])
+def test_what_a_killed_worker_kept_is_made_again(labelled, start_cluster, victims):
+    _, client = start_cluster(2)
+    expected = bits(model("squared hinge, C searched", "fourier", keep_features=False).fit(*labelled))
+    pids = list(client.run(os.getpid).values())
+    strike = Strike(3, pids if victims == "all" else pids[:1])
+    estimator = model("squared hinge, C searched", "fourier", keep_features=True, callbacks=[strike])
+    fitted = within_patience(estimator.fit, *labelled)
+    assert not strike.pids or victims == "one"
+    assert bits(fitted) == expected
+
+
+def test_workers_that_join_take_their_part(labelled, start_cluster):
+    cluster, client = start_cluster(1)
+    expected = bits(model("hinge", "fourier", keep_features=False).fit(*labelled))
+
+    def scale(progress: Any) -> None:
+        if progress.sweep == 2:
+            cluster.scale(3)
+            client.wait_for_workers(3, timeout=60)
+
+    fitted = model("hinge", "fourier", keep_features=True, callbacks=[scale]).fit(*labelled)
+    assert bits(fitted) == expected
+
+
+def n_kept(dask_worker: Any) -> int:
+    return sum(isinstance(value, KeptRows) for value in dask_worker.data.values())
+
+
+def test_nothing_stays_after_the_fit(labelled, client):
+    seen = []
+
+    def look(progress: Any) -> None:
+        seen.append(sum(client.run(n_kept).values()))
+
+    fitted = model("hinge", "fourier", keep_features=True, callbacks=[look]).fit(*labelled)
+    assert fitted.plan_.kept_features == len(labelled[1])
+    assert max(seen) > 2
+    wait_until(lambda: not any(client.run(n_kept).values()))
+
+
+def test_a_fit_that_fails_keeps_nothing(labelled, client):
+    def fail(progress: Any) -> None:
+        if progress.sweep == 2:
+            raise RuntimeError("stop here")
+
+    with pytest.raises(RuntimeError, match="stop here"):
+        model("hinge", "fourier", keep_features=True, callbacks=[fail]).fit(*labelled)
+    wait_until(lambda: not any(client.run(n_kept).values()))
+
+
+def test_all_or_a_refusal(labelled, client, monkeypatch):
+    monkeypatch.setattr(keeping, "_room", lambda plan, workers: 1000.0)
+    with pytest.raises(
+        PlanRefused, match=r"keep_features=True needs .* leaves 1 kB; use keep_features='auto'"
+    ):
+        model("hinge", "fourier", keep_features=True).fit(*labelled)
+    assert model("hinge", "fourier").fit(*labelled).plan_.kept_features == 0
+
+
+@pytest.mark.parametrize("wrong", ["yes", None, 1, 0.5])
+def test_other_values_are_refused(labelled, wrong):
+    with pytest.raises(InputError, match="keep_features must be 'auto', True or False, got"):
+        model("hinge", "fourier", keep_features=wrong).fit(*labelled)
+
+
+def test_direct_solutions_keep_nothing(labelled):
+    fitted = drf.KernelRidge(MAPS["fourier"], 1.0, keep_features=True, random_state=0).fit(*labelled)
+    assert (fitted.plan_.kept_features, fitted.plan_.kept_bytes) == (0, 0)
+
+
+def test_the_plan_counts_what_is_kept(rng, start_cluster):
+    """A worker's memory grows by what the plan says, and no more."""
+    X = rng.standard_normal((40_000, 4)).astype(np.float32)
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    start_cluster(2)
+    features = drf.FourierFeatures(drf.Gaussian(2.0), 512)
+    fitted = drf.KernelSVC(features, loss="squared_hinge", random_state=0, keep_features=True).fit(X, y)
+    report, plan = fitted.report_, fitted.plan_
+    assert plan.kept_bytes >= len(X) * 512 * 4 // 2
+    assert plan.kept_bytes < report["measured_peak_bytes"] <= report["planned_peak_bytes"]
