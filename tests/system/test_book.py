@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import sys
 import time
 from contextlib import contextmanager
@@ -125,6 +126,13 @@ def test_names_are_told_apart_and_every_line_has_minutes():
     assert {one.environment for one in CONTESTANTS.values()} <= known | {"here"}
 
 
+def test_lines_are_chosen_by_name():
+    assert [one.name for one in command.chosen("kin40k")] == ["kin40k"]
+    assert [one.name for one in command.chosen("_kin40k")] == ["set_kin40k"]
+    assert command.chosen(None) == list(LINES)
+    assert not command.chosen("there is no such line")
+
+
 def test_bounds_and_numbers_in_words():
     assert Bound(high=1.1).text("×") == "≤ 1.1 ×"
     assert Bound(low=0.95, high=1.05).text("") == "0.95 to 1.05"
@@ -205,10 +213,11 @@ def test_a_run_from_the_command_line(tmp_path, capsys):
     assert table.full_table(results) in (tmp_path / "table.md").read_text()
 
 
-def test_control_c_leaves_what_was_found(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_ends_a_run_leaves_what_was_found(number, tmp_path, monkeypatch, capsys):
     def interrupted(lines, setting, results, **options):
         if results.done:
-            raise KeyboardInterrupt
+            signal.raise_signal(number)
         run([line(lines[0].name, {"reached": 1.0})], setting, results, in_this_process=True)
 
     monkeypatch.setattr(command, "run", interrupted)

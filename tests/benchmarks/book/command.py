@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,6 +69,8 @@ def _run(lines: Sequence[Line], scale: float, results: Results, options: argpars
         return 0
     results.begin(header(scale))
     interrupted = False
+    # A batch system ends a job so: what was found is to be written, and the programs are to end.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         setting = Setting(scale, data, prepared(wanted, options.cache))
         for line in lines:
@@ -78,6 +81,8 @@ def _run(lines: Sequence[Line], scale: float, results: Results, options: argpars
                 print(_said(found), file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         interrupted = True
+    finally:
+        signal.signal(signal.SIGTERM, before)
     written = table.write(results, options.out, draw(results.found, options.out))
     if interrupted:
         print(f"interrupted; what was found is in {written}, go on with --resume", file=sys.stderr)
@@ -88,8 +93,9 @@ def _run(lines: Sequence[Line], scale: float, results: Results, options: argpars
 
 
 def chosen(part: str | None) -> list[Line]:
-    """Return the lines whose name contains a text, all without one."""
-    return [line for line in LINES if part is None or part in line.name]
+    """Return the line of this name, or those whose name contains it; all without one."""
+    same = [line for line in LINES if line.name == part]
+    return same or [line for line in LINES if part is None or part in line.name]
 
 
 def _said(found: dict) -> str:
@@ -103,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks book", description=__doc__)
     parser.add_argument("--full", action="store_true", help="all rows; else --scale")
     parser.add_argument("--scale", type=float, default=_SHORT_SCALE, help="share of the rows, default 0.1")
-    parser.add_argument("--only", metavar="NAME", help="lines whose name contains this")
+    parser.add_argument("--only", metavar="NAME", help="the line of this name, or those that contain it")
     parser.add_argument("--list", action="store_true", help="name the lines, and run nothing")
     parser.add_argument("--estimate", action="store_true", help="say how long it takes, and run nothing")
     parser.add_argument("--out", type=Path, default=Path("benchmark-book"), metavar="FOLDER")
