@@ -63,9 +63,12 @@ def in_one_process(monkeypatch):
         monkeypatch.setattr(bench, "_READING_SECONDS", 0.02)
         monkeypatch.setattr(sweeps, "_RATE_SECONDS", 0.02)
         monkeypatch.setattr(sweeps, "_READ_BYTES", 2**22)
+        monkeypatch.setattr(spine, "N_COMPONENTS", 64)
+        spine.ready_tile.cache_clear()
         for module in (sweeps, against_baseline, scaling, limits, spine):
             monkeypatch.setattr(module, "workers", workers)
         yield
+        spine.ready_tile.cache_clear()
 
 
 def line(name, *found, minutes=1.0, asked=None):
