@@ -1,5 +1,7 @@
 """Benchmarks of what must be fast or small: `python -m tests.benchmarks [GROUP ...] [--only NAME]`.
 
+`python -m tests.benchmarks book` runs the benchmark book instead; `book --help` says more.
+
 Each prints one JSON object a line: its name, the figure reached, the figure asked for, and
 the raw medians behind it. Ratios are of alternating runs on the same warm worker processes.
 """
@@ -26,6 +28,7 @@ from tests.benchmarks import (
     plane,
     spine,
 )
+from tests.benchmarks.book.command import main as book
 
 GROUPS = {
     "spine": spine.BENCHMARKS,
@@ -43,6 +46,8 @@ GROUPS = {
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["book"]:
+        return book(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("groups", nargs="*", help=f"among {', '.join(GROUPS)}; default all")
     parser.add_argument("--only", help="run benchmarks whose name contains this")

@@ -3,7 +3,7 @@
 Each set is fitted by `distrff fit DATA --target T --model M --out O --n-components 4096` and nothing else,
 then with maps, kernels and widths that a person would try. Errors are those of test rows: RMSE, relative
 error ‖f − y‖/‖y‖, or the share of wrong classes. `DISTRFF_DATA` names the folder of public files, those with
-the loader `_file`; what is not there is left out. The other sets are made, or come with scikit-learn.
+the loader `data_file`; what is not there is left out. The other sets are made, or come with scikit-learn.
 """
 
 from __future__ import annotations
@@ -59,39 +59,39 @@ class Task:
     criterion: str = "error"  # "error" of classes, "rmse" or "relative"
 
 
-def _file(name: str) -> Path:
+def data_file(name: str) -> Path:
     path = Path(os.environ.get(DATA, os.devnull)) / name
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not there; {DATA} names the folder")
     return path
 
 
-def _split(X: np.ndarray, y: np.ndarray, share: float, seed: int) -> Rows:
+def split_rows(X: np.ndarray, y: np.ndarray, share: float, seed: int) -> Rows:
     order = np.random.default_rng(seed).permutation(len(X))
     train, test = np.split(order, [round(share * len(X))])
     return X[train], y[train], X[test], y[test]
 
 
 def kin40k() -> Rows:
-    table = pd.read_csv(_file("kin40k.csv.gz"), header=None).to_numpy(np.float64)
-    mask = pd.read_csv(_file("kin40k_test_mask.csv.gz"), header=None).to_numpy()[:, 0].astype(bool)
+    table = pd.read_csv(data_file("kin40k.csv.gz"), header=None).to_numpy(np.float64)
+    mask = pd.read_csv(data_file("kin40k_test_mask.csv.gz"), header=None).to_numpy()[:, 0].astype(bool)
     return table[~mask, :-1], table[~mask, -1], table[mask, :-1], table[mask, -1]
 
 
 def covtype(split: int) -> Rows:
-    frame = pd.read_parquet(_file("covtype_93k.parquet"))
+    frame = pd.read_parquet(data_file("covtype_93k.parquet"))
     X, y = frame.drop(columns="Cover_Type").to_numpy(np.float32), frame["Cover_Type"].to_numpy()
-    return _split(X, y, 74_000 / len(X), split)
+    return split_rows(X, y, 74_000 / len(X), split)
 
 
 def cpu_act() -> Rows:
-    table = pd.read_csv(_file("cpu_act.tsv.gz"), sep="\t").to_numpy(np.float64)
-    return _split(table[:, :-1], table[:, -1], (len(table) * 4 // 5 + 1) / len(table), 0)
+    table = pd.read_csv(data_file("cpu_act.tsv.gz"), sep="\t").to_numpy(np.float64)
+    return split_rows(table[:, :-1], table[:, -1], (len(table) * 4 // 5 + 1) / len(table), 0)
 
 
 def a9a() -> Rows:
     (X, y), (X_test, y_test) = (
-        load_svmlight_file(str(_file(name)), n_features=123) for name in ("a9a.gz", "a9a.t.gz")
+        load_svmlight_file(str(data_file(name)), n_features=123) for name in ("a9a.gz", "a9a.t.gz")
     )
     return (
         X.toarray().astype(np.float32),
@@ -110,12 +110,12 @@ def digits() -> Rows:
 
 def friedman1() -> Rows:
     X, y = make_friedman1(1000 + _TEST_ROWS, 20, noise=1.0, random_state=0)
-    return _split(X, y, 1000 / len(X), 0)
+    return split_rows(X, y, 1000 / len(X), 0)
 
 
 def breast_cancer() -> Rows:
     X, y = load_breast_cancer(return_X_y=True)
-    return _split(X, y, 0.67, 0)
+    return split_rows(X, y, 0.67, 0)
 
 
 def directions() -> Rows:
@@ -125,7 +125,7 @@ def directions() -> Rows:
     X = rng.standard_normal((15_000 + _TEST_ROWS, 20))
     U = X @ V
     y = np.sin(2 * U[:, 0]) + 0.5 * U[:, 1] * U[:, 2] + np.tanh(U[:, 1]) + 0.1 * rng.standard_normal(len(X))
-    return _split(X, y, 15_000 / len(X), 1)
+    return split_rows(X, y, 15_000 / len(X), 1)
 
 
 def steps() -> Rows:
@@ -133,7 +133,7 @@ def steps() -> Rows:
     rng = np.random.default_rng(2)
     X = rng.uniform(size=(15_000 + _TEST_ROWS, 6))
     y = np.floor(8 * X[:, 0]) % 2 + np.floor(5 * X[:, 1]) % 2 + 0.1 * rng.standard_normal(len(X))
-    return _split(X, y, 15_000 / len(X), 2)
+    return split_rows(X, y, 15_000 / len(X), 2)
 
 
 def waves() -> Rows:
@@ -141,7 +141,7 @@ def waves() -> Rows:
     rng = np.random.default_rng(3)
     X = rng.uniform(size=(22_500 + _TEST_ROWS, 2))
     y = sum(np.sin(2 * np.pi * 2**k * (X @ rng.standard_normal(2))) / 1.6**k for k in range(6))
-    return _split(X, np.asarray(y) + 0.05 * rng.standard_normal(len(X)), 22_500 / len(X), 3)
+    return split_rows(X, np.asarray(y) + 0.05 * rng.standard_normal(len(X)), 22_500 / len(X), 3)
 
 
 def linear() -> Rows:
@@ -149,7 +149,7 @@ def linear() -> Rows:
     rng = np.random.default_rng(4)
     X = rng.standard_normal((3750 + _TEST_ROWS, 30))
     y = X @ rng.standard_normal(30)
-    return _split(X, y + 0.7 * y.std() * rng.standard_normal(len(X)), 3750 / len(X), 4)
+    return split_rows(X, y + 0.7 * y.std() * rng.standard_normal(len(X)), 3750 / len(X), 4)
 
 
 def rings() -> Rows:
@@ -157,7 +157,7 @@ def rings() -> Rows:
     rng = np.random.default_rng(5)
     X = rng.standard_normal((9_000 + _TEST_ROWS, 10))
     radius = np.linalg.norm(X[:, :5], axis=1) + 0.1 * rng.standard_normal(len(X))
-    return _split(X, np.digitize(radius, np.quantile(radius, [0.33, 0.67])), 9_000 / len(X), 5)
+    return split_rows(X, np.digitize(radius, np.quantile(radius, [0.33, 0.67])), 9_000 / len(X), 5)
 
 
 TASKS = (

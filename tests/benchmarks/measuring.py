@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +13,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import zarr
 from distributed import Client, LocalCluster
 
@@ -59,27 +61,48 @@ def seconds_of(work: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def alternate(first: Callable[[], Any], second: Callable[[], Any], repeats: int = 3) -> dict[str, float]:
-    """Return medians of both, and the median of the ratios first/second of neighbouring runs.
+def alternate(first: Callable[[], Any], second: Callable[[], Any], repeats: int = 3) -> dict[str, Any]:
+    """Return medians of both, and the median and the spread of the ratios first/second of neighbouring runs.
 
     They are timed in alternation, so that a drifting computer hits both.
     """
-    pairs = [(seconds_of(first), seconds_of(second)) for _ in range(repeats)]
+    return compared([(seconds_of(first), seconds_of(second)) for _ in range(repeats)])
+
+
+def compared(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Return medians of pairs of seconds, and the median, the least and the most of their ratios."""
+    ratios = [a / b for a, b in pairs]
     return {
-        "ratio": median(a / b for a, b in pairs),
+        "ratio": median(ratios),
+        "spread": [min(ratios), max(ratios)],
         "seconds": median(a for a, _ in pairs),
         "reference_seconds": median(b for _, b in pairs),
     }
 
 
-def write_rows(path: Path, n_rows: int, n_columns: int, dtype: str = "float32") -> Path:
-    """Write X and y chunk by chunk, and return the path."""
+def write_rows(
+    path: Path, n_rows: int, n_columns: int, dtype: str = "float32", *, is_labelled: bool = False
+) -> Path:
+    """Write X and y, or the sign of y, chunk by chunk to Zarr, and return the path."""
     group = zarr.create_group(path)
     X = group.create_array("X", shape=(n_rows, n_columns), chunks=(CHUNK_ROWS, n_columns), dtype=dtype)
-    y = group.create_array("y", shape=(n_rows,), chunks=(CHUNK_ROWS,), dtype=dtype)
+    kind = "int8" if is_labelled else dtype
+    y = group.create_array("y", shape=(n_rows,), chunks=(CHUNK_ROWS,), dtype=kind)
     for start in range(0, n_rows, CHUNK_ROWS):
         stop = min(n_rows, start + CHUNK_ROWS)
-        X[start:stop], y[start:stop] = draw_rows(start, stop - start, n_columns, dtype)
+        X[start:stop], targets = draw_rows(start, stop - start, n_columns, dtype)
+        y[start:stop] = np.where(targets > 0, 1, -1) if is_labelled else targets
+    return path
+
+
+def write_table(path: Path, n_rows: int, n_columns: int, dtype: str = "float32") -> Path:
+    """Write the same rows to Parquet, a row group a chunk, the target as `y`, and return the path."""
+    names = [*(f"x{j}" for j in range(n_columns)), "y"]
+    schema = pa.schema([(name, pa.from_numpy_dtype(np.dtype(dtype))) for name in names])
+    with pq.ParquetWriter(path, schema) as writer:
+        for start in range(0, n_rows, CHUNK_ROWS):
+            X, y = draw_rows(start, min(CHUNK_ROWS, n_rows - start), n_columns, dtype)
+            writer.write_table(pa.table([*np.asfortranarray(X).T, y], schema=schema))
     return path
 
 

@@ -43,12 +43,12 @@ N_COMPONENTS = 2048
 LENGTH_SCALE = 7.0  # about √d: distances of such rows are near 10
 
 
-def _features() -> FourierFeatures:
+def features_of_rows() -> FourierFeatures:
     return FourierFeatures(Gaussian(LENGTH_SCALE), N_COMPONENTS, random_state=0)
 
 
-def _model(alpha: Any) -> KernelRidge:
-    return KernelRidge(_features(), alpha=alpha, random_state=0)
+def model_of(alpha: Any) -> KernelRidge:
+    return KernelRidge(features_of_rows(), alpha=alpha, random_state=0)
 
 
 def gram_sweep(scale: float) -> Iterator[dict[str, Any]]:
@@ -57,19 +57,19 @@ def gram_sweep(scale: float) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder, workers() as client:
         dataset = open_dataset(write_rows(Path(folder) / "rows.zarr", n, N_COLUMNS))
         for dtype in ("float32", "float64"):
-            _sweep(dataset, dtype)
-            _bare_products(client, n, dtype, 1)
+            sweep(dataset, dtype)
+            products_of_workers(client, n, dtype, 1)
             timed = alternate(
-                lambda dtype=dtype: _sweep(dataset, dtype),
-                lambda dtype=dtype: _bare_products(client, n, dtype, None),
+                lambda dtype=dtype: sweep(dataset, dtype),
+                lambda dtype=dtype: products_of_workers(client, n, dtype, None),
             )
             yield {"dtype": dtype, "n_rows": n, "asked": "ratio <= 1.15", **timed}
 
 
-def _sweep(dataset: Dataset, dtype: str) -> None:
+def sweep(dataset: Dataset, dtype: str) -> None:
     cuts = gram_segmentation(dataset.n_rows, N_COMPONENTS, 1, np.dtype(dtype))
     reduction = GramReduction(
-        specification=_features().fit(np.zeros((1, N_COLUMNS))).specification_,
+        specification=features_of_rows().fit(np.zeros((1, N_COLUMNS))).specification_,
         scaling=Scaling(),
         targets=NumericTargets(np.zeros(1), np.ones(1)),
         dtype=dtype,
@@ -78,7 +78,7 @@ def _sweep(dataset: Dataset, dtype: str) -> None:
     Run().sweep("Gram", dataset, reduction, cuts)
 
 
-def _bare_products(client: Client, n_rows: int, dtype: str, n_tiles: int | None) -> None:
+def products_of_workers(client: Client, n_rows: int, dtype: str, n_tiles: int | None) -> None:
     addresses = list(client.scheduler_info()["workers"])
     share = -(-n_rows // len(addresses))
     tasks = [
@@ -110,9 +110,9 @@ def against_dask_array(scale: float) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         path = write_rows(Path(folder) / "rows.zarr", n, N_COLUMNS)
         with workers():
-            _fit(path), _dask_array_fit(path)
-            timed = alternate(lambda: _fit(path), lambda: _dask_array_fit(path))
-        ours, theirs = _fresh_peak(_fit, path), _fresh_peak(_dask_array_fit, path)
+            fit_stored(path), dask_array_fit(path)
+            timed = alternate(lambda: fit_stored(path), lambda: dask_array_fit(path))
+        ours, theirs = fresh_peak(fit_stored, path), fresh_peak(dask_array_fit, path)
     yield {
         "n_rows": n,
         "asked": "speedup >= 1.3 and memory_ratio <= 0.5",
@@ -124,11 +124,11 @@ def against_dask_array(scale: float) -> Iterator[dict[str, Any]]:
     }
 
 
-def _fit(path: Path) -> KernelRidge:
-    return _model(1.0).fit(open_dataset(path))
+def fit_stored(path: Path) -> KernelRidge:
+    return model_of(1.0).fit(open_dataset(path))
 
 
-def _dask_array_fit(path: Path) -> np.ndarray:
+def dask_array_fit(path: Path) -> np.ndarray:
     X, y = da.from_zarr(str(path / "X")), da.from_zarr(str(path / "y"))
     W = np.random.default_rng(0).standard_normal((N_COLUMNS, N_COMPONENTS)).astype(np.float32) / LENGTH_SCALE
     b = np.random.default_rng(1).uniform(0, 2 * np.pi, N_COMPONENTS).astype(np.float32)
@@ -148,7 +148,7 @@ def rbf_features(X: np.ndarray, W: np.ndarray, b: np.ndarray) -> np.ndarray:
     return Z
 
 
-def _fresh_peak(fit: Any, path: Path) -> int:
+def fresh_peak(fit: Any, path: Path) -> int:
     with workers() as client:
         idle = client.run(import_everything)
         fit(path)
@@ -162,11 +162,11 @@ def against_scikit_learn(scale: float) -> Iterator[dict[str, Any]]:
         path = write_rows(Path(folder) / "rows.zarr", n, N_COLUMNS)
         ours, theirs = [], []
         with workers():
-            _fit(path)
+            fit_stored(path)
             for _ in range(3):
                 theirs.append(in_fresh_process(sklearn_fit, n))
-                ours.append(seconds_of(lambda: _fit(path)))
-        our_peak, peak = _fresh_peak(_fit, path), max(found["peak_bytes"] for found in theirs)
+                ours.append(seconds_of(lambda: fit_stored(path)))
+        our_peak, peak = fresh_peak(fit_stored, path), max(found["peak_bytes"] for found in theirs)
     yield {
         "n_rows": n,
         "asked": "speedup >= 2.5 and memory_ratio <= 0.2",
@@ -193,8 +193,8 @@ def alpha_by_cv(scale: float) -> Iterator[dict[str, Any]]:
     n = int(1_000_000 * scale)
     with tempfile.TemporaryDirectory() as folder, workers():
         dataset = open_dataset(write_rows(Path(folder) / "rows.zarr", n, N_COLUMNS))
-        _model(1.0).fit(dataset)
-        timed = alternate(lambda: _model("cv").fit(dataset), lambda: _model(1.0).fit(dataset))
+        model_of(1.0).fit(dataset)
+        timed = alternate(lambda: model_of("cv").fit(dataset), lambda: model_of(1.0).fit(dataset))
     yield {"n_rows": n, "asked": "ratio <= 1.3", **timed}
 
 
@@ -219,7 +219,7 @@ def memory(scale: float) -> Iterator[dict[str, Any]]:
 def _planned_and_measured(path: Path, alpha: Any) -> tuple[int, int]:
     with workers() as client:
         idle = client.run(import_everything)
-        model = _model(alpha).fit(open_dataset(path))
+        model = model_of(alpha).fit(open_dataset(path))
         return model.plan_.worker_peak_bytes, peaks_above(client, idle)
 
 

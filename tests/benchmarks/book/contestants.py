@@ -1,0 +1,310 @@
+"""Those who fit the same rows, each in an environment of its own: `python contestants.py NAME ROWS`.
+
+ROWS is an `.npz` with X, y, X_test, y_test and `task`, "numbers" or "classes" (0, 1, …). One JSON line is
+printed: the seconds of fit and prediction, without imports and the start of workers, and the test error,
+which is the share of wrong classes, or the root mean square over the deviation of the test targets. Every
+contestant scales the columns itself, and chooses what its library chooses.
+
+This file is run where only NumPy and the contestant's own library may be installed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+WARM_ROWS = 300
+MOST_EXACT_ROWS = 30_000  # a kernel matrix of more does not fit beside its factor in common memories
+N_COMPONENTS = 2048  # where random features are made by hand
+MEMORY_GB = 4
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows to be fitted and rows to be predicted."""
+
+    X: np.ndarray
+    y: np.ndarray
+    X_test: np.ndarray
+    y_test: np.ndarray
+    task: str
+
+    @property
+    def is_classes(self) -> bool:
+        """Whether targets are classes."""
+        return self.task == "classes"
+
+    def standardised(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return X and X_test by the means and deviations of X."""
+        mean, deviation = self.X.mean(axis=0), self.X.std(axis=0)
+        deviation[deviation == 0] = 1
+        return (self.X - mean) / deviation, (self.X_test - mean) / deviation
+
+    def coded(self) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
+        """Return targets of shape (n, k) around 0, and what makes predictions of such values."""
+        if self.is_classes:
+            labels = np.unique(self.y)
+            Y = np.where(self.y[:, None] == labels, 1.0, -1.0)
+            return Y, lambda F: labels[np.argmax(F, axis=1)]
+        mean, deviation = self.y.mean(), self.y.std() or 1.0
+        return ((self.y - mean) / deviation)[:, None], lambda F: np.ravel(F) * deviation + mean
+
+    def error(self, found: np.ndarray) -> float:
+        """Return the test error of predictions."""
+        if self.is_classes:
+            return float(np.mean(found != self.y_test))
+        return float(np.sqrt(np.mean(np.square(found - self.y_test))) / np.std(self.y_test))
+
+
+def median_distance(X: np.ndarray) -> float:
+    """Return the median distance of pairs of rows, the usual width of a Gaussian kernel."""
+    some = np.random.default_rng(0).permutation(len(X))[:2000]
+    half = len(some) // 2
+    return float(np.median(np.linalg.norm(X[some[:half]] - X[some[half : 2 * half]], axis=1))) or 1.0
+
+
+def distrff(rows: Rows) -> np.ndarray:
+    """Fit our default."""
+    import distrff as drf
+
+    kind = drf.KernelRidgeClassifier if rows.is_classes else drf.KernelRidge
+    return np.asarray(kind(random_state=0).fit(rows.X, rows.y).predict(rows.X_test))
+
+
+def sklearn_exact(rows: Rows) -> np.ndarray:
+    """Fit scikit-learn's exact support vector machine, as it comes."""
+    from sklearn.svm import SVC, SVR
+
+    if len(rows.X) > MOST_EXACT_ROWS:
+        raise ValueError(
+            f"exact kernels take at most {MOST_EXACT_ROWS:,} rows here, these are {len(rows.X):,}"
+        )
+    X, X_test = rows.standardised()
+    if rows.is_classes:
+        return SVC().fit(X, rows.y).predict(X_test)
+    Y, decoded = rows.coded()
+    return decoded(SVR().fit(X, Y[:, 0]).predict(X_test))
+
+
+def sklearn_features(rows: Rows) -> np.ndarray:
+    """Fit scikit-learn's ridge of every penalty on its Nyström features of the median width."""
+    from sklearn.kernel_approximation import Nystroem
+    from sklearn.linear_model import RidgeCV
+    from sklearn.pipeline import make_pipeline
+
+    X, X_test = rows.standardised()
+    gamma = 0.5 / median_distance(X) ** 2
+    features = Nystroem(gamma=gamma, n_components=min(1024, len(X)), random_state=0)
+    Y, decoded = rows.coded()
+    return decoded(make_pipeline(features, RidgeCV(np.logspace(-6, 3, 10))).fit(X, Y).predict(X_test))
+
+
+def sklearn_trees(rows: Rows) -> np.ndarray:
+    """Fit scikit-learn's boosted trees, as they come."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    kind = HistGradientBoostingClassifier if rows.is_classes else HistGradientBoostingRegressor
+    return kind(random_state=0).fit(rows.X, rows.y).predict(rows.X_test)
+
+
+def dask_array(rows: Rows) -> np.ndarray:
+    """Fit ridge on random features as one would write it with dask.array."""
+    import dask.array as da
+
+    X, X_test = rows.standardised()
+    Y, decoded = rows.coded()
+    rng, n = np.random.default_rng(0), len(X)
+    W = (rng.standard_normal((X.shape[1], N_COMPONENTS)) / median_distance(X)).astype(np.float32)
+    b = rng.uniform(0, 2 * np.pi, N_COMPONENTS).astype(np.float32)
+
+    def features(block: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.float32(2 / N_COMPONENTS)) * np.cos(block.astype(np.float32) @ W + b)
+
+    chunks = _chunk_rows(n)
+    lazy = da.from_array(X, chunks=(chunks, -1))
+    Z = lazy.map_blocks(features, dtype=np.float32, chunks=(lazy.chunks[0], (N_COMPONENTS,)))
+    T = da.from_array(Y, chunks=(chunks, -1))
+    G, B, z = da.compute(Z.T @ Z, Z.T @ T, Z.sum(axis=0))
+    G = G - np.outer(z, z) / n + 1e-6 * n * np.eye(N_COMPONENTS)
+    coef = np.linalg.solve(G, B - np.outer(z, Y.mean(axis=0)))
+    intercept = Y.mean(axis=0) - z @ coef / n
+    return decoded(np.concatenate([features(part) @ coef for part in _parts(X_test)]) + intercept)
+
+
+def dask_ml(rows: Rows) -> np.ndarray:
+    """Fit dask-ml's linear models on our Fourier features; of several classes each against the rest."""
+    import dask.array as da
+    from dask_ml.linear_model import LinearRegression, LogisticRegression
+
+    import distrff as drf
+
+    X, X_test = (part.astype(np.float32) for part in rows.standardised())
+    features = drf.FourierFeatures(drf.Gaussian(median_distance(X)), N_COMPONENTS, random_state=0).fit(X)
+    Z = features.transform(da.from_array(X, chunks=(_chunk_rows(len(X)), -1))).persist()
+    Y, decoded = rows.coded()
+
+    def of_column(y: np.ndarray) -> np.ndarray:
+        lazy = da.from_array(y, chunks=(Z.chunks[0],))
+        kind = LogisticRegression if rows.is_classes else LinearRegression
+        model = kind(solver="lbfgs").fit(Z, lazy)
+        coef, intercept = np.ravel(model.coef_), float(np.ravel(model.intercept_)[0])
+        return np.concatenate([features.transform(part) @ coef + intercept for part in _parts(X_test)])
+
+    targets = (Y > 0).astype(np.float64) if rows.is_classes else Y
+    columns = targets.T if Y.shape[1] != 2 else targets.T[1:]
+    found = [of_column(y) for y in columns]
+    if rows.is_classes and len(found) == 1:
+        found = [-found[0], *found]
+    return decoded(np.stack(found, axis=1))
+
+
+def xgboost_on_dask(rows: Rows) -> np.ndarray:
+    """Fit XGBoost's Dask estimators, as they come."""
+    import dask.array as da
+    from xgboost.dask import DaskXGBClassifier, DaskXGBRegressor
+
+    n = _chunk_rows(len(rows.X))
+    kind = DaskXGBClassifier if rows.is_classes else DaskXGBRegressor
+    model = kind(tree_method="hist", random_state=0)
+    model.fit(da.from_array(rows.X, chunks=(n, -1)), da.from_array(rows.y, chunks=n))
+    return np.asarray(model.predict(da.from_array(rows.X_test, chunks=(_chunk_rows(len(rows.X_test)), -1))))
+
+
+def xgpr(rows: Rows) -> np.ndarray:
+    """Fit xGPR with its own search; its classifier has none, and takes the median width."""
+    import xGPR
+
+    X, X_test = rows.standardised()
+    settings = {"num_rffs": N_COMPONENTS, "kernel_choice": "RBF", "device": "cpu", "verbose": False}
+    if rows.is_classes:
+        data = xGPR.build_classification_dataset(X, rows.y.astype(np.int64), chunk_size=2000)
+        model = xGPR.xGPDiscriminant(**settings)
+        model.set_hyperparams(np.array([-3.0, -np.log(median_distance(X))]), data)
+        model.fit(data, mode="exact")
+        return np.argmax(model.predict(X_test), axis=1)
+    data = xGPR.build_regression_dataset(X, rows.y.astype(np.float64), chunk_size=2000)
+    model = xGPR.xGPRegression(**settings, variance_rffs=16)
+    model.tune_hyperparams_crude(data, subsample=min(1.0, 10_000 / len(X)))
+    model.fit(data, mode="exact")
+    return model.predict(X_test, get_var=False)
+
+
+def falkon(rows: Rows) -> np.ndarray:
+    """Fit Falkon on the CPU, with the median width and the small penalty that its examples take."""
+    import torch
+    from falkon import Falkon, FalkonOptions
+    from falkon.kernels import GaussianKernel
+
+    X, X_test = (torch.as_tensor(part.astype(np.float32)) for part in rows.standardised())
+    Y, decoded = rows.coded()
+    model = Falkon(
+        kernel=GaussianKernel(sigma=median_distance(X.numpy())),
+        penalty=1e-6,
+        M=min(N_COMPONENTS, len(X) // 2),
+        options=FalkonOptions(use_cpu=True),
+    )
+    model.fit(X, torch.as_tensor(Y.astype(np.float32)))
+    return decoded(model.predict(X_test).numpy())
+
+
+def eigenpro(rows: Rows) -> np.ndarray:
+    """Fit EigenPro on the CPU for ten epochs, with the median width."""
+    import torch
+    from eigenpro2.kernels import gaussian
+    from eigenpro2.models import KernelModel
+
+    X, X_test = (torch.as_tensor(part.astype(np.float32)) for part in rows.standardised())
+    Y, decoded = rows.coded()
+    width = median_distance(X.numpy())
+    model = KernelModel(
+        lambda a, b: gaussian(a, b, bandwidth=width), X, Y.shape[1], device=torch.device("cpu")
+    )
+    targets = torch.as_tensor(Y.astype(np.float32))
+    model.fit(X, targets, X[:100], targets[:100], epochs=10, print_every=10, mem_gb=MEMORY_GB)
+    return decoded(np.concatenate([model.forward(part).numpy() for part in _parts(X_test)]))
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """How a library fits rows and predicts others."""
+
+    title: str
+    solve: Callable[[Rows], np.ndarray]
+    environment: str  # the one that it is run in; "here" is that of the tests
+    on_workers: bool = False
+
+
+CONTESTANTS = {
+    "distrff": Contestant("distrff, default", distrff, "here"),
+    "sklearn_exact": Contestant("scikit-learn, exact SVM", sklearn_exact, "here"),
+    "sklearn_features": Contestant("scikit-learn, Nyström 1024 + RidgeCV", sklearn_features, "here"),
+    "sklearn_trees": Contestant("scikit-learn, boosted trees", sklearn_trees, "here"),
+    "dask_array": Contestant("dask.array by hand", dask_array, "here", on_workers=True),
+    "dask_ml": Contestant("dask-ml on our features", dask_ml, "here", on_workers=True),
+    "xgboost": Contestant("XGBoost on Dask", xgboost_on_dask, "xgboost", on_workers=True),
+    "xgpr": Contestant("xGPR", xgpr, "xgpr"),
+    "falkon": Contestant("Falkon", falkon, "falkon"),
+    "eigenpro": Contestant("EigenPro", eigenpro, "eigenpro"),
+}
+
+
+def cores() -> int:
+    """Return the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _chunk_rows(n_rows: int) -> int:
+    return max(1, min(32_768, -(-n_rows // cores())))
+
+
+def _parts(X: Any) -> list[Any]:
+    return [X[start : start + 8192] for start in range(0, len(X), 8192)]
+
+
+def measured(contestant: Contestant, rows: Rows) -> dict[str, float]:
+    """Return the seconds of fit and prediction, and the error; all is imported and compiled before."""
+    with ExitStack() as stack:
+        if contestant.on_workers:
+            from distributed import Client, LocalCluster
+
+            folder = stack.enter_context(TemporaryDirectory())
+            cluster = stack.enter_context(
+                LocalCluster(
+                    n_workers=cores(), threads_per_worker=1, dashboard_address=None, local_directory=folder
+                )
+            )
+            stack.enter_context(Client(cluster))
+        few = slice(WARM_ROWS)
+        with suppress(Exception):  # few rows may lack a class: the fit of all of them says what is wrong
+            contestant.solve(
+                replace(rows, X=rows.X[few], y=rows.y[few], X_test=rows.X_test[few], y_test=rows.y_test[few])
+            )
+        started = time.perf_counter()
+        found = contestant.solve(rows)
+        return {"seconds": time.perf_counter() - started, "error": rows.error(found)}
+
+
+def main() -> int:
+    """Run one contestant, and print one line, as the last one."""
+    name, path = sys.argv[1:]
+    with np.load(path) as file:
+        rows = Rows(**{key: file[key] for key in ("X", "y", "X_test", "y_test")}, task=str(file["task"]))
+    try:
+        result: dict[str, Any] = measured(CONTESTANTS[name], rows)
+    except Exception as error:  # whatever a library raises is the line of this contestant
+        result = {"skipped": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+    print(json.dumps(result), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

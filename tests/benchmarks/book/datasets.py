@@ -1,0 +1,118 @@
+"""Twelve named sets of rows, most of them public: those of `DISTRFF_DATA`, and those of scikit-learn."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from sklearn.datasets import load_diabetes
+
+from tests.benchmarks import defaults
+from tests.benchmarks.book.contestants import Rows
+from tests.benchmarks.defaults import data_file, split_rows
+
+_MOST_TEST_ROWS = 50_000  # the standard error of a share of a tenth is then 1.3 % of it
+_LEAST_ROWS = 200
+
+
+@dataclass(frozen=True)
+class NamedSet:
+    """A set of rows, and its task: "numbers" or "classes"."""
+
+    name: str
+    task: str
+    load: Callable[[], defaults.Rows]
+
+    def rows(self, scale: float) -> Rows:
+        """Return that share of the rows to be fitted; classes are coded 0, 1, …
+
+        Raises
+        ------
+        FileNotFoundError
+            Where its file is not at hand.
+        """
+        X, y, X_test, y_test = self.load()
+        if self.task == "classes":
+            _, codes = np.unique(np.concatenate([y, y_test]), return_inverse=True)
+            y, y_test = codes[: len(y)], codes[len(y) :]
+        else:
+            y, y_test = y.astype(np.float64), y_test.astype(np.float64)
+        n = max(min(_LEAST_ROWS, len(X)), round(scale * len(X)))
+        order = np.random.default_rng(0).permutation(len(X))[:n]
+        some = np.random.default_rng(1).permutation(len(X_test))[:_MOST_TEST_ROWS]
+        return Rows(
+            X[order].astype(np.float32), y[order], X_test[some].astype(np.float32), y_test[some], self.task
+        )
+
+
+def _mnist() -> defaults.Rows:
+    with np.load(data_file("mnist.npz")) as file:
+        X, X_test = (file[f"x_{part}"].reshape(-1, 784) / np.float32(255) for part in ("train", "test"))
+        return X, file["y_train"], X_test, file["y_test"]
+
+
+def _kddcup99() -> defaults.Rows:
+    """Return connections, attacks or not; their three columns of words are one-hot, counts are logarithms."""
+    names = ("kddcup99_10pct.gz", "kddcup99_test.gz")
+    train, test = (_csv(data_file(name)) for name in names)
+    both = pd.concat([train, test], ignore_index=True)
+    words = both.columns[both.dtypes.map(lambda dtype: not pd.api.types.is_numeric_dtype(dtype))]
+    y = (both.iloc[:, -1].str.strip(".") != "normal").to_numpy()
+    table = pd.get_dummies(both.iloc[:, :-1], columns=[c for c in words if c != both.columns[-1]])
+    X = np.log1p(table.to_numpy(np.float32))
+    return X[: len(train)], y[: len(train)], X[len(train) :], y[len(train) :]
+
+
+def _csv(path: Path) -> pd.DataFrame:
+    with gzip.open(path, "rt") as file:
+        return pd.read_csv(file, header=None)
+
+
+def _nycflights() -> defaults.Rows:
+    """Return delays at arrival from what is known at departure."""
+    frame = pd.read_parquet(data_file("nycflights.parquet"))
+    known = [
+        "month",
+        "day",
+        "dep_time",
+        "dep_delay",
+        "distance",
+        "hour",
+        "minute",
+        "carrier",
+        "origin",
+        "dest",
+    ]
+    frame = frame[[*known, "arr_delay"]].dropna()
+    X = pd.get_dummies(frame[known], columns=["carrier", "origin", "dest"]).to_numpy(np.float32)
+    return split_rows(X, frame["arr_delay"].to_numpy(), 0.8, 0)
+
+
+def _terrain() -> defaults.Rows:
+    frame = pd.read_parquet(data_file("srtm_terrain.parquet"))
+    return split_rows(frame[["lon", "lat"]].to_numpy(np.float32), frame["elevation_m"].to_numpy(), 0.9, 0)
+
+
+def _diabetes() -> defaults.Rows:
+    return split_rows(*load_diabetes(return_X_y=True), 0.67, 0)
+
+
+SETS = (
+    NamedSet("a9a", "classes", defaults.a9a),
+    NamedSet("covtype", "classes", partial(defaults.covtype, 0)),
+    NamedSet("kddcup99", "classes", _kddcup99),
+    NamedSet("mnist", "classes", _mnist),
+    NamedSet("digits", "classes", defaults.digits),
+    NamedSet("breast_cancer", "classes", defaults.breast_cancer),
+    NamedSet("cpu_act", "numbers", defaults.cpu_act),
+    NamedSet("kin40k", "numbers", defaults.kin40k),
+    NamedSet("nycflights", "numbers", _nycflights),
+    NamedSet("terrain", "numbers", _terrain),
+    NamedSet("diabetes", "numbers", _diabetes),
+    NamedSet("friedman1", "numbers", defaults.friedman1),
+)

@@ -1,0 +1,134 @@
+"""Tables of a run in Markdown: all of it, and the part that README shows.
+
+    python -m tests.benchmarks book --full --out FOLDER
+    python -m tests.benchmarks book --publish FOLDER
+
+The second keeps the results in this checkout and writes README's table and `results.md` from them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.benchmarks.book.environments import ROOT
+from tests.benchmarks.book.lines import Result, Setting, shown
+from tests.benchmarks.book.races import SUMMARY, sets_that_hold
+from tests.benchmarks.book.running import Results
+
+STORED = ROOT / "tests" / "benchmarks" / "results.jsonl"
+STORED_TABLE = STORED.with_suffix(".md")
+README = ROOT / "README.md"
+BEGIN, END = "<!-- benchmarks -->\n", "<!-- /benchmarks -->"
+IN_README = (
+    *("gram", "alpha_cv", "path", "mnist", "kin40k", "svc_cv"),
+    *("adult", "cpu", "twelve_sets", "time_by_rows", "memory_by_rows"),
+)
+_WORDS = {True: "yes", False: "no", None: ""}
+
+
+def with_summary(results: Results) -> list[Result]:
+    """Return all results, and what the named sets say together where some were run."""
+    summary = sets_that_hold(results.found)
+    if summary is None:
+        return results.found
+    judged = SUMMARY.judged(Setting(results.header["scale"]), summary)
+    if summary["n_sets"] < 12:
+        judged["holds"] = None
+    return [*results.found, judged]
+
+
+def full_table(results: Results) -> str:
+    """Return a line for each result, with its spread or the reason why there is none."""
+    rows = ["| what | case | asked | reached | spread | holds |", "|---|---|---|---|---|---|"]
+    for found in with_summary(results):
+        cells = (found["title"], found["case"], found["asked"], *_reached(found))
+        rows.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+    return f"{_of_what(results)}\n\n" + "\n".join(rows) + "\n"
+
+
+def readme_table(results: Results) -> str:
+    """Return a row for each title of the lines that README shows: of its cases the worst one."""
+    rows = [f"| what ({_machine(results)}) | asked | reached |", "|---|---|---|"]
+    shown_ones = with_summary(results)
+    for name in IN_README:
+        found = [one for one in shown_ones if one["line"] == name and "reached" in one]
+        for title in dict.fromkeys(one["title"] for one in found):
+            worst = min((one for one in found if one["title"] == title), key=_slack)
+            case = f" ({worst['case']})" if worst["case"] else ""
+            reached = shown(worst["reached"], worst["unit"])
+            rows.append("| " + " | ".join(map(_cell, (title + case, worst["asked"], reached))) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _slack(found: Result) -> float:
+    # "≤ 1.1 ×" and "≥ 0.7": how many times better than asked; without a bound the first is as good as any.
+    words = found["asked"].split()
+    if len(words) < 2 or words[0] not in ("≤", "≥") or not found["reached"]:
+        return 0.0
+    asked = float(words[1].replace(",", "")) / (100 if found["unit"] == "%" else 1)
+    return asked / found["reached"] if words[0] == "≤" else found["reached"] / asked
+
+
+def _reached(found: Result) -> tuple[str, str, str]:
+    if "reached" not in found:
+        return f"– {found.get('skipped', '')}", "", ""
+    unit = found["unit"]
+    spread = f"{shown(found['low'])} to {shown(found['high'], unit)}" if "low" in found else ""
+    if unit == "%" and "low" in found:
+        spread = f"{shown(found['low'], unit)} to {shown(found['high'], unit)}"
+    reached = shown(found["reached"], unit)
+    if "error" in found:
+        reached += f", error {found['error']:.4g}"
+    return reached, spread, _WORDS[found.get("holds")]
+
+
+def _cell(text: str) -> str:
+    return " ".join(str(text).replace("|", "/").split())
+
+
+def _machine(results: Results) -> str:
+    header = results.header
+    machine = header.get("machine", {})
+    words = [machine["processor"]] if "processor" in machine else []
+    words += [f"{machine['cores']} cores"] if "cores" in machine else []
+    return ", ".join([*words, header["date"]])
+
+
+def _of_what(results: Results) -> str:
+    header = results.header
+    versions = ", ".join(f"{name} {found}" for name, found in header.get("versions", {}).items())
+    sizes = "" if header["scale"] >= 1 else f" At {header['scale']:g} of the rows: nothing is judged."
+    return " ".join(filter(None, [f"{_machine(results)}.", f"{versions}." if versions else "", sizes]))
+
+
+def write(results: Results, folder: Path, pictures: Sequence[Path]) -> Path:
+    """Write the full table, with its pictures, beside the results."""
+    path = folder / "table.md"
+    links = "".join(f"\n![{picture.stem}]({picture.name})\n" for picture in pictures)
+    path.write_text(full_table(results) + links)
+    return path
+
+
+def publish(folder: Path) -> None:
+    """Keep a full run in this checkout, and write README's table from it.
+
+    Raises
+    ------
+    ValueError
+        Where the run was not at full size: its numbers are not those that README speaks of.
+    """
+    results = Results.read(folder / "results.jsonl")
+    if results.header["scale"] < 1:
+        raise ValueError(f"{folder} has a run at {results.header['scale']:g} of the rows; publish a full one")
+    shutil.copyfile(folder / "results.jsonl", STORED)
+    write_stored(Results.read(STORED))
+
+
+def write_stored(results: Results) -> None:
+    """Write README's table and `results.md` from the results that are kept."""
+    STORED_TABLE.write_text(full_table(results))
+    before, _, rest = README.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    README.write_text(f"{before}{BEGIN}{readme_table(results)}{END}{after}")
