@@ -13,7 +13,8 @@ import numpy as np
 from distrff.engine.reduction import Arrays, joined
 from distrff.engine.segments import gram_stride
 from distrff.estimators.fitting.context import PreparedFit
-from distrff.estimators.fitting.gram import Grams, sample_of
+from distrff.estimators.fitting.dual import DualAscent
+from distrff.estimators.fitting.gram import Grams, factor_gram, sample_of
 from distrff.estimators.fitting.options import MarginOptions
 from distrff.estimators.fitting.plan import Plan, margin_cuts
 from distrff.estimators.fitting.result import MarginProblem, coef_and_intercept
@@ -88,6 +89,7 @@ class MarginOracle:
         self._grams = grams
         self.folds = folds
         self._moments: RidgeMoments | None = None
+        self.ascent = DualAscent(fit, plan, folds) if plan.size.dual_rows else None
         self._factors: WeakValueDictionary[float, Solve] = WeakValueDictionary()
         entries = plan.size.sparse_entries
         self.is_sparse = entries > 0
@@ -189,6 +191,8 @@ class MarginOracle:
         largest safe curvature, times the ratio of the two. Problems of similar curvature share a
         factor, freed when its last problem needs another. Of three factors the nearest is used.
         """
+        if self._grams is None and self.ascent is not None:  # the dual leaves little to do
+            self._grams = factor_gram(self._fit, self._plan)
         if self._grams is None:
             return self._diagonal(curvature).apply
         max_curvature = 1 / self._grams.noise_floor()
