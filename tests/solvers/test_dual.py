@@ -36,7 +36,7 @@ def objective(rows, x, C, *, fit_intercept, fitted):
 def test_it_is_the_optimum(rng, C, fit_intercept):
     """Multipliers within their bounds and balanced bound every objective, so a closed gap is the optimum."""
     rows = rows_of(rng)
-    found = solved(rows, C, fit_intercept=fit_intercept)[0]
+    found = solved(rows, C, fit_intercept=fit_intercept, tol=1e-5, n_rounds=3000)[0]
     alpha, y = found.alpha, rows.Y[:, 0]
     assert (alpha >= 0).all() and (alpha <= C * rows.s).all()
     if fit_intercept:
@@ -45,7 +45,7 @@ def test_it_is_the_optimum(rng, C, fit_intercept):
     assert found.dual == pytest.approx(alpha.sum() - 0.5 * w @ w, rel=1e-9)
     ours = objective(rows, found.x, C, fit_intercept=fit_intercept, fitted=np.ones(len(y)))
     assert found.primal == pytest.approx(ours, rel=1e-9)
-    assert found.primal - found.dual <= 1e-6 * found.primal
+    assert found.primal - found.dual <= 1e-4 * found.primal
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])

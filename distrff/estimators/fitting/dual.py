@@ -29,7 +29,7 @@ class DualAscent:
         self._run, self._fit_intercept = fit.run, fit.options.fit_intercept
         cuts = light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns)
         reduction = fit.reduction(MappedRowsReduction, dtype=plan.size.dtype, tile_rows=cuts.tile_rows)
-        mapped = fit.run.sweep("features", fit.dataset, reduction, cuts)
+        mapped = fit.run.sweep("mapped rows", fit.dataset, reduction, cuts)
         self._rows = fit.run.submit(dual_rows, mapped)
         self._n_rows = fit.dataset.n_rows
         self._fold = None if folds is None else folds.of_rows(0, self._n_rows)
