@@ -18,6 +18,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 import dask
+from dask.base import unpack_collections
 from dask.system import CPU_COUNT
 from distributed import Client, Future, KilledWorker, default_client, get_worker
 from distributed.system import MEMORY_LIMIT
@@ -54,6 +55,7 @@ _LOCAL_SCHEDULERS = {
 }  # fmt: skip
 _SYNCHRONOUS = {"sync", "synchronous", "single-threaded"}
 _HERE = ""  # the address of this process among workers
+_IN_THREADS = {None, "threads", "threading"} | _SYNCHRONOUS
 
 
 class Workers(Protocol):
@@ -85,9 +87,11 @@ class PlannedWorkers:
 
 
 class LocalExecution:
-    """Runs tasks by one of dask's own schedulers, in rounds of one segment per thread.
+    """Runs tasks as one of dask's own schedulers would, in rounds of one segment per thread.
 
-    Handles on results are the results themselves.
+    Handles on results are the results themselves. In this process functions are called without a graph, one
+    alone in this thread. Blocks of dask arrays need a graph, and so do schedulers that start processes or are
+    functions.
     """
 
     n_workers = 1
@@ -197,17 +201,32 @@ class LocalExecution:
     def submit_all(
         self, function: Callable[..., Any], calls: list[tuple], *, group: str | None = None
     ) -> list[Any]:
-        tasks = [_task(function, args, group) for args in calls]
         # One BLAS thread per task, as on the workers of a cluster: the same bits, and no more threads than
         # cores.
         with _libraries().limit(limits=1, user_api="blas"):
-            return list(dask.compute(*tasks, scheduler=self._scheduler))
+            if self._scheduler not in _IN_THREADS or unpack_collections(calls)[0]:
+                tasks = [_task(function, args, group) for args in calls]
+                return list(dask.compute(*tasks, scheduler=self._scheduler))
+            n_threads = min(self.n_threads, len(calls))
+            if n_threads <= 1:
+                return [function(*args) for args in calls]
+            return _in_threads(function, calls, n_threads)
 
     def gather(self, handles: list[Any]) -> list[Any]:
         return [compact(handle) for handle in handles]
 
     def settle(self, handle: Any) -> Any:
         return handle
+
+
+def _in_threads(function: Callable[..., Any], calls: list[tuple], n_threads: int) -> list[Any]:
+    """Return `function(*args)` for each of the calls; after a failure, or Ctrl-C, none is begun any more."""
+    pool = ThreadPoolExecutor(n_threads, "distrff")
+    try:
+        return list(pool.map(lambda args: function(*args), calls))
+    finally:
+        # Threads cannot be interrupted: nobody waits for what they have begun.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _task(function: Callable[..., Any], args: tuple, group: str | None) -> Any:

@@ -87,13 +87,17 @@ def _balanced(alpha: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float)
     if tau is None:
         return None
     moved = np.clip(alpha + tau * y, 0, upper)
-    # The rounding error of τ goes to the row with the most room.
-    left = total - float(y @ moved)
-    room = np.where(y * left > 0, upper - moved, moved)
-    row = int(np.argmax(room))
-    moved[row] = np.clip(moved[row] + y[row] * left, 0, upper[row])
+    give_to_one(moved, y, upper, total)
     # Multipliers out of balance give no bound, as nothing penalises b.
     return moved if abs(y @ moved - total) <= _BALANCED * (upper.sum() + abs(total)) else None
+
+
+def give_to_one(alpha: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float) -> None:
+    """Move the multiplier with the most room by the rounding error of Σ y·α = total, in place."""
+    left = total - float(y @ alpha)
+    room = np.where(y * left > 0, upper - alpha, alpha)
+    row = int(np.argmax(room))
+    alpha[row] = np.clip(alpha[row] + y[row] * left, 0, upper[row])
 
 
 def _shift(t: np.ndarray, rate: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float) -> float | None:

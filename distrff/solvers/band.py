@@ -1,27 +1,126 @@
-"""Ridge for a whole path of alphas from one orthogonal reduction, G = Q T Qᵀ with T a band matrix."""
+"""Ridge for a whole path of alphas from one orthogonal reduction, G = Q T Qᵀ with T a band or tridiagonal."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
-from scipy.linalg import eig_banded, solve_triangular
-from scipy.linalg.lapack import dgeqrf, dpbsv
+from scipy.linalg import eig_banded, eigvalsh_tridiagonal, solve_triangular
+from scipy.linalg.lapack import dgeqrf, dormqr, dpbsv, dptsv, dsytrd, dsytrd_lwork
 
 # Wide enough for products of panels to run at full speed; a solution in the band costs the square of it.
 _BAND_WIDTH = 64
 _STRIP_ROWS = 512
+# In caches products with vectors are not bound by memory, and nothing is left of a panel's advantage: for
+# 256, 512, 1024 and 2048 columns the path of 25 alphas takes 2.5, 12, 61 and 755 ms from a tridiagonal T on
+# one core, and 15, 23, 125 and 747 ms from a band.
+_LEAST, _FEW_FEATURES = 3, 2**10
 
 
-class BandRidge:
+def path_ridge(G: np.ndarray) -> PathRidge:
+    """Return the solutions for all alphas, by the faster reduction; G may be reduced in its own memory."""
+    if _LEAST <= len(G) <= _FEW_FEATURES:
+        return TridiagonalRidge(G, overwrite_G=True)
+    return BandRidge(G, overwrite_G=True)
+
+
+class PathRidge(ABC):
+    """Solutions of (G + alpha·I) w = B for many alphas: w = Q (T + alpha·I)⁻¹ QᵀB."""
+
+    def solve(self, B: np.ndarray, alphas: np.ndarray) -> np.ndarray:
+        """Return w of shape (m, D, k) for m alphas and the k targets of B, (D, k).
+
+        NaN for an alpha at which T + alpha·I is not positive definite: rounding in G has made an eigenvalue
+        smaller than −alpha, and a solution there would be meaningless.
+        """
+        D, k = B.shape
+        rotated = np.array(B, order="F")
+        self._apply_transposed_Q(rotated)
+        X = np.zeros((D, len(alphas) * k), order="F")
+        failed = np.zeros(len(alphas), dtype=bool)
+        for i, alpha in enumerate(alphas):
+            x, failed[i] = self._solve_T(alpha, rotated)
+            if not failed[i]:
+                X[:, i * k : (i + 1) * k] = x
+        self._apply_Q(X)
+        W = X.T.reshape(len(alphas), k, D)
+        W[failed] = np.nan
+        return W.transpose(0, 2, 1)
+
+    def effective_dimension(self, alphas: np.ndarray, rank: int | None = None) -> np.ndarray:
+        """Return tr G (G + alpha·I)⁻¹ = Σ λ/(λ + alpha) for each alpha, shape (m,).
+
+        Only the `rank` largest eigenvalues count where G can have no more: the others are
+        rounding, of both signs. Those below zero count as zero.
+        """
+        spectrum = np.maximum(self.eigenvalues(), 0)[::-1][:rank]
+        return np.array([np.sum(spectrum / (spectrum + alpha)) for alpha in alphas])
+
+    @abstractmethod
+    def eigenvalues(self) -> np.ndarray:
+        """Return the eigenvalues of G, ascending, shape (D,)."""
+
+    @abstractmethod
+    def _solve_T(self, alpha: float, B: np.ndarray) -> tuple[np.ndarray, bool]:
+        """Return (T + alpha·I)⁻¹B, and whether T + alpha·I is not positive definite."""
+
+    @abstractmethod
+    def _apply_Q(self, C: np.ndarray) -> None:
+        """Turn C, in Fortran order, into Q C."""
+
+    @abstractmethod
+    def _apply_transposed_Q(self, C: np.ndarray) -> None:
+        """Turn C, in Fortran order, into Qᵀ C."""
+
+
+class TridiagonalRidge(PathRidge):
+    """The same from a tridiagonal T: for few features, at least 3.
+
+    The reduction costs 4/3·D³ flops once, each alpha then O(D·k), and 2·D²·k for the product with Q. It takes
+    the arguments of `BandRidge`.
+
+    References
+    ----------
+    Golub and Van Loan, Matrix Computations, 4th ed., section 8.3.1; LAPACK routines dsytrd, dormqr, dptsv.
+    """
+
+    def __init__(self, G: np.ndarray, *, overwrite_G: bool = False) -> None:
+        self._reduced = np.asarray(G, order="F") if overwrite_G else np.array(G, order="F")
+        lwork = int(dsytrd_lwork(len(G), lower=1)[0])
+        self._reduced, self._diagonal, self._beside, self._tau, _ = dsytrd(
+            self._reduced, lower=1, lwork=lwork, overwrite_a=1
+        )
+
+    def eigenvalues(self) -> np.ndarray:
+        return eigvalsh_tridiagonal(self._diagonal, self._beside, check_finite=False)
+
+    def _solve_T(self, alpha: float, B: np.ndarray) -> tuple[np.ndarray, bool]:
+        _, _, x, info = dptsv(self._diagonal + alpha, self._beside, B)
+        return x, info > 0
+
+    def _apply_Q(self, C: np.ndarray) -> None:
+        self._multiply(C, "N")
+
+    def _apply_transposed_Q(self, C: np.ndarray) -> None:
+        self._multiply(C, "T")
+
+    def _multiply(self, C: np.ndarray, trans: str) -> None:
+        # Reflections leave the first row as it is; their vectors begin below the diagonal.
+        vectors, part = self._reduced[1:, :-1], np.array(C[1:], order="F")
+        _, work, _ = dormqr("L", trans, vectors, self._tau, part, lwork=-1)
+        C[1:], _, _ = dormqr("L", trans, vectors, self._tau, part, lwork=int(work[0]), overwrite_c=1)
+
+
+class BandRidge(PathRidge):
     """Solutions of (G + alpha·I) w = B for many alphas.
 
     w = Q (T + alpha·I)⁻¹ QᵀB, T of half bandwidth b = 64. The reduction costs 4/3·D³ flops once; each alpha
     then costs a banded Cholesky solution of D·b² + 4·D·b·k flops, and 2·D²·k for the product with Q. An
     eigendecomposition costs several times as much, for eigenvectors of T that are not needed. A tridiagonal T
     is slower too: half of the flops of that reduction are products of a matrix with a vector, which are
-    bound by memory where D is large.
+    bound by memory where D is large; see `path_ridge`.
 
     Parameters
     ----------
@@ -88,41 +187,15 @@ class BandRidge:
             V, part = self._vectors(start), C[start + self._width :]
             part -= V @ (U.T @ (V.T @ part))
 
-    def solve(self, B: np.ndarray, alphas: np.ndarray) -> np.ndarray:
-        """Return w of shape (m, D, k) for m alphas and the k targets of B, (D, k).
-
-        NaN for an alpha at which T + alpha·I is not positive definite: rounding in G has made an eigenvalue
-        smaller than −alpha, and a solution there would be meaningless.
-        """
-        D, k = B.shape
-        rotated = np.array(B)
-        self._apply_transposed_Q(rotated)
-        X = np.zeros((D, len(alphas) * k))
-        failed = np.zeros(len(alphas), dtype=bool)
-        for i, alpha in enumerate(alphas):
-            shifted = self._band.copy(order="F")
-            shifted[0] += alpha
-            _, x, info = dpbsv(shifted, rotated, lower=1, overwrite_ab=1)
-            failed[i] = info > 0
-            if not failed[i]:
-                X[:, i * k : (i + 1) * k] = x
-        self._apply_Q(X)
-        W = X.T.reshape(len(alphas), k, D)
-        W[failed] = np.nan
-        return W.transpose(0, 2, 1)
+    def _solve_T(self, alpha: float, B: np.ndarray) -> tuple[np.ndarray, bool]:
+        shifted = self._band.copy(order="F")
+        shifted[0] += alpha
+        _, x, info = dpbsv(shifted, B, lower=1, overwrite_ab=1)
+        return x, info > 0
 
     def eigenvalues(self) -> np.ndarray:
         """Return the eigenvalues of G, ascending, shape (D,); 6·D²·b flops."""
         return eig_banded(self._band, lower=True, eigvals_only=True, check_finite=False)
-
-    def effective_dimension(self, alphas: np.ndarray, rank: int | None = None) -> np.ndarray:
-        """Return tr G (G + alpha·I)⁻¹ = Σ λ/(λ + alpha) for each alpha, shape (m,).
-
-        Only the `rank` largest eigenvalues count where G can have no more: the others are
-        rounding, of both signs. Those below zero count as zero.
-        """
-        spectrum = np.maximum(self.eigenvalues(), 0)[::-1][:rank]
-        return np.array([np.sum(spectrum / (spectrum + alpha)) for alpha in alphas])
 
 
 def _triangle(V: np.ndarray, tau: np.ndarray) -> np.ndarray:

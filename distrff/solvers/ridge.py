@@ -23,7 +23,7 @@ from scipy.linalg.blas import dger
 from scipy.linalg.lapack import dtrtri
 
 from distrff.errors import InputError
-from distrff.solvers.band import BandRidge
+from distrff.solvers.band import path_ridge
 from distrff.utils.arrays import Sums, lay_out
 from distrff.utils.products import squared, transposed_product
 
@@ -419,7 +419,7 @@ def _errors_on_fold(
     base: slice | None,
 ) -> np.ndarray:
     system = problem.system(total - held_out, size)
-    path, scale = BandRidge(system.G, overwrite_G=True), problem.feature_scale(size)
+    path, scale = path_ridge(system.G), problem.feature_scale(size)
 
     def errors_at(alphas: np.ndarray) -> np.ndarray:
         coef = path.solve(system.B, alphas)
@@ -448,7 +448,7 @@ def gcv_errors(
     Golub, Heath and Wahba (1979), Technometrics 21(2), p. 216.
     """
     system = problem.system(total, size)
-    path = BandRidge(system.G, overwrite_G=True)
+    path = path_ridge(system.G)
     scale, n_rows, intercept = problem.feature_scale(size), problem.n_rows, problem.fit_intercept
     dimension_at: dict[float, float] = {}
 

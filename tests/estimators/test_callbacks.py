@@ -16,7 +16,8 @@ from distrff.io.arrays import as_dataset
 from tests.support.fits import fourier, in_process, margin_classifier, stored
 
 FITS = {
-    "hinge": lambda: margin_classifier("hinge", fourier(), 10.0),
+    "dual": lambda: margin_classifier("hinge", fourier(), 10.0),
+    "hinge": lambda: margin_classifier("hinge", fourier(), 10.0, solver="smoothed"),
     "squared_hinge": lambda: margin_classifier("squared_hinge", fourier(), 10.0),
     "likelihood by sgd": lambda: margin_classifier("logistic", fourier(), solver="sgd"),
     "ridge by cg": lambda: drf.KernelRidge(fourier(), 1e-2, solver="cg", tol=1e-12, random_state=0),
@@ -158,7 +159,7 @@ def held_out(rng):
     return X, (np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] > 0).astype(float)
 
 
-@pytest.mark.parametrize("name", ["hinge", "squared_hinge"])
+@pytest.mark.parametrize("name", ["dual", "hinge", "squared_hinge"])
 def test_early_stopping_ends_after_sweeps_without_a_better_score(rows, held_out, name):
     stopping = drf.EarlyStopping(*held_out, patience=1, min_delta=1e9)  # nothing is better
     fitted = in_process(FITS[name]().set_params(callbacks=[stopping], tol=1e-10), *rows)

@@ -16,6 +16,7 @@ import distrff as drf
 from distrff.errors import InputError
 from distrff.estimators.fitting import margins as penalty_search
 from distrff.estimators.fitting import options as margin_options
+from distrff.estimators.fitting.dual import DualAscent
 from distrff.estimators.fitting.margin_oracle import MarginOracle
 from distrff.reductions.base import Folds
 from distrff.reductions.margins import MarginReduction
@@ -55,17 +56,23 @@ REFERENCES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "reference"), REFERENCES, ids=str)
-def test_equals_scikit_learn_on_its_features(problem, name, reference):
+@pytest.mark.parametrize(
+    ("name", "solver", "reference"),
+    [(name, "auto", one) for name, one in REFERENCES]
+    + [(name, "smoothed", one) for name, one in REFERENCES if name == "hinge"],
+    ids=str,
+)
+def test_equals_scikit_learn_on_its_features(problem, name, solver, reference):
     C, y, s = reference.C, classes_of(problem.y), problem.s
-    options = {"fit_intercept": getattr(reference, "fit_intercept", True)}
+    options = {"fit_intercept": getattr(reference, "fit_intercept", True), "solver": solver}
     fitted = classifier(name, C, tol=1e-8 if name == "logistic" else 1e-6, **options).fit(problem.X, y, s)
     Z, signs = fitted.features_.transform(problem.X), 2.0 * y - 1
     reference = clone(reference).fit(Z, y, s)
     ours = objective_of(fitted, name, problem.X, signs, s)
     theirs = objective(LOSSES[name](), C, reference.coef_, reference.decision_function(Z), signs, s)
     assert fitted.report_["primal"] == pytest.approx(ours, rel=1e-10)
-    assert fitted.report_["solver"] == ("smoothed" if name == "hinge" else "lbfgs")
+    of_hinge = "dual" if solver == "auto" else solver
+    assert fitted.report_["solver"] == (of_hinge if name == "hinge" else "lbfgs")
     if name == "logistic":
         assert ours <= theirs * (1 + 1e-6)
         np.testing.assert_allclose(fitted.predict_proba(problem.X), reference.predict_proba(Z), atol=1e-3)
@@ -88,6 +95,42 @@ def test_smooth_losses_equal_a_general_solver(problem, name, options):
     assert objective_of(fitted, name, problem.X, signs, s) == pytest.approx(best, rel=1e-6)
     assert fitted.report_["dual"] <= best * (1 + 1e-9)
     assert fitted.report_["solver"] == "lbfgs"
+
+
+def awkward(problem, case):
+    """Rows, labels and weights that a solver may stumble over."""
+    X, y, s = problem.X.copy(), classes_of(problem.y, 4), problem.s.copy()
+    if case == "rare class":
+        y = np.where(np.arange(len(y)) < 3, 9, y)
+    if case == "constant column":
+        X[:, 0] = 7.0
+    if case == "repeated rows":
+        X[100:], y[100:] = X[:1], y[:1]
+    if case == "rows without weight":
+        s[::3] = 0.0
+    return X, y, s
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("C", [1.0, "cv"])
+@pytest.mark.parametrize("case", ["rare class", "constant column", "repeated rows", "rows without weight"])
+def test_few_rows_have_the_models_of_many(problem, case, C, fit_intercept):
+    """The dual on the Gram of the rows, and passes over them, end within their tolerance of each other."""
+    X, y, s = awkward(problem, case)
+    options = {"tol": 1e-5, "Cs": [0.1, 10.0, 1000.0] if C == "cv" else None, "fit_intercept": fit_intercept}
+    few, many = (
+        classifier("hinge", C, solver=solver, **options).fit(X, y, s) for solver in ("auto", "smoothed")
+    )
+    assert (few.report_["solver"], many.report_["solver"]) == ("dual", "smoothed")
+    assert few.report_["status"] == many.report_["status"] == "CONVERGED"
+    for output in range(len(few.classes_)):
+        signs = np.where(y == few.classes_[output], 1.0, -1.0)
+        mine, its = (objective_of(one, "hinge", X, signs, s, output) for one in (few, many))
+        assert mine == pytest.approx(its, rel=2e-5, abs=1e-9)
+    if C == "cv":
+        assert few.report_["Cs"] == many.report_["Cs"]
+        # Models of folds are solved to 1 %.
+        np.testing.assert_allclose(few.report_["mean_score"], many.report_["mean_score"], rtol=0.1)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -133,12 +176,22 @@ def test_too_few_sweeps_are_a_warning(problem, name, options, message):
 
 
 @pytest.mark.parametrize(
-    ("name", "C", "n_calls"), [("hinge", 100.0, 1), ("logistic", 100.0, 2), ("hinge", "cv", 8)]
+    ("name", "solver", "C", "n_calls"),
+    [
+        ("hinge", "smoothed", 100.0, 1),
+        ("hinge", "auto", 100.0, 1),
+        ("logistic", "auto", 100.0, 2),
+        ("hinge", "smoothed", "cv", 8),
+        ("hinge", "auto", "cv", 2),
+    ],
 )
-def test_an_interrupted_fit_keeps_the_best_model(problem, monkeypatch, name, C, n_calls):
-    interrupt_after(monkeypatch, MarginOracle, ("evaluate", "nearest_rows"), n_calls)
+def test_an_interrupted_fit_keeps_the_best_model(problem, monkeypatch, name, solver, C, n_calls):
+    if name == "hinge" and solver == "auto":
+        interrupt_after(monkeypatch, DualAscent, ("ascend",), n_calls)
+    else:
+        interrupt_after(monkeypatch, MarginOracle, ("evaluate", "nearest_rows"), n_calls)
     options = {"Cs": [0.1, 1.0, 10.0, 100.0]} if C == "cv" else {"tol": 1e-9}
-    estimator = classifier(name, C, **options)
+    estimator = classifier(name, C, solver=solver, **options)
     with pytest.raises(KeyboardInterrupt):
         estimator.fit(problem.X, classes_of(problem.y))
     assert estimator.report_["status"] == "INTERRUPTED"
@@ -422,10 +475,12 @@ def test_the_certificate_is_in_the_report_and_plans_presume_light_sweeps(problem
     assert r["sweep_labels"][:2] == ["column statistics", "Gram"]
     assert set(r["sweep_labels"][2:]) == {"margins"}
     assert "duality gap" in repr(r)
-    plan = likelihood().plan(problem.X, y)
+    plan = likelihood(keep_features=False).plan(problem.X, y)
     assert plan.n_sweeps == 2 + margin_options._PRESUMED_SWEEPS
     assert plan.seconds > 0
     assert plan.cosines > 10 * 900 * 32
+    kept = likelihood().plan(problem.X, y)
+    assert kept.cosines == plan.cosines - (margin_options._PRESUMED_SWEEPS - 1) * 900 * 32
 
 
 @pytest.mark.parametrize("noise", NOISES)

@@ -184,7 +184,9 @@ def test_a_walk_finds_the_least_of_a_valley_in_few_steps(n, valley):
 
 def test_a_plan_counts_entries_and_the_search_for_alpha(rng):
     X, Y = rows(rng)
-    given, chosen = fitted(rng).plan(X, Y), fitted(rng, alpha="cv", alphas=np.geomspace(1, 9, 7)).plan(X, Y)
+    search = {"alpha": "cv", "alphas": np.geomspace(1, 9, 7)}
+    given = fitted(rng, keep_features=False).plan(X, Y)
+    chosen = fitted(rng, keep_features=False, **search).plan(X, Y)
     assert given.size.sparse_entries == given.size.row_entries == 20
     assert chosen.seconds > 0 and "preconditioner: diagonal" in str(chosen)
     assert given.n_search_sweeps == 0

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.linalg import eigh
 
 from distrff.errors import InputError
-from distrff.solvers.band import BandRidge
+from distrff.solvers.band import BandRidge, TridiagonalRidge
 from distrff.solvers.ridge import (
     GramProblem,
     RidgeEquations,
@@ -256,14 +256,15 @@ def eigh_solutions(G, B, alphas):
     n=st.integers(1, 60),
     k=st.integers(1, 3),
     ratios=st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=5),
+    is_tridiagonal=st.booleans(),
 )
-def test_agrees_with_eigh(seed, D, n, k, ratios):
+def test_agrees_with_eigh(seed, D, n, k, ratios, is_tridiagonal):
     rng = np.random.default_rng(seed)
     Z, B = rng.standard_normal((n, D)), rng.standard_normal((D, k))
     G = Z.T @ Z
     largest = np.linalg.norm(G, 2)
     alphas = np.array(ratios) * largest
-    got = BandRidge(G).solve(B, alphas)
+    got = (TridiagonalRidge if D >= 3 and is_tridiagonal else BandRidge)(G).solve(B, alphas)
     assert got.shape == (len(alphas), D, k)
     # Both are backward stable: each solves for a matrix off by some D·eps·largest (Golub and Van Loan, 5.1.5
     # for a product of D reflections), and ‖δw‖ ≤ ‖δG‖·‖w‖/alpha with ‖w‖ ≤ ‖B‖/alpha.
@@ -274,7 +275,11 @@ def test_agrees_with_eigh(seed, D, n, k, ratios):
         assert np.all(error <= tolerance * np.linalg.norm(B, axis=0) / alpha)
 
 
-def test_agrees_with_eigh_to_twelve_digits():
+PATHS = pytest.mark.parametrize("reduced", [BandRidge, TridiagonalRidge])
+
+
+@PATHS
+def test_agrees_with_eigh_to_twelve_digits(reduced):
     rng = np.random.default_rng(0)
     Z, B = rng.standard_normal((600, 200)), rng.standard_normal((200, 2))
     G = Z.T @ Z
@@ -282,15 +287,16 @@ def test_agrees_with_eigh_to_twelve_digits():
     expected = eigh_solutions(G, B, alphas)
     # Condition at most 1.5e3 / 1e2 = 15 (the smallest eigenvalue of G is near 600·(1 − 1/√3)² = 107);
     # √D·eps·15 = 5e-14.
-    assert np.linalg.norm(BandRidge(G).solve(B, alphas) - expected) <= 1e-12 * np.linalg.norm(expected)
+    assert np.linalg.norm(reduced(G).solve(B, alphas) - expected) <= 1e-12 * np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize("D", [15, 64, 65, 66, 130, 600])
-def test_panels_and_strips(D, rng):
+@PATHS
+@pytest.mark.parametrize("D", [3, 15, 64, 65, 66, 130, 600])
+def test_panels_and_strips(reduced, D, rng):
     Z, B = rng.standard_normal((2 * D, D)), rng.standard_normal((D, 2))
     Z[:, : D // 2] = 0.0  # whose reflections do nothing
     G, alphas = Z.T @ Z, np.array([1.0, 100.0])
-    path, expected = BandRidge(G), eigh_solutions(G, B, alphas)
+    path, expected = reduced(G), eigh_solutions(G, B, alphas)
     # As in the first test, with the largest eigenvalue below 2·D·(1 + 1/√2)² = 6·D and ‖w‖ ≤ ‖B‖/alpha.
     for w, reference, alpha in zip(path.solve(B, alphas), expected, alphas, strict=True):
         tolerance = 30 * D * EPS * (1 + 6 * D / alpha)
@@ -301,26 +307,28 @@ def test_panels_and_strips(D, rng):
     np.testing.assert_allclose(path.effective_dimension(alphas), dimensions, atol=D * D * EPS * 6 * D)
 
 
+@PATHS
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_input_is_kept_unless_given_away(order):
+def test_input_is_kept_unless_given_away(reduced, order):
     G = np.array(np.diag([3.0, 2.0, 1.0]) + 0.1, order=order)
     before, B = G.copy(), np.array([[1.0], [2], [3]])
-    path = BandRidge(G)
+    path = reduced(G)
     first = path.solve(B, np.array([0.1]))
     np.testing.assert_array_equal(path.solve(B, np.array([0.1])), first)
     np.testing.assert_array_equal(B[:, 0], [1, 2, 3])
     np.testing.assert_array_equal(G, before)
     G = np.asfortranarray(G)
-    assert np.shares_memory(G, BandRidge(G, overwrite_G=True)._reduced)
+    assert np.shares_memory(G, reduced(G, overwrite_G=True)._reduced)
 
 
-def test_indefinite_shift_gives_nan_and_leaves_its_neighbours_alone():
+@PATHS
+def test_indefinite_shift_gives_nan_and_leaves_its_neighbours_alone(reduced):
     rng = np.random.default_rng(2)
     Q = np.linalg.qr(rng.standard_normal((6, 6)))[0]
     G = (Q * np.array([-1e-3, 0.5, 1, 2, 3, 4])) @ Q.T
     B = rng.standard_normal((6, 2))
     alphas = np.array([1.0, 1e-6, 0.1])
-    got = BandRidge(G).solve(B, alphas)
+    got = reduced(G).solve(B, alphas)
     assert np.all(np.isnan(got[1]))
     # Condition at most 5/0.099.
     np.testing.assert_allclose(got[[0, 2]], eigh_solutions(G, B, alphas[[0, 2]]), rtol=0, atol=1e-11)

@@ -13,7 +13,8 @@ from distrff.engine.reduction import Arrays, joined
 from distrff.engine.run import Run
 from distrff.engine.segments import gram_stride
 from distrff.estimators.fitting.context import PreparedFit
-from distrff.estimators.fitting.gram import Grams, sample_of
+from distrff.estimators.fitting.dual import DualAscent
+from distrff.estimators.fitting.gram import Grams, factor_gram, sample_of
 from distrff.estimators.fitting.options import MarginOptions
 from distrff.estimators.fitting.plan import Plan, margin_cuts
 from distrff.estimators.fitting.result import MarginProblem, coef_and_intercept
@@ -109,6 +110,7 @@ class MarginOracle:
         self._grams = grams
         self.folds = folds
         self._moments: RidgeMoments | None = None
+        self.ascent = DualAscent(fit, plan, folds) if plan.size.dual_rows else None
         self._factors: WeakValueDictionary[float, Factor] = WeakValueDictionary()
         self._factor_of: dict[MarginProblem, Factor] = {}  # the one that each problem took last
         self._solved: dict[MarginProblem, _Solved] = {}
@@ -214,6 +216,8 @@ class MarginOracle:
         largest safe curvature, times the ratio of the two. Problems of similar curvature share a
         factor, freed when its last problem needs another. Of three factors the nearest is used.
         """
+        if self._grams is None and self.ascent is not None:  # the dual leaves little to do
+            self._grams = factor_gram(self._fit, self._plan)
         if self._grams is None:
             diagonal = self._diagonal(curvature)
             return lambda gradient: diagonal.apply(self.columns(gradient)).reshape(gradient.shape)
@@ -248,7 +252,7 @@ class MarginOracle:
         self._factor_of = {p: factor for p, factor in self._factor_of.items() if p in gradients}
         if len(gradients) == 1:
             return
-        for factor in set(self._factor_of.values()):
+        for factor in dict.fromkeys(self._factor_of.values()):
             theirs = [p for p, own in self._factor_of.items() if own is factor]
             found = factor.solve(np.concatenate([self.columns(gradients[p]) for p in theirs], axis=1))
             parts = np.split(found, len(theirs), axis=1)

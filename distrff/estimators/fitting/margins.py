@@ -45,7 +45,7 @@ def fit_margins(fit: PreparedFit, plan: Plan) -> FitResult:
     options, run = fit.options, fit.run
     assert isinstance(options, MarginOptions)
     grams = None
-    if not fit.specification.is_sparse:
+    if not fit.specification.is_sparse and not plan.size.dual_rows:
         run.begin_phase("Gram of the preconditioner")
         grams = factor_gram(fit, plan)
     folds = fit.folds("folds", options.n_folds, options.fold_by) if options.C is None else None
@@ -73,7 +73,7 @@ def fit_margins(fit: PreparedFit, plan: Plan) -> FitResult:
         is_near = fit.start is not None and not folds
         constants = best_constants(fit, search.C)
         solution = solve_margins(oracle, problems, constants, tol=options.tol, is_near=is_near)
-    solver = "working set" if options.is_hard else options.direct_solver
+    solver = "working set" if options.is_hard else "dual" if plan.size.dual_rows else options.direct_solver
     return margin_result(fit, plan, solver, search, solution)
 
 
@@ -103,6 +103,8 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
 _CURVED_ROWS_A_FEATURE = 0.1
 # A model with a poor reference point wastes sweeps, and so do many small steps at one epsilon.
 _POINTS_BEFORE_MODELS = 10
+_MAX_ROUNDS = 50  # of the dual; a round takes less than a Newton step of a model
+_DUAL_SHARE = 0.5  # of tol
 
 
 def solve_margins(
@@ -127,6 +129,7 @@ def solve_margins(
     try:
         if is_near:
             solving.begin_near()
+        solving.ascend()
         while not solving.is_spent and solving.advance():
             if solving.has_models:
                 finish_exactly(oracle, solving.unfinished(), solving.nearest_rows, solving.improve, tol=tol)
@@ -178,6 +181,20 @@ class _Solving:
         elif self.oracle.options.shares_loss(self.oracle.targets):
             # Without a bound, gradients are measured by that at zero, where other fits begin.
             self.evaluate({problem: Point(np.zeros_like(trace.x)) for problem, trace in self.traces.items()})
+
+    def ascend(self) -> None:
+        """Solve few rows by their dual; what it has not solved in many rounds is left to the solvers."""
+        if self.oracle.ascent is None:
+            return
+        for _ in range(_MAX_ROUNDS):
+            problems = self.unfinished()
+            if self.is_spent or not problems:
+                return
+            self.n_sweeps += 1
+            found = self.oracle.ascent.ascend(problems, _DUAL_SHARE * self.tol)
+            for problem, at in found.items():
+                self.improve(problem, at.x, at.primal, at.dual, at.held_out)
+            self.tell()
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
         """Respond to the solvers; an empty response, when all passes are spent, ends them."""
@@ -460,6 +477,7 @@ def _notes(options: MarginOptions, result: FitResult, gram_stride: int) -> list[
         why = {
             "lbfgs": "the loss is smooth",
             "smoothed": "the loss is not smooth",
+            "dual": "the loss is not smooth, and the rows are few",
             "sgd": "the Gram of a sample does not fit in the workers' memory",
         }[solver]
         notes.append(f"solver='auto' is {solver!r}: {why}")

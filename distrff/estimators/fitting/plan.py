@@ -61,6 +61,7 @@ class Size:
     outputs_are_presumed: bool = False  # True until the classes are counted
     n_problems: int = 0  # of a margin loss that a pass serves
     model_rows: int = 0  # rows in an active-set model, whose features are held at once
+    dual_rows: int = 0  # all rows, where a hinge is solved on their Gram; 0 where it is not
     gram_stride: int = 1  # the Gram is summed over one row in this many
     n_light_sweeps: int = 0  # light passes presumed after the Gram
     n_light_columns: int = 0  # coefficient vectors evaluated in each light pass
@@ -573,9 +574,15 @@ def _margin_peak_bytes(size: Size, threads: int) -> int:
     """
     if not size.n_problems:
         return 0
-    kept = 4 * 8 * size.gram_size**2
+    kept = 4 * 8 * size.gram_size**2 + _dual_bytes(size)
     passes = _light_peak_bytes(size, size.n_light_columns, threads)
     return kept + max(passes, _model_peak_bytes(size, threads))
+
+
+def _dual_bytes(size: Size) -> int:
+    """Return the bytes of all features as they are made and in float64, and of the Gram of the rows."""
+    n = size.dual_rows
+    return n * size.n_features * (2 * size.itemsize + 8) + 8 * n**2
 
 
 def client_peak_bytes(size: Size) -> int:

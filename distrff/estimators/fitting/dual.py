@@ -1,0 +1,94 @@
+"""The hinge on few rows: all classes, folds and C on one Gram, after one pass that returns the features."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from distrff.engine.segments import light_segmentation
+from distrff.errors import InputError
+from distrff.estimators.fitting.context import PreparedFit
+from distrff.estimators.fitting.plan import Plan
+from distrff.estimators.fitting.result import MarginProblem
+from distrff.reductions.base import Folds
+from distrff.reductions.dual import MappedRows, MappedRowsReduction
+from distrff.solvers.dual import DualPoint, DualRows, ascend_pairs
+from distrff.solvers.ridge import NOT_FINITE
+
+_PROBLEMS_A_TASK = 8
+
+
+class DualAscent:
+    """The problems of a fit on the Gram of its rows, each going on from what it reached before."""
+
+    def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds | None) -> None:
+        self._run, self._fit_intercept = fit.run, fit.options.fit_intercept
+        cuts = light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns)
+        reduction = fit.reduction(MappedRowsReduction, dtype=plan.size.dtype, tile_rows=cuts.tile_rows)
+        mapped = fit.run.sweep("mapped rows", fit.dataset, reduction, cuts)
+        self._rows = fit.run.submit(dual_rows, mapped)
+        self._n_rows = fit.dataset.n_rows
+        self._fold = None if folds is None else folds.of_rows(0, self._n_rows)
+        # By output and held-out fold: C and the multipliers.
+        self._reached: dict[tuple[int, int | None], tuple[float, np.ndarray]] = {}
+
+    def ascend(self, problems: Mapping[MarginProblem, Any], tol: float) -> dict[MarginProblem, DualPoint]:
+        """Return each problem's point after as many steps as rows, fewer where its gap is closed.
+
+        These steps cost about as much as a pass over the kept features would, and count as one.
+        """
+        started, calls, order = time.perf_counter(), [], []
+        for held_out, group in groupby(problems, key=lambda problem: problem.held_out):
+            members = list(group)
+            mask = None if held_out is None or self._fold is None else self._fold == held_out
+            for first in range(0, len(members), _PROBLEMS_A_TASK):
+                some = members[first : first + _PROBLEMS_A_TASK]
+                outputs, C = [problem.output for problem in some], [problem.C for problem in some]
+                alphas = np.stack([self._start(problem) for problem in some])
+                calls.append((self._rows, outputs, C, mask, alphas, self._fit_intercept, tol))
+                order += some
+        found = [at for some in self._run.compute_all(ascended, calls, group="margins") for at in some]
+        self._run.sweeps.append(("margins", time.perf_counter() - started))
+        points = dict(zip(order, found, strict=True))
+        for problem, at in points.items():
+            self._reached[problem.output, problem.held_out] = problem.C, at.alpha
+        return points
+
+    def _start(self, problem: MarginProblem) -> np.ndarray:
+        """Return multipliers to go on from: those of the last C in proportion, so that rows stay at bounds.
+
+        For the fit to all rows they are the mean of the folds' own.
+        """
+        key = problem.output, problem.held_out
+        reached = [self._reached[key]] if key in self._reached else []
+        if not reached and problem.held_out is None:
+            reached = [at for (output, _), at in self._reached.items() if output == problem.output]
+        if not reached:
+            return np.zeros(self._n_rows)
+        return np.mean([alpha * (problem.C / C) for C, alpha in reached], axis=0)
+
+
+def dual_rows(mapped: MappedRows) -> DualRows:
+    """Return the rows with their Gram."""
+    Z = mapped.Z.astype(np.float64, copy=False)
+    K = Z @ Z.T
+    if not np.isfinite(K).all():
+        raise InputError(NOT_FINITE)
+    return DualRows(Z, K, mapped.Y, mapped.s)
+
+
+def ascended(
+    rows: DualRows,
+    outputs: list[int],
+    C: list[float],
+    held_out: np.ndarray | None,
+    alphas: np.ndarray,
+    fit_intercept: bool,
+    tol: float,
+) -> list[DualPoint]:
+    """Return the points of some problems of one held-out fold."""
+    return ascend_pairs(rows, outputs, C, held_out, alphas, fit_intercept=fit_intercept, tol=tol)
