@@ -19,7 +19,7 @@ from scipy.linalg import cho_solve
 from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import RidgeSystem, cholesky_factor
 
-Precondition = Callable[[np.ndarray], np.ndarray]
+Precondition = Callable[[np.ndarray], np.ndarray]  # of one gradient, or of several in columns
 Preconditioners = Callable[[float], Precondition]  # from a curvature
 Finished = Callable[[Evaluation], bool]
 Descent = Generator[np.ndarray, Evaluation, Evaluation]
@@ -46,8 +46,11 @@ class _Pairs:
         self._kept.clear()
 
     def solve_again(self, precondition: Precondition) -> None:
-        """Replace each M⁻¹y by that of another preconditioner."""
-        renewed = [(s, y, precondition(y), curvature) for s, y, _, curvature in self._kept]
+        """Replace each M⁻¹y by that of another preconditioner, which is asked once for all."""
+        if not self._kept:
+            return
+        solved = precondition(np.stack([y for _, y, _, _ in self._kept], axis=1))
+        renewed = [(s, y, solved[:, i].copy(), c) for i, (s, y, _, c) in enumerate(self._kept)]
         self._kept = deque(renewed, _N_PAIRS)
 
     def direction(self, gradient: np.ndarray, solved: np.ndarray) -> np.ndarray:

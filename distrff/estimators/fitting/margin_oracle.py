@@ -139,7 +139,7 @@ class MarginOracle:
             responses[problem] = (
                 replace(responses[problem], next=(epsilon, at)) if problem in responses else at
             )
-        self._solve_ahead({problem: at.gradient for problem, at in responses.items()})
+        self._solve_ahead(responses)
         return responses
 
     def nearest_rows(self, points: Mapping[MarginProblem, HingePoint], n_kept: int) -> NearestSums:
@@ -220,7 +220,7 @@ class MarginOracle:
             self._grams = factor_gram(self._fit, self._plan)
         if self._grams is None:
             diagonal = self._diagonal(curvature)
-            return lambda gradient: diagonal.apply(self.columns(gradient)).reshape(gradient.shape)
+            return lambda gradient: self._by_columns(diagonal.apply, gradient)
         max_curvature = 1 / self._grams.noise_floor()
         factor = self._factor_of[problem] = self._factor(min(curvature, max_curvature))
         ratio = min(1.0, max_curvature / curvature) if curvature > 0 else 1.0
@@ -242,30 +242,41 @@ class MarginOracle:
         handle = self.run.submit(preconditioner_of, total, curvature, self._grams.problem)
         return Factor(self.run, handle)
 
-    def _solve_ahead(self, gradients: Mapping[MarginProblem, np.ndarray]) -> None:
-        """Apply to the gradients of a pass the factors that their problems took last, in one task a factor.
+    def _solve_ahead(self, responses: Mapping[MarginProblem, Evaluation]) -> None:
+        """Apply to the gradients of a pass the factors that their problems take, in one task a factor.
 
         A task for each of ten classes took as long as a sweep of features that are kept. A trial point of a
-        line search that is rejected has one for nothing.
+        line search that is rejected has one for nothing. A smooth loss takes its first factor at the
+        curvature of its first point.
         """
-        self._solved = {}
-        self._factor_of = {p: factor for p, factor in self._factor_of.items() if p in gradients}
-        if len(gradients) == 1:
+        before, self._solved, self._factor_of = self._factor_of, {}, {}
+        if self._grams is None or len(responses) == 1:
+            self._factor_of = {p: factor for p, factor in before.items() if p in responses}
             return
+        is_smooth, max_curvature = self.options.direct_solver == "lbfgs", 1 / self._grams.noise_floor()
+        for problem, at in responses.items():
+            if problem in before:
+                self._factor_of[problem] = before[problem]
+            elif is_smooth:
+                self._factor_of[problem] = self._factor(min(at.curvature, max_curvature))
         for factor in dict.fromkeys(self._factor_of.values()):
             theirs = [p for p, own in self._factor_of.items() if own is factor]
-            found = factor.solve(np.concatenate([self.columns(gradients[p]) for p in theirs], axis=1))
-            parts = np.split(found, len(theirs), axis=1)
-            self._solved |= {
-                p: _Solved(factor, gradients[p], part.reshape(gradients[p].shape))
-                for p, part in zip(theirs, parts, strict=True)
-            }
+            found = self._by_columns(factor.solve, np.stack([responses[p].gradient for p in theirs], axis=1))
+            for i, problem in enumerate(theirs):
+                self._solved[problem] = _Solved(factor, responses[problem].gradient, found[:, i].copy())
 
     def _applied(self, problem: MarginProblem, factor: Factor, gradient: np.ndarray) -> np.ndarray:
         ready = self._solved.get(problem)
         if ready is not None and ready.gradient is gradient and ready.factor is factor:
             return ready.result
-        return factor.solve(self.columns(gradient)).reshape(gradient.shape)
+        return self._by_columns(factor.solve, gradient)
+
+    def _by_columns(self, solve: Solve, gradients: np.ndarray) -> np.ndarray:
+        """Return M⁻¹g of a gradient, or of several in columns, as one solve for all their columns."""
+        members = gradients[:, None] if gradients.ndim == 1 else gradients
+        found = solve(np.concatenate([self.columns(g) for g in members.T], axis=1))
+        solved = [part.ravel() for part in np.split(found, members.shape[1], axis=1)]
+        return solved[0] if gradients.ndim == 1 else np.stack(solved, axis=1)
 
     def _diagonal(self, curvature: float) -> DiagonalPreconditioner:
         """Return the same for the Gram's diagonal; the first call takes a sweep."""
