@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from distrff.engine.kept import Keeping
 from distrff.engine.reduction import Arrays, SharedArrays
 from distrff.features.specification import BlockMap, MapSpecification
-from distrff.io.rows import RowBlock, Rows
 from distrff.preprocessing.scaling import Scaling
 from distrff.utils.products import OneHotTile
 from distrff.utils.wanted import check_wanted
+
+if TYPE_CHECKING:  # a stored model's reader, which needs no Dask, comes past here
+    from distrff.io.rows import RowBlock, Rows
 
 
 class KeptRows:
@@ -34,7 +36,7 @@ class KeptRows:
             check_wanted()
             part = slice(first, first + n_rows)
             fields = (None if A is None else A[part] for A in self._block[1:])
-            yield RowBlock(self.start + first, *fields)
+            yield self._block._make((self.start + first, *fields))
 
     def features_at(self, start: int, n_rows: int, *, of_basis: bool) -> Any:
         """Return what is kept of a tile's features; None unless these are the ones.

@@ -92,7 +92,8 @@ def test_its_table_of_sizes_is_what_the_plan_counts(tmp_path, D):
     def counted(alpha, below=None):
         """The plan of a worker without a limit, or with one under which another plan would not fit."""
         limit = 0 if below is None else int(0.9 * min_memory_limit(below))
-        return drf.KernelRidge(features, alpha, scale="none").plan_for(PlannedWorkers(1, 1, limit), data)
+        ridge = drf.KernelRidge(features, alpha, scale="none", keep_features=False)
+        return ridge.plan_for(PlannedWorkers(1, 1, limit), data)
 
     at_once, given = counted("cv"), counted(1.0)
     in_turn, diagonal = counted("cv", below=at_once), counted(1.0, below=given)
