@@ -269,7 +269,9 @@ def ambient_execution() -> Execution:
 logger = logging.getLogger(__name__)
 
 _MEASURE_SECONDS = 10.0
-_LARGE_PARTIAL = 2**20  # bytes; with larger partials a thread has no second segment ready
+LARGE_PARTIAL = (
+    2**25
+)  # bytes; with larger partials, as plans count them, a thread has no second segment ready
 _SMALL_BYTES = 2**23  # of all partials of a pass, which the client then merges itself
 _SMALL_ARRAYS = 2**18  # bytes of arrays that are sent with each task
 _MAX_ATTEMPTS = 5  # of a pass in which the cluster loses values
@@ -365,7 +367,7 @@ class ClusterExecution:
         sent = calls_in(sent)
         size = reduction.size_bytes(segments[0].stop - segments[0].start)
         here = size * len(segments) <= _SMALL_BYTES  # the client merges so little faster than tasks would
-        per_thread = 1 if size > _LARGE_PARTIAL else 2
+        per_thread = 1 if size > LARGE_PARTIAL else 2
 
         def one_pass() -> Any:
             progress.update(-progress.n)  # a repeated pass counts from zero

@@ -16,6 +16,8 @@ _MAX_TILE_ROWS = 8192
 _MIN_SEGMENT_ROWS = 15_000
 # Longer segments would save little, and cost more when their worker is lost.
 _MAX_SEGMENT_ROWS = 2**17
+# Few: what all segments but the last are longer than their share, the last is shorter, and its worker rests.
+_ALIGNED_ROWS = 64
 _SEGMENT_PRODUCTS = 2.0**39  # rows times squared columns of t: some seconds of one core
 _USUAL_SEGMENTS = 16
 _SAMPLE_ROWS_PER_FEATURE = 16
@@ -79,7 +81,7 @@ def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dt
         n_segments = _ceil_to(min_segments, _USUAL_SEGMENTS)
     else:
         n_segments = _power_of_two_at_most(max(2 * min_segments - 1, max_segments), 1, _USUAL_SEGMENTS)
-    return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), 512), tile_rows)
+    return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), _ALIGNED_ROWS), tile_rows)
 
 
 def sampled_tile_rows(tile_rows: int, stride: int) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+from scipy.linalg.blas import dsyrk
 
 from distrff.engine.reduction import Arrays
 from distrff.errors import InputError, ModelFileError, column_called
@@ -119,8 +120,21 @@ class _Tile:
         s = reduction.targets.row_weights(y, sample_weight)
         if s is not None:
             t *= np.sqrt(s).astype(self._dtype)[:, None]
-        # NumPy computes XᵀX by syrk, in half the flops. The product has no buffer of its own: reusing one is
-        # a fiftieth faster, but it would stay in memory while the next chunk is decoded.
+        add_squares(A, t)
+
+
+def add_squares(A: np.ndarray, t: np.ndarray) -> None:
+    """Add tᵀt to the lower triangle of A, a float64 matrix row by row; what it does above is left open.
+
+    Products of float64 rows go straight into A. NumPy's own takes fresh memory, fills its other triangle, and
+    is then added: 3 % more for tiles of 4096 × 2050, 10 % of 2048 × 2050. Those of float32 are added in
+    float64, and have no buffer of their own: reusing one is a fiftieth faster, but it would stay in memory
+    while the next chunk is decoded.
+    """
+    if t.dtype == A.dtype:
+        # BLAS reads both column by column: t as tᵀ, and A as its transpose.
+        dsyrk(1.0, t.T, beta=1.0, c=A.T, lower=0, overwrite_c=1)
+    else:
         A += t.T @ t
 
 
@@ -189,8 +203,7 @@ class _Gathered:
 
     def multiply(self) -> None:
         """Add the product of the gathered rows."""
-        t = self._tile[: self._n_rows]
-        self._A += t.T @ t
+        add_squares(self._A, self._tile[: self._n_rows])
         self._n_rows = 0
 
 

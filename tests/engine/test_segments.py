@@ -49,11 +49,11 @@ def test_cuts_of_the_gram_sweep(n_rows, n_features, n_outputs, dtype):
     assert cuts == gram_segmentation(n_rows, n_features, n_outputs, dtype)
     assert cuts.n_rows == n_rows
     assert cuts.tile_rows == gram_tile_rows(n_features, n_outputs, dtype)
-    assert cuts.segment_rows % 512 == 0
+    assert cuts.segment_rows % 64 == 0
     # From 15,000 rows, unless there are fewer, to 2**17; but half or twice as many where the number of
     # segments is rounded up to a multiple of sixteen or down to a power of two.
     assert cuts.segment_rows >= min(7_500, n_rows)
-    assert cuts.segment_rows <= 2**18 + 512
+    assert cuts.segment_rows <= 2**18 + 64
     if n_rows < 10**8:
         assert_covers(cuts)
 

@@ -88,11 +88,10 @@ def test_the_gram_is_the_dense_formula(rng, dtype, kind, weighted, by):
     expected, bound = dense(reduction, X, y, s, None if folds is None else folds.of_rows(0, N))
     assert A.dtype == np.float64
     assert A.shape == expected.shape == reduction.zero().shape
-    assert np.all(np.abs(A - expected) <= bound)
-    np.testing.assert_array_equal(A, A.transpose(0, 2, 1))  # exactly symmetric
+    assert np.all(np.tril(np.abs(A - expected)) <= bound)  # above the diagonal is what the products left
     packed = reduction.finish(A)
     assert packed.nbytes == reduction.size_bytes(N) < 0.6 * A.nbytes
-    np.testing.assert_array_equal([unpack(triangle) for triangle in packed], A)
+    np.testing.assert_array_equal(np.tril([unpack(triangle) for triangle in packed]), np.tril(A))
     merged = swept(reduction, as_dataset(X, y, s), cuts=(101, 290))
     assert np.all(np.abs([unpack(triangle) for triangle in merged] - expected) <= 2 * bound)
 

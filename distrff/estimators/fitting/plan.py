@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.execution import PlannedWorkers, Workers
+from distrff.engine.execution import LARGE_PARTIAL, PlannedWorkers, Workers
 from distrff.engine.reduction import n_levels
 from distrff.engine.segments import (
     Segmentation,
@@ -542,14 +542,15 @@ def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
 
     Each thread holds a tile, its product, the rows of a super-tile and of one storage
     chunk, its accumulator and the partial that this is packed into. Beside these there
-    are other partials, see `Size.n_partials`. The process keeps the map's arrays, in
-    float64 and in the dtype of the products. The solve afterwards holds the packed Grams of all folds, and
-    their sum and four matrices of its size a thread.
+    are other partials, see `Size.n_partials`; one more of each thread waits, if small, while a segment that
+    was ready is summed. The process keeps the map's arrays, in float64 and in the dtype of the products.
+    The solve afterwards holds the packed Grams of all folds, and their sum and four matrices of its size a
+    thread.
     """
     s, cuts = size, size.segmentation()
     accumulator = 8 * folds_per_task * s.gram_size**2
     partial = accumulator / 2
-    n_partials = s.n_partials(cuts.n_segments, threads)
+    n_partials = s.n_partials(cuts.n_segments, threads) + (threads if partial <= LARGE_PARTIAL else 0)
     n_parts = max(s.n_folds, s.gram_stride)
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
     tile = group * s.gram_size * s.itemsize + s.itemsize * s.gram_size**2
