@@ -192,20 +192,22 @@ def limit_for(found):
 
 def test_what_is_counted_of_conjugate_gradients():
     found = counted()
-    assert (found.stride, found.n_factors) == (gram_stride(1_000_000, 2048), 1) == (30, 1)
-    assert gram_stride(1_000_000, 64) == 61  # sixteen rows a feature, and never fewer than 16,384 rows
+    assert (found.stride, found.n_factors) == (gram_stride(1_000_000, 2048), 1) == (61, 1)
+    assert gram_stride(10_000_000, 2048) == 305  # sixteen rows a feature where light sweeps take long,
+    assert gram_stride(1_000_000, 8192) == 31  # four where they do not,
+    assert gram_stride(1_000_000, 64) == 61  # and never fewer than 16,384 rows
     assert gram_stride(30_000, 64) == gram_stride(10, 64) == 1
     assert found.n_sweeps == 2 + PRESUMED_SWEEPS
     light = PRESUMED_SWEEPS * 10**6 * 2048 * (2 * 50 + 4 * 3)
-    sample = 10**6 / 30 * (2 * 50 * 2048 + 2052**2) + 2048**3 / 3
+    sample = 10**6 / 61 * (2 * 50 * 2048 + 2052**2) + 2048**3 / 3
     assert found.flops == pytest.approx(light + sample)
-    assert found.cosines == pytest.approx((PRESUMED_SWEEPS + 1 / 30) * 10**6 * 2048)
+    assert found.cosines == pytest.approx((PRESUMED_SWEEPS + 1 / 61) * 10**6 * 2048)
     assert found.bytes_read == found.n_sweeps * 10**6 * 208
     assert found.flops < count(MANY_OUTPUTS, **TWO_THREADS, memory_limit=0).flops
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert data["one_in"] == 30
+    assert data["one_in"] == 61
     text = str(found)
-    assert "preconditioner: factor of the Gram of one row in 30; 10 light sweeps presumed" in text
+    assert "preconditioner: factor of the Gram of one row in 61; 10 light sweeps presumed" in text
     assert "all rows" in str(counted(replace(MANY_OUTPUTS, n_rows=20_000)))
 
 
@@ -215,7 +217,7 @@ def test_the_factor_is_given_up_where_memory_asks_for_it():
     assert (by_diagonal.stride, by_diagonal.n_factors) == (0, 0)
     assert by_diagonal.n_sweeps == 1 + PRESUMED_SWEEPS
     assert "preconditioner: diagonal" in str(by_diagonal)
-    assert counted(limit=limit_for(with_factor)).stride == 30
+    assert counted(limit=limit_for(with_factor)).stride == 61
     assert counted(n_alphas=3).worker_peak_bytes > with_factor.worker_peak_bytes
     # Without a factor memory is linear in the features.
     sizes = [

@@ -30,7 +30,7 @@ def preconditioner(request, monkeypatch):
     """Each of the three there are: small problems would only ever see the first."""
     if request.param == "sample":
         monkeypatch.setattr("distrff.engine.segments._MIN_SAMPLE_ROWS", 1)
-        monkeypatch.setattr("distrff.engine.segments._SAMPLE_ROWS_PER_FEATURE", 8)
+        monkeypatch.setattr("distrff.engine.segments._MOST_SAMPLE_PER_FEATURE", 8)
     if request.param == "diagonal":
         no_factor(monkeypatch)
     return {"sample": "factor of the Gram of one row in 3", "diagonal": "diagonal"}.get(
@@ -126,7 +126,8 @@ def test_targets_that_are_constant(problem, preconditioner):
 def test_rows_that_weigh_nothing(problem, monkeypatch):
     """Few rows have weight, and a sample has none of them."""
     monkeypatch.setattr("distrff.engine.segments._MIN_SAMPLE_ROWS", 1)
-    monkeypatch.setattr("distrff.engine.segments._SAMPLE_ROWS_PER_FEATURE", 1)
+    monkeypatch.setattr("distrff.engine.segments._MOST_SAMPLE_PER_FEATURE", 1)
+    monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_PER_FEATURE", 1)
     s = np.zeros(900)
     s[:2] = 1.0
     fitted = model(0.1, tol=1e-8).fit(problem.X, problem.y, s)

@@ -38,7 +38,7 @@ def mnist(sizes: Sizes) -> dict[str, float]:
         y, y_test = file["y_train"], file["y_test"]
     n = max(200, int(len(X) * sizes["scale"]))
     features = drf.NystroemFeatures(drf.Gaussian(5.0), components(sizes, 8192, n), random_state=0)
-    model = drf.KernelSVC(features, 4.0, loss="squared_hinge", tol=0.1, random_state=0)
+    model = drf.KernelSVC(features, 4.0, loss="squared_hinge", scale="none", tol=0.1, random_state=0)
     model = keeping(model, sizes.get("keep", "auto"))
     if sizes.get("max_sweeps"):
         model.set_params(max_sweeps=sizes["max_sweeps"])
