@@ -33,7 +33,7 @@ def preconditioner(request, monkeypatch):
         monkeypatch.setattr("distrff.engine.segments._MOST_SAMPLE_PER_FEATURE", 8)
     if request.param == "diagonal":
         no_factor(monkeypatch)
-    return {"sample": "factor of the Gram of one row in 3", "diagonal": "diagonal"}.get(
+    return {"sample": "factor of the Gram of one row in 4", "diagonal": "diagonal"}.get(
         request.param, "factor of the Gram of all rows"
     )
 
