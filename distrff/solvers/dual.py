@@ -74,7 +74,6 @@ def ascend_pairs(
     C: list[float],
     held_out: np.ndarray | None,
     alphas: np.ndarray,
-    *,
     fit_intercept: bool,
     tol: float,
 ) -> list[DualPoint]:

@@ -51,7 +51,7 @@ class DualAscent:
                 alphas = np.stack([self._start(problem) for problem in some])
                 calls.append((self._rows, outputs, C, mask, alphas, self._fit_intercept, tol))
                 order += some
-        found = [at for some in self._run.compute_all(ascended, calls, group="margins") for at in some]
+        found = [at for some in self._run.compute_all(ascend_pairs, calls, group="margins") for at in some]
         self._run.sweeps.append(("margins", time.perf_counter() - started))
         points = dict(zip(order, found, strict=True))
         for problem, at in points.items():
@@ -79,16 +79,3 @@ def dual_rows(mapped: MappedRows) -> DualRows:
     if not np.isfinite(K).all():
         raise InputError(NOT_FINITE)
     return DualRows(Z, K, mapped.Y, mapped.s)
-
-
-def ascended(
-    rows: DualRows,
-    outputs: list[int],
-    C: list[float],
-    held_out: np.ndarray | None,
-    alphas: np.ndarray,
-    fit_intercept: bool,
-    tol: float,
-) -> list[DualPoint]:
-    """Return the points of some problems of one held-out fold."""
-    return ascend_pairs(rows, outputs, C, held_out, alphas, fit_intercept=fit_intercept, tol=tol)

@@ -14,7 +14,7 @@ import numpy as np
 from distributed import Client
 
 from distrff.cli.bench import arithmetic_rates
-from distrff.errors import DistrffError
+from distrff.errors import PlanRefused
 from distrff.estimators.svm import KernelLikelihoodClassifier
 from distrff.io.open import open_dataset
 from tests.benchmarks import spine
@@ -56,35 +56,33 @@ def _gram(setting: Setting) -> Iterator[Result]:
 
 def _light(setting: Setting) -> Iterator[Result]:
     n, n_components = setting.rows(2_000_000), setting.components(spine.N_COMPONENTS)
+    yield {"case": "features made again", **_light_sweep(n, n_components, is_kept=False)}
+    if not can_keep():
+        yield {"case": "features kept", "skipped": KEPT}
+        return
+    while True:
+        try:
+            yield {"case": "features kept", **_light_sweep(n, n_components, is_kept=True)}
+        except PlanRefused:  # there is no room for the features of all rows on this machine
+            n //= 2
+        else:
+            return
+
+
+def _light_sweep(n: int, n_components: int, *, is_kept: bool) -> Result:
     features = spine.features_of_rows().set_params(n_components=n_components)
-    with tempfile.TemporaryDirectory() as folder:
+    model = KernelLikelihoodClassifier(
+        features, 1 / (n * _PENALTY), tol=1e-9, max_sweeps=_SWEEPS, random_state=0
+    )
+    with tempfile.TemporaryDirectory() as folder, workers() as client:
         path = write_rows(Path(folder) / "rows.zarr", n, spine.N_COLUMNS, is_labelled=True)
-        for keep in (False, True):
-            case = "features kept" if keep else "features made again"
-            if keep and not can_keep():
-                yield {"case": case, "skipped": KEPT}
-                continue
-            with workers() as client:
-                model = KernelLikelihoodClassifier(
-                    features, 1 / (n * _PENALTY), tol=1e-9, max_sweeps=_SWEEPS, random_state=0
-                )
-                try:
-                    report = workloads.keeping(model, keep).fit(open_dataset(path)).report_
-                except DistrffError as refused:
-                    yield {"case": case, "skipped": str(refused)}
-                    continue
-                limit = light_limit(client, n, n_components, keep)
-            pairs = zip(report["sweep_labels"], report["sweep_seconds"], strict=True)
-            light = [seconds for label, seconds in pairs if label == "margins"]
-            # The first sweep makes what is kept.
-            shares = [limit["seconds"] / seconds for seconds in light[1:] or light]
-            yield {
-                "case": case,
-                "n_rows": n,
-                **spread(shares),
-                "seconds": float(np.median(light[1:] or light)),
-                "limit": limit,
-            }
+        report = workloads.keeping(model, is_kept).fit(open_dataset(path)).report_
+        limit = light_limit(client, n, n_components, is_kept)
+    pairs = zip(report["sweep_labels"], report["sweep_seconds"], strict=True)
+    light = [seconds for label, seconds in pairs if label == "margins"]
+    light = light[1:] or light  # the first sweep makes what is kept
+    shares = [limit["seconds"] / seconds for seconds in light]
+    return {"n_rows": n, **spread(shares), "seconds": float(np.median(light)), "limit": limit}
 
 
 def light_limit(client: Client, n_rows: int, n_components: int, is_kept: bool) -> Result:
