@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, NoReturn, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -22,7 +22,6 @@ from dask.base import unpack_collections
 from dask.system import CPU_COUNT
 from distributed import Client, Future, KilledWorker, default_client, get_worker
 from distributed.system import MEMORY_LIMIT
-from threadpoolctl import ThreadpoolController
 
 from distrff.engine.checkpoint import (
     DamagedPart,
@@ -47,6 +46,7 @@ from distrff.engine.reduction import (
 )
 from distrff.errors import ClusterError
 from distrff.utils.keys import new_key
+from distrff.utils.threads import libraries
 from distrff.utils.values import compact
 from distrff.utils.wanted import abandon
 
@@ -203,7 +203,7 @@ class LocalExecution:
     ) -> list[Any]:
         # One BLAS thread per task, as on the workers of a cluster: the same bits, and no more threads than
         # cores.
-        with _libraries().limit(limits=1, user_api="blas"):
+        with libraries().limit(limits=1, user_api="blas"):
             if self._scheduler not in _IN_THREADS or unpack_collections(calls)[0]:
                 tasks = [_task(function, args, group) for args in calls]
                 return list(dask.compute(*tasks, scheduler=self._scheduler))
@@ -236,12 +236,6 @@ def _task(function: Callable[..., Any], args: tuple, group: str | None) -> Any:
 
 def _n_rows(segments: list[Rows]) -> int:
     return sum(rows.stop - rows.start for rows in segments)
-
-
-@cache
-def _libraries() -> ThreadpoolController:
-    """Return the BLAS libraries of this process; cached, as the search takes milliseconds."""
-    return ThreadpoolController()
 
 
 def ambient_execution() -> Execution:

@@ -23,7 +23,7 @@ from distrff.features.pilots import (
     carried_on,
     steps_ahead,
 )
-from distrff.features.relevance import relevant_length_scales
+from distrff.features.relevance import Effort, relevant_length_scales
 from distrff.features.specification import RowsInMemory, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern, Stationary
@@ -225,6 +225,8 @@ def column_widths(
     seed: int,
     starts: Mapping[str, Sequence[float]] | None = None,
     usual_starts: bool = True,
+    *,
+    quick: bool = False,
 ) -> np.ndarray | None:
     """Return one width a column, by the likelihood of rows that are not held out; None where it has none.
 
@@ -234,9 +236,10 @@ def column_widths(
     training = slice(trial.n_held_out, trial.n_held_out + n_rows)
     X, Y, s = trial.X[training], trial.Y[training], trial.s[training]
     sample = Sample(X, Y, s, seed, RowsInMemory(X, s))
+    effort = Effort.quick(len(X)) if quick else None
     try:
         found, _ = relevant_length_scales(
-            kernel, sample, starts=starts, usual_starts=usual_starts, max_rows=n_rows
+            kernel, sample, starts=starts, usual_starts=usual_starts, max_rows=n_rows, effort=effort
         )
     except InputError:
         return None

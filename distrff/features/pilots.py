@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from distrff.features.lattice import Box, Lattice
 from distrff.features.specification import Sample
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
+from distrff.solvers.band import path_ridge
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzProblem, half_of, whole_of
 from distrff.utils.nufft import values_at
 from distrff.utils.random import child_seed, streams_under
@@ -105,6 +107,13 @@ class Trial(SplitRows):
         wrong = (self._classes(F) != self._classes(Y)).astype(np.float64)
         return Judgement(error, float(shares @ wrong), shares, wrong)
 
+    def squared_error(self, F: np.ndarray) -> float:
+        """Return the squared error of `judge` alone."""
+        held_out = slice(self.n_held_out)
+        s, squares = self.s[held_out], np.square(self.Y[held_out] - F).mean(axis=1)
+        error = float(s @ squares) / float(s.sum())
+        return error if math.isfinite(error) else math.inf
+
     def _classes(self, F: np.ndarray) -> np.ndarray:
         F = F * self.deviation + self.mean
         return F[:, 0] > 0 if F.shape[1] == 1 else F.argmax(axis=1)
@@ -179,14 +188,17 @@ class TrialModel(ABC):
 _MIN_ALPHA, _MAX_ALPHA = 3e-9, 1e2  # of a row's weight and k(0); the first is noise of float32 sums
 _ALPHA = 1e-4
 _PRESUMED_SOLVES = 6
+_NOISE, _TILE_ROWS = 10 * 2.0**-24, 1024
+_NEAR = np.arange(-2, 3)  # half decades
+_MAX_PATH = 2**10  # beyond, half of the reduction is bound by memory; see `path_ridge`
 
 
 class DenseTrialModel(TrialModel):
-    """Ridge on dense features, from the Gram of float32 rows.
+    """Ridge on dense features, from the Gram of float32 rows, or their products if they are fewer.
 
     A penalty that is not given is sought in decades and then in half decades from the one that was best
-    before, by Cholesky factors of D³/3 flops each. The eigenvectors, which would serve every penalty, take
-    9·D³.
+    before. One reduction to a tridiagonal matrix serves them all, in the time of three to five Cholesky
+    factors of D³/3 flops each.
     """
 
     n_features: int
@@ -194,6 +206,15 @@ class DenseTrialModel(TrialModel):
     def __init__(self, trial: Trial) -> None:
         super().__init__(trial)
         self._alpha = _ALPHA if trial.penalty is None else max(trial.penalty, _MIN_ALPHA)
+
+    @property
+    def _min_alpha(self) -> float:
+        """The least penalty of the search, for a row's weight and k(0): about that of the model itself.
+
+        Below it a model has the rounding noise of float32 sums; see `distrff.solvers.ridge.noise_floor`.
+        """
+        of_rows = min(1.0, _TILE_ROWS / max(1, self.trial.n_training))
+        return max(_MIN_ALPHA, _NOISE * math.sqrt(of_rows / self.n_features))
 
     @abstractmethod
     def features(self, width: float) -> np.ndarray:
@@ -205,36 +226,23 @@ class DenseTrialModel(TrialModel):
     def solution(self, width: float) -> RidgeTrial:
         """Return the ridge of smallest squared error on the held-out rows."""
         trial = self.trial
-        Z = self.features(width)
-        held_out, rest = Z[: trial.n_held_out], Z[trial.n_held_out :]
-        s = trial.s[trial.n_held_out :]
-        root = np.sqrt(s).astype(np.float32)[:, None]
-        rest *= root
-        A = (rest.T @ rest).astype(np.float64)
-        B = (rest.T @ (trial.Y[trial.n_held_out :] * root).astype(np.float32)).astype(np.float64)
-        weight = s.sum()
-        mean = (root[:, 0] @ rest).astype(np.float64) / weight
-        y_mean = s @ trial.Y[trial.n_held_out :] / weight
-        G = A - weight * np.outer(mean, mean)
-        B -= weight * np.outer(mean, y_mean)
-        unit = weight
-        if trial.penalty is None:
-            unit *= max(float(np.trace(A)) / weight, 1e-300)
+        rows = _TrialRows.of(trial, self.features(width))
+        unit = rows.weight if trial.penalty is not None else max(rows.size, 1e-300)
+        solve = rows.solver(by_path=trial.penalty is None)
         found: dict[int, tuple[float, np.ndarray, np.ndarray]] = {}
+
+        def find(half_decades: np.ndarray) -> None:
+            X = solve(self._alpha * 10.0 ** (half_decades / 2) * unit)
+            for at, x, F in zip(half_decades.tolist(), X, rows.values(X), strict=True):
+                found[at] = trial.squared_error(F), x, F
 
         def error_at(half_decades: int) -> float:
             if half_decades not in found:
-                alpha = self._alpha * 10.0 ** (half_decades / 2)
-                coef = _ridge_coef(G, B, alpha * unit)
-                F, error = np.zeros_like(trial.Y[: trial.n_held_out]), math.inf
-                if np.isfinite(coef).all():
-                    F = held_out @ coef.astype(np.float32) + (y_mean - mean @ coef)
-                    error = trial.judge(F).squared_error
-                found[half_decades] = error, coef, F
+                find(_NEAR if trial.penalty is None and not half_decades else np.array([half_decades]))
             return found[half_decades][0]
 
         def is_inside(half_decades: int) -> bool:
-            return _MIN_ALPHA <= self._alpha * 10.0 ** (half_decades / 2) <= _MAX_ALPHA
+            return self._min_alpha <= self._alpha * 10.0 ** (half_decades / 2) <= _MAX_ALPHA
 
         # The penalty that was best for another width may be too small for this one.
         while error_at(0) == math.inf and is_inside(2):
@@ -242,12 +250,15 @@ class DenseTrialModel(TrialModel):
             found.clear()
         best = walk(error_at, (2, -2, 1, -1) if trial.penalty is None else (), is_inside)
         self._alpha *= 10.0 ** (best / 2)
-        _, coef, F = found[best]
-        return RidgeTrial(F, coef, A, weight)
+        _, x, F = found[best]
+        if not np.isfinite(F).all():
+            F = np.zeros_like(F)
+        return RidgeTrial(F, x, rows)
 
     def flops(self) -> float:
         n, D = float(len(self.trial.X)), self.n_features
-        return self._feature_flops() + n * D**2 + _PRESUMED_SOLVES * D**3 / 3
+        least = float(min(D, self.trial.n_training))
+        return self._feature_flops() + n * D * least + _PRESUMED_SOLVES * least**3 / 3
 
     @abstractmethod
     def _feature_flops(self) -> float:
@@ -255,13 +266,91 @@ class DenseTrialModel(TrialModel):
 
 
 @dataclass(frozen=True, eq=False)
+class _TrialRows:
+    """Features of the rows of a trial: of held-out ones, less the mean, and C = S^½(Z − z̄) of the others."""
+
+    held_out: np.ndarray
+    C: np.ndarray
+    R: np.ndarray  # S^½(Y − ȳ)
+    mean: np.ndarray
+    y_mean: np.ndarray
+    weight: float
+    size: float  # Σ s‖z‖²
+
+    @classmethod
+    def of(cls, trial: Trial, Z: np.ndarray) -> Self:
+        """Return the rows of features Z in float32, which are overwritten."""
+        held_out, C = Z[: trial.n_held_out], Z[trial.n_held_out :]
+        s, Y = trial.s[trial.n_held_out :], trial.Y[trial.n_held_out :]
+        weight, root = float(s.sum()), np.sqrt(s)[:, None]
+        y_mean = s @ Y / weight
+        in_float32 = root.astype(np.float32)
+        C *= in_float32
+        mean = (in_float32[:, 0] @ C).astype(np.float64) / weight
+        size = float(np.vdot(C, C))
+        C -= in_float32 * mean.astype(np.float32)
+        held_out -= mean.astype(np.float32)
+        return cls(held_out, C, root * (Y - y_mean), mean, y_mean, weight, size)
+
+    @property
+    def has_few(self) -> bool:
+        """Whether there are fewer rows to fit than features."""
+        return len(self.C) < self.C.shape[1]
+
+    def solver(self, *, by_path: bool) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a function from penalties to solutions, (m, D, k), or those of few rows, (m, n, k).
+
+        They are coefficients W of (CᵀC + alpha·I) W = CᵀR, or U of (CCᵀ + alpha·I) U = R with W = CᵀU. They
+        are not finite where rounding keeps the matrix from being positive definite.
+        """
+        if self.has_few:
+            G, B = self.C @ self.C.T, self.R
+        else:
+            G, B = self.C.T @ self.C, self.C.T @ self.R.astype(np.float32)
+        G, B = G.astype(np.float64), B.astype(np.float64)
+        if by_path and len(G) <= _MAX_PATH:
+            path = path_ridge(G)
+            return lambda alphas: path.solve(B, alphas)
+        return lambda alphas: np.stack([_ridge_coef(G, B, alpha) for alpha in alphas])
+
+    def values(self, X: np.ndarray) -> np.ndarray:
+        """Return the values on the held-out rows for each solution, (m, n_held_out, k)."""
+        m, size, k = X.shape
+        flat = X.transpose(1, 0, 2).reshape(size, m * k)
+        basis = self._across if self.has_few else self.held_out
+        with np.errstate(invalid="ignore", over="ignore"):
+            F = (basis @ flat.astype(np.float32)).astype(np.float64)
+        return F.reshape(-1, m, k).transpose(1, 0, 2) + self.y_mean
+
+    @cached_property
+    def _across(self) -> np.ndarray:
+        return self.held_out @ self.C.T
+
+
+@dataclass(frozen=True, eq=False)
 class RidgeTrial:
-    """A ridge with its values on held-out rows, and the raw Gram ZᵀSZ of the others."""
+    """A ridge with its values on held-out rows."""
 
     values: np.ndarray
-    coef: np.ndarray
-    A: np.ndarray
-    weight: float
+    _solution: np.ndarray
+    _rows: _TrialRows
+
+    @property
+    def coef(self) -> np.ndarray:
+        """The coefficients, (D, k)."""
+        rows = self._rows
+        return rows.C.T.astype(np.float64) @ self._solution if rows.has_few else self._solution
+
+    @property
+    def A(self) -> np.ndarray:
+        """The raw Gram ZᵀSZ of the rows that are not held out."""
+        rows = self._rows
+        return (rows.C.T @ rows.C).astype(np.float64) + rows.weight * np.outer(rows.mean, rows.mean)
+
+    @property
+    def weight(self) -> float:
+        """Σs of these rows."""
+        return self._rows.weight
 
 
 def _ridge_coef(G: np.ndarray, B: np.ndarray, alpha: float) -> np.ndarray:

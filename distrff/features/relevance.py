@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky
@@ -62,19 +62,25 @@ class MarginalLikelihood:
 
     def value(self, point: np.ndarray) -> float:
         """Return f at `point`, the logarithms of the d widths and of λ."""
-        _, L, A = self._solved(point)
-        return self._value(L, A)
+        return self.values(point[:-1], (math.exp(point[-1]),))[0]
+
+    def values(self, log_widths: np.ndarray, noises: Sequence[float]) -> list[float]:
+        """Return f for each λ at the same widths, which share a kernel matrix."""
+        K = self._kernel_of(log_widths)(self.X)
+        return [self._value(*self._solved(K, noise)) for noise in noises]
 
     def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """Return f and its gradient at `point`."""
-        K, L, A = self._solved(point)
+        kernel, noise = self._kernel_of(point[:-1]), math.exp(point[-1])
+        K = kernel(self.X)
+        L, A = self._solved(K, noise)
         n = len(self.Y)
         M = np.tril(dpotri(L, lower=1)[0])
         M += np.tril(M, -1).T
         M -= A @ A.T * (n / np.vdot(self.Y, A))
         M /= 2.0 * n
-        by_noise = math.exp(point[-1]) * float((1.0 / self.s) @ np.diagonal(M))
-        return self._value(L, A), np.append(self._kernel_at(point).width_gradient(self.X, K, M), by_noise)
+        by_noise = noise * float((1.0 / self.s) @ np.diagonal(M))
+        return self._value(L, A), np.append(kernel.width_gradient(self.X, K, M), by_noise)
 
     def noise_alone(self) -> float:
         """Return f in the limit of a large λ: that of targets that are noise and nothing else."""
@@ -91,16 +97,15 @@ class MarginalLikelihood:
         by_noise = 0.5 * math.log(n) * (self.X.shape[1] + 1) / (n * k)
         return self.noise_alone() - value > min(_CLEAR_GAIN, by_noise)
 
-    def _kernel_at(self, point: np.ndarray) -> Stationary:
-        return self.kernel.set_params(length_scale=tuple(np.exp(point[:-1]).tolist()))
+    def _kernel_of(self, log_widths: np.ndarray) -> Stationary:
+        return self.kernel.set_params(length_scale=tuple(np.exp(log_widths).tolist()))
 
-    def _solved(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return K, the lower Cholesky factor of C, and C⁻¹ Y."""
-        K = self._kernel_at(point)(self.X)
+    def _solved(self, K: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the lower Cholesky factor of C, and C⁻¹ Y."""
         C = np.array(K, order="F")
-        C[np.diag_indices_from(C)] += math.exp(point[-1]) * (1.0 / self.s) + _JITTER
+        C[np.diag_indices_from(C)] += noise * (1.0 / self.s) + _JITTER
         L = cholesky(C, lower=True, overwrite_a=True, check_finite=False)
-        return K, L, cho_solve((L, True), self.Y, check_finite=False)
+        return L, cho_solve((L, True), self.Y, check_finite=False)
 
     def _value(self, L: np.ndarray, A: np.ndarray) -> float:
         n, k = self.Y.shape
@@ -130,6 +135,37 @@ _LEAST_SHARE = 1e-3
 _ONE_WIDTH, _ALONE = "one width", "columns alone"
 
 
+@dataclass(frozen=True)
+class Effort:
+    """How far a likelihood is followed.
+
+    Parameters
+    ----------
+    few_rows : int
+        Rows that the steps from every start are taken on.
+    evaluations : int
+        At most, from the best end on all rows.
+    tolerance : float
+        A step that gains less, in log likelihood for one row, is the last.
+    """
+
+    few_rows: int = _FEW_ROWS
+    evaluations: int = _EVALUATIONS
+    tolerance: float = _TOLERANCE
+
+    @classmethod
+    def quick(cls, n_rows: int) -> Self:
+        """Return one for a search within a second.
+
+        A fifth of a nat, all rows together, is far below what widths differ by from sample to sample.
+        """
+        few = int(np.clip(n_rows // _FEW_SHARE, *_FEW_OF_QUICK))
+        return cls(few, _FEW_EVALUATIONS, _QUICK_GAIN / n_rows)
+
+
+_FEW_SHARE, _FEW_OF_QUICK, _QUICK_GAIN = 3, (200, _FEW_ROWS), 0.2
+
+
 def relevant_length_scales(
     kernel: Kernel,
     sample: Sample,
@@ -137,6 +173,7 @@ def relevant_length_scales(
     starts: Mapping[str, Sequence[float]] | None = None,
     usual_starts: bool = True,
     max_rows: int = _MAX_ROWS,
+    effort: Effort | None = None,
 ) -> tuple[Kernel, dict[str, Any]]:
     """Return the kernel with one width for each column, and how they were found.
 
@@ -206,7 +243,7 @@ def relevant_length_scales(
     for name, given in (starts or {}).items():
         profiles[name] = np.array(given)[moving] / scale[moving]
     with one_blas_thread():  # the same widths whatever the client's threads
-        point, report = _search(kernel, U, Y[few], s[few], profiles)
+        point, report = _search(kernel, U, Y[few], s[few], profiles, effort or Effort())
     found = np.full(len(scale), CONSTANT_WIDTH)
 
     def as_widths(relative: np.ndarray) -> list[float]:
@@ -237,7 +274,7 @@ def relevance_flops(
 ) -> float:
     """Return about how many flops the search takes where one of its starts finds a signal."""
     n, d = min(n_rows, _FEW_ROWS, max_rows), n_columns
-    values = len(_START_FACTORS) * len(_START_NOISES) * n**2 * (n / 3 + 3.0 * d)
+    values = len(_START_FACTORS) * n**2 * (len(_START_NOISES) * n / 3 + 3.0 * d)
     few = n_starts * (values + _FEW_EVALUATIONS * n**2 * (n + 10.0 * d))
     n = min(n_rows, max_rows)
     return few + _EVALUATIONS * n**2 * (n + 10.0 * d)
@@ -277,16 +314,22 @@ def _standardised(Y: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _search(
-    kernel: Stationary, U: np.ndarray, Y: np.ndarray, s: np.ndarray, profiles: Mapping[str, np.ndarray]
+    kernel: Stationary,
+    U: np.ndarray,
+    Y: np.ndarray,
+    s: np.ndarray,
+    profiles: Mapping[str, np.ndarray],
+    effort: Effort,
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Return the logarithms of widths and noise for columns of deviation 1, and a report."""
-    few, many = (MarginalLikelihood(kernel, U[:n], Y[:n], s[:n]) for n in (_FEW_ROWS, len(U)))
-    is_small = len(U) <= _FEW_ROWS
+    few, many = (MarginalLikelihood(kernel, U[:n], Y[:n], s[:n]) for n in (effort.few_rows, len(U)))
+    is_small, tolerance = len(U) <= effort.few_rows, effort.tolerance
     points: dict[str, np.ndarray] = {}
     stages: dict[str, list[dict[str, Any]]] = {}
     for name, profile in profiles.items():
         start = _start(few, profile)
-        points[name], stage = _climb(few, start, _EVALUATIONS if is_small else _FEW_EVALUATIONS)
+        evaluations = effort.evaluations if is_small else _FEW_EVALUATIONS
+        points[name], stage = _climb(few, start, evaluations, tolerance)
         stages[name] = [stage]
         if not is_small:  # few rows may lose a column that more rows would keep
             points[f"{name}, unchanged"] = start
@@ -298,7 +341,7 @@ def _search(
     name = min(values, key=lambda name: values[name])
     followed, point = stages.get(name, []), points[name]
     if not (is_small and followed):
-        point, stage = _climb(many, point, _EVALUATIONS)
+        point, stage = _climb(many, point, effort.evaluations, tolerance)
         followed.append(stage)
     report = {"start": name, "starts": values, "stages": followed, "noise_alone": many.noise_alone()}
     if not many.tells(followed[-1]["objective_end"]):
@@ -330,11 +373,11 @@ def _profiles_of_others(
 
 
 def _climb(
-    likelihood: MarginalLikelihood, point: np.ndarray, evaluations: int
+    likelihood: MarginalLikelihood, point: np.ndarray, evaluations: int, tolerance: float = _TOLERANCE
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Return the end of a few steps from a point, and their report."""
     bounds = [tuple(np.log(_WIDTH_BOUNDS))] * (len(point) - 1) + [tuple(np.log(_NOISE_BOUNDS))]
-    options = {"maxfun": evaluations, "maxiter": evaluations, "ftol": _TOLERANCE}
+    options = {"maxfun": evaluations, "maxiter": evaluations, "ftol": tolerance}
     start = likelihood.value(point)
     found = minimize(
         likelihood.value_and_gradient, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options
@@ -351,12 +394,13 @@ def _climb(
 def _start(likelihood: MarginalLikelihood, profile: np.ndarray) -> np.ndarray:
     """Return the best point of a grid on which the widths are multiples of the profile."""
     widths = profile * _typical_distance(profile, likelihood.kernel.is_spherical)
-    points = [
-        np.log(np.append(np.clip(factor * widths, *_WIDTH_BOUNDS), noise))
-        for factor in _START_FACTORS
-        for noise in _START_NOISES
-    ]
-    return min(points, key=likelihood.value)
+    best, start = math.inf, np.empty(0)
+    for factor in _START_FACTORS:
+        profile_here = np.log(np.clip(factor * widths, *_WIDTH_BOUNDS))
+        values = likelihood.values(profile_here, _START_NOISES)
+        if (value := min(values)) < best:
+            best, start = value, np.append(profile_here, math.log(_START_NOISES[values.index(value)]))
+    return start
 
 
 def _typical_distance(profile: np.ndarray, is_spherical: bool) -> float:

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import dask.array as da
 import numpy as np
-import zarr
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
@@ -100,6 +99,8 @@ class ZarrReader:
 
     def _check_found(self, field: str) -> None:
         """Raise if this process does not find the array: Zarr would read missing chunks as zeros."""
+        import zarr  # not with this module, which every fit loads
+
         z = self.arrays[field]
         try:
             # The format is given, since looking for the other one as well would take more requests.
@@ -230,7 +231,7 @@ def open_zarr(
         X: Any = None
         with suppress(KeyError):
             X = _member(group, x_name)
-        is_sparse = isinstance(X, zarr.Group)
+        is_sparse = _is_group(X)
         found = {
             field: _array(group, name, source, required=required[field])
             for field, name in names.items()
@@ -301,7 +302,15 @@ def _member(group: Any, name: str) -> Any:
     return patiently(lambda: group[name], lasting=_OF_CONTENT)
 
 
+def _is_group(found: Any) -> bool:
+    import zarr
+
+    return isinstance(found, zarr.Group)
+
+
 def _open_group(location: Location) -> Any:
+    import zarr
+
     try:
         open_group = partial(zarr.open_group, location.zarr_store(read_only=True), mode="r")
         return patiently(open_group, lasting=_OF_CONTENT)
@@ -332,6 +341,8 @@ def _wrong_document(fs: Any, inner: str) -> str | None:
 
 
 def _array(group: Any, name: str, source: str, *, required: bool) -> Any:
+    import zarr
+
     try:
         found = _member(group, name)
     except KeyError:

@@ -92,10 +92,7 @@ def ridge_system(
         raise InputError(f"n_features={size} is not between 1 and the {D} features of the Gram")
     weight = float(A[D, D])
     if not weight > 0:
-        raise InputError(
-            f"the rows to fit have the total weight {weight:g}: all are in one fold or have zero weight; "
-            "give more rows, fewer folds or positive sample weights"
-        )
+        raise InputError(no_weight(weight))
     G = np.array(A[:size, :size].T, order="F")
     B = A[:size, D + 1 :] * feature_scale
     yy = np.diagonal(A)[D + 1 :].copy()
@@ -110,6 +107,14 @@ def ridge_system(
         B -= np.outer(z_mean, y_mean * weight)
         yy = np.maximum(yy - weight * y_mean**2, 0)
     return RidgeSystem(G, B, z_mean, y_mean, weight, yy, fit_intercept)
+
+
+def no_weight(weight: float) -> str:
+    """Return the message on rows to fit that have no weight in total."""
+    return (
+        f"the rows to fit have the total weight {weight:g}: all are in one fold or have zero weight; "
+        "give more rows, fewer folds or positive sample weights"
+    )
 
 
 def held_out_error(
@@ -405,12 +410,12 @@ def fold_errors(
             errors.append(np.empty((0, problem.n_targets)))
             continue
         errors.append(
-            _errors_on_fold(total, held_out, size, grid, problem, None if bases is None else bases[i])
+            errors_on_fold(total, held_out, size, grid, problem, None if bases is None else bases[i])
         )
     return errors, problem.weight(held_out)
 
 
-def _errors_on_fold(
+def errors_on_fold(
     total: np.ndarray,
     held_out: np.ndarray,
     size: int,
@@ -418,6 +423,7 @@ def _errors_on_fold(
     problem: GramProblem,
     base: slice | None,
 ) -> np.ndarray:
+    """Return the errors of one size on a fold's Gram, (m, k); see `fold_errors`."""
     system = problem.system(total - held_out, size)
     path, scale = path_ridge(system.G), problem.feature_scale(size)
 

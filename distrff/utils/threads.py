@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from threading import Lock
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
+
+
+@cache
+def libraries() -> ThreadpoolController:
+    """Return the BLAS libraries of this process; cached, as the search takes milliseconds."""
+    return ThreadpoolController()
 
 
 class _OneThread:
@@ -20,7 +27,8 @@ class _OneThread:
     def held(self) -> Iterator[None]:
         """Hold the limit for a block."""
         with self._lock:
-            limits = threadpool_limits(1, user_api="blas")  # in some builds each thread has its own count
+            # Each time: in some builds each thread has its own count.
+            limits = libraries().limit(limits=1, user_api="blas")
             if self._n_users == 0:
                 self._first = limits
             self._n_users += 1
@@ -36,5 +44,5 @@ class _OneThread:
 one_blas_thread = _OneThread().held
 """A context that limits BLAS to one thread. Contexts may overlap: the last to end restores the former number.
 
-`threadpool_limits` alone would not do: of two tasks side by side, the first to end lifts the limit of both.
+`libraries().limit` alone would not do: of two tasks side by side, the first to end lifts the limit of both.
 """

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy.sparse import csr_matrix
 
 import distrff as drf
@@ -25,7 +27,17 @@ from distrff.features.auto import (
     leads,
     own_units,
 )
-from distrff.features.pilots import HERE, HERE_OR_SHORTER, Judged, Judgement, Trial, carried_on, steps_ahead
+from distrff.features.pilots import (
+    HERE,
+    HERE_OR_SHORTER,
+    FourierTrialModel,
+    Judged,
+    Judgement,
+    NystroemTrialModel,
+    Trial,
+    carried_on,
+    steps_ahead,
+)
 from distrff.features.specification import RowsInMemory, Sample
 from distrff.kernels.stationary import Gaussian, Laplacian
 from distrff.utils.random import stream
@@ -469,3 +481,54 @@ def test_equispaced_features_alone_are_refused_where_they_are_not_for(d: int, es
     estimator.set_params(features=drf.AutoFeatures(maps=("equispaced",)))
     with pytest.raises(InputError, match=r"equispaced|dense"):
         estimator.fit(X, y if isinstance(estimator, drf.KernelRidge) else (y > 0).astype(int))
+
+
+@pytest.mark.parametrize("model", [FourierTrialModel, NystroemTrialModel])
+@pytest.mark.parametrize("n_features", [16, 128])  # fewer and more than the 40 rows that are fitted
+def test_small_models_are_ridge_on_their_features(rng, model, n_features):
+    n, n_held_out = 60, 20
+    X, Y = rng.standard_normal((n, 3)), rng.standard_normal((n, 2))
+    s = rng.uniform(0.5, 1.5, n)
+    penalty = 1e-3
+    trial = Trial(X, Y, s, n_held_out, np.zeros(2), np.ones(2), False, penalty)
+    small = model(trial, drf.Gaussian(1.0), n_features, 0)
+    found = small.solution(1.0)
+    Z = small.features(1.0).astype(np.float64)
+    fitted, s_fitted = slice(n_held_out, None), s[n_held_out:]
+    weight = s_fitted.sum()
+    z_mean, y_mean = s_fitted @ Z[fitted] / weight, s_fitted @ Y[fitted] / weight
+    C, R = Z[fitted] - z_mean, Y[fitted] - y_mean
+    G = C.T @ (s_fitted[:, None] * C) + penalty * weight * np.eye(Z.shape[1])
+    coef = np.linalg.solve(G, C.T @ (s_fitted[:, None] * R))
+    # The products are float32: off by about n·u of ‖z‖² ≤ 1 for each unit of weight, 1/penalty times over.
+    tolerance = n * 2.0**-24 / penalty
+    assert np.linalg.norm(found.coef - coef) <= tolerance * np.linalg.norm(coef)
+    assert_allclose(found.values, y_mean + (Z[:n_held_out] - z_mean) @ coef, atol=tolerance * np.abs(Y).max())
+    raw = Z[fitted].T @ (s_fitted[:, None] * Z[fitted])
+    assert_allclose(found.A, raw, atol=n * 2.0**-24 * weight)
+    assert found.weight == pytest.approx(weight)
+
+
+def test_penalties_are_sought_in_one_reduction_as_by_factors(rng):
+    n, n_held_out = 300, 100
+    X = rng.standard_normal((n, 2))
+    Y = np.sin(X[:, :1]) + 0.3 * rng.standard_normal((n, 1))
+    trial = Trial(X, Y, np.ones(n), n_held_out, np.zeros(1), np.ones(1), False)
+    best = FourierTrialModel(trial, drf.Gaussian(1.0), 64, 0).judge(1.0).squared_error
+    # A free penalty is in units of Σs‖z‖², which is the weight for these features.
+    penalties = 1e-4 * 10.0 ** (np.arange(-2, 9) / 2)
+    given = [replace(trial, penalty=penalty) for penalty in penalties]
+    errors = [FourierTrialModel(one, drf.Gaussian(1.0), 64, 0).judge(1.0).squared_error for one in given]
+    tolerance = n * 2.0**-24 / penalties[int(np.argmin(errors))]
+    assert best == pytest.approx(min(errors), rel=tolerance)
+
+
+def test_few_rows_are_judged_by_models_of_their_size():
+    def features(n_rows, n_training):
+        return Scope(("fourier",), 1024, n_rows, 4).judged_features(n_training)
+
+    assert features(500, 333) == 1024  # the products of 333 rows
+    assert features(1000, 667) == 384
+    assert features(3000, 2000) == int(512 * (3 / 4) ** 0.5)
+    assert features(10_000, 5333) == 512
+    assert features(20_000, 12_000) == 1024

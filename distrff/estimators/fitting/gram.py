@@ -9,6 +9,7 @@ import numpy as np
 
 from distrff.engine.execution import LocalExecution
 from distrff.engine.run import Run
+from distrff.engine.segments import light_segmentation
 from distrff.errors import DataWarning, InputError, PrecisionWarning, warn
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.options import RidgeOptions
@@ -24,6 +25,7 @@ from distrff.features.base import nested_sizes
 from distrff.features.specification import MapSpecification
 from distrff.preprocessing.targets import Targets
 from distrff.reductions.base import HELD_OUT_STRIDE, Folds
+from distrff.reductions.dual import MappedRows, MappedRowsReduction
 from distrff.reductions.gram import GramReduction, GramStatistics
 from distrff.solvers.ridge import (
     GramProblem,
@@ -42,6 +44,13 @@ from distrff.solvers.ridge import (
     solution_without,
     total_gram,
 )
+from distrff.solvers.ridge_rows import (
+    RidgeRows,
+    gram_of_rows,
+    ridge_rows,
+    row_fold_errors,
+    row_solution_without,
+)
 
 
 def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
@@ -57,14 +66,14 @@ def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
     fit.run.begin_phase("Gram")
     by = options.fold_by if options.search == "cv" else "one held out"
     folds = fit.folds_apart(plan.size.n_folds, by)
-    grams = sum_grams(fit, plan, folds)
+    by_rows = folds is not None and options.search == "cv" and _has_few_rows(plan)
+    grams = map_rows(fit, plan, folds) if by_rows and folds is not None else sum_grams(fit, plan, folds)
     n_folds = HELD_OUT_STRIDE if plan.size.n_paths else plan.size.n_folds
     result = _solved(grams, options, n_folds=n_folds, plan=plan, notes=notes)
     if options.search != "cv" or folds is None:
         return result
     # While the Grams of the folds are there; a third of what the reduction of one for its alphas costs.
-    calls = [(grams.total, grams.parts, fold, result.search.alpha, grams.problem) for fold in range(n_folds)]
-    solutions = fit.run.compute_all(solution_without, calls)
+    solutions = grams.solutions_without(range(n_folds), result.search.alpha)
     models = ridge_fold_models(folds, fit.targets, solutions, fit_intercept=options.fit_intercept)
     return replace(result, fold_models=models)
 
@@ -166,6 +175,21 @@ class Grams:
     tile_rows: int
     dtype: str
     targets: Targets
+    rows: Any = None  # handle on the rows, where their products take the place of the Grams of folds
+
+    def errors_of(self, calls: list[tuple]) -> list[tuple[list[np.ndarray], float]]:
+        """Return `fold_errors` for the folds, grids and problems of some calls."""
+        if self.rows is not None:
+            return self.run.compute_all(row_fold_errors, [(self.total, self.rows, *call) for call in calls])
+        return self.run.compute_all(fold_errors, [(self.total, self.parts, *call) for call in calls])
+
+    def solutions_without(self, folds: range, alpha: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the models of all rows but those of each fold."""
+        if self.rows is not None:
+            calls: list[tuple] = [(self.rows, fold, alpha, self.problem) for fold in folds]
+            return self.run.compute_all(row_solution_without, calls)
+        calls = [(self.total, self.parts, fold, alpha, self.problem) for fold in folds]
+        return self.run.compute_all(solution_without, calls)
 
     def noise_floor(self, size: int | None = None) -> float:
         """Return the alpha below which the solution of `size` features, or of all, is noise."""
@@ -185,7 +209,7 @@ class Grams:
 
     def kept(self) -> Grams:
         """Return what is kept after the fit: the sum, without the Grams of the folds."""
-        return replace(self, parts=[], total=self.run.settle(self.total))
+        return replace(self, parts=[], rows=None, total=self.run.settle(self.total))
 
 
 def gram_passes(
@@ -228,6 +252,40 @@ def sum_grams(
         dtype=plan.size.dtype,
         targets=fit.targets,
     )
+
+
+# Few rows: their own products are smaller than the Gram of their features.
+
+
+def _has_few_rows(plan: Plan) -> bool:
+    """Return whether each fold leaves fewer rows than features, and all fit where one task's Grams do."""
+    size = plan.size
+    left = size.n_rows * (1 - 1 / size.n_folds)
+    return left < size.n_features and plan.folds_per_task == size.n_folds and not size.n_paths
+
+
+def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
+    """Return the Gram of all rows with the rows themselves in place of the Grams of folds."""
+    cuts, problem = light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns), problem_of(fit)
+    reduction = fit.reduction(MappedRowsReduction, dtype=plan.size.dtype, tile_rows=cuts.tile_rows)
+    mapped = fit.run.sweep("mapped rows", fit.dataset, reduction, cuts)
+    rows = fit.run.submit(_rows_of, mapped, folds)
+    return Grams(
+        run=fit.run,
+        parts=[],
+        total=fit.run.submit(gram_of_rows, rows, problem),
+        problem=problem,
+        weight=fit.weight,
+        mean_square_norm=fit.mean_square_norm,
+        tile_rows=plan.tile_rows,
+        dtype=plan.size.dtype,
+        targets=fit.targets,
+        rows=rows,
+    )
+
+
+def _rows_of(mapped: MappedRows, folds: Folds) -> RidgeRows:
+    return ridge_rows(mapped.Z, mapped.Y, mapped.s, folds.of_rows(0, len(mapped.s)))
 
 
 def gram_problem(
@@ -370,8 +428,7 @@ def _with_grids(grams: Grams, options: RidgeOptions) -> tuple[Grams, _Grids]:
 def _by_folds(grams: Grams, options: RidgeOptions, folds: range, held_out: str) -> AlphaSearch:
     grams, grids = _with_grids(grams, options)
     alphas, bases = list(grids.of_size.values()), list(grids.bases.values())
-    calls = [(grams.total, grams.parts, fold, alphas, grams.problem, bases) for fold in folds]
-    by_fold = grams.run.compute_all(fold_errors, calls)
+    by_fold = grams.errors_of([(fold, alphas, grams.problem, bases) for fold in folds])
     weights, unit = np.array([weight for _, weight in by_fold]), np.square(grams.targets.scale)
     errors = [np.stack(of_folds) * unit for of_folds in zip(*(found for found, _ in by_fold), strict=True)]
     _try_what_others_tried(grams, folds, alphas, errors, unit)
@@ -396,10 +453,8 @@ def _try_what_others_tried(
     lacking = [of_size.any(axis=0) & ~of_size for of_size in tried]
     late = [i for i in range(len(folds)) if any(of_size[i].any() for of_size in lacking)]
     grids = [[grid[of_size[i]] for grid, of_size in zip(alphas, lacking, strict=True)] for i in late]
-    calls = [
-        (grams.total, grams.parts, folds[i], some, grams.problem) for i, some in zip(late, grids, strict=True)
-    ]
-    for i, (found, _) in zip(late, grams.run.compute_all(fold_errors, calls), strict=True):
+    calls = [(folds[i], some, grams.problem) for i, some in zip(late, grids, strict=True)]
+    for i, (found, _) in zip(late, grams.errors_of(calls), strict=True):
         for of_size, places, values in zip(errors, lacking, found, strict=True):
             of_size[i, places[i]] = values * unit
 

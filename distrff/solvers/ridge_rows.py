@@ -1,0 +1,188 @@
+"""Ridge of fewer rows than features: folds and alphas on the n × n products of the rows, not on D × D Grams.
+
+With C = S^½(Z − z̄) and R = S^½(Y − ȳ) of the rows that a model is fitted to (uncentred without an intercept),
+
+    (CCᵀ + alpha·I) U = R,  W = CᵀU,  f(x) = ȳ + (z − z̄)ᵀW.
+
+It is the same model as that of the normal equations (Golub and Van Loan, Matrix Computations, 4th edition,
+section 2.1.4). K = ZZᵀ of all rows serves every fold: the products CCᵀ and those with held-out rows are parts
+of K, centred.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from scipy.linalg import cho_solve
+
+from distrff.errors import InputError
+from distrff.solvers.band import path_ridge
+from distrff.solvers.ridge import (
+    NOT_FINITE,
+    GramProblem,
+    cholesky_factor,
+    errors_on_fold,
+    no_weight,
+    path_errors,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeRows:
+    """Rows of a ridge problem, in float64.
+
+    Attributes
+    ----------
+    Z : ndarray of shape (n, D)
+    Y : ndarray of shape (n, k)
+        Coded targets.
+    s : ndarray of shape (n,)
+        Weights.
+    fold : ndarray of shape (n,)
+        The fold of each row.
+    K : ndarray of shape (n, n)
+        ZZᵀ.
+    """
+
+    Z: np.ndarray
+    Y: np.ndarray
+    s: np.ndarray
+    fold: np.ndarray
+    K: np.ndarray
+
+    def targets(self, problem: GramProblem) -> np.ndarray:
+        """Return the coded targets with the problem's offset."""
+        return self.Y if problem.offset is None else self.Y + problem.offset
+
+
+def ridge_rows(Z: np.ndarray, Y: np.ndarray, s: np.ndarray, fold: np.ndarray) -> RidgeRows:
+    """Return the rows with their products; raise InputError if these are not finite."""
+    Z = np.ascontiguousarray(Z, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        K = Z @ Z.T
+    if not np.isfinite(K).all():
+        raise InputError(NOT_FINITE)
+    return RidgeRows(Z, Y, s, fold, K)
+
+
+def gram_of_rows(rows: RidgeRows, problem: GramProblem) -> np.ndarray:
+    """Return the Gram Σ s·ttᵀ of all rows, of shape (p, p), with the offset added to its targets."""
+    return _gram(rows.Z, rows.targets(problem), rows.s)
+
+
+def _gram(Z: np.ndarray, Y: np.ndarray, s: np.ndarray) -> np.ndarray:
+    root = np.sqrt(s)[:, None]
+    T = np.hstack([Z * root, root, Y * root])
+    return T.T @ T
+
+
+@dataclass(frozen=True, eq=False)
+class _Complement:
+    """The rows of all folds but one, for models of features times `scale`, and their products CCᵀ.
+
+    `share` is s/Σs, which stands for the mean; zeros without an intercept.
+    """
+
+    training: np.ndarray  # their numbers
+    root: np.ndarray
+    share: np.ndarray
+    mean: np.ndarray  # ⟨z_i, z̄⟩ of these rows
+    square: float  # ‖z̄‖²
+    scale: float
+    H: np.ndarray  # CCᵀ, in Fortran order
+    R: np.ndarray
+    y_mean: np.ndarray
+
+    @classmethod
+    def of(cls, rows: RidgeRows, fold: int, scale: float, problem: GramProblem) -> Self:
+        """Return the rows of all folds but this one; raise InputError if they have no weight."""
+        training = np.flatnonzero(rows.fold != fold)
+        s, Y = rows.s[training], rows.targets(problem)[training]
+        weight = float(s.sum())
+        if not weight > 0:
+            raise InputError(no_weight(weight))
+        root, share = np.sqrt(s), s / weight if problem.fit_intercept else np.zeros(len(s))
+        H = rows.K[np.ix_(training, training)].T  # symmetric: the same, in Fortran order
+        mean = H @ share
+        square, y_mean = float(mean @ share), share @ Y
+        H -= mean[:, None] - square
+        H -= mean
+        H *= root[:, None] * scale**2
+        H *= root
+        return cls(training, root, share, mean, square, scale, H, root[:, None] * (Y - y_mean), y_mean)
+
+    def products_with(self, K: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Return (z − z̄)ᵀCᵀ for some other rows."""
+        H = K[np.ix_(others, self.training)]
+        H -= (H @ self.share)[:, None] - self.square
+        H -= self.mean
+        H *= self.root * self.scale**2
+        return H
+
+
+def row_fold_errors(
+    total: np.ndarray,
+    rows: RidgeRows,
+    fold: int,
+    grids: list[np.ndarray],
+    problem: GramProblem,
+    bases: list[slice] | None = None,
+) -> tuple[list[np.ndarray], float]:
+    """Return what `distrff.solvers.ridge.fold_errors` does, of `rows` and their Gram `total`.
+
+    A size of more features than rows are left takes 4/3·n³ flops for those rows in place of 4/3·D³.
+    """
+    held_out, n_left = rows.fold == fold, np.count_nonzero(rows.fold != fold)
+    small = max((size for size in problem.sizes if size <= n_left), default=0)
+    of_fold = _gram(rows.Z[held_out, :small], rows.targets(problem)[held_out], rows.s[held_out])
+    kept = np.append(np.arange(small), np.arange(rows.Z.shape[1], len(total)))
+    of_small = total[np.ix_(kept, kept)] if small else total
+    errors = []
+    for i, (size, grid) in enumerate(zip(problem.sizes, grids, strict=True)):
+        base = None if bases is None else bases[i]
+        if not len(grid):
+            errors.append(np.empty((0, problem.n_targets)))
+        elif size <= n_left:
+            errors.append(errors_on_fold(of_small, of_fold, size, grid, problem, base))
+        else:
+            errors.append(_errors_by_rows(rows, fold, size, grid, problem, base))
+    return errors, float(rows.s[held_out].sum())
+
+
+def _errors_by_rows(
+    rows: RidgeRows, fold: int, size: int, grid: np.ndarray, problem: GramProblem, base: slice | None
+) -> np.ndarray:
+    if size < rows.Z.shape[1]:
+        part = rows.Z[:, :size]
+        rows = replace(rows, Z=part, K=part @ part.T)
+    held_out = np.flatnonzero(rows.fold == fold)
+    left = _Complement.of(rows, fold, problem.feature_scale(size), problem)
+    across, s = left.products_with(rows.K, held_out), rows.s[held_out]
+    residual, path = rows.targets(problem)[held_out] - left.y_mean, path_ridge(left.H)
+
+    def errors_at(alphas: np.ndarray) -> np.ndarray:
+        U = path.solve(left.R, alphas)
+        m, n, k = U.shape
+        F = (across @ U.transpose(1, 0, 2).reshape(n, m * k)).reshape(-1, m, k)
+        return s @ np.square(residual[:, None] - F).transpose(1, 0, 2)
+
+    return path_errors(errors_at, grid, base)
+
+
+def row_solution_without(
+    rows: RidgeRows, fold: int, alpha: np.ndarray, problem: GramProblem
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return coef (D, k) and intercept (k,) of the model of all rows but those of a fold."""
+    left = _Complement.of(rows, fold, 1.0, problem)
+    U = np.empty_like(left.R)
+    alphas = np.broadcast_to(np.asarray(alpha, dtype=np.float64), left.y_mean.shape)
+    for value in np.unique(alphas):
+        group = alphas == value
+        U[:, group] = cho_solve((cholesky_factor(left.H, value), True), left.R[:, group], check_finite=False)
+    U *= left.root[:, None]
+    Z = rows.Z[left.training]
+    z_mean = left.share @ Z
+    coef = Z.T @ U - np.outer(z_mean, U.sum(axis=0))
+    return coef, left.y_mean - z_mean @ coef

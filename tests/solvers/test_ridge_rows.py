@@ -1,0 +1,67 @@
+"""Folds and alphas on the products of rows: the same models as from the Grams of their features."""
+
+import numpy as np
+import pytest
+
+from distrff.errors import InputError
+from distrff.solvers.ridge import GramProblem, fold_errors, solution_without
+from distrff.solvers.ridge_rows import gram_of_rows, ridge_rows, row_fold_errors, row_solution_without
+from tests.support.solvers import gram
+
+N_FOLDS = 3
+
+
+def problem_of_rows(rng, fit_intercept, *, rescaled=True, n=30, D=64, k=2):
+    """Return rows with some of no weight, their problem, and the Gram of each fold."""
+    Z, Y = rng.standard_normal((n, D)) / np.sqrt(D) + 0.5 / np.sqrt(D), rng.standard_normal((n, k))
+    s = rng.integers(0, 4, n).astype(np.float64)
+    fold = np.arange(n) % N_FOLDS
+    offset = None if fit_intercept else rng.standard_normal(k)
+    problem = GramProblem(n, k, fit_intercept, (8, 16, 32, 64), rescaled, offset)
+    parts = [np.stack([gram(Z[fold == i], Y[fold == i], s[fold == i]) for i in range(N_FOLDS)])]
+    return ridge_rows(Z, Y, s, fold), problem, parts
+
+
+@pytest.mark.parametrize("rescaled", [True, False])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_errors_and_models_are_those_of_the_grams(rng, fit_intercept, rescaled):
+    rows, problem, parts = problem_of_rows(rng, fit_intercept, rescaled=rescaled)
+    total = gram_of_rows(rows, problem)
+    summed = problem.with_offset(parts[0].sum(axis=0))
+    assert np.allclose(total, summed, rtol=1e-13, atol=1e-13 * abs(summed).max())
+    alphas = np.array([1e-2, 1.0, 1e2])
+    grids = [alphas, alphas[:0], alphas, alphas]
+    # A solution is off by about n·u times the condition number of G + alpha·I, of a matrix of trace Σs‖z‖².
+    rtol = 10 * len(rows.Z) * 1.1e-16 * (np.trace(summed) / alphas[0] + 1)
+    for fold in range(N_FOLDS):
+        by_rows, weight = row_fold_errors(total, rows, fold, grids, problem)
+        by_grams, same = fold_errors(summed, parts, fold, grids, problem)
+        assert weight == pytest.approx(same)
+        for mine, others in zip(by_rows, by_grams, strict=True):
+            assert mine.shape == others.shape
+            assert np.allclose(mine, others, rtol=rtol)
+        at = np.array([0.1, 3.0])
+        coef, intercept = row_solution_without(rows, fold, at, problem)
+        expected, other = solution_without(summed, parts, fold, at, problem)
+        assert np.linalg.norm(coef - expected) <= rtol * np.linalg.norm(expected)
+        assert np.allclose(intercept, other, rtol=rtol, atol=rtol * abs(other).max())
+
+
+def test_a_base_grows_as_on_the_grams(rng):
+    rows, problem, parts = problem_of_rows(rng, True)
+    total, grid = gram_of_rows(rows, problem), np.logspace(-2, 4, 19)
+    calls = 0, [grid] * 4, problem, [slice(6, 9)] * 4
+    by_rows, _ = row_fold_errors(total, rows, *calls)
+    by_grams, _ = fold_errors(parts[0].sum(axis=0), parts, *calls)
+    for mine, others in zip(by_rows, by_grams, strict=True):
+        assert np.array_equal(np.isnan(mine), np.isnan(others))
+
+
+def test_rows_without_weight_or_finite_products_are_refused(rng):
+    Z, Y = rng.standard_normal((6, 8)), rng.standard_normal((6, 1))
+    rows = ridge_rows(Z, Y, np.array([1.0, 1, 1, 0, 0, 0]), np.array([0, 0, 0, 1, 1, 1]))
+    problem = GramProblem(6, 1, True, (8,), False)
+    with pytest.raises(InputError, match="the total weight 0"):
+        row_fold_errors(gram_of_rows(rows, problem), rows, 0, [np.ones(1)], problem)
+    with pytest.raises(InputError, match="is not finite"):
+        ridge_rows(Z * np.inf, Y, np.ones(6), np.zeros(6))
