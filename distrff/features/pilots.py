@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-from scipy.linalg import LinAlgError, blas, cho_solve, cholesky
+from scipy.linalg import LinAlgError, blas, cho_solve
 
 from distrff.features.bandwidth import (
     MAX_OUTPUTS,
@@ -26,6 +26,7 @@ from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.solvers.band import path_ridge
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzProblem, half_of, whole_of
+from distrff.utils.lapack import factor
 from distrff.utils.nufft import values_at
 from distrff.utils.random import child_seed, streams_under
 
@@ -358,10 +359,10 @@ def _ridge_coef(G: np.ndarray, B: np.ndarray, alpha: float) -> np.ndarray:
     H = np.array(G, order="F")
     H[np.diag_indices_from(H)] += alpha
     try:
-        factor = cholesky(H, lower=True, overwrite_a=True, check_finite=False)
+        L = factor(H, overwrite=True)
     except LinAlgError:
         return np.full_like(B, np.inf)
-    return np.asarray(cho_solve((factor, True), B, check_finite=False))
+    return np.asarray(cho_solve((L, True), B, check_finite=False))
 
 
 class FourierTrialModel(DenseTrialModel):
@@ -402,12 +403,12 @@ class NystroemTrialModel(DenseTrialModel):
         X, L = self.trial.X / width, self._landmarks / width
         K = self._kernel.block(L, L)
         K[np.diag_indices_from(K)] += _JITTER * len(K)  # repeated rows make it singular
-        factor = cholesky(K, lower=True, overwrite_a=True, check_finite=False)
+        root = factor(K)
         Z = np.empty((len(X), self.n_features), np.float32)
         for start in range(0, len(X), _STRIP_ROWS):
             strip = slice(start, start + _STRIP_ROWS)
             K = self._kernel.block(X[strip], L)
-            Z[strip] = blas.dtrsm(1.0, factor, K.T, lower=1, overwrite_b=1).T
+            Z[strip] = blas.dtrsm(1.0, root, K.T, lower=1, overwrite_b=1).T
         return Z
 
     def _feature_flops(self) -> float:

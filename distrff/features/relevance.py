@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky
-from scipy.linalg.lapack import dpotri
+from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 
 from distrff.errors import ColumnError, InputError
@@ -28,6 +27,7 @@ from distrff.features.specification import RowSource, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Laplacian, Stationary
 from distrff.preprocessing.scaling import EQUAL_TO_ROUNDING, Moments
+from distrff.utils.lapack import factor, inverse_of_factor
 from distrff.utils.random import stream
 from distrff.utils.threads import one_blas_thread
 
@@ -75,7 +75,7 @@ class MarginalLikelihood:
         K = kernel(self.X)
         L, A = self._solved(K, noise)
         n = len(self.Y)
-        M = np.tril(dpotri(L, lower=1)[0])
+        M = inverse_of_factor(L)
         M += np.tril(M, -1).T
         M -= A @ A.T * (n / np.vdot(self.Y, A))
         M /= 2.0 * n
@@ -104,7 +104,7 @@ class MarginalLikelihood:
         """Return the lower Cholesky factor of C, and C⁻¹ Y."""
         C = np.array(K, order="F")
         C[np.diag_indices_from(C)] += noise * (1.0 / self.s) + _JITTER
-        L = cholesky(C, lower=True, overwrite_a=True, check_finite=False)
+        L = factor(C, overwrite=True)
         return L, cho_solve((L, True), self.Y, check_finite=False)
 
     def _value(self, L: np.ndarray, A: np.ndarray) -> float:
@@ -395,8 +395,8 @@ def _start(likelihood: MarginalLikelihood, profile: np.ndarray) -> np.ndarray:
     """Return the best point of a grid on which the widths are multiples of the profile."""
     widths = profile * _typical_distance(profile, likelihood.kernel.is_spherical)
     best, start = math.inf, np.empty(0)
-    for factor in _START_FACTORS:
-        profile_here = np.log(np.clip(factor * widths, *_WIDTH_BOUNDS))
+    for times in _START_FACTORS:
+        profile_here = np.log(np.clip(times * widths, *_WIDTH_BOUNDS))
         values = likelihood.values(profile_here, _START_NOISES)
         if (value := min(values)) < best:
             best, start = value, np.append(profile_here, math.log(_START_NOISES[values.index(value)]))

@@ -8,7 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import eig_banded, eigvalsh_tridiagonal, solve_triangular
-from scipy.linalg.lapack import dgeqrf, dormqr, dpbsv, dptsv, dsytrd, dsytrd_lwork
+from scipy.linalg.lapack import dgeqrf, dpbsv, dptsv
+
+from distrff.utils.lapack import reflect, tridiagonal
 
 # Wide enough for products of panels to run at full speed; a solution in the band costs the square of it.
 _BAND_WIDTH = 64
@@ -87,11 +89,7 @@ class TridiagonalRidge(PathRidge):
     """
 
     def __init__(self, G: np.ndarray, *, overwrite_G: bool = False) -> None:
-        self._reduced = np.asarray(G, order="F") if overwrite_G else np.array(G, order="F")
-        lwork = int(dsytrd_lwork(len(G), lower=1)[0])
-        self._reduced, self._diagonal, self._beside, self._tau, _ = dsytrd(
-            self._reduced, lower=1, lwork=lwork, overwrite_a=1
-        )
+        self._reduced, self._diagonal, self._beside, self._tau = tridiagonal(G, overwrite=overwrite_G)
 
     def eigenvalues(self) -> np.ndarray:
         return eigvalsh_tridiagonal(self._diagonal, self._beside, check_finite=False)
@@ -101,16 +99,13 @@ class TridiagonalRidge(PathRidge):
         return x, info > 0
 
     def _apply_Q(self, C: np.ndarray) -> None:
-        self._multiply(C, "N")
+        self._multiply(C, transposed=False)
 
     def _apply_transposed_Q(self, C: np.ndarray) -> None:
-        self._multiply(C, "T")
+        self._multiply(C, transposed=True)
 
-    def _multiply(self, C: np.ndarray, trans: str) -> None:
-        # Reflections leave the first row as it is; their vectors begin below the diagonal.
-        vectors, part = self._reduced[1:, :-1], np.array(C[1:], order="F")
-        _, work, _ = dormqr("L", trans, vectors, self._tau, part, lwork=-1)
-        C[1:], _, _ = dormqr("L", trans, vectors, self._tau, part, lwork=int(work[0]), overwrite_c=1)
+    def _multiply(self, C: np.ndarray, *, transposed: bool) -> None:
+        reflect(self._reduced, self._tau, C, transposed=transposed)
 
 
 class BandRidge(PathRidge):

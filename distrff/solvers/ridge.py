@@ -18,13 +18,14 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cho_solve, solve_triangular
 from scipy.linalg.blas import dger
 from scipy.linalg.lapack import dtrtri
 
 from distrff.errors import InputError
 from distrff.solvers.band import path_ridge
 from distrff.utils.arrays import Sums, lay_out
+from distrff.utils.lapack import factor
 from distrff.utils.products import squared, transposed_product
 
 
@@ -687,7 +688,7 @@ def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:
     M = np.array(G, order="F")
     M[np.diag_indices_from(M)] += alpha
     try:
-        return cholesky(M, lower=True, overwrite_a=True, check_finite=False)
+        return factor(M, overwrite=True)
     except LinAlgError as error:
         raise InputError(
             f"alpha={alpha:g} is below the rounding noise of the Gram: G + alpha*I is not positive definite; "
