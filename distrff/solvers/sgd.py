@@ -95,10 +95,11 @@ class SGDProblem:
         return h
 
     def solve(self, gradient: np.ndarray, curvature: float, caution: int) -> np.ndarray:
-        """Return the Newton step M⁻¹g of a gradient of the objective."""
-        per_weight = gradient[:, None] / (self.C * self.weight)
-        damping = np.array([self.damping(curvature, caution)])
-        return self.metric.solve(per_weight, np.array([curvature]), damping)[:, 0]
+        """Return the Newton step M⁻¹g of a gradient of the objective, or of each column of several."""
+        per_weight = gradient.reshape(len(gradient), -1) / (self.C * self.weight)
+        k = per_weight.shape[1]
+        damping = np.full(k, self.damping(curvature, caution))
+        return self.metric.solve(per_weight, np.full(k, curvature), damping).reshape(gradient.shape)
 
     def local_start(self, epochs: Sequence[Epoch]) -> LocalStart:
         """Return what the segments need for the epochs of several problems."""

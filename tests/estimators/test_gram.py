@@ -13,6 +13,7 @@ from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets, NumericTargets
 from distrff.reductions.base import Folds
 from distrff.reductions.gram import GramReduction
+from distrff.solvers.ridge import unpack
 from tests.support.fits import fourier, ridge, ridge_classifier
 from tests.support.sweeps import of_features
 
@@ -248,6 +249,7 @@ def statistics_of(X, y, s=None, *, targets=None, spec=SPEC, scaling=None, n_fold
     fields = of_features(spec, targets, scaling=scaling, tile_rows=64)
     reduction = GramReduction(**fields, folds=folds, members=tuple(range(n_folds)))
     A = reduction.update(reduction.zero(), as_dataset(X, y, s).rows(0, len(X)), {})
+    A = np.array([unpack(triangle) for triangle in reduction.finish(A)])
     return drf.GramStatistics(A, len(X), spec, scaling, targets, "float64", 64, np.ndim(y) == 1)
 
 
