@@ -213,6 +213,21 @@ def test_all_directions_are_the_preconditioner_of_the_gram(rng, Z, fit_intercept
     assert metric.spread == 0
 
 
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("caution", [0, 1])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_several_gradients_are_solved_as_one_by_one(rng, Z, fit_intercept, caution, sparse):
+    rows = csr_matrix(Z) if sparse else Z
+    metric = SpectralMetric.of_rows(rows, np.ones(M), P, fit_intercept=fit_intercept)
+    problem = SGDProblem(metric, 2.0, float(M), 1.0)
+    g = rng.standard_normal((P + fit_intercept, 3))
+    together = problem.solve(g, 0.5, caution)
+    for j in range(3):
+        alone = problem.solve(g[:, j], 0.5, caution)
+        # Products of one column and of three round differently: some 2e-16 times the condition, below 1e6 here.
+        np.testing.assert_allclose(together[:, j], alone, rtol=0, atol=1e-8 * np.abs(alone).max())
+
+
 @pytest.mark.parametrize("n_rows", [M, 11])
 def test_few_directions_leave_one_eigenvalue_for_the_rest(rng, Z, n_rows):
     """From the P × P or from the m × m products, whichever is smaller."""
