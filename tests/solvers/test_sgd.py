@@ -224,7 +224,7 @@ def test_several_gradients_are_solved_as_one_by_one(rng, Z, fit_intercept, cauti
     together = problem.solve(g, 0.5, caution)
     for j in range(3):
         alone = problem.solve(g[:, j], 0.5, caution)
-        # Products of one column and of three round differently: some 2e-16 times the condition, below 1e6 here.
+        # Products of one column and of three round differently: by 2e-16 times the condition, below 1e6 here.
         np.testing.assert_allclose(together[:, j], alone, rtol=0, atol=1e-8 * np.abs(alone).max())
 
 
