@@ -174,10 +174,9 @@ _FEW_ROWS, _SECONDS_FOR_FEW, _SECONDS = 10_000, 4.0, 60.0
 _SHARE_OF_FIT = 1 / 3
 _FEATURES, _FEATURES_OF_FEW = 1024, 512
 _ROWS_OF_FEATURES, _MIN_FEATURES = 4000, 384  # rows for all of these features; for fewer by the root
-# A fall between two samples of few rows is mostly chance: widths that went on by more were four times too
-# short.
+# A fall of the width between two samples of few rows is mostly chance, so little of it is carried on.
 _MAX_STEPS_OF_FEW = 0.7
-_ROWS_OF_FEW = 8_000  # take part at most: one core searches 3.6 s of kin40k
+_ROWS_OF_FEW = 8_000  # take part at most
 _MIN_TRAINING, _MIN_ROWS = 300, 40
 _N_GRIDS = 64
 _KEPT_OF_KIND = 2  # of each kind of map: few rows say little on which kind is best for many
@@ -752,10 +751,8 @@ class AutoFeatures(FeatureMap):
     -----
     The search is counted in flops and so depends on `random_state` alone, not on the machine: about a third
     of the fit or 1.8e12 flops, whichever is more, and at most about 1.2e11 for at most 10,000 rows. That is a
-    minute, or four seconds, at 30 Gflop/s; fewer rows take less: one core searched 0.9 s for 1,000 rows of
-    ten columns, 1.6 s for 3,000 and 3.6 s for 10,000 of eight. A stage that has begun is finished: for
-    1,000 rows of 784 columns and ten classes it took 1.9 s. Where bins with one width a column win on more
-    rows, their widths are then shrunk, as "ard" does.
+    minute, or four seconds, at 30 Gflop/s; fewer rows take less. A stage that has begun is finished. Where
+    bins with one width a column win on more rows, their widths are then shrunk, as "ard" does.
 
     Equispaced features are judged with what is best of Fourier and Nyström features without a metric, and
     taken where they are as good as the best, for at least 1,000 rows. They then choose their kernel by all

@@ -25,6 +25,7 @@ from distrff.features.specification import Sample
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.solvers.band import path_ridge
+from distrff.solvers.ridge import noise_floor
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzProblem, half_of, whole_of
 from distrff.utils.lapack import factor
 from distrff.utils.nufft import values_at
@@ -189,7 +190,7 @@ class TrialModel(ABC):
 _MIN_ALPHA, _MAX_ALPHA = 3e-9, 1e2  # of a row's weight and k(0); the first is noise of float32 sums
 _ALPHA = 1e-4
 _PRESUMED_SOLVES = 6
-_NOISE, _TILE_ROWS = 10 * 2.0**-24, 1024
+_TILE_ROWS = 1024  # that float32 products are presumed to sum
 _NEAR = np.arange(-2, 3)  # half decades
 _MAX_PATH = 2**10  # beyond, half of the reduction is bound by memory; see `path_ridge`
 
@@ -198,8 +199,8 @@ class DenseTrialModel(TrialModel):
     """Ridge on dense features, from the Gram of float32 rows, or their products if they are fewer.
 
     A penalty that is not given is sought in decades and then in half decades from the one that was best
-    before. One reduction to a tridiagonal matrix serves them all, in the time of three to five Cholesky
-    factors of D³/3 flops each.
+    before. One reduction to a tridiagonal matrix, of 4/3·D³ flops, serves them all; a Cholesky factor for
+    each takes D³/3.
     """
 
     n_features: int
@@ -212,10 +213,13 @@ class DenseTrialModel(TrialModel):
     def _min_alpha(self) -> float:
         """The least penalty of the search, for a row's weight and k(0): about that of the model itself.
 
-        Below it a model has the rounding noise of float32 sums; see `distrff.solvers.ridge.noise_floor`.
+        Below it a model has the rounding noise of float32 sums.
         """
-        of_rows = min(1.0, _TILE_ROWS / max(1, self.trial.n_training))
-        return max(_MIN_ALPHA, _NOISE * math.sqrt(of_rows / self.n_features))
+        n_rows, single = max(_TILE_ROWS, self.trial.n_training), np.dtype(np.float32)
+        floor = noise_floor(
+            1.0, n_rows, tile_rows=_TILE_ROWS, n_features=self.n_features, at_zero=1.0, dtype=single
+        )
+        return max(_MIN_ALPHA, floor)
 
     @abstractmethod
     def features(self, width: float) -> np.ndarray:

@@ -17,7 +17,7 @@ _BAND_WIDTH = 64
 _STRIP_ROWS = 512
 # In caches products with vectors are not bound by memory, and nothing is left of a panel's advantage: for
 # 256, 512, 1024 and 2048 columns the path of 25 alphas takes 2.5, 12, 61 and 755 ms from a tridiagonal T on
-# one core, and 15, 23, 125 and 747 ms from a band; 8192 columns 48 s and 24 s.
+# one core, and 15, 23, 125 and 747 ms from a band; for 8192 48 s and 24 s of processor time.
 _LEAST, _FEW_FEATURES = 3, 2**10
 
 

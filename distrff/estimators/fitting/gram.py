@@ -66,8 +66,10 @@ def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
     fit.run.begin_phase("Gram")
     by = options.fold_by if options.search == "cv" else "one held out"
     folds = fit.folds_apart(plan.size.n_folds, by)
-    by_rows = folds is not None and options.search == "cv" and _has_few_rows(plan)
-    grams = map_rows(fit, plan, folds) if by_rows and folds is not None else sum_grams(fit, plan, folds)
+    if folds is not None and options.search == "cv" and _has_few_rows(plan):
+        grams = map_rows(fit, plan, folds)
+    else:
+        grams = sum_grams(fit, plan, folds)
     n_folds = HELD_OUT_STRIDE if plan.size.n_paths else plan.size.n_folds
     result = _solved(grams, options, n_folds=n_folds, plan=plan, notes=notes)
     if options.search != "cv" or folds is None:
@@ -241,16 +243,20 @@ def sum_grams(
 ) -> Grams:
     """Return the Grams of the rows, or of the folds that `members` names."""
     parts, problem = gram_passes(fit, plan, folds, members), problem_of(fit)
+    return _grams_of(fit, plan, problem, fit.run.submit(total_gram, parts, problem), parts=parts)
+
+
+def _grams_of(fit: PreparedFit, plan: Plan, problem: GramProblem, total: Any, **handles: Any) -> Grams:
     return Grams(
         run=fit.run,
-        parts=parts,
-        total=fit.run.submit(total_gram, parts, problem),
+        total=total,
         problem=problem,
         weight=fit.weight,
         mean_square_norm=fit.mean_square_norm,
         tile_rows=plan.tile_rows,
         dtype=plan.size.dtype,
         targets=fit.targets,
+        **handles,
     )
 
 
@@ -270,18 +276,7 @@ def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
     reduction = fit.reduction(MappedRowsReduction, dtype=plan.size.dtype, tile_rows=cuts.tile_rows)
     mapped = fit.run.sweep("mapped rows", fit.dataset, reduction, cuts)
     rows = fit.run.submit(_rows_of, mapped, folds)
-    return Grams(
-        run=fit.run,
-        parts=[],
-        total=fit.run.submit(gram_of_rows, rows, problem),
-        problem=problem,
-        weight=fit.weight,
-        mean_square_norm=fit.mean_square_norm,
-        tile_rows=plan.tile_rows,
-        dtype=plan.size.dtype,
-        targets=fit.targets,
-        rows=rows,
-    )
+    return _grams_of(fit, plan, problem, fit.run.submit(gram_of_rows, rows, problem), parts=[], rows=rows)
 
 
 def _rows_of(mapped: MappedRows, folds: Folds) -> RidgeRows:

@@ -62,7 +62,7 @@ def _light(setting: Setting) -> Iterator[Result]:
         return
     while True:
         try:
-            yield {"case": "features kept", **_light_sweep(n, n_components, is_kept=True)}
+            yield {"case": f"features kept, {n:,} rows", **_light_sweep(n, n_components, is_kept=True)}
         except PlanRefused:  # there is no room for the features of all rows on this machine
             n //= 2
         else:
