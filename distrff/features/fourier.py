@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import issparse
 
 from distrff.errors import DataWarning, InputError, ModelFileError, warn
 from distrff.features.bandwidth import Pilot, PilotRows
@@ -57,6 +58,9 @@ from distrff.utils.validation import check_count, one_of
 FORMS = ("cos_sin", "phase", "complex")
 
 _STRIP_BYTES = 2**20  # of phases: they stay in a core's cache between the product and the cosine
+# Frequencies of one product in float32: with 50 columns BLAS then reaches 94 GF/s, and 73 with 1024 at once.
+# Features take a tenth less time, a fifth with 10 columns. In float64 they take as long, and longer with 784.
+_STRIP_COLUMNS = 512
 
 # The structured samplings: how each draws its arrays, and the projection of these.
 
@@ -201,17 +205,26 @@ class FourierBlockMap(BlockMap):
         n, m = X.shape[0], self.projection.n_frequencies
         dtype = np.result_type(X.dtype, np.complex64) if self.form == "complex" else X.dtype
         Z = np.empty((n, self.n_features), dtype) if out is None else out
-        rows = max(LANES, _STRIP_BYTES // (m * X.dtype.itemsize) // LANES * LANES)
-        theta = scratch("phases", min(rows, n), m, X.dtype)
+        product = self.projection if isinstance(self.projection, DenseProduct) else None
+        columns = min(m, _STRIP_COLUMNS) if product and X.dtype == np.float32 and not issparse(X) else m
+        rows = max(LANES, _STRIP_BYTES // (columns * X.dtype.itemsize) // LANES * LANES)
         for start in range(0, n, rows):
-            phases = theta[: min(rows, n - start)]
-            self.projection.project(X[start : start + rows], phases)
-            self._write(phases, Z[start : start + rows])
+            strip = X[start : start + rows]
+            for first in range(0, m, columns):
+                theta = scratch("phases", strip.shape[0], min(columns, m - first), X.dtype)
+                if product:
+                    product.project(strip, theta, first)
+                else:
+                    self.projection.project(strip, theta)
+                self._write(theta, Z[start : start + rows], first)
         return Z
 
-    def _write(self, theta: np.ndarray, Z: np.ndarray) -> None:
+    def _write(self, theta: np.ndarray, Z: np.ndarray, first: int) -> None:
+        """Write the features of the frequencies from `first` on to their columns of Z."""
+        width = Z.shape[1] // self.projection.n_frequencies  # columns a frequency
+        Z = Z[:, width * first : width * (first + theta.shape[1])]
         if self._phases is not None:
-            theta += self._phases[theta.dtype]
+            theta += self._phases[theta.dtype][first : first + theta.shape[1]]
             cosine(theta, Z, self._scale)
         else:  # e^{iθ} in memory is the adjacent pair cos θ, sin θ
             paired_cos_sin(theta, Z.view(theta.dtype) if self.form == "complex" else Z, self._scale)

@@ -143,11 +143,13 @@ class DenseProduct(Projection):
     def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
         return self._W[dtype]
 
-    def project(self, X: Any, theta: np.ndarray) -> None:
+    def project(self, X: Any, theta: np.ndarray, first: int = 0) -> None:
+        """Write the phases of the frequencies from `first` on that `theta` has columns for."""
+        W = self._W[X.dtype][:, first : first + theta.shape[1]]
         if issparse(X):
-            theta[...] = X @ self._W[X.dtype]
+            theta[...] = X @ W
         else:
-            np.matmul(X, self._W[X.dtype], out=theta)
+            np.matmul(X, W, out=theta)
 
     def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:
         return magnitude @ np.abs(self.frequencies())

@@ -65,6 +65,12 @@ def add_transposed_product(sums: np.ndarray, S: np.ndarray, Z: Any) -> None:
     sums += product
 
 
+def add_lower_triangle(A: np.ndarray, P: np.ndarray) -> None:
+    """Add the lower triangle of P, both of shape (p, p) in C order, to that of the float64 A."""
+    compile_products()
+    _add_lower(P, A)
+
+
 def in_float64(Z: Any) -> Any:
     """Return Z if it is float64, else a copy that is valid until this thread's next call."""
     if isinstance(Z, OneHotTile) or Z.dtype == np.float64:
@@ -86,6 +92,7 @@ def compile_products() -> None:
         Z = np.zeros((1, 1), dtype)
         _values(Z, Z, np.zeros((1, 1)))
         _add_weighted_rows(Z, Z, np.zeros((1, 1), dtype))
+        _add_lower(Z, np.zeros((1, 1)))
 
 
 def _is_plain(Z: np.ndarray) -> bool:
@@ -126,6 +133,13 @@ def _values(Z, C, F):
             for j in range(x.size):
                 xb += x[j] * b[j]
             F[n_rows - 1, q] = xb
+
+
+@compiled()
+def _add_lower(P, A):
+    for i in range(len(A)):
+        for j in range(i + 1):
+            A[i, j] += P[i, j]
 
 
 @compiled()

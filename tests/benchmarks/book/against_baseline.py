@@ -25,7 +25,7 @@ def _pairs(
         return
     python = place.python
     runs = [
-        (of_workload(name, setting), of_workload(name, setting, python)) for _ in range(setting.repeats(3))
+        (of_workload(name, setting), of_workload(name, setting, python)) for _ in range(setting.repeats(2))
     ]
     timed = compared([(ours["seconds"], theirs["seconds"]) for ours, theirs in runs])
     memory = spread([ours["peak_bytes"] / theirs["peak_bytes"] for ours, theirs in runs])["reached"]
@@ -65,7 +65,7 @@ LINES = (
         "mnist",
         "MNIST, Nyström 8192: time of the commit before",
         partial(_pairs, "mnist", ("mnist.npz",), MNIST_ERROR),
-        40,
+        25,
         Bound(high=1 / 3),
         environments=("baseline",),
     ),
@@ -73,7 +73,7 @@ LINES = (
         "kin40k",
         "kin40k, Nyström 8192: time of the commit before",
         partial(_pairs, "kin40k", ("kin40k.csv.gz", "kin40k_test_mask.csv.gz"), KIN40K_ERROR),
-        14,
+        10,
         Bound(high=0.7),
         environments=("baseline",),
     ),
