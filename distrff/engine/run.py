@@ -214,18 +214,25 @@ class Run:
         return self._later(lambda: self.execution.submit(function, *handles_in(args)))
 
     def submit_all(
-        self, function: Callable[..., Any], calls: list[tuple], *, group: str | None = None
+        self,
+        function: Callable[..., Any],
+        calls: list[tuple],
+        *,
+        group: str | None = None,
+        spread: bool = False,
     ) -> list[Any]:
         """Return handles on `function(*args)` for each of the calls, which may run side by side.
 
-        `group` names the tasks on Dask's dashboard; by default it is the function's name.
+        `group` names the tasks on Dask's dashboard; by default it is the function's name. With `spread` they
+        are dealt out to all workers: for calls that take longer than to send their arguments.
         """
+        options: dict[str, Any] = {"group": group, "spread": spread}
         if self.checkpoint is None:
-            return self.execution.submit_all(function, [handles_in(args) for args in calls], group=group)
+            return self.execution.submit_all(function, [handles_in(args) for args in calls], **options)
         self.checkpoint.next_key("calls", function.__qualname__, calls)
         # Together, as they may run side by side.
         begun = self._later(
-            lambda: self.execution.submit_all(function, [handles_in(c) for c in calls], group=group)
+            lambda: self.execution.submit_all(function, [handles_in(c) for c in calls], **options)
         )
         return [self._later(partial(_item, begun, i)) for i in range(len(calls))]
 
@@ -301,10 +308,15 @@ class Run:
         return self.value(self.submit(function, *args))
 
     def compute_all(
-        self, function: Callable[..., Any], calls: list[tuple], *, group: str | None = None
+        self,
+        function: Callable[..., Any],
+        calls: list[tuple],
+        *,
+        group: str | None = None,
+        spread: bool = False,
     ) -> list[Any]:
-        """Return `function(*args)` for each of the calls, which may run side by side."""
-        return self.gather(self.submit_all(function, calls, group=group))
+        """Return `function(*args)` for each of the calls, which may run side by side; see `submit_all`."""
+        return self.gather(self.submit_all(function, calls, group=group, spread=spread))
 
 
 def _item(begun: Later, i: int) -> Any:

@@ -374,6 +374,15 @@ def total_gram(parts: list[np.ndarray], problem: GramProblem) -> np.ndarray:
     return problem.with_offset(total)
 
 
+def leading(A: np.ndarray, size: int, n_targets: int) -> np.ndarray:
+    """Return the Gram of the leading `size` features; A itself for all of them."""
+    D = len(A) - 1 - n_targets
+    if size == D:
+        return A
+    kept = np.append(np.arange(size), np.arange(D, len(A)))
+    return A[np.ix_(kept, kept)]
+
+
 def fold_errors(
     total: np.ndarray,
     parts: list[np.ndarray],
@@ -425,12 +434,14 @@ def errors_on_fold(
     base: slice | None,
 ) -> np.ndarray:
     """Return the errors of one size on a fold's Gram, (m, k); see `fold_errors`."""
-    system = problem.system(total - held_out, size)
+    # Of full matrices the seven smaller sizes of D = 2048 would copy and multiply what they leave out.
+    of_all, of_fold = (leading(A, size, problem.n_targets) for A in (total, held_out))
+    system = problem.system(of_all - of_fold, size)
     path, scale = path_ridge(system.G), problem.feature_scale(size)
 
     def errors_at(alphas: np.ndarray) -> np.ndarray:
         coef = path.solve(system.B, alphas)
-        return held_out_error(held_out, coef, system.intercept(coef), feature_scale=scale)
+        return held_out_error(of_fold, coef, system.intercept(coef), feature_scale=scale)
 
     return path_errors(errors_at, grid, base)
 
@@ -454,6 +465,7 @@ def gcv_errors(
     ----------
     Golub, Heath and Wahba (1979), Technometrics 21(2), p. 216.
     """
+    total = leading(total, size, problem.n_targets)
     system = problem.system(total, size)
     path = path_ridge(system.G)
     scale, n_rows, intercept = problem.feature_scale(size), problem.n_rows, problem.fit_intercept

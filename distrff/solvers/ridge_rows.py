@@ -24,6 +24,7 @@ from distrff.solvers.ridge import (
     GramProblem,
     cholesky_factor,
     errors_on_fold,
+    leading,
     no_weight,
     path_errors,
 )
@@ -67,9 +68,9 @@ def ridge_rows(Z: np.ndarray, Y: np.ndarray, s: np.ndarray, fold: np.ndarray) ->
     return RidgeRows(Z, Y, s, fold, K)
 
 
-def gram_of_rows(rows: RidgeRows, problem: GramProblem) -> np.ndarray:
+def gram_of_rows(Z: np.ndarray, Y: np.ndarray, s: np.ndarray, problem: GramProblem) -> np.ndarray:
     """Return the Gram Σ s·ttᵀ of all rows, of shape (p, p), with the offset added to its targets."""
-    return _gram(rows.Z, rows.targets(problem), rows.s)
+    return _gram(np.asarray(Z, np.float64), Y if problem.offset is None else Y + problem.offset, s)
 
 
 def _gram(Z: np.ndarray, Y: np.ndarray, s: np.ndarray) -> np.ndarray:
@@ -132,13 +133,16 @@ def row_fold_errors(
 ) -> tuple[list[np.ndarray], float]:
     """Return what `distrff.solvers.ridge.fold_errors` does, of `rows` and their Gram `total`.
 
-    A size of more features than rows are left takes 4/3·n³ flops for those rows in place of 4/3·D³.
+    A size of more features than rows are left takes 4/3·n³ flops for those rows in place of 4/3·D³. One
+    reduction of all n rows would serve every fold as well: without its rows I the residuals are C_II⁻¹(C y)_I
+    with C = (K + alpha·I)⁻¹, centred. But its block takes 2·n·|I|² flops for each alpha and fold, for 25
+    alphas of 1000 rows more than five reductions of 800 rows.
     """
     held_out, n_left = rows.fold == fold, np.count_nonzero(rows.fold != fold)
-    small = max((size for size in problem.sizes if size <= n_left), default=0)
+    tried = [size for size, grid in zip(problem.sizes, grids, strict=True) if len(grid)]
+    small = max((size for size in tried if size <= n_left), default=0)
     of_fold = _gram(rows.Z[held_out, :small], rows.targets(problem)[held_out], rows.s[held_out])
-    kept = np.append(np.arange(small), np.arange(rows.Z.shape[1], len(total)))
-    of_small = total[np.ix_(kept, kept)] if small else total
+    of_small = leading(total, small, problem.n_targets)
     errors = []
     for i, (size, grid) in enumerate(zip(problem.sizes, grids, strict=True)):
         base = None if bases is None else bases[i]

@@ -83,6 +83,7 @@ def assert_predicted(place: str, X: np.ndarray, options: dict[str, str] | None =
     np.testing.assert_allclose(frame["prediction"], model.predict(X), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_jobs_in_the_clear_on_object_storage(tmp_path):
     pytest.importorskip("moto", reason="the extra `test` has it")
     pytest.importorskip("s3fs", reason="the extra `test` has it")

@@ -61,13 +61,14 @@ def test_the_variance_is_that_of_the_theory(rng, kernel, form):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("form", FORMS)
-def test_values_are_the_formula_in_the_dtype_of_the_rows(rng, form, dtype):
+@pytest.mark.parametrize("n_components", [30, 1300])  # one strip of frequencies, and several
+def test_values_are_the_formula_in_the_dtype_of_the_rows(rng, n_components, form, dtype):
     X = rng.standard_normal((300, 5)).astype(dtype)
-    map_ = FourierFeatures(2.0 * Gaussian(0.5), 30, form=form, random_state=seed_of(rng)).fit(X)
+    map_ = FourierFeatures(2.0 * Gaussian(0.5), n_components, form=form, random_state=seed_of(rng)).fit(X)
     theta = X.astype(np.float64) @ map_.frequencies_
-    m = 15 if form == "cos_sin" else 30
+    m = n_components // 2 if form == "cos_sin" else n_components
     if form == "cos_sin":
-        expected = np.stack([np.cos(theta), np.sin(theta)], axis=2).reshape(300, 30) * np.sqrt(2.0 / m)
+        expected = np.stack([np.cos(theta), np.sin(theta)], axis=2).reshape(300, -1) * np.sqrt(2.0 / m)
     elif form == "complex":
         expected = np.exp(1j * theta) * np.sqrt(2.0 / m)
     else:
@@ -79,7 +80,7 @@ def test_values_are_the_formula_in_the_dtype_of_the_rows(rng, form, dtype):
         expected = np.cos(theta + phases) * np.sqrt(4.0 / m)
     Z = map_.transform(X)
     assert Z.dtype == np.result_type(dtype, np.complex64 if form == "complex" else dtype)
-    assert Z.shape == (300, 30)
+    assert Z.shape == (300, n_components)
     # W, X and shifts are cast once (a unit each), d products are summed (d units), the phase is added and is
     # at most 2π; the factor √(2k(0)/m) is rounded and multiplied (two units of 1). √2 where both parts are
     # off; the reference in float64 is off as much as a float64 result.

@@ -64,7 +64,7 @@ def curved(rng, n, D):
 
 
 @pytest.mark.parametrize("fit_intercept", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("make", [linear, curved])
+@pytest.mark.parametrize("make", [pytest.param(linear, marks=pytest.mark.slow), curved])
 def test_many_rows_to_a_gap_of_a_millionth(make, fit_intercept):
     Z, y = make(np.random.default_rng(0), 20_000, 200)
     model, _ = solve(Z, y, fit_intercept=fit_intercept, tol=1e-6, n_kept=200, max_sweeps=15)

@@ -70,7 +70,8 @@ def test_a_worker_killed_during_the_sweep_changes_no_bit(rows, mortal, tmp_path,
     np.testing.assert_array_equal(fitted.intercept_, expected.intercept_)
 
 
-@pytest.mark.parametrize("sums", ["on workers", pytest.param("in the client", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sums", ["on workers", "in the client"])
 def test_a_worker_that_hangs_changes_no_bit(rows, rng, monkeypatch, tmp_path, sums):
     """The scheduler gives it up, here after five seconds, its least; its tasks and sums are made elsewhere.
 
@@ -92,7 +93,8 @@ def slowly(block):
     return block
 
 
-@pytest.mark.parametrize("how", ["adapt", pytest.param("scale", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["adapt", "scale"])
 def test_workers_that_come_and_go_all_the_time(rows, rng, start_cluster, monkeypatch, how):
     """They are retired with what they have, and closed, while others are started, until the fit ends."""
     monkeypatch.setattr("distrff.engine.execution._SMALL_BYTES", 0)

@@ -156,7 +156,7 @@ class Strike:
                 os.kill(self.pids.pop(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("victims", ["one", "all"])
+@pytest.mark.parametrize("victims", ["one", pytest.param("all", marks=pytest.mark.slow)])
 def test_what_a_killed_worker_kept_is_made_again(labelled, start_cluster, victims):
     _, client = start_cluster(2)
     expected = bits(model("squared hinge, C searched", "fourier", keep_features=False).fit(*labelled))

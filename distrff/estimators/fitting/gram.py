@@ -180,18 +180,30 @@ class Grams:
     rows: Any = None  # handle on the rows, where their products take the place of the Grams of folds
 
     def errors_of(self, calls: list[tuple]) -> list[tuple[list[np.ndarray], float]]:
-        """Return `fold_errors` for the folds, grids and problems of some calls."""
-        if self.rows is not None:
-            return self.run.compute_all(row_fold_errors, [(self.total, self.rows, *call) for call in calls])
-        return self.run.compute_all(fold_errors, [(self.total, self.parts, *call) for call in calls])
+        """Return `fold_errors` for the folds, grids and problems of some calls.
+
+        The whole map is a task apart from the smaller ones, and comes first: so five folds on two threads end
+        together.
+        """
+        function, source = (fold_errors, self.parts) if self.rows is None else (row_fold_errors, self.rows)
+        whole, smaller = [], []
+        for fold, grids, *others in calls:
+            empty = [grid[:0] for grid in grids]
+            whole.append((self.total, source, fold, [*empty[:-1], grids[-1]], *others))
+            smaller.append((self.total, source, fold, [*grids[:-1], empty[-1]], *others))
+        if len(self.problem.sizes) == 1:
+            return self.run.compute_all(function, whole, spread=True)
+        found = self.run.compute_all(function, whole + smaller, spread=True)
+        pairs = zip(found[: len(calls)], found[len(calls) :], strict=True)
+        return [([*errors[:-1], of_whole[-1]], weight) for (of_whole, weight), (errors, _) in pairs]
 
     def solutions_without(self, folds: range, alpha: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the models of all rows but those of each fold."""
         if self.rows is not None:
             calls: list[tuple] = [(self.rows, fold, alpha, self.problem) for fold in folds]
-            return self.run.compute_all(row_solution_without, calls)
+            return self.run.compute_all(row_solution_without, calls, spread=True)
         calls = [(self.total, self.parts, fold, alpha, self.problem) for fold in folds]
-        return self.run.compute_all(solution_without, calls)
+        return self.run.compute_all(solution_without, calls, spread=True)
 
     def noise_floor(self, size: int | None = None) -> float:
         """Return the alpha below which the solution of `size` features, or of all, is noise."""
@@ -275,11 +287,17 @@ def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
     cuts, problem = light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns), problem_of(fit)
     reduction = fit.reduction(MappedRowsReduction, dtype=plan.size.dtype, tile_rows=cuts.tile_rows)
     mapped = fit.run.sweep("mapped rows", fit.dataset, reduction, cuts)
-    rows = fit.run.submit(_rows_of, mapped, folds)
-    return _grams_of(fit, plan, problem, fit.run.submit(gram_of_rows, rows, problem), parts=[], rows=rows)
+    rows, total = fit.run.submit_all(_products_of, [(mapped, folds, None), (mapped, folds, problem)])
+    return _grams_of(fit, plan, problem, total, parts=[], rows=rows)
 
 
-def _rows_of(mapped: MappedRows, folds: Folds) -> RidgeRows:
+def _products_of(mapped: MappedRows, folds: Folds, problem: GramProblem | None) -> RidgeRows | np.ndarray:
+    """Return the rows with their products, or for a problem the Gram of their features.
+
+    One function for both, so that they are made side by side.
+    """
+    if problem is not None:
+        return gram_of_rows(mapped.Z, mapped.Y, mapped.s, problem)
     return ridge_rows(mapped.Z, mapped.Y, mapped.s, folds.of_rows(0, len(mapped.s)))
 
 
@@ -471,7 +489,7 @@ def _gcv_errors(
         (grams.total, size, grid, grams.problem, None if bases is None else bases[size])
         for size, grid in grids.items()
     ]
-    found = grams.run.compute_all(gcv_errors, calls)
+    found = grams.run.compute_all(gcv_errors, calls, spread=True)
     return [(errors * np.square(grams.targets.scale), dimensions) for errors, dimensions in found]
 
 

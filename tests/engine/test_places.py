@@ -1,0 +1,21 @@
+"""On which workers the calls of a fit run."""
+
+import numpy as np
+from distributed import get_worker
+
+from distrff.engine.run import begin_run
+
+
+def address_of(held, number):
+    return get_worker().address
+
+
+def test_calls_that_are_spread_run_on_all_workers(client):
+    """Whoever has what they take: Dask itself would run all of them there."""
+    run = begin_run()
+    held = run.submit(np.zeros, 2**22)
+    run.gather([run.submit(len, held)])
+    found = run.compute_all(address_of, [(held, i) for i in range(4)], spread=True)
+    threads = run.execution.roll.running_threads()
+    assert set(found) == set(threads)
+    assert [found.count(worker) for worker in threads] == [2, 2]
