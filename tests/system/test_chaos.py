@@ -13,7 +13,8 @@ def processes(tmp_path_factory):
         yield found
 
 
-@pytest.mark.parametrize(("name", "seed"), [pytest.param("ridge", 0, marks=pytest.mark.slow), ("hinge", 1)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), [("ridge", 0), ("hinge", 1)])
 def test_deaths_change_no_bit(processes, name, seed):
     digest, seconds = quiet_run(processes, name)
     run = chaos_run(processes, name, seed, seconds)

@@ -168,6 +168,7 @@ def test_what_a_killed_worker_kept_is_made_again(labelled, start_cluster, victim
     assert bits(fitted) == expected
 
 
+@pytest.mark.slow
 def test_workers_that_join_take_their_part(labelled, start_cluster):
     cluster, client = start_cluster(1)
     expected = bits(model("hinge", "fourier", keep_features=False).fit(*labelled))
