@@ -486,20 +486,25 @@ def gcv_errors(
 
 def solution_of(total: np.ndarray, alpha: np.ndarray, problem: GramProblem) -> RidgeSolution:
     """Return the model of all features at one alpha per target."""
-    system = problem.system(total)
-    coef, intercept = solve_ridge(system, alpha)
-    return RidgeSolution(coef, intercept, system.residual(coef), system.yy)
+    return _solution(problem.system(total), alpha)
 
 
 def solution_without(
-    total: np.ndarray, parts: list[np.ndarray], fold: int, alpha: np.ndarray, problem: GramProblem
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return coef (D, k) and intercept (k,) of the model of all rows but those of a fold.
+    total: np.ndarray, parts: list[np.ndarray], fold: int | None, alpha: np.ndarray, problem: GramProblem
+) -> RidgeSolution:
+    """Return the model of all rows but those of a fold; None leaves out none.
 
     `parts` are as in `fold_of`. D³/3 flops, and memory for two D × D arrays beside the inputs.
     """
+    if fold is None:
+        return solution_of(total, alpha, problem)
     # No name keeps the fold or the complement alive: each would be another D × D array beside the factor.
-    return solve_ridge(problem.system(total - problem.with_offset(fold_of(parts, fold))), alpha)
+    return _solution(problem.system(total - problem.with_offset(fold_of(parts, fold))), alpha)
+
+
+def _solution(system: RidgeSystem, alpha: np.ndarray) -> RidgeSolution:
+    coef, intercept = solve_ridge(system, alpha)
+    return RidgeSolution(coef, intercept, system.residual(coef), system.yy)
 
 
 def posterior_of(total: np.ndarray, alpha: float, problem: GramProblem) -> PosteriorFactor:

@@ -22,6 +22,7 @@ from distrff.solvers.band import path_ridge
 from distrff.solvers.ridge import (
     NOT_FINITE,
     GramProblem,
+    RidgeSolution,
     cholesky_factor,
     errors_on_fold,
     leading,
@@ -97,9 +98,9 @@ class _Complement:
     y_mean: np.ndarray
 
     @classmethod
-    def of(cls, rows: RidgeRows, fold: int, scale: float, problem: GramProblem) -> Self:
-        """Return the rows of all folds but this one; raise InputError if they have no weight."""
-        training = np.flatnonzero(rows.fold != fold)
+    def of(cls, rows: RidgeRows, fold: int | None, scale: float, problem: GramProblem) -> Self:
+        """Return the rows of all folds but this one, or all; raise InputError if they have no weight."""
+        training = np.arange(len(rows.fold)) if fold is None else np.flatnonzero(rows.fold != fold)
         s, Y = rows.s[training], rows.targets(problem)[training]
         weight = float(s.sum())
         if not weight > 0:
@@ -176,17 +177,19 @@ def _errors_by_rows(
 
 
 def row_solution_without(
-    rows: RidgeRows, fold: int, alpha: np.ndarray, problem: GramProblem
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return coef (D, k) and intercept (k,) of the model of all rows but those of a fold."""
+    total: np.ndarray, rows: RidgeRows, fold: int | None, alpha: np.ndarray, problem: GramProblem
+) -> RidgeSolution:
+    """Return what `distrff.solvers.ridge.solution_without` does; `total` is not needed."""
     left = _Complement.of(rows, fold, 1.0, problem)
     U = np.empty_like(left.R)
     alphas = np.broadcast_to(np.asarray(alpha, dtype=np.float64), left.y_mean.shape)
     for value in np.unique(alphas):
         group = alphas == value
         U[:, group] = cho_solve((cholesky_factor(left.H, value), True), left.R[:, group], check_finite=False)
+    # What is left of a row is R − CCᵀU = alpha·U.
+    residual, total_squares = np.square(alphas * U).sum(axis=0), np.square(left.R).sum(axis=0)
     U *= left.root[:, None]
     Z = rows.Z[left.training]
     z_mean = left.share @ Z
     coef = Z.T @ U - np.outer(z_mean, U.sum(axis=0))
-    return coef, left.y_mean - z_mean @ coef
+    return RidgeSolution(coef, left.y_mean - z_mean @ coef, residual, total_squares)

@@ -40,11 +40,12 @@ def test_errors_and_models_are_those_of_the_grams(rng, fit_intercept, rescaled):
         for mine, others in zip(by_rows, by_grams, strict=True):
             assert mine.shape == others.shape
             assert np.allclose(mine, others, rtol=rtol)
-        at = np.array([0.1, 3.0])
-        coef, intercept = row_solution_without(rows, fold, at, problem)
-        expected, other = solution_without(summed, parts, fold, at, problem)
-        assert np.linalg.norm(coef - expected) <= rtol * np.linalg.norm(expected)
-        assert np.allclose(intercept, other, rtol=rtol, atol=rtol * abs(other).max())
+    for fold in (None, *range(N_FOLDS)):
+        mine = row_solution_without(total, rows, fold, np.array([0.1, 3.0]), problem)
+        other = solution_without(summed, parts, fold, np.array([0.1, 3.0]), problem)
+        for name in ("coef", "intercept", "residual", "total"):
+            found, expected = getattr(mine, name), getattr(other, name)
+            assert np.linalg.norm(found - expected) <= rtol * np.linalg.norm(expected), name
 
 
 def test_a_base_grows_as_on_the_grams(rng):

@@ -30,6 +30,7 @@ from distrff.reductions.gram import GramReduction, GramStatistics
 from distrff.solvers.ridge import (
     GramProblem,
     PosteriorFactor,
+    RidgeSolution,
     above_noise,
     choose_alpha,
     default_alphas,
@@ -40,7 +41,6 @@ from distrff.solvers.ridge import (
     gcv_may_overfit,
     noise_floor,
     posterior_of,
-    solution_of,
     solution_without,
     total_gram,
 )
@@ -71,13 +71,7 @@ def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
     else:
         grams = sum_grams(fit, plan, folds)
     n_folds = HELD_OUT_STRIDE if plan.size.n_paths else plan.size.n_folds
-    result = _solved(grams, options, n_folds=n_folds, plan=plan, notes=notes)
-    if options.search != "cv" or folds is None:
-        return result
-    # While the Grams of the folds are there; a third of what the reduction of one for its alphas costs.
-    solutions = grams.solutions_without(range(n_folds), result.search.alpha)
-    models = ridge_fold_models(folds, fit.targets, solutions, fit_intercept=options.fit_intercept)
-    return replace(result, fold_models=models)
+    return _solved(grams, options, n_folds=n_folds, plan=plan, notes=notes, folds=folds)
 
 
 def fit_statistics(
@@ -133,9 +127,15 @@ def fit_statistics(
 
 
 def _solved(
-    grams: Grams, options: RidgeOptions, *, n_folds: int, plan: Plan | None, notes: list[str]
+    grams: Grams,
+    options: RidgeOptions,
+    *,
+    n_folds: int,
+    plan: Plan | None,
+    notes: list[str],
+    folds: Folds | None = None,
 ) -> FitResult:
-    """Return the fit that follows from merged Grams; no row is touched."""
+    """Return the fit that follows from merged Grams, with the models of `folds`; no row is touched."""
     run, problem = grams.run, grams.problem
     run.begin_phase("alpha and learning curve" if options.alpha is None else "learning curve")
     if options.search == "cv":
@@ -145,8 +145,10 @@ def _solved(
     else:
         search = _given(grams, options)
     run.begin_phase("model")
-    solution = run.compute(solution_of, grams.total, search.alpha, problem)
-    return ridge_result(
+    # The models of the folds while their Grams are there: each takes a third of the reduction for its alphas.
+    held_out = range(n_folds) if options.search == "cv" and folds is not None else ()
+    solution, *others = grams.solutions_without([None, *held_out], search.alpha)
+    result = ridge_result(
         run,
         plan,
         grams.targets,
@@ -159,6 +161,11 @@ def _solved(
         entries={"solver": "gram", "noise_floor": grams.noise_floor()},
         grams=grams,
     )
+    if folds is None or not others:
+        return result
+    pairs = [(other.coef, other.intercept) for other in others]
+    models = ridge_fold_models(folds, grams.targets, pairs, fit_intercept=problem.fit_intercept)
+    return replace(result, fold_models=models)
 
 
 # The Grams of a fit.
@@ -197,13 +204,12 @@ class Grams:
         pairs = zip(found[: len(calls)], found[len(calls) :], strict=True)
         return [([*errors[:-1], of_whole[-1]], weight) for (of_whole, weight), (errors, _) in pairs]
 
-    def solutions_without(self, folds: range, alpha: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return the models of all rows but those of each fold."""
-        if self.rows is not None:
-            calls: list[tuple] = [(self.rows, fold, alpha, self.problem) for fold in folds]
-            return self.run.compute_all(row_solution_without, calls, spread=True)
-        calls = [(self.total, self.parts, fold, alpha, self.problem) for fold in folds]
-        return self.run.compute_all(solution_without, calls, spread=True)
+    def solutions_without(self, folds: list[int | None], alpha: np.ndarray) -> list[RidgeSolution]:
+        """Return the models of all rows but those of each fold; None leaves out none."""
+        is_by_rows = self.rows is not None
+        solve, source = (row_solution_without, self.rows) if is_by_rows else (solution_without, self.parts)
+        calls: list[tuple] = [(self.total, source, fold, alpha, self.problem) for fold in folds]
+        return self.run.compute_all(solve, calls, spread=True)
 
     def noise_floor(self, size: int | None = None) -> float:
         """Return the alpha below which the solution of `size` features, or of all, is noise."""
