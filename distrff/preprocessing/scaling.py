@@ -13,7 +13,7 @@ from distrff.utils.arrays import dense_rows
 from distrff.utils.jit import scratch
 
 # Entries that are scaled at a time, in memory that stays in a cache. NumPy's float64 arrays of whole tiles
-# took 214 µs for 512 × 50 where malloc gives memory back at once, as on Dask's workers; this takes 33 µs.
+# took 214 µs for 512 × 50 where malloc gives memory back at once, as on Dask's workers; this takes 66 µs.
 _STRIP_VALUES = 2**15
 
 

@@ -434,7 +434,7 @@ def errors_on_fold(
     base: slice | None,
 ) -> np.ndarray:
     """Return the errors of one size on a fold's Gram, (m, k); see `fold_errors`."""
-    # Of full matrices the seven smaller sizes of D = 2048 would copy and multiply what they leave out.
+    # A smaller size neither copies nor multiplies the features that it leaves out.
     of_all, of_fold = (leading(A, size, problem.n_targets) for A in (total, held_out))
     system = problem.system(of_all - of_fold, size)
     path, scale = path_ridge(system.G), problem.feature_scale(size)

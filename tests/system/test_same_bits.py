@@ -102,7 +102,7 @@ def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, mo
     if not has_factor:
         monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
     data = rows[0], np.column_stack([rows[1], np.cos(rows[1])]), np.abs(rows[0][:, 0])
-    tol = 1e-6 if has_factor else 1e-1  # with a diagonal each digit takes many passes
+    tol = 1e-6 if has_factor else 1e-3  # with a diagonal each digit takes many passes
     ridge = drf.KernelRidge(FOURIER, [0.1, 10.0], solver="cg", tol=tol, random_state=0, scale="none")
     assert_same_on_workers(ridge, *data)
     made_of = "factor of the Gram of one row in 9" if has_factor else "diagonal"

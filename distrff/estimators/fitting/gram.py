@@ -41,6 +41,7 @@ from distrff.solvers.ridge import (
     gcv_may_overfit,
     noise_floor,
     posterior_of,
+    solution_of,
     solution_without,
     total_gram,
 )
@@ -145,9 +146,9 @@ def _solved(
     else:
         search = _given(grams, options)
     run.begin_phase("model")
-    # The models of the folds while their Grams are there: each takes a third of the reduction for its alphas.
-    held_out = range(n_folds) if options.search == "cv" and folds is not None else ()
-    solution, *others = grams.solutions_without([None, *held_out], search.alpha)
+    # The models of the folds while their Grams are there: each takes a quarter of the flops of its reduction.
+    held_out = range(n_folds) if options.search == "cv" and folds is not None else range(0)
+    solution, *others = grams.solutions(held_out, search.alpha)
     result = ridge_result(
         run,
         plan,
@@ -189,8 +190,8 @@ class Grams:
     def errors_of(self, calls: list[tuple]) -> list[tuple[list[np.ndarray], float]]:
         """Return `fold_errors` for the folds, grids and problems of some calls.
 
-        The whole map is a task apart from the smaller ones, and comes first: so five folds on two threads end
-        together.
+        The whole map is a task apart from the smaller ones: so threads end at about the same time, even where
+        their number does not divide that of the folds.
         """
         function, source = (fold_errors, self.parts) if self.rows is None else (row_fold_errors, self.rows)
         whole, smaller = [], []
@@ -204,12 +205,15 @@ class Grams:
         pairs = zip(found[: len(calls)], found[len(calls) :], strict=True)
         return [([*errors[:-1], of_whole[-1]], weight) for (of_whole, weight), (errors, _) in pairs]
 
-    def solutions_without(self, folds: list[int | None], alpha: np.ndarray) -> list[RidgeSolution]:
-        """Return the models of all rows but those of each fold; None leaves out none."""
+    def solutions(self, held_out: range, alpha: np.ndarray) -> list[RidgeSolution]:
+        """Return the model of all rows, then for each held-out fold that of the other rows."""
+        if not held_out:  # without the Grams of folds, which may be on other workers
+            return [self.run.compute(solution_of, self.total, alpha, self.problem)]
         is_by_rows = self.rows is not None
         solve, source = (row_solution_without, self.rows) if is_by_rows else (solution_without, self.parts)
+        folds = (None, *held_out)
         calls: list[tuple] = [(self.total, source, fold, alpha, self.problem) for fold in folds]
-        return self.run.compute_all(solve, calls, spread=True)
+        return self.run.compute_all(solve, calls, group="solution of", spread=True)
 
     def noise_floor(self, size: int | None = None) -> float:
         """Return the alpha below which the solution of `size` features, or of all, is noise."""
