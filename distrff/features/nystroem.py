@@ -9,7 +9,7 @@ from threading import Lock
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from scipy.linalg import blas, cho_factor, cho_solve, eigvalsh, lapack
+from scipy.linalg import LinAlgError, eigvalsh
 
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
@@ -23,6 +23,7 @@ from distrff.features.specification import (
     product_cost,
 )
 from distrff.kernels.base import Kernel
+from distrff.utils.lapack import factor, pivots_and_rank, solve_factor
 from distrff.utils.random import child_seed, row_hash
 from distrff.utils.threads import one_blas_thread
 from distrff.utils.validation import check_count, one_of
@@ -87,13 +88,13 @@ class NystroemBlockMap(BlockMap):
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
-        rank, factor = len(self.landmarks), self.factor
+        rank, L = len(self.landmarks), self.factor
         for start in range(0, len(X), _STRIP_ROWS):
             strip = slice(start, start + _STRIP_ROWS)
             if rank:
                 K = self.basis(X[strip])
                 # Kᵀ is in the order of columns that LAPACK reads and overwrites.
-                Z[strip, :rank] = blas.dtrsm(1.0, factor, K.T, lower=1, overwrite_b=1).T
+                Z[strip, :rank] = solve_factor(L, K.T, overwrite=True).T
         Z[:, rank:] = 0.0
         return Z
 
@@ -123,7 +124,7 @@ class NystroemBlockMap(BlockMap):
         leading = V[: len(self.landmarks)].astype(np.float64)
         if not leading.size:
             return leading
-        return blas.dtrsm(1.0, self.factor, leading, lower=1, trans_a=int(transposed))
+        return solve_factor(self.factor, leading, transposed=transposed)
 
 
 def _cholesky_factor(kernel: Kernel, landmarks: np.ndarray) -> np.ndarray:
@@ -132,13 +133,13 @@ def _cholesky_factor(kernel: Kernel, landmarks: np.ndarray) -> np.ndarray:
         return np.empty((0, 0))
     with one_blas_thread():
         K = kernel.block(landmarks, landmarks)
-        factor, info = lapack.dpotrf(K.T, lower=1, clean=0, overwrite_a=1)
-    if info:
-        raise InputError(
-            f"the kernel matrix of the landmarks is not positive definite at landmark {info}; "
-            f"fit the map again with the version of NumPy and SciPy in use"
-        )
-    return factor
+        try:
+            return factor(K.T, overwrite=True, clean=False)
+        except LinAlgError:
+            raise InputError(
+                "the kernel matrix of the landmarks is not positive definite; "
+                "fit the map again with the version of NumPy and SciPy in use"
+            ) from None
 
 
 def pivoted(kernel: Kernel, landmarks: np.ndarray) -> tuple[np.ndarray, int]:
@@ -150,8 +151,8 @@ def pivoted(kernel: Kernel, landmarks: np.ndarray) -> tuple[np.ndarray, int]:
     with one_blas_thread():
         K = kernel.block(landmarks, landmarks)
         tolerance = _RELATIVE_TOLERANCE * K.diagonal().max()
-        _, pivots, rank, _ = lapack.dpstrf(K.T, tol=tolerance, lower=1, overwrite_a=1)
-    return landmarks[pivots - 1], int(rank)
+        pivots, rank = pivots_and_rank(K.T, tolerance, overwrite=True)
+    return landmarks[pivots], rank
 
 
 class NystroemFeatures(KernelFeatureMap):
@@ -346,15 +347,15 @@ class LowestLeverageKeys(LowestKeys):
         """Return k(x, x) − k(x, P)(K_PP + penalty·I)⁻¹k(P, x), proportional to ridge leverage scores."""
         K = self.kernel.block(X, self.pilot)
         norms = squared_norms(self.kernel, X)
-        explained = np.einsum("ij,ji->i", K, cho_solve(self._factor, K.T, check_finite=False))
+        U = solve_factor(self._factor, K.T, overwrite=True)
+        explained = np.einsum("ji,ji->i", U, U)
         return np.maximum(norms - explained, _MIN_SCORE * np.maximum(norms, _MIN_SCORE))
 
     @cached_property
-    def _factor(self) -> tuple[np.ndarray, bool]:
+    def _factor(self) -> np.ndarray:
         K = self.kernel.block(self.pilot, self.pilot)
         K[np.diag_indices(len(K))] += self.penalty
-        factor: tuple[np.ndarray, bool] = cho_factor(K, lower=True, overwrite_a=True, check_finite=False)
-        return factor
+        return factor(K.T, overwrite=True, clean=False)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in self.__dict__.items() if name != "_factor"}

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-from scipy.linalg import LinAlgError, blas, cho_solve
+from scipy.linalg import LinAlgError, cho_solve
 
 from distrff.features.bandwidth import (
     MAX_OUTPUTS,
@@ -27,7 +27,7 @@ from distrff.kernels.base import Kernel
 from distrff.solvers.band import path_ridge
 from distrff.solvers.ridge import noise_floor
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzProblem, half_of, whole_of
-from distrff.utils.lapack import factor
+from distrff.utils.lapack import factor, solve_factor
 from distrff.utils.nufft import values_at
 from distrff.utils.random import child_seed, streams_under
 
@@ -412,7 +412,7 @@ class NystroemTrialModel(DenseTrialModel):
         for start in range(0, len(X), _STRIP_ROWS):
             strip = slice(start, start + _STRIP_ROWS)
             K = self._kernel.block(X[strip], L)
-            Z[strip] = blas.dtrsm(1.0, root, K.T, lower=1, overwrite_b=1).T
+            Z[strip] = solve_factor(root, K.T, overwrite=True).T
         return Z
 
     def _feature_flops(self) -> float:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from scipy.linalg.blas import dsyrk
 
 from distrff.engine.reduction import Arrays
 from distrff.errors import InputError, ModelFileError, column_called
@@ -30,6 +29,7 @@ from distrff.reductions.base import (
 from distrff.solvers.losses import Loss
 from distrff.solvers.ridge import pack, packed_length, recoded
 from distrff.utils.arrays import in_one_layout
+from distrff.utils.lapack import add_square
 from distrff.utils.products import add_lower_triangle, values_of
 from distrff.utils.text import in_one_line
 from distrff.utils.validation import check_count, one_of
@@ -132,8 +132,7 @@ def add_squares(A: np.ndarray, t: np.ndarray) -> None:
     at most, and it would stay in memory while the next chunk is decoded.
     """
     if t.dtype == A.dtype:
-        # BLAS reads both column by column: t as tᵀ, and A as its transpose.
-        dsyrk(1.0, t.T, beta=1.0, c=A.T, lower=0, overwrite_c=1)
+        add_square(A, t)
     else:
         add_lower_triangle(A, t.T @ t)
 

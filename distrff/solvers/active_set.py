@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve
 from scipy.optimize import brentq
 from scipy.sparse import issparse
 
 from distrff.utils.jit import compiled, compiles_once
+from distrff.utils.lapack import factor
 
 _GROWTH = 3.0
 _MAX_ROUNDS, _MAX_STEPS = 40, 150
@@ -291,7 +292,7 @@ def _solved(
     H[np.diag_indices_from(H)] += np.maximum(model.penalised, min_penalty)
     if model.fit_intercept:
         H[-1, -1] = 1.000001 * H[-1, -1] or 1.0  # where no row is inside, b has no curvature
-    return -cho_solve(cho_factor(H, lower=True, check_finite=False, overwrite_a=True), gradient)
+    return -cho_solve((factor(H, overwrite=True, clean=False), True), gradient)
 
 
 # Coordinate ascent, for models of sparse rows: one row's multiplier at a time.

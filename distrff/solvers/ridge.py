@@ -18,14 +18,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_solve, solve_triangular
+from scipy.linalg import LinAlgError, cho_solve
 from scipy.linalg.blas import dger
-from scipy.linalg.lapack import dtrtri
 
 from distrff.errors import InputError
 from distrff.solvers.band import path_ridge
 from distrff.utils.arrays import Sums, lay_out
-from distrff.utils.lapack import factor
+from distrff.utils.lapack import factor, inverse_of_triangle, solve_factor
 from distrff.utils.products import squared, transposed_product
 
 
@@ -691,7 +690,7 @@ class PosteriorFactor:
 
     def std(self, Z: np.ndarray) -> np.ndarray:
         """Return the standard deviation of f at feature rows, (r, D) → (r, k); D² flops a row."""
-        U = solve_triangular(self.L, (Z - self.z_mean).T, lower=True, check_finite=False)
+        U = solve_factor(self.L, (Z - self.z_mean).T, overwrite=True)
         spread = np.einsum("ij,ij->j", U, U) + self.intercept_variance
         return np.sqrt(np.outer(spread, self.noise))
 
@@ -741,7 +740,7 @@ def posterior_factor(system: RidgeSystem, alpha: float) -> PosteriorFactor:
     """
     L = cholesky_factor(system.G, alpha)
     coef = cho_solve((L, True), system.B, check_finite=False)
-    dimension = len(L) - alpha * float(np.linalg.norm(dtrtri(L, lower=1)[0])) ** 2 + system.fit_intercept
+    dimension = len(L) - alpha * float(np.linalg.norm(inverse_of_triangle(L))) ** 2 + system.fit_intercept
     freedom = system.weight - dimension
     if not freedom > 0:
         raise InputError(

@@ -1,7 +1,8 @@
-"""LAPACK routines that let other threads run: SciPy's wrappers of these keep the interpreter's lock.
+"""BLAS and LAPACK routines that let other threads run: SciPy's wrappers of them keep the interpreter's lock.
 
-With the lock, the folds of a small fit take as long in several threads as in one. The routines are those of
-SciPy's own library, by the addresses that it gives to Cython.
+With the lock, the tiles of a pass, or the folds of a small fit, take as long in several threads as in one,
+and a Dask worker does not answer until a routine ends. The routines are those of SciPy's own library, by the
+addresses that it gives to Cython.
 """
 
 from __future__ import annotations
@@ -17,24 +18,30 @@ _BLOCK = 64  # columns that the workspace of a reduction has room for
 
 
 @cache
-def _routine(name: str, n_arguments: int) -> Any:
-    address = get_cython_function_address("scipy.linalg.cython_lapack", name)
+def _routine(library: str, name: str, n_arguments: int) -> Any:
+    address = get_cython_function_address(f"scipy.linalg.cython_{library}", name)
     return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * n_arguments)(address)
 
 
 def _call(name: str, *arguments: Any) -> int:
-    """Return `info` of a routine; arguments are arrays, integers and letters, without `info` itself."""
-    held = [_held(argument) for argument in arguments]
+    """Return `info` of a LAPACK routine; arguments are arrays, numbers and letters, without `info` itself."""
     info = ctypes.c_int(0)
-    pointers = [one.ctypes.data if isinstance(one, np.ndarray) else ctypes.addressof(one) for one in held]
-    _routine(name, len(held) + 1)(*pointers, ctypes.addressof(info))
+    _run("lapack", name, *arguments, info)
     return info.value
 
 
+def _run(library: str, name: str, *arguments: Any) -> None:
+    held = [_held(argument) for argument in arguments]
+    pointers = [one.ctypes.data if isinstance(one, np.ndarray) else ctypes.addressof(one) for one in held]
+    _routine(library, name, len(held))(*pointers)
+
+
 def _held(argument: Any) -> Any:
-    if isinstance(argument, np.ndarray):
-        return argument
-    return ctypes.c_char(argument) if isinstance(argument, bytes) else ctypes.c_int(argument)
+    if isinstance(argument, bytes):
+        return ctypes.c_char(argument)
+    if isinstance(argument, float):
+        return ctypes.c_double(argument)
+    return ctypes.c_int(argument) if isinstance(argument, int) else argument
 
 
 def _columns(A: np.ndarray, *, overwrite: bool) -> np.ndarray:
@@ -67,8 +74,8 @@ def reflect(reflections: np.ndarray, tau: np.ndarray, C: np.ndarray, *, transpos
     _call("dormqr", b"L", side, *sizes, reflections[1:], n, tau, C[1:], n, work, len(work))
 
 
-def factor(A: np.ndarray, *, overwrite: bool = False) -> np.ndarray:
-    """Return the lower Cholesky factor of A, with zeros above its diagonal.
+def factor(A: np.ndarray, *, overwrite: bool = False, clean: bool = True) -> np.ndarray:
+    """Return the lower Cholesky factor of A; `clean` sets what is above its diagonal to zero.
 
     Raises
     ------
@@ -78,13 +85,54 @@ def factor(A: np.ndarray, *, overwrite: bool = False) -> np.ndarray:
     A = _columns(A, overwrite=overwrite)
     if _call("dpotrf", b"L", len(A), A, max(1, len(A))):
         raise np.linalg.LinAlgError("the matrix is not positive definite")
-    for column in range(1, len(A)):
+    for column in range(1, len(A) if clean else 0):
         A[:column, column] = 0.0
     return A
+
+
+def pivots_and_rank(A: np.ndarray, tolerance: float, *, overwrite: bool = False) -> tuple[np.ndarray, int]:
+    """Return the order of the pivots of dpstrf, from 0, and how many are above the tolerance."""
+    A, n = _columns(A, overwrite=overwrite), len(A)
+    pivots, rank = np.empty(n, np.intc), ctypes.c_int(0)
+    _call("dpstrf", b"L", n, A, max(1, n), pivots, rank, float(tolerance), np.empty(2 * max(1, n)))
+    return pivots.astype(np.intp) - 1, rank.value
+
+
+def solve_factor(
+    L: np.ndarray, B: np.ndarray, *, transposed: bool = False, overwrite: bool = False
+) -> np.ndarray:
+    """Return L⁻¹B or L⁻ᵀB, in Fortran order, for a lower triangle L in either order, by dtrsm.
+
+    What is above the diagonal of L is not read.
+    """
+    assert L.dtype == np.float64 and (L.flags.f_contiguous or L.flags.c_contiguous) and len(L) == len(B)
+    B, (n, m) = _columns(B, overwrite=overwrite), B.shape
+    # BLAS reads column by column: rows of a lower triangle are the columns of an upper one, its transpose.
+    triangle = b"L" if L.flags.f_contiguous else b"U"
+    turned = b"T" if transposed == L.flags.f_contiguous else b"N"
+    if n and m:
+        _run("blas", "dtrsm", b"L", triangle, turned, b"N", n, m, 1.0, L, n, B, n)
+    return B
+
+
+def add_square(A: np.ndarray, T: np.ndarray) -> None:
+    """Add TᵀT to the lower triangle of A, both float64 in C order, by dsyrk."""
+    assert A.dtype == T.dtype == np.float64 and A.flags.c_contiguous and T.flags.c_contiguous
+    n, p = T.shape
+    # BLAS reads both column by column: T as Tᵀ, and A as its transpose.
+    if n and p:
+        _run("blas", "dsyrk", b"U", b"N", p, n, 1.0, T, p, 1.0, A, p)
 
 
 def inverse_of_factor(L: np.ndarray) -> np.ndarray:
     """Return the lower triangle of (L Lᵀ)⁻¹; what is above its diagonal is that of L."""
     A = _columns(L, overwrite=False)
     _call("dpotri", b"L", len(A), A, max(1, len(A)))
+    return A
+
+
+def inverse_of_triangle(L: np.ndarray) -> np.ndarray:
+    """Return L⁻¹ for a lower triangle L; what is above its diagonal is that of L."""
+    A = _columns(L, overwrite=False)
+    _call("dtrtri", b"L", b"N", len(A), A, max(1, len(A)))
     return A
