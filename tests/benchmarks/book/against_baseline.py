@@ -15,7 +15,7 @@ from tests.benchmarks.measuring import alternate, compared, workers, write_rows
 
 
 def _pairs(
-    name: str, files: tuple[str, ...], error: tuple[str, Bound | None, str], setting: Setting
+    name: str, files: tuple[str, ...], error: tuple[str, Bound | None, str], n_pairs: int, setting: Setting
 ) -> Iterator[Result]:
     """Yield the ratio of the seconds, and the test error by its title, bound and unit."""
     place = setting.place("baseline")
@@ -25,7 +25,8 @@ def _pairs(
         return
     python = place.python
     runs = [
-        (of_workload(name, setting), of_workload(name, setting, python)) for _ in range(setting.repeats(2))
+        (of_workload(name, setting), of_workload(name, setting, python))
+        for _ in range(setting.repeats(n_pairs))
     ]
     timed = compared([(ours["seconds"], theirs["seconds"]) for ours, theirs in runs])
     memory = spread([ours["peak_bytes"] / theirs["peak_bytes"] for ours, theirs in runs])["reached"]
@@ -50,7 +51,7 @@ def _alpha_by_cv(setting: Setting) -> Iterator[Result]:
             spine.model_of(alpha).set_params(features=features).fit(dataset)
 
         fit("cv"), fit(1.0)
-        timed = alternate(lambda: fit("cv"), lambda: fit(1.0), repeats=setting.repeats(5))
+        timed = alternate(lambda: fit("cv"), lambda: fit(1.0), repeats=setting.repeats(3))
     yield {"n_rows": dataset.n_rows, **ratio(timed)}
 
 
@@ -64,31 +65,31 @@ LINES = (
     Line(
         "mnist",
         "MNIST, Nyström 8192: time of the commit before",
-        partial(_pairs, "mnist", ("mnist.npz",), MNIST_ERROR),
-        25,
+        partial(_pairs, "mnist", ("mnist.npz",), MNIST_ERROR, 1),  # ten minutes a pair
+        11,
         Bound(high=1 / 3),
         environments=("baseline",),
     ),
     Line(
         "kin40k",
         "kin40k, Nyström 8192: time of the commit before",
-        partial(_pairs, "kin40k", ("kin40k.csv.gz", "kin40k_test_mask.csv.gz"), KIN40K_ERROR),
-        10,
+        partial(_pairs, "kin40k", ("kin40k.csv.gz", "kin40k_test_mask.csv.gz"), KIN40K_ERROR, 2),
+        9,
         Bound(high=0.7),
         environments=("baseline",),
     ),
     Line(
         "alpha_cv_before",
         "25 penalties and 5 folds, 1M rows in memory: time of the commit before",
-        partial(_pairs, "alpha_cv", (), ("the same: error of the fitted rows", None, "")),
-        6,
+        partial(_pairs, "alpha_cv", (), ("the same: error of the fitted rows", None, ""), 2),
+        5,
         environments=("baseline",),
     ),
     Line(
         "alpha_cv",
         "25 penalties and 5 folds, 1M rows, D = 2048: time of one penalty",
         _alpha_by_cv,
-        6,
+        4,
         Bound(high=1.10),
     ),
 )

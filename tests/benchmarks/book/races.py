@@ -21,12 +21,12 @@ from tests.benchmarks.book.processes import Ended, result_and_peak
 
 PREFIX = "set_"
 OURS = "distrff"
-_ROUNDS = 3
-_LONG_SECONDS = 30.0  # of our fit: one round is enough where the spread is small beside it
+_ROUNDS = 2
+_LONG_SECONDS = 5.0  # of our fit: one round is enough where the spread is small beside it
 _OUR_MOST_SECONDS = 1200.0
-_TIMES_OURS = 3.0  # who takes longer is not faster, and its error is only for the picture
-_LEAST_LIMIT, _MOST_LIMIT = 60.0, 600.0
-_STARTING_SECONDS = 60.0  # of imports, workers and the warm-up, which are no part of what is timed
+_TIMES_OURS = 2.0  # who takes longer is not faster, and its error is only for the picture
+_LEAST_LIMIT, _MOST_LIMIT = 30.0, 600.0
+_STARTING_SECONDS = 30.0  # of imports, workers and the warm-up, which are no part of what is timed
 
 
 def _race(named: NamedSet, setting: Setting) -> Iterator[Result]:
@@ -119,8 +119,8 @@ def sets_that_hold(results: Sequence[Result]) -> Result | None:
 
 # Minutes of all contestants and rounds.
 _MINUTES = {
-    **{"a9a": 15, "covtype": 20, "kddcup99": 25, "mnist": 20, "digits": 3, "breast_cancer": 2},
-    **{"cpu_act": 6, "kin40k": 12, "nycflights": 25, "terrain": 30, "diabetes": 2, "friedman1": 2},
+    **{"a9a": 4, "covtype": 6, "kddcup99": 5, "mnist": 6, "digits": 2, "breast_cancer": 2},
+    **{"cpu_act": 3, "kin40k": 4, "nycflights": 5, "terrain": 5, "diabetes": 2, "friedman1": 2},
 }
 LINES = tuple(
     Line(

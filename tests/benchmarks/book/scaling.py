@@ -54,7 +54,7 @@ def _rounds(setting: Setting, fits: Sequence[Any]) -> list[list[float]]:
     """Return seconds of all fits in turn, some times over."""
     for fit in fits:
         fit()
-    return [[seconds_of(fit) for fit in fits] for _ in range(setting.repeats(3))]
+    return [[seconds_of(fit) for fit in fits] for _ in range(setting.repeats(2))]
 
 
 def _data(folder: str, setting: Setting, n: int) -> Dataset:
@@ -83,7 +83,7 @@ def _by_workers(setting: Setting) -> Iterator[Result]:
     if len(sizes) < 2:
         yield {"skipped": "one core only"}
         return
-    rounds: list[list[float]] = [[] for _ in range(setting.repeats(3))]
+    rounds: list[list[float]] = [[] for _ in range(setting.repeats(2))]
     with tempfile.TemporaryDirectory() as folder:
         rows = _data(folder, setting, 500_000)
         for n_workers in sizes:
@@ -99,7 +99,7 @@ def _memory(setting: Setting) -> Iterator[Result]:
     rounds: list[list[float]] = []
     with tempfile.TemporaryDirectory() as folder:
         data = [_data(folder, setting, n) for n in _ROWS]
-        for _ in range(setting.repeats(3)):
+        for _ in range(setting.repeats(2)):
             peaks = []
             for rows in data:
                 with workers(N_WORKERS) as client:
@@ -111,8 +111,8 @@ def _memory(setting: Setting) -> Iterator[Result]:
 
 
 LINES = (
-    Line("time_by_rows", "time against n: the exponent", _by_rows, 6, Bound(0.95, 1.05), ""),
-    Line("time_by_features", "time against D: the exponent", _by_components, 4, None, ""),
-    Line("time_by_workers", "time against workers: the exponent", _by_workers, 3, None, ""),
-    Line("memory_by_rows", "memory of a worker against n: the exponent", _memory, 8, Bound(-0.05, 0.05), ""),
+    Line("time_by_rows", "time against n: the exponent", _by_rows, 4, Bound(0.95, 1.05), ""),
+    Line("time_by_features", "time against D: the exponent", _by_components, 3, None, ""),
+    Line("time_by_workers", "time against workers: the exponent", _by_workers, 2, None, ""),
+    Line("memory_by_rows", "memory of a worker against n: the exponent", _memory, 6, Bound(-0.05, 0.05), ""),
 )

@@ -49,7 +49,7 @@ def _gram(setting: Setting) -> Iterator[Result]:
                 timed = alternate(
                     lambda dtype=dtype, dataset=dataset: spine.sweep(dataset, dtype),
                     lambda dtype=dtype, client=client: spine.products_of_workers(client, n, dtype, None),
-                    repeats=setting.repeats(5),
+                    repeats=setting.repeats(3),
                 )
                 yield {"case": f"{dtype}, {kind}", "n_rows": n, **ratio(timed)}
 
@@ -140,7 +140,7 @@ def _kept_sweep(setting: Setting) -> Iterator[Result]:
         yield {"skipped": reason}
         return
     ratios, seconds = [], []
-    for _ in range(setting.repeats(3)):
+    for _ in range(setting.repeats(2)):
         again, kept = (
             of_workload("mnist", setting, keep=keep, max_sweeps=_SWEEPS)["light_sweep_seconds"]
             for keep in (False, True)
@@ -152,14 +152,12 @@ def _kept_sweep(setting: Setting) -> Iterator[Result]:
 
 
 LINES = (
-    Line(
-        "gram", "Gram sweep, 500,000 rows, D = 2048: time of the bare products", _gram, 13, Bound(high=1.12)
-    ),
+    Line("gram", "Gram sweep, 500,000 rows, D = 2048: time of the bare products", _gram, 8, Bound(high=1.12)),
     Line(
         "light",
         "light sweep, 2M rows, D = 2048, 50 columns: share of the limit",
         _light,
-        7,
+        5,
         Bound(low=0.7),
         "",
     ),
@@ -167,7 +165,7 @@ LINES = (
         "kept_sweep",
         "MNIST, Nyström 8192: sweeps with kept features, times as fast",
         _kept_sweep,
-        20,
+        8,
         Bound(low=8),
     ),
 )
