@@ -14,6 +14,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import parent_process
 from typing import Any, NoReturn, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -75,6 +76,10 @@ class Workers(Protocol):
     def in_client(self) -> bool:
         """Whether tasks share the client's process, and its memory."""
 
+    @property
+    def is_nested(self) -> bool:
+        """Whether the fit is itself a task, or in one of several processes: others may need the memory."""
+
 
 @dataclass(frozen=True)
 class PlannedWorkers:
@@ -84,6 +89,7 @@ class PlannedWorkers:
     threads_per_worker: int
     memory_limit: int
     in_client: bool = False
+    is_nested: bool = False
 
 
 class LocalExecution:
@@ -97,8 +103,9 @@ class LocalExecution:
     n_workers = 1
     in_client = True
 
-    def __init__(self, scheduler: str | None) -> None:
+    def __init__(self, scheduler: str | None, *, in_task: bool = False) -> None:
         self._scheduler = scheduler
+        self.is_nested = in_task or parent_process() is not None
         self.n_threads = 1 if scheduler in _SYNCHRONOUS else int(dask.config.get("num_workers", CPU_COUNT))
         self.threads_per_worker = self.n_threads
         self.memory_limit = int(MEMORY_LIMIT)
@@ -252,7 +259,7 @@ def ambient_execution() -> Execution:
     """
     with suppress(ValueError):  # outside of a task there is no worker
         get_worker()
-        return LocalExecution("synchronous")
+        return LocalExecution("synchronous", in_task=True)
     scheduler = dask.config.get("scheduler", None)
     if scheduler in _LOCAL_SCHEDULERS:
         return LocalExecution(scheduler)
@@ -302,6 +309,7 @@ class ClusterExecution:
     """
 
     in_client = False
+    is_nested = False
 
     def __init__(self, client: Client) -> None:
         if client.asynchronous:
@@ -414,12 +422,15 @@ class ClusterExecution:
         def start_where_free() -> None:
             if not shares:
                 return
+            now = self.roll.recent_threads()
+            if kept is not None:
+                kept.forget_gone(now)
             busy = Counter(worker for _, worker in under_way.values())
-            for worker in self._free_places(busy, per_thread):
-                index = shares.take(worker, self.roll.recent_threads())
+            for worker in _free_places(now, busy, per_thread):
+                index = shares.take(worker, now)
                 if index is None:
                     continue
-                rows, where = self._rows_for(worker, segments, index, kept)
+                rows, where = self._rows_for(worker, segments, index, kept, now)
                 task = _task(reduce_rows, (reduction, rows, arrays, self._fit), group)
                 under_way[flight.compute(task, where).key] = index, worker
 
@@ -439,7 +450,9 @@ class ClusterExecution:
                 saving.save_when_due()
             return saving.result()
 
-    def _rows_for(self, worker: str, segments: list[Rows], index: int, kept: Kept | None) -> tuple[Any, str]:
+    def _rows_for(
+        self, worker: str, segments: list[Rows], index: int, kept: Kept | None, threads: Mapping[str, int]
+    ) -> tuple[Any, str]:
         """Return what a task takes as the rows of a segment, and the worker that it is for.
 
         A kept segment is a value that the task depends on, and follows.
@@ -448,7 +461,6 @@ class ClusterExecution:
             return segments[index], worker
         value: ClusterValue | None = kept.value(index)
         if value is None:
-            threads = self.roll.recent_threads()
             level = kept.level_with_room(worker, threads, len(segments))
             if level is None:
                 return segments[index], worker
@@ -461,27 +473,12 @@ class ClusterExecution:
         arrays, places = calls_in(kept.arrays()), [worker]
 
         def begin() -> Future:
-            where = [places.pop()] if places and worker != ANY_WORKER else None
+            where = [places.pop()] if places else None
             task = _task(keep_rows, (kept.levels[level].keeping, rows, futures_in(arrays)), "keep")
             with large_graphs():
                 return self.client.compute(task, workers=where, allow_other_workers=where is not None)
 
         return self._value_of(begin)
-
-    def _free_places(self, busy: Counter[str], per_thread: int) -> list[str]:
-        """Return a worker's address for each task that it could take, the least busy workers first.
-
-        Workers that joined since the sweep began are included. If all are gone, one task waits for the next
-        worker to join.
-        """
-        places = [
-            (position, worker)
-            for worker, n_threads in self.roll.recent_threads().items()
-            for position in range(busy[worker], per_thread * n_threads)
-        ]
-        if not places and not busy:
-            return [ANY_WORKER]
-        return [worker for _, worker in sorted(places)]
 
     def send(self, arrays: dict[str, Any]) -> Any:
         """Return an argument for tasks: small arrays themselves, sent with each task, else a value."""
@@ -527,7 +524,8 @@ class ClusterExecution:
         The scheduler by itself runs all of them where their arguments are. One of two workers then reduced
         the five folds of D = 2048 alone, in 3.4 s; spread over both they take 2.5 s.
         """
-        places = [worker for worker in self._free_places(Counter(), 1) if worker != ANY_WORKER]
+        places = _free_places(self.roll.recent_threads(), Counter(), 1)
+        places = [worker for worker in places if worker != ANY_WORKER]
         return [places[number % len(places)]] if places else None
 
     def gather(self, handles: list[Any]) -> list[Any]:
@@ -1121,6 +1119,22 @@ def _nobody_works(workers: dict[str, dict[str, Any]]) -> ClusterError:
 
 
 # Which segment a worker takes next, so that neighbours are merged where they were summed.
+
+
+def _free_places(threads: Mapping[str, int], busy: Counter[str], per_thread: int) -> list[str]:
+    """Return a worker's address for each task that it could take, the least busy workers first.
+
+    `threads` are those of the workers that take tasks now. If all are gone, one task waits for the next
+    worker to join.
+    """
+    places = [
+        (position, worker)
+        for worker, n_threads in threads.items()
+        for position in range(busy[worker], per_thread * n_threads)
+    ]
+    if not places and not busy:
+        return [ANY_WORKER]
+    return [worker for _, worker in sorted(places)]
 
 
 class SegmentShares:

@@ -54,8 +54,9 @@ class Kept:
 
     A worker keeps the segments that it sums first, at the first level that has room for them; what is beyond
     its room is read again in each pass. A value is a task's result that no worker is bound to: tasks follow
-    it. What was on a worker that has gone is forgotten, and kept again by the workers with room. The
-    scheduler by itself would make all of it anew on those that are left, whatever room they have.
+    it. What was on a worker that has gone is forgotten as soon as a pass sees that, and kept again by the
+    workers with room. The scheduler by itself makes all of it anew on those that are left, whatever room they
+    have; it begins to, until then.
     """
 
     levels: Sequence[Level]
@@ -88,6 +89,11 @@ class Kept:
     def put(self, segment: int, worker: str, level: int, value: Any) -> None:
         """Note where a segment is kept from now on."""
         self._places[segment] = _Place(worker, level, value)
+
+    def forget_gone(self, threads: Mapping[str, int]) -> None:
+        """Forget what was on workers that have gone."""
+        for segment in [i for i, place in self._places.items() if place.worker not in threads]:
+            del self._places[segment]
 
     def forget_beyond(self, threads: Mapping[str, int], n_segments: int) -> None:
         """Forget what was on workers that have gone, or is beyond the part of those that are there."""

@@ -63,7 +63,7 @@ class Run:
         self._n_kept_sweeps = 0  # of those so far, the ones of earlier steps
         self._unsaved: dict[str, tuple[PassSums, Any]] = {}  # by key: finished passes, and their sums
         self._sent: dict[SharedArrays, list[Any]] = {}
-        self._kept: list[Kept] = []
+        self._kept: dict[str, tuple[Segmentation, Kept]] = {}  # by the passes that it is for
         self._started = time.perf_counter()
         self._phases: list[tuple[str, float]] = [("plan", 0.0)]
 
@@ -107,16 +107,25 @@ class Run:
         segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
         return self.sweep_segments(label, segments, reduction, arrays, kept)
 
-    def kept(self, levels: Sequence[tuple[Keeping, int]]) -> Kept:
-        """Return what will stay of the segments of some passes: ways to keep them, and of each how many."""
+    def kept(self, passes: str, cuts: Segmentation, levels: Sequence[tuple[Keeping, int]]) -> Kept:
+        """Return what stays of the segments of some passes: ways to keep them, and of each how many.
+
+        All passes of one name share it while their cuts are the same. For other cuts it is freed, and begun
+        anew: a plan has room for one.
+        """
+        before = self._kept.get(passes)
+        if before is not None and before[0] == cuts:
+            return before[1]
+        if before is not None:
+            before[1].forget()
         first = levels[0][0]
         light = [Level(keeping.light(), max_segments) for keeping, max_segments in levels]
-        self._kept.append(Kept(light, lambda: self.share(first.shared())))
-        return self._kept[-1]
+        self._kept[passes] = cuts, Kept(light, lambda: self.share(first.shared()))
+        return self._kept[passes][1]
 
     def forget_kept(self) -> None:
         """Free what stays on the workers: at the end of a fit, whoever may still hold its parts."""
-        for kept in self._kept:
+        for _, kept in self._kept.values():
             kept.forget()
 
     def sweep_segments(

@@ -86,7 +86,8 @@ class KernelSVC(MarginClassifier):
     solver : {"auto", "smoothed", "lbfgs", "sgd"}
         "smoothed" is for the hinge, "lbfgs" for the squared hinge. "sgd" needs no Gram and rows in no
         order. "auto" is the one that closes the gap, or "sgd" where its Gram does not fit in the
-        workers' memory. For the hinge on at most 2,048 rows it solves the dual on their n × n Gram.
+        workers' memory. For the hinge on at most 2,048 rows of at most 4,096 dense features it solves the
+        dual on their n × n Gram.
     tol : float
         Largest relative duality gap, (primal − dual)/max(|primal|, |dual|), of any class. Below
         about 1e-6 it takes dtype="float64". For "sgd", the least relative fall of the objective.
@@ -94,10 +95,11 @@ class KernelSVC(MarginClassifier):
         Light sweeps at most, for each C; default 200.
     keep_features : {"auto", True, False}
         Whether light sweeps, conjugate gradients and SGD keep the features of the rows in the workers' memory
-        from pass to pass; the results are the same bits. "auto" keeps what there is room for, up to 0.6 of a
-        worker's memory limit, if features take longer to make than to read; of further rows it keeps the
-        decoded columns. `plan_` says how much. True keeps all, or refuses the fit; False reads and makes all
-        again in each pass.
+        from pass to pass; the results are the same bits. "auto" keeps what there is room for, if features
+        take longer to make than to read: up to 0.6 of a worker's memory limit; a quarter of the machine's
+        memory without a cluster; nothing inside a Dask task or another process of a search, which has
+        neighbours. Of further rows it keeps the decoded columns. `plan_` says how much. True keeps all, or
+        refuses the fit; False reads and makes all again in each pass.
     random_state : int or None
         None draws a seed, recorded as `seed_`.
     warm_start : bool, default=False

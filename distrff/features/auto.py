@@ -445,6 +445,11 @@ class Search:
             self.flops += found.flops
 
     def _start(self, candidate: Candidate) -> float | None:
+        """Return the width to go on from; None where there is none, as after a candidate of no use."""
+        width = self._width_before(candidate)
+        return width if width is not None and math.isfinite(width) else None
+
+    def _width_before(self, candidate: Candidate) -> float | None:
         """Return the width of the stage before, or else that of the candidate that leads."""
         if candidate.kind == EQUISPACED and candidate not in self.histories:
             likes = [replace(candidate, kind=kind) for kind in self.scope.judged if kind != "binning"]
@@ -860,10 +865,12 @@ class AutoFeatures(FeatureMap):
     def search_bytes_for(self, n_rows: int, n_columns: int) -> int:
         scope = self._scope(n_rows, n_columns, self._chosen_maps)
         n, D = min(n_rows, ROWS, sample_rows(n_columns)), scope.max_features
+        widest = max(D, scope.judged_features(n // 2))  # at least half of the rows are trained on
         # Rows, in coordinates and in widths; frequencies and a metric in float64; phases and features in
         # float32; Grams and factors; and the kernel matrices of the likelihood.
         of_rows = 8 * n * n_columns * 3
-        of_maps = 8 * n_columns * (2 * D + min(n_columns, D)) + 16 * n * D + 40 * D**2
+        of_maps = 8 * n_columns * (2 * widest + min(n_columns, D)) + 16 * n * widest
+        of_maps += 40 * max(D, min(n, widest)) ** 2
         return of_rows + of_maps + 48 * min(n, _LIKELIHOOD_ROWS[-1]) ** 2
 
     def trial(self, n_columns: int, **smaller: int) -> FeatureMap:

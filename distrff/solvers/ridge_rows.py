@@ -62,11 +62,16 @@ class RidgeRows:
 def ridge_rows(Z: np.ndarray, Y: np.ndarray, s: np.ndarray, fold: np.ndarray) -> RidgeRows:
     """Return the rows with their products; raise InputError if these are not finite."""
     Z = np.ascontiguousarray(Z, dtype=np.float64)
+    return RidgeRows(Z, Y, s, fold, products_of_rows(Z))
+
+
+def products_of_rows(Z: np.ndarray) -> np.ndarray:
+    """Return K = ZZᵀ; raise InputError if it is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         K = Z @ Z.T
     if not np.isfinite(K).all():
         raise InputError(NOT_FINITE)
-    return RidgeRows(Z, Y, s, fold, K)
+    return K
 
 
 def gram_of_rows(Z: np.ndarray, Y: np.ndarray, s: np.ndarray, problem: GramProblem) -> np.ndarray:

@@ -8,6 +8,7 @@ local steps may increase the objective; a line search shortens the step, so that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,6 +131,9 @@ def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> 
     wasted on directions that are already known. There are not so few rows that the solve in the metric takes
     more than two thirds of a step, nor so many that a segment has less than four steps or that their
     features exceed 80 MiB.
+
+    The dimension is rounded to a power of two. It changes a little with every epoch, and features that stay
+    in memory are those of a batch: with other batches they are all made again.
     """
     V = metric.directions
     if isinstance(V, np.ndarray):
@@ -137,7 +141,8 @@ def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> 
     else:
         row_bytes = _SPARSE_BYTES * V.row_entries
         as_costly = len(metric.z_mean) / (_FEATURES_PER_ENTRY * V.row_entries)
-    wanted = max(float(start.dimension.max()), as_costly, _MIN_BATCH)
+    dimension = 2.0 ** round(math.log2(max(float(start.dimension.max()), _MIN_BATCH)))
+    wanted = max(dimension, as_costly)
     return int(max(1, min(wanted, segment_rows / _MIN_STEPS, _BATCH_BYTES / row_bytes)))
 
 

@@ -197,5 +197,8 @@ def test_what_was_on_a_worker_that_has_gone_is_forgotten():
     assert of_pass.by_worker() == {"b": [1, 3, 5, 7]}
     of_pass.forget_beyond({"b": 1, "c": 3}, 8)  # whose part is now two of eight
     assert of_pass.by_worker() == {"b": [1, 3]}
+    of_pass.put(0, "c", 0, "")
+    of_pass.forget_gone({"b": 1})  # in the middle of a pass, when the parts stay
+    assert of_pass.by_worker() == {"b": [1, 3]}
     of_pass.forget()
     assert of_pass.by_worker() == {}

@@ -20,7 +20,7 @@ from distrff.estimators.fitting.dual import DualAscent
 from distrff.estimators.fitting.margin_oracle import MarginOracle
 from distrff.reductions.base import Folds
 from distrff.reductions.margins import MarginReduction
-from distrff.solvers.lbfgs import Preconditioner
+from distrff.solvers.lbfgs import Preconditioner, solve_smoothed
 from distrff.solvers.losses import MARGINS, NOISES
 from distrff.utils.random import child_seed
 from tests.support.fits import (
@@ -200,6 +200,28 @@ def test_an_interrupted_fit_keeps_the_best_model(problem, monkeypatch, name, sol
     # A search ended where it was interrupted, not at the end of the grid.
     assert not any("of its grid" in note for note in estimator.report_["notes"])
     assert estimator.score(problem.X, classes_of(problem.y)) > 0.7
+
+
+def test_light_sweeps_go_on_from_where_the_dual_ended(problem, monkeypatch):
+    """As where C is large and tol small."""
+    starts = []
+
+    def seen(x, *args, **options):
+        starts.append(x)
+        return solve_smoothed(x, *args, **options)
+
+    monkeypatch.setattr(penalty_search, "solve_smoothed", seen)
+    monkeypatch.setattr(penalty_search, "_MAX_ROUNDS", 1)
+    y = classes_of(problem.y)
+    fitted = classifier("hinge", 100.0, tol=1e-6).fit(problem.X, y)
+    assert fitted.report_["status"] == "CONVERGED"
+    assert fitted.report_["sweep_labels"].count("margins") > 1
+    assert (fitted.plan_.size.dual_rows, fitted.plan_.kept_bytes) == (len(y), 0)
+    first, last = starts
+    assert not first.any()
+    assert last.any()
+    expected = classifier("hinge", 100.0, tol=1e-6, solver="smoothed").fit(problem.X, y).report_["primal"]
+    np.testing.assert_allclose(fitted.report_["primal"], expected, rtol=2e-6)
 
 
 def test_storage_of_rows_and_of_the_model(problem, tmp_path, monkeypatch):

@@ -16,7 +16,14 @@ from distrff.engine.segments import gram_segmentation, gram_stride
 from distrff.errors import PlanRefused
 from distrff.estimators.fitting import keeping, plan
 from distrff.estimators.fitting.keeping import with_kept
-from distrff.estimators.fitting.plan import PRESUMED_SWEEPS, Size, first_that_fits, worker_peak_bytes
+from distrff.estimators.fitting.plan import (
+    PRESUMED_SWEEPS,
+    THIN_SLOWNESS,
+    Size,
+    first_that_fits,
+    worker_peak_bytes,
+)
+from distrff.estimators.fitting.timing import _share_left
 from distrff.features.fourier import FourierSpecification
 from distrff.features.specification import product_cost
 from distrff.utils.text import human_bytes
@@ -290,6 +297,38 @@ def test_nothing_is_kept_without_a_limit_a_wish_or_light_passes():
     assert with_kept(plan.count("gram", LIGHT, unlimited), True, unlimited).kept_features == LIGHT.n_rows
     assert with_kept(plan.count("gram", LIGHT, limited), False, limited).kept_bytes == 0
     assert with_kept(plan.count("gram", SHAPE, limited), True, limited).kept_bytes == 0
+
+
+@pytest.mark.parametrize("wish", ["auto", True])
+def test_a_fit_inside_another_task_keeps_nothing_unless_told(wish):
+    workers = PlannedWorkers(1, 1, 64 * 2**30, in_client=True, is_nested=True)
+    found = with_kept(plan.count("gram", LIGHT, workers), wish, workers)
+    assert found.kept_features == (LIGHT.n_rows if wish is True else 0)
+    assert found.kept_rows == 0
+
+
+def test_workers_that_keep_one_segment_more_than_others_are_counted():
+    """Eight segments on five workers: some keep two."""
+    workers = PlannedWorkers(5, 1, 64 * 2**30)
+    cuts = plan.margin_cuts(LIGHT)
+    assert cuts.n_segments % 5
+    found = with_kept(plan.count("gram", LIGHT, workers), True, workers)
+    n_rows = -(-cuts.n_segments // 5) * cuts.segment_rows
+    assert found.kept_bytes == n_rows * (4 * LIGHT.n_features + LIGHT.row_bytes)
+
+
+@pytest.mark.parametrize("solver", ["gram", "cg"])
+def test_kept_features_are_made_once_in_the_seconds_that_are_predicted(solver):
+    workers = PlannedWorkers(**CLUSTER, memory_limit=64 * 2**30)
+    without = plan.count(solver, LIGHT, workers)
+    kept = with_kept(without, True, workers)
+    assert _share_left(without, 20) == _share_left(kept, 1) == _share_left(kept, 0) == 1
+    shares = [_share_left(kept, n) for n in (2, 5, 20, 10**6)]
+    assert shares == sorted(shares, reverse=True)
+    # What is left are the thin products of 6Dk flops beside the 2dD of the map and its cosines.
+    thin = 6.0 * LIGHT.n_features * LIGHT.n_light_columns * THIN_SLOWNESS
+    made = THIN_SLOWNESS * LIGHT.basis_flops + 18 * LIGHT.n_features
+    assert shares[-1] == pytest.approx(thin / (thin + made), abs=2e-6)
 
 
 def test_cheap_features_are_made_again_and_their_rows_stay():

@@ -372,6 +372,24 @@ def test_equal_rows_have_a_constant_model() -> None:
     drf.AutoFeatures(16).fit(np.arange(9.0).reshape(3, 3), sample_weight=weights)
 
 
+@pytest.mark.parametrize("row", [0, 7, 599])
+def test_one_row_that_differs_ends_no_search(row: int) -> None:
+    """The rows of a first small model are all equal, and have no width to begin with.
+
+    Nor may those have one by which the default map finds its own; then that is what the error says.
+    """
+    X = np.zeros((600, 3))
+    X[row] = 1
+    y = np.sin(np.arange(600.0))
+    model = drf.KernelRidge(drf.AutoFeatures(64), random_state=0)
+    try:
+        model.fit(X, y)
+    except InputError as error:
+        assert "found no two different rows in its sample" in str(error)
+    else:
+        assert np.isfinite(model.predict(X)).all()
+
+
 def test_a_rare_column_ends_no_search() -> None:
     X = np.zeros((300, 3))
     X[7, 0] = 1.0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import time
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import dask
 import numpy as np
@@ -14,8 +16,10 @@ import pytest
 import zarr
 
 import distrff as drf
+from distrff.engine import execution
+from distrff.engine.execution import LocalExecution
 from distrff.errors import InputError, PlanRefused
-from distrff.estimators.fitting import keeping
+from distrff.estimators.fitting import keeping, sgd
 from distrff.reductions.kept import KeptRows
 from tests.support.commands import wait_until
 from tests.support.fits import blocks_of, within_patience
@@ -142,6 +146,58 @@ def test_rows_that_are_kept_are_read_once(labelled, client, tmp_path):
     assert n_light > 2
     others = len(sweeps[True]) - n_light
     assert counts[True] / counts[False] < 1.5 * (others + 1) / (others + n_light)
+
+
+def kept_in_a_task(X: np.ndarray, y: np.ndarray) -> int:
+    return model("hinge", "fourier").fit(X, y).plan_.kept_bytes
+
+
+def test_a_fit_in_a_task_or_in_another_process_keeps_nothing(labelled, client, monkeypatch):
+    """A search runs many at a time, and none of them knows of the others' memory."""
+    assert model("hinge", "fourier").fit(*labelled).plan_.kept_bytes > 0
+    assert client.submit(kept_in_a_task, *labelled).result() == 0
+    assert not LocalExecution(None).is_nested
+    monkeypatch.setattr(execution, "parent_process", lambda: "another process")
+    assert LocalExecution(None).is_nested
+
+
+@pytest.fixture
+def kept_rows(monkeypatch) -> tuple[list[int], list[int]]:
+    """The rows of each segment that is kept in this process, and of all that are alive then."""
+    made, alive = [], []
+    values: WeakSet[KeptRows] = WeakSet()
+    keep = execution.keep_rows
+
+    def counted(*args: Any) -> KeptRows:
+        found = keep(*args)
+        values.add(found)
+        made.append(found.stop - found.start)
+        alive.append(sum(one.stop - one.start for one in values))
+        return found
+
+    monkeypatch.setattr(execution, "keep_rows", counted)
+    return made, alive
+
+
+def test_a_search_and_the_fit_after_it_keep_the_same(labelled, kept_rows):
+    made, _ = kept_rows
+    with dask.config.set(scheduler="synchronous"):
+        fitted = model("cg, alpha searched", "binning", keep_features=True).fit(*labelled)
+    assert "held-out errors" in fitted.report_["sweep_labels"]
+    assert sum(made) == len(labelled[1])
+
+
+def test_other_batches_take_the_place_of_those_that_were_kept(labelled, kept_rows, monkeypatch):
+    made, alive = kept_rows
+    sizes = itertools.cycle([64, 128])
+    monkeypatch.setattr(sgd, "batch_rows", lambda *args: next(sizes))
+    with dask.config.set(scheduler="synchronous"):
+        fitted = model("sgd", "fourier", keep_features=True).fit(*labelled)
+    n_epochs, n = fitted.report_["sweep_labels"].count("epoch"), len(labelled[1])
+    assert n_epochs > 1
+    assert sum(made) == (n_epochs + 1) * n
+    # What is kept for the evaluations, for the epochs, and a segment that a local name still holds.
+    assert max(alive) <= 2 * n + max(made)
 
 
 class Strike:

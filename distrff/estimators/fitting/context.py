@@ -16,7 +16,7 @@ from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run, check_reading
 from distrff.engine.segments import Segmentation, gram_stride, gram_tile_rows, light_segmentation
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
-from distrff.estimators.fitting.keeping import with_kept
+from distrff.estimators.fitting.keeping import segments_a_worker, with_kept
 from distrff.estimators.fitting.options import FitOptions
 from distrff.estimators.fitting.plan import Plan, Size, count, first_that_fits
 from distrff.features.base import FeatureMap
@@ -189,9 +189,10 @@ class PreparedFit(FitContext):
             of_basis=of_basis,
         )
         n_features, n_rows = (
-            -(-n // (cuts.segment_rows * plan.n_workers)) for n in (plan.kept_features, plan.kept_rows)
+            segments_a_worker(n, cuts, plan.n_workers) for n in (plan.kept_features, plan.kept_rows)
         )
-        return self.run.kept([(keeping, n_features), (replace(keeping, with_features=False), n_rows)])
+        levels = [(keeping, n_features), (replace(keeping, with_features=False), n_rows)]
+        return self.run.kept("light" if of_basis else "epochs", cuts, levels)
 
     def frequencies_beyond_float32(self) -> int:
         """Return how many frequencies have phases on the data that float32 cannot hold well.

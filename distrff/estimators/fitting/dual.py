@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from distrff.engine.segments import light_segmentation
-from distrff.errors import InputError
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.fitting.result import MarginProblem
 from distrff.reductions.base import Folds
 from distrff.reductions.dual import MappedRows, MappedRowsReduction
 from distrff.solvers.dual import DualPoint, DualRows, ascend_pairs
-from distrff.solvers.ridge import NOT_FINITE
+from distrff.solvers.ridge_rows import products_of_rows
 
 _PROBLEMS_A_TASK = 8
 
@@ -75,7 +74,4 @@ class DualAscent:
 def dual_rows(mapped: MappedRows) -> DualRows:
     """Return the rows with their Gram."""
     Z = mapped.Z.astype(np.float64, copy=False)
-    K = Z @ Z.T
-    if not np.isfinite(K).all():
-        raise InputError(NOT_FINITE)
-    return DualRows(Z, K, mapped.Y, mapped.s)
+    return DualRows(Z, products_of_rows(Z), mapped.Y, mapped.s)

@@ -34,8 +34,8 @@ _BYTE = 1e-10
 def with_kept(plan: Plan, wish: str | bool, workers: Workers) -> Plan:
     """Return the plan with what stays on the workers between its light passes.
 
-    `wish` is "auto", which keeps what there is room for if features take longer to make than to read, True
-    for all features, or False for nothing.
+    `wish` is "auto", which keeps what there is room for if features take longer to make than to read, but
+    nothing in a nested fit; True for all features, or False for nothing.
 
     Raises PlanRefused if all were wished for and there is no room for them.
     """
@@ -46,18 +46,20 @@ def with_kept(plan: Plan, wish: str | bool, workers: Workers) -> Plan:
     of_features, of_rows = _feature_bytes(size) + size.row_bytes, size.row_bytes
     if wish is True:
         room = max(room, 0.0) if plan.memory_limit else float("inf")
-    elif not plan.memory_limit:
+    elif not plan.memory_limit or workers.is_nested:  # fits beside this one would each take as much
         return plan
-    share = room / len(cuts)
-    n_features = min(_rows_within(share, one, of_features, workers.n_workers) for one in cuts)
+    share, n_workers = room / len(cuts), workers.n_workers
+    n_features = min(_rows_within(share, one, of_features, n_workers) for one in cuts)
     if wish is True and n_features < size.n_rows:
         raise PlanRefused(_refusal(plan, of_features * len(cuts), room))
     if wish == "auto" and not _pays(size):
         n_features = 0
-    share -= n_features / workers.n_workers * of_features
-    n_rows = min(_rows_within(share, one, of_rows, workers.n_workers) for one in cuts)
+    taken = [of_features * _rows_a_worker(n_features, one, n_workers) for one in cuts]
+    n_rows = min(
+        _rows_within(share - bytes_, one, of_rows, n_workers) for one, bytes_ in zip(cuts, taken, strict=True)
+    )
     n_rows = min(n_rows, size.n_rows - n_features)
-    kept_bytes = len(cuts) * (n_features * of_features + n_rows * of_rows) // workers.n_workers
+    kept_bytes = sum(taken) + sum(of_rows * _rows_a_worker(n_rows, one, n_workers) for one in cuts)
     again = _n_light_passes(plan) - len(cuts)
     return replace(
         plan,
@@ -85,7 +87,8 @@ def _cuts_of_passes(plan: Plan) -> list[Segmentation]:
         return [margin_cuts(size), epoch_cuts(size)]
     if plan.solver == "cg":
         return [margin_cuts(size) if size.n_problems else light_cuts(size)]
-    return [margin_cuts(size)] if plan.solver == "gram" and size.n_light_sweeps else []
+    has_passes = plan.solver == "gram" and size.n_light_sweeps and not size.dual_rows
+    return [margin_cuts(size)] if has_passes else []
 
 
 def _n_light_passes(plan: Plan) -> int:
@@ -106,6 +109,16 @@ def _rows_within(room: float, cuts: Segmentation, row_bytes: float, n_workers: i
     """Return how many rows all workers keep, in whole segments."""
     a_worker = min(room / (cuts.segment_rows * row_bytes), -(-cuts.n_segments // n_workers))
     return min(max(0, int(a_worker)) * n_workers * cuts.segment_rows, cuts.n_rows)
+
+
+def segments_a_worker(n_rows: int, cuts: Segmentation, n_workers: int) -> int:
+    """Return the most segments that a worker keeps where all workers together keep so many rows."""
+    return -(-n_rows // (cuts.segment_rows * n_workers))
+
+
+def _rows_a_worker(n_rows: int, cuts: Segmentation, n_workers: int) -> int:
+    """Return their rows, of whole segments: the workers with most of them decide the peak."""
+    return min(n_rows, segments_a_worker(n_rows, cuts, n_workers) * cuts.segment_rows)
 
 
 def _pays(size: Size) -> bool:

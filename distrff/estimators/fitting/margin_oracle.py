@@ -110,7 +110,8 @@ class MarginOracle:
         self._grams = grams
         self.folds = folds
         self._moments: RidgeMoments | None = None
-        self.ascent = DualAscent(fit, plan, folds) if plan.size.dual_rows else None
+        has_dual = plan.size.dual_rows and plan.solver == "gram"
+        self.ascent = DualAscent(fit, plan, folds) if has_dual else None
         self._factors: WeakValueDictionary[float, Factor] = WeakValueDictionary()
         self._factor_of: dict[MarginProblem, Factor] = {}  # the one that each problem took last
         self._solved: dict[MarginProblem, _Solved] = {}

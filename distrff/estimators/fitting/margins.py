@@ -195,6 +195,7 @@ class _Solving:
             for problem, at in found.items():
                 self.improve(problem, at.x, at.primal, at.dual, at.held_out)
             self.tell()
+        self.solvers = {problem: self._solver(problem) for problem in self.unfinished()}  # go on from there
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
         """Respond to the solvers; an empty response, when all passes are spent, ends them."""

@@ -724,7 +724,7 @@ def _light_peak_bytes(size: Size, k: int, threads: int) -> int:
     rows = s.reading_bytes(cuts.segment_rows) + tile_bytes * block_rows
     n_kept = min(WIDENING * kept_rows(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
     sums = 8 * s.n_features * (2 + 2 * k) + n_kept * _kept_row_bytes(s) * s.n_problems
-    n_partials = s.n_partials(cuts.n_segments, threads)
+    n_partials = s.n_partials(cuts.n_segments, threads) + (threads if sums <= LARGE_PARTIAL else 0)
     arrays = s.map_bytes + 16 * s.n_features * k
     busy = s.busy_bytes(threads, tile + rows + 2 * sums, sums)
     return int(busy + n_partials * sums + arrays + SLACK_BYTES)
@@ -901,6 +901,7 @@ def _sgd_peak_bytes(size: Size, threads: int) -> int:
     rows = s.reading_bytes(segment_rows) + s.row_bytes * s.chunk_rows
     points = (12 if s.sparse_entries else 8) * 8 * s.n_features * s.n_outputs
     epoch = s.busy_bytes(threads, 2 * batch + rows + points, points)
+    epoch += threads * points if points <= LARGE_PARTIAL else 0
     of_sample = 3 * s.row_entries * entry_bytes + s.row_bytes + 16 * s.column_entries
     metric = sample * of_sample + 4 * 8 * min(sample, s.n_features) ** 2
     evaluation = _light_peak_bytes(s, max(s.n_light_columns, s.n_outputs), threads)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from distrff.engine.kept import Kept
 from distrff.engine.reduction import Arrays
 from distrff.errors import DataWarning, warn
 from distrff.estimators.fitting.context import PreparedFit
@@ -156,8 +155,6 @@ class _SGDOracle:
         self.problem = SGDProblem(metric, options.C, fit.weight, self._smooth.curvature)
         self.starts = {MarginProblem(output, options.C): x for output, x in enumerate(X0.T)}
         self._plan, self._cuts = plan, epoch_cuts(plan.size)
-        self._kept: Kept | None = None
-        self._kept_tile_rows = 0
         self._shared = {
             "dtype": plan.size.dtype,
             "loss": self._smooth,
@@ -176,9 +173,8 @@ class _SGDOracle:
         outputs = tuple(problem.output for problem in epochs)
         reduction = self._fit.reduction(EpochReduction, **self._shared, tile_rows=rows, outputs=outputs)
         cuts = replace(self._cuts, tile_rows=rows)
-        if rows != self._kept_tile_rows:  # features stay with their tiles
-            self._kept, self._kept_tile_rows = self._fit.kept(self._plan, cuts, of_basis=False), rows
-        X = self._fit.sum("epoch", reduction, cuts, sent_start(metric, start), self._kept).mean()
+        kept = self._fit.kept(self._plan, cuts, of_basis=False)
+        X = self._fit.sum("epoch", reduction, cuts, sent_start(metric, start), kept).mean()
         return {problem: X[:, j] for j, problem in enumerate(epochs)}
 
     def _metric(self, plan: Plan, C: float) -> tuple[SpectralMetric, np.ndarray]:

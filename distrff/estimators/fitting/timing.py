@@ -56,12 +56,11 @@ class _NoTargets:
 def predicted_seconds(fit: FitContext, plan: Plan) -> float:
     """Return the predicted duration of the fit that `plan` counts.
 
-    Every thread of the live workers does a piece of the Gram sweep on real rows at the
-    same time, so that reading, the map, the products and the contention for memory are all
-    in the rate; light sweeps follow from it by their counts. Kernels without a length scale yet are
-    timed with 1; the search for it is counted. Maps with triangular factors are timed with 1024
-    landmarks, and the time grows with the flops of a row. What starting tasks takes is not counted, which
-    shows where a fit takes a second.
+    Every thread of the live workers does a piece of the Gram sweep on real rows at the same time, so that
+    reading, the map, the products and the contention for memory are all in the rate. Light sweeps follow from
+    it by their counts; kept features are made once. Kernels without a length scale yet are timed with 1; the
+    search for it is counted. Maps with triangular factors are timed with 1024 landmarks, and the time grows
+    with the flops of a row. What starting tasks takes is not counted, which shows where a fit takes a second.
     """
     size = plan.size
     if plan.solver == "cg":
@@ -73,7 +72,8 @@ def predicted_seconds(fit: FitContext, plan: Plan) -> float:
         return PRESUMED_PASSES * _light_seconds(fit, plan, size.n_outputs)
     # SGD on dense features is timed like a Gram sweep, too.
     seconds_a_row = _gram_seconds_a_row(fit, plan, size)
-    sweeps = 1 / size.gram_stride + size.n_light_sweeps * _light_work(size) / _gram_work(size)
+    light = size.n_light_sweeps * _light_work(size) * _share_left(plan, size.n_light_sweeps)
+    sweeps = 1 / size.gram_stride + light / _gram_work(size)
     tasks = min(_n_threads(plan), max(1, size.n_paths or size.n_folds))
     afterwards = factorisation_flops(size) / tasks + _map_flops(fit, size)
     return seconds_a_row * (_rows_a_thread(plan) * sweeps + afterwards / _float64_flops_a_row(size))
@@ -82,10 +82,11 @@ def predicted_seconds(fit: FitContext, plan: Plan) -> float:
 def _conjugate_seconds(fit: FitContext, plan: Plan) -> float:
     """Return the predicted duration of the light sweeps that are presumed, after those of the factor."""
     size, k = plan.size, plan.size.n_outputs
-    seconds = PRESUMED_SWEEPS * _light_seconds(fit, plan, k)
+    seconds = PRESUMED_SWEEPS * _light_seconds(fit, plan, k) * _share_left(plan, PRESUMED_SWEEPS)
     if plan.n_search_sweeps:
         directions = min(MAX_DIRECTIONS, k * plan.folds_per_task)
-        seconds += plan.n_search_sweeps * _light_seconds(fit, plan, directions)
+        of_search = plan.n_search_sweeps * _light_seconds(fit, plan, directions)
+        seconds += of_search * _share_left(plan, plan.n_search_sweeps)
     if not plan.stride:
         return seconds
     sampled = sample_size(size, 1)
@@ -162,6 +163,19 @@ def _gram_work(size: Size) -> float:
 def _light_work(size: Size) -> float:
     """Return the work of a row of a light sweep, in the same unit."""
     return THIN_SLOWNESS * size.light_flops / size.n_rows + _COSINE_FLOPS * size.n_features
+
+
+def _share_left(plan: Plan, n_sweeps: int) -> float:
+    """Return which part of the work of light sweeps is left where features are made once and kept.
+
+    Bins of sparse features are not told apart from their sums: all of their work counts.
+    """
+    size = plan.size
+    if not n_sweeps or size.sparse_entries:
+        return 1.0
+    making = THIN_SLOWNESS * size.basis_flops + _COSINE_FLOPS * size.n_features
+    kept = plan.kept_features / size.n_rows * (n_sweeps - 1) / n_sweeps
+    return 1.0 - kept * making / _light_work(size)
 
 
 def _float64_flops_a_row(size: Size) -> float:

@@ -47,7 +47,7 @@ LINES = (
         "limit",
         "whole fits of 500,000 rows, D = 2048: share of what the rates allow",
         _where_time_goes,
-        6,
+        4,
         None,
         "",
     ),

@@ -119,8 +119,8 @@ def sets_that_hold(results: Sequence[Result]) -> Result | None:
 
 # Minutes of all contestants and rounds.
 _MINUTES = {
-    **{"a9a": 4, "covtype": 6, "kddcup99": 5, "mnist": 6, "digits": 2, "breast_cancer": 2},
-    **{"cpu_act": 3, "kin40k": 4, "nycflights": 5, "terrain": 5, "diabetes": 2, "friedman1": 2},
+    **{"a9a": 4, "covtype": 26, "kddcup99": 6, "mnist": 13, "digits": 3, "breast_cancer": 2},
+    **{"cpu_act": 5, "kin40k": 4, "nycflights": 7, "terrain": 13, "diabetes": 4, "friedman1": 5},
 }
 LINES = tuple(
     Line(

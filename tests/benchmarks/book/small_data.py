@@ -183,6 +183,6 @@ LINES = (
     ),
     _line(
         "path", "25 penalties and 5 folds, 100,000 rows, D = 1024: times as fast as GridSearchCV(Ridge)",
-        _path_with_folds, 8, Bound(low=50),
+        _path_with_folds, 7, Bound(low=50),
     ),
 )  # fmt: skip
