@@ -17,12 +17,10 @@ NAMES = ("hinge", "squared_hinge", "logistic")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_fit_of_the_same_rows_takes_few_light_sweeps(problem, name, n_classes):
     X, y = problem.X, classes_of(problem.y, n_classes)
-    # To a tenth of the second tolerance: the dual point that closed the gap may be that of an earlier sweep,
-    # which a stored model does not have. With equal ones some seeds take 3 or 4 sweeps, in place of 11 or 17.
-    model = margin_classifier(name, fourier(32), 10.0, tol=1e-5, warm_start=True).fit(X, y)
+    model = margin_classifier(name, fourier(32), 10.0, tol=1e-4, warm_start=True).fit(X, y)
     n_anew, coef = model.n_iter_, model.coef_
     assert n_anew > 2 or model.report_["solver"] == "dual"  # which takes few rounds in any case
-    model = pickle.loads(pickle.dumps(model)).set_params(tol=1e-4).fit(X, y)
+    model = pickle.loads(pickle.dumps(model)).fit(X, y)
     # One pass finds the gap closed; of the hinge another makes the dual point.
     assert model.report_["history"]["sweep"][-1] <= model.n_iter_ <= 2
     assert model.report_["status"] == "CONVERGED" and model.report_["duality_gap"] <= 1e-4
