@@ -78,7 +78,7 @@ class Workers(Protocol):
 
     @property
     def is_nested(self) -> bool:
-        """Whether the fit is itself a task, or in one of several processes: others may need the memory."""
+        """Whether the fit runs inside a Dask task or a child process, and other fits may run beside it."""
 
 
 @dataclass(frozen=True)

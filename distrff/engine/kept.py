@@ -55,8 +55,7 @@ class Kept:
     A worker keeps the segments that it sums first, at the first level that has room for them; what is beyond
     its room is read again in each pass. A value is a task's result that no worker is bound to: tasks follow
     it. What was on a worker that has gone is forgotten as soon as a pass sees that, and kept again by the
-    workers with room. The scheduler by itself makes all of it anew on those that are left, whatever room they
-    have; it begins to, until then.
+    workers with room. Until then the scheduler makes it anew on the other workers, whatever room they have.
     """
 
     levels: Sequence[Level]

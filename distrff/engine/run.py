@@ -63,7 +63,7 @@ class Run:
         self._n_kept_sweeps = 0  # of those so far, the ones of earlier steps
         self._unsaved: dict[str, tuple[PassSums, Any]] = {}  # by key: finished passes, and their sums
         self._sent: dict[SharedArrays, list[Any]] = {}
-        self._kept: dict[str, tuple[Segmentation, Kept]] = {}  # by the passes that it is for
+        self._kept: dict[str, tuple[Segmentation, Kept]] = {}  # by the name of its passes
         self._started = time.perf_counter()
         self._phases: list[tuple[str, float]] = [("plan", 0.0)]
 
