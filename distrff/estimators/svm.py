@@ -98,8 +98,8 @@ class KernelSVC(MarginClassifier):
         from pass to pass; the results are the same bits. "auto" keeps what there is room for, if features
         take longer to make than to read: up to 0.6 of a worker's memory limit; a quarter of the machine's
         memory without a cluster; nothing inside a Dask task or a child process, since other fits of a search
-        may run beside it. Of further rows it keeps the decoded columns. `plan_` says how much. True keeps all, or
-        refuses the fit; False reads and makes all again in each pass.
+        may run beside it. Of further rows it keeps the decoded columns. `plan_` says how much. True keeps
+        all, or refuses the fit; False reads and makes all again in each pass.
     random_state : int or None
         None draws a seed, recorded as `seed_`.
     warm_start : bool, default=False
