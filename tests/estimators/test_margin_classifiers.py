@@ -166,7 +166,8 @@ def test_class_weights_are_row_weights(problem, name, tol):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("hinge", {"max_sweeps": 2}, r"the duality gap is .* after light sweep 2, above tol=0.001; allow"),
+        # Two rounds of the dual close the gap to 1e-3 of some seeds.
+        ("hinge", {"max_sweeps": 2, "tol": 1e-9}, "gap is .* after light sweep 2, above tol=1e-09; allow"),
         ("logistic", {"max_sweeps": 1, "tol": 1e-9}, "gap is .* after light sweep 1, above tol=1e-09; allow"),
     ],
 )

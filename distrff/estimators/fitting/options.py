@@ -488,6 +488,7 @@ class MarginOptions(SolverOptions):
     loss: Loss
     loss_name: str  # as the user named it
     softmax: bool  # whether all classes share one loss
+    is_begun_from: bool = False  # whether later fits go on from the model
 
     samples_gram = True
 
@@ -606,6 +607,7 @@ def margin_options(
         loss=loss,
         loss_name=getattr(estimator, "noise", None) or estimator.loss,
         softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
+        is_begun_from=estimator.warm_start,
         solver=_margin_solver(estimator, loss, description),
         **_solver_options(estimator, needs_gram=is_infinite(estimator.C)),
     )

@@ -368,6 +368,7 @@ class Trace:
     history: History = field(default_factory=History)
     _first_norm: float = 0.0
     _found_primal: float = np.inf
+    _found_dual: float = -np.inf  # the bound by the candidate of that point alone
     _constant_primal: float = np.inf
     _bundle: DualBundle = field(default_factory=DualBundle)
 
@@ -389,7 +390,7 @@ class Trace:
         flatter = rounding > 0 and relative < self.relative_gradient
         if at.primal < self._found_primal + (rounding if flatter else -rounding):
             self.relative_gradient = relative
-            self._keep(at.x, at.primal, at.held_out)
+            self._keep(at.x, at.primal, at.dual, at.held_out)
         for candidate in (at.candidate, None if at.next is None else at.next[1].candidate):
             dual = -np.inf if candidate is None else self._bundle.add(candidate)
             self.certificate = self.certificate.improved(at.primal, dual)
@@ -397,11 +398,11 @@ class Trace:
     def improve(self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray) -> None:
         """Improve the best point and the bound by a point and a lower bound."""
         if primal < self._found_primal:
-            self._keep(x, primal, held_out)
+            self._keep(x, primal, dual, held_out)
         self.certificate = self.certificate.improved(primal, dual)
 
-    def _keep(self, x: np.ndarray, primal: float, held_out: np.ndarray) -> None:
-        self.found, self._found_primal = x, primal
+    def _keep(self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray) -> None:
+        self.found, self._found_primal, self._found_dual = x, primal, dual
         if primal <= self._constant_primal:
             self.x, self.held_out = x, held_out
 
@@ -418,6 +419,12 @@ class Trace:
     def error(self) -> float:
         """The relative duality gap, or the relative gradient where there is no bound; `tol` is for it."""
         return self.certificate.gap if np.isfinite(self.certificate.dual) else self.relative_gradient
+
+    @property
+    def error_alone(self) -> float:
+        """The same from what one pass at the best point gives, without the bounds of earlier points."""
+        alone = Certificate(self._found_primal, self._found_dual)
+        return alone.gap if np.isfinite(alone.dual) else self.error
 
 
 @dataclass(frozen=True, eq=False)
