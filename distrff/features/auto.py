@@ -66,6 +66,7 @@ _SMOOTHNESS: tuple[Stationary, ...] = (Matern(nu=1.5), Gaussian(), Exponential()
 ONE_WIDTH, OWN_UNITS = "one width", "one width, in the columns' own units"
 SMOOTH_WIDTHS, ROUGH_WIDTHS = "a width a column", "a width a column, of a rough kernel"
 METRIC, DIAGONAL = "learned metric", "diagonal of the metric"
+USUAL_WIDTH = "the median width"  # for few rows; nothing is sought
 RULES = (ONE_WIDTH, OWN_UNITS, SMOOTH_WIDTHS, ROUGH_WIDTHS, DIAGONAL, METRIC)
 _RULES_OF_LATTICE = (ONE_WIDTH, OWN_UNITS, SMOOTH_WIDTHS, ROUGH_WIDTHS)
 _KERNELS: dict[str, tuple[Stationary, ...]] = {
@@ -86,7 +87,7 @@ class Candidate:
     @property
     def has_one_width(self) -> bool:
         """Whether nothing but a width is fitted to the columns."""
-        return self.rule in (ONE_WIDTH, OWN_UNITS)
+        return self.rule in (ONE_WIDTH, OWN_UNITS, USUAL_WIDTH)
 
     def __str__(self) -> str:
         smoothness = f"Matern {self.kernel.nu:g}" if isinstance(self.kernel, Matern) else None
@@ -154,7 +155,8 @@ def judge_candidate(
         A = arrays.get(candidate.rule)
         trial = Trial.from_arrays(arrays).thinned(stage.thinning).in_coordinates(A)
         grid: Iterable[int] = SHORTER if candidate.kind == EQUISPACED else stage.grid
-        if start is None:
+        is_usual = candidate.rule == USUAL_WIDTH
+        if start is None or is_usual:
             grid = ANYWHERE
             try:
                 start = median_distance(candidate.kernel, trial.X, seed)
@@ -162,7 +164,7 @@ def judge_candidate(
                 return Found(math.nan, Judgement.useless(trial.has_classes), 0.0, 0.0)
         size = stage.size(candidate.kind)
         search = Judged(MODELS[candidate.kind](trial, candidate.kernel, size, seed), start)
-        width, judgement = search.search(grid)
+        width, judgement = (start, search.judgement(0)) if is_usual else search.search(grid)
     projection = 0.0 if A is None else 2.0 * len(trial.X) * A.size
     return Found(width, judgement, search.flops + projection, time.perf_counter() - began)
 
@@ -170,7 +172,7 @@ def judge_candidate(
 # The search: coordinates first, then stage after stage with fewer and fewer candidates.
 
 _FLOPS_A_SECOND = 3e10  # of one core, for the budget alone, which must be the same on every machine
-_FEW_ROWS, _SECONDS_FOR_FEW, _SECONDS = 10_000, 4.0, 60.0
+_FEW_ROWS, _SECONDS_FOR_FEW, _SECONDS = 10_000, 4.0, 15.0
 _SHARE_OF_FIT = 1 / 3
 _FEATURES, _FEATURES_OF_FEW = 1024, 512
 _ROWS_OF_FEATURES, _MIN_FEATURES = 4000, 384  # rows for all of these features; for fewer by the root
@@ -180,9 +182,10 @@ _ROWS_OF_FEW = 8_000  # take part at most
 _MIN_TRAINING, _MIN_ROWS = 300, 40
 _N_GRIDS = 64
 _KEPT_OF_KIND = 2  # of each kind of map: few rows say little on which kind is best for many
+_LEADS_OF_FEW = 3  # whose other kernels are judged
 _KEPT = (10, 4)  # candidates that go on after the first and the second stage
 _SHARE_OF_SEARCH = 0.6  # of the budget, for the widths of columns
-_LIKELIHOOD_ROWS = (500, 1000, 2000)
+_LIKELIHOOD_ROWS = (500, 1000)
 _EQUAL = 1.01  # errors that differ by less are equal
 _MODES_OF_TRIAL = 2**16  # of the largest small model
 _MODES_A_ROW, _MODES_OF_FEW = 16, 2**16  # of equispaced features for few rows, in some seconds
@@ -226,6 +229,11 @@ class Scope:
     def is_small(self) -> bool:
         """Whether there are so few rows that a user expects an answer within seconds."""
         return self.n_rows <= _FEW_ROWS
+
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether landmarks at all rows are the kernel itself: a third of the rows then says little."""
+        return self.is_small and self.n_rows <= self.n_components
 
     @property
     def budget(self) -> float:
@@ -309,10 +317,20 @@ class Search:
         self._find_coordinates()
         kept = self._first_stage()
         for stage, n_kept in zip(self.stages[1:], _KEPT[1 - len(self.stages) :], strict=True):
-            kept = self._survivors(kept, n_kept)
+            kept = self._survivors(kept, n_kept, 1 if stage is self.stages[-1] else _KEPT_OF_KIND)
             self._judge(kept, stage)
+        if self.scope.has_few_rows:
+            self._judge_usual_width()
         if EQUISPACED in self.scope.kinds:
             self._judge_equispaced()
+
+    def _judge_usual_width(self) -> None:
+        """Judge the Gaussian kernel of the median width, at which nothing is fitted to the sample."""
+        if OWN_UNITS in self.coordinates:
+            self.coordinates[USUAL_WIDTH] = self.coordinates[OWN_UNITS]
+        dense = [kind for kind in self.scope.judged if kind != "binning"][-1:]
+        for stage in self.stages:
+            self._judge([Candidate(kind, Gaussian(), USUAL_WIDTH) for kind in dense], stage)
 
     def _judge_equispaced(self) -> None:
         """Judge equispaced features with the rule and kernel that are best with one width or one a column.
@@ -339,10 +357,11 @@ class Search:
         # Few rows leave no time to seek each width anywhere: one kind goes on from another's.
         waves = [first]
         if self.scope.is_small:
-            waves = [[one for one in first if (one.kind == "nystroem") == late] for late in (False, True)]
+            waves = [[one for one in first if (one.kind != "fourier") == late] for late in (False, True)]
         for wave in waves:
             self._judge(wave, self.stages[0])
-        others = [one for lead in self._survivors(first, len(first) // 2) for one in followers(lead)]
+        n_leads, n_of_kind = (_LEADS_OF_FEW, 1) if self.scope.is_small else (len(first) // 2, _KEPT_OF_KIND)
+        others = [one for lead in self._survivors(first, n_leads, n_of_kind) for one in followers(lead)]
         self._judge(others, self.stages[0])
         return [*first, *others]
 
@@ -377,7 +396,8 @@ class Search:
     def _likelihood_rows(self, d: int) -> int:
         """Return the most rows on which widths of columns can be found; 0 where none can."""
         may_take = _SHARE_OF_SEARCH * self.scope.budget
-        return max((n for n in _LIKELIHOOD_ROWS if _widths_flops(n, d) <= may_take), default=0)
+        sizes = _LIKELIHOOD_ROWS[:1] if self.scope.is_small else _LIKELIHOOD_ROWS
+        return max((n for n in sizes if _widths_flops(n, d) <= may_take), default=0)
 
     def _add_widths(self, smooth: np.ndarray, n_rows: int, *, with_metric: bool) -> None:
         """Add a smooth kernel's widths, and what is found from there: a rough one's, and a metric if asked.
@@ -387,8 +407,7 @@ class Search:
         """
         self.coordinates[SMOOTH_WIDTHS] = smooth
         starts = {SMOOTH_WIDTHS: smooth.tolist()}
-        n_rough = min(n_rows, _LIKELIHOOD_ROWS[0]) if self.scope.is_small else n_rows
-        calls: list[tuple] = [(self._column_widths, (Laplacian("ard"), n_rough, self.seed, starts, False))]
+        calls: list[tuple] = [(self._column_widths, (Laplacian("ard"), n_rows, self.seed, starts, False))]
         if with_metric:
             calls.append((learn_metric, (*self._of_metric, smooth)))
         rough, *learned = self._on_trial(calls)
@@ -457,11 +476,12 @@ class Search:
             return next(self.histories[one][-1].width for one in likes if one in self.histories)
         lead = replace(candidate, kernel=_KERNELS.get(candidate.kind, _SMOOTHNESS)[0])
         history = self.histories.get(candidate) or self.histories.get(lead)
-        if history is None and self.scope.is_small and candidate.kind == "nystroem":
-            history = self.histories.get(replace(lead, kind="fourier"))
+        if history is None and self.scope.is_small and candidate.kind != "fourier":
+            rule = METRIC if candidate.rule == DIAGONAL else candidate.rule
+            history = self.histories.get(Candidate("fourier", _SMOOTHNESS[0], rule))
         return history[-1].width if history else None
 
-    def _survivors(self, kept: list[Candidate], n: int) -> list[Candidate]:
+    def _survivors(self, kept: list[Candidate], n: int, n_of_kind: int) -> list[Candidate]:
         """Return the candidates that go on: the n best that the budget allows, and others that may yet win.
 
         These are some of each kind, and the best one with one width unless it is clearly worse.
@@ -472,15 +492,11 @@ class Search:
         # The next stage takes about eight times the flops.
         dearest = max(self.histories[one][-1].flops for one in ranked) * 8
         n = max(2, min(n, int((self.scope.budget - self.flops) / dearest)))
-        others = [one for kind in self.scope.judged for one in self._best_of(ranked, kind)]
-        for simple in [one for one in ranked if one.has_one_width][:1]:
-            excess, spread = self._excess(simple, ranked[0])
-            if excess <= _CLEARLY * spread:
-                others.append(simple)
+        others = [one for kind in self.scope.judged for one in self._best_of(ranked, kind, n_of_kind)]
+        others += [one for one in ranked if one.has_one_width][:1]
         return ranked[:n] + [one for one in ranked[n:] if one in others]
 
-    def _best_of(self, ranked: list[Candidate], kind: str) -> list[Candidate]:
-        n = 1 if self.scope.is_small else _KEPT_OF_KIND
+    def _best_of(self, ranked: list[Candidate], kind: str, n: int) -> list[Candidate]:
         return [one for one in ranked if one.kind == kind][:n]
 
     def _excess(self, one: Candidate, other: Candidate) -> tuple[float, float]:
@@ -536,6 +552,8 @@ class Search:
             excess, spread = self._excess(one, best)
             return excess > _CLEARLY * spread
 
+        for usual in (one for one in finalists if one.rule == USUAL_WIDTH and not is_clearly_worse(one)):
+            return usual
         as_good = [one for one in finalists if self._is_as_good(one, best)]
         loss = {one: self.histories[one][-1].judgement.squared_error for one in finalists}
         lead = min((one for one in as_good if one.has_one_width), key=lambda one: loss[one], default=best)
@@ -588,6 +606,8 @@ class Search:
         """Return the width for the model itself: it goes on to fall with more rows and features."""
         history = self.histories[candidate]
         before, last = history[max(0, len(history) - 2)], history[-1]
+        if candidate.rule == USUAL_WIDTH:
+            return last.width
         return carried_on(before.width, last.width, self._steps_ahead(candidate))
 
     def _steps_ahead(self, candidate: Candidate) -> float:
