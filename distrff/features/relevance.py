@@ -270,14 +270,20 @@ def relevant_length_scales(
 
 
 def relevance_flops(
-    n_rows: int, n_columns: int, max_rows: int = _MAX_ROWS, *, n_starts: int = _USUAL_STARTS
+    n_rows: int,
+    n_columns: int,
+    max_rows: int = _MAX_ROWS,
+    *,
+    n_starts: int = _USUAL_STARTS,
+    effort: Effort | None = None,
 ) -> float:
     """Return about how many flops the search takes where one of its starts finds a signal."""
-    n, d = min(n_rows, _FEW_ROWS, max_rows), n_columns
+    effort, d = effort or Effort(), n_columns
+    n = min(n_rows, effort.few_rows, max_rows)
     values = len(_START_FACTORS) * n**2 * (len(_START_NOISES) * n / 3 + 3.0 * d)
     few = n_starts * (values + _FEW_EVALUATIONS * n**2 * (n + 10.0 * d))
     n = min(n_rows, max_rows)
-    return few + _EVALUATIONS * n**2 * (n + 10.0 * d)
+    return few + effort.evaluations * n**2 * (n + 10.0 * d)
 
 
 def _column_scales(

@@ -16,9 +16,11 @@ import distrff as drf
 from distrff.errors import InputError
 from distrff.features.auto import (
     MAPS,
+    METRIC,
     ONE_WIDTH,
     ROUGH_WIDTHS,
     RULES,
+    USUAL_WIDTH,
     Candidate,
     Found,
     Scope,
@@ -264,6 +266,57 @@ def test_bins_with_widths_to_be_shrunk_are_taken_unless_others_are_clearly_bette
         search.histories[one] = [Found(4.0, judgement(of_rows), 0.0, 0.0)] * len(search.stages)
     assert search.ranked() == [metric, widths, cheaper]
     assert search.choices()[0] == (widths if widths_win else metric)
+
+
+@pytest.mark.parametrize(("excess", "noise", "usual_wins"), [(0.05, 1.0, True), (0.1, 0.3, False)])
+def test_few_rows_have_the_median_width_unless_another_is_clearly_better(excess, noise, usual_wins) -> None:
+    """Clearly is by two standard errors of the difference, here of 1000 rows."""
+    difference = noise * stream(0, "losses").standard_normal(1000)
+    difference += excess - difference.mean()
+    search = one_search(1024)
+    best, usual = Candidate("nystroem", Gaussian(), METRIC), Candidate("nystroem", Gaussian(), USUAL_WIDTH)
+    for one, of_rows in ((best, np.ones(1000)), (usual, 1 + difference)):
+        search.histories[one] = [Found(w, judgement(of_rows), 0.0, 0.0) for w in (4.0, 3.0)]
+    assert search.ranked() == [best, usual]
+    assert search.choices()[0] == (usual if usual_wins else best)
+    assert search.width(usual) == 3.0  # nothing is carried on
+
+
+@pytest.mark.parametrize(("n_components", "is_judged"), [(1024, True), (256, False)])
+def test_the_median_width_is_judged_where_landmarks_may_be_at_all_rows(n_components, is_judged) -> None:
+    X, y = smooth_rows(600)
+    features = drf.KernelRidge(drf.AutoFeatures(n_components), random_state=0).fit(X, y).features_
+    usual = [row for row in features.candidates_ if USUAL_WIDTH in row["candidate"]]
+    assert len(usual) == is_judged
+    # Two of four columns matter, and a metric shows it.
+    assert USUAL_WIDTH not in features.candidates_[0]["candidate"]
+
+
+def test_noise_leaves_few_rows_the_median_width() -> None:
+    rng = stream(3, "rows")
+    X, y = rng.standard_normal((200, 6)), rng.standard_normal(200)
+    found = drf.KernelRidge(random_state=0).fit(X, y).features_.map_
+    distances = np.linalg.norm(X[:, None] - X, axis=2)[np.triu_indices(200, 1)] / X.std()
+    assert found.kernel.length_scale == pytest.approx(np.median(distances), rel=0.2)
+
+
+def test_one_width_is_judged_in_the_last_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However far behind it is in the first ones, where a metric of all rows is ahead."""
+    search = one_search(1024, 100_000)
+    search.coordinates[METRIC] = np.eye(4)
+
+    def judge_all(kept: list[Candidate], stage: Any) -> None:
+        for one in kept:
+            losses = np.full(300, 1.0 if one.has_one_width else 0.1)
+            search.histories.setdefault(one, []).append(Found(1.0, judgement(losses), 1e9, 0.0))
+
+    monkeypatch.setattr(search, "_judge", judge_all)
+    monkeypatch.setattr(search, "_find_coordinates", lambda: None)
+    search.run()
+    stages = {
+        one.has_one_width: len(history) for one, history in search.histories.items() if len(history) == 3
+    }
+    assert stages == {True: 3, False: 3}
 
 
 def test_a_width_falls_on_as_it_did() -> None:
