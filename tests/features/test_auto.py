@@ -107,7 +107,8 @@ def test_classes_are_judged_by_accuracy() -> None:
     [
         drf.KernelRidge(drf.AutoFeatures(32), alpha="gcv"),
         drf.KernelRidge(drf.AutoFeatures(32), solver="gram"),
-        drf.KernelSVC(drf.AutoFeatures(32), C=np.inf),
+        # As many features separate any rows: 32 did not for one seed in 120.
+        drf.KernelSVC(drf.AutoFeatures(256), C=np.inf),
     ],
 )
 def test_candidates_that_cannot_give_what_is_asked_are_left_out(estimator: Any) -> None:
