@@ -493,8 +493,8 @@ class Search:
 
         These are some of each kind, and the best one with one width: early stages flatter the others, whose
         metric and widths were learned on all rows of the trial. On mnist one width had 21 % of the classes
-        wrong in the first stage, where a metric had 13, and 6.9 % in the last one, where that had 9.1. So has
-        the best of bins that are shrunk afterwards, which its judgement does not count yet.
+        wrong in the first stage, where a metric had 13, and 6.9 % in the last one, where that had 9.1. The
+        best bins that are shrunk afterwards go on as well: no judgement counts the shrinking yet.
         """
         ranked = self.ranked(kept)
         if not ranked:
@@ -792,8 +792,8 @@ class AutoFeatures(FeatureMap):
     The search is counted in flops and so depends on `random_state` alone, not on the machine: about a third
     of the fit or 6e11 flops, whichever is more, and at most about 1.2e11 for at most 10,000 rows. That is a
     third of a minute, or four seconds, at 30 Gflop/s; fewer rows take less. A stage that has begun is
-    finished. Where
-    bins with one width a column win on more rows, their widths are then shrunk, as "ard" does.
+    finished. Where bins with one width a column win on more rows, their widths are then shrunk, as "ard"
+    does.
 
     Equispaced features are judged with what is best of Fourier and Nyström features without a metric, and
     taken where they are as good as the best, for at least 1,000 rows. They then choose their kernel by all
