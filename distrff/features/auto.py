@@ -563,7 +563,8 @@ class Search:
             excess, spread = self._excess(one, best)
             return excess > _CLEARLY * spread
 
-        for usual in (one for one in finalists if one.rule == USUAL_WIDTH and not is_clearly_worse(one)):
+        usual = next((one for one in finalists if one.rule == USUAL_WIDTH), None)
+        if usual is not None and not is_clearly_worse(usual):
             return usual
         as_good = [one for one in finalists if self._is_as_good(one, best)]
         loss = {one: self.histories[one][-1].judgement.squared_error for one in finalists}
@@ -680,10 +681,8 @@ def _first(chosen: Candidate | None, candidates: list[Candidate]) -> list[Candid
 def _widths_flops(n_rows: int, n_columns: int) -> float:
     """Return about how many flops the likelihoods of two kernels take; the second has one start."""
     effort = Effort.quick(n_rows)
-    usual, short = (
-        relevance_flops(n_rows, n_columns, n_starts=n_starts, effort=effort) for n_starts in (2, 1)
-    )
-    return usual + short
+    usual = relevance_flops(n_rows, n_columns, effort=effort)
+    return usual + relevance_flops(n_rows, n_columns, n_starts=1, effort=effort)
 
 
 def _wide_bounds(sample: Sample) -> list[tuple[float, float] | None]:

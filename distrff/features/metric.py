@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,7 @@ class LearnedMetric:
 
     P: np.ndarray | None  # of shape (r, d); None where no direction was found
     width: float  # of the kernel that learned it, best for the rows of the trial
-    judgement: Judgement
+    judgement: Judgement  # by squared error, of classes as well
     rounds: list[dict[str, Any]]  # held-out error and width of each round
     flops: float
 
@@ -263,7 +263,7 @@ def learn_metric(
     best: LearnedMetric | None = None
     rounds: list[dict[str, Any]] = []
     flops = 0.0
-    least: np.ndarray | None = None  # of each held-out row the squared error, in the best round
+    by_squares = replace(trial, has_classes=False)  # a share of wrong classes is too coarse for rounds
     for turn in range(_MAX_ROUNDS):
         turned = trial.in_coordinates(A)
         if turn == 0:
@@ -277,12 +277,11 @@ def learn_metric(
         search.search(HERE)
         width, solution = model.width, model.best
         flops += search.flops
-        judgement, squares = trial.judge(solution.values), trial.squares(solution.values)
+        judgement = by_squares.judge(solution.values)
         rounds.append({"squared_error": judgement.squared_error, "length_scale": width})
-        is_last = least is not None and not _is_worthwhile(judgement.shares, least, squares)
+        is_last = best is not None and not _is_worthwhile(best.judgement, judgement)
         if best is None or judgement.squared_error < best.judgement.squared_error:
             best = LearnedMetric(_as_matrix(A, trial.X.shape[1]), width, judgement, rounds, flops)
-            least = squares
         if is_last:
             break
         P = metric_of(_pulled_back(model.frequencies / width, A), solution.coef, solution.A)
@@ -308,15 +307,13 @@ class _BestOfWidths(FourierTrialModel):
         return solution.values
 
 
-def _is_worthwhile(shares: np.ndarray, before: np.ndarray, after: np.ndarray) -> bool:
-    """Return whether squared errors of rows fell by a hundredth, and by more than the standard error.
+def _is_worthwhile(before: Judgement, after: Judgement) -> bool:
+    """Return whether the squared error fell by a hundredth, and by more than the standard error.
 
-    A fall that may be chance led on for four rounds with kddcup99, and no candidate with that metric won.
+    Without the second condition kddcup99 had four more rounds, and no candidate with their metric won.
     """
-    falls = before - after
-    fall = float(shares @ falls)
-    spread = float(np.linalg.norm(shares * (falls - fall)))
-    return fall > max(spread, (1 - _WORTHWHILE) * float(shares @ before))
+    fall = before.squared_error - after.squared_error
+    return fall > max(after.spread_from(before), (1 - _WORTHWHILE) * before.squared_error)
 
 
 def found_nothing(learned: LearnedMetric) -> bool:

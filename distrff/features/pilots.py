@@ -102,20 +102,17 @@ class Trial(SplitRows):
         Y, s = self.Y[held_out], self.s[held_out]
         if not np.isfinite(F).all():
             return Judgement.useless(self.has_classes)
-        losses, shares = self.squares(F), s / s.sum()
+        losses, shares = np.square(Y - F).mean(axis=1), s / s.sum()
         error = float(shares @ losses)
         if not self.has_classes:
             return Judgement(error, None, shares, losses)
         wrong = (self._classes(F) != self._classes(Y)).astype(np.float64)
         return Judgement(error, float(shares @ wrong), shares, wrong)
 
-    def squares(self, F: np.ndarray) -> np.ndarray:
-        """Return the squared error of each held-out row, the mean over the targets."""
-        return np.asarray(np.square(self.Y[: self.n_held_out] - F).mean(axis=1))
-
     def squared_error(self, F: np.ndarray) -> float:
         """Return the squared error of `judge` alone."""
-        s, squares = self.s[: self.n_held_out], self.squares(F)
+        held_out = slice(self.n_held_out)
+        s, squares = self.s[held_out], np.square(self.Y[held_out] - F).mean(axis=1)
         error = float(s @ squares) / float(s.sum())
         return error if math.isfinite(error) else math.inf
 
