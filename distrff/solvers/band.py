@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import eig_banded, eigvalsh_tridiagonal, solve_triangular
 from scipy.linalg.lapack import dgeqrf, dpbsv, dptsv
 
-from distrff.utils.lapack import reflect, tridiagonal
+from distrff.utils.lapack import reflect, subtract_symmetric, symmetric_product, tridiagonal
 
 # Wide enough for products of panels to run at full speed; a solution in the band costs the square of it.
 _BAND_WIDTH = 64
-_STRIP_ROWS = 512
 # In caches products with vectors are not bound by memory, and nothing is left of a panel's advantage: for
-# 256, 512, 1024 and 2048 columns the path of 25 alphas takes 2.5, 12, 61 and 755 ms from a tridiagonal T on
-# one core, and 15, 23, 125 and 747 ms from a band; for 8192 48 s and 24 s of processor time.
+# 256, 512, 1024, 1536 and 2048 columns the path of 25 alphas takes 3, 10, 81, 295 and 620 ms from a tridiagonal
+# T on one core, and 10, 19, 102, 243 and 340 ms from a band; for 8192 48 s and 20 s.
 _LEAST, _FEW_FEATURES = 3, 2**10
 
 
@@ -127,7 +124,7 @@ class BandRidge(PathRidge):
     Notes
     -----
     One D × D array is kept: the Householder vectors of Q below the band, in place of G (or of its copy).
-    The reduction also takes an array of shape (512, D) and some of shape (D, b), `solve` two of (D, m·k).
+    The reduction also takes some arrays of shape (D, b), `solve` two of (D, m·k).
 
     References
     ----------
@@ -158,15 +155,16 @@ class BandRidge(PathRidge):
         panel[:], tau, _, _ = dgeqrf(np.array(panel, order="F"), lwork=_BAND_WIDTH**2, overwrite_a=1)
         V = self._vectors(start)
         U = _triangle(V, tau)
-        Y = _symmetric_product(self._reduced, V @ U)
+        Y = symmetric_product(self._reduced[below:, below:], np.asfortranarray(V @ U))
         W = Y - V @ (U.T @ (V.T @ Y) / 2)
-        _subtract_symmetric(self._reduced, np.hstack([V, W]), np.hstack([W, V]))
+        subtract_symmetric(self._reduced[below:, below:], V, np.asfortranarray(W))
         return U
 
     def _vectors(self, start: int) -> np.ndarray:
         """Return V, the Householder vectors of a panel, from below the band."""
         below = start + self._width
-        V = np.tril(self._reduced[below:, start:below], -1)[:, : len(self._reduced) - below]
+        below_diagonal = np.tril(self._reduced[below:, start:below], -1)
+        V = np.asfortranarray(below_diagonal[:, : len(self._reduced) - below])
         V[np.diag_indices(V.shape[1])] = 1.0
         return V
 
@@ -204,36 +202,3 @@ def _triangle(V: np.ndarray, tau: np.ndarray) -> np.ndarray:
         inverse = np.triu(V[:, moving].T @ V[:, moving], 1) + np.diag(1 / tau[moving])
         U[np.ix_(moving, moving)] = solve_triangular(inverse, np.eye(len(moving)), check_finite=False)
     return U
-
-
-def _strips(size: int, first: int) -> Iterator[tuple[slice, slice]]:
-    """Yield the rows and columns of each strip of a matrix's lower triangle, from row and column `first` on.
-
-    A strip spans the columns up to its last row. Strips end at the same rows of the matrix whatever `first`
-    is, so the entries of a strip above the diagonal are never read by another.
-    """
-    stops = [*range((first // _STRIP_ROWS + 1) * _STRIP_ROWS, size, _STRIP_ROWS), size]
-    for start, stop in pairwise([first, *stops]):
-        yield slice(start, stop), slice(first, stop)
-
-
-def _symmetric_product(A: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """Return S X for the trailing block S of A, which is read from the strips of its lower triangle."""
-    first = len(A) - len(X)
-    Y = np.empty_like(X)
-    for rows, columns in _strips(len(A), first):
-        at, before = slice(rows.start - first, rows.stop - first), slice(first, rows.start)
-        np.matmul(A[rows, columns], X[: at.stop], out=Y[at])
-        Y[: at.start] += A[rows, before].T @ X[at]
-    return Y
-
-
-def _subtract_symmetric(A: np.ndarray, P: np.ndarray, Q: np.ndarray) -> None:
-    """Subtract P Qᵀ, which is symmetric, from the strips of the trailing block of A."""
-    first = len(A) - len(P)
-    scratch = np.empty(min(_STRIP_ROWS, len(P)) * len(P))
-    for rows, columns in _strips(len(A), first):
-        part = A[rows, columns]
-        product = scratch[: part.size].reshape(part.shape)
-        np.matmul(P[rows.start - first : rows.stop - first], Q[: columns.stop - first].T, out=product)
-        part -= product

@@ -124,6 +124,33 @@ def add_square(A: np.ndarray, T: np.ndarray) -> None:
         _run("blas", "dsyrk", b"U", b"N", p, n, 1.0, T, p, 1.0, A, p)
 
 
+def symmetric_product(A: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """Return AX, in Fortran order, by dsymm; of A, as in `subtract_symmetric`, the lower triangle is read."""
+    (n, k), Y = X.shape, np.empty_like(X, order="F")
+    if n and k:
+        _run("blas", "dsymm", b"L", b"U", n, k, 1.0, *_upper(A), X, n, 0.0, Y, n)
+    return Y
+
+
+def subtract_symmetric(A: np.ndarray, V: np.ndarray, W: np.ndarray) -> None:
+    """Subtract VWᵀ + WVᵀ from the lower triangle of A, which alone is read and written, by dsyr2k.
+
+    All are float64; A has contiguous rows, which may be parts of longer ones, V and W are in Fortran order.
+    """
+    n, k = V.shape
+    if n and k:
+        _run("blas", "dsyr2k", b"U", b"N", n, k, -1.0, V, n, W, n, 1.0, *_upper(A))
+
+
+def _upper(A: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return a matrix in C order and the length of its rows, as BLAS takes them for columns.
+
+    To it a lower triangle is an upper one.
+    """
+    assert A.dtype == np.float64 and A.strides[1] == A.itemsize
+    return A, A.strides[0] // A.itemsize
+
+
 def inverse_of_factor(L: np.ndarray) -> np.ndarray:
     """Return the lower triangle of (L Lᵀ)⁻¹; what is above its diagonal is that of L."""
     A = _columns(L, overwrite=False)
