@@ -13,8 +13,8 @@ from distrff.utils.lapack import reflect, subtract_symmetric, symmetric_product,
 # Wide enough for products of panels to run at full speed; a solution in the band costs the square of it.
 _BAND_WIDTH = 64
 # In caches products with vectors are not bound by memory, and nothing is left of a panel's advantage: for
-# 256, 512, 1024, 1536 and 2048 columns the path of 25 alphas takes 3, 10, 81, 295 and 620 ms from a tridiagonal
-# T on one core, and 10, 19, 102, 243 and 340 ms from a band; for 8192 48 s and 20 s.
+# 256, 512, 1024, 1536 and 2048 columns the path of 25 alphas takes 3, 10, 81, 295 and 620 ms from a
+# tridiagonal T on one core, and 10, 19, 102, 243 and 340 ms from a band; for 8192 48 s and 20 s.
 _LEAST, _FEW_FEATURES = 3, 2**10
 
 
