@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, reduce
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask
-import dask.array as da
 import numpy as np
 import pandas as pd
 from sklearn import metrics as sklearn_metrics
@@ -23,6 +22,7 @@ from distrff.io.arrays import (
     cut,
     frame_arrays,
     in_native,
+    is_dask_array,
     is_frame,
     plain_array,
     targets_of,
@@ -32,6 +32,9 @@ from distrff.io.dataset import check_finite, check_weights
 from distrff.preprocessing.scaling import Moments
 from distrff.utils.arrays import as_columns
 from distrff.utils.keys import group_of, new_key
+
+if TYPE_CHECKING:  # see io.arrays
+    import dask.array as da
 
 __all__ = [
     "accuracy_score",
@@ -211,8 +214,9 @@ def accuracy_score(y_true: Any, y_pred: Any, *, normalize: bool = True, sample_w
     """
     y, p, s = _rows(y_true, y_pred, sample_weight, labels=("y_true", "y_pred"))
     weight = s.sum()
-    if isinstance(y, da.Array):
+    if is_dask_array(y):
         # Imported here, since it takes 2.5 s and 305 MB. Its r2_score and log_loss cannot be used.
+        import dask.array as da
         from dask_ml import metrics as dask_metrics
 
         y = da.blockwise(
@@ -340,7 +344,7 @@ def roc_auc_score(
         raise InputError("y_score has two columns; pass those of the second label, y_score[:, 1]")
     if n_columns > 1 and multi_class == "raise":
         raise InputError(f"y_score has {n_columns} columns; pass multi_class='ovr'")
-    if isinstance(rows[0], da.Array):
+    if is_dask_array(rows[0]):
         rows = [A.rechunk(-1) for A in rows]
     return _summed(partial(_block_area, labels=labels, average=average), rows)
 
@@ -407,8 +411,14 @@ def _rows(
     """
     arrays = {"y_true": _array("y_true", y_true), prediction: _array(prediction, y_pred)}
     n = arrays["y_true"].shape[0] if arrays["y_true"].ndim else 0
-    ones = da.ones if any(isinstance(A, da.Array) for A in arrays.values()) else np.ones
-    arrays["sample_weight"] = ones(n) if sample_weight is None else _array("sample_weight", sample_weight)
+    if sample_weight is not None:
+        arrays["sample_weight"] = _array("sample_weight", sample_weight)
+    elif any(map(is_dask_array, arrays.values())):
+        import dask.array as da
+
+        arrays["sample_weight"] = da.ones(n)
+    else:
+        arrays["sample_weight"] = np.ones(n)
     for name, A in arrays.items():
         one_column = name in (*labels, "sample_weight")
         if A.ndim not in (1, 2) or A.shape[1:] == (0,) or (one_column and _width(A) > 1):
@@ -423,7 +433,7 @@ def _rows(
         arrays[name] = A[:, 0] if one_column and A.ndim == 2 else A
     if not n:
         raise InputError("y_true has no rows; give at least one row to score")
-    row_chunks = next((A.chunks[0] for A in arrays.values() if isinstance(A, da.Array)), None)
+    row_chunks = next((A.chunks[0] for A in arrays.values() if is_dask_array(A)), None)
     if row_chunks is None:
         return [_checked(A, name, name in labels) for name, A in arrays.items()]
     lazy = {name: _lazy(A, row_chunks) for name, A in arrays.items()}
@@ -437,7 +447,7 @@ def _rows(
 
 def _lazy(A: Any, row_chunks: tuple[int, ...]) -> da.Array:
     """Return a dask array with one block across the columns."""
-    if not isinstance(A, da.Array):
+    if not is_dask_array(A):
         return cut(A, (row_chunks, *A.shape[1:]))
     return A.rechunk({1: -1}) if A.ndim == 2 else A
 
@@ -493,8 +503,10 @@ def _summed(
     function: Callable[..., Any], rows: list[Any], merge: Callable[[list[Any]], Any] | None = None
 ) -> Any:
     """Return the merged values of `function` of each block of rows."""
-    if not isinstance(rows[0], da.Array):
+    if not is_dask_array(rows[0]):
         return function(*rows)
+    import dask.array as da
+
     # One array of the function's values, so that what y_true and y_pred have in common is computed once:
     # to_delayed() of each would compute it twice. blockwise aligns chunks that differ.
     indices = (index[: A.ndim] for A, index in zip(rows, ("ij", "ik", "i"), strict=False))

@@ -34,7 +34,7 @@ from distrff.engine.checkpoint import (
     write_sum,
 )
 from distrff.engine.kept import Kept, keep_rows
-from distrff.engine.progress import Progress
+from distrff.engine.progress import RowCount
 from distrff.engine.record import WorkRecord, begin_task, peak_so_far
 from distrff.engine.reduction import (
     OrderedMerge,
@@ -115,7 +115,7 @@ class LocalExecution:
         self,
         reduction: Reduction,
         segments: list[Rows],
-        progress: Progress,
+        progress: RowCount,
         sent: list[Any],
         sums: PassSums | None = None,
         *,
@@ -138,7 +138,7 @@ class LocalExecution:
         self,
         reduction: Reduction,
         segments: list[Rows],
-        progress: Progress,
+        progress: RowCount,
         sent: list[Any],
         sums: PassSums | None,
         kept: Kept | None,
@@ -358,7 +358,7 @@ class ClusterExecution:
         self,
         reduction: Reduction,
         segments: list[Rows],
-        progress: Progress,
+        progress: RowCount,
         sent: list[Any],
         sums: PassSums | None = None,
         *,
@@ -393,7 +393,7 @@ class ClusterExecution:
         self,
         reduction: Reduction,
         segments: list[Rows],
-        progress: Progress,
+        progress: RowCount,
         sent: list[Call],
         sums: PassSums | None,
         kept: Kept | None,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.progress import FitLine, Progress, roughly
+from distrff.engine.progress import FitLine, roughly
 from distrff.errors import FitStopped, InputError
 
 logger = logging.getLogger(__name__)
@@ -178,7 +178,11 @@ class Observer:
 
     def rows_of(self, label: str, n_rows: int) -> Any:
         """Return a context that counts the rows of a pass: the line of the fit, or a bar."""
-        return Progress(label, n_rows) if self._line is None else self._line.begin_pass(label, n_rows)
+        if self._line is not None:
+            return self._line.begin_pass(label, n_rows)
+        from distrff.engine.progress_bar import Progress  # a fit needs none
+
+        return Progress(label, n_rows)
 
     def begin_solver(
         self, max_sweeps: int, *, presumed: int = PRESUMED_SWEEPS, stage: str = "", n_after: int = 0

@@ -1,4 +1,4 @@
-"""What a person sees of a pass or a fit: a bar, one line that is drawn again, or lines in a log."""
+"""What a person sees of a fit: one line that is drawn again, or lines in a log."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from contextvars import ContextVar
 from time import monotonic
 from typing import Any, Protocol, Self
 
-from tqdm import tqdm
-
 logger = logging.getLogger(__name__)
 
-_QUIET_SECONDS = 2.0
-_REDRAW_SECONDS = 0.2
+QUIET_SECONDS = 2.0
+REDRAW_SECONDS = 0.2
 _LOG_SECONDS = 10.0
 
 
@@ -33,37 +31,9 @@ def _is_notebook(stream: Any) -> bool:
     return type(stream).__module__ == "ipykernel.iostream"
 
 
-def _is_watched(stream: Any) -> bool:
+def is_watched(stream: Any) -> bool:
     """Return whether a person sees what is drawn over: a terminal, or a notebook."""
     return stream.isatty() or _is_notebook(stream)
-
-
-class Progress(tqdm):
-    """A bar on standard error after two seconds, removed at the end; none if that is not a terminal.
-
-    `with` removes it even after Ctrl-C; a bar that is kept open clutters the next one.
-    """
-
-    # tqdm's own thread would ask ten times a second whether a bar is late, and none is: `update` draws after
-    # any number of rows (`miniters`).
-    monitor_interval = 0
-    n: int  # rows so far
-
-    def __init__(self, label: str, total: int, unit: str = "rows") -> None:
-        stream = sys.stderr
-        super().__init__(
-            desc=label,
-            total=total,
-            unit=f" {unit}",
-            unit_scale=True,
-            file=stream,
-            disable=not _is_watched(stream),
-            delay=_QUIET_SECONDS,
-            mininterval=_REDRAW_SECONDS,
-            miniters=1,
-            leave=False,
-            dynamic_ncols=True,
-        )
 
 
 # The line of a fit, which stays from its first pass to its last.
@@ -90,7 +60,7 @@ class FitLine:
 
     def __init__(self) -> None:
         self._stream, self._echo = sys.stderr, _ECHO.get()
-        self._is_watched = _is_watched(self._stream)
+        self._is_watched = is_watched(self._stream)
         self._began = self._spoke = monotonic()
         self._text, self._stays = "", False
         self._n_drawn = 0  # characters that are shown
@@ -134,9 +104,9 @@ class FitLine:
 
     def _draw_when_due(self) -> None:
         now = monotonic()
-        if not self._is_watched or now < self._began + _QUIET_SECONDS:
+        if not self._is_watched or now < self._began + QUIET_SECONDS:
             return
-        if now < self._spoke + _REDRAW_SECONDS:
+        if now < self._spoke + REDRAW_SECONDS:
             return
         self._spoke = now
         text = self._of_pass(now) if self._n_rows else self._text

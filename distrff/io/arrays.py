@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask
-import dask.array as da
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -31,6 +30,9 @@ from distrff.io.dataset import (
 from distrff.io.rows import Rows, Span
 from distrff.preprocessing.table import FIELDS
 from distrff.utils.keys import new_key
+
+if TYPE_CHECKING:  # dask.array takes as long to import as all of this package, and arrays in memory need none
+    import dask.array as da
 
 _INDEX_BYTES = 4
 _PRESUMED_SHARE = 0.01  # filled columns of lazy sparse rows, whose entries cannot be counted beforehand
@@ -80,7 +82,7 @@ class ArrayReader:
     def __init__(self, arrays: dict[str, Any]) -> None:
         self._arrays = arrays
         self._dtypes = {field: values.dtype for field, values in arrays.items()}
-        layers = [set(a.dask.layers) for a in arrays.values() if isinstance(a, da.Array)]
+        layers = [set(a.dask.layers) for a in arrays.values() if is_dask_array(a)]
         self._have_common_layers = len(set().union(*layers)) < sum(map(len, layers))
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ArrayRows:
@@ -89,7 +91,7 @@ class ArrayReader:
         return ArrayRows(start, stop, blocks, self._dtypes, _is_sparse(self._arrays["X"]))
 
     def _blocks(self, part: Any) -> list[Any]:
-        if not isinstance(part, da.Array):
+        if not is_dask_array(part):
             return [part]
         # An optimized graph reads and slices a block in one task. But arrays are optimized one by one, so
         # that layers common to X and y would be computed for each.
@@ -98,7 +100,7 @@ class ArrayReader:
     def lazy(self, field: str) -> da.Array:
         """Return the dask array itself, or a view of the NumPy array in blocks."""
         values = self._arrays[field]
-        if isinstance(values, da.Array):
+        if is_dask_array(values):
             return values
         rows = block_rows(self._arrays["X"])
         return cut(values, (rows, *values.shape[1:]))
@@ -135,8 +137,8 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         raise InputTypeError(f"X is a path, {X!r}; open it with distrff.open_dataset")
     fields = {"X": X, "y": y, "sample_weight": sample_weight}
     given = {name: as_frame(values) for name, values in fields.items() if name == "X" or values is not None}
-    is_lazy = any(map(dask.is_dask_collection, given.values()))
-    arrays, names = _lazy_arrays(given) if is_lazy else _arrays(given)
+    are_lazy = any(map(dask.is_dask_collection, given.values()))
+    arrays, names = _lazy_arrays(given) if are_lazy else _arrays(given)
     check_lengths({field: values.shape[0] for field, values in arrays.items()})
     A, t = arrays["X"], arrays.get("y")
     return Dataset(
@@ -146,8 +148,8 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         dtype=A.dtype,
         source=_kind(given["X"]),
         row_bytes=sum(map(_row_bytes, arrays.values())),
-        chunk_rows=max(A.chunks[0]) if isinstance(A, da.Array) else block_rows(A),
-        block_rows=max(A.chunks[0]) if isinstance(A, da.Array) else 0,
+        chunk_rows=max(A.chunks[0]) if is_dask_array(A) else block_rows(A),
+        block_rows=max(A.chunks[0]) if is_dask_array(A) else 0,
         column_names=names.get("X"),
         target_names=names.get("y"),
         y_dtype=None if t is None else t.dtype,
@@ -199,15 +201,26 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
     return {f: whole_rows(a, f) for f, a in arrays.items()}, names | frame_names
 
 
+def is_dask_array(values: Any) -> bool:
+    """Return whether values are a dask array."""
+    if not dask.is_dask_collection(values):
+        return False
+    import dask.array as da
+
+    return isinstance(values, da.Array)
+
+
 def cut(values: Any, chunks: tuple[Any, ...]) -> da.Array:
     """Return a NumPy array or scipy sparse matrix as a dask array."""
+    import dask.array as da
+
     # A name of its own: hashing the data for a name would be a pass over it.
     return da.from_array(values, chunks=chunks, name=new_key("rows"), asarray=not issparse(values))
 
 
 def check_dask_array(values: Any, name: str) -> None:
     """Refuse other dask collections, and arrays with an unknown number of rows."""
-    if not isinstance(values, da.Array):
+    if not is_dask_array(values):
         raise InputTypeError(
             f"{name} is a dask {type(values).__name__}; pass a dask Array, DataFrame or Series"
         )
@@ -240,7 +253,7 @@ def _column_share(values: Any) -> float:
     if not _is_sparse(values):
         return 1.0
     n_rows, n_columns = values.shape
-    entries = _PRESUMED_SHARE * n_columns if isinstance(values, da.Array) else values.nnz / n_rows
+    entries = _PRESUMED_SHARE * n_columns if is_dask_array(values) else values.nnz / n_rows
     return sparse_share(entries, n_columns)
 
 

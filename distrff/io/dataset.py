@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from numbers import Number
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import dask
-import dask.array as da
 import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
@@ -24,6 +23,9 @@ from distrff.utils.arrays import as_columns
 from distrff.utils.html import html_card
 from distrff.utils.keys import group_of, new_key
 from distrff.utils.text import human_bytes, listed, number_text
+
+if TYPE_CHECKING:  # see arrays
+    import dask.array as da
 
 BLOCK_BYTES = 64 * 2**20  # approximate size of a block of a lazy array, where the storage leaves a choice
 
@@ -198,6 +200,8 @@ def lazy_blocks(
     `columns` is the shape after the rows: (d,) or (). The graph holds one handle per block. `are_delayed`
     says that handles hold Delayed objects, which dask finds only in the arguments of tasks.
     """
+    import dask.array as da
+
     bounds = pairwise(accumulate(row_chunks, initial=0))
     handles = [reader.rows(start, stop, (field,)) for start, stop in bounds]
     meta = np.empty((0,) * (1 + len(columns)), dtype)
@@ -219,6 +223,8 @@ def lazy_blocks(
 
 def joined(blocks: list[Any], row_chunks: Sequence[int], columns: tuple[int, ...], meta: Any) -> da.Array:
     """Return delayed blocks of rows as one dask array, whose blocks are named as reading."""
+    import dask.array as da
+
     return da.concatenate(
         [
             da.from_delayed(block, (n, *columns), meta=meta, name=new_key("read"))

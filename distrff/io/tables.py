@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import dask.array as da
 import numpy as np
 import pyarrow as pa
 
@@ -24,6 +23,9 @@ from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.profile import LEFT_OUT_TIMES, TableOptions, TableProfile, find_columns, steps_of
 from distrff.preprocessing.table import FIELDS, TableSteps, complete_rows
 from distrff.utils.text import listed
+
+if TYPE_CHECKING:  # see arrays
+    import dask.array as da
 
 BATCH_ROWS = 2**16  # rows of a piece in a conversion
 

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-import dask.array as da
 import numpy as np
 from scipy.sparse import csr_matrix
 
@@ -44,6 +43,9 @@ from distrff.io.storage import (
 from distrff.preprocessing.profile import Numbered, TableOptions, find_columns
 from distrff.preprocessing.table import FIELDS, TableSteps
 from distrff.utils.keys import group_of
+
+if TYPE_CHECKING:  # see arrays
+    import dask.array as da
 
 # A shard is one object and one request; above this size only parts of it are decoded at a time.
 SHARD_BYTES = 256 * 2**20

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-import finufft
 import numpy as np
 from numpy.polynomial import Chebyshev
 from scipy import fft
@@ -96,6 +95,8 @@ _MIN_GRID = 32  # twice the widest window
 
 def _spreading(grid: Sequence[int], eps: float, dtype: str) -> Any:
     """Return finufft's plan for spreading alone, with the window for this ratio of grid and modes."""
+    import finufft  # its library takes as long to load as a small fit, and most fits need none of it
+
     return finufft.Plan(
         1, tuple(grid), 1, eps, -1, dtype, nthreads=1, upsampfac=_UPSAMPLING, spreadinterponly=1
     )
@@ -132,6 +133,8 @@ def _window(eps: float, dtype: str, d: int) -> Chebyshev:
 
 def values_at(points: Sequence[np.ndarray], C: np.ndarray, eps: float) -> np.ndarray:
     """Return f_i = Σ_k C_k·exp(i⟨k, x_i⟩) for modes k ∈ {−m … m}^d, complex, in the precision of C."""
+    import finufft
+
     points = [x.astype(C.real.dtype, copy=False) for x in points]
     transform = (finufft.nufft1d2, finufft.nufft2d2, finufft.nufft3d2)[len(points) - 1]
     return np.asarray(transform(*points, C, eps=eps, isign=1, nthreads=1, upsampfac=_UPSAMPLING))

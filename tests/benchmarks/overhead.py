@@ -19,7 +19,7 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 from distrff.engine.execution import ClusterExecution
-from distrff.engine.progress import Progress
+from distrff.engine.progress_bar import Progress
 from distrff.engine.reduction import Reduction
 from distrff.engine.segments import Segmentation, gram_segmentation, light_segmentation_of_features
 from tests.benchmarks.measuring import seconds_of

@@ -8,7 +8,8 @@ import dask
 import pytest
 from ipykernel.iostream import OutStream
 
-from distrff.engine.progress import FitLine, Progress, lines_echoed, roughly
+from distrff.engine.progress import FitLine, lines_echoed, roughly
+from distrff.engine.progress_bar import Progress
 from distrff.engine.reduction import Reduction
 from distrff.engine.run import begin_run
 from distrff.engine.segments import Segmentation

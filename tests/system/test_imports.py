@@ -29,6 +29,20 @@ def test_importing_loads_nothing_heavy():
     assert not loaded_by("import distrff.cli") & {"numpy", "dask.array", "distributed"}
 
 
+_FIT = """
+import numpy as np
+import distrff as drf
+X = np.random.default_rng(0).standard_normal((100, 3))
+model = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(1.0), 16), 1.0, random_state=0).fit(X, X[:, 0])
+model.predict(X)
+"""
+
+
+def test_a_fit_of_rows_in_memory_loads_what_it_needs():
+    """Each takes as long to load as a small fit."""
+    assert not loaded_by(_FIT) & {"dask.array", "tqdm", "finufft", "zarr"}
+
+
 def test_the_first_task_of_a_worker_loads_all_maps():
     """Else later passes load them, above the idle memory that plans start from."""
     loaded = loaded_by("import distrff.reductions.statistics")

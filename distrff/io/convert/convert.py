@@ -16,7 +16,7 @@ import zarr
 from scipy.sparse import issparse
 
 from distrff.engine.checkpoint import check_every, ending_on_sigterm
-from distrff.engine.progress import Progress
+from distrff.engine.progress_bar import Progress
 from distrff.errors import InputError, NonFiniteError
 from distrff.io.checkpoints import forgeries_refused
 from distrff.io.convert.checkpoint import ConversionCheckpoint, DamagedRun, saved_at_the_end
