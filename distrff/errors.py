@@ -50,6 +50,10 @@ class NonFiniteColumnError(ColumnError, NonFiniteError):
     """The same, with the column's index until a caller adds its name."""
 
 
+class PenaltyTooSmall(InputError):
+    """A penalty is below the rounding noise of the matrix that it is added to."""
+
+
 class ModelFileError(InputError):
     """A stored model or Gram that is missing, incomplete, altered, or of a newer format."""
 

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_solve
 from scipy.linalg.blas import dger
 
-from distrff.errors import InputError
+from distrff.errors import InputError, PenaltyTooSmall
 from distrff.solvers.band import path_ridge
 from distrff.utils.arrays import Sums, lay_out
 from distrff.utils.lapack import factor, inverse_of_triangle, solve_factor
@@ -700,13 +700,16 @@ class PosteriorFactor:
 
 
 def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:
-    """Return lower triangular L with L Lᵀ = G + alpha·I, in one new D × D array."""
+    """Return lower triangular L with L Lᵀ = G + alpha·I, in one new D × D array.
+
+    Raises PenaltyTooSmall if that is not positive definite, by rounding errors of G.
+    """
     M = np.array(G, order="F")
     M[np.diag_indices_from(M)] += alpha
     try:
         return factor(M, overwrite=True)
     except LinAlgError as error:
-        raise InputError(
+        raise PenaltyTooSmall(
             f"alpha={alpha:g} is below the rounding noise of the Gram: G + alpha*I is not positive definite; "
             "use dtype='float64' or a stronger penalty"
         ) from error

@@ -8,7 +8,8 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import distrff as drf
-from distrff.errors import DataWarning, PlanRefused, PrecisionWarning
+from distrff import solvers
+from distrff.errors import DataWarning, PenaltyTooSmall, PlanRefused, PrecisionWarning
 from distrff.estimators.fitting.result import end_of_grid
 from distrff.reductions.base import Folds
 from distrff.solvers.ridge import GramProblem, default_alphas, extended, gcv_errors, path_errors
@@ -538,3 +539,32 @@ def test_C_goes_on_beyond_either_end(rng):
         drf.LinearFeatures(), "cv", Cs=grid[:3], cv=3, scale="none", random_state=0
     ).fit(X[clear], X[clear, 0] > 0)
     np.testing.assert_array_equal(given.cv_results_["C"], grid[:3])
+
+
+@pytest.mark.parametrize("alpha", ["cv", "gcv"])
+@pytest.mark.parametrize("n", [60, 400])
+def test_an_alpha_that_rounding_leaves_no_solution_at_gives_way_to_a_larger_one(alpha, n, rng, monkeypatch):
+    """The matrix of all rows may be indefinite where those of the folds were not."""
+    X = rng.standard_normal((n, 3))
+    y = np.sin(X[:, 0]) + 0.3 * rng.standard_normal(n)
+    model = ridge(alpha, alphas=np.logspace(-6, 3, 10), random_state=0)
+    chosen = model.fit(X, y).alpha_
+    grid, scores = model.cv_results_["alphas"], model.cv_results_["mean_score"]
+    factor = solvers.ridge.cholesky_factor
+
+    def of_noise(G, at):
+        if at <= chosen:
+            raise PenaltyTooSmall("no")
+        return factor(G, at)
+
+    monkeypatch.setattr(solvers.ridge, "cholesky_factor", of_noise)
+    monkeypatch.setattr(solvers.ridge_rows, "cholesky_factor", of_noise)
+    model.fit(X, y)
+    above = grid > chosen
+    assert model.alpha_ == grid[above][np.argmin(scores[above])]
+    assert model.cv_score_ == pytest.approx(scores[above].min())
+    assert any("below the rounding noise of the Gram of all rows" in note for note in model.report_["notes"])
+    monkeypatch.setattr(solvers.ridge, "cholesky_factor", lambda G, at: of_noise(G, -1.0))
+    monkeypatch.setattr(solvers.ridge_rows, "cholesky_factor", lambda G, at: of_noise(G, -1.0))
+    with pytest.raises(PenaltyTooSmall):
+        model.fit(X, y)

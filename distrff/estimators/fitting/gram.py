@@ -10,7 +10,7 @@ import numpy as np
 from distrff.engine.execution import LocalExecution
 from distrff.engine.run import Run
 from distrff.engine.segments import light_segmentation
-from distrff.errors import DataWarning, InputError, PrecisionWarning, warn
+from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.options import RidgeOptions
 from distrff.estimators.fitting.plan import Plan
@@ -148,7 +148,7 @@ def _solved(
     run.begin_phase("model")
     # The models of the folds while their Grams are there: each takes a quarter of the flops of its reduction.
     held_out = range(n_folds) if options.search == "cv" and folds is not None else range(0)
-    solution, *others = grams.solutions(held_out, search.alpha)
+    search, (solution, *others) = _with_solutions(grams, search, held_out)
     result = ridge_result(
         run,
         plan,
@@ -167,6 +167,44 @@ def _solved(
     pairs = [(other.coef, other.intercept) for other in others]
     models = ridge_fold_models(folds, grams.targets, pairs, fit_intercept=problem.fit_intercept)
     return replace(result, fold_models=models)
+
+
+def _with_solutions(
+    grams: Grams, search: AlphaSearch, held_out: range
+) -> tuple[AlphaSearch, list[RidgeSolution]]:
+    """Return the choice, and the models of all rows and without each fold.
+
+    An alpha of the size of the Gram's rounding errors may leave the matrices of all folds positive definite
+    and that of all rows not. Then the best of the larger alphas is taken.
+    """
+    while True:
+        try:
+            return search, grams.solutions(held_out, search.alpha)
+        except PenaltyTooSmall:
+            larger = _best_above(search)
+            if larger is None:
+                raise
+            search = larger
+
+
+def _best_above(search: AlphaSearch) -> AlphaSearch | None:
+    """Return the choice among the alphas above the chosen one; None if there are none with a score."""
+    if not search.results:
+        return None
+    before, alphas, scores = search.alpha.max(), search.results["alphas"], search.results["mean_score"]
+    above = np.flatnonzero((alphas > before) & np.isfinite(scores))
+    if not len(above):
+        return None
+    best = above[np.argmin(scores[above])]
+    alpha, score = float(alphas[best]), float(scores[best])
+    note = (
+        f"alpha={before:g} was the best, but is below the rounding noise of the Gram of all rows: "
+        f"alpha={alpha:g} is the best above it"
+    )
+    curve = [*search.learning_curve[:-1], [search.learning_curve[-1][0], score, alpha]]
+    return replace(
+        search, alpha=np.array([alpha]), score=score, learning_curve=curve, notes=[*search.notes, note]
+    )
 
 
 # The Grams of a fit.
