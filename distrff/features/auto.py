@@ -414,11 +414,12 @@ class Search:
         where one width of the columns' own units is better, they were two thirds of the whole fit.
         """
         n_rows = _LIKELIHOOD_ROWS[0]
+        self.flops += relevance_flops(n_rows, self.trial.X.shape[1], effort=Effort.quick(n_rows))
         (widths,) = self._on_trial([(_QUICK_WIDTHS, (Gaussian("ard"), n_rows, self.seed))])
         if widths is None:  # columns or targets are constant in so few rows
             return True
-        one_width = self.rules[0]
-        its, mine = self._errors_of([one_width, SMOOTH_WIDTHS], {SMOOTH_WIDTHS: widths})
+        (one_width,) = self.rules  # no other coordinates are known yet
+        its, mine = self._judgements_of([one_width, SMOOTH_WIDTHS], {SMOOTH_WIDTHS: widths})
         return mine.squared_error < its.squared_error and mine.criterion < its.criterion
 
     def _add_widths(self, smooth: np.ndarray, n_rows: int, *, with_metric: bool) -> None:
@@ -460,12 +461,12 @@ class Search:
         """
         if self.own_units is None:
             return
-        its, mine = self._errors_of([ONE_WIDTH, OWN_UNITS], {OWN_UNITS: self.own_units})
+        its, mine = self._judgements_of([ONE_WIDTH, OWN_UNITS], {OWN_UNITS: self.own_units})
         if mine.squared_error < _UNITS_GAIN * its.squared_error and mine.criterion < its.criterion:
             self.coordinates[OWN_UNITS] = self.own_units
 
-    def _errors_of(self, rules: list[str], coordinates: dict[str, np.ndarray]) -> list[Judgement]:
-        """Return the judgement of a first small model, at the best width, by each of some rules."""
+    def _judgements_of(self, rules: list[str], coordinates: dict[str, np.ndarray]) -> list[Judgement]:
+        """Return how a first small model is judged, at its best width, for each of some rules."""
         kind, free = self.scope.judged[0], replace(self.trial, penalty=None)
         arrays = free.arrays() | self.coordinates | coordinates
         calls = [

@@ -95,7 +95,7 @@ _MIN_GRID = 32  # twice the widest window
 
 def _spreading(grid: Sequence[int], eps: float, dtype: str) -> Any:
     """Return finufft's plan for spreading alone, with the window for this ratio of grid and modes."""
-    import finufft  # its library takes as long to load as a small fit, and most fits need none of it
+    import finufft  # it takes .1 s to load, and most fits need none of it
 
     return finufft.Plan(
         1, tuple(grid), 1, eps, -1, dtype, nthreads=1, upsampfac=_UPSAMPLING, spreadinterponly=1

@@ -321,22 +321,22 @@ def test_one_width_is_judged_in_the_last_stage(monkeypatch: pytest.MonkeyPatch) 
     assert stages == {True: 3, False: 3}
 
 
-@pytest.mark.parametrize("help_", [True, False])
-def test_the_likelihood_of_many_rows_is_sought_where_that_of_few_helps(help_, monkeypatch) -> None:
+@pytest.mark.parametrize("suits", [True, False])
+def test_the_likelihood_of_many_rows_is_sought_where_that_of_few_helps(suits, monkeypatch) -> None:
     """It takes longer than all the rest of the search."""
     sizes = []
 
     def widths(trial: Trial, kernel: Any, n_rows: int, *_: Any) -> np.ndarray:
         sizes.append(n_rows)
         seen, unseen = np.array([1.0, 1.0, 1e6, 1e6]), np.array([1e6, 1e6, 1.0, 1.0])
-        return seen if help_ else unseen
+        return seen if suits else unseen
 
     monkeypatch.setattr(auto, "_QUICK_WIDTHS", widths)
     search = one_search(1024, 100_000)
     search._find_coordinates()
     # Of few rows, of many, and of many for a rough kernel.
-    assert sizes == ([500, 2000, 2000] if help_ else [500])
-    assert (ROUGH_WIDTHS in search.coordinates) == help_
+    assert sizes == ([500, 2000, 2000] if suits else [500])
+    assert (ROUGH_WIDTHS in search.coordinates) == suits
 
 
 def test_a_width_falls_on_as_it_did() -> None:

@@ -292,7 +292,7 @@ def test_agrees_with_eigh_to_twelve_digits(reduced):
 
 @PATHS
 @pytest.mark.parametrize("D", [3, 15, 64, 65, 66, 130, 600])
-def test_panels_and_strips(reduced, D, rng):
+def test_panels_of_any_size(reduced, D, rng):
     Z, B = rng.standard_normal((2 * D, D)), rng.standard_normal((D, 2))
     Z[:, : D // 2] = 0.0  # whose reflections do nothing
     G, alphas = Z.T @ Z, np.array([1.0, 100.0])

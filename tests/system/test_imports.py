@@ -39,7 +39,7 @@ model.predict(X)
 
 
 def test_a_fit_of_rows_in_memory_loads_what_it_needs():
-    """Each takes as long to load as a small fit."""
+    """dask.array, tqdm and finufft take half a second to load, a small fit much less."""
     assert not loaded_by(_FIT) & {"dask.array", "tqdm", "finufft", "zarr"}
 
 

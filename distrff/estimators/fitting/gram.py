@@ -174,8 +174,8 @@ def _with_solutions(
 ) -> tuple[AlphaSearch, list[RidgeSolution]]:
     """Return the choice, and the models of all rows and without each fold.
 
-    An alpha of the size of the Gram's rounding errors may leave the matrices of all folds positive definite
-    and that of all rows not. Then the best of the larger alphas is taken.
+    An alpha of the size of the Gram's rounding errors may leave every matrix of the search positive definite,
+    but not every one that is solved here. Then the best of the larger alphas is taken.
     """
     while True:
         try:
@@ -198,13 +198,13 @@ def _best_above(search: AlphaSearch) -> AlphaSearch | None:
     best = above[np.argmin(scores[above])]
     alpha, score = float(alphas[best]), float(scores[best])
     note = (
-        f"alpha={before:g} was the best, but is below the rounding noise of the Gram of all rows: "
-        f"alpha={alpha:g} is the best above it"
+        f"alpha={before:g} had the smallest error, but is below the rounding noise of the Gram: "
+        f"alpha={alpha:g} has the smallest error of the larger ones"
     )
+    # A note that a still smaller alpha may be better is refuted.
+    notes = [one for one in search.notes if not one.startswith(f"alpha={before:g} is the smallest")]
     curve = [*search.learning_curve[:-1], [search.learning_curve[-1][0], score, alpha]]
-    return replace(
-        search, alpha=np.array([alpha]), score=score, learning_curve=curve, notes=[*search.notes, note]
-    )
+    return replace(search, alpha=np.array([alpha]), score=score, learning_curve=curve, notes=[*notes, note])
 
 
 # The Grams of a fit.

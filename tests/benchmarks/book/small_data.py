@@ -120,8 +120,8 @@ _FIRST = {
 def _first_fit(setting: Setting) -> Iterator[Result]:
     """The seconds of a process that imports and fits, less those of scikit-learn's.
 
-    Both find their modules compiled, as those of installed packages are, whatever the environment says of
-    this checkout's.
+    The modules of both are compiled beforehand, as those of installed packages are. Where the environment
+    forbids Python to store bytecode, each run would otherwise compile this checkout anew.
     """
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": folder}
@@ -132,7 +132,7 @@ def _first_fit(setting: Setting) -> Iterator[Result]:
             return seconds_of(lambda: subprocess.run(command, env=environment, check=True, timeout=300))
 
         for name in _FIRST:
-            seconds(name)  # from the disk
+            seconds(name)  # compiles, and reads from the disk
         pairs = [(seconds("distrff"), seconds("scikit-learn")) for _ in range(setting.repeats(5))]
     yield {**spread([ours - theirs for ours, theirs in pairs]), "pairs": pairs}
 
