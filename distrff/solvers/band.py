@@ -5,16 +5,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-from scipy.linalg import eig_banded, eigvalsh_tridiagonal, solve_triangular
-from scipy.linalg.lapack import dgeqrf, dpbsv, dptsv
+from scipy.linalg import eig_banded, eigvalsh_tridiagonal
+from scipy.linalg.lapack import dpbsv, dptsv
 
-from distrff.utils.lapack import reflect, subtract_symmetric, symmetric_product, tridiagonal
+from distrff.utils.lapack import (
+    factor_columns,
+    reflect,
+    subtract_symmetric,
+    symmetric_product,
+    triangle_of_reflections,
+    tridiagonal,
+)
 
 # Wide enough for products of panels to run at full speed; a solution in the band costs the square of it.
 _BAND_WIDTH = 64
 # In caches products with vectors are not bound by memory, and nothing is left of a panel's advantage: for
-# 256, 512, 1024, 1536 and 2048 columns the path of 25 alphas takes 3, 10, 81, 295 and 620 ms from a
-# tridiagonal T on one core, and 10, 19, 102, 243 and 340 ms from a band; for 8192 48 s and 20 s.
+# 256, 512, 768, 1024, 1536 and 2048 columns the path of 25 alphas takes 3, 13, 34, 97, 309 and 930 ms from a
+# tridiagonal T on one core without AVX-512, and 7, 20, 44, 110, 294 and 550 ms from a band. With it the band
+# is ahead from about 1200 columns on, and 8192 take 48 s and 20 s.
 _LEAST, _FEW_FEATURES = 3, 2**10
 
 
@@ -129,56 +137,60 @@ class BandRidge(PathRidge):
     References
     ----------
     Bischof, Lang and Sun (2000), "A framework for symmetric band reduction", ACM Trans. Math. Softw. 26(4);
-    Golub and Van Loan, Matrix Computations, 4th ed., sections 5.1.7 and 8.3.1; LAPACK routines dgeqrf, dpbsv.
+    Golub and Van Loan, Matrix Computations, 4th ed., sections 5.1.7 and 8.3.1; LAPACK routines dgeqrf,
+    dlarft, dpbsv.
     """
 
     def __init__(self, G: np.ndarray, *, overwrite_G: bool = False) -> None:
-        # Lower triangle by rows: the same memory, as G is symmetric.
-        self._reduced = (np.asarray(G, order="F") if overwrite_G else np.array(G, order="F")).T
+        self._reduced = np.asarray(G, order="F") if overwrite_G else np.array(G, order="F")
         D = len(self._reduced)
         self._width = min(_BAND_WIDTH, D - 1)
-        # A single row below a block lies within the band: no panel starts there.
-        self._starts = range(0, D - self._width - 1, max(1, self._width))
-        self._factors = [self._reduce_panel(start) for start in self._starts]
         self._band = np.zeros((self._width + 1, D), order="F")
-        for offset in range(self._width + 1):
-            self._band[offset, : D - offset] = np.diagonal(self._reduced, -offset)
+        # A single row below a block lies within the band: no panel starts there.
+        starts = range(0, D - self._width - 1, max(1, self._width))
+        self._reflections = [self._reduce_panel(start) for start in starts]
+        self._keep_band(len(starts) * self._width, D)
 
-    def _reduce_panel(self, start: int) -> np.ndarray:
-        """Apply to both sides of G the reflections that make a band of these columns; return their U.
+    def _reduce_panel(self, start: int) -> tuple[int, np.ndarray, np.ndarray]:
+        """Apply to both sides of G the reflections that make a band of these columns; return their V and U.
 
-        Their product is I − V U Vᵀ. It turns the block A behind the panel into A − V Wᵀ − W Vᵀ, with
-        W = Y − V Uᵀ VᵀY / 2 and Y = A V U.
+        Their product is I − V U Vᵀ, of the rows below the band; the first of them is returned too. It turns
+        the block A behind the panel into A − V Wᵀ − W Vᵀ, with W = Y − V Uᵀ VᵀY / 2 and Y = A V U.
+
+        V stays in the memory of its panel, with its ones and zeros in place of the band: products read it
+        there, column by column. Copies of it took a sixth of the time of 2048 columns.
         """
         below = start + self._width
-        panel = self._reduced[below:, start:below]
-        panel[:], tau, _, _ = dgeqrf(np.array(panel, order="F"), lwork=_BAND_WIDTH**2, overwrite_a=1)
-        V = self._vectors(start)
-        U = _triangle(V, tau)
-        Y = symmetric_product(self._reduced[below:, below:], np.asfortranarray(V @ U))
-        W = Y - V @ (U.T @ (V.T @ Y) / 2)
-        subtract_symmetric(self._reduced[below:, below:], V, np.asfortranarray(W))
-        return U
+        panel, A = self._reduced[below:, start:below], self._reduced[below:, below:]
+        tau = factor_columns(panel)
+        self._keep_band(start, below)
+        V = panel[:, : len(tau)]
+        V[: len(tau)][np.triu_indices(len(tau))] = 0.0
+        np.fill_diagonal(V, 1.0)
+        U = triangle_of_reflections(V, tau)
+        # A product of transposes is in the order of columns, as the routines take it.
+        W = symmetric_product(A, (U.T @ V.T).T)
+        W -= ((W.T @ V) @ (U / 2) @ V.T).T
+        subtract_symmetric(A, V, W)
+        return below, V, U
 
-    def _vectors(self, start: int) -> np.ndarray:
-        """Return V, the Householder vectors of a panel, from below the band."""
-        below = start + self._width
-        below_diagonal = np.tril(self._reduced[below:, start:below], -1)
-        V = np.asfortranarray(below_diagonal[:, : len(self._reduced) - below])
-        V[np.diag_indices(V.shape[1])] = 1.0
-        return V
+    def _keep_band(self, first: int, stop: int) -> None:
+        """Copy the band of these columns, which are done."""
+        for i in range(first, stop):
+            column = self._reduced[i : i + self._width + 1, i]
+            self._band[: len(column), i] = column
 
     def _apply_Q(self, C: np.ndarray) -> None:
         """Turn C into Q C."""
-        for start, U in zip(reversed(self._starts), reversed(self._factors), strict=True):
-            V, part = self._vectors(start), C[start + self._width :]
-            part -= V @ (U @ (V.T @ part))
+        for below, V, U in reversed(self._reflections):
+            part = C[below:]
+            part -= (part.T @ V @ U.T @ V.T).T
 
     def _apply_transposed_Q(self, C: np.ndarray) -> None:
         """Turn C into Qᵀ C."""
-        for start, U in zip(self._starts, self._factors, strict=True):
-            V, part = self._vectors(start), C[start + self._width :]
-            part -= V @ (U.T @ (V.T @ part))
+        for below, V, U in self._reflections:
+            part = C[below:]
+            part -= (part.T @ V @ U @ V.T).T
 
     def _solve_T(self, alpha: float, B: np.ndarray) -> tuple[np.ndarray, bool]:
         shifted = self._band.copy(order="F")
@@ -189,16 +201,3 @@ class BandRidge(PathRidge):
     def eigenvalues(self) -> np.ndarray:
         """Return the eigenvalues of G, ascending, shape (D,); 6·D²·b flops."""
         return eig_banded(self._band, lower=True, eigvals_only=True, check_finite=False)
-
-
-def _triangle(V: np.ndarray, tau: np.ndarray) -> np.ndarray:
-    """Return the upper triangular U for which I − V U Vᵀ is the product of the I − τ_i v_i v_iᵀ.
-
-    U⁻¹ has 1/τ on its diagonal and above it the products of the vectors (Joffrain, Low, Quintana-Ortí and
-    van de Geijn 2006, "Accumulating Householder transformations, revisited"). Where τ is 0 nothing is done.
-    """
-    U, moving = np.zeros((len(tau), len(tau))), np.flatnonzero(tau)
-    if len(moving):
-        inverse = np.triu(V[:, moving].T @ V[:, moving], 1) + np.diag(1 / tau[moving])
-        U[np.ix_(moving, moving)] = solve_triangular(inverse, np.eye(len(moving)), check_finite=False)
-    return U

@@ -124,31 +124,41 @@ def add_square(A: np.ndarray, T: np.ndarray) -> None:
         _run("blas", "dsyrk", b"U", b"N", p, n, 1.0, T, p, 1.0, A, p)
 
 
+def factor_columns(A: np.ndarray) -> np.ndarray:
+    """Turn A into R, and the Householder vectors below it, by dgeqrf; return their τ."""
+    n, k = A.shape
+    tau, work = np.empty(min(n, k)), np.empty(_BLOCK * max(1, k))
+    _call("dgeqrf", n, k, *_in_columns(A), tau, work, len(work))
+    return tau
+
+
+def triangle_of_reflections(V: np.ndarray, tau: np.ndarray) -> np.ndarray:
+    """Return the upper triangle U for which I − V U Vᵀ is the product of the I − τ_i v_i v_iᵀ, by dlarft."""
+    (n, k), U = V.shape, np.zeros((len(tau), len(tau)), order="F")
+    _run("lapack", "dlarft", b"F", b"C", n, k, *_in_columns(V), tau, U, max(1, k))
+    return U
+
+
 def symmetric_product(A: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """Return AX, in Fortran order, by dsymm; of A, as in `subtract_symmetric`, the lower triangle is read."""
+    """Return AX, by dsymm; of A the lower triangle is read."""
     (n, k), Y = X.shape, np.empty_like(X, order="F")
     if n and k:
-        _run("blas", "dsymm", b"L", b"U", n, k, 1.0, *_upper(A), X, n, 0.0, Y, n)
+        _run("blas", "dsymm", b"L", b"L", n, k, 1.0, *_in_columns(A), *_in_columns(X), 0.0, Y, n)
     return Y
 
 
 def subtract_symmetric(A: np.ndarray, V: np.ndarray, W: np.ndarray) -> None:
-    """Subtract VWᵀ + WVᵀ from the lower triangle of A, which alone is read and written, by dsyr2k.
-
-    All are float64; A has contiguous rows, which may be parts of longer ones, V and W are in Fortran order.
-    """
+    """Subtract VWᵀ + WVᵀ from the lower triangle of A, which alone is read and written, by dsyr2k."""
     n, k = V.shape
     if n and k:
-        _run("blas", "dsyr2k", b"U", b"N", n, k, -1.0, V, n, W, n, 1.0, *_upper(A))
+        columns = *_in_columns(V), *_in_columns(W)
+        _run("blas", "dsyr2k", b"L", b"N", n, k, -1.0, *columns, 1.0, *_in_columns(A))
 
 
-def _upper(A: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return a matrix in C order and the length of its rows, as BLAS takes them for columns.
-
-    To it a lower triangle is an upper one.
-    """
-    assert A.dtype == np.float64 and A.strides[1] == A.itemsize
-    return A, A.strides[0] // A.itemsize
+def _in_columns(A: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return a matrix of contiguous columns, and how far apart they are: parts of longer ones will do."""
+    assert A.dtype == np.float64 and A.strides[0] == A.itemsize
+    return A, max(1, len(A), A.strides[1] // A.itemsize)
 
 
 def inverse_of_factor(L: np.ndarray) -> np.ndarray:
