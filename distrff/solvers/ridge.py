@@ -344,6 +344,36 @@ class RidgeSolution:
     total: np.ndarray
 
 
+# Of the solutions of a fold's path, which the chosen one of is one: they are sent to the client.
+_MAX_PATH_BYTES = 2**24
+
+
+@dataclass(frozen=True, eq=False)
+class FoldErrors:
+    """A fold under the models that are fitted to all other rows.
+
+    Attributes
+    ----------
+    errors : list of ndarray of shape (m, k)
+        For each size the weighted sums of squared errors over the fold, in coded units; NaN where rounding
+        leaves no usable model.
+    weight : float
+        Σs of the fold.
+    solutions : dict
+        By alpha, the coefficients (D, k) and intercepts (k,) of all features in coded units; none where a
+        whole grid of them takes more than 16 MiB.
+    """
+
+    errors: list[np.ndarray]
+    weight: float
+    solutions: dict[float, tuple[np.ndarray, np.ndarray]]
+
+
+def path_is_small(problem: GramProblem, grid: np.ndarray) -> bool:
+    """Return whether `FoldErrors` has the solutions of a grid of all features."""
+    return 8 * len(grid) * problem.sizes[-1] * problem.n_targets <= _MAX_PATH_BYTES
+
+
 def recoded(A: np.ndarray, ratio: np.ndarray, offset: np.ndarray) -> np.ndarray:
     """Return the Gram of [z | 1 | ratio·y + offset], (..., p, p), from that of [z | 1 | y]."""
     k = len(ratio)
@@ -378,8 +408,8 @@ def leading(A: np.ndarray, size: int, n_targets: int) -> np.ndarray:
     D = len(A) - 1 - n_targets
     if size == D:
         return A
-    kept = np.append(np.arange(size), np.arange(D, len(A)))
-    return A[np.ix_(kept, kept)]
+    # Blocks, as indices of single entries take five times as long.
+    return np.block([[A[:size, :size], A[:size, D:]], [A[D:, :size], A[D:, D:]]])
 
 
 def fold_errors(
@@ -389,8 +419,8 @@ def fold_errors(
     grids: list[np.ndarray],
     problem: GramProblem,
     bases: list[slice] | None = None,
-) -> tuple[list[np.ndarray], float]:
-    """Return one fold's errors under the models fitted to all other rows, and the fold's weight.
+) -> FoldErrors:
+    """Return one fold's errors under the models fitted to all other rows.
 
     Parameters
     ----------
@@ -401,27 +431,20 @@ def fold_errors(
     bases : list of slice, optional
         The part of each grid that is tried in any case, as in `path_errors`; by default all of it.
 
-    Returns
-    -------
-    errors : list of ndarray of shape (m, k)
-        For each size the weighted sums of squared errors over the fold, in coded units; NaN where rounding
-        leaves no usable model.
-    weight : float
-
     Notes
     -----
     About 4/3·D³ flops a size. Memory beside the inputs: two D × D arrays, the complement, which is freed
     first, and its G, which is reduced in place; then three arrays of shape (m·k, p).
     """
-    held_out, errors = problem.with_offset(fold_of(parts, fold)), []
+    held_out = problem.with_offset(fold_of(parts, fold))
+    found = FoldErrors([], problem.weight(held_out), {})
     for i, (size, grid) in enumerate(zip(problem.sizes, grids, strict=True)):
         if not len(grid):
-            errors.append(np.empty((0, problem.n_targets)))
+            found.errors.append(np.empty((0, problem.n_targets)))
             continue
-        errors.append(
-            errors_on_fold(total, held_out, size, grid, problem, None if bases is None else bases[i])
-        )
-    return errors, problem.weight(held_out)
+        base = None if bases is None else bases[i]
+        found.errors.append(errors_on_fold(total, held_out, size, grid, problem, base, found.solutions))
+    return found
 
 
 def errors_on_fold(
@@ -431,16 +454,24 @@ def errors_on_fold(
     grid: np.ndarray,
     problem: GramProblem,
     base: slice | None,
+    solutions: dict[float, tuple[np.ndarray, np.ndarray]],
 ) -> np.ndarray:
-    """Return the errors of one size on a fold's Gram, (m, k); see `fold_errors`."""
+    """Return the errors of one size on a fold's Gram, (m, k); see `fold_errors`.
+
+    Adds those of all features to `solutions`, where they are small.
+    """
     # A smaller size neither copies nor multiplies the features that it leaves out.
     of_all, of_fold = (leading(A, size, problem.n_targets) for A in (total, held_out))
     system = problem.system(of_all - of_fold, size)
     path, scale = path_ridge(system.G), problem.feature_scale(size)
+    is_kept = size == problem.sizes[-1] and path_is_small(problem, grid)
 
     def errors_at(alphas: np.ndarray) -> np.ndarray:
         coef = path.solve(system.B, alphas)
-        return held_out_error(of_fold, coef, system.intercept(coef), feature_scale=scale)
+        intercept = system.intercept(coef)
+        if is_kept:
+            solutions.update(zip(alphas.tolist(), zip(coef, intercept, strict=True), strict=True))
+        return held_out_error(of_fold, coef, intercept, feature_scale=scale)
 
     return path_errors(errors_at, grid, base)
 

@@ -21,6 +21,7 @@ from distrff.errors import InputError
 from distrff.solvers.band import path_ridge
 from distrff.solvers.ridge import (
     NOT_FINITE,
+    FoldErrors,
     GramProblem,
     RidgeSolution,
     cholesky_factor,
@@ -28,6 +29,7 @@ from distrff.solvers.ridge import (
     leading,
     no_weight,
     path_errors,
+    path_is_small,
 )
 
 
@@ -111,7 +113,7 @@ class _Complement:
         if not weight > 0:
             raise InputError(no_weight(weight))
         root, share = np.sqrt(s), s / weight if problem.fit_intercept else np.zeros(len(s))
-        H = rows.K[np.ix_(training, training)].T  # symmetric: the same, in Fortran order
+        H = rows.K.take(training, 0).take(training, 1).T  # symmetric: the same, in Fortran order
         mean = H @ share
         square, y_mean = float(mean @ share), share @ Y
         H -= mean[:, None] - square
@@ -120,9 +122,18 @@ class _Complement:
         H *= root
         return cls(training, root, share, mean, square, scale, H, root[:, None] * (Y - y_mean), y_mean)
 
+    def models(self, Z: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return W = CᵀU, (m, D, k), and the intercepts, (m, k), for m solutions; Z is of all rows."""
+        Z, (m, n, k) = Z[self.training], U.shape
+        U = U * self.root[:, None]
+        z_mean = self.share @ Z
+        coef = (Z.T @ U.transpose(1, 0, 2).reshape(n, m * k)).reshape(-1, m, k).transpose(1, 0, 2)
+        coef -= z_mean[:, None] * U.sum(axis=1, keepdims=True)
+        return coef, self.y_mean - z_mean @ coef
+
     def products_with(self, K: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return (z − z̄)ᵀCᵀ for some other rows."""
-        H = K[np.ix_(others, self.training)]
+        H = K.take(others, 0).take(self.training, 1)
         H -= (H @ self.share)[:, None] - self.square
         H -= self.mean
         H *= self.root * self.scale**2
@@ -136,7 +147,7 @@ def row_fold_errors(
     grids: list[np.ndarray],
     problem: GramProblem,
     bases: list[slice] | None = None,
-) -> tuple[list[np.ndarray], float]:
+) -> FoldErrors:
     """Return what `distrff.solvers.ridge.fold_errors` does, of `rows` and their Gram `total`.
 
     A size of more features than rows are left takes 4/3·n³ flops for those rows in place of 4/3·D³. One
@@ -149,20 +160,27 @@ def row_fold_errors(
     small = max((size for size in tried if size <= n_left), default=0)
     of_fold = _gram(rows.Z[held_out, :small], rows.targets(problem)[held_out], rows.s[held_out])
     of_small = leading(total, small, problem.n_targets)
-    errors = []
+    found = FoldErrors([], float(rows.s[held_out].sum()), {})
     for i, (size, grid) in enumerate(zip(problem.sizes, grids, strict=True)):
         base = None if bases is None else bases[i]
         if not len(grid):
-            errors.append(np.empty((0, problem.n_targets)))
+            errors = np.empty((0, problem.n_targets))
         elif size <= n_left:
-            errors.append(errors_on_fold(of_small, of_fold, size, grid, problem, base))
+            errors = errors_on_fold(of_small, of_fold, size, grid, problem, base, found.solutions)
         else:
-            errors.append(_errors_by_rows(rows, fold, size, grid, problem, base))
-    return errors, float(rows.s[held_out].sum())
+            errors = _errors_by_rows(rows, fold, size, grid, problem, base, found.solutions)
+        found.errors.append(errors)
+    return found
 
 
 def _errors_by_rows(
-    rows: RidgeRows, fold: int, size: int, grid: np.ndarray, problem: GramProblem, base: slice | None
+    rows: RidgeRows,
+    fold: int,
+    size: int,
+    grid: np.ndarray,
+    problem: GramProblem,
+    base: slice | None,
+    solutions: dict[float, tuple[np.ndarray, np.ndarray]],
 ) -> np.ndarray:
     if size < rows.Z.shape[1]:
         part = rows.Z[:, :size]
@@ -171,10 +189,13 @@ def _errors_by_rows(
     left = _Complement.of(rows, fold, problem.feature_scale(size), problem)
     across, s = left.products_with(rows.K, held_out), rows.s[held_out]
     residual, path = rows.targets(problem)[held_out] - left.y_mean, path_ridge(left.H)
+    is_kept = size == problem.sizes[-1] and path_is_small(problem, grid)
 
     def errors_at(alphas: np.ndarray) -> np.ndarray:
         U = path.solve(left.R, alphas)
         m, n, k = U.shape
+        if is_kept:
+            solutions.update(zip(alphas.tolist(), zip(*left.models(rows.Z, U), strict=True), strict=True))
         F = (across @ U.transpose(1, 0, 2).reshape(n, m * k)).reshape(-1, m, k)
         return s @ np.square(residual[:, None] - F).transpose(1, 0, 2)
 
@@ -193,8 +214,5 @@ def row_solution_without(
         U[:, group] = cho_solve((cholesky_factor(left.H, value), True), left.R[:, group], check_finite=False)
     # What is left of a row is R − CCᵀU = alpha·U.
     residual, total_squares = np.square(alphas * U).sum(axis=0), np.square(left.R).sum(axis=0)
-    U *= left.root[:, None]
-    Z = rows.Z[left.training]
-    z_mean = left.share @ Z
-    coef = Z.T @ U - np.outer(z_mean, U.sum(axis=0))
-    return RidgeSolution(coef, left.y_mean - z_mean @ coef, residual, total_squares)
+    (coef,), (intercept,) = left.models(rows.Z, U[None])
+    return RidgeSolution(coef, intercept, residual, total_squares)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import distrff as drf
+import distrff.solvers.ridge
 
 N = 600
 
@@ -37,8 +38,32 @@ def test_out_of_fold_error_is_that_of_cross_validation(
     assert folds is not None
     F = folds.decision(model.model_, X, 0)
     error = np.average(np.square(F - y.reshape(N, -1)), axis=0, weights=s).mean()
-    # The search reads errors off a band matrix, the models come from a factor: rounding alone differs.
+    # The search reads errors off the Grams: rounding alone differs.
     assert error == pytest.approx(model.cv_score_, rel=1e-6)
+
+
+@pytest.mark.parametrize("n_rows", [N, 60])  # and fewer rows than features
+def test_models_of_a_long_path_are_solved_anew(
+    rng: np.random.Generator, n_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = _numbers(rng, 2)
+    X, y = X[:n_rows], y[:n_rows]
+    of_search, solved_anew = (
+        drf.KernelRidge(_features(), alphas=[0.1, 1.0, 10.0], random_state=0) for _ in "ab"
+    )
+    of_search.fit(X, y)
+    monkeypatch.setattr(distrff.solvers.ridge, "_MAX_PATH_BYTES", 0)
+    solved_anew.fit(X, y)
+    assert of_search.alpha_ == solved_anew.alpha_
+    ours, theirs = (model._out_of_fold_models() for model in (of_search, solved_anew))
+    assert ours is not None and theirs is not None
+    # One comes from a reduction of its matrix, the other from a factor. Each is off by about D·eps times the
+    # condition number, here at most n_rows/alpha + 1.
+    rtol = 10 * 64 * 2.2e-16 * (n_rows / of_search.alpha_ + 1)
+    for name in ("coef", "intercept"):
+        found, expected = getattr(ours, name), getattr(theirs, name)
+        assert np.linalg.norm(found - expected) <= rtol * np.linalg.norm(expected)
+        assert not np.array_equal(found, expected)
 
 
 def test_a_run_of_rows_knows_its_folds(rng: np.random.Generator) -> None:

@@ -140,9 +140,9 @@ def test_what_no_system_is_made_of_is_refused():
 def test_cv_of_an_empty_fold_weighs_nothing_and_of_all_rows_is_refused():
     A = gram(*regression_rows(1, 20, 3, 1))
     problem = GramProblem(20, 1, True, (3,), False)
-    errors, weight = fold_errors(A, [np.zeros_like(A)[None]], 0, [np.ones(1)], problem)
-    assert weight == 0
-    assert errors[0] == 0
+    found = fold_errors(A, [np.zeros_like(A)[None]], 0, [np.ones(1)], problem)
+    assert found.weight == 0
+    assert found.errors[0] == 0
     with pytest.raises(InputError, match="fewer folds"):
         fold_errors(A, [A[None]], 0, [np.ones(1)], problem)
 

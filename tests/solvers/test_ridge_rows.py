@@ -34,12 +34,17 @@ def test_errors_and_models_are_those_of_the_grams(rng, fit_intercept, rescaled):
     # A solution is off by about n·u times the condition number of G + alpha·I, of a matrix of trace Σs‖z‖².
     rtol = 10 * len(rows.Z) * 1.1e-16 * (np.trace(summed) / alphas[0] + 1)
     for fold in range(N_FOLDS):
-        by_rows, weight = row_fold_errors(total, rows, fold, grids, problem)
-        by_grams, same = fold_errors(summed, parts, fold, grids, problem)
-        assert weight == pytest.approx(same)
-        for mine, others in zip(by_rows, by_grams, strict=True):
+        by_rows = row_fold_errors(total, rows, fold, grids, problem)
+        by_grams = fold_errors(summed, parts, fold, grids, problem)
+        assert by_rows.weight == pytest.approx(by_grams.weight)
+        for mine, others in zip(by_rows.errors, by_grams.errors, strict=True):
             assert mine.shape == others.shape
             assert np.allclose(mine, others, rtol=rtol)
+        for alpha in alphas.tolist():
+            expected = solution_without(summed, parts, fold, np.array([alpha]), problem)
+            for coef, intercept in (by_rows.solutions[alpha], by_grams.solutions[alpha]):
+                assert np.linalg.norm(coef - expected.coef) <= rtol * np.linalg.norm(expected.coef)
+                assert np.allclose(intercept, expected.intercept, rtol=rtol, atol=rtol)
     for fold in (None, *range(N_FOLDS)):
         mine = row_solution_without(total, rows, fold, np.array([0.1, 3.0]), problem)
         other = solution_without(summed, parts, fold, np.array([0.1, 3.0]), problem)
@@ -52,9 +57,9 @@ def test_a_base_grows_as_on_the_grams(rng):
     rows, problem, parts = problem_of_rows(rng, True)
     total, grid = gram_of_rows(rows.Z, rows.Y, rows.s, problem), np.logspace(-2, 4, 19)
     calls = 0, [grid] * 4, problem, [slice(6, 9)] * 4
-    by_rows, _ = row_fold_errors(total, rows, *calls)
-    by_grams, _ = fold_errors(parts[0].sum(axis=0), parts, *calls)
-    for mine, others in zip(by_rows, by_grams, strict=True):
+    by_rows = row_fold_errors(total, rows, *calls)
+    by_grams = fold_errors(parts[0].sum(axis=0), parts, *calls)
+    for mine, others in zip(by_rows.errors, by_grams.errors, strict=True):
         assert np.array_equal(np.isnan(mine), np.isnan(others))
 
 

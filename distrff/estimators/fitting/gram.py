@@ -28,6 +28,7 @@ from distrff.reductions.base import HELD_OUT_STRIDE, Folds
 from distrff.reductions.dual import MappedRows, MappedRowsReduction
 from distrff.reductions.gram import GramReduction, GramStatistics
 from distrff.solvers.ridge import (
+    FoldErrors,
     GramProblem,
     PosteriorFactor,
     RidgeSolution,
@@ -146,9 +147,9 @@ def _solved(
     else:
         search = _given(grams, options)
     run.begin_phase("model")
-    # The models of the folds while their Grams are there: each takes a quarter of the flops of its reduction.
+    # The models of the folds while their Grams are there.
     held_out = range(n_folds) if options.search == "cv" and folds is not None else range(0)
-    search, (solution, *others) = _with_solutions(grams, search, held_out)
+    search, solution, of_folds = _with_solutions(grams, search, held_out)
     result = ridge_result(
         run,
         plan,
@@ -162,24 +163,27 @@ def _solved(
         entries={"solver": "gram", "noise_floor": grams.noise_floor()},
         grams=grams,
     )
-    if folds is None or not others:
+    if folds is None or not of_folds:
         return result
-    pairs = [(other.coef, other.intercept) for other in others]
-    models = ridge_fold_models(folds, grams.targets, pairs, fit_intercept=problem.fit_intercept)
+    models = ridge_fold_models(folds, grams.targets, of_folds, fit_intercept=problem.fit_intercept)
     return replace(result, fold_models=models)
 
 
 def _with_solutions(
     grams: Grams, search: AlphaSearch, held_out: range
-) -> tuple[AlphaSearch, list[RidgeSolution]]:
-    """Return the choice, and the models of all rows and without each fold.
+) -> tuple[AlphaSearch, RidgeSolution, list[tuple[np.ndarray, np.ndarray]]]:
+    """Return the choice, the model of all rows, and the coefficients and intercepts without each fold.
 
     An alpha of the size of the Gram's rounding errors may leave every matrix of the search positive definite,
     but not every one that is solved here. Then the best of the larger alphas is taken.
     """
     while True:
         try:
-            return search, grams.solutions(held_out, search.alpha)
+            if held_out and search.fold_solutions:  # the search has solved them
+                (solution,) = grams.solutions(range(0), search.alpha)
+                return search, solution, search.fold_solutions
+            solution, *others = grams.solutions(held_out, search.alpha)
+            return search, solution, [(other.coef, other.intercept) for other in others]
         except PenaltyTooSmall:
             larger = _best_above(search)
             if larger is None:
@@ -204,7 +208,14 @@ def _best_above(search: AlphaSearch) -> AlphaSearch | None:
     # A note that a still smaller alpha may be better is refuted.
     notes = [one for one in search.notes if not one.startswith(f"alpha={before:g} is the smallest")]
     curve = [*search.learning_curve[:-1], [search.learning_curve[-1][0], score, alpha]]
-    return replace(search, alpha=np.array([alpha]), score=score, learning_curve=curve, notes=[*notes, note])
+    return replace(
+        search,
+        alpha=np.array([alpha]),
+        score=score,
+        learning_curve=curve,
+        notes=[*notes, note],
+        fold_solutions=[],
+    )
 
 
 # The Grams of a fit.
@@ -225,7 +236,7 @@ class Grams:
     targets: Targets
     rows: Any = None  # handle on the rows, where their products take the place of the Grams of folds
 
-    def errors_of(self, calls: list[tuple]) -> list[tuple[list[np.ndarray], float]]:
+    def errors_of(self, calls: list[tuple]) -> list[FoldErrors]:
         """Return `fold_errors` for the folds, grids and problems of some calls.
 
         The whole map is a task apart from the smaller ones: so threads end at about the same time, even where
@@ -241,7 +252,7 @@ class Grams:
             return self.run.compute_all(function, whole, spread=True)
         found = self.run.compute_all(function, whole + smaller, spread=True)
         pairs = zip(found[: len(calls)], found[len(calls) :], strict=True)
-        return [([*errors[:-1], of_whole[-1]], weight) for (of_whole, weight), (errors, _) in pairs]
+        return [replace(one, errors=[*others.errors[:-1], one.errors[-1]]) for one, others in pairs]
 
     def solutions(self, held_out: range, alpha: np.ndarray) -> list[RidgeSolution]:
         """Return the model of all rows, then for each held-out fold that of the other rows."""
@@ -490,20 +501,32 @@ def _by_folds(grams: Grams, options: RidgeOptions, folds: range, held_out: str) 
     grams, grids = _with_grids(grams, options)
     alphas, bases = list(grids.of_size.values()), list(grids.bases.values())
     by_fold = grams.errors_of([(fold, alphas, grams.problem, bases) for fold in folds])
-    weights, unit = np.array([weight for _, weight in by_fold]), np.square(grams.targets.scale)
-    errors = [np.stack(of_folds) * unit for of_folds in zip(*(found for found, _ in by_fold), strict=True)]
-    _try_what_others_tried(grams, folds, alphas, errors, unit)
+    weights, unit = np.array([one.weight for one in by_fold]), np.square(grams.targets.scale)
+    errors = [np.stack(sizes) * unit for sizes in zip(*(one.errors for one in by_fold), strict=True)]
+    solutions = [one.solutions for one in by_fold]
+    _try_what_others_tried(grams, folds, alphas, errors, unit, solutions)
     criterion = f"mean squared error over {held_out}"
     found, _, tried = _best(grams, grids, criterion, errors, weights)
     if len(folds) == 1:
         return found
     with np.errstate(divide="ignore", invalid="ignore"):
         fold_scores = errors[-1][:, tried].mean(axis=2).T / weights
-    return replace(found, results=found.results | {"fold_scores": fold_scores})
+    alpha = float(found.alpha[0])
+    solved = [of_fold[alpha] for of_fold in solutions if alpha in of_fold]
+    return replace(
+        found,
+        results=found.results | {"fold_scores": fold_scores},
+        fold_solutions=solved if len(solved) == len(solutions) else [],
+    )
 
 
 def _try_what_others_tried(
-    grams: Grams, folds: range, alphas: list[np.ndarray], errors: list[np.ndarray], unit: np.ndarray
+    grams: Grams,
+    folds: range,
+    alphas: list[np.ndarray],
+    errors: list[np.ndarray],
+    unit: np.ndarray,
+    solutions: list[dict[float, tuple[np.ndarray, np.ndarray]]],
 ) -> None:
     """Fill in what some folds tried beyond an end of the grid and others did not.
 
@@ -515,8 +538,9 @@ def _try_what_others_tried(
     late = [i for i in range(len(folds)) if any(of_size[i].any() for of_size in lacking)]
     grids = [[grid[of_size[i]] for grid, of_size in zip(alphas, lacking, strict=True)] for i in late]
     calls = [(folds[i], some, grams.problem) for i, some in zip(late, grids, strict=True)]
-    for i, (found, _) in zip(late, grams.errors_of(calls), strict=True):
-        for of_size, places, values in zip(errors, lacking, found, strict=True):
+    for i, found in zip(late, grams.errors_of(calls), strict=True):
+        solutions[i].update(found.solutions)
+        for of_size, places, values in zip(errors, lacking, found.errors, strict=True):
             of_size[i, places[i]] = values * unit
 
 
