@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import queue
+import sys
 import time
 import uuid
 import weakref
@@ -15,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import parent_process
+from types import FrameType
 from typing import Any, NoReturn, Protocol, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -103,9 +105,9 @@ class LocalExecution:
     n_workers = 1
     in_client = True
 
-    def __init__(self, scheduler: str | None, *, in_task: bool = False) -> None:
+    def __init__(self, scheduler: str | None) -> None:
         self._scheduler = scheduler
-        self.is_nested = in_task or parent_process() is not None
+        self.is_nested = in_dask_task() or parent_process() is not None
         self.n_threads = 1 if scheduler in _SYNCHRONOUS else int(dask.config.get("num_workers", CPU_COUNT))
         self.threads_per_worker = self.n_threads
         self.memory_limit = int(MEMORY_LIMIT)
@@ -257,9 +259,8 @@ def ambient_execution() -> Execution:
     it is the default client, unless dask's configuration names a local scheduler; without a client it is
     dask's configured scheduler.
     """
-    with suppress(ValueError):  # outside of a task there is no worker
-        get_worker()
-        return LocalExecution("synchronous", in_task=True)
+    if _in_worker():
+        return LocalExecution("synchronous")
     scheduler = dask.config.get("scheduler", None)
     if scheduler in _LOCAL_SCHEDULERS:
         return LocalExecution(scheduler)
@@ -268,6 +269,26 @@ def ambient_execution() -> Execution:
     except ValueError:
         return LocalExecution(scheduler)
     return ClusterExecution(client)
+
+
+def in_dask_task() -> bool:
+    """Return whether this runs in a task of a Dask worker, or of one of dask's own schedulers."""
+    if _in_worker():
+        return True
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "dask.local":  # where tasks of its pools are called
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _in_worker() -> bool:
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
 
 
 # Tasks on a distributed cluster: one segment per thread, ordered merges, and recovery of lost values.

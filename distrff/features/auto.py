@@ -156,8 +156,9 @@ def judge_candidate(
         trial = Trial.from_arrays(arrays).thinned(stage.thinning).in_coordinates(A)
         grid: Iterable[int] = SHORTER if candidate.kind == EQUISPACED else stage.grid
         is_usual = candidate.rule == USUAL_WIDTH
-        if start is None or is_usual:
+        if start is None:
             grid = ANYWHERE
+        if start is None or is_usual:
             try:
                 start = median_distance(candidate.kernel, trial.X, seed)
             except InputError:  # no two rows differ in these coordinates
@@ -238,7 +239,7 @@ class Scope:
     @property
     def has_few_rows(self) -> bool:
         """Whether landmarks at all rows are the kernel itself: a third of the rows then says little."""
-        return self.is_small and self.n_rows <= self.n_components
+        return self.n_rows <= min(self.n_components, _FEATURES)
 
     @property
     def budget(self) -> float:
@@ -420,7 +421,8 @@ class Search:
             return True
         (one_width,) = self.rules  # no other coordinates are known yet
         its, mine = self._judgements_of([one_width, SMOOTH_WIDTHS], {SMOOTH_WIDTHS: widths})
-        return mine.squared_error < its.squared_error and mine.criterion < its.criterion
+        # Of a rare class neither may find a row yet.
+        return mine.squared_error < its.squared_error and mine.criterion <= its.criterion
 
     def _add_widths(self, smooth: np.ndarray, n_rows: int, *, with_metric: bool) -> None:
         """Add a smooth kernel's widths, and what is found from there: a rough one's, and a metric if asked.
@@ -774,8 +776,9 @@ class AutoFeatures(FeatureMap):
     The last fall of a candidate's error is taken to go on, since what wins on few rows need not win on many.
     One width is taken where it is as good as the best, within the standard error of the difference; bins with
     a width a column, which may be shrunk afterwards, unless other bins are clearly better; and the cheaper of
-    equal candidates. At most `n_components` rows have a Gaussian kernel of the median distance between rows,
-    unless another candidate is clearly better: a third of so few rows hardly tells candidates apart.
+    equal candidates. With no more rows than `n_components`, and at most 1024, the Gaussian kernel of the
+    median distance between rows is taken unless another candidate is clearly better: a third of so few rows
+    hardly tells candidates apart.
 
     Without targets, or with fewer than 40 rows, it is `FourierFeatures` of a Gaussian kernel with an
     automatic width.

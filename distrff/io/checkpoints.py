@@ -53,7 +53,7 @@ from distrff.utils.text import human_bytes, in_one_line
 from distrff.utils.values import ARRAY_KINDS, DamagedValue, bytes_of, decoded, encoded, is_transposed
 
 KIND = "checkpoint"
-_FORMAT = 1
+_FORMAT = 2
 _LINE_BYTES = 200
 _MAX_DIMENSIONS = 32
 _NODE = re.compile(r"(\d{1,3})-(\d{1,9})\.part")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from distrff.utils.jit import scratch
+
 MAX_COLUMNS = 256
 """Of rows and targets together: their products then take a few microseconds a row."""
 
@@ -27,16 +29,18 @@ class CoMoments:
         return cls(0, 0.0, np.zeros(n_columns), np.zeros((n_columns, n_columns)))
 
     @classmethod
-    def of(cls, X: np.ndarray, sample_weight: np.ndarray | None) -> CoMoments:
-        """Return the co-moments of the rows of X; those of too large numbers are not finite."""
-        X = np.ascontiguousarray(X, dtype=np.float64)
-        s = np.ones(len(X)) if sample_weight is None else np.ascontiguousarray(sample_weight)
+    def of(cls, X: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None) -> CoMoments:
+        """Return the co-moments of the rows [x | y]; those of too large numbers are not finite."""
+        n, d = X.shape
+        s = np.ones(n) if sample_weight is None else np.ascontiguousarray(sample_weight)
         weight = float(s.sum())
         if weight == 0.0:
-            return cls.empty(X.shape[1])
+            return cls.empty(d + Y.shape[1])
+        centred = scratch("columns and targets", n, d + Y.shape[1], np.dtype(np.float64))
+        centred[:, :d], centred[:, d:] = X, Y
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = s @ X / weight
-            centred = X - mean
+            mean = s @ centred / weight
+            centred -= mean
             products = centred.T @ (centred if sample_weight is None else s[:, None] * centred)
         return cls(int(np.count_nonzero(s)), weight, mean, products)
 

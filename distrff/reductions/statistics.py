@@ -119,14 +119,17 @@ class ColumnStatisticsReduction(Reduction):
         Y = None
         if self.target_kind in _NUMBERS and y is not None:
             Y = np.reshape(y, (X.shape[0], -1)).astype(np.float64, copy=False)
+        columns = Moments.of(X, s)
+        # Without weights the extremes are those of all rows.
+        has_extremes = s is None and X.shape[0]
         return ColumnStatistics(
             n_rows=X.shape[0],
-            columns=Moments.of(X, s),
-            magnitude=_largest(X),
+            columns=columns,
+            magnitude=np.maximum(columns.max, -columns.min) if has_extremes else _largest(X),
             targets=None if Y is None else Moments.of(Y, s),
             labels=LabelCounts.of(y, s) if self.target_kind == "classes" and y is not None else None,
             samples=(),
-            together=CoMoments.of(np.hstack([X, Y]), s) if self.with_products and Y is not None else None,
+            together=CoMoments.of(X, Y, s) if self.with_products and Y is not None else None,
         )
 
     def _chosen_rows(self, start: int, stop: int) -> np.ndarray:

@@ -344,10 +344,6 @@ class RidgeSolution:
     total: np.ndarray
 
 
-# Of the solutions of a fold's path, which the chosen one of is one: they are sent to the client.
-_MAX_PATH_BYTES = 2**24
-
-
 @dataclass(frozen=True, eq=False)
 class FoldErrors:
     """A fold under the models that are fitted to all other rows.
@@ -360,18 +356,13 @@ class FoldErrors:
     weight : float
         Σs of the fold.
     solutions : dict
-        By alpha, the coefficients (D, k) and intercepts (k,) of all features in coded units; none where a
-        whole grid of them takes more than 16 MiB.
+        By alpha, the coefficients (D, k) and intercepts (k,) of all features in coded units, if they are
+        wanted.
     """
 
     errors: list[np.ndarray]
     weight: float
     solutions: dict[float, tuple[np.ndarray, np.ndarray]]
-
-
-def path_is_small(problem: GramProblem, grid: np.ndarray) -> bool:
-    """Return whether `FoldErrors` has the solutions of a grid of all features."""
-    return 8 * len(grid) * problem.sizes[-1] * problem.n_targets <= _MAX_PATH_BYTES
 
 
 def recoded(A: np.ndarray, ratio: np.ndarray, offset: np.ndarray) -> np.ndarray:
@@ -419,8 +410,9 @@ def fold_errors(
     grids: list[np.ndarray],
     problem: GramProblem,
     bases: list[slice] | None = None,
+    with_solutions: bool = False,
 ) -> FoldErrors:
-    """Return one fold's errors under the models fitted to all other rows.
+    """Return one fold's errors under the models fitted to all other rows, and these if they are wanted.
 
     Parameters
     ----------
@@ -443,7 +435,8 @@ def fold_errors(
             found.errors.append(np.empty((0, problem.n_targets)))
             continue
         base = None if bases is None else bases[i]
-        found.errors.append(errors_on_fold(total, held_out, size, grid, problem, base, found.solutions))
+        kept = found.solutions if with_solutions and size == problem.sizes[-1] else None
+        found.errors.append(errors_on_fold(total, held_out, size, grid, problem, base, kept))
     return found
 
 
@@ -454,22 +447,18 @@ def errors_on_fold(
     grid: np.ndarray,
     problem: GramProblem,
     base: slice | None,
-    solutions: dict[float, tuple[np.ndarray, np.ndarray]],
+    solutions: dict[float, tuple[np.ndarray, np.ndarray]] | None,
 ) -> np.ndarray:
-    """Return the errors of one size on a fold's Gram, (m, k); see `fold_errors`.
-
-    Adds those of all features to `solutions`, where they are small.
-    """
+    """Return the errors of one size on a fold's Gram, (m, k), and add its models to `solutions`."""
     # A smaller size neither copies nor multiplies the features that it leaves out.
     of_all, of_fold = (leading(A, size, problem.n_targets) for A in (total, held_out))
     system = problem.system(of_all - of_fold, size)
     path, scale = path_ridge(system.G), problem.feature_scale(size)
-    is_kept = size == problem.sizes[-1] and path_is_small(problem, grid)
 
     def errors_at(alphas: np.ndarray) -> np.ndarray:
         coef = path.solve(system.B, alphas)
         intercept = system.intercept(coef)
-        if is_kept:
+        if solutions is not None:
             solutions.update(zip(alphas.tolist(), zip(coef, intercept, strict=True), strict=True))
         return held_out_error(of_fold, coef, intercept, feature_scale=scale)
 

@@ -29,7 +29,6 @@ from distrff.solvers.ridge import (
     leading,
     no_weight,
     path_errors,
-    path_is_small,
 )
 
 
@@ -147,6 +146,7 @@ def row_fold_errors(
     grids: list[np.ndarray],
     problem: GramProblem,
     bases: list[slice] | None = None,
+    with_solutions: bool = False,
 ) -> FoldErrors:
     """Return what `distrff.solvers.ridge.fold_errors` does, of `rows` and their Gram `total`.
 
@@ -163,12 +163,13 @@ def row_fold_errors(
     found = FoldErrors([], float(rows.s[held_out].sum()), {})
     for i, (size, grid) in enumerate(zip(problem.sizes, grids, strict=True)):
         base = None if bases is None else bases[i]
+        kept = found.solutions if with_solutions and size == problem.sizes[-1] else None
         if not len(grid):
             errors = np.empty((0, problem.n_targets))
         elif size <= n_left:
-            errors = errors_on_fold(of_small, of_fold, size, grid, problem, base, found.solutions)
+            errors = errors_on_fold(of_small, of_fold, size, grid, problem, base, kept)
         else:
-            errors = _errors_by_rows(rows, fold, size, grid, problem, base, found.solutions)
+            errors = _errors_by_rows(rows, fold, size, grid, problem, base, kept)
         found.errors.append(errors)
     return found
 
@@ -180,7 +181,7 @@ def _errors_by_rows(
     grid: np.ndarray,
     problem: GramProblem,
     base: slice | None,
-    solutions: dict[float, tuple[np.ndarray, np.ndarray]],
+    solutions: dict[float, tuple[np.ndarray, np.ndarray]] | None,
 ) -> np.ndarray:
     if size < rows.Z.shape[1]:
         part = rows.Z[:, :size]
@@ -189,12 +190,11 @@ def _errors_by_rows(
     left = _Complement.of(rows, fold, problem.feature_scale(size), problem)
     across, s = left.products_with(rows.K, held_out), rows.s[held_out]
     residual, path = rows.targets(problem)[held_out] - left.y_mean, path_ridge(left.H)
-    is_kept = size == problem.sizes[-1] and path_is_small(problem, grid)
 
     def errors_at(alphas: np.ndarray) -> np.ndarray:
         U = path.solve(left.R, alphas)
         m, n, k = U.shape
-        if is_kept:
+        if solutions is not None:
             solutions.update(zip(alphas.tolist(), zip(*left.models(rows.Z, U), strict=True), strict=True))
         F = (across @ U.transpose(1, 0, 2).reshape(n, m * k)).reshape(-1, m, k)
         return s @ np.square(residual[:, None] - F).transpose(1, 0, 2)

@@ -29,6 +29,16 @@ def test_a_fit_of_the_same_rows_takes_few_light_sweeps(problem, name, n_classes)
     assert 0.5 * np.square(model.coef_ - coef).sum(axis=1).max() <= largest
 
 
+def test_a_search_for_the_penalty_is_not_begun_from(problem):
+    """Its fits begin anew each time, and need no stricter end than without `warm_start`."""
+    X, y = problem.X, classes_of(problem.y)
+    n_sweeps = [
+        margin_classifier("squared_hinge", fourier(32), "cv", tol=1e-4, warm_start=warm).fit(X, y).n_iter_
+        for warm in (True, False)
+    ]
+    assert n_sweeps[0] == n_sweeps[1]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_another_penalty_goes_on_from_there(problem, name):
     X, y = problem.X, classes_of(problem.y)

@@ -339,6 +339,18 @@ def test_the_likelihood_of_many_rows_is_sought_where_that_of_few_helps(suits, mo
     assert (ROUGH_WIDTHS in search.coordinates) == suits
 
 
+@pytest.mark.parametrize(
+    ("loss", "wrong", "helps"), [(0.9, 0.01, True), (0.9, 0.02, False), (1.1, 0.01, False)]
+)
+def test_widths_of_few_rows_help_by_the_loss_where_no_row_of_a_rare_class_is_found(
+    loss, wrong, helps, monkeypatch
+) -> None:
+    search = one_search(1024, 100_000)
+    one_width, widths = (Judgement(a, b, np.ones(1), np.ones(1)) for a, b in ((1.0, 0.01), (loss, wrong)))
+    monkeypatch.setattr(search, "_judgements_of", lambda *_: [one_width, widths])
+    assert search._widths_help() == helps
+
+
 def test_a_width_falls_on_as_it_did() -> None:
     """At most by a half in each of the stages that the model is ahead, here one and something."""
     search = one_search(1024, 20_000)

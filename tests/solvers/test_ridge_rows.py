@@ -34,8 +34,8 @@ def test_errors_and_models_are_those_of_the_grams(rng, fit_intercept, rescaled):
     # A solution is off by about n·u times the condition number of G + alpha·I, of a matrix of trace Σs‖z‖².
     rtol = 10 * len(rows.Z) * 1.1e-16 * (np.trace(summed) / alphas[0] + 1)
     for fold in range(N_FOLDS):
-        by_rows = row_fold_errors(total, rows, fold, grids, problem)
-        by_grams = fold_errors(summed, parts, fold, grids, problem)
+        by_rows = row_fold_errors(total, rows, fold, grids, problem, with_solutions=True)
+        by_grams = fold_errors(summed, parts, fold, grids, problem, with_solutions=True)
         assert by_rows.weight == pytest.approx(by_grams.weight)
         for mine, others in zip(by_rows.errors, by_grams.errors, strict=True):
             assert mine.shape == others.shape

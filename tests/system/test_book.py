@@ -315,6 +315,13 @@ def test_a_race_says_who_is_both_faster_and_more_accurate(monkeypatch):
     assert verdict["better"] == [CONTESTANTS["sklearn_exact"].title]
     assert verdict["reached"] == 1
     assert limit["sklearn_trees"] < limit["distrff"]
+    made = {"distrff": made["distrff"]}
+    slow = {"skipped": "stopped", "is_slower": True}
+    monkeypatch.setattr(
+        races, "_run", lambda name, *_: {**made[name], "peak_bytes": 1} if name in made else slow
+    )
+    *_, of_slow = races._race(digits, Setting())
+    assert (of_slow["reached"], of_slow["compared"]) == (0, len(CONTESTANTS) - 1)
     summary = races.sets_that_hold([verdict, {**verdict, "set": "other", "better": []}])
     assert summary["reached"] == 1
     assert summary["losing"] == {"digits": verdict["better"]}

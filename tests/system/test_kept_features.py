@@ -157,6 +157,9 @@ def test_a_fit_in_a_task_or_in_another_process_keeps_nothing(labelled, client, m
     assert model("hinge", "fourier").fit(*labelled).plan_.kept_bytes > 0
     assert client.submit(kept_in_a_task, *labelled).result() == 0
     assert not LocalExecution(None).is_nested
+    for scheduler in ("threads", "synchronous"):  # of a search without a client
+        (kept,) = dask.compute(dask.delayed(kept_in_a_task)(*labelled), scheduler=scheduler)
+        assert kept == 0
     monkeypatch.setattr(execution, "parent_process", lambda: "another process")
     assert LocalExecution(None).is_nested
 

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
+from types import FrameType
 from typing import Any
 
 import joblib
 import numpy as np
-from distributed import get_worker
 from sklearn.base import BaseEstimator
 
 from distrff.engine.checkpoint import Checkpoint, check_every, ending_on_sigterm
-from distrff.engine.execution import ClusterExecution
+from distrff.engine.execution import ClusterExecution, in_dask_task
 from distrff.engine.run import Run
 from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.estimators.fitting.context import FitContext
@@ -64,18 +64,12 @@ def with_checkpoint(
 
 def _refuse_several_fits(location: Location) -> None:
     """Refuse where several fits would write to one place."""
-    where = None
-    with suppress(ValueError):  # outside of a task there is no worker
-        get_worker()
-        where = "a Dask task"
-    frame = sys._getframe()
+    where = "a Dask task" if in_dask_task() else None
+    frame: FrameType | None = sys._getframe()
     while frame is not None and where is None:
-        module = frame.f_globals.get("__name__", "")
-        if module.startswith(_SEARCHES):
+        if frame.f_globals.get("__name__", "").startswith(_SEARCHES):
             where = "a search or cross-validation"
-        elif module == "dask.local":  # dask's schedulers of one process, and tasks of its pools
-            where = "a Dask task"
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     if where is not None:
         raise InputError(
             f"checkpoint={str(location)!r} inside {where}: its fits would write to one place; fit without a "

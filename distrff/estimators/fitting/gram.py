@@ -13,7 +13,7 @@ from distrff.engine.segments import light_segmentation
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.options import RidgeOptions
-from distrff.estimators.fitting.plan import Plan
+from distrff.estimators.fitting.plan import MAX_PATH_BYTES, Plan
 from distrff.estimators.fitting.result import (
     AlphaSearch,
     FitResult,
@@ -140,16 +140,17 @@ def _solved(
     """Return the fit that follows from merged Grams, with the models of `folds`; no row is touched."""
     run, problem = grams.run, grams.problem
     run.begin_phase("alpha and learning curve" if options.alpha is None else "learning curve")
+    has_models = options.search == "cv" and folds is not None  # of the folds
     if options.search == "cv":
-        search = _by_folds(grams, options, range(n_folds), f"{n_folds} held-out folds")
+        held_out = f"{n_folds} held-out folds"
+        search = _by_folds(grams, options, range(n_folds), held_out, with_solutions=has_models)
     elif options.search == "gcv":
         search = _by_gcv_or_fold(grams, options, n_folds)
     else:
         search = _given(grams, options)
     run.begin_phase("model")
-    # The models of the folds while their Grams are there.
-    held_out = range(n_folds) if options.search == "cv" and folds is not None else range(0)
-    search, solution, of_folds = _with_solutions(grams, search, held_out)
+    # The models of the folds while their Grams are there, where the search has not kept them.
+    search, solution, of_folds = _with_solutions(grams, search, range(n_folds if has_models else 0))
     result = ridge_result(
         run,
         plan,
@@ -179,7 +180,7 @@ def _with_solutions(
     """
     while True:
         try:
-            if held_out and search.fold_solutions:  # the search has solved them
+            if search.fold_solutions:
                 (solution,) = grams.solutions(range(0), search.alpha)
                 return search, solution, search.fold_solutions
             solution, *others = grams.solutions(held_out, search.alpha)
@@ -201,19 +202,20 @@ def _best_above(search: AlphaSearch) -> AlphaSearch | None:
         return None
     best = above[np.argmin(scores[above])]
     alpha, score = float(alphas[best]), float(scores[best])
+    refuted = tuple(f"alpha={before:g} is the {which}" for which in ("smallest", "best"))
     note = (
         f"alpha={before:g} had the smallest error, but is below the rounding noise of the Gram: "
         f"alpha={alpha:g} has the smallest error of the larger ones"
     )
-    # A note that a still smaller alpha may be better is refuted.
-    notes = [one for one in search.notes if not one.startswith(f"alpha={before:g} is the smallest")]
+    notes = [one for one in search.notes if not one.startswith(refuted)]
+    notes += [note, *end_of_grid("alpha", alpha, alphas[np.isfinite(scores)], scores)]
     curve = [*search.learning_curve[:-1], [search.learning_curve[-1][0], score, alpha]]
     return replace(
         search,
         alpha=np.array([alpha]),
         score=score,
         learning_curve=curve,
-        notes=[*notes, note],
+        notes=notes,
         fold_solutions=[],
     )
 
@@ -254,11 +256,21 @@ class Grams:
         pairs = zip(found[: len(calls)], found[len(calls) :], strict=True)
         return [replace(one, errors=[*others.errors[:-1], one.errors[-1]]) for one, others in pairs]
 
+    def keeps_paths(self, n_folds: int, n_alphas: int) -> bool:
+        """Return whether the models of all folds and alphas are worth the memory that they take here.
+
+        They save a factor for each fold. Those of rows are products with all features, which may cost more
+        than the factors: 2·n·D·k flops for each alpha, in place of n³/3.
+        """
+        n, D, k = self.problem.n_rows, self.problem.sizes[-1], self.problem.n_targets
+        is_small = 8 * n_folds * n_alphas * D * k <= MAX_PATH_BYTES
+        return is_small and (self.rows is None or 6 * n_alphas * D * k <= n**2)
+
     def solutions(self, held_out: range, alpha: np.ndarray) -> list[RidgeSolution]:
         """Return the model of all rows, then for each held-out fold that of the other rows."""
-        if not held_out:  # without the Grams of folds, which may be on other workers
-            return [self.run.compute(solution_of, self.total, alpha, self.problem)]
         is_by_rows = self.rows is not None
+        if not held_out and not is_by_rows:  # without the Grams of folds, which may be on other workers
+            return [self.run.compute(solution_of, self.total, alpha, self.problem)]
         solve, source = (row_solution_without, self.rows) if is_by_rows else (solution_without, self.parts)
         folds = (None, *held_out)
         calls: list[tuple] = [(self.total, source, fold, alpha, self.problem) for fold in folds]
@@ -497,14 +509,18 @@ def _with_grids(grams: Grams, options: RidgeOptions) -> tuple[Grams, _Grids]:
     return grams, _Grids(grids, bases, dropped, ends_at_floor)
 
 
-def _by_folds(grams: Grams, options: RidgeOptions, folds: range, held_out: str) -> AlphaSearch:
+def _by_folds(
+    grams: Grams, options: RidgeOptions, folds: range, held_out: str, *, with_solutions: bool = False
+) -> AlphaSearch:
+    """Return the choice by the errors of some folds, with their models if these are wanted and small."""
     grams, grids = _with_grids(grams, options)
     alphas, bases = list(grids.of_size.values()), list(grids.bases.values())
-    by_fold = grams.errors_of([(fold, alphas, grams.problem, bases) for fold in folds])
+    are_kept = with_solutions and grams.keeps_paths(len(folds), len(grids.whole))
+    by_fold = grams.errors_of([(fold, alphas, grams.problem, bases, are_kept) for fold in folds])
     weights, unit = np.array([one.weight for one in by_fold]), np.square(grams.targets.scale)
     errors = [np.stack(sizes) * unit for sizes in zip(*(one.errors for one in by_fold), strict=True)]
     solutions = [one.solutions for one in by_fold]
-    _try_what_others_tried(grams, folds, alphas, errors, unit, solutions)
+    _try_what_others_tried(grams, folds, alphas, errors, unit, solutions if are_kept else None)
     criterion = f"mean squared error over {held_out}"
     found, _, tried = _best(grams, grids, criterion, errors, weights)
     if len(folds) == 1:
@@ -512,11 +528,10 @@ def _by_folds(grams: Grams, options: RidgeOptions, folds: range, held_out: str) 
     with np.errstate(divide="ignore", invalid="ignore"):
         fold_scores = errors[-1][:, tried].mean(axis=2).T / weights
     alpha = float(found.alpha[0])
-    solved = [of_fold[alpha] for of_fold in solutions if alpha in of_fold]
     return replace(
         found,
         results=found.results | {"fold_scores": fold_scores},
-        fold_solutions=solved if len(solved) == len(solutions) else [],
+        fold_solutions=[of_fold[alpha] for of_fold in solutions] if are_kept else [],
     )
 
 
@@ -526,7 +541,7 @@ def _try_what_others_tried(
     alphas: list[np.ndarray],
     errors: list[np.ndarray],
     unit: np.ndarray,
-    solutions: list[dict[float, tuple[np.ndarray, np.ndarray]]],
+    solutions: list[dict[float, tuple[np.ndarray, np.ndarray]]] | None,
 ) -> None:
     """Fill in what some folds tried beyond an end of the grid and others did not.
 
@@ -537,9 +552,11 @@ def _try_what_others_tried(
     lacking = [of_size.any(axis=0) & ~of_size for of_size in tried]
     late = [i for i in range(len(folds)) if any(of_size[i].any() for of_size in lacking)]
     grids = [[grid[of_size[i]] for grid, of_size in zip(alphas, lacking, strict=True)] for i in late]
-    calls = [(folds[i], some, grams.problem) for i, some in zip(late, grids, strict=True)]
+    wanted = None, solutions is not None
+    calls = [(folds[i], some, grams.problem, *wanted) for i, some in zip(late, grids, strict=True)]
     for i, found in zip(late, grams.errors_of(calls), strict=True):
-        solutions[i].update(found.solutions)
+        if solutions is not None:
+            solutions[i].update(found.solutions)
         for of_size, places, values in zip(errors, lacking, found.errors, strict=True):
             of_size[i, places[i]] = values * unit
 

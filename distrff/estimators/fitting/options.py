@@ -607,7 +607,7 @@ def margin_options(
         loss=loss,
         loss_name=getattr(estimator, "noise", None) or estimator.loss,
         softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
-        is_begun_from=estimator.warm_start,
+        is_begun_from=estimator.warm_start and not searched,
         solver=_margin_solver(estimator, loss, description),
         **_solver_options(estimator, needs_gram=is_infinite(estimator.C)),
     )

@@ -586,6 +586,10 @@ def _dual_bytes(size: Size) -> int:
     return n * size.n_features * (2 * size.itemsize + 8) + 8 * n**2
 
 
+MAX_PATH_BYTES = 2**25
+"""Of the models of all folds and alphas, which a search keeps in the client."""
+
+
 def client_peak_bytes(size: Size) -> int:
     """Return the largest resident set of the client above idle, in bytes."""
     D = size.n_features
@@ -593,7 +597,8 @@ def client_peak_bytes(size: Size) -> int:
     from_features = 8 * (of_map + 4 * D * size.n_outputs)
     light = light_segmentation(size.n_rows, size.n_columns)
     factors = 2 * 8 * size.triangle_numbers  # K_LL while it is factored, beside the factor
-    return int(SLACK_BYTES + 4 * from_features + factors + 2**25 * min(4, light.n_segments))
+    paths = MAX_PATH_BYTES if size.n_folds > 1 and size.n_alphas > 1 else 0  # of the models of folds, at most
+    return int(SLACK_BYTES + 4 * from_features + factors + paths + 2**25 * min(4, light.n_segments))
 
 
 def factorisation_flops(size: Size) -> float:
@@ -601,8 +606,7 @@ def factorisation_flops(size: Size) -> float:
     D = float(size.n_features)
     reduction = 4 / 3 * D**3 * _REDUCTION_SLOWNESS
     paths = (size.n_paths or size.n_folds) * (reduction + 4 * size.n_alphas * size.n_outputs * D**2)
-    of_folds = 0 if size.n_paths else size.n_folds  # each gets its model at the chosen alpha
-    searched = paths * 8 / 7 + of_folds * D**3 / 3 if size.n_alphas > 1 else 0.0
+    searched = paths * 8 / 7 if size.n_alphas > 1 else 0.0
     return searched + D**3 / 3 + size.n_eigensystems * reduction
 
 

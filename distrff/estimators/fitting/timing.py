@@ -82,11 +82,11 @@ def predicted_seconds(fit: FitContext, plan: Plan) -> float:
 def _conjugate_seconds(fit: FitContext, plan: Plan) -> float:
     """Return the predicted duration of the light sweeps that are presumed, after those of the factor."""
     size, k = plan.size, plan.size.n_outputs
-    seconds = PRESUMED_SWEEPS * _light_seconds(fit, plan, k) * _share_left(plan, PRESUMED_SWEEPS)
+    seconds = PRESUMED_SWEEPS * _light_seconds(fit, plan, k)
     if plan.n_search_sweeps:
         directions = min(MAX_DIRECTIONS, k * plan.folds_per_task)
-        of_search = plan.n_search_sweeps * _light_seconds(fit, plan, directions)
-        seconds += of_search * _share_left(plan, plan.n_search_sweeps)
+        seconds += plan.n_search_sweeps * _light_seconds(fit, plan, directions)
+    seconds *= _share_left(plan, PRESUMED_SWEEPS + plan.n_search_sweeps)
     if not plan.stride:
         return seconds
     sampled = sample_size(size, 1)

@@ -24,6 +24,10 @@ class Ended(Exception):
     """A program that failed or took too long; the message is the reason."""
 
 
+class TookTooLong(Ended):
+    """A program that was ended by the limit of its time."""
+
+
 @contextmanager
 def _program(command: Sequence[str], python_path: str | None, folder: str) -> Iterator[subprocess.Popen[str]]:
     """Yield a program whose temporary files are in a folder; end it and all that it started."""
@@ -88,7 +92,7 @@ def results_of(
             try:
                 line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                raise Ended(f"stopped after {seconds:.0f} s") from None
+                raise TookTooLong(f"stopped after {seconds:.0f} s") from None
             if line is None:
                 break
             if line.startswith("{"):  # libraries print what they like beside

@@ -17,7 +17,7 @@ from tests.benchmarks.book.contestants import CONTESTANTS
 from tests.benchmarks.book.datasets import SETS, NamedSet
 from tests.benchmarks.book.environments import ROOT
 from tests.benchmarks.book.lines import Bound, Line, Result, Setting, spread
-from tests.benchmarks.book.processes import Ended, result_and_peak
+from tests.benchmarks.book.processes import Ended, TookTooLong, result_and_peak
 
 PREFIX = "set_"
 OURS = "distrff"
@@ -67,7 +67,7 @@ def _run(name: str, path: Path, setting: Setting, seconds: float) -> dict[str, A
     try:
         return result_and_peak(command, _STARTING_SECONDS + seconds, str(ROOT) if is_here else None)
     except Ended as why:
-        return {"skipped": str(why)}
+        return {"skipped": str(why), "is_slower": isinstance(why, TookTooLong)}
 
 
 def _of_contestant(named: NamedSet, name: str, runs: Sequence[dict[str, Any]]) -> Result:
@@ -80,7 +80,7 @@ def _of_contestant(named: NamedSet, name: str, runs: Sequence[dict[str, Any]]) -
     }
     for run in runs:
         if "skipped" in run:
-            return shared | {"skipped": run["skipped"]}
+            return shared | run
     return shared | {
         **spread([run["seconds"] for run in runs]),
         "error": median(run["error"] for run in runs),
@@ -89,10 +89,14 @@ def _of_contestant(named: NamedSet, name: str, runs: Sequence[dict[str, Any]]) -
 
 
 def _verdict(named: NamedSet, results: Sequence[Result]) -> Result:
-    """Return how many neighbours are both faster and more accurate, and which."""
+    """Return how many neighbours are both faster and more accurate, and which.
+
+    Those who were ended by the limit of their time are compared: they are slower.
+    """
+    n_slower = sum(result.get("is_slower", False) for result in results)
     finished = {result["contestant"]: result for result in results if "skipped" not in result}
     shared = {"case": f"{named.name}: neighbours both faster and more accurate", "set": named.name}
-    if OURS not in finished or len(finished) == 1:
+    if OURS not in finished or not (len(finished) > 1 or n_slower):
         return shared | {"skipped": "nobody to compare with"}
     ours = finished.pop(OURS)
     better = [
@@ -100,7 +104,7 @@ def _verdict(named: NamedSet, results: Sequence[Result]) -> Result:
         for name, other in finished.items()
         if other["reached"] < ours["reached"] and other["error"] < ours["error"]
     ]
-    return shared | {"reached": len(better), "better": better, "compared": len(finished)}
+    return shared | {"reached": len(better), "better": better, "compared": len(finished) + n_slower}
 
 
 def sets_that_hold(results: Sequence[Result]) -> Result | None:

@@ -56,7 +56,9 @@ def readme_table(results: Results) -> str:
         found = [one for one in shown_ones if one["line"] == name and "reached" in one]
         for title in dict.fromkeys(one["title"] for one in found):
             worst = min((one for one in found if one["title"] == title), key=_slack)
-            case = f" ({worst['case']})" if worst["case"] else ""
+            # Of the sets README has the names, and the full table the neighbours.
+            words = "all but " + ", ".join(worst["losing"]) if worst.get("losing") else worst["case"]
+            case = f" ({words})" if words else ""
             reached = shown(worst["reached"], worst["unit"])
             rows.append("| " + " | ".join(map(_cell, (title + case, worst["asked"], reached))) + " |")
     return "\n".join(rows) + "\n"
