@@ -330,7 +330,6 @@ class ClusterExecution:
     """
 
     in_client = False
-    is_nested = False
 
     def __init__(self, client: Client) -> None:
         if client.asynchronous:
@@ -340,6 +339,7 @@ class ClusterExecution:
             )
         self.client = client
         self.roll = Roll(client)
+        self.is_nested = in_dask_task()
         self._fit = uuid.uuid4().hex
         self._calls = _CALLS.setdefault(client, WeakSet())
         workers = list(self.roll.workers().values())
