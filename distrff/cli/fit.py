@@ -240,20 +240,23 @@ def adapt_to(estimator: KernelEstimator, dataset: Dataset, options: Mapping[str,
     """Give class weights the labels' type; raise InputError without a target, or for a wrong kind of it."""
     if options["model"] == "pca":
         return
-    check_target(dataset, options["model"])
+    check_target(dataset, options["model"], options["target"])
     if options["model"] != "ridge" and options["class_weight"] is not None:
         assert dataset.y_dtype is not None
         estimator.set_params(class_weight=_class_weight(options["class_weight"], dataset.y_dtype.kind))
 
 
-def check_target(dataset: Dataset, model: str) -> None:
-    """Raise InputError without a target, or for a wrong kind of it."""
+def check_target(dataset: Dataset, model: str, named: Sequence[str] = ()) -> None:
+    """Raise InputError without a target, or for a wrong kind of it.
+
+    `named` are the columns of --target: text is fitted from a copy, in which the target is always y.
+    """
     if not dataset.n_targets:
         columns = f"; its columns are {listed(dataset.column_names)}" if dataset.column_names else ""
         raise InputError(f"{dataset.source} has no target yet: name it with --target{columns}")
     assert dataset.y_dtype is not None
     if model == "ridge" and dataset.y_dtype.kind not in "biuf":
-        names = ", ".join(map(repr, dataset.target_names or ("y",)))
+        names = ", ".join(map(repr, named or dataset.target_names or ("y",)))
         raise InputError(
             f"the target {names} does not hold numbers, which ridge predicts; "
             f"use {_CLASSIFIERS} for class labels"

@@ -95,7 +95,7 @@ def gram(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool
 def _gram_of(ctx: click.Context, data: str) -> tuple[Statistics, int]:
     features = checked_map(ctx)
     dataset = open_data(data, ctx.params)
-    check_target(dataset, ctx.params["model"])
+    check_target(dataset, ctx.params["model"], ctx.params["target"])
     show_defaults(ctx)
     show_left_out(dataset)
 

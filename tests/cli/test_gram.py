@@ -111,5 +111,5 @@ def test_what_does_not_fit_together(distrff, parts, tmp_path):
     pd.DataFrame({"a": [1.0], "b": [1.0], "y": [1.0]}).to_parquet(parts[1])
     assert "'c'" in distrff.refused(*like)
     text = ("gram", parts[0], "--target", "label", *out, *MAP)
-    assert "does not hold numbers" in distrff.refused(*text)
+    assert "the target 'label' does not hold numbers" in distrff.refused(*text)
     assert not (tmp_path / "out.zarr").exists()

@@ -193,7 +193,7 @@ FEW_ROWS = "alpha='cv' needs at least 901 rows here, but there is only n_samples
         ({"alpha": "loo"}, "alpha must be one of 'cv', 'gcv', got 'loo'"),
         ({"alpha": None}, "alpha must be a positive number, a list of them, 'cv' or 'gcv', got None"),
         ({"alpha": ["a"]}, "alpha must hold numbers, got ['a']"),
-        ({"alpha": "cv", "alphas": []}, "alphas must be positive and finite, got []"),
+        ({"alpha": "cv", "alphas": []}, "alphas must hold at least one number, got []"),
         ({"alpha": "cv", "alphas": [1.0, -1.0]}, "alphas must be positive and finite"),
         ({"alpha": "cv", "cv": 1}, "cv must be an integer of at least 2, the number of folds, got 1"),
         ({"alpha": "cv", "cv": 2.5}, "cv must be an integer of at least 2, the number of folds, got 2.5"),

@@ -176,7 +176,7 @@ def test_the_estimate_is_of_the_lines_the_machine_and_the_environments():
 def test_it_states_how_long_it_takes_and_runs_nothing(tmp_path, capsys):
     words = ["--full", "--estimate", "--cache", str(tmp_path / "cache"), "--out", str(tmp_path / "out")]
     assert command.main(words) == 0
-    assert f"{len(LINES)} lines at 1 of the rows: about " in capsys.readouterr().err
+    assert f"{len(LINES)} line(s) on all rows: about " in capsys.readouterr().err
     assert not (tmp_path / "cache").exists()
     assert not list((tmp_path / "out").iterdir())
 

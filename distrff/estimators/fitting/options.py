@@ -455,7 +455,9 @@ def _positive_numbers(name: str, given: Any) -> np.ndarray:
         array = float_array(values)
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{name} must hold numbers, got {given!r}") from error
-    if array.ndim != 1 or not len(array) or not (np.isfinite(array) & (array > 0)).all():
+    if not array.size:
+        raise InputError(f"{name} must hold at least one number, got {given!r}")
+    if array.ndim != 1 or not (np.isfinite(array) & (array > 0)).all():
         hint = "; for no penalty use a very small value, e.g. 1e-9 times the number of rows"
         hint = "" if name == "Cs" else hint
         raise InputError(f"{name} must be positive and finite, got {given!r}{hint}")

@@ -60,8 +60,8 @@ def _run(lines: Sequence[Line], scale: float, results: Results, options: argpars
     new = sum(not is_made(name, options.cache) for name in wanted)
     minutes = estimate(lines, scale, factor, new)
     print(
-        f"{len(lines)} lines at {scale:g} of the rows: about {minutes:.0f} minutes on this machine "
-        f"(a core is {1 / factor:.2g} times as fast as the one that the minutes are stated for)",
+        f"{len(lines)} line(s) on {'all' if scale >= 1 else f'{scale:g} of the'} rows: about {minutes:.0f} "
+        f"minute(s) here (a core is now {1 / factor:.2g} times as fast as the one that they are stated for)",
         file=sys.stderr,
         flush=True,
     )
