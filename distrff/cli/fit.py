@@ -249,7 +249,7 @@ def adapt_to(estimator: KernelEstimator, dataset: Dataset, options: Mapping[str,
 def check_target(dataset: Dataset, model: str, named: Sequence[str] = ()) -> None:
     """Raise InputError without a target, or for a wrong kind of it.
 
-    `named` are the columns of --target: text is fitted from a copy, in which the target is always y.
+    `named` are the columns of --target. The copy from which a text file is fitted calls its target y.
     """
     if not dataset.n_targets:
         columns = f"; its columns are {listed(dataset.column_names)}" if dataset.column_names else ""

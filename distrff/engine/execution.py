@@ -273,14 +273,16 @@ def ambient_execution() -> Execution:
 
 def in_dask_task() -> bool:
     """Return whether this runs in a task of a Dask worker, or of one of dask's own schedulers."""
-    if _in_worker():
-        return True
-    frame: FrameType | None = sys._getframe()
+    # dask.local calls the tasks of those schedulers, also in the threads of its pools.
+    return _in_worker() or "dask.local" in calling_modules()
+
+
+def calling_modules() -> Iterator[str]:
+    """Yield the names of the modules whose functions led here, the nearest first."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__") == "dask.local":  # where tasks of its pools are called
-            return True
+        yield frame.f_globals.get("__name__", "")
         frame = frame.f_back
-    return False
 
 
 def _in_worker() -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
-from types import FrameType
 from typing import Any
 
 import joblib
@@ -16,7 +14,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from distrff.engine.checkpoint import Checkpoint, check_every, ending_on_sigterm
-from distrff.engine.execution import ClusterExecution, in_dask_task
+from distrff.engine.execution import ClusterExecution, calling_modules, in_dask_task
 from distrff.engine.run import Run
 from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.estimators.fitting.context import FitContext
@@ -64,12 +62,11 @@ def with_checkpoint(
 
 def _refuse_several_fits(location: Location) -> None:
     """Refuse where several fits would write to one place."""
-    where = "a Dask task" if in_dask_task() else None
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and where is None:
-        if frame.f_globals.get("__name__", "").startswith(_SEARCHES):
-            where = "a search or cross-validation"
-        frame = frame.f_back
+    where = None
+    if in_dask_task():
+        where = "a Dask task"
+    elif any(module.startswith(_SEARCHES) for module in calling_modules()):
+        where = "a search or cross-validation"
     if where is not None:
         raise InputError(
             f"checkpoint={str(location)!r} inside {where}: its fits would write to one place; fit without a "

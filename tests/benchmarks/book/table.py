@@ -95,7 +95,9 @@ def _machine(results: Results) -> str:
     machine = header.get("machine", {})
     words = [machine["processor"]] if "processor" in machine else []
     words += [f"{machine['cores']} cores"] if "cores" in machine else []
-    return ", ".join([*words, header["date"]])
+    words.append(header["date"])
+    words += [f"commit {header['commit'][:7]}"] if header.get("commit") else []
+    return ", ".join(words)
 
 
 def _of_what(results: Results) -> str:
