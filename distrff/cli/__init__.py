@@ -12,11 +12,10 @@ import os
 import re
 import signal
 import sys
-import threading
 import traceback
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any, NoReturn
@@ -33,6 +32,7 @@ from distrff.errors import (
     PrecisionWarning,
     Terminated,
 )
+from distrff.utils.signals import signals_raise
 from distrff.utils.text import public_text
 
 __all__ = ["main"]
@@ -117,7 +117,7 @@ _OURS = (CheckpointWarning, ClusterWarning, DataWarning, PrecisionWarning)
 def failures_reported(ctx: click.Context) -> Iterator[None]:
     """Turn exceptions of the body into one line on standard error and an exit code."""
     try:
-        with _quiet_libraries(ctx), _ended_like_interrupts(), _interrupts_answered(ctx):
+        with _quiet_libraries(ctx), _ended_by_signals(ctx):
             yield
     except click.ClickException as error:
         message = error.format_message()  # click's own, which quotes what was given
@@ -143,43 +143,25 @@ def failures_reported(ctx: click.Context) -> Iterator[None]:
         _stop(ctx, INTERNAL_ERROR, f"internal error, {type(error).__name__}: {error}{where}")
 
 
-@contextmanager
-def _ended_like_interrupts() -> Iterator[None]:
-    """Clean up on SIGTERM and SIGHUP as on Ctrl-C: a batch system's time limit, a closed terminal."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _ended_by_signals(ctx: click.Context) -> AbstractContextManager[None]:
+    """Clean up on SIGTERM and SIGHUP as on Ctrl-C: a batch system's time limit, a closed terminal.
 
+    Ctrl-C is answered in one line at once: to end workers, or to save for a checkpoint, takes seconds.
+    """
 
-@contextmanager
-def _interrupts_answered(ctx: click.Context) -> Iterator[None]:
-    """Answer Ctrl-C in one line at once: to end workers, or to save for a checkpoint, takes seconds."""
-
-    def answer(number: int, frame: object) -> NoReturn:
+    def answered() -> KeyboardInterrupt:
         line = "interrupted: " + ctx.meta.get(LAST_WORK, "what runs is ended")
         # The terminal's line may be that of a fit. Not `click.echo`, which this may have interrupted.
         os.write(2, f"{chr(10) if os.isatty(2) else ''}{line}\n".encode())
-        raise KeyboardInterrupt
+        return KeyboardInterrupt()
 
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield  # such as where `nohup` ignores it
-        return
-    signal.signal(signal.SIGINT, answer)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _interrupt(number: int, frame: object) -> NoReturn:
-    raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
+    exceptions: dict[int, Callable[[], BaseException]] = {
+        signal.SIGTERM: Terminated,
+        signal.SIGHUP: KeyboardInterrupt,
+    }
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # `nohup` has it ignored
+        exceptions[signal.SIGINT] = answered
+    return signals_raise(exceptions)
 
 
 def _stop(ctx: click.Context, code: int, message: str) -> NoReturn:

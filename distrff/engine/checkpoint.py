@@ -17,15 +17,15 @@ import hashlib
 import logging
 import math
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from distrff.engine.reduction import Partial, n_levels
 from distrff.errors import CheckpointWarning, DistrffError, InputError, Terminated, warn
+from distrff.utils.signals import signals_raise
 from distrff.utils.validation import is_number
 from distrff.utils.values import NotStorable, encoded, update_digest
 
@@ -56,22 +56,9 @@ def seconds_between(every: float | None, last: float = 0.0) -> float:
     return max(MIN_SECONDS, _SHARE * last) if every is None else every
 
 
-@contextmanager
-def ending_on_sigterm() -> Iterator[None]:
+def ending_on_sigterm() -> AbstractContextManager[None]:
     """Turn the first SIGTERM into an exception; a second one ends the process at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(number: int, frame: object) -> NoReturn:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:  # None: a handler that is not Python's, which Python cannot set again
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+    return signals_raise({signal.SIGTERM: Terminated}, once=True)
 
 
 class DamagedPart(DistrffError):

@@ -122,7 +122,9 @@ def test_collisions_of_hashed_bins_are_as_many_as_expected(rng):
 
 
 def test_the_source_of_the_rows_gets_the_number_of_bins_and_may_refuse_it(rng):
-    X, counts = np.arange(200.0)[:, None] * 1e4, []
+    # Farther apart than a pitch ever is, Gamma(2, 1), and not so far that the last rows share a bin because
+    # they are beyond 2³⁰ pitches: some grid's pitch is so small with probability 1e-8.
+    X, counts = np.arange(200.0)[:, None] * 100, []
     grids = Grids.draw(Laplacian(), 100, 1, seed_of(rng))
 
     def row_source(reduction, *, min_features):

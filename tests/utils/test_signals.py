@@ -1,0 +1,118 @@
+"""Signals that raise: anywhere in the main thread, also where Python drops what is raised."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+
+from distrff.errors import Terminated
+from distrff.utils.signals import signals_raise
+
+SECONDS = 20.0  # at most, for a signal that takes ten milliseconds
+
+
+class Finalized:
+    """Is told to end while Python finalizes it."""
+
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(0)  # the handler runs here at the latest
+
+
+def by_a_finalizer():
+    """Lose the exception in `__del__`."""
+    one = Finalized()
+    del one
+
+
+def by_a_weak_reference():
+    """Lose it in the callback of a weak reference."""
+
+    class Referred:
+        pass
+
+    one = Referred()
+    kept = weakref.ref(one, lambda _: signal.raise_signal(signal.SIGTERM))
+    del one
+    assert kept() is None
+
+
+@pytest.mark.parametrize("once", [False, True])
+@pytest.mark.parametrize("lose", [by_a_finalizer, by_a_weak_reference])
+def test_an_exception_that_a_finalizer_drops_is_raised_again(lose, once):
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(Terminated), signals_raise({signal.SIGTERM: Terminated}, once=once):
+        lose()
+        time.sleep(SECONDS)
+        pytest.fail("the signal was lost")
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_inner_ones_leave_the_exceptions_of_outer_ones_alone():
+    class Other(BaseException):
+        pass
+
+    class FinalizedToo:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0)
+
+    with (
+        pytest.raises(Other),
+        signals_raise({signal.SIGUSR1: Other}),
+        signals_raise({signal.SIGTERM: Terminated}, once=True),
+    ):
+        FinalizedToo()
+        time.sleep(SECONDS)
+
+
+def test_other_exceptions_of_finalizers_are_reported_as_before(monkeypatch):
+    reported = []
+    monkeypatch.setattr("sys.unraisablehook", lambda lost: reported.append(lost.exc_type))
+
+    class Fails:
+        def __del__(self):
+            raise ArithmeticError
+
+    with signals_raise({signal.SIGTERM: Terminated}):
+        Fails()
+    Fails()
+    assert reported == [ArithmeticError, ArithmeticError]
+
+
+def test_elsewhere_than_in_the_main_thread_nothing_is_changed():
+    handlers = []
+
+    def other():
+        with signals_raise({signal.SIGTERM: Terminated}):
+            handlers.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert handlers == [signal.getsignal(signal.SIGTERM)]
+
+
+TOLD_TWICE = """
+import signal
+from distrff.errors import Terminated
+from distrff.utils.signals import signals_raise
+with signals_raise({signal.SIGTERM: Terminated}, once=True):
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except Terminated:
+        print("saves", flush=True)
+        signal.raise_signal(signal.SIGTERM)
+        print("is not reached")
+"""
+
+
+def test_a_second_one_ends_the_process_at_once():
+    command = (sys.executable, "-c", TOLD_TWICE)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "saves\n"), done.stderr
