@@ -19,8 +19,10 @@ from distrff.features.auto import (
     MAPS,
     METRIC,
     ONE_WIDTH,
+    OWN_UNITS,
     ROUGH_WIDTHS,
     RULES,
+    SMOOTH_WIDTHS,
     USUAL_WIDTH,
     Candidate,
     Found,
@@ -30,6 +32,7 @@ from distrff.features.auto import (
     leads,
     own_units,
 )
+from distrff.features.metric import LearnedMetric
 from distrff.features.pilots import (
     HERE,
     HERE_OR_SHORTER,
@@ -42,7 +45,7 @@ from distrff.features.pilots import (
     steps_ahead,
 )
 from distrff.features.specification import RowsInMemory, Sample
-from distrff.kernels.stationary import Gaussian, Laplacian
+from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
 from distrff.utils.random import stream
 
 
@@ -348,7 +351,52 @@ def test_widths_of_few_rows_help_by_the_loss_where_no_row_of_a_rare_class_is_fou
     search = one_search(1024, 100_000)
     one_width, widths = (Judgement(a, b, np.ones(1), np.ones(1)) for a, b in ((1.0, 0.01), (loss, wrong)))
     monkeypatch.setattr(search, "_judgements_of", lambda *_: [one_width, widths])
-    assert search._widths_help() == helps
+    assert search._widths_help(np.ones(4)) == helps
+
+
+@pytest.mark.parametrize(("has_units", "n_rows"), [(True, 100_000), (True, 1000), (False, 100_000)])
+@pytest.mark.parametrize("gains", [True, False])
+def test_a_metric_must_gain_on_units_that_suit_many_rows(gains, has_units, n_rows, monkeypatch) -> None:
+    asked, learned = [], []
+
+    def gains_of(trial: Trial, kernel: Any, n_features: int, seed: int, scales: np.ndarray) -> Any:
+        asked.append(scales)
+        return gains, 7.0
+
+    def learn(trial: Trial, *arguments: Any) -> LearnedMetric:
+        learned.append(arguments)
+        return LearnedMetric(np.eye(4), 1.0, judgement(np.ones(9)), [{"squared_error": 0.5}], 5.0)
+
+    monkeypatch.setattr(auto, "metric_gains", gains_of)
+    monkeypatch.setattr(auto, "learn_metric", learn)
+    search = one_search(1024, n_rows)
+    monkeypatch.setattr(search, "_likelihood_rows", lambda d: 0)
+    if has_units:
+        search.coordinates[OWN_UNITS] = np.arange(1.0, 5.0)
+    search._find_coordinates()
+    is_asked = has_units and n_rows > 10_000
+    assert len(asked) == is_asked
+    assert len(learned) == (METRIC in search.coordinates) == (gains or not is_asked)
+    assert search.flops == 7.0 * is_asked + 5.0 * len(learned)
+    assert (SMOOTH_WIDTHS in search.coordinates) == len(learned)  # its diagonal, where widths are not sought
+
+
+def test_a_kernel_that_another_one_clearly_beats_goes_no_further() -> None:
+    """With the same kind of map and rule. Other kinds go on, and kernels that may be worse by chance."""
+    search = one_search(1024, 100_000)
+    best, worse, noisy = (
+        Candidate("fourier", one, ONE_WIDTH) for one in (Gaussian(), Exponential(), Matern())
+    )
+    other = Candidate("nystroem", Exponential(), ONE_WIDTH)
+    few = np.where(np.arange(100) < 1, 100.0, 1.0)  # all of the excess is in one row
+    for one, losses in (
+        (best, np.ones(100)),
+        (worse, np.full(100, 1.6)),
+        (noisy, few),
+        (other, np.full(100, 3.0)),
+    ):
+        search.histories[one] = [Found(1.0, judgement(losses), 1e9, 0.0)]
+    assert search._survivors([best, worse, noisy, other], 10, 2) == [best, noisy, other]
 
 
 def test_a_width_falls_on_as_it_did() -> None:

@@ -11,7 +11,9 @@ from scipy.linalg import subspace_angles
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.features.metric import gradient_outer, metric_of
+from distrff.features.metric import gradient_outer, metric_gains, metric_of
+from distrff.features.pilots import Trial
+from distrff.features.specification import RowsInMemory, Sample
 from distrff.utils.random import stream
 
 
@@ -122,6 +124,20 @@ def test_three_hidden_directions_are_found(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_three_hidden_directions_are_found_for_every_seed(seed: int) -> None:
     check_directions(seed)
+
+
+@pytest.mark.parametrize("has_directions", [True, False])
+def test_a_quarter_of_the_rows_tells_whether_a_metric_gains(has_directions: bool) -> None:
+    """On a function of the distance from the centre alone, all directions are equal: what gains is chance."""
+    seed = 1
+    X, y, _ = hidden_directions(seed)
+    if not has_directions:
+        X = X[:, :3]
+        y = np.cos(2 * np.linalg.norm(X, axis=1))
+    trial = Trial.of(Sample(X, y, None, seed, RowsInMemory(X, None)), "rows", len(X))
+    gains, flops = metric_gains(trial, drf.Gaussian(), 256, seed, np.ones(X.shape[1]))
+    assert gains == has_directions
+    assert flops > 0
 
 
 # Bins take the metric rotated, or by its diagonal.
