@@ -806,10 +806,10 @@ class AutoFeatures(FeatureMap):
 
     Candidates are Fourier and Nyström features of the Gaussian and the Matérn kernels of ν = ½, 3/2 and 5/2
     and random binning of the Laplacian kernel, and for ridge with ``alpha="cv"`` on one to three columns
-    equispaced features. Each has one width, one width a column, or a learned metric;
-    one width is that of the columns' own units where a first small model does much better with these, and with
-    more than 10,000 rows a metric must then gain on them, on a quarter of the sample, to be learned. Each is
-    judged on held-out rows by what the estimator is for: squared error of numbers, wrong classes, of equal
+    equispaced features. Each has one width, one width a column, or a learned metric; one width is that of
+    the columns' own units where a first small model does much better with these. With more than 10,000 rows a
+    metric must then gain on them, on a quarter of the sample, to be learned. Each candidate is judged on
+    held-out rows by what the estimator is for: squared error of numbers, wrong classes, of equal
     ones the squared error. Samples and maps grow from stage to stage; candidates that lag behind are dropped.
     The last fall of a candidate's error is taken to go on, since what wins on few rows need not win on many.
     One width is taken where it is as good as the best, within the standard error of the difference; bins with
