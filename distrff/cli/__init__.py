@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -148,18 +149,21 @@ def _ended_by_signals(ctx: click.Context) -> AbstractContextManager[None]:
 
     Ctrl-C is answered in one line at once: to end workers, or to save for a checkpoint, takes seconds.
     """
+    told = threading.Event()
 
     def answered() -> KeyboardInterrupt:
-        line = "interrupted: " + ctx.meta.get(LAST_WORK, "what runs is ended")
-        # The terminal's line may be that of a fit. Not `click.echo`, which this may have interrupted.
-        os.write(2, f"{chr(10) if os.isatty(2) else ''}{line}\n".encode())
+        if not told.is_set():  # the exception may be lost, and raised again
+            told.set()
+            line = "interrupted: " + ctx.meta.get(LAST_WORK, "what runs is ended")
+            # The terminal's line may be that of a fit. Not `click.echo`, which this may have interrupted.
+            os.write(2, f"{chr(10) if os.isatty(2) else ''}{line}\n".encode())
         return KeyboardInterrupt()
 
     exceptions: dict[int, Callable[[], BaseException]] = {
         signal.SIGTERM: Terminated,
         signal.SIGHUP: KeyboardInterrupt,
     }
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # `nohup` has it ignored
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # background jobs of a shell ignore it
         exceptions[signal.SIGINT] = answered
     return signals_raise(exceptions)
 

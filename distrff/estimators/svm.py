@@ -86,7 +86,7 @@ class KernelSVC(MarginClassifier):
     solver : {"auto", "smoothed", "lbfgs", "sgd"}
         "smoothed" is for the hinge, "lbfgs" for the squared hinge. "sgd" needs no Gram and rows in no
         order. "auto" is the one that closes the gap, or "sgd" where its Gram does not fit in the
-        workers' memory. For the hinge on at most 2,048 rows of at most 4,096 dense features it solves the
+        workers' memory. For the hinge on at most 4,096 rows of at most 4,096 dense features it solves the
         dual on their n × n Gram.
     tol : float
         Largest relative duality gap, (primal − dual)/max(|primal|, |dual|), of any class. Below

@@ -384,21 +384,22 @@ class Search:
         d = self.trial.X.shape[1]
         if d == 1:
             return
+        units = None if self.scope.is_small else self.coordinates.get(OWN_UNITS)
         n_rows = self._likelihood_rows(d)
-        with_metric, with_widths = self._what_helps(n_rows)
-        calls: list[tuple] = [(learn_metric, self._of_metric)] if with_metric else []
-        if n_rows and with_widths:
+        with_metric, with_widths = self._what_helps(units, n_rows)
+        n_rows = n_rows if with_widths else 0
+        calls: list[tuple] = [(learn_metric, (*self._of_metric, units))] if with_metric else []
+        if n_rows:
             calls.append((_QUICK_WIDTHS, (Gaussian("ard"), n_rows, self.seed)))
             self.flops += _widths_flops(n_rows, d)
         found = self._on_trial(calls)
         learned = found.pop(0) if with_metric else None
         if learned is not None:
             self._add_metric(learned)
-        smooth = found.pop() if found else None
-        if not (n_rows and with_widths) and DIAGONAL in self.coordinates:
+        if not n_rows and DIAGONAL in self.coordinates:
             self.coordinates[SMOOTH_WIDTHS] = self.coordinates.pop(DIAGONAL)
-        if smooth is not None:
-            self._add_widths(smooth, n_rows, with_metric=learned is not None and found_nothing(learned))
+        if n_rows and found[0] is not None:
+            self._add_widths(found[0], n_rows, with_metric=learned is not None and found_nothing(learned))
 
     @property
     def _of_metric(self) -> tuple[Kernel, int, int]:
@@ -412,15 +413,14 @@ class Search:
         sizes = _LIKELIHOOD_ROWS[:1] if self.scope.is_small else _LIKELIHOOD_ROWS
         return max((n for n in sizes if _widths_flops(n, d) <= may_take), default=0)
 
-    def _what_helps(self, n_rows: int) -> tuple[bool, bool]:
+    def _what_helps(self, units: np.ndarray | None, n_rows: int) -> tuple[bool, bool]:
         """Return whether a metric, and widths of `n_rows` rows, are worth their time, by what few rows say.
 
-        A metric is learned from standard columns. Where the columns' own units suit the rows much better, it
-        is mostly far behind these: then it must gain on them first, with a quarter of the rows. On kddcup99
-        and nycflights it does not, and was a third of the search; on cpu_act and digits it does. Few rows
-        have no part of them that says enough, and a metric of all takes a second.
+        Where the columns' own `units` suit many rows much better than standard columns, a metric must gain on
+        them first, on a quarter of the rows, before it is learned from them by all. On kddcup99 and
+        nycflights it does not, and was a third of the search; on cpu_act and digits, which have too few rows
+        to be asked, it does. Without a metric bins have no diagonal of it, either.
         """
-        units = None if self.scope.is_small else self.coordinates.get(OWN_UNITS)
         few, d = _LIKELIHOOD_ROWS[0], self.trial.X.shape[1]
         calls: list[tuple] = []
         if units is not None:
@@ -433,7 +433,7 @@ class Search:
         if units is not None:
             with_metric, flops = found.pop(0)
             self.flops += flops
-        return with_metric, not found or self._widths_help(found.pop())
+        return with_metric, not found or self._widths_help(found[0])
 
     def _widths_help(self, widths: np.ndarray | None) -> bool:
         """Return whether the likelihood's widths of few rows suit a first small model better than one width.
@@ -560,9 +560,9 @@ class Search:
         The widths of a kernel that does not suit the rows are sought the longest: on kddcup99 those of an
         exponential kernel took as long as the whole second stage.
         """
-        loss = {two: self.histories[two][-1].judgement.squared_error for two in ranked}
         alike = [two for two in ranked if (two.kind, two.rule) == (one.kind, one.rule)]
-        best = min(alike, key=lambda two: loss[two])
+        loss = {two: self.histories[two][-1].judgement.squared_error for two in alike}
+        best = min(alike, key=loss.__getitem__)
         excess, spread = self._excess(one, best)
         return loss[one] > _HOPELESS * loss[best] and excess > _CLEARLY * spread
 

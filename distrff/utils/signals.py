@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-_AGAIN_SECONDS = 0.01  # until a signal is sent again: by then the finalizer is over
+_AGAIN_SECONDS = 0.01  # until a lost one is sent again; if another finalizer runs then, once more
+_NUMBER = "distrff_signal"  # the attribute of an exception that says which signal raised it
 
 
 @contextmanager
@@ -18,40 +19,49 @@ def signals_raise(
 ) -> Iterator[None]:
     """Raise what `exceptions` returns for a signal, in the main thread; elsewhere do nothing.
 
+    Signals that the process ignores, as `nohup` has it, stay ignored. With `once`, a second signal ends the
+    process at once.
+
     A handler runs between any two instructions of Python. In a finalizer (`__del__`, the callback of a weak
     reference) whatever it raises is printed and dropped, and the work goes on as if there had been no signal:
     a fit on a cluster releases thousands of futures so. Python reports each such exception to
     `sys.unraisablehook`, from where the signal is sent again.
-
-    With `once`, a second signal ends the process at once.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    main, numbers = threading.get_ident(), dict[type[BaseException], int]()
+    main, timers = threading.get_ident(), list[threading.Timer]()
 
     def handle(number: int, frame: object) -> NoReturn:
         if once:
             signal.signal(number, signal.SIG_DFL)
         error = exceptions[number]()
-        numbers[type(error)] = number
+        setattr(error, _NUMBER, number)
         raise error
 
-    def report(lost: Any) -> None:
-        number = numbers.get(lost.exc_type)
-        if number is None:
+    def report(lost: sys.UnraisableHookArgs) -> None:
+        number: int | None = getattr(lost.exc_value, _NUMBER, None)
+        if number is None or number not in exceptions:
             report_before(lost)
             return
-        signal.signal(number, handle)
-        timer = threading.Timer(_AGAIN_SECONDS, signal.pthread_kill, (main, number))
-        timer.daemon = True
-        timer.start()
+        if once:
+            signal.signal(number, handle)
+        timers.append(threading.Timer(_AGAIN_SECONDS, signal.pthread_kill, (main, number)))
+        timers[-1].daemon = True
+        timers[-1].start()
 
-    handlers = {number: signal.signal(number, handle) for number in exceptions}
+    handlers: dict[int, Any] = {}
     report_before, sys.unraisablehook = sys.unraisablehook, report
     try:
+        for number in exceptions:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                handlers[number] = signal.signal(number, handle)
         yield
     finally:
-        sys.unraisablehook = report_before
-        for number, handler in handlers.items():  # None: not Python's own, which Python cannot set again
-            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        try:
+            for timer in timers:  # what is still to be sent is for these handlers
+                timer.join()
+        finally:
+            for number, handler in handlers.items():  # None: not Python's own, which Python cannot set again
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+            sys.unraisablehook = report_before

@@ -99,6 +99,7 @@ MODELS: dict[str, tuple[Callable[[], Any], Any]] = {
     "ridge classifier": (lambda: drf.KernelRidgeClassifier(fourier(), "cv", **SEED), CLASSES),
     "hinge": (lambda: drf.KernelSVC(fourier(), **SEED), TWO),
     "hinge, classes": (lambda: drf.KernelSVC(fourier(), 10.0, class_weight="balanced", **SEED), CLASSES),
+    "hinge, sweeps": (lambda: drf.KernelSVC(fourier(), solver="smoothed", **SEED), TWO),
     "hinge, C by folds": (lambda: drf.KernelSVC(fourier(), "cv", **SEED), TWO),
     "squared hinge": (lambda: drf.KernelSVC(fourier(), loss="squared_hinge", **SEED), CLASSES),
     "hard margin": (

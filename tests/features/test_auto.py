@@ -355,30 +355,40 @@ def test_widths_of_few_rows_help_by_the_loss_where_no_row_of_a_rare_class_is_fou
 
 
 @pytest.mark.parametrize(("has_units", "n_rows"), [(True, 100_000), (True, 1000), (False, 100_000)])
+@pytest.mark.parametrize("with_widths", [True, False])
 @pytest.mark.parametrize("gains", [True, False])
-def test_a_metric_must_gain_on_units_that_suit_many_rows(gains, has_units, n_rows, monkeypatch) -> None:
+def test_a_metric_must_gain_on_units_that_suit_many_rows(
+    gains, with_widths, has_units, n_rows, monkeypatch
+) -> None:
     asked, learned = [], []
 
     def gains_of(trial: Trial, kernel: Any, n_features: int, seed: int, scales: np.ndarray) -> Any:
         asked.append(scales)
         return gains, 7.0
 
-    def learn(trial: Trial, *arguments: Any) -> LearnedMetric:
-        learned.append(arguments)
-        return LearnedMetric(np.eye(4), 1.0, judgement(np.ones(9)), [{"squared_error": 0.5}], 5.0)
+    def learn(trial: Trial, kernel: Any, n_features: int, seed: int, start: Any = None) -> LearnedMetric:
+        learned.append(start)
+        return LearnedMetric(np.eye(4), 1.0, judgement(np.ones(9)), [{"squared_error": 0.95}], 5.0)
 
     monkeypatch.setattr(auto, "metric_gains", gains_of)
     monkeypatch.setattr(auto, "learn_metric", learn)
-    search = one_search(1024, n_rows)
-    monkeypatch.setattr(search, "_likelihood_rows", lambda d: 0)
+    monkeypatch.setattr(auto, "_QUICK_WIDTHS", lambda *_: np.full(4, 2.0))
+    monkeypatch.setattr(auto, "_widths_flops", lambda *_: 0.0)
+    search, units = one_search(1024, n_rows), np.arange(1.0, 5.0)
+    monkeypatch.setattr(search, "_likelihood_rows", lambda d: 500 if with_widths else 0)
     if has_units:
-        search.coordinates[OWN_UNITS] = np.arange(1.0, 5.0)
+        search.coordinates[OWN_UNITS] = units
     search._find_coordinates()
     is_asked = has_units and n_rows > 10_000
-    assert len(asked) == is_asked
-    assert len(learned) == (METRIC in search.coordinates) == (gains or not is_asked)
-    assert search.flops == 7.0 * is_asked + 5.0 * len(learned)
-    assert (SMOOTH_WIDTHS in search.coordinates) == len(learned)  # its diagonal, where widths are not sought
+    assert [scales.tolist() for scales in asked] == [units.tolist()] * is_asked
+    # It found nothing, so with widths it is learned once more, from these on.
+    starts = [units.tolist() if is_asked else None, [2.0] * 4][: 1 + with_widths]
+    starts = starts if gains or not is_asked else []
+    assert [start if start is None else start.tolist() for start in learned] == starts
+    assert search.flops == 7.0 * is_asked + 5.0 * len(starts)
+    assert (METRIC in search.coordinates) == bool(starts)
+    # The widths are the likelihood's, or the metric's diagonal.
+    assert (SMOOTH_WIDTHS in search.coordinates) == (with_widths or bool(starts))
 
 
 def test_a_kernel_that_another_one_clearly_beats_goes_no_further() -> None:

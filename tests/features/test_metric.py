@@ -11,8 +11,9 @@ from scipy.linalg import subspace_angles
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.features.metric import gradient_outer, metric_gains, metric_of
-from distrff.features.pilots import Trial
+from distrff.features import metric
+from distrff.features.metric import LearnedMetric, gradient_outer, metric_gains, metric_of
+from distrff.features.pilots import Judgement, Trial
 from distrff.features.specification import RowsInMemory, Sample
 from distrff.utils.random import stream
 
@@ -126,18 +127,29 @@ def test_three_hidden_directions_are_found_for_every_seed(seed: int) -> None:
     check_directions(seed)
 
 
-@pytest.mark.parametrize("has_directions", [True, False])
-def test_a_quarter_of_the_rows_tells_whether_a_metric_gains(has_directions: bool) -> None:
-    """On a function of the distance from the centre alone, all directions are equal: what gains is chance."""
-    seed = 1
-    X, y, _ = hidden_directions(seed)
-    if not has_directions:
-        X = X[:, :3]
-        y = np.cos(2 * np.linalg.norm(X, axis=1))
-    trial = Trial.of(Sample(X, y, None, seed, RowsInMemory(X, None)), "rows", len(X))
-    gains, flops = metric_gains(trial, drf.Gaussian(), 256, seed, np.ones(X.shape[1]))
-    assert gains == has_directions
+def test_a_quarter_of_the_rows_tells_that_a_metric_gains() -> None:
+    X, y, _ = hidden_directions(0)
+    trial = Trial.of(Sample(X, y, None, 0, RowsInMemory(X, None)), "rows", len(X))
+    gains, flops = metric_gains(trial, drf.Gaussian(), 256, 0, np.ones(X.shape[1]))
+    assert gains
     assert flops > 0
+
+
+@pytest.mark.parametrize(("n_rounds", "gains"), [(1, False), (2, False), (3, True), (10, True)])
+def test_a_metric_gains_if_its_first_round_was_worth_another(n_rounds, gains, monkeypatch) -> None:
+    asked = []
+
+    def learn(trial: Trial, kernel: Any, n_features: int, seed: int, start: np.ndarray) -> LearnedMetric:
+        asked.append((trial.n_training, n_features, start))
+        rounds = [{"squared_error": 1.0}] * n_rounds
+        return LearnedMetric(None, 1.0, Judgement.useless(False), rounds, 7.0)
+
+    monkeypatch.setattr(metric, "learn_metric", learn)
+    X, y, _ = hidden_directions(0, n=400)
+    trial = Trial.of(Sample(X, y, None, 0, RowsInMemory(X, None)), "rows", len(X))
+    scales = np.ones(X.shape[1])
+    assert metric_gains(trial, drf.Gaussian(), 256, 0, scales) == (gains, 7.0)
+    assert asked == [(trial.n_training // 4, 128, scales)]
 
 
 # Bins take the metric rotated, or by its diagonal.

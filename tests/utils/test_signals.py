@@ -73,29 +73,56 @@ def test_inner_ones_leave_the_exceptions_of_outer_ones_alone():
 
 def test_other_exceptions_of_finalizers_are_reported_as_before(monkeypatch):
     reported = []
-    monkeypatch.setattr("sys.unraisablehook", lambda lost: reported.append(lost.exc_type))
+
+    def report(lost):
+        reported.append(lost.exc_type)
+
+    monkeypatch.setattr("sys.unraisablehook", report)
 
     class Fails:
+        def __init__(self, error):
+            self.error = error
+
         def __del__(self):
-            raise ArithmeticError
+            raise self.error
 
     with signals_raise({signal.SIGTERM: Terminated}):
-        Fails()
-    Fails()
-    assert reported == [ArithmeticError, ArithmeticError]
+        assert sys.unraisablehook is not report
+        Fails(ArithmeticError)
+        Fails(Terminated)  # of no signal
+    assert reported == [ArithmeticError, Terminated]
+    assert sys.unraisablehook is report
+
+
+def test_what_is_lost_at_the_end_is_still_raised():
+    """And not sent to the handler that was there before, which may be the one that ends the process."""
+    handler, hook = signal.getsignal(signal.SIGTERM), sys.unraisablehook
+    with pytest.raises(Terminated), signals_raise({signal.SIGTERM: Terminated}):
+        by_a_finalizer()
+    assert (signal.getsignal(signal.SIGTERM), sys.unraisablehook) == (handler, hook)
+
+
+def test_ignored_signals_stay_ignored():
+    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        with signals_raise({signal.SIGUSR1: Terminated}):
+            signal.raise_signal(signal.SIGUSR1)
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_elsewhere_than_in_the_main_thread_nothing_is_changed():
-    handlers = []
+    found = []
 
     def other():
         with signals_raise({signal.SIGTERM: Terminated}):
-            handlers.append(signal.getsignal(signal.SIGTERM))
+            found.append((signal.getsignal(signal.SIGTERM), sys.unraisablehook))
 
     thread = threading.Thread(target=other)
     thread.start()
     thread.join()
-    assert handlers == [signal.getsignal(signal.SIGTERM)]
+    assert found == [(signal.getsignal(signal.SIGTERM), sys.unraisablehook)]
 
 
 TOLD_TWICE = """
