@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import sys
-import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -149,11 +148,12 @@ def _ended_by_signals(ctx: click.Context) -> AbstractContextManager[None]:
 
     Ctrl-C is answered in one line at once: to end workers, or to save for a checkpoint, takes seconds.
     """
-    told = threading.Event()
+    is_told = False
 
     def answered() -> KeyboardInterrupt:
-        if not told.is_set():  # the exception may be lost, and raised again
-            told.set()
+        nonlocal is_told
+        if not is_told:  # the exception may be lost, and raised again
+            is_told = True
             line = "interrupted: " + ctx.meta.get(LAST_WORK, "what runs is ended")
             # The terminal's line may be that of a fit. Not `click.echo`, which this may have interrupted.
             os.write(2, f"{chr(10) if os.isatty(2) else ''}{line}\n".encode())

@@ -417,9 +417,9 @@ class Search:
         """Return whether a metric, and widths of `n_rows` rows, are worth their time, by what few rows say.
 
         Where the columns' own `units` suit many rows much better than standard columns, a metric must gain on
-        them first, on a quarter of the rows, before it is learned from them by all. On kddcup99 and
-        nycflights it does not, and was a third of the search; on cpu_act and digits, which have too few rows
-        to be asked, it does. Without a metric bins have no diagonal of it, either.
+        them first, on a quarter of the rows; only then is it learned on all rows, from these units on. On
+        kddcup99 and nycflights it gains nothing, and was a quarter to a third of the search. On cpu_act and
+        digits it gains, but they have too few rows to be asked. Without a metric, bins lack its diagonal too.
         """
         few, d = _LIKELIHOOD_ROWS[0], self.trial.X.shape[1]
         calls: list[tuple] = []
@@ -557,8 +557,8 @@ class Search:
     def _is_hopeless(self, one: Candidate, ranked: list[Candidate]) -> bool:
         """Return whether another kernel does much better with the same kind of map and rule, and surely so.
 
-        The widths of a kernel that does not suit the rows are sought the longest: on kddcup99 those of an
-        exponential kernel took as long as the whole second stage.
+        The width of a kernel that does not suit the rows takes the longest to find: on nycflights that of an
+        exponential kernel took 3.8 s in the second stage, where no other candidate took more than 1.1.
         """
         alike = [two for two in ranked if (two.kind, two.rule) == (one.kind, one.rule)]
         loss = {two: self.histories[two][-1].judgement.squared_error for two in alike}

@@ -297,8 +297,8 @@ def metric_gains(
 ) -> tuple[bool, float]:
     """Return whether a metric does better than scales of the columns, and the flops of that.
 
-    It is learned from these scales on, by a quarter of the rows and half the features. It does better where
-    the round after the first was worth another one.
+    It is learned from these scales on, on a quarter of the rows and with half the features. Its rounds stop
+    at the first that is not worthwhile: a third one says that the second, the first with a metric, was.
     """
     learned = learn_metric(trial.thinned(), kernel, max(2, n_features // 2), seed, scales)
     return len(learned.rounds) > 2, learned.flops

@@ -478,8 +478,8 @@ _MAX_LOOKING_AHEAD = 4
 _MIN_TOL_IN_FLOAT32 = 1e-4
 _FEW_ROWS = 10_000
 _MAX_C = 1e50
-# Of 4096 rows and 1024 features a search of C takes .4 of the time of light sweeps with five classes and .5
-# with two, one C .4 with five and as long with two. The Gram of the rows grows with their square.
+# On 4096 rows and 1024 features a search of C takes .4 of the time of light sweeps, one C .4 with five
+# classes and .8 with two. Memory sets the limit: the Gram of the rows grows with their square.
 _MAX_DUAL_ROWS = 2**12
 
 

@@ -53,7 +53,7 @@ def _model(setting: Setting, n_components: int = spine.N_COMPONENTS) -> KernelRi
 def _rounds(setting: Setting, fits: Sequence[Any], first: Any) -> list[list[float]]:
     """Return seconds of all fits in turn, some times over.
 
-    The fit `first` is not timed: it takes the workers' memory and imports, which later ones have.
+    The fit `first` is not timed: it pays for imports and fresh memory.
     """
     first()
     return [[seconds_of(fit) for fit in fits] for _ in range(setting.repeats(2))]
