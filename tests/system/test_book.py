@@ -20,7 +20,6 @@ from tests.benchmarks import spine
 from tests.benchmarks.book import (
     against_baseline,
     command,
-    contestants,
     environments,
     limits,
     pictures,
@@ -33,7 +32,7 @@ from tests.benchmarks.book.contestants import CONTESTANTS, Rows
 from tests.benchmarks.book.datasets import SETS
 from tests.benchmarks.book.environments import Environment, Place, prepared
 from tests.benchmarks.book.lines import Bound, Line, Setting, shown, spread
-from tests.benchmarks.book.processes import Ended, result_and_peak, results_of
+from tests.benchmarks.book.processes import Ended, TookTooLong, result_and_peak, results_of
 from tests.benchmarks.book.running import LINES, Results, estimate, header, minutes_of, run
 from tests.support.commands import is_running, wait_until
 
@@ -206,6 +205,14 @@ def test_a_run_that_is_there_is_neither_lost_nor_mixed_with_other_sizes(tmp_path
         assert said in capsys.readouterr().err
 
 
+def test_a_run_of_another_machine_is_not_gone_on_with(tmp_path, capsys):
+    of_another = {**header(0.5), "machine": {"processor": "another"}}
+    Results(tmp_path / "results.jsonl").begin(of_another)
+    with pytest.raises(SystemExit):
+        command.main(["--resume", "--scale", "0.5", "--out", str(tmp_path)])
+    assert "is of another machine" in capsys.readouterr().err
+
+
 def test_a_run_from_the_command_line(tmp_path, capsys):
     """The line is in a process of its own."""
     words = ["--only", "one_alpha", "--scale", "0.001", "--no-environments", "--out", str(tmp_path)]
@@ -213,6 +220,7 @@ def test_a_run_from_the_command_line(tmp_path, capsys):
     assert "RBFSampler" in capsys.readouterr().err
     results = Results.read(tmp_path / "results.jsonl")
     assert [found["case"] for found in results.found] == ["D = 8", "D = 32"]
+    assert {found["commit"] for found in results.found} == {results.header["commit"]}
     assert table.full_table(results) in (tmp_path / "table.md").read_text()
 
 
@@ -246,6 +254,23 @@ def test_a_program_that_takes_too_long_ends_with_all_that_it_started():
     assert time.monotonic() - started < 30
 
 
+SLOW = "import time; time.sleep({}); print('{{}}', flush=True); time.sleep({})"
+
+
+@pytest.mark.parametrize(
+    ("slept", "error", "said"),
+    [((600, 0), Ended, "had not started after 1 s"), ((0, 600), TookTooLong, "1 s")],
+)
+def test_the_start_of_a_program_has_a_limit_of_its_own(slept, error, said):
+    with pytest.raises(Ended, match=said) as ended:
+        list(
+            results_of(
+                (sys.executable, "-c", SLOW.format(*slept)), 1.0, starting_seconds=60.0 if slept[1] else 1.0
+            )
+        )
+    assert ended.type is error
+
+
 def test_what_it_printed_before_is_kept_and_nothing_is_left():
     results = results_of((sys.executable, "-c", SLEEPER), 60.0)
     found = next(results)
@@ -271,13 +296,12 @@ def rows(task):
     X = rng.standard_normal((400, 3)).astype(np.float32)
     values = X[:, 0] + 0.1 * rng.standard_normal(400)
     y = np.digitize(values, [-0.5, 0.5]) if task == "classes" else values
-    return Rows(X[:300], y[:300], X[300:], y[300:], task)
+    return Rows(X[:300], y[:300], X[300:], y[300:], task, n_components=64)
 
 
 @pytest.mark.parametrize("task", ["classes", "numbers"])
 @pytest.mark.parametrize("name", [name for name, one in CONTESTANTS.items() if one.environment == "here"])
-def test_a_contestant_learns(name, task, monkeypatch):
-    monkeypatch.setattr(contestants, "N_COMPONENTS", 64)
+def test_a_contestant_learns(name, task):
     given = rows(task)
     with threadpool_limits(1):  # threads that wait for each other take seconds on cores that others use
         found = CONTESTANTS[name].solve(given)
@@ -325,6 +349,9 @@ def test_a_race_says_who_is_both_faster_and_more_accurate(monkeypatch):
     summary = races.sets_that_hold([verdict, {**verdict, "set": "other", "better": []}])
     assert summary["reached"] == 1
     assert summary["losing"] == {"digits": verdict["better"]}
+    met = [*results, verdict]
+    assert CONTESTANTS["falkon"].title in races.sets_that_hold(met)["absent"]
+    assert CONTESTANTS["sklearn_exact"].title not in races.sets_that_hold(met)["absent"]
 
 
 @pytest.mark.parametrize("named", SETS, ids=lambda named: named.name)
@@ -369,6 +396,7 @@ def test_tables_and_pictures(tmp_path):
         line("gram", {"case": "float32", "reached": 1.05}, {"case": "float64", "reached": 1.2},
              asked=Bound(high=1.12)),
         line("light", {"case": "kept | so", "skipped": "it cannot"}),
+        line("path", {"case": "later", "reached": 1.0, "commit": "f" * 40}),
         line("time_by_rows", growth, asked=Bound(0.95, 1.05)),
         line("limit", {"case": "ridge", "reached": 0.8, "parts": {"products": 2.0, "waiting": 0.5}}),
         line("set_a", raced("a", "distrff", 2.0, 0.1), raced("a", "xgpr", 1.0, 0.05),
@@ -378,6 +406,7 @@ def test_tables_and_pictures(tmp_path):
     full = table.full_table(results)
     assert "| what gram is | float64 | ≤ 1.12 × | 1.2 × |  | no |" in full
     assert "| kept / so |  | – it cannot |" in full
+    assert "| later, commit fffffff |" in full
     assert "not a: xGPR" in full
     short = table.readme_table(results)
     assert "| what gram is (float64) | ≤ 1.12 × | 1.2 × |" in short  # the worst case
@@ -402,6 +431,10 @@ def test_only_a_full_run_becomes_the_table_of_readme(tmp_path, monkeypatch):
         table.publish(folder)
     results = begun(folder)
     run([line("gram", {"reached": 1.05})], Setting(), results, in_this_process=True)
+    with pytest.raises(ValueError, match="lacks light"):
+        table.publish(folder)
+    others = [line(one.name, {"reached": 1.0}) for one in LINES if one.name != "gram"]
+    run(others, Setting(), results, in_this_process=True)
     table.publish(folder)
     text = readme.read_text()
     assert text.startswith("before\n")

@@ -48,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results = Results.read(stored)
         if results.header["scale"] != scale:
             parser.error(f"{stored} is of scale {results.header['scale']:g}, this run of {scale:g}")
+        if results.header["machine"] != header(scale)["machine"]:
+            parser.error(f"{stored} is of another machine: {results.header['machine']}")
     return _run([line for line in lines if line.name not in results.done], scale, results, options)
 
 

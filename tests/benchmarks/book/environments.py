@@ -163,12 +163,12 @@ def _baseline(cache: Path) -> Environment:
         with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
             files.extractall(source, filter="data")
     # The ratio is to be that of the code, not of other versions of NumPy and Dask.
-    same = cache / "versions.txt"
-    same.write_text(
-        "".join(
-            f"{found.metadata['Name']}=={found.version}\n"
-            for found in sorted(distributions(), key=lambda found: found.metadata["Name"])
-            if found.metadata["Name"] != "distrff"
-        )
+    # They are in the name of the file, and so in what is asked of the environment that is kept.
+    versions = "".join(
+        f"{found.metadata['Name']}=={found.version}\n"
+        for found in sorted(distributions(), key=lambda found: found.metadata["Name"])
+        if found.metadata["Name"] != "distrff"
     )
+    same = cache / f"versions-{hashlib.sha256(versions.encode()).hexdigest()[:16]}.txt"
+    same.write_text(versions)
     return Environment("distrff", (("-c", str(same), str(source)),))

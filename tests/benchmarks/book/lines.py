@@ -61,7 +61,7 @@ class Setting:
         return int(n * min(1.0, max(1 / 32, 10 * self.scale))) // 2 * 2
 
     def repeats(self, n: int) -> int:
-        """Return how often pairs are run: two at least, for there to be a spread."""
+        """Return how often pairs are run: `n` at full size, else fewer, and two for there to be a spread."""
         return n if self.is_full else max(2, round(n * min(1.0, 5 * self.scale)))
 
     def place(self, environment: str) -> Place:

@@ -67,14 +67,22 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def results_of(
-    command: Sequence[str], seconds: float, python_path: str | None = None
+    command: Sequence[str],
+    seconds: float,
+    python_path: str | None = None,
+    *,
+    starting_seconds: float = 0.0,
 ) -> Iterator[dict[str, Any]]:
     """Yield each JSON object that a program prints, at once.
 
+    With `starting_seconds` the first one may take so long, and the limit of the others counts from it on.
+
     Raises
     ------
+    TookTooLong
+        Where it is not done after so many seconds.
     Ended
-        Where it fails, or is not done after so many seconds.
+        Where it fails, or has not started in time.
     """
     with tempfile.TemporaryDirectory() as folder, _program(command, python_path, folder) as process:
         lines: queue.Queue[str | None] = queue.Queue()
@@ -87,22 +95,33 @@ def results_of(
             lines.put(None)
 
         threading.Thread(target=read, daemon=True).start()
-        deadline = time.monotonic() + seconds
+        is_starting = starting_seconds > 0
+        deadline = time.monotonic() + (starting_seconds or seconds)
         while True:
             try:
                 line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
+                if is_starting:
+                    raise Ended(f"had not started after {starting_seconds:.0f} s") from None
                 raise TookTooLong(f"stopped after {seconds:.0f} s") from None
             if line is None:
                 break
             if line.startswith("{"):  # libraries print what they like beside
+                if is_starting:
+                    is_starting, deadline = False, time.monotonic() + seconds
                 yield json.loads(line)
         if process.wait(_GRACE_SECONDS):
             said = (Path(folder) / "stderr").read_text().strip().splitlines() or ["no message"]
             raise Ended(f"exit code {process.returncode}: {said[-1][:200]}")
 
 
-def result_and_peak(command: Sequence[str], seconds: float, python_path: str | None = None) -> dict[str, Any]:
+def result_and_peak(
+    command: Sequence[str],
+    seconds: float,
+    python_path: str | None = None,
+    *,
+    starting_seconds: float = 0.0,
+) -> dict[str, Any]:
     """Return the last JSON object that a program prints, with the most memory that its processes had.
 
     `peak_bytes` is the resident set of the program and all its children together, sampled ten times a second.
@@ -124,7 +143,7 @@ def result_and_peak(command: Sequence[str], seconds: float, python_path: str | N
     watcher.start()
     last: dict[str, Any] = {}
     try:
-        for last in results_of(command, seconds, python_path):  # noqa: B007
+        for last in results_of(command, seconds, python_path, starting_seconds=starting_seconds):  # noqa: B007
             pass
     finally:
         done.set()

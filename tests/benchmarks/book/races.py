@@ -25,7 +25,7 @@ _ROUNDS = 2
 _LONG_SECONDS = 5.0  # of our fit: one round is enough where the spread is small beside it
 _OUR_MOST_SECONDS = 1200.0
 _LEAST_LIMIT = 30.0
-_STARTING_SECONDS = 30.0  # of imports, workers and the warm-up, which are no part of what is timed
+_STARTING_SECONDS = 120.0  # of imports, workers and the warm-up, which are no part of what is timed
 
 
 def _race(named: NamedSet, setting: Setting) -> Iterator[Result]:
@@ -64,9 +64,12 @@ def _run(name: str, path: Path, setting: Setting, seconds: float) -> dict[str, A
     is_here = CONTESTANTS[name].environment == "here"
     command = (place.python, "-P", str(Path(contestants.__file__)), name, str(path))
     try:
-        return result_and_peak(command, _STARTING_SECONDS + seconds, str(ROOT) if is_here else None)
+        found = result_and_peak(
+            command, seconds, str(ROOT) if is_here else None, starting_seconds=_STARTING_SECONDS
+        )
     except Ended as why:
         return {"skipped": str(why), "is_slower": isinstance(why, TookTooLong)}
+    return found if "seconds" in found or "skipped" in found else {"skipped": "printed no result"}
 
 
 def _of_contestant(named: NamedSet, name: str, runs: Sequence[dict[str, Any]]) -> Result:
@@ -94,8 +97,10 @@ def _verdict(named: NamedSet, results: Sequence[Result]) -> Result:
     """
     n_slower = sum(result.get("is_slower", False) for result in results)
     finished = {result["contestant"]: result for result in results if "skipped" not in result}
-    shared = {"case": f"{named.name}: neighbours both faster and more accurate", "set": named.name}
-    if OURS not in finished or not (len(finished) > 1 or n_slower):
+    compared = len(finished) - (OURS in finished) + n_slower
+    case = f"{named.name}: neighbours both faster and more accurate, of {compared} compared"
+    shared = {"case": case, "set": named.name}
+    if OURS not in finished or not compared:
         return shared | {"skipped": "nobody to compare with"}
     ours = finished.pop(OURS)
     better = [
@@ -103,7 +108,7 @@ def _verdict(named: NamedSet, results: Sequence[Result]) -> Result:
         for name, other in finished.items()
         if other["reached"] < ours["reached"] and other["error"] < ours["error"]
     ]
-    return shared | {"reached": len(better), "better": better, "compared": len(finished) + n_slower}
+    return shared | {"reached": len(better), "better": better, "compared": compared}
 
 
 def sets_that_hold(results: Sequence[Result]) -> Result | None:
@@ -112,11 +117,19 @@ def sets_that_hold(results: Sequence[Result]) -> Result | None:
     if not verdicts:
         return None
     losing = {found["set"]: found["better"] for found in verdicts if found["better"]}
+    met = {
+        found["contestant"]
+        for found in results
+        if "contestant" in found and ("skipped" not in found or found.get("is_slower"))
+    }
+    absent = [one.title for name, one in CONTESTANTS.items() if name not in met]
+    words = [f"not {name}: {', '.join(better)}" for name, better in losing.items()]
     return {
-        "case": "; ".join(f"not {name}: {', '.join(better)}" for name, better in losing.items()),
+        "case": "; ".join(words + [f"not compared: {', '.join(absent)}"] * bool(absent)),
         "reached": len(verdicts) - len(losing),
         "n_sets": len(verdicts),
         "losing": losing,
+        "absent": absent,
     }
 
 

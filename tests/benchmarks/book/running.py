@@ -194,8 +194,9 @@ def main() -> int:
     places = {key: Place(**place) for key, place in values.pop("places").items()}
     setting = Setting(**values, places=places)
     (line,) = [line for line in LINES if line.name == name]
+    commit = _commit()  # what goes on with --resume may be of another one than the header
     for found in line.run(setting):
-        print(json.dumps(line.judged(setting, found)), flush=True)
+        print(json.dumps({**line.judged(setting, found), "commit": commit}), flush=True)
     return 0
 
 

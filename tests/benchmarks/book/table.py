@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.benchmarks.book.environments import ROOT
 from tests.benchmarks.book.lines import Result, Setting, shown
 from tests.benchmarks.book.races import SUMMARY, sets_that_hold
-from tests.benchmarks.book.running import Results
+from tests.benchmarks.book.running import LINES, Results
 
 STORED = ROOT / "tests" / "benchmarks" / "results.jsonl"
 STORED_TABLE = STORED.with_suffix(".md")
@@ -43,7 +43,7 @@ def full_table(results: Results) -> str:
     """Return a line for each result, with its spread or the reason why there is none."""
     rows = ["| what | case | asked | reached | spread | holds |", "|---|---|---|---|---|---|"]
     for found in with_summary(results):
-        cells = (found["title"], found["case"], found["asked"], *_reached(found))
+        cells = (found["title"], _case(found, results), found["asked"], *_reached(found))
         rows.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
     return f"{_of_what(results)}\n\n" + "\n".join(rows) + "\n"
 
@@ -56,12 +56,25 @@ def readme_table(results: Results) -> str:
         found = [one for one in shown_ones if one["line"] == name and "reached" in one]
         for title in dict.fromkeys(one["title"] for one in found):
             worst = min((one for one in found if one["title"] == title), key=_slack)
-            # Of the sets README has the names, and the full table the neighbours.
-            words = "all but " + ", ".join(worst["losing"]) if worst.get("losing") else worst["case"]
+            words = _sets(worst) if "losing" in worst else _case(worst, results)
             case = f" ({words})" if words else ""
             reached = shown(worst["reached"], worst["unit"])
             rows.append("| " + " | ".join(map(_cell, (title + case, worst["asked"], reached))) + " |")
     return "\n".join(rows) + "\n"
+
+
+def _sets(summary: Result) -> str:
+    """Return of the sets the names alone: the full table has the neighbours."""
+    words = ["all but " + ", ".join(summary["losing"])] if summary["losing"] else []
+    words += ["not compared: " + ", ".join(summary["absent"])] if summary["absent"] else []
+    return "; ".join(words)
+
+
+def _case(found: Result, results: Results) -> str:
+    """Return the case, and the commit of a result that is of another one than the run began with."""
+    commit = found.get("commit")
+    other = f"commit {commit[:7]}" if commit and commit != results.header.get("commit") else ""
+    return ", ".join(filter(None, [found["case"], other]))
 
 
 def _slack(found: Result) -> float:
@@ -121,11 +134,15 @@ def publish(folder: Path) -> None:
     Raises
     ------
     ValueError
-        Where the run was not at full size: its numbers are not those that README speaks of.
+        Where the run was not at full size, or lines of it are not done: its numbers are not those that
+        README speaks of.
     """
     results = Results.read(folder / "results.jsonl")
     if results.header["scale"] < 1:
         raise ValueError(f"{folder} has a run at {results.header['scale']:g} of the rows; publish a full one")
+    missing = [line.name for line in LINES if line.name not in results.done]
+    if missing:
+        raise ValueError(f"{folder} lacks {', '.join(missing)}; go on with --resume")
     shutil.copyfile(folder / "results.jsonl", STORED)
     write_stored(Results.read(STORED))
 
