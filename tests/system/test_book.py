@@ -407,6 +407,7 @@ def test_tables_and_pictures(tmp_path):
     assert "| what gram is | float64 | ≤ 1.12 × | 1.2 × |  | no |" in full
     assert "| kept / so |  | – it cannot |" in full
     assert "| later, commit fffffff |" in full
+    assert " and fffffff." in full.splitlines()[0]
     assert "not a: xGPR" in full
     short = table.readme_table(results)
     assert "| what gram is (float64) | ≤ 1.12 × | 1.2 × |" in short  # the worst case

@@ -56,7 +56,7 @@ def readme_table(results: Results) -> str:
         found = [one for one in shown_ones if one["line"] == name and "reached" in one]
         for title in dict.fromkeys(one["title"] for one in found):
             worst = min((one for one in found if one["title"] == title), key=_slack)
-            words = _sets(worst) if "losing" in worst else _case(worst, results)
+            words = _sets(worst) if "losing" in worst else worst["case"]
             case = f" ({words})" if words else ""
             reached = shown(worst["reached"], worst["unit"])
             rows.append("| " + " | ".join(map(_cell, (title + case, worst["asked"], reached))) + " |")
@@ -109,7 +109,9 @@ def _machine(results: Results) -> str:
     words = [machine["processor"]] if "processor" in machine else []
     words += [f"{machine['cores']} cores"] if "cores" in machine else []
     words.append(header["date"])
-    words += [f"commit {header['commit'][:7]}"] if header.get("commit") else []
+    commits = [header.get("commit"), *(found.get("commit") for found in results.found)]
+    of = [commit[:7] for commit in dict.fromkeys(commits) if commit]
+    words += [f"commit{'s' * (len(of) > 1)} {' and '.join(of)}"] if of else []
     return ", ".join(words)
 
 
