@@ -324,8 +324,8 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
         # Flops of products as tall as wide, of thin products, and of factorisations.
         gram, thin, factor = 0.0, plan.flops, 0.0
         if plan.solver == "gram":
-            gram, thin = shape.gram_flops, shape.n_light_sweeps * shape.light_flops
-            factor = factorisation_flops(shape) + shape.map_factor_flops
+            gram, factor = shape.gram_flops, factorisation_flops(shape) + shape.map_factor_flops
+            thin = max(0.0, plan.flops - gram - factor - shape.search_flops)  # what is kept is made once
         seconds["products"] = (gram + THIN_SLOWNESS * thin) / _total(rates, "flops", shape.dtype) / busy
         seconds["cosines"] = plan.cosines / _total(rates, "cosines", shape.dtype) / busy
         tasks = min(n_threads, max(1, (shape.n_paths or shape.n_folds) if shape.n_alphas > 1 else 1))

@@ -80,7 +80,11 @@ class Workers(Protocol):
 
     @property
     def is_nested(self) -> bool:
-        """Whether the fit runs inside a Dask task or a child process, and other fits may run beside it."""
+        """Whether the fit runs inside a Dask task, or alone in a child process: others may run beside it."""
+
+    @property
+    def hold_values(self) -> bool:
+        """Whether what a task made is where the next one finds it: not with one of dask's process pools."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +96,15 @@ class PlannedWorkers:
     memory_limit: int
     in_client: bool = False
     is_nested: bool = False
+    hold_values: bool = True
 
 
 class LocalExecution:
     """Runs tasks as one of dask's own schedulers would, in rounds of one segment per thread.
 
     Handles on results are the results themselves. In this process functions are called without a graph, one
-    alone in this thread. Blocks of dask arrays need a graph, and so do schedulers that start processes or are
-    functions.
+    alone in this thread, and so without the pool and the callbacks that dask is configured with. Blocks of
+    dask arrays need a graph, and so do schedulers that start processes or are functions.
     """
 
     n_workers = 1
@@ -108,6 +113,7 @@ class LocalExecution:
     def __init__(self, scheduler: str | None) -> None:
         self._scheduler = scheduler
         self.is_nested = in_dask_task() or parent_process() is not None
+        self.hold_values = scheduler in _IN_THREADS
         self.n_threads = 1 if scheduler in _SYNCHRONOUS else int(dask.config.get("num_workers", CPU_COUNT))
         self.threads_per_worker = self.n_threads
         self.memory_limit = int(MEMORY_LIMIT)
@@ -156,7 +162,7 @@ class LocalExecution:
         try:
             for start in range(0, len(left), self.n_threads):
                 batch = left[start : start + self.n_threads]
-                rows = self._kept_rows(segments, batch, kept)
+                rows = self._kept_rows(segments, batch, kept, of_pass)
                 calls = [(reduction, rows[i], sent, self._fit, of_pass) for i in batch]
                 partials = self.submit_all(reduce_rows, calls, group=group)
                 for i, summed in zip(batch, partials, strict=True):
@@ -173,7 +179,9 @@ class LocalExecution:
             raise
         return merge.result()
 
-    def _kept_rows(self, segments: list[Rows], numbers: list[int], kept: Kept | None) -> dict[int, Rows]:
+    def _kept_rows(
+        self, segments: list[Rows], numbers: list[int], kept: Kept | None, of_pass: str
+    ) -> dict[int, Rows]:
         """Return the rows of some segments by number: those that are kept, else the handles to read them."""
         rows = {i: segments[i] for i in numbers}
         if kept is None:
@@ -184,7 +192,8 @@ class LocalExecution:
             level = kept.level_with_room(_HERE, threads, len(segments)) if kept.value(i) is None else None
             if level is not None:
                 kept.put(i, _HERE, level, None)
-                calls[i] = level, (kept.levels[level].keeping, segments[i], kept.arrays())
+                keeping = kept.levels[level].keeping
+                calls[i] = level, (keeping, segments[i], kept.arrays(), self._fit, of_pass)
         try:
             values = self.submit_all(keep_rows, [call for _, call in calls.values()], group="keep")
         except BaseException:
@@ -314,7 +323,8 @@ class ClusterExecution:
     """Runs tasks through a `distributed.Client`, which stays in this object and is never pickled.
 
     Each thread has one segment under way, and if partials are small a second one ready, so that no thread
-    waits for the client. Each segment is bound to a worker with a free thread. The scheduler by itself would
+    waits for the client. Each segment is bound to a worker with a free thread, unless it is kept and tasks
+    follow it. The scheduler by itself would
     queue some behind the segment of another worker, and all that take a sent array on the worker that has
     it. Real passes on two workers hardly differ (Gram of D = 2048 over 200,000 rows: 10.3 s bound, 10.1 s
     free; light sweeps of D = 256 over a million rows: 4.46 and 4.48 s). But with tasks that sleep, on two and
@@ -332,6 +342,7 @@ class ClusterExecution:
     """
 
     in_client = False
+    hold_values = True
 
     def __init__(self, client: Client) -> None:
         if client.asynchronous:
@@ -497,7 +508,8 @@ class ClusterExecution:
 
         def begin() -> Future:
             where = [places.pop()] if places else None
-            task = _task(keep_rows, (kept.levels[level].keeping, rows, futures_in(arrays)), "keep")
+            taken = (kept.levels[level].keeping, rows, futures_in(arrays), self._fit)
+            task = _task(keep_rows, taken, "keep")
             with large_graphs():
                 return self.client.compute(task, workers=where, allow_other_workers=where is not None)
 

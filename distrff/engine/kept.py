@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from distrff.engine.record import begin_task
 from distrff.engine.reduction import Arrays, Rows, SharedArrays, joined, with_retries
+from distrff.utils.wanted import working_for
 
 
 class Keeping(ABC):
@@ -27,10 +29,12 @@ class Keeping(ABC):
         return self
 
 
-def keep_rows(keeping: Keeping, rows: Rows, sent: list[Arrays]) -> Rows:
-    """Return what is kept of one segment."""
+def keep_rows(keeping: Keeping, rows: Rows, sent: list[Arrays], fit: str, of_pass: str = "") -> Rows:
+    """Return what is kept of one segment; `of_pass` is as in `reduce_rows`."""
+    begin_task(fit)  # or a worker that has just joined would count what it keeps as idle memory
     arrays = joined(sent)
-    return with_retries(lambda: keeping.keep(rows, arrays), rows)
+    with working_for(of_pass):
+        return with_retries(lambda: keeping.keep(rows, arrays), rows)
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,9 @@ class Kept:
 
     A worker keeps the segments that it sums first, at the first level that has room for them; what is beyond
     its room is read again in each pass. A value is a task's result that no worker is bound to: tasks follow
-    it. What was on a worker that has gone is forgotten as soon as a pass sees that, and kept again by the
-    workers with room. Until then the scheduler makes it anew on the other workers, whatever room they have.
+    it. What was on a worker that has gone, or is paused, is forgotten as soon as a pass sees that, and kept
+    again by the workers with room. Until then the scheduler makes it anew on the other workers, whatever room
+    they have.
     """
 
     levels: Sequence[Level]
@@ -90,12 +95,12 @@ class Kept:
         self._places[segment] = _Place(worker, level, value)
 
     def forget_gone(self, threads: Mapping[str, int]) -> None:
-        """Forget what was on workers that have gone."""
+        """Forget what was on workers that take no tasks."""
         for segment in [i for i, place in self._places.items() if place.worker not in threads]:
             del self._places[segment]
 
     def forget_beyond(self, threads: Mapping[str, int], n_segments: int) -> None:
-        """Forget what was on workers that have gone, or is beyond the part of those that are there."""
+        """Forget what was on workers that take no tasks, or is beyond the part of those that do."""
         for worker, segments in self.by_worker().items():
             for segment in segments[_part(worker, threads, n_segments) :]:
                 del self._places[segment]

@@ -148,8 +148,8 @@ def judge_candidate(
 ) -> Found:
     """Return what a candidate reaches with its best width, sought from `start` on; None is the first guess.
 
-    `arrays` are those of a trial, and under the name of the rule the coordinates in which the kernel has one
-    width.
+    The rule of the usual width has that width, and nothing is sought. `arrays` are those of a trial, and
+    under the name of the rule the coordinates in which the kernel has one width.
     """
     began = time.perf_counter()
     with one_blas_thread():  # the same choice whatever the process's threads
@@ -418,7 +418,7 @@ class Search:
 
         Where the columns' own `units` suit many rows much better than standard columns, a metric must gain on
         them first, on a quarter of the rows; only then is it learned on all rows, from these units on. On
-        kddcup99 and nycflights it gains nothing, and was a quarter to a third of the search. On cpu_act and
+        kddcup99 and nycflights it gains nothing, and takes a quarter to a third of the search. On cpu_act and
         digits it gains, but they have too few rows to be asked. Without a metric, bins lack its diagonal too.
         """
         few, d = _LIKELIHOOD_ROWS[0], self.trial.X.shape[1]
@@ -439,7 +439,7 @@ class Search:
         """Return whether the likelihood's widths of few rows suit a first small model better than one width.
 
         Those of many rows are worth their time then: 4 to 9 s for each kernel, of few rows .3 s. On kddcup99,
-        where one width of the columns' own units is better, they were two thirds of the whole fit.
+        where one width of the columns' own units is better, they take two thirds of the whole fit.
         """
         if widths is None:  # columns or targets are constant in so few rows
             return True
@@ -815,8 +815,8 @@ class AutoFeatures(FeatureMap):
     One width is taken where it is as good as the best, within the standard error of the difference; bins with
     a width a column, which may be shrunk afterwards, unless other bins are clearly better; and the cheaper of
     equal candidates. With no more rows than `n_components`, and at most 1024, the Gaussian kernel of the
-    median distance between rows is taken unless another candidate is clearly better: a third of so few rows
-    hardly tells candidates apart.
+    median distance between rows is taken unless another candidate is clearly better, or equispaced features
+    are as good: a third of so few rows hardly tells candidates apart.
 
     Without targets, or with fewer than 40 rows, it is `FourierFeatures` of a Gaussian kernel with an
     automatic width.

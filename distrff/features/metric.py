@@ -322,7 +322,7 @@ class _BestOfWidths(FourierTrialModel):
 def _is_worthwhile(before: Judgement, after: Judgement) -> bool:
     """Return whether the squared error fell by a hundredth, and by more than the standard error.
 
-    Without the second condition kddcup99 had four more rounds, and no candidate with their metric won.
+    Without the second condition kddcup99 has four more rounds, and no candidate with their metric wins.
     """
     fall = before.squared_error - after.squared_error
     return fall > max(after.spread_from(before), (1 - _WORTHWHILE) * before.squared_error)

@@ -199,8 +199,8 @@ class DenseTrialModel(TrialModel):
     """Ridge on dense features, from the Gram of float32 rows, or their products if they are fewer.
 
     A penalty that is not given is sought in decades and then in half decades from the one that was best
-    before. One reduction to a tridiagonal matrix, of 4/3·D³ flops, serves them all; a Cholesky factor for
-    each takes D³/3.
+    before. Up to 1024 features one reduction to a tridiagonal matrix, of 4/3·D³ flops, serves them all;
+    beyond, and for a given penalty, each has a Cholesky factor of D³/3.
     """
 
     n_features: int

@@ -228,7 +228,7 @@ class TableRows(Rows):
                 left -= end - begin
                 if end > begin:
                     # Popped: a local name would keep it alive while the next one is decoded.
-                    yield {name: values[begin:end] for name, values in given.pop().items()}
+                    yield {name: _rows_of(values, begin, end) for name, values in given.pop().items()}
                 if not left:
                     return
                 given.clear()
@@ -240,6 +240,12 @@ class TableRows(Rows):
             yield [self.encoding.span(batch, at)]
             at += batch.num_rows
             del batch
+
+
+def _rows_of(values: Any, begin: int, end: int) -> Any:
+    """Return rows of a batch; the lesser part of them as a copy, since a view keeps all of the batch."""
+    part = values[begin:end]
+    return part.copy() if 2 * (end - begin) < values.shape[0] else part
 
 
 class TableReader:

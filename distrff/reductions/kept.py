@@ -94,9 +94,12 @@ class RowKeeping(Keeping):
     def _features(self, block_map: BlockMap, X: Any, *, of_basis: bool) -> list[Any]:
         tile_of = block_map.basis_tile if of_basis else block_map.tile
         firsts = range(0, X.shape[0], self.tile_rows)
-        tiles = (X[first : first + self.tile_rows] for first in firsts)
-        # Copies: a map may write its next tile where it wrote this one.
-        return [_copied(tile_of(self.scaling.apply(tile, np.dtype(self.dtype)))) for tile in tiles]
+        features = []
+        for first in firsts:
+            check_wanted()
+            tile = self.scaling.apply(X[first : first + self.tile_rows], np.dtype(self.dtype))
+            features.append(_copied(tile_of(tile)))  # a map may write its next tile where it wrote this one
+        return features
 
 
 def _copied(tile: Any) -> Any:

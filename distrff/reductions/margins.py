@@ -175,7 +175,7 @@ def can_model(n_features: int, sparse_entries: int) -> bool:
     return sparse_entries > 0 or n_features <= _MAX_FEATURES
 
 
-def kept_rows(n_features: int, sparse_entries: int) -> int:
+def rows_a_label(n_features: int, sparse_entries: int) -> int:
     """Return how many rows of each label a sweep keeps for a model.
 
     With dense features one for each feature, as many as can be between their bounds at an optimum, but at
@@ -193,11 +193,11 @@ def max_model_rows(n_features: int, sparse_entries: int) -> int:
     Eight times the rows that a sweep keeps for a label, but at least 16,384: for a rare class against the
     rest many rows may be on either side of the hinge, whatever the number of features.
     """
-    return max(_MIN_GROWN, _GROWTH * kept_rows(n_features, sparse_entries))
+    return max(_MIN_GROWN, _GROWTH * rows_a_label(n_features, sparse_entries))
 
 
 @dataclass(frozen=True, eq=False)
-class KeptRows:
+class RankedRows:
     """Rows of one problem by ascending score; equal scores by row number."""
 
     score: np.ndarray  # (r,), float64
@@ -232,7 +232,7 @@ def merged_sides(first: Sequence[Any], second: Sequence[Any], n_kept: int) -> tu
 
 
 @dataclass(frozen=True, eq=False)
-class NearestRows(KeptRows):
+class NearestRows(RankedRows):
     """Rows near the hinge y·f = 1 of one problem.
 
     The score is |1 − m| without a reference, else −s·|1 − m|, minus the error of the model at the row.
@@ -347,7 +347,7 @@ class NearestRowsReduction(LightReduction):
 class SmallestMargins:
     """The result of a sweep at one point of each of k problems; rows of weight 0 do not count."""
 
-    sides: tuple[tuple[KeptRows, KeptRows], ...]  # of label 1 and of label −1; the score is the margin
+    sides: tuple[tuple[RankedRows, RankedRows], ...]  # of label 1 and of label −1; the score is the margin
     n_violating: np.ndarray  # (k,), int64: rows with a margin below 1
     largest_norm: float  # max ‖z‖
 
@@ -423,10 +423,10 @@ class SmallestMarginsReduction(RowReduction):
         return SmallestMargins(sides, np.count_nonzero((M < 1) & counts[:, None], axis=0), norm)
 
     def _side(
-        self, block: RowBlock, margin: np.ndarray, counts: np.ndarray, before: KeptRows | None
-    ) -> KeptRows:
+        self, block: RowBlock, margin: np.ndarray, counts: np.ndarray, before: RankedRows | None
+    ) -> RankedRows:
         """Return the rows of a tile that may be among those of smallest margin, given earlier rows' best."""
         if before is not None and len(before.score) == self.n_kept:
             counts = counts & (margin < before.score[-1])
         rows = lowest(margin, counts, self.n_kept)
-        return KeptRows(margin[rows], block.start + rows.astype(np.int64), chosen_rows(block.X, rows))
+        return RankedRows(margin[rows], block.start + rows.astype(np.int64), chosen_rows(block.X, rows))

@@ -121,7 +121,7 @@ class ColumnStatisticsReduction(Reduction):
             Y = np.reshape(y, (X.shape[0], -1)).astype(np.float64, copy=False)
         columns = Moments.of(X, s)
         # Without weights the extremes are those of all rows.
-        has_extremes = s is None and X.shape[0]
+        has_extremes = s is None
         return ColumnStatistics(
             n_rows=X.shape[0],
             columns=columns,

@@ -83,7 +83,7 @@ class PathRidge(ABC):
 
 
 class TridiagonalRidge(PathRidge):
-    """The same from a tridiagonal T: for few features, at least 3.
+    """A `PathRidge` by a tridiagonal T: for few features, at least 3.
 
     The reduction costs 4/3·D³ flops once, each alpha then O(D·k), and 2·D²·k for the product with Q. It takes
     the arguments of `BandRidge`.

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from distrff.engine import reduction
 from distrff.engine.execution import LocalExecution
+from distrff.engine.kept import Keeping, keep_rows
 from distrff.engine.record import begin_task
 from distrff.engine.reduction import OrderedMerge, Reduction, merge_partials, n_levels, reduce_rows
 from distrff.errors import InputError
@@ -216,6 +217,22 @@ def test_a_missing_partial_is_noticed(n):
                 merge.add(index, str(index))
         with pytest.raises(RuntimeError, match="were not merged"):
             merge.result()
+
+
+class KeepingTiles(Keeping):
+    def keep(self, rows, arrays):
+        return [block.X for block in rows.tiles(10)]
+
+    def shared(self):
+        return None
+
+
+def test_what_keeps_rows_ends_with_its_pass_too():
+    rows = as_dataset(np.ones((100, 2))).rows(0, 100)
+    assert len(keep_rows(KeepingTiles(), rows, [], "a fit", "a pass that goes on")) == 10
+    abandon("a pass that ended")
+    with pytest.raises(Abandoned):
+        keep_rows(KeepingTiles(), rows, [], "a fit", "a pass that ended")
 
 
 def test_a_thread_whose_pass_is_abandoned_ends_at_its_next_tile():

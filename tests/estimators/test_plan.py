@@ -258,6 +258,21 @@ def test_bytes_as_people_read_them(n_bytes, text):
     assert human_bytes(n_bytes) == text
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_hinge_goes_without_its_dual_where_that_alone_does_not_fit(threads):
+    few = replace(SHAPE, n_rows=4096, n_features=1024, n_outputs=10, n_problems=10, n_light_sweeps=10)
+    few = replace(few, n_folds=1, n_alphas=1, n_light_columns=10, dual_rows=4096, model_rows=4096)
+    cluster = {"n_workers": 2, "threads_per_worker": threads}
+    whole, without = (count(one, **cluster, memory_limit=0) for one in (few, replace(few, dual_rows=0)))
+    assert whole.worker_peak_bytes > without.worker_peak_bytes
+    found = count(few, **cluster, memory_limit=limit_above(without.worker_peak_bytes + 2**20))
+    assert (found.solver, found.size.dual_rows) == ("gram", 0)
+    found = count(few, **cluster, memory_limit=limit_above(whole.worker_peak_bytes + 2**20))
+    assert found.size.dual_rows == 4096
+    with pytest.raises(PlanRefused):
+        count(few, **cluster, memory_limit=limit_above(without.worker_peak_bytes - 2**20))
+
+
 # What stays between light passes.
 
 LIGHT = replace(
@@ -305,6 +320,13 @@ def test_a_fit_inside_another_task_keeps_nothing_unless_told(wish):
     found = with_kept(plan.count("gram", LIGHT, workers), wish, workers)
     assert found.kept_features == (LIGHT.n_rows if wish is True else 0)
     assert found.kept_rows == 0
+
+
+def test_nothing_is_kept_by_processes_that_would_be_sent_it():
+    workers = PlannedWorkers(1, 2, 64 * 2**30, in_client=True, hold_values=False)
+    assert with_kept(plan.count("gram", LIGHT, workers), "auto", workers).kept_bytes == 0
+    with pytest.raises(PlanRefused, match="dask's processes send it to and fro"):
+        with_kept(plan.count("gram", LIGHT, workers), True, workers)
 
 
 def test_workers_that_keep_one_segment_more_than_others_are_counted():

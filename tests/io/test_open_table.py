@@ -48,6 +48,19 @@ def test_every_source_gives_the_same_rows(tmp_path, frame, missing):
     assert_same(open_dataset(tmp_path, **options), data)
 
 
+def test_few_rows_of_a_batch_do_not_keep_all_of_it(tmp_path, frame):
+    frame.to_parquet(tmp_path / "x.parquet")
+    data = open_dataset(tmp_path / "x.parquet", missing="drop", **MIXED)
+    n = data.n_rows // 4
+    for start in (0, n, data.n_rows - n):
+        (block,) = data.rows(start, start + n).tiles(n)
+        for values in block[1:]:
+            base = values
+            while isinstance(getattr(base, "base", None), np.ndarray):
+                base = base.base
+            assert base.shape[0] <= 2 * n
+
+
 @pytest.mark.parametrize("span_bytes", [1, 700, 2**23])
 def test_any_cut_gives_the_same_rows(tmp_path, frame, rng, monkeypatch, span_bytes):
     frame.to_parquet(tmp_path / "x.parquet", row_group_size=int(rng.integers(5, 40)))

@@ -294,6 +294,18 @@ def test_another_fit_is_refused_with_what_differs(rows, in_this_thread, tmp_path
         )
 
 
+def test_a_fit_that_memory_ended_goes_on_with_nothing_kept(rows, in_this_thread, stopped, tmp_path):
+    """What is kept between passes changes no bit, and so is no other fit."""
+    data, kept = data_for("hinge", *rows), {"checkpoint": tmp_path / "kept", "checkpoint_every": 0}
+    stopped(3)
+    with pytest.raises(Stopped):
+        ESTIMATORS["hinge"]().fit(*data, **kept)
+    stopped(None)
+    fitted = ESTIMATORS["hinge"]().set_params(keep_features=False).fit(*data, **kept)
+    assert bits(fitted) == bits(ESTIMATORS["hinge"]().fit(*data))
+    assert any("passes were read from the checkpoint" in note for note in fitted.report_["notes"])
+
+
 def test_what_a_value_holds_counts_and_not_where_it_lies(rows, in_this_thread, tmp_path):
     """Parts of lists, metrics, fitted transformers and functions; dicts in any order."""
     X, y = rows

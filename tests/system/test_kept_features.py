@@ -32,7 +32,8 @@ MAPS = {
     "both": drf.ConcatenatedFeatures([drf.FourierFeatures(GAUSSIAN, 16), drf.NystroemFeatures(GAUSSIAN, 12)]),
 }
 MODELS = {
-    "hinge": drf.KernelSVC,
+    # So few rows would else be solved on their own Gram, in one pass.
+    "hinge": lambda features, **options: drf.KernelSVC(features, solver="smoothed", **options),
     "squared hinge, C searched": lambda features, **options: drf.KernelSVC(
         features, "cv", Cs=[0.1, 1.0], cv=2, loss="squared_hinge", **options
     ),
@@ -50,6 +51,7 @@ MODELS = {
 }
 CASES = [(model, "fourier") for model in MODELS if model != "cg, alpha searched"] + [
     ("hinge", "nystroem"), ("sgd", "nystroem"), ("cg", "nystroem"), ("hinge", "both"),
+    ("hard margin", "nystroem"),
     ("hinge", "binning"), ("cg, alpha searched", "binning"), ("sgd", "binning"),
 ]  # fmt: skip
 
@@ -106,6 +108,32 @@ def test_what_is_kept_changes_no_bit(labelled, client, tmp_path, name, features)
     kept = model(name, features, keep_features=True).fit(data)
     assert kept.plan_.kept_features == len(y)
     assert bits(kept) == expected
+
+
+@pytest.mark.parametrize("name", ["hinge", "hard margin", "sgd"])
+def test_passes_take_what_is_kept(labelled, monkeypatch, name):
+    """Of a map with a basis too: its values, or its features, as the passes multiply them."""
+    X, _ = labelled
+    X[:, 0] += 3 * np.where(X[:, 0] > 0, 1, -1)
+    taken, features_at = [], KeptRows.features_at
+
+    def seen(*args: Any, **options: Any) -> Any:
+        taken.append(features_at(*args, **options))
+        return taken[-1]
+
+    monkeypatch.setattr(KeptRows, "features_at", seen)
+    with dask.config.set(scheduler="synchronous"):
+        model(name, "nystroem", keep_features=True).fit(X, (X[:, 0] > 0).astype(int))
+    assert taken
+    assert all(features is not None for features in taken)
+
+
+def test_processes_are_sent_nothing_that_is_kept(labelled):
+    processes, threads = LocalExecution("processes"), LocalExecution("threads")
+    assert model("hinge", "fourier").plan_for(threads, *labelled).kept_bytes > 0
+    assert model("hinge", "fourier").plan_for(processes, *labelled).kept_bytes == 0
+    with pytest.raises(PlanRefused, match="keep_features=True needs workers that hold what they made"):
+        model("hinge", "fourier", keep_features=True).plan_for(processes, *labelled)
 
 
 @pytest.mark.parametrize("room", [0.55, 0.8])
@@ -270,7 +298,8 @@ def test_a_fit_that_fails_keeps_nothing(labelled, client):
 def test_all_or_a_refusal(labelled, client, monkeypatch):
     monkeypatch.setattr(keeping, "_room", lambda plan, workers: 1000.0)
     with pytest.raises(
-        PlanRefused, match=r"keep_features=True needs .* leaves 1 kB; use keep_features='auto'"
+        PlanRefused,
+        match=r"keep_features=True needs .* 60% of its memory .* leave 1 kB; use keep_features='auto'",
     ):
         model("hinge", "fourier", keep_features=True).fit(*labelled)
     assert model("hinge", "fourier").fit(*labelled).plan_.kept_features == 0

@@ -101,7 +101,7 @@ def finish_exactly(
     models: dict[MarginProblem, _Model] = {}
     if not points:
         return
-    found = nearest_rows({problem: HingePoint(x) for problem, x in points.items()}, oracle.kept_rows)
+    found = nearest_rows({problem: HingePoint(x) for problem, x in points.items()}, oracle.rows_a_label)
     if found is not None:
         for i, (problem, x) in enumerate(points.items()):
             weight, vector = float(found.violating_weight[i]), found.violating_vector[i]
@@ -112,7 +112,7 @@ def finish_exactly(
         tols = {problem: _MODEL_SHARE * tol * primal[problem] for problem in models}
         bounds = _minimise_models(oracle, models, tols)
         found = nearest_rows(
-            {p: HingePoint(m.x, m.reference, m.known) for p, m in models.items()}, oracle.kept_rows
+            {p: HingePoint(m.x, m.reference, m.known) for p, m in models.items()}, oracle.rows_a_label
         )
         if found is None:
             return
@@ -148,14 +148,14 @@ def _widen(
             )
             for problem, model in lacking.items()
         }
-        more = nearest_rows(points, WIDENING * oracle.kept_rows)
+        more = nearest_rows(points, WIDENING * oracle.rows_a_label)
         if more is None:
             models.clear()
             return
         for i, (problem, model) in enumerate(lacking.items()):
             rows = more.sides[i][0 if labels[problem] > 0 else 1]
             n_needed = 1 + int(np.searchsorted(np.cumsum(rows.weight), abs(model.excess)))
-            model.add(rows.first(n_needed + oracle.kept_rows), problem.C)
+            model.add(rows.first(n_needed + oracle.rows_a_label), problem.C)
             if len(model.rows.number) > oracle.max_model_rows or not len(rows.number):
                 del models[problem]
 

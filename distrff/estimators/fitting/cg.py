@@ -186,7 +186,7 @@ class RidgePasses:
     def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds | None = None) -> None:
         self._fit, self.run = fit, fit.run
         self._cuts = light_cuts(plan.size)
-        self._kept = fit.kept(plan, self._cuts)
+        self._kept = fit.kept("light", plan, self._cuts)
         self._shared: dict[str, Any] = {
             "offset": problem_of(fit).offset,
             "dtype": plan.size.dtype,

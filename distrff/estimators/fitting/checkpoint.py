@@ -148,7 +148,9 @@ def _parameters(value: Any, prefix: str = "") -> dict[str, str]:
     """Return all parameters of an estimator, a map or a kernel, those of its parts included, as text."""
     found: dict[str, str] = {}
     for name, part in sorted(value.get_params(deep=False).items()):
-        if name == "callbacks":  # they decide when the fit ends, not what its passes find
+        # They decide when the fit ends and where features are, not what its passes find: a fit that memory
+        # ended can go on with keep_features=False.
+        if name in ("callbacks", "keep_features"):
             continue
         found |= described(part, prefix + name)
     specification = getattr(value, "specification_", None)

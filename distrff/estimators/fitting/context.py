@@ -36,6 +36,7 @@ from distrff.preprocessing.targets import (
 )
 from distrff.reductions.base import Folds, RowReduction
 from distrff.reductions.kept import RowKeeping
+from distrff.reductions.mapped_rows import MappedRowsReduction
 from distrff.reductions.statistics import (
     ColumnStatistics,
     ColumnStatisticsReduction,
@@ -177,8 +178,17 @@ class PreparedFit(FitContext):
         """Return a reduction of this fit's rows, scaled, mapped and coded, with parameters of its own."""
         return kind(specification=self.specification, scaling=self.scaling, targets=self.targets, **own)
 
-    def kept(self, plan: Plan, cuts: Segmentation, *, of_basis: bool = True) -> Kept | None:
-        """Return what is to stay of the rows between light passes of these cuts; None for nothing."""
+    def mapped_rows(self, plan: Plan) -> Any:
+        """Return a handle on the features of all rows, which are few, from one pass."""
+        cuts = light_segmentation(self.dataset.n_rows, self.dataset.n_columns)
+        reduction = self.reduction(MappedRowsReduction, dtype=plan.size.dtype, tile_rows=cuts.tile_rows)
+        return self.run.sweep("mapped rows", self.dataset, reduction, cuts)
+
+    def kept(self, passes: str, plan: Plan, cuts: Segmentation, *, of_basis: bool = True) -> Kept | None:
+        """Return what is to stay of the rows between the passes of a name and these cuts; None for nothing.
+
+        `of_basis` says whether the passes multiply the values of the map's basis, or its features.
+        """
         if not plan.kept_features and not plan.kept_rows:
             return None
         keeping = RowKeeping(
@@ -192,7 +202,7 @@ class PreparedFit(FitContext):
             segments_a_worker(n, cuts, plan.n_workers) for n in (plan.kept_features, plan.kept_rows)
         )
         levels = [(keeping, n_features), (replace(keeping, with_features=False), n_rows)]
-        return self.run.kept("light" if of_basis else "epochs", cuts, levels)
+        return self.run.kept(passes, cuts, levels)
 
     def frequencies_beyond_float32(self) -> int:
         """Return how many frequencies have phases on the data that float32 cannot hold well.

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.segments import light_segmentation
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.fitting.result import MarginProblem
 from distrff.reductions.base import Folds
-from distrff.reductions.dual import MappedRows, MappedRowsReduction
+from distrff.reductions.mapped_rows import MappedRows
 from distrff.solvers.dual import DualPoint, DualRows, ascend_pairs
 from distrff.solvers.ridge_rows import products_of_rows
 
@@ -26,10 +25,7 @@ class DualAscent:
 
     def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds | None) -> None:
         self._run, self._fit_intercept = fit.run, fit.options.fit_intercept
-        cuts = light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns)
-        reduction = fit.reduction(MappedRowsReduction, dtype=plan.size.dtype, tile_rows=cuts.tile_rows)
-        mapped = fit.run.sweep("mapped rows", fit.dataset, reduction, cuts)
-        self._rows = fit.run.submit(dual_rows, mapped)
+        self._rows = fit.run.submit(dual_rows, fit.mapped_rows(plan))
         self._n_rows = fit.dataset.n_rows
         self._fold = None if folds is None else folds.of_rows(0, self._n_rows)
         # By output and held-out fold: C and the multipliers.
@@ -38,7 +34,7 @@ class DualAscent:
     def ascend(self, problems: Mapping[MarginProblem, Any], tol: float) -> dict[MarginProblem, DualPoint]:
         """Return each problem's point after as many steps as rows, fewer where its gap is closed.
 
-        These steps cost about as much as a pass over the kept features would, and count as one.
+        They count as a pass of light sweeps, and read no row.
         """
         started, calls, order = time.perf_counter(), [], []
         for held_out, group in groupby(problems, key=lambda problem: problem.held_out):
@@ -60,15 +56,17 @@ class DualAscent:
     def _start(self, problem: MarginProblem) -> np.ndarray:
         """Return multipliers to go on from: those of the last C in proportion, so that rows stay at bounds.
 
-        For the fit to all rows they are the mean of the folds' own.
+        For the fit to all rows they are the mean of the folds that have the row.
         """
         key = problem.output, problem.held_out
-        reached = [self._reached[key]] if key in self._reached else []
-        if not reached and problem.held_out is None:
-            reached = [at for (output, _), at in self._reached.items() if output == problem.output]
-        if not reached:
+        if key in self._reached:
+            C, alpha = self._reached[key]
+            return alpha * (problem.C / C)
+        folds = [at for (output, _), at in self._reached.items() if output == problem.output]
+        if problem.held_out is not None or not folds:
             return np.zeros(self._n_rows)
-        return np.mean([alpha * (problem.C / C) for C, alpha in reached], axis=0)
+        # A row's multiplier is 0 in the fold that leaves it out.
+        return np.sum([alpha * (problem.C / C) for C, alpha in folds], axis=0) / max(1, len(folds) - 1)
 
 
 def dual_rows(mapped: MappedRows) -> DualRows:

@@ -9,7 +9,6 @@ import numpy as np
 
 from distrff.engine.execution import LocalExecution
 from distrff.engine.run import Run
-from distrff.engine.segments import light_segmentation
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.options import RidgeOptions
@@ -25,8 +24,8 @@ from distrff.features.base import nested_sizes
 from distrff.features.specification import MapSpecification
 from distrff.preprocessing.targets import Targets
 from distrff.reductions.base import HELD_OUT_STRIDE, Folds
-from distrff.reductions.dual import MappedRows, MappedRowsReduction
 from distrff.reductions.gram import GramReduction, GramStatistics
+from distrff.reductions.mapped_rows import MappedRows
 from distrff.solvers.ridge import (
     FoldErrors,
     GramProblem,
@@ -347,17 +346,17 @@ def _grams_of(fit: PreparedFit, plan: Plan, problem: GramProblem, total: Any, **
 
 
 def _has_few_rows(plan: Plan) -> bool:
-    """Return whether each fold leaves fewer rows than features, and all fit where one task's Grams do."""
+    """Return whether rows are fewer than features, and all folds of a Gram would be summed together.
+
+    The plan counts the Gram, which takes more than the rows, their products and a fold's own then do.
+    """
     size = plan.size
-    left = size.n_rows * (1 - 1 / size.n_folds)
-    return left < size.n_features and plan.folds_per_task == size.n_folds and not size.n_paths
+    return size.n_rows < size.n_features and plan.folds_per_task == size.n_folds and not size.n_paths
 
 
 def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
     """Return the Gram of all rows with the rows themselves in place of the Grams of folds."""
-    cuts, problem = light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns), problem_of(fit)
-    reduction = fit.reduction(MappedRowsReduction, dtype=plan.size.dtype, tile_rows=cuts.tile_rows)
-    mapped = fit.run.sweep("mapped rows", fit.dataset, reduction, cuts)
+    mapped, problem = fit.mapped_rows(plan), problem_of(fit)
     rows, total = fit.run.submit_all(_products_of, [(mapped, folds, None), (mapped, folds, problem)])
     return _grams_of(fit, plan, problem, total, parts=[], rows=rows)
 

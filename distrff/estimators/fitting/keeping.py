@@ -42,16 +42,25 @@ def with_kept(plan: Plan, wish: str | bool, workers: Workers) -> Plan:
     size, cuts = plan.size, _cuts_of_passes(plan)
     if wish is False or not cuts:
         return plan
+    if not workers.hold_values:
+        if wish is True:
+            raise PlanRefused(
+                "keep_features=True needs workers that hold what they made, and dask's processes send it to "
+                "and fro with each task; use a cluster or threads, or keep_features='auto'"
+            )
+        return plan
     room = _room(plan, workers)
     of_features, of_rows = _feature_bytes(size) + size.row_bytes, size.row_bytes
     if wish is True:
         room = max(room, 0.0) if plan.memory_limit else float("inf")
-    elif not plan.memory_limit or workers.is_nested:  # fits beside this one would each take as much
+    # Without a limit nothing says how much may be filled; fits beside this one would each take as much.
+    elif not plan.memory_limit or workers.is_nested:
         return plan
     share, n_workers = room / len(cuts), workers.n_workers
     n_features = min(_rows_within(share, one, of_features, n_workers) for one in cuts)
     if wish is True and n_features < size.n_rows:
-        raise PlanRefused(_refusal(plan, of_features * len(cuts), room))
+        needed = sum(of_features * _rows_a_worker(size.n_rows, one, n_workers) for one in cuts)
+        raise PlanRefused(_refusal(plan, needed, room, workers))
     if wish == "auto" and not _pays(size):
         n_features = 0
     taken = [of_features * _rows_a_worker(n_features, one, n_workers) for one in cuts]
@@ -99,10 +108,13 @@ def _n_light_passes(plan: Plan) -> int:
     return plan.size.n_light_sweeps
 
 
+def _share(workers: Workers) -> float:
+    return _SHARE_OF_MACHINE if workers.in_client else _KEPT_SHARE
+
+
 def _room(plan: Plan, workers: Workers) -> float:
-    """Return the bytes of a worker that the fit leaves, below those from which Dask writes values to disk."""
-    share = _SHARE_OF_MACHINE if workers.in_client else _KEPT_SHARE
-    return share * plan.memory_limit - plan.worker_peak_bytes - IDLE_BYTES
+    """Return the bytes of a worker that the fit leaves of the share of its memory that may be filled."""
+    return _share(workers) * plan.memory_limit - plan.worker_peak_bytes - IDLE_BYTES
 
 
 def _rows_within(room: float, cuts: Segmentation, row_bytes: float, n_workers: int) -> int:
@@ -128,11 +140,10 @@ def _pays(size: Size) -> bool:
     return making > _feature_bytes(size) * _BYTE
 
 
-def _refusal(plan: Plan, row_bytes: float, room: float) -> str:
-    needed = plan.size.n_rows * row_bytes / plan.n_workers
+def _refusal(plan: Plan, needed: float, room: float, workers: Workers) -> str:
+    have = f"{_share(workers):.0%} of its memory limit of {human_bytes(plan.memory_limit)}"
     return (
-        f"keep_features=True needs {human_bytes(needed)} a worker beside the "
-        f"{human_bytes(plan.worker_peak_bytes)} of the fit, but its memory limit of "
-        f"{human_bytes(plan.memory_limit)} leaves {human_bytes(room)}; use keep_features='auto', which keeps "
-        f"what there is room for, or give more memory"
+        f"keep_features=True needs {human_bytes(needed)} a worker, in whole segments, beside the "
+        f"{human_bytes(plan.worker_peak_bytes)} of the fit, but {have} leave {human_bytes(room)}; use "
+        f"keep_features='auto', which keeps what there is room for, or give more memory"
     )

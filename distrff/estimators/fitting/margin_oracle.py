@@ -31,8 +31,8 @@ from distrff.reductions.margins import (
     SmallestMarginsReduction,
     SoftmaxReduction,
     can_model,
-    kept_rows,
     max_model_rows,
+    rows_a_label,
 )
 from distrff.reductions.ridge import RightSidesReduction
 from distrff.solvers.hard_margin import CriticalRows
@@ -118,10 +118,11 @@ class MarginOracle:
         entries = plan.size.sparse_entries
         self.is_sparse = entries > 0
         self.can_model = can_model(self.n_features, entries)
-        self.kept_rows = kept_rows(self.n_features, entries)
+        self.rows_a_label = rows_a_label(self.n_features, entries)
         self.max_model_rows = max_model_rows(self.n_features, entries)
         self._cuts = margin_cuts(plan.size)
-        self._kept = fit.kept(plan, self._cuts)
+        # A hard margin looks at the features themselves.
+        self._kept = fit.kept("light", plan, self._cuts, of_basis=not options.is_hard)
         self._shared: dict[str, Any] = {"dtype": plan.size.dtype, "tile_rows": self._cuts.tile_rows}
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:

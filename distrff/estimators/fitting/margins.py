@@ -260,7 +260,7 @@ class _Solving:
             return solve_smooth(x, partial(oracle.preconditioner, problem), finished, hessian)
         # A model of all rows needs no good start, nor does one of sparse rows, which closes the gap in fewer
         # sweeps than a smaller epsilon does (measured: 13 in place of 22).
-        early = oracle.is_sparse or oracle.n_rows <= 2 * oracle.kept_rows
+        early = oracle.is_sparse or oracle.n_rows <= 2 * oracle.rows_a_label
         return solve_smoothed(
             x,
             partial(oracle.preconditioner, problem),

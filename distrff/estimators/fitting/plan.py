@@ -26,7 +26,7 @@ from distrff.features.lattice import resolved_share
 from distrff.features.specification import MapCost
 from distrff.io.storage import SPAN_BYTES
 from distrff.reductions.equispaced import N_GROUPS, N_SAMPLES, FoldCuts, bytes_a_row, rows_a_call
-from distrff.reductions.margins import MAX_BLOCK_TILES, MAX_BLOCK_VALUES, WIDENING, kept_rows
+from distrff.reductions.margins import MAX_BLOCK_TILES, MAX_BLOCK_VALUES, WIDENING, rows_a_label
 from distrff.utils.html import Bars, Section, html_card
 from distrff.utils.nufft import fine_grid_bytes_of
 from distrff.utils.text import human_bytes, human_seconds, number_text
@@ -394,10 +394,11 @@ def count(solver: str, size: Size, workers: Workers) -> Plan:
 
 def _ways(solver: str, size: Size, workers: Workers) -> Iterator[Plan]:
     """Yield the plans of a solver, from the fewest reads to the least memory."""
-    if solver == "gram":  # all folds together, or one after the other
-        yield _by_gram(size, size.n_folds, workers)
-        if size.n_folds > 1:
-            yield _by_gram(size, 1, workers)
+    if solver == "gram":  # all folds together, or one after the other; a hinge by its dual, or without
+        for one in (size, replace(size, dual_rows=0)) if size.dual_rows else (size,):
+            yield _by_gram(one, one.n_folds, workers)
+            if one.n_folds > 1:
+                yield _by_gram(one, 1, workers)
     elif solver == "cg":  # preconditioned by factors or by a diagonal; folds side by side, or in turn
         if size.n_factors and not size.sparse_entries:
             yield _by_conjugate_gradients(size, size.n_factors, workers)
@@ -726,7 +727,7 @@ def _light_peak_bytes(size: Size, k: int, threads: int) -> int:
     tile = features + max(cuts.tile_rows * k, min(block_rows * k, MAX_BLOCK_VALUES)) * 8 * 6
     tile_bytes = s.row_bytes + 16 * s.column_entries
     rows = s.reading_bytes(cuts.segment_rows) + tile_bytes * block_rows
-    n_kept = min(WIDENING * kept_rows(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
+    n_kept = min(WIDENING * rows_a_label(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
     sums = 8 * s.n_features * (2 + 2 * k) + n_kept * _kept_row_bytes(s) * s.n_problems
     n_partials = s.n_partials(cuts.n_segments, threads) + (threads if sums <= LARGE_PARTIAL else 0)
     arrays = s.map_bytes + 16 * s.n_features * k

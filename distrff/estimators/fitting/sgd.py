@@ -173,7 +173,7 @@ class _SGDOracle:
         outputs = tuple(problem.output for problem in epochs)
         reduction = self._fit.reduction(EpochReduction, **self._shared, tile_rows=rows, outputs=outputs)
         cuts = replace(self._cuts, tile_rows=rows)
-        kept = self._fit.kept(self._plan, cuts, of_basis=False)
+        kept = self._fit.kept("epochs", self._plan, cuts, of_basis=False)
         X = self._fit.sum("epoch", reduction, cuts, sent_start(metric, start), kept).mean()
         return {problem: X[:, j] for j, problem in enumerate(epochs)}
 
