@@ -275,6 +275,7 @@ def test_a_hinge_goes_without_its_dual_where_that_alone_does_not_fit(threads):
 
 # What stays between light passes.
 
+UNITS = {"MB": 10**6, "GB": 10**9}
 LIGHT = replace(
     SHAPE, n_folds=1, n_alphas=1, n_problems=1, n_light_columns=1, n_light_sweeps=10, gram_stride=30
 )
@@ -289,8 +290,11 @@ def test_kept_features_are_counted_and_stay_below_the_share_at_which_dask_writes
         without = plan.count(solver, LIGHT, workers)
         needed = LIGHT.n_rows * (4 * LIGHT.n_features + LIGHT.row_bytes) // 2 * (1 + (solver == "sgd"))
         if wish is True and keeping._room(without, workers) < needed:
-            with pytest.raises(PlanRefused, match="keep_features=True needs"):
+            with pytest.raises(PlanRefused, match="keep_features=True needs") as refused:
                 with_kept(without, wish, workers)
+            number, unit = re.search(r"a memory limit of ([\d.e+]+) (\w+)$", str(refused.value)).groups()
+            enough = PlannedWorkers(**CLUSTER, memory_limit=int(float(number) * UNITS[unit]))
+            assert with_kept(plan.count(solver, LIGHT, enough), wish, enough).kept_features == LIGHT.n_rows
             continue
         found = with_kept(without, wish, workers)
         assert found.worker_peak_bytes == without.worker_peak_bytes + found.kept_bytes

@@ -391,6 +391,7 @@ def raced(name, contestant, seconds, error):
 
 def test_tables_and_pictures(tmp_path):
     results = begun(tmp_path)
+    results.header["commit"] = "0" * 40
     growth = {"axis": "rows", **scaling._exponents([10, 20, 40], [[1, 2, 4], [1, 2, 4.1]])}
     lines = [
         line("gram", {"case": "float32", "reached": 1.05}, {"case": "float64", "reached": 1.2},
@@ -407,7 +408,7 @@ def test_tables_and_pictures(tmp_path):
     assert "| what gram is | float64 | ≤ 1.12 × | 1.2 × |  | no |" in full
     assert "| kept / so |  | – it cannot |" in full
     assert "| later, commit fffffff |" in full
-    assert " and fffffff." in full.splitlines()[0]
+    assert "commits 0000000 and fffffff." in full.splitlines()[0]
     assert "not a: xGPR" in full
     short = table.readme_table(results)
     assert "| what gram is (float64) | ≤ 1.12 × | 1.2 × |" in short  # the worst case

@@ -60,7 +60,7 @@ def with_kept(plan: Plan, wish: str | bool, workers: Workers) -> Plan:
     n_features = min(_rows_within(share, one, of_features, n_workers) for one in cuts)
     if wish is True and n_features < size.n_rows:
         needed = sum(of_features * _rows_a_worker(size.n_rows, one, n_workers) for one in cuts)
-        raise PlanRefused(_refusal(plan, needed, room, workers))
+        raise PlanRefused(_refusal(plan, needed, _share(workers)))
     if wish == "auto" and not _pays(size):
         n_features = 0
     taken = [of_features * _rows_a_worker(n_features, one, n_workers) for one in cuts]
@@ -140,10 +140,12 @@ def _pays(size: Size) -> bool:
     return making > _feature_bytes(size) * _BYTE
 
 
-def _refusal(plan: Plan, needed: float, room: float, workers: Workers) -> str:
-    have = f"{_share(workers):.0%} of its memory limit of {human_bytes(plan.memory_limit)}"
+def _refusal(plan: Plan, needed: float, share: float) -> str:
+    whole = needed + plan.worker_peak_bytes + IDLE_BYTES
     return (
         f"keep_features=True needs {human_bytes(needed)} a worker, in whole segments, beside the "
-        f"{human_bytes(plan.worker_peak_bytes)} of the fit, but {have} leave {human_bytes(room)}; use "
-        f"keep_features='auto', which keeps what there is room for, or give more memory"
+        f"{human_bytes(plan.worker_peak_bytes)} of the fit and the {human_bytes(IDLE_BYTES)} of an idle "
+        f"worker, but {share:.0%} of its memory limit of {human_bytes(plan.memory_limit)} are "
+        f"{human_bytes(share * plan.memory_limit)}; use keep_features='auto', which keeps what there is room "
+        f"for, or a memory limit of {human_bytes(1.01 * whole / share)}"
     )

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import clone
 
+from distrff.engine.segments import light_segmentation_of_features
 from distrff.errors import InputError, InputTypeError
 from distrff.estimators.fitting.plan import MAX_DIRECTIONS
 from distrff.features.auto import AutoFeatures
@@ -563,7 +564,7 @@ class MarginOptions(SolverOptions):
         n_problems, entries = n_outputs * self.n_folds, self.features.sparse_entries
         n_grid = _PRESUMED_GRID if self.Cs is None else len(self.Cs)
         models = self.direct_solver == "smoothed" and can_model(n_features, entries) and not self.is_hard
-        is_dual = models and self.solver == "auto" and not entries and n_rows <= _MAX_DUAL_ROWS
+        is_dual = models and self.solver == "auto" and not entries and _are_few(n_rows, n_features)
         return super().work(n_rows, n_features, n_outputs) | {
             "n_folds": 1,  # of the Gram, which only preconditions
             "n_problems": n_problems,
@@ -572,6 +573,11 @@ class MarginOptions(SolverOptions):
             "model_rows": max_model_rows(n_features, entries) if models else 0,
             "dual_rows": n_rows if is_dual else 0,
         }
+
+
+def _are_few(n_rows: int, n_features: int) -> bool:
+    """Return whether a hinge is solved on the Gram of the rows: where they are few, in one segment."""
+    return n_rows <= _MAX_DUAL_ROWS and light_segmentation_of_features(n_rows, n_features, 1).n_segments == 1
 
 
 def margin_options(
