@@ -80,11 +80,11 @@ class Workers(Protocol):
 
     @property
     def is_nested(self) -> bool:
-        """Whether the fit runs inside a Dask task, or alone in a child process: others may run beside it."""
+        """Whether others may run beside it: in a Dask task, or in a child process without a cluster."""
 
     @property
     def hold_values(self) -> bool:
-        """Whether what a task made is where the next one finds it: not with one of dask's process pools."""
+        """Whether results stay in the process that made them: not with dask's scheduler of processes."""
 
 
 @dataclass(frozen=True)
@@ -324,15 +324,14 @@ class ClusterExecution:
 
     Each thread has one segment under way, and if partials are small a second one ready, so that no thread
     waits for the client. Each segment is bound to a worker with a free thread, unless it is kept and tasks
-    follow it. The scheduler by itself would
-    queue some behind the segment of another worker, and all that take a sent array on the worker that has
-    it. Real passes on two workers hardly differ (Gram of D = 2048 over 200,000 rows: 10.3 s bound, 10.1 s
-    free; light sweeps of D = 256 over a million rows: 4.46 and 4.48 s). But with tasks that sleep, on two and
-    eight workers, free passes over segments of 0.3 s took 1.08 and 1.2 times as long as bound ones, and
-    passes of 0.2 s that send a megabyte 1.25 and 2.1 times; free light sweeps of 400,000 rows of a lazy dask
-    array took 9.5 instead of 5.1 s on two workers, since its blocks are spread over all workers. Partials are
-    merged as soon as their neighbours have arrived, so that only one per thread and the few that wait in the
-    tree of merges are alive.
+    follow it. The scheduler by itself would queue some behind the segment of another worker, and all that
+    take a sent array on the worker that has it. Real passes on two workers hardly differ (Gram of D = 2048
+    over 200,000 rows: 10.3 s bound, 10.1 s free; light sweeps of D = 256 over a million rows: 4.46 and 4.48
+    s). But with tasks that sleep, on two and eight workers, free passes over segments of 0.3 s took 1.08 and
+    1.2 times as long as bound ones, and passes of 0.2 s that send a megabyte 1.25 and 2.1 times; free light
+    sweeps of 400,000 rows of a lazy dask array took 9.5 instead of 5.1 s on two workers, since its blocks are
+    spread over all workers. Partials are merged as soon as their neighbours have arrived, so that only one
+    per thread and the few that wait in the tree of merges are alive.
 
     Lost values are computed again: those of a dead worker by the scheduler; if no worker survived, or the
     cluster was restarted, by the calls that the values keep.

@@ -389,11 +389,11 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         Whether light sweeps, conjugate gradients and SGD keep the features of the rows in the workers' memory
         from pass to pass; the results are the same bits. "auto" keeps what there is room for, if features
         take longer to make than to read: up to 0.6 of a worker's memory limit, nothing where it has none; a
-        quarter of the machine's memory without a cluster; nothing by dask's processes, nor inside a Dask task
-        or a child process, since other fits of a search may run beside it. Of further rows it keeps the
-        decoded columns. `plan_` says how much. True keeps all, or refuses the fit; where some workers have
-        more threads than others, a part is made again all the same. False reads and makes all again in each
-        pass.
+        quarter of the machine's memory without a cluster; nothing with dask's scheduler of processes, nor
+        inside a Dask task or a child process, since other fits of a search may run beside it. Of further rows
+        it keeps the decoded columns. `plan_` says how much. True keeps all, or refuses the fit; where some
+        workers have more threads than others, a part is made again all the same. False reads and makes all
+        again in each pass.
     random_state : int or None
         Seed of features (unless they have their own), folds and samples; None is fresh
         entropy, kept as `seed_`.

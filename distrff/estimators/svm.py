@@ -94,14 +94,8 @@ class KernelSVC(MarginClassifier):
     max_sweeps : int, optional
         Light sweeps at most, for each C; default 200.
     keep_features : {"auto", True, False}
-        Whether light sweeps and SGD keep the features of the rows in the workers' memory
-        from pass to pass; the results are the same bits. "auto" keeps what there is room for, if features
-        take longer to make than to read: up to 0.6 of a worker's memory limit, nothing where it has none; a
-        quarter of the machine's memory without a cluster; nothing by dask's processes, nor inside a Dask task
-        or a child process, since other fits of a search may run beside it. Of further rows it keeps the
-        decoded columns. `plan_` says how much. True keeps all, or refuses the fit; where some workers have
-        more threads than others, a part is made again all the same. False reads and makes all again in each
-        pass.
+        Whether light sweeps and SGD keep the features of the rows in the workers' memory from pass to pass;
+        see `KernelRidge`.
     random_state : int or None
         None draws a seed, recorded as `seed_`.
     warm_start : bool, default=False

@@ -51,6 +51,7 @@ class ColumnStatistics:
         return ColumnStatistics(
             n_rows=self.n_rows + other.n_rows,
             columns=self.columns.merge(other.columns),
+            # Without weights the extremes are those of all rows.
             magnitude=np.maximum(self.magnitude, other.magnitude),
             # Both hold the same kind of targets; the other kind is None in both.
             targets=self.targets and other.targets and self.targets.merge(other.targets),
@@ -120,12 +121,11 @@ class ColumnStatisticsReduction(Reduction):
         if self.target_kind in _NUMBERS and y is not None:
             Y = np.reshape(y, (X.shape[0], -1)).astype(np.float64, copy=False)
         columns = Moments.of(X, s)
-        # Without weights the extremes are those of all rows.
-        has_extremes = s is None
         return ColumnStatistics(
             n_rows=X.shape[0],
             columns=columns,
-            magnitude=np.maximum(columns.max, -columns.min) if has_extremes else _largest(X),
+            # Without weights the extremes are those of all rows.
+            magnitude=np.maximum(columns.max, -columns.min) if s is None else _largest(X),
             targets=None if Y is None else Moments.of(Y, s),
             labels=LabelCounts.of(y, s) if self.target_kind == "classes" and y is not None else None,
             samples=(),

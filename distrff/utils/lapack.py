@@ -3,7 +3,7 @@
 With the lock, the tiles of a pass, or the folds of a small fit, take as long in several threads as in one,
 and a Dask worker does not answer until a routine ends. The routines are those of SciPy's own library, by the
 addresses that it gives to Cython. Solves with a band, and its eigenvalues, stay with SciPy's wrappers: they
-take a fraction of a reduction.
+take O(D²·b) flops for b diagonals, where a reduction takes O(D³).
 """
 
 from __future__ import annotations

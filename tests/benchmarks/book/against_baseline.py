@@ -9,6 +9,7 @@ from pathlib import Path
 
 from distrff.io.open import open_dataset
 from tests.benchmarks import spine
+from tests.benchmarks.book.environments import BASELINE
 from tests.benchmarks.book.lines import Bound, Line, Result, Setting, ratio, spread
 from tests.benchmarks.book.sweeps import missing, of_workload
 from tests.benchmarks.measuring import alternate, compared, workers, write_rows
@@ -64,7 +65,7 @@ KIN40K_ERROR = (
 LINES = (
     Line(
         "mnist",
-        "MNIST, Nyström 8192: time of the commit before",
+        f"MNIST, Nyström 8192: time of commit {BASELINE[:7]}",
         partial(_pairs, "mnist", ("mnist.npz",), MNIST_ERROR, 1),  # ten minutes a pair
         16,
         Bound(high=1 / 3),
@@ -72,7 +73,7 @@ LINES = (
     ),
     Line(
         "kin40k",
-        "kin40k, Nyström 8192: time of the commit before",
+        f"kin40k, Nyström 8192: time of commit {BASELINE[:7]}",
         partial(_pairs, "kin40k", ("kin40k.csv.gz", "kin40k_test_mask.csv.gz"), KIN40K_ERROR, 2),
         13,
         Bound(high=0.7),
@@ -80,7 +81,7 @@ LINES = (
     ),
     Line(
         "alpha_cv_before",
-        "25 penalties and 5 folds, 1M rows in memory: time of the commit before",
+        f"25 penalties and 5 folds, 1M rows in memory: time of commit {BASELINE[:7]}",
         partial(_pairs, "alpha_cv", (), ("the same: error of the fitted rows", None, ""), 1),
         3,
         environments=("baseline",),

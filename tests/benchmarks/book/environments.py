@@ -80,7 +80,7 @@ def default_cache() -> Path:
 
 
 def prepared(names: Iterable[str], cache: Path) -> dict[str, Place]:
-    """Make the environments that are not there yet; "baseline" is that of the commit before."""
+    """Make the environments that are not there yet; "baseline" is that of its commit."""
     cache.mkdir(parents=True, exist_ok=True)
     places = {}
     for name in names:
@@ -149,7 +149,7 @@ def _short(command: tuple[str, ...]) -> str:
 
 
 def _baseline(cache: Path) -> Environment:
-    """Return the environment of the commit before, with the versions that are installed here."""
+    """Return the environment of that commit, with the versions that are installed here."""
     source = cache / f"source-{BASELINE}"
     if not source.is_dir():
         try:

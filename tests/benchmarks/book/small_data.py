@@ -30,7 +30,7 @@ _SIZES = (256, 1024)
 _ALPHAS = np.logspace(-6, 3, 25)
 _FOLDS = 5
 _TEST_ROWS = 1000
-_SCORE_BOUND = Bound(high=0.03)  # two standard errors of the difference, of shares of .12 of the test rows
+_SCORE_BOUND = Bound(high=0.03)  # two standard errors of the difference of two error rates of .12
 
 
 def _rows(n: int, n_columns: int = _COLUMNS) -> tuple[np.ndarray, np.ndarray]:
@@ -49,7 +49,8 @@ def _pairs(setting: Setting, ours: Callable[[], Any], theirs: Callable[[], Any],
 def _svc_by_cv(setting: Setting) -> Iterator[Result]:
     """Six C, five folds, the same kernel and the same cores on both sides; scores are of other rows.
 
-    Nyström features are nearly the kernel itself here. As many Fourier features left a twentieth more wrong.
+    Nyström features are nearly the kernel itself here. As many Fourier features have a twentieth more of the
+    rows wrong.
     """
     n = setting.rows(1280)
     X, y = make_classification(
@@ -63,7 +64,7 @@ def _svc_by_cv(setting: Setting) -> Iterator[Result]:
     yield {"n_rows": n, **_pairs(setting, lambda: ours.fit(X, y), lambda: by_search.fit(X, y), 3)}
     score, reference = (float(model.score(X_test, y_test)) for model in (ours, by_search))
     yield {
-        "title": "the same: share of 1,000 other rows that it has wrong and GridSearchCV(SVC) has not",
+        "title": "the same: share of 1,000 test rows that are wrong, less that of GridSearchCV(SVC)",
         "asked": _SCORE_BOUND,
         "unit": "%",
         "reached": reference - score,

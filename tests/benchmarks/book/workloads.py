@@ -1,4 +1,4 @@
-"""Fits that this code and the commit before it both do: `python workloads.py NAME SIZES`.
+"""Fits that this code and the baseline commit both do: `python workloads.py NAME SIZES`.
 
 Only public names that both have are used. SIZES is JSON: `scale`, `data`, a folder, and `keep`, the value of
 `keep_features` where the models have it. One JSON line is printed: seconds of the fit, and the error.
