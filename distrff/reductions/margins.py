@@ -118,7 +118,7 @@ class MarginReduction(LightReduction):
     outputs: tuple[int, ...]  # which target each problem is for
 
     def size_bytes(self, n_rows: int) -> int:
-        return 8 * len(self.outputs) * (2 * self.specification.n_features + 10)
+        return 8 * len(self.outputs) * (2 * self.specification.n_features + 14)
 
     def _labels(self, block: RowBlock) -> np.ndarray:
         return self.targets.encode(block.y)[:, list(self.outputs)]

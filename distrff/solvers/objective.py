@@ -54,6 +54,9 @@ class Evaluation:
         Σ s and Σ s·ℓ over the held-out rows.
     n_curved : int
         Rows of positive weight at which the proxy's ℓ″ is not 0; not counted for softmax.
+    scale : float
+        Of a binary problem with an intercept whose rows have all one label, the objective at 0, else 0. Such
+        an objective falls to 0 as the intercept grows, and a likelihood reaches it nowhere.
     next : (float, Evaluation) or None
         The second ε that was requested, and the evaluation of the same point at it.
     """
@@ -67,6 +70,7 @@ class Evaluation:
     smoothing: float
     held_out: np.ndarray
     n_curved: int = 0
+    scale: float = 0.0
     next: tuple[float, Evaluation] | None = None
 
     @property
@@ -109,6 +113,8 @@ class Evaluation:
         gradient = C * by_w + w
         weight, loss, proxy = (float(v[problem]) for v in (sums.weight, sums.value, sums.proxy_value))
         conjugates = float(sums.proxy_dual[problem] - sums.sided_dual[problem].sum())
+        of_labels = sums.loss_at_zero[problem]
+        has_one_label = fit_intercept and not of_labels.all()
         return cls(
             x=x,
             primal=C * loss + 0.5 * float(w @ w),
@@ -119,6 +125,7 @@ class Evaluation:
             smoothing=C * (loss - proxy + conjugates),
             held_out=sums.held_out[:, problem],
             n_curved=int(sums.n_curved[problem]),
+            scale=C * float(of_labels.sum()) if has_one_label else 0.0,
         )
 
 
@@ -148,6 +155,8 @@ class MarginSums(Sums):
         Σ s·ℓ″_proxy.
     n_curved : ndarray of shape (k,)
         Rows with s·ℓ″_proxy > 0.
+    loss_at_zero : ndarray of shape (k, 2)
+        Σ s·ℓ(0, y) over the rows of label 1 and over those of label −1.
     sided_weight, sided_dual : ndarrays of shape (k, 2)
         Σ s·a and Σ s·ℓ*(−a), over the rows with a > 0 and over those with a < 0.
     sided_vector : ndarray of shape (k, 2, D)
@@ -161,6 +170,7 @@ class MarginSums(Sums):
     proxy_dual: np.ndarray
     curvature: np.ndarray
     n_curved: np.ndarray
+    loss_at_zero: np.ndarray
     sided_weight: np.ndarray
     sided_dual: np.ndarray
     sided_vector: np.ndarray
@@ -197,6 +207,8 @@ def margin_sums(
     above = np.maximum(weighted, 0).sum(axis=0)
     curved = fitted * proxy.second_derivative(F, Y)
     dual_above = np.where(a > 0, conjugates, 0).sum(axis=0)
+    label_above = np.where(Y > 0, fitted, 0).sum(axis=0)
+    label_below = np.where(Y > 0, 0, fitted).sum(axis=0)
     return MarginSums(
         weight=fitted.sum(axis=0),
         value=weighted_sum(fitted, values),
@@ -205,6 +217,7 @@ def margin_sums(
         proxy_dual=weighted_sum(fitted, own),
         curvature=curved.sum(axis=0),
         n_curved=np.count_nonzero(curved, axis=0),
+        loss_at_zero=np.stack([label_above, label_below], axis=-1) * loss.value(np.zeros(1), np.ones(1)),
         sided_weight=np.stack([above, np.minimum(weighted, 0).sum(axis=0)], axis=-1),
         sided_dual=np.stack([dual_above, conjugates.sum(axis=0) - dual_above], axis=-1),
         sided_vector=vector,
@@ -330,17 +343,21 @@ def weighted_sum(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The smallest objective of one problem so far, and the largest lower bound so far."""
+    """The smallest objective of one problem so far, and the largest lower bound so far.
+
+    `scale` is that of `Evaluation`.
+    """
 
     primal: float = np.inf
     dual: float = -np.inf
+    scale: float = 0.0
 
     @property
     def gap(self) -> float:
-        """(P − D)/max(|P|, |D|), infinite until both are known; 0 where rounding makes it negative."""
+        """(P − D)/max(|P|, |D|, scale), infinite until both are known; 0 where rounding makes it negative."""
         if not (np.isfinite(self.primal) and np.isfinite(self.dual)):
             return np.inf
-        scale = max(abs(self.primal), abs(self.dual))
+        scale = max(abs(self.primal), abs(self.dual), self.scale)
         return max(0.0, (self.primal - self.dual) / scale) if scale else 0.0
 
     def improved(self, primal: float, dual: float) -> Certificate:

@@ -60,6 +60,20 @@ def test_the_report_says_that_a_model_is_a_constant(rng):
     assert told in model.report_["notes"]
 
 
+@pytest.mark.parametrize("kinds", [["common", "odd"], ["common"]], ids=["of three", "of two"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_class_of_one_row_is_held_out_by_one_fold(rng, name, kinds):
+    """The models of that fold have rows of one label alone, and no likelihood has a best intercept then."""
+    X = rng.standard_normal((900, 3))
+    y = np.array(kinds)[(X[:, 0] > 0.5) * (len(kinds) - 1)].astype("U6")
+    y[rng.integers(len(y))] = "rare"
+    model = MODELS[name](fourier(32, 2.0), C="cv", Cs=[0.01, 1.0], random_state=0, scale="none").fit(X, y)
+    report = model.report_
+    assert report["status"] == "CONVERGED"
+    assert report["n_sweeps"] < 120  # each of the three solves would be cut off at 200
+    assert np.isfinite(model.cv_results_["fold_scores"]).all()
+
+
 @pytest.mark.parametrize(("solver", "max_sweeps"), [("auto", 1), ("auto", None), ("sgd", 1)])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("name", MODELS)

@@ -677,11 +677,16 @@ def test_penalties_are_sought_in_one_reduction_as_by_factors(rng):
     trial = Trial(X, Y, np.ones(n), n_held_out, np.zeros(1), np.ones(1), False)
     best = FourierTrialModel(trial, drf.Gaussian(1.0), 64, 0).judge(1.0).squared_error
     # A free penalty is in units of Σs‖z‖², which is the weight for these features.
-    penalties = 1e-4 * 10.0 ** (np.arange(-2, 9) / 2)
+    penalties = 1e-4 * 10.0 ** (np.arange(-6, 11) / 2)
     given = [replace(trial, penalty=penalty) for penalty in penalties]
     errors = [FourierTrialModel(one, drf.Gaussian(1.0), 64, 0).judge(1.0).squared_error for one in given]
-    tolerance = n * 2.0**-24 / penalties[int(np.argmin(errors))]
-    assert best == pytest.approx(min(errors), rel=tolerance)
+    tolerances = n * 2.0**-24 / penalties
+    # So few rows can have two minima: of 400 seeds two had. The search goes downhill from 1e-4 into one of them.
+    at = int(np.argmin(np.abs(errors - best)))
+    assert best == pytest.approx(errors[at], rel=tolerances[at])
+    assert best <= errors[6] * (1 + tolerances[6])
+    for beside in (at - 1, at + 1):
+        assert best <= errors[beside] * (1 + tolerances[at] + tolerances[beside])
 
 
 def test_few_rows_are_judged_by_models_of_their_size():

@@ -155,6 +155,23 @@ def test_gaps():
     assert (better.primal, better.dual) == (2.0, 1.5)
 
 
+@pytest.mark.parametrize("loss", [Logistic(), Probit(), Laplace(0.7)], ids=str)
+@pytest.mark.parametrize("label", [1.0, -1.0])
+def test_rows_of_one_label_are_measured_by_the_objective_at_zero(loss, label):
+    rows, C = RowsInMemory(2, weighted=True), 3.0
+    zeros, far = np.zeros(5), np.array([0, 0, 0, 0, 5 * loss.clear_margin * label])
+    both = rows.evaluate(C, loss, far)
+    assert both.scale == 0
+    rows.y[:] = label
+    at_zero, at_far = rows.evaluate(C, loss, zeros), rows.evaluate(C, loss, far)
+    assert at_far.scale == at_zero.scale == pytest.approx(at_zero.primal)
+    assert at_far.dual == 0  # no other bound, wherever the intercept is
+    gap = Certificate(at_far.primal, at_far.dual, at_far.scale).gap
+    assert gap == pytest.approx(at_far.primal / at_zero.primal)
+    assert gap < 0.02  # e⁻⁵ of about ½
+    assert rows.evaluate(C, loss, zeros[:4], fit_intercept=False).scale == 0  # the minimum is attained
+
+
 # Softmax
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -391,6 +391,7 @@ class Trace:
         if at.primal < self._found_primal + (rounding if flatter else -rounding):
             self.relative_gradient = relative
             self._keep(at.x, at.primal, at.dual, at.held_out)
+        self.certificate = replace(self.certificate, scale=at.scale)
         for candidate in (at.candidate, None if at.next is None else at.next[1].candidate):
             dual = -np.inf if candidate is None else self._bundle.add(candidate)
             self.certificate = self.certificate.improved(at.primal, dual)
@@ -423,7 +424,7 @@ class Trace:
     @property
     def error_alone(self) -> float:
         """The same from what one pass at the best point gives, without the bounds of earlier points."""
-        alone = Certificate(self._found_primal, self._found_dual)
+        alone = replace(self.certificate, primal=self._found_primal, dual=self._found_dual)
         return alone.gap if np.isfinite(alone.dual) else self.error
 
 
