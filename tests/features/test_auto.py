@@ -681,7 +681,7 @@ def test_penalties_are_sought_in_one_reduction_as_by_factors(rng):
     given = [replace(trial, penalty=penalty) for penalty in penalties]
     errors = [FourierTrialModel(one, drf.Gaussian(1.0), 64, 0).judge(1.0).squared_error for one in given]
     tolerances = n * 2.0**-24 / penalties
-    # So few rows can have two minima: of 400 seeds two had. The search goes downhill from 1e-4 into one of them.
+    # So few rows can have two minima: 2 of 400 seeds had. The search goes downhill from 1e-4 into one.
     at = int(np.argmin(np.abs(errors - best)))
     assert best == pytest.approx(errors[at], rel=tolerances[at])
     assert best <= errors[6] * (1 + tolerances[6])
