@@ -138,10 +138,12 @@ class KernelSVC(MarginClassifier):
     If `max_sweeps` or rounding end it first, a `ConvergenceWarning` says so and the best model is
     kept, as it is when the light sweeps are interrupted. No model's objective is above that of the best
     constant, w = 0. n·(2dD + D²) flops for the Gram,
-    n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each factor. Where ten light sweeps were
-    not enough for a smooth loss and two classes, or the first step shows that the sample misses rows,
-    another pass makes the Hessian. It is that of all rows, and made again for each step, where the products
-    of rows with a curved loss take no longer than four light sweeps; else of a sample, at most three times.
+    n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each factor. Where ten light sweeps, or as many as
+    take as long as the Hessians of several classes, were not enough for a smooth loss, or the first step
+    shows that the sample misses rows, another pass makes the Hessian, one for all classes. It is that of all
+    rows, and made again for each step, where the products of rows with a curved loss take no longer than four
+    light sweeps; else of a sample, at most three times. Several classes take none where it would last as long
+    as forty light sweeps.
     """
 
     def __init__(

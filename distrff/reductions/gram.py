@@ -142,43 +142,53 @@ def add_squares(A: np.ndarray, t: np.ndarray) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CurvatureGramReduction(GramReduction):
-    """The same sums with weights s·ℓ″(f, y) of one binary problem at a point.
+    """The same sums with weights s·ℓ″(f, y) of m binary problems at a point each, of shape (m, p, p).
 
-    Tasks are sent `coef` of shape (D, 1) and `intercept` of shape (1,).
+    Tasks are sent `coef` of shape (D, m) and `intercept` of shape (m,).
 
-    A row costs 2dD flops and D cosines, and p² flops more if its loss is curved. Features are made for
-    `light_rows` rows at a time, few enough to stay in a cache. Rows with a curved loss are gathered for
-    products of `tile_rows`.
+    A row costs 2dD + 2Dm flops and D cosines, and p² flops more for each problem in which its loss is curved.
+    Features are made for `light_rows` rows at a time, few enough to stay in a cache, once for all problems.
+    Rows with a curved loss are gathered for products of `tile_rows`.
     """
 
     loss: Loss
-    output: int  # which of the targets the problem is for
+    outputs: tuple[int, ...]  # which of the targets each problem is for
     light_rows: int
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * len(self.outputs) * packed_length(self.size)
+
+    def zero(self) -> np.ndarray:
+        return np.zeros((len(self.outputs), self.size, self.size))
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         block_map = self.block_map(arrays)
         coef = block_map.basis_coef(arrays["coef"], np.dtype(self.dtype))
-        gathered = _Gathered(total[0], np.empty((self.tile_rows, self.size), self.dtype))
+        gathered = [_Gathered(A, np.empty((self.tile_rows, self.size), self.dtype)) for A in total]
         n_folds = 1 if self.folds is None else self.folds.n_folds
         for block in rows.tiles(n_folds * self.light_rows):
             for _, X, y, s in self.by_fold(block, block.X.shape[0]):
                 scaled = self.scaled(X)
                 B = block_map.basis_tile(scaled)
-                F, label = values_of(B, coef) + arrays["intercept"], self.targets.encode(y)[:, [self.output]]
-                curvature = self.loss.second_derivative(F, label)[:, 0]
+                F, Y = values_of(B, coef) + arrays["intercept"], self.targets.encode(y)
+                weights = self.loss.second_derivative(F, Y[:, list(self.outputs)])
                 row_weight = self.targets.row_weights(y, s)
-                weight = curvature if row_weight is None else row_weight * curvature
-                curved = np.flatnonzero(weight)
+                if row_weight is not None:
+                    weights *= row_weight[:, None]
+                curved = np.flatnonzero(weights.any(axis=1))
                 Z = block_map.apply(scaled[curved]) if block_map.has_basis else B[curved]
-                gathered.add(self._weighted(Z, y[curved], weight[curved]))
-        gathered.multiply()
+                for of_problem, weight in zip(gathered, weights[curved].T, strict=True):
+                    own = np.flatnonzero(weight)
+                    of_problem.add(self._weighted(Z[own], Y[curved[own]], weight[own]))
+        for of_problem in gathered:
+            of_problem.multiply()
         return total
 
-    def _weighted(self, Z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    def _weighted(self, Z: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Return the rows √(s·ℓ″)·[z | 1 | y]."""
         D = self.specification.n_features
         t = np.ones((len(Z), self.size), Z.dtype)
-        t[:, :D], t[:, D + 1 :] = Z, self.targets.encode(y)
+        t[:, :D], t[:, D + 1 :] = Z, Y
         t *= np.sqrt(weight).astype(Z.dtype)[:, None]
         return t
 

@@ -144,15 +144,22 @@ def _next_step(step: float, low: float, high: float, slope: float, slope_there: 
 
 # Solver generators of one binary or softmax problem.
 
-SolverGenerator = Generator[Point, Evaluation, Evaluation]
-RestingGenerator = Generator[Point | None, Evaluation, Evaluation]
+
+class HessianAt(NamedTuple):
+    """What a solver yields to be sent the Hessian there, or None where no row is curved."""
+
+    at: Evaluation
+
+
+SolverGenerator = Generator[Point | HessianAt, Any, Evaluation]
+RestingGenerator = Generator[Point | HessianAt | None, Any, Evaluation]
 
 _FIRST_EPSILON = 0.3
 _SOLVED_TO = 2.0  # a stage ends when its gap is this many times the gap at its own optimum
 _AIM = 0.4  # the share of tol that the next ε may leave as bias
 _MIN_STEP, _MAX_STEP = 0.1, 0.3  # of ε from one stage to the next
 _MIN_EPSILON = 1e-9
-_POINTS_A_HESSIAN, _MAX_HESSIANS = 9, 3
+POINTS_A_HESSIAN, _MAX_HESSIANS = 9, 3
 # Rows may be curved four times as much as their mean, and M is made for a power of four below that mean.
 _MAX_CURVATURE = 16.0
 
@@ -202,43 +209,42 @@ def solve_smooth(
     x: np.ndarray,
     preconditioner: Preconditioners,
     finished: Finished,
-    hessian: Callable[[Evaluation], Hessian | None] | None = None,
+    *,
+    hessian_after: int | None = None,
 ) -> SolverGenerator:
     """Minimise a smooth objective from x by L-BFGS.
 
-    The preconditioner treats all rows as equally curved. After nine points, or a step that promises far more
-    than the duality gap, the Hessian replaces it: `hessian` makes it from an evaluation, or None where no row
-    is curved. A light one is made at each point for a Newton step, which ends at the optimum of the squared
-    hinge once the violating rows are known (Keerthi and DeCoste 2005, "A modified finite Newton method for
-    fast solution of large scale linear SVMs", J. Mach. Learn. Res. 6, section 2). Any other is the
-    preconditioner of nine points, and is made at most three times.
+    The preconditioner treats all rows as equally curved. After `hessian_after` points (None: never), or a
+    step that promises far more than the duality gap, the Hessian replaces it. It is asked for by `HessianAt`,
+    so that one pass makes those of several problems. A light one is made at each point for a Newton step,
+    which ends at the optimum of the squared hinge once the violating rows are known (Keerthi and DeCoste
+    2005, "A modified finite Newton method for fast solution of large scale linear SVMs", J. Mach. Learn. Res.
+    6, section 2). Any other is the preconditioner of nine points, and is made at most three times.
     """
     at = yield Point(x)
-    if hessian is not None:
+    if hessian_after is not None:
         start = at
 
         def ended(response: Evaluation) -> bool:
             return finished(response) or _promises_too_much(start, response)
 
-        found = yield from _at_epsilon(start, 0.0, lbfgs(start, preconditioner, ended), _POINTS_A_HESSIAN)
-        at = yield from _by_hessians(min(start, found, key=lambda at: at.value), hessian, finished)
+        found = yield from _at_epsilon(start, 0.0, lbfgs(start, preconditioner, ended), hessian_after)
+        at = yield from _by_hessians(min(start, found, key=lambda at: at.value), finished)
     return (yield from _at_epsilon(at, 0.0, lbfgs(at, preconditioner, finished)))
 
 
-def _by_hessians(
-    at: Evaluation, hessian: Callable[[Evaluation], Hessian | None], finished: Finished
-) -> SolverGenerator:
+def _by_hessians(at: Evaluation, finished: Finished) -> SolverGenerator:
     """Return an evaluation that is finished, or the best one if Hessians lead no further."""
     n_heavy = 0
     while not finished(at) and n_heavy < _MAX_HESSIANS:
-        made = hessian(at)
+        made: Hessian | None = yield HessianAt(at)
         if made is None:
             return at
         if made.is_light:
             solver, max_points = _newton_step(at, made.solve, finished), None
         else:
             solver = lbfgs(at, partial(lambda solve, curvature: solve, made.solve), finished)
-            max_points, n_heavy = _POINTS_A_HESSIAN, n_heavy + 1
+            max_points, n_heavy = POINTS_A_HESSIAN, n_heavy + 1
         del made  # now only the generator holds this D × D array, and it is dropped before the next is made
         found = yield from _at_epsilon(at, 0.0, solver, max_points)
         del solver

@@ -1,6 +1,7 @@
 """Classifiers of margin losses against scikit-learn, the choice of C, hard margins, and likelihoods."""
 
 import json
+import warnings
 from functools import partial
 from itertools import product
 
@@ -16,6 +17,7 @@ import distrff as drf
 from distrff.errors import InputError
 from distrff.estimators.fitting import margins as penalty_search
 from distrff.estimators.fitting import options as margin_options
+from distrff.estimators.fitting import plan
 from distrff.estimators.fitting.dual import DualAscent
 from distrff.estimators.fitting.margin_oracle import MarginOracle
 from distrff.reductions.base import Folds
@@ -588,3 +590,35 @@ def test_many_digits_may_take_the_hessian(problem, noise):
     assert fitted.report_["status"] == "CONVERGED"
     labels = fitted.report_["sweep_labels"]
     assert "Hessian" not in labels or labels.index("Hessian") >= 12  # after ten light sweeps
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+def test_one_pass_makes_the_hessians_of_all_classes(rng, monkeypatch, loss):
+    X = rng.standard_normal((1200, 2))
+    y = np.digitize(np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(1200), [-1, 0, 1])
+    tol, features = 1e-6, drf.FourierFeatures(drf.Gaussian(0.5), 64)
+    model = margin_classifier(loss, features, 100.0, tol=tol, dtype="float64")
+    n_together, made = [], MarginOracle.hessians
+
+    def seen(self, points):
+        n_together.append(len(points))
+        return made(self, points)
+
+    monkeypatch.setattr(MarginOracle, "hessians", seen)
+    by_hessians = clone(model).fit(X, y)
+    assert max(n_together) > 1
+    strides = 2  # of problems with few curved rows, and with many
+    labels = by_hessians.report_["sweep_labels"]
+    assert len(n_together) <= labels.count("Hessian") <= strides * len(n_together)
+    n_asked = len(n_together)
+    monkeypatch.setattr(plan, "_MAX_HESSIAN_SWEEPS", 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # it may need more than its 200 sweeps
+        without = clone(model).fit(X, y)
+    assert len(n_together) == n_asked
+    assert by_hessians.n_iter_ < without.n_iter_
+    assert by_hessians.report_["status"] == "CONVERGED"
+    for output in range(4):
+        Y = np.where(y == output, 1.0, -1.0)
+        values = [objective_of(m, loss, X, Y, np.ones(len(y)), output) for m in (by_hessians, without)]
+        assert values[0] <= values[1] * (1 + 2 * tol)

@@ -273,6 +273,21 @@ def test_a_hinge_goes_without_its_dual_where_that_alone_does_not_fit(threads):
         count(few, **cluster, memory_limit=limit_above(without.worker_peak_bytes - 2**20))
 
 
+def test_several_classes_have_hessians_where_these_are_short_and_small():
+    many = replace(SHAPE, n_features=1024, n_outputs=7, n_problems=7, n_light_columns=7, n_light_sweeps=10)
+    many = replace(many, n_folds=1, n_alphas=1, n_hessians=7)
+    whole, without = (count(one, **CLUSTER, memory_limit=0) for one in (many, replace(many, n_hessians=0)))
+    assert (whole.size.n_hessians, without.size.n_hessians) == (7, 0)
+    taken = plan._margin_peak_bytes(whole.size, 1) - plan._margin_peak_bytes(without.size, 1)
+    # Of each class a factor stays, and in the sweep a task's sum and a partial that waits for another.
+    assert taken >= 7 * many.gram_size**2 * (8 + 8 + 4)
+    for limit, n_hessians in ((4 * taken - 2**20, 0), (4 * taken + 2**20, 7)):
+        assert count(many, **CLUSTER, memory_limit=limit).size.n_hessians == n_hessians
+    long = replace(many, n_rows=20_000, n_features=4096)
+    assert long.hessian_sweeps > 100
+    assert count(long, **CLUSTER, memory_limit=2**36).size.n_hessians == 0
+
+
 # What stays between light passes.
 
 UNITS = {"MB": 10**6, "GB": 10**9}

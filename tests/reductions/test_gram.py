@@ -178,13 +178,18 @@ def test_the_gram_of_curvatures(rng, loss, weighted, sent_map, sampled, light_ro
     folds = Folds(2, 7, "hash", N) if sampled else None
     targets = ClassTargets(np.arange(3), np.array([1.0, 2.0, 0.5]) if weighted else None)
     fields = of_features(clone(features).fit(X).specification_, targets, tile_rows=TILE)
-    reduction = CurvatureGramReduction(**fields, light_rows=light_rows, folds=folds, loss=loss, output=1)
-    point = {"coef": rng.standard_normal((D, 1)), "intercept": rng.standard_normal(1)}
+    outputs = (1, 0, 1)
+    reduction = CurvatureGramReduction(
+        **fields, light_rows=light_rows, folds=folds, loss=loss, outputs=outputs
+    )
+    point = {"coef": rng.standard_normal((D, 3)), "intercept": rng.standard_normal(3)}
     arrays = reduction.specification.arrays_to_send(derived=True) if sent_map else {}
-    found = unpack(swept(reduction, as_dataset(X, y, s), point | arrays, cuts=(100,))[0])
+    found = swept(reduction, as_dataset(X, y, s), point | arrays, cuts=(100,))
     T, weights = rows_t(reduction, X, y, s)
-    f = T[:, :D] @ point["coef"][:, 0] + point["intercept"]
-    weights = weights * loss.second_derivative(f, reduction.targets.encode(y)[:, 1])
     if sampled:
         weights = weights * (folds.of_rows(0, N) == 0)
-    np.testing.assert_allclose(found, T.T @ (weights[:, None] * T), atol=1e-11 * weights.sum())
+    F = T[:, :D] @ point["coef"] + point["intercept"]
+    for j, output in enumerate(outputs):
+        curved = weights * loss.second_derivative(F[:, j], reduction.targets.encode(y)[:, output])
+        np.testing.assert_allclose(unpack(found[j]), T.T @ (curved[:, None] * T), atol=1e-11 * curved.sum())
+    assert found.nbytes == reduction.size_bytes(N)

@@ -6,7 +6,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from distrff.solvers.lbfgs import Hessian, Preconditioner, Rests, lbfgs, solve_smooth, solve_smoothed
+from distrff.solvers.lbfgs import (
+    Hessian,
+    HessianAt,
+    Preconditioner,
+    Rests,
+    lbfgs,
+    solve_smooth,
+    solve_smoothed,
+)
 from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SquaredHinge
 from distrff.solvers.objective import Certificate
 from distrff.solvers.ridge import ridge_system
@@ -81,6 +89,8 @@ class Stages:
         self.best, self.epsilons, self.points_before_hessians = Certificate(), [], []
 
     def respond(self, points):
+        if isinstance(points[0], HessianAt):
+            return {0: self.hessian(points[0].at)}
         at = self.evaluate(points[0].x, points[0].epsilon)
         if points[0].next_epsilon is not None:
             at = replace(
@@ -95,6 +105,12 @@ class Stages:
         self.best = self.best.improved(at.primal, at.dual)
         return at
 
+    def hessian(self, at):
+        self.points_before_hessians.append(len(self.epsilons))
+        h = self.loss.second_derivative(self.Z @ at.x[:-1] + at.x[-1], self.y)
+        system = ridge_system(gram(self.Z, self.y, h), 1, fit_intercept=True)
+        return Hessian(Preconditioner.of(system, self.C).apply, self.is_light)
+
     def solve(self, solver, aim, **options):
         return in_lockstep({0: self.solver_of(solver, aim, **options)}, self.respond)[0]
 
@@ -102,15 +118,9 @@ class Stages:
         def preconditioner(h):
             return Preconditioner.of(self.system, max(h, 1e-9)).apply
 
-        def hessian(at):
-            self.points_before_hessians.append(len(self.epsilons))
-            h = self.loss.second_derivative(self.Z @ at.x[:-1] + at.x[-1], self.y)
-            system = ridge_system(gram(self.Z, self.y, h), 1, fit_intercept=True)
-            return Hessian(Preconditioner.of(system, self.C).apply, is_light)
-
-        is_light = options.pop("is_light", None)
-        if is_light is not None:
-            options["hessian"] = hessian
+        self.is_light = options.pop("is_light", None)
+        if self.is_light is not None:
+            options["hessian_after"] = 9
         return solver(
             np.zeros(self.Z.shape[1] + 1), preconditioner, lambda at: self.best.gap <= aim, **options
         )

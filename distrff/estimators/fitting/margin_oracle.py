@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ from distrff.reductions.margins import (
 )
 from distrff.reductions.ridge import RightSidesReduction
 from distrff.solvers.hard_margin import CriticalRows
-from distrff.solvers.lbfgs import DiagonalPreconditioner, Hessian, Preconditioner
+from distrff.solvers.lbfgs import POINTS_A_HESSIAN, DiagonalPreconditioner, Hessian, Preconditioner
 from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import GramProblem, RidgeEquations, RidgeMoments, ridge_system, total_gram
 
@@ -66,6 +67,7 @@ class Factor:
 _MAX_FACTORS = 3
 _MIN_CURVATURE = 1e-100
 _LIGHT_SWEEPS = 4.0  # that the products of a Hessian may take
+_MIN_GATHERED = 512  # rows of a product of a Hessian
 
 
 class HingePoint(NamedTuple):
@@ -236,13 +238,9 @@ class MarginOracle:
             level = min(self._factors, key=lambda other: abs(other - level))
         factor = self._factors.get(level)
         if factor is None:
-            factor = self._factors[level] = self._factored(self._grams.total, 4.0**level)
+            handle = self.run.submit(preconditioner_of, self._grams.total, 4.0**level, self._grams.problem)
+            factor = self._factors[level] = Factor(self.run, handle)
         return factor
-
-    def _factored(self, total: Any, curvature: float) -> Factor:
-        assert self._grams is not None
-        handle = self.run.submit(preconditioner_of, total, curvature, self._grams.problem)
-        return Factor(self.run, handle)
 
     def _solve_ahead(self, responses: Mapping[MarginProblem, Evaluation]) -> None:
         """Apply to the gradients of a pass the factors that their problems take, in one task a factor.
@@ -297,30 +295,60 @@ class MarginOracle:
             equations.G_diagonal,
         )
 
-    def hessian(self, problem: MarginProblem, at: Evaluation) -> Hessian | None:
-        """Return the Hessian at a point, from a stride of rows that leaves enough curved ones; one sweep.
+    def hessian_after(self, n_problems: int) -> int | None:
+        """Return after how many points so many problems take Hessians; None if the plan has none for them.
 
-        None if no row has a curved loss.
+        Several have taken light sweeps by then about as long as the pass for their Hessians. For one problem
+        they come at once: its sweeps are as long as those of several where features are not kept.
         """
-        if self._grams is None or not at.n_curved:
+        size = self._plan.size
+        if self._grams is None or n_problems > size.n_hessians:
             return None
-        size, grams = self._plan.size, self._grams
-        few = int(_LIGHT_SWEEPS * size.light_flops / size.gram_size**2)
-        stride = gram_stride(at.n_curved, self.n_features, few)
-        cuts = replace(size, gram_stride=stride).segmentation()
+        waits = math.ceil(size.hessian_sweeps) if n_problems > 1 else 0
+        return max(POINTS_A_HESSIAN, waits)
+
+    def hessians(self, points: Mapping[MarginProblem, Evaluation]) -> dict[MarginProblem, Hessian | None]:
+        """Return each problem's Hessian at a point, from a stride of rows that leaves enough curved ones.
+
+        None where no row has a curved loss. Problems of one stride take one sweep.
+        """
+        size, found = self._plan.size, dict.fromkeys(points, None)
+        sweep = size.light_flops if size.n_hessians == 1 else size.kept_sweep_flops / size.n_hessians
+        few = int(_LIGHT_SWEEPS * sweep / size.gram_size**2)
+        by_stride: dict[int, list[MarginProblem]] = {}
+        for problem, at in points.items():
+            if at.n_curved:
+                by_stride.setdefault(gram_stride(at.n_curved, self.n_features, few), []).append(problem)
+        for stride, problems in by_stride.items():
+            found |= {
+                problem: Hessian(factor.solve, is_light=points[problem].n_curved <= few)
+                for problem, factor in self._curved({p: points[p].x for p in problems}, stride).items()
+            }
+        return found
+
+    def _curved(self, points: Mapping[MarginProblem, np.ndarray], stride: int) -> dict[MarginProblem, Factor]:
+        """Return the factors of the problems' Hessians, of one row in `stride`; one sweep."""
+        assert self._grams is not None
+        grams, cuts = self._grams, replace(self._plan.size, gram_stride=stride).segmentation()
+        # All problems together gather as many rows as a Gram's tile has, for products of 512 at least.
+        tile_rows = max(_MIN_GATHERED, min(cuts.tile_rows, self._plan.tile_rows) // len(points))
         reduction = self._fit.reduction(
             CurvatureGramReduction,
-            dtype=size.dtype,
-            tile_rows=min(cuts.tile_rows, self._plan.tile_rows),
+            dtype=self._plan.size.dtype,
+            tile_rows=tile_rows,
             light_rows=self._cuts.tile_rows,
             folds=sample_of(self._fit, stride),
             loss=self.options.loss,
-            output=problem.output,
+            outputs=tuple(problem.output for problem in points),
         )
-        handle = self.run.sweep("Hessian", self._fit.dataset, reduction, cuts, self._point(at.x[:, None]))
-        curvature = stride * min(problem.C, 1 / grams.noise_floor())
-        total = self.run.submit(total_gram, [handle], grams.problem)
-        return Hessian(self._factored(total, curvature).solve, is_light=at.n_curved <= few)
+        sent = self._point(np.stack(list(points.values()), axis=1))
+        handle = self.run.sweep("Hessian", self._fit.dataset, reduction, cuts, sent)
+        factors = {}
+        for position, problem in enumerate(points):
+            curvature = stride * min(problem.C, 1 / grams.noise_floor())
+            factor = self.run.submit(hessian_factor, handle, position, curvature, grams.problem)
+            factors[problem] = Factor(self.run, factor)
+        return factors
 
 
 class SoftmaxOracle(MarginOracle):
@@ -336,6 +364,13 @@ class SoftmaxOracle(MarginOracle):
 
     def columns(self, x: np.ndarray) -> np.ndarray:
         return x.reshape(-1, self._fit.targets.n_outputs)
+
+
+def hessian_factor(
+    packed: np.ndarray, position: int, curvature: float, problem: GramProblem
+) -> Preconditioner:
+    """Return the inverse of one of several Hessians, whose sums are packed triangles."""
+    return preconditioner_of(total_gram([packed[position : position + 1]], problem), curvature, problem)
 
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:

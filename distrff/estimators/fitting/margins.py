@@ -32,7 +32,14 @@ from distrff.estimators.fitting.result import (
 from distrff.model.folds import FoldModels
 from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.reductions.margins import NearestSums
-from distrff.solvers.lbfgs import RestingGenerator, Rests, SolverGenerator, solve_smooth, solve_smoothed
+from distrff.solvers.lbfgs import (
+    HessianAt,
+    RestingGenerator,
+    Rests,
+    SolverGenerator,
+    solve_smooth,
+    solve_smoothed,
+)
 from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import RidgeSolution, solution_of
 from distrff.solvers.status import Status, in_lockstep
@@ -198,10 +205,17 @@ class _Solving:
             self.tell()
         self.solvers = {problem: self._solver(problem) for problem in self.unfinished()}  # go on from there
 
-    def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
+    def respond(self, requests: Mapping[MarginProblem, Point | HessianAt]) -> dict[MarginProblem, Any]:
         """Respond to the solvers; an empty response, when all passes are spent, ends them."""
         if self.is_spent:
             return {}
+        points = {p: request for p, request in requests.items() if isinstance(request, Point)}
+        at = {p: request.at for p, request in requests.items() if isinstance(request, HessianAt)}
+        hessians = self.oracle.hessians(at) if at else {}
+        return (self.evaluate(points) if points else {}) | hessians
+
+    def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
+        """Return the evaluations of points; one light sweep."""
         self.n_sweeps += 1
         responses = self.oracle.evaluate(points)
         for problem, at in responses.items():
@@ -246,7 +260,7 @@ class _Solving:
     def advance(self) -> bool:
         """Run the solvers of all unsolved problems until they end or pause; return whether there were any."""
         solvers = {p: self.solvers[p] for p in self.unfinished() if p in self.solvers}
-        results = in_lockstep(solvers, self.evaluate)
+        results = in_lockstep(solvers, self.respond)
         self.solvers = {p: solver for p, solver in solvers.items() if p not in results}
         return bool(solvers)
 
@@ -255,9 +269,8 @@ class _Solving:
         x, oracle = self.traces[problem].found, self.oracle
         finished = partial(self._finished, problem)
         if oracle.options.direct_solver != "smoothed":
-            alone = len(self.traces) == 1 and not oracle.options.softmax  # a D × D matrix for each
-            hessian = partial(oracle.hessian, problem) if alone else None
-            return solve_smooth(x, partial(oracle.preconditioner, problem), finished, hessian)
+            after = oracle.hessian_after(len(self.traces)) if problem.held_out is None else None
+            return solve_smooth(x, partial(oracle.preconditioner, problem), finished, hessian_after=after)
         # A model of all rows needs no good start, nor does one of sparse rows, which closes the gap in fewer
         # sweeps than a smaller epsilon does (measured: 13 in place of 22).
         early = oracle.is_sparse or oracle.n_rows <= 2 * oracle.rows_a_label

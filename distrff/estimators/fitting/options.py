@@ -565,6 +565,7 @@ class MarginOptions(SolverOptions):
         n_grid = _PRESUMED_GRID if self.Cs is None else len(self.Cs)
         models = self.direct_solver == "smoothed" and can_model(n_features, entries) and not self.is_hard
         is_dual = models and self.solver == "auto" and not entries and _are_few(n_rows, n_features)
+        has_hessians = self.direct_solver == "lbfgs" and not (entries or self.is_hard or self.softmax)
         return super().work(n_rows, n_features, n_outputs) | {
             "n_folds": 1,  # of the Gram, which only preconditions
             "n_problems": n_problems,
@@ -572,6 +573,7 @@ class MarginOptions(SolverOptions):
             "n_light_sweeps": _PRESUMED_SWEEPS * (1 if self.C is not None else 1 + n_grid),
             "model_rows": max_model_rows(n_features, entries) if models else 0,
             "dual_rows": n_rows if is_dual else 0,
+            "n_hessians": n_outputs if has_hessians else 0,
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -61,6 +62,7 @@ class Size:
     outputs_are_presumed: bool = False  # True until the classes are counted
     n_problems: int = 0  # of a margin loss that a pass serves
     model_rows: int = 0  # rows in an active-set model, whose features are held at once
+    n_hessians: int = 0  # of a smooth margin loss, one an output, that a sweep sums together; 0 for none
     dual_rows: int = 0  # all rows, where a hinge is solved on their Gram; 0 where it is not
     gram_stride: int = 1  # the Gram is summed over one row in this many
     n_light_sweeps: int = 0  # light passes presumed after the Gram
@@ -187,6 +189,23 @@ class Size:
     def light_flops(self) -> float:
         """Flops of one light sweep: its map and its thin products."""
         return self.n_rows * (self.basis_flops + 6.0 * self.n_features * self.n_light_columns)
+
+    @property
+    def kept_sweep_flops(self) -> float:
+        """Flops of a square product that take about as long as a light sweep of one problem an output.
+
+        Features are kept, so the sweep is bound by memory and by losses: 0.1 s for 40,000 rows, D = 1024 and
+        seven outputs, and 0.09 s for 20,000, 2048 and ten, where products had 50 to 100 Gflop/s.
+        """
+        return _KEPT_SWEEP_FLOPS * self.n_rows * self.n_features * self.n_outputs
+
+    @property
+    def hessian_sweeps(self) -> float:
+        """Light sweeps of kept features that take as long as the Hessians of all outputs, from a sample."""
+        D = self.n_features
+        sample = self.n_rows / gram_stride(self.n_rows, D)
+        each = sample * (self.gram_size**2 + self.triangle_numbers) + 2 / 3 * float(D) ** 3
+        return (self.n_rows * self.basis_flops + self.n_outputs * each) / self.kept_sweep_flops
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -394,8 +413,8 @@ def count(solver: str, size: Size, workers: Workers) -> Plan:
 
 def _ways(solver: str, size: Size, workers: Workers) -> Iterator[Plan]:
     """Yield the plans of a solver, from the fewest reads to the least memory."""
-    if solver == "gram":  # all folds together, or one after the other; a hinge by its dual, or without
-        for one in (size, replace(size, dual_rows=0)) if size.dual_rows else (size,):
+    if solver == "gram":  # all folds together, or one after the other
+        for one in _gram_sizes(size, workers):
             yield _by_gram(one, one.n_folds, workers)
             if one.n_folds > 1:
                 yield _by_gram(one, 1, workers)
@@ -517,6 +536,26 @@ def largest(candidates: range, fits: Callable[[int], bool]) -> int:
 
 # With a Gram: of all rows, per fold, or of a sample.
 
+_KEPT_SWEEP_FLOPS = 30.0  # a row, feature and output
+_MAX_HESSIAN_SWEEPS, _HESSIAN_SHARE = 40, 0.25
+
+
+def _gram_sizes(size: Size, workers: Workers) -> list[Size]:
+    """Return the size as it is, and without what a margin loss can do without: a dual, and Hessians.
+
+    Several problems have none where their sum takes longer than most fits by light sweeps do, or where it
+    takes more than a quarter of the memory, which then is better filled with features.
+    """
+    if size.dual_rows:
+        return [size, replace(size, dual_rows=0)]
+    if size.n_hessians > 1:
+        without, threads = replace(size, n_hessians=0), workers.threads_per_worker
+        taken = _margin_peak_bytes(size, threads) - _margin_peak_bytes(without, threads)
+        has_room = taken <= _HESSIAN_SHARE * (workers.memory_limit or math.inf)
+        pays = size.hessian_sweeps <= _MAX_HESSIAN_SWEEPS
+        return [size, without] if has_room and pays else [without]
+    return [size]
+
 
 def _by_gram(size: Size, folds_per_task: int, workers: Workers) -> Plan:
     s, n_turns = size, size.n_folds // folds_per_task
@@ -572,13 +611,16 @@ def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
 def _margin_peak_bytes(size: Size, threads: int) -> int:
     """Return the largest resident set above idle in the passes and models of margin losses.
 
-    Beside these the workers keep the Gram and three factors to precondition with.
+    Beside these the workers keep the Gram and three factors to precondition with, and the factor of each
+    Hessian.
     """
     if not size.n_problems:
         return 0
     kept = 4 * 8 * size.gram_size**2 + _dual_bytes(size)
-    passes = _light_peak_bytes(size, size.n_light_columns, threads)
-    return kept + max(passes, _model_peak_bytes(size, threads))
+    several = size.n_hessians if size.n_hessians > 1 else 0  # the sweep of one counts with that of the Gram
+    passes = _light_peak_bytes(size, size.n_light_columns, threads) + several * 8 * size.gram_size**2
+    hessians = worker_peak_bytes(size, several, threads) if several else 0
+    return kept + max(passes, hessians, _model_peak_bytes(size, threads))
 
 
 def _dual_bytes(size: Size) -> int:
