@@ -142,7 +142,7 @@ class KernelSVC(MarginClassifier):
     take as long as the Hessians of several classes, were not enough for a smooth loss, or the first step
     shows that the sample misses rows, another pass makes the Hessian, one for all classes. It is that of all
     rows, and made again for each step, where the products of rows with a curved loss take no longer than four
-    light sweeps; else of a sample, at most three times. Several classes take none where it would last as long
+    light sweeps; else of a sample, at most ten times. Several classes take none where it would last as long
     as forty light sweeps.
     """
 

@@ -184,7 +184,7 @@ def test_the_hessian_ends_what_the_gram_makes_slow():
     gram_alone.solve(solve_smooth, 1e-9)
     with_hessian.solve(solve_smooth, 1e-9, is_light=False)
     assert with_hessian.best.gap <= 1e-9
-    assert 1 <= len(with_hessian.points_before_hessians) <= 3
+    assert 1 <= len(with_hessian.points_before_hessians) <= 3  # though ten are allowed
     assert len(with_hessian.epsilons) < len(gram_alone.epsilons)
 
 
