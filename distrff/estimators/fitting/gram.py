@@ -50,6 +50,7 @@ from distrff.solvers.ridge_rows import (
     gram_of_rows,
     ridge_rows,
     row_fold_errors,
+    row_posterior,
     row_solution_without,
 )
 
@@ -228,7 +229,7 @@ class Grams:
 
     run: Run
     parts: list[Any]  # handles: one on the Grams of all folds, or one a fold
-    total: Any  # handle on their sum
+    total: Any  # handle on their sum; of rows the Gram that `row_fold_errors` takes
     problem: GramProblem
     weight: float
     mean_square_norm: float
@@ -288,12 +289,15 @@ class Grams:
 
     def posterior(self, alpha: float) -> PosteriorFactor:
         """Return the posterior of the model at one alpha; it is computed where the Gram is."""
-        found: PosteriorFactor = self.run.compute(posterior_of, self.total, alpha, self.problem)
+        of, source = (posterior_of, self.total) if self.rows is None else (row_posterior, self.rows)
+        found: PosteriorFactor = self.run.compute(of, source, alpha, self.problem)
         return replace(found, noise=found.noise * np.square(self.targets.scale))
 
     def kept(self) -> Grams:
-        """Return what is kept after the fit: the sum, without the Grams of the folds."""
-        return replace(self, parts=[], rows=None, total=self.run.settle(self.total))
+        """Return what is kept after the fit: the sum, without the Grams of the folds, or the rows."""
+        if self.rows is None:
+            return replace(self, parts=[], total=self.run.settle(self.total))
+        return replace(self, total=None, rows=self.run.settle(self.rows))
 
 
 def gram_passes(
@@ -358,14 +362,14 @@ def _has_few_rows(plan: Plan) -> bool:
 
 
 def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
-    """Return the Gram of all rows with the rows themselves in place of the Grams of folds."""
+    """Return the rows themselves in place of the Grams of folds, with the Gram of a map that is as small."""
     mapped, problem = fit.mapped_rows(plan), problem_of(fit)
     rows, total = fit.run.submit_all(_products_of, [(mapped, folds, None), (mapped, folds, problem)])
     return _grams_of(fit, plan, problem, total, parts=[], rows=rows)
 
 
 def _products_of(mapped: MappedRows, folds: Folds, problem: GramProblem | None) -> RidgeRows | np.ndarray:
-    """Return the rows with their products, or for a problem the Gram of their features.
+    """Return the rows with their products, or for a problem the Gram of a smaller map.
 
     One function for both, so that they are made side by side.
     """
