@@ -95,8 +95,9 @@ def compile_products() -> None:
         _add_lower(Z, np.zeros((1, 1)))
 
 
-def is_plain(Z: np.ndarray) -> bool:
-    return Z.dtype in (np.float32, np.float64) and Z.flags.c_contiguous
+def is_plain(Z: Any) -> bool:
+    """Return whether the loops here take a tile: an array in C order, of single or double precision."""
+    return isinstance(Z, np.ndarray) and Z.dtype in (np.float32, np.float64) and Z.flags.c_contiguous
 
 
 @compiled(fastmath=("reassoc", "contract"))

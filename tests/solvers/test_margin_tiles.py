@@ -7,6 +7,7 @@ from distrff.solvers import margin_tiles
 from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, SquaredHinge
 from distrff.solvers.margin_tiles import MAX_PROBLEMS, add_sloped_rows
 from distrff.solvers.objective import RowWeights, sided_weights
+from distrff.utils.products import OneHotTile
 
 LOSSES = [
     Logistic(),
@@ -77,3 +78,7 @@ def test_what_whole_tiles_do_as_well_is_left_to_them(rng):
     assert not tried(k=MAX_PROBLEMS + 1)
     assert not tried(loss=Probit())
     assert not tried(order="F")
+    one_hot = OneHotTile(np.zeros((1, 20), np.int32), 1.0, 8)
+    one = np.ones((20, 1))
+    sums, coef = np.zeros((2, 8)), np.ones((8, 1))
+    assert not add_sloped_rows(sums, one, one_hot, coef, np.zeros(1), Logistic(), one, one)
