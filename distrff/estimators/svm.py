@@ -143,7 +143,7 @@ class KernelSVC(MarginClassifier):
     shows that the sample misses rows, another pass makes the Hessian, one for all classes. It is that of all
     rows, and made again for each step, where the products of rows with a curved loss take no longer than four
     light sweeps; else of a sample, at most ten times. Several classes take none where it would last as long
-    as forty light sweeps.
+    as forty light sweeps, or where their Hessians are more than 128 MiB.
     """
 
     def __init__(

@@ -142,7 +142,7 @@ def add_squares(A: np.ndarray, t: np.ndarray) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CurvatureGramReduction(GramReduction):
-    """The same sums with weights s·ℓ″(f, y) of m binary problems at a point each, of shape (m, p, p).
+    """The sums Σ s·ℓ″(f, y)·ttᵀ over rows t = [z | 1] for m binary problems at a point each: (m, p, p).
 
     Tasks are sent `coef` of shape (D, m) and `intercept` of shape (m,).
 
@@ -154,6 +154,10 @@ class CurvatureGramReduction(GramReduction):
     loss: Loss
     outputs: tuple[int, ...]  # which of the targets each problem is for
     light_rows: int
+
+    @property
+    def size(self) -> int:
+        return self.specification.n_features + 1
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * len(self.outputs) * packed_length(self.size)
@@ -179,16 +183,15 @@ class CurvatureGramReduction(GramReduction):
                 Z = block_map.apply(scaled[curved]) if block_map.has_basis else B[curved]
                 for of_problem, weight in zip(gathered, weights[curved].T, strict=True):
                     own = np.flatnonzero(weight)
-                    of_problem.add(self._weighted(Z[own], Y[curved[own]], weight[own]))
+                    of_problem.add(self._weighted(Z[own], weight[own]))
         for of_problem in gathered:
             of_problem.multiply()
         return total
 
-    def _weighted(self, Z: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Return the rows √(s·ℓ″)·[z | 1 | y]."""
-        D = self.specification.n_features
+    def _weighted(self, Z: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Return the rows √(s·ℓ″)·[z | 1]."""
         t = np.ones((len(Z), self.size), Z.dtype)
-        t[:, :D], t[:, D + 1 :] = Z, Y
+        t[:, :-1] = Z
         t *= np.sqrt(weight).astype(Z.dtype)[:, None]
         return t
 

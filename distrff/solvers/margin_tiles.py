@@ -13,27 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from distrff.solvers.losses import Hinge, Laplace, Logistic, Loss, SmoothedHinge, SquaredHinge
+from distrff.solvers.losses import Laplace, Logistic, Loss, SmoothedHinge, SquaredHinge
 from distrff.utils.jit import compiled, compiles_once, scratch
-from distrff.utils.products import add_eight_rows, is_plain, thin_values
+from distrff.utils.products import add_eight_rows, add_row, is_plain, thin_values
 
 MAX_PROBLEMS = 6  # beyond, BLAS is as fast with whole tiles
 _STRIP_BYTES = 2**18
 _ROWS_A_SUM = 8
 
-_LOGISTIC, _LAPLACE, _SQUARED_HINGE, _SMOOTHED_HINGE, _HINGE = range(5)
+_LOGISTIC, _LAPLACE, _SQUARED_HINGE, _SMOOTHED_HINGE = range(4)
+# Probit's slope needs a function that no compiler has.
 _KINDS: dict[type[Loss], int] = {
     Logistic: _LOGISTIC,
     Laplace: _LAPLACE,
     SquaredHinge: _SQUARED_HINGE,
     SmoothedHinge: _SMOOTHED_HINGE,
-    Hinge: _HINGE,
 }
-
-
-def has_slopes(loss: Loss) -> bool:
-    """Return whether the slope of a loss is compiled here: probit's needs a function that no compiler has."""
-    return type(loss) in _KINDS
 
 
 def add_sloped_rows(
@@ -54,8 +49,8 @@ def add_sloped_rows(
     Returns False, and does nothing, where the products of whole tiles are as fast, or the loss is not one of
     these.
     """
-    k = F.shape[1]
-    if k > MAX_PROBLEMS or not has_slopes(loss) or not is_plain(Z):
+    k, kind = F.shape[1], _KINDS.get(type(loss))
+    if k > MAX_PROBLEMS or kind is None or not is_plain(Z):
         return False
     compile_sloped_rows()
     strip = max(1, _STRIP_BYTES // (Z.shape[1] * Z.itemsize) // _ROWS_A_SUM) * _ROWS_A_SUM
@@ -63,7 +58,7 @@ def add_sloped_rows(
     product[...] = 0
     C = np.ascontiguousarray(coef.T, Z.dtype)
     Y, s = (np.ascontiguousarray(values, np.float64) for values in (Y, s))
-    _add_sloped_rows(Z, C, intercept, Y, s, _KINDS[type(loss)], _unit(loss, k), strip, F, product)
+    _add_sloped_rows(Z, C, intercept, Y, s, kind, _unit(loss, k), strip, F, product)
     sums += product
     return True
 
@@ -95,15 +90,13 @@ def _slope(kind, m, unit):
         return half / (1 - half) / unit
     if kind == _SQUARED_HINGE:
         return 2 * max(0.0, 1 - m)
-    if kind == _SMOOTHED_HINGE:
-        return min(max((1 - m) / unit, 0.0), 1.0)
-    return 1.0 if m < 1 else 0.0
+    return min(max((1 - m) / unit, 0.0), 1.0)  # of the rounded hinge
 
 
 @compiled()
 def _add_sloped_rows(Z, C, intercept, Y, s, kind, unit, strip, F, sums):
-    """Rows wait until eight of the same sign are summed together; they are in the cache for so long."""
-    n_rows, k = F.shape
+    """Rows wait until eight of the same sign are summed together: mostly those of the last strip or two."""
+    (n_rows, k), n_columns = F.shape, Z.shape[1]
     waiting, weights = np.empty((2 * k, 8), np.int64), np.empty((2 * k, 8), Z.dtype)
     n_waiting = np.zeros(2 * k, np.int64)
     for first in range(0, n_rows, strip):
@@ -112,6 +105,8 @@ def _add_sloped_rows(Z, C, intercept, Y, s, kind, unit, strip, F, sums):
         for q in range(k):
             for i in range(first, stop):
                 F[i, q] += intercept[q]
+                if s[i, q] == 0:  # held out, or not fitted to: such a row may hold NaN
+                    continue
                 a = s[i, q] * Y[i, q] * _slope(kind, Y[i, q] * F[i, q], unit[q])
                 if a == 0:
                     continue
@@ -121,10 +116,8 @@ def _add_sloped_rows(Z, C, intercept, Y, s, kind, unit, strip, F, sums):
                 if n < 7:
                     n_waiting[side] = n + 1
                 else:
-                    add_eight_rows(Z, waiting[side], weights[side], sums[side])
+                    add_eight_rows(Z, waiting[side], weights[side], 0, n_columns, sums[side])
                     n_waiting[side] = 0
     for side in range(2 * k):
         for n in range(n_waiting[side]):
-            z, a = Z[waiting[side, n]], weights[side, n]
-            for j in range(z.size):
-                sums[side, j] += a * z[j]
+            add_row(Z[waiting[side, n]], weights[side, n], 0, n_columns, sums[side])

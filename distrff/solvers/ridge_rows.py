@@ -225,6 +225,11 @@ def row_solution_without(
     return RidgeSolution(coef, intercept, residual, total_squares)
 
 
+def without_products(rows: RidgeRows) -> RidgeRows:
+    """Return the rows alone, which is all that `row_posterior` takes."""
+    return replace(rows, K=np.empty((0, 0)))
+
+
 def row_posterior(rows: RidgeRows, alpha: float, problem: GramProblem) -> PosteriorFactor:
     """Return what `distrff.solvers.ridge.posterior_of` does: its factor is of D × D, and so is the Gram."""
     return posterior_of(_gram(rows.Z, rows.targets(problem), rows.s), alpha, problem)

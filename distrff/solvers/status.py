@@ -81,15 +81,17 @@ Result = TypeVar("Result")
 def in_lockstep(
     solvers: Mapping[Key, Generator[Any, Any, Result]],
     respond: Callable[[dict[Key, Request]], Mapping[Key, Response]],
+    responses: Mapping[Key, Response | None] | None = None,
 ) -> dict[Key, Result]:
     """Run solver generators together, and return the results of those that end, by key.
 
     Each yields requests and is sent responses. `respond` takes the requests of all running solvers and
-    returns their responses, both by key. A solver that yields None rests until the next call; one that gets
-    no response is stopped there.
+    returns their responses, both by key. A solver that yields None rests until the next call. One that gets
+    no response waits for a later one, or is stopped there if none comes. `responses` are those to begin with;
+    by default None for each solver, which starts it or ends its rest.
     """
     results: dict[Key, Result] = {}
-    responses: Mapping[Key, Response | None] = dict.fromkeys(solvers)  # None starts or resumes a generator
+    responses = dict.fromkeys(solvers) if responses is None else responses
     while responses:
         requests: dict[Key, Request] = {}
         for key, response in responses.items():

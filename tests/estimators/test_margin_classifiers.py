@@ -14,10 +14,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC, LinearSVC
 
 import distrff as drf
+from distrff.engine import segments
 from distrff.errors import InputError
+from distrff.estimators.fitting import margin_oracle, plan
 from distrff.estimators.fitting import margins as penalty_search
 from distrff.estimators.fitting import options as margin_options
-from distrff.estimators.fitting import plan
 from distrff.estimators.fitting.dual import DualAscent
 from distrff.estimators.fitting.margin_oracle import MarginOracle
 from distrff.reductions.base import Folds
@@ -607,9 +608,8 @@ def test_one_pass_makes_the_hessians_of_all_classes(rng, monkeypatch, loss):
     monkeypatch.setattr(MarginOracle, "hessians", seen)
     by_hessians = clone(model).fit(X, y)
     assert max(n_together) > 1
-    strides = 2  # of problems with few curved rows, and with many
-    labels = by_hessians.report_["sweep_labels"]
-    assert len(n_together) <= labels.count("Hessian") <= strides * len(n_together)
+    # All of these rows are summed, in one pass for all that ask.
+    assert by_hessians.report_["sweep_labels"].count("Hessian") == len(n_together)
     n_asked = len(n_together)
     monkeypatch.setattr(plan, "_MAX_HESSIAN_SWEEPS", 0)
     with warnings.catch_warnings():
@@ -622,3 +622,25 @@ def test_one_pass_makes_the_hessians_of_all_classes(rng, monkeypatch, loss):
         Y = np.where(y == output, 1.0, -1.0)
         values = [objective_of(m, loss, X, Y, np.ones(len(y)), output) for m in (by_hessians, without)]
         assert values[0] <= values[1] * (1 + 2 * tol)
+
+
+def test_hessians_of_samples_and_of_all_rows(rng, monkeypatch):
+    """Problems with few curved rows take all of these, in a pass of their own; the others take a sample."""
+    X = rng.standard_normal((3000, 2))
+    y = np.where(X[:, 0] < 1.8, np.digitize(X[:, 1], [0.0]), 2)  # the last class is rare
+    for name, value in (("_MIN_SAMPLE_ROWS", 256), ("_LEAST_SAMPLE_PER_FEATURE", 1), ("_LIGHT_COLUMNS", 4)):
+        monkeypatch.setattr(segments, name, value)
+    monkeypatch.setattr(margin_oracle, "_LIGHT_SWEEPS", 0.2)
+    strides, curved = [], MarginOracle._curved
+
+    def seen(self, points, stride):
+        strides.append(stride)
+        return curved(self, points, stride)
+
+    monkeypatch.setattr(MarginOracle, "_curved", seen)
+    model = margin_classifier("squared_hinge", drf.FourierFeatures(drf.Gaussian(0.5), 64), 100.0, tol=1e-6)
+    report = model.set_params(dtype="float64").fit(X, y).report_
+    assert report["status"] == "CONVERGED"
+    assert report["sweep_labels"].count("Hessian") == len(strides)
+    assert min(strides) == 1
+    assert max(strides) > 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distrff.solvers import margin_tiles
-from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, SquaredHinge
+from distrff.solvers.losses import Laplace, Logistic, Probit, SmoothedHinge, SquaredHinge
 from distrff.solvers.margin_tiles import MAX_PROBLEMS, add_sloped_rows
 from distrff.solvers.objective import RowWeights, sided_weights
 from distrff.utils.products import OneHotTile
@@ -14,7 +14,6 @@ LOSSES = [
     Logistic(0.3),
     Laplace(2.0),
     SquaredHinge(),
-    Hinge(),
     SmoothedHinge(np.array([0.1, 0.5, 3.0])),
 ]
 
@@ -46,7 +45,7 @@ def test_one_pass_gives_what_two_give(rng, monkeypatch, loss, dtype, r):
 
 
 def test_slopes_are_those_of_the_losses_far_from_the_boundary():
-    for loss in [Logistic(), Laplace(), SquaredHinge(), Hinge(), SmoothedHinge(0.25)]:
+    for loss in [Logistic(), Laplace(), SquaredHinge(), SmoothedHinge(0.25)]:
         m = np.array([[-800.0], [-30.0], [0.0], [0.75], [1.0], [30.0], [800.0]])
         F, sums, Z = np.empty_like(m), np.zeros((2, len(m))), np.eye(len(m))
         one = np.ones_like(m)
@@ -56,11 +55,12 @@ def test_slopes_are_those_of_the_losses_far_from_the_boundary():
         assert not sums[1].any()
 
 
-def test_rows_without_weight_are_not_read_for_the_sums(rng):
+@pytest.mark.parametrize("loss", [Logistic(), Laplace(), SquaredHinge(), SmoothedHinge(0.25)], ids=str)
+def test_rows_without_weight_are_not_read_for_the_sums(rng, loss):
     Z, coef, intercept, Y, s = tile_of(rng, 40, 8, 1, np.float64)
     Z[s[:, 0] == 0] = np.nan
     sums = np.zeros((2, 8))
-    assert add_sloped_rows(sums, np.empty((40, 1)), Z, coef, intercept, SquaredHinge(), Y, s)
+    assert add_sloped_rows(sums, np.empty((40, 1)), Z, coef, intercept, loss, Y, s)
     assert np.isfinite(sums).all()
 
 

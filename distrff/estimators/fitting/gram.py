@@ -52,6 +52,7 @@ from distrff.solvers.ridge_rows import (
     row_fold_errors,
     row_posterior,
     row_solution_without,
+    without_products,
 )
 
 
@@ -297,7 +298,7 @@ class Grams:
         """Return what is kept after the fit: the sum, without the Grams of the folds, or the rows."""
         if self.rows is None:
             return replace(self, parts=[], total=self.run.settle(self.total))
-        return replace(self, total=None, rows=self.run.settle(self.rows))
+        return replace(self, total=None, rows=self.run.settle(self.run.submit(without_products, self.rows)))
 
 
 def gram_passes(

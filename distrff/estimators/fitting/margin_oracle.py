@@ -17,7 +17,7 @@ from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.dual import DualAscent
 from distrff.estimators.fitting.gram import Grams, factor_gram, sample_of
 from distrff.estimators.fitting.options import MarginOptions
-from distrff.estimators.fitting.plan import Plan, margin_cuts
+from distrff.estimators.fitting.plan import MIN_GATHERED_ROWS, Plan, margin_cuts
 from distrff.estimators.fitting.result import MarginProblem, coef_and_intercept
 from distrff.features.specification import MapSpecification
 from distrff.preprocessing.scaling import Scaling
@@ -67,7 +67,6 @@ class Factor:
 _MAX_FACTORS = 3
 _MIN_CURVATURE = 1e-100
 _LIGHT_SWEEPS = 4.0  # that the products of a Hessian may take
-_MIN_GATHERED = 512  # rows of a product of a Hessian
 
 
 class HingePoint(NamedTuple):
@@ -117,6 +116,7 @@ class MarginOracle:
         self._factors: WeakValueDictionary[float, Factor] = WeakValueDictionary()
         self._factor_of: dict[MarginProblem, Factor] = {}  # the one that each problem took last
         self._solved: dict[MarginProblem, _Solved] = {}
+        self._by_hessian: set[MarginProblem] = set()  # which take no factor of the Gram
         entries = plan.size.sparse_entries
         self.is_sparse = entries > 0
         self.can_model = can_model(self.n_features, entries)
@@ -220,6 +220,7 @@ class MarginOracle:
         largest safe curvature, times the ratio of the two. Problems of similar curvature share a
         factor, freed when its last problem needs another. Of three factors the nearest is used.
         """
+        self._by_hessian.discard(problem)
         if self._grams is None and self.ascent is not None:  # the dual leaves little to do
             self._grams = factor_gram(self._fit, self._plan)
         if self._grams is None:
@@ -255,6 +256,8 @@ class MarginOracle:
             return
         is_smooth, max_curvature = self.options.direct_solver == "lbfgs", 1 / self._grams.noise_floor()
         for problem, at in responses.items():
+            if problem in self._by_hessian:
+                continue
             if problem in before:
                 self._factor_of[problem] = before[problem]
             elif is_smooth:
@@ -298,8 +301,8 @@ class MarginOracle:
     def hessian_after(self, n_problems: int) -> int | None:
         """Return after how many points so many problems take Hessians; None if the plan has none for them.
 
-        Several have taken light sweeps by then about as long as the pass for their Hessians. For one problem
-        they come at once: its sweeps are as long as those of several where features are not kept.
+        Several have taken light sweeps by then about as long as the pass for their Hessians. One takes them
+        after nine points: its sweeps are as long as those of several where features are not kept.
         """
         size = self._plan.size
         if self._grams is None or n_problems > size.n_hessians:
@@ -312,26 +315,36 @@ class MarginOracle:
 
         None where no row has a curved loss. Problems of one stride take one sweep.
         """
-        size, found = self._plan.size, dict.fromkeys(points, None)
-        sweep = size.light_flops if size.n_hessians == 1 else size.kept_sweep_flops / size.n_hessians
-        few = int(_LIGHT_SWEEPS * sweep / size.gram_size**2)
+        found, few = dict.fromkeys(points, None), self._few_curved()
         by_stride: dict[int, list[MarginProblem]] = {}
         for problem, at in points.items():
             if at.n_curved:
                 by_stride.setdefault(gram_stride(at.n_curved, self.n_features, few), []).append(problem)
         for stride, problems in by_stride.items():
+            self._by_hessian.update(problems)
             found |= {
                 problem: Hessian(factor.solve, is_light=points[problem].n_curved <= few)
                 for problem, factor in self._curved({p: points[p].x for p in problems}, stride).items()
             }
         return found
 
+    def _few_curved(self) -> int:
+        """Return the curved rows whose products take no longer than four light sweeps.
+
+        Of several problems these are sweeps of kept features, less what making the features again takes.
+        """
+        size = self._plan.size
+        if size.n_hessians == 1:
+            return int(_LIGHT_SWEEPS * size.light_flops / size.hessian_size**2)
+        left = _LIGHT_SWEEPS * size.kept_sweep_flops - size.n_rows * size.basis_flops
+        return max(0, int(left / size.n_hessians / size.hessian_size**2))
+
     def _curved(self, points: Mapping[MarginProblem, np.ndarray], stride: int) -> dict[MarginProblem, Factor]:
         """Return the factors of the problems' Hessians, of one row in `stride`; one sweep."""
         assert self._grams is not None
         grams, cuts = self._grams, replace(self._plan.size, gram_stride=stride).segmentation()
         # All problems together gather as many rows as a Gram's tile has, for products of 512 at least.
-        tile_rows = max(_MIN_GATHERED, min(cuts.tile_rows, self._plan.tile_rows) // len(points))
+        tile_rows = max(MIN_GATHERED_ROWS, min(cuts.tile_rows, self._plan.tile_rows) // len(points))
         reduction = self._fit.reduction(
             CurvatureGramReduction,
             dtype=self._plan.size.dtype,
@@ -370,7 +383,9 @@ def hessian_factor(
     packed: np.ndarray, position: int, curvature: float, problem: GramProblem
 ) -> Preconditioner:
     """Return the inverse of one of several Hessians, whose sums are packed triangles."""
-    return preconditioner_of(total_gram([packed[position : position + 1]], problem), curvature, problem)
+    of_features = replace(problem, n_targets=0, offset=None)
+    total = total_gram([packed[position : position + 1]], of_features)
+    return preconditioner_of(total, curvature, of_features)
 
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -200,11 +199,16 @@ class Size:
         return _KEPT_SWEEP_FLOPS * self.n_rows * self.n_features * self.n_outputs
 
     @property
+    def hessian_size(self) -> int:
+        """Columns of the rows [z | 1] that a Hessian sums."""
+        return self.n_features + 1
+
+    @property
     def hessian_sweeps(self) -> float:
         """Light sweeps of kept features that take as long as the Hessians of all outputs, from a sample."""
         D = self.n_features
         sample = self.n_rows / gram_stride(self.n_rows, D)
-        each = sample * (self.gram_size**2 + self.triangle_numbers) + 2 / 3 * float(D) ** 3
+        each = sample * (self.hessian_size**2 + self.triangle_numbers) + 2 / 3 * float(D) ** 3
         return (self.n_rows * self.basis_flops + self.n_outputs * each) / self.kept_sweep_flops
 
 
@@ -414,7 +418,7 @@ def count(solver: str, size: Size, workers: Workers) -> Plan:
 def _ways(solver: str, size: Size, workers: Workers) -> Iterator[Plan]:
     """Yield the plans of a solver, from the fewest reads to the least memory."""
     if solver == "gram":  # all folds together, or one after the other
-        for one in _gram_sizes(size, workers):
+        for one in _gram_sizes(size):
             yield _by_gram(one, one.n_folds, workers)
             if one.n_folds > 1:
                 yield _by_gram(one, 1, workers)
@@ -537,23 +541,23 @@ def largest(candidates: range, fits: Callable[[int], bool]) -> int:
 # With a Gram: of all rows, per fold, or of a sample.
 
 _KEPT_SWEEP_FLOPS = 30.0  # a row, feature and output
-_MAX_HESSIAN_SWEEPS, _HESSIAN_SHARE = 40, 0.25
+_MAX_HESSIAN_SWEEPS, _MAX_HESSIAN_BYTES = 40, 2**27
+MIN_GATHERED_ROWS = 512  # of a product of a Hessian, of each that a sweep sums
 
 
-def _gram_sizes(size: Size, workers: Workers) -> list[Size]:
+def _gram_sizes(size: Size) -> list[Size]:
     """Return the size as it is, and without what a margin loss can do without: a dual, and Hessians.
 
-    Several problems have none where their sum takes longer than most fits by light sweeps do, or where it
-    takes more than a quarter of the memory, which then is better filled with features.
+    Several problems have none where their sum takes longer than most fits by light sweeps do, or where they
+    are large: the memory is better filled with features then. Neither depends on the workers.
     """
     if size.dual_rows:
         return [size, replace(size, dual_rows=0)]
     if size.n_hessians > 1:
-        without, threads = replace(size, n_hessians=0), workers.threads_per_worker
-        taken = _margin_peak_bytes(size, threads) - _margin_peak_bytes(without, threads)
-        has_room = taken <= _HESSIAN_SHARE * (workers.memory_limit or math.inf)
-        pays = size.hessian_sweeps <= _MAX_HESSIAN_SWEEPS
-        return [size, without] if has_room and pays else [without]
+        without = replace(size, n_hessians=0)
+        are_small = 8 * size.n_hessians * size.hessian_size**2 <= _MAX_HESSIAN_BYTES
+        are_short = size.hessian_sweeps <= _MAX_HESSIAN_SWEEPS
+        return [size, without] if are_small and are_short else [without]
     return [size]
 
 
@@ -618,8 +622,12 @@ def _margin_peak_bytes(size: Size, threads: int) -> int:
         return 0
     kept = 4 * 8 * size.gram_size**2 + _dual_bytes(size)
     several = size.n_hessians if size.n_hessians > 1 else 0  # the sweep of one counts with that of the Gram
-    passes = _light_peak_bytes(size, size.n_light_columns, threads) + several * 8 * size.gram_size**2
-    hessians = worker_peak_bytes(size, several, threads) if several else 0
+    passes = _light_peak_bytes(size, size.n_light_columns, threads) + several * 8 * size.hessian_size**2
+    hessians = 0
+    if several:
+        gathered = MIN_GATHERED_ROWS * several * size.hessian_size * size.itemsize
+        alone = replace(size, n_outputs=0, n_light_sweeps=0)  # the Gram is counted beside it
+        hessians = worker_peak_bytes(alone, several, threads) + threads * gathered
     return kept + max(passes, hessians, _model_peak_bytes(size, threads))
 
 
