@@ -139,8 +139,8 @@ class KernelSVC(MarginClassifier):
     kept, as it is when the light sweeps are interrupted. No model's objective is above that of the best
     constant, w = 0. n·(2dD + D²) flops for the Gram,
     n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each factor. Where ten light sweeps, or as many as
-    take as long as the Hessians of several classes, were not enough for a smooth loss, or the first step
-    shows that the sample misses rows, another pass makes the Hessian, one for all classes. It is that of all
+    take twice as long as the Hessians of several classes, were not enough for a smooth loss, or the first
+    step shows that the sample misses rows, another pass makes the Hessians of all classes. They are of all
     rows, and made again for each step, where the products of rows with a curved loss take no longer than four
     light sweeps; else of a sample, at most ten times. Several classes take none where it would last as long
     as forty light sweeps, or where their Hessians are more than 128 MiB.
