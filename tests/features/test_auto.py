@@ -679,7 +679,8 @@ def test_penalties_are_sought_in_one_reduction_as_by_factors(rng):
     # A free penalty is in units of Σs‖z‖², which is the weight for these features.
     penalties = 1e-4 * 10.0 ** (np.arange(-6, 11) / 2)
     given = [replace(trial, penalty=penalty) for penalty in penalties]
-    errors = [FourierTrialModel(one, drf.Gaussian(1.0), 64, 0).judge(1.0).squared_error for one in given]
+    models = [FourierTrialModel(one, drf.Gaussian(1.0), 64, 0) for one in given]
+    errors = np.array([model.judge(1.0).squared_error for model in models])
     tolerances = n * 2.0**-24 / penalties
     # So few rows can have two minima: 2 of 400 seeds had. The search goes downhill from 1e-4 into one.
     at = int(np.argmin(np.abs(errors - best)))
