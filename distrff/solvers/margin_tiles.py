@@ -15,7 +15,7 @@ import numpy as np
 
 from distrff.solvers.losses import Laplace, Logistic, Loss, SmoothedHinge, SquaredHinge
 from distrff.utils.jit import compiled, compiles_once, scratch
-from distrff.utils.products import add_eight_rows, add_row, is_plain, thin_values
+from distrff.utils.products import add_eight_rows, is_plain, thin_values
 
 MAX_PROBLEMS = 6  # beyond, BLAS is as fast with whole tiles
 _STRIP_BYTES = 2**18
@@ -96,7 +96,7 @@ def _slope(kind, m, unit):
 @compiled()
 def _add_sloped_rows(Z, C, intercept, Y, s, kind, unit, strip, F, sums):
     """Rows wait until eight of the same sign are summed together: mostly those of the last strip or two."""
-    (n_rows, k), n_columns = F.shape, Z.shape[1]
+    n_rows, k = F.shape
     waiting, weights = np.empty((2 * k, 8), np.int64), np.empty((2 * k, 8), Z.dtype)
     n_waiting = np.zeros(2 * k, np.int64)
     for first in range(0, n_rows, strip):
@@ -116,8 +116,10 @@ def _add_sloped_rows(Z, C, intercept, Y, s, kind, unit, strip, F, sums):
                 if n < 7:
                     n_waiting[side] = n + 1
                 else:
-                    add_eight_rows(Z, waiting[side], weights[side], 0, n_columns, sums[side])
+                    add_eight_rows(Z, waiting[side], weights[side], sums[side])
                     n_waiting[side] = 0
     for side in range(2 * k):
         for n in range(n_waiting[side]):
-            add_row(Z[waiting[side, n]], weights[side, n], 0, n_columns, sums[side])
+            z, a = Z[waiting[side, n]], weights[side, n]
+            for j in range(z.size):
+                sums[side, j] += a * z[j]
