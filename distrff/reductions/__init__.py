@@ -2,10 +2,8 @@
 
 from distrff.features import registry as registry  # all maps: loaded with the first task, hence idle memory
 from distrff.features.trigonometry import compile_loops
-from distrff.solvers.margin_tiles import compile_sloped_rows
 from distrff.utils.jit import before_first_task
 from distrff.utils.products import compile_products
 
 before_first_task(compile_loops)
 before_first_task(compile_products)
-before_first_task(compile_sloped_rows)

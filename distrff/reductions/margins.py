@@ -16,7 +16,6 @@ from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.base import Folds, RowReduction
 from distrff.solvers.hard_margin import CriticalRows
 from distrff.solvers.losses import Loss
-from distrff.solvers.margin_tiles import add_sloped_rows
 from distrff.solvers.objective import (
     MarginSums,
     RowWeights,
@@ -76,11 +75,10 @@ class LightReduction(RowReduction):
             for first in range(0, len(F), self.tile_rows):
                 tile = slice(first, first + self.tile_rows)
                 B = self.tile_of(block_map, rows, block.start + first, block.X[tile], of_basis=True)
-                vectors = zero_sums(self._n_sums(len(intercept)), B) if vectors is None else vectors
-                if self._add_at_once(at, tile, B, coef, vectors):
-                    continue
                 F[tile] = values_of(B, coef) + intercept
-                add_transposed_product(vectors, self._row_weights(at, tile), B)
+                row_weights = self._row_weights(at, tile)
+                vectors = zero_sums(len(row_weights), B) if vectors is None else vectors
+                add_transposed_product(vectors, row_weights, B)
             assert vectors is not None
             own = self.merge(own, self._sums(at, vectors))
         if own is not None and block_map.has_basis:
@@ -95,19 +93,8 @@ class LightReduction(RowReduction):
     @abstractmethod
     def _labels(self, block: RowBlock) -> np.ndarray: ...
 
-    def _n_sums(self, n_values: int) -> int:
-        """Return m, of `_row_weights`, for so many values of a row."""
-        return n_values
-
     @abstractmethod
     def _row_weights(self, at: _Block, tile: slice) -> np.ndarray: ...
-
-    def _add_at_once(self, at: _Block, tile: slice, B: Any, coef: np.ndarray, vectors: np.ndarray) -> bool:
-        """Fill the tile's values and add its rows to `vectors`, if that is faster than one after the other.
-
-        Returns False if it is not; then nothing is done.
-        """
-        return False
 
     @abstractmethod
     def _sums(self, at: _Block, vectors: np.ndarray) -> Any: ...
@@ -135,14 +122,6 @@ class MarginReduction(LightReduction):
 
     def _labels(self, block: RowBlock) -> np.ndarray:
         return self.targets.encode(block.y)[:, list(self.outputs)]
-
-    def _n_sums(self, n_values: int) -> int:
-        return 2 * n_values  # of positive weights and of negative ones
-
-    def _add_at_once(self, at: _Block, tile: slice, B: Any, coef: np.ndarray, vectors: np.ndarray) -> bool:
-        proxy, s = self.loss.rounded(at.arrays["epsilon"]), at.weights.at(tile).fitted
-        intercept, Y = at.arrays["intercept"], at.labels[tile]
-        return add_sloped_rows(vectors, at.F[tile], B, coef, intercept, proxy, Y, s)
 
     def _row_weights(self, at: _Block, tile: slice) -> np.ndarray:
         F, proxy = at.F[tile], self.loss.rounded(at.arrays["epsilon"])
@@ -323,9 +302,6 @@ class NearestRowsReduction(LightReduction):
 
     def _labels(self, block: RowBlock) -> np.ndarray:
         return self.targets.encode(block.y)[:, list(self.outputs)]
-
-    def _n_sums(self, n_values: int) -> int:
-        return len(self.outputs)  # and not of the values at reference points
 
     def _row_weights(self, at: _Block, tile: slice) -> np.ndarray:
         Y, F = at.labels[tile], at.F[tile, : len(self.outputs)]

@@ -25,11 +25,11 @@ def values_of(Z: Any, coef: np.ndarray) -> np.ndarray:
     """Return Z·coef in float64, multiplied in the dtype of Z: (r, D) × (D, k) → (r, k)."""
     if isinstance(Z, OneHotTile):
         return Z.values(coef)
-    if coef.shape[1] > _MAX_THIN or not is_plain(Z):
+    if coef.shape[1] > _MAX_THIN or not _is_plain(Z):
         return (Z @ coef.astype(Z.dtype, copy=False)).astype(np.float64, copy=False)
     compile_products()
     F = np.empty((len(Z), coef.shape[1]))
-    thin_values(Z, np.ascontiguousarray(coef.T, Z.dtype), F)
+    _values(Z, np.ascontiguousarray(coef.T, Z.dtype), F)
     return F
 
 
@@ -55,7 +55,7 @@ def add_transposed_product(sums: np.ndarray, S: np.ndarray, Z: Any) -> None:
         Z.add_transposed_product(sums, S)
         return
     is_thin = np.count_nonzero(S) <= _MAX_WEIGHTS * S.shape[1] and Z.nbytes <= _MAX_STREAMED_BYTES
-    if not is_thin or not is_plain(Z):
+    if not is_thin or not _is_plain(Z):
         sums += S.astype(Z.dtype, copy=False) @ Z
         return
     compile_products()
@@ -90,18 +90,17 @@ def compile_products() -> None:
     """Compile the dense products for both dtypes, or load them from Numba's cache, before they are needed."""
     for dtype in (np.float32, np.float64):
         Z = np.zeros((1, 1), dtype)
-        thin_values(Z, Z, np.zeros((1, 1)))
+        _values(Z, Z, np.zeros((1, 1)))
         _add_weighted_rows(Z, Z, np.zeros((1, 1), dtype))
         _add_lower(Z, np.zeros((1, 1)))
 
 
-def is_plain(Z: Any) -> bool:
-    """Return whether the loops here take a tile: an array in C order, of single or double precision."""
-    return isinstance(Z, np.ndarray) and Z.dtype in (np.float32, np.float64) and Z.flags.c_contiguous
+def _is_plain(Z: np.ndarray) -> bool:
+    return Z.dtype in (np.float32, np.float64) and Z.flags.c_contiguous
 
 
 @compiled(fastmath=("reassoc", "contract"))
-def thin_values(Z, C, F):
+def _values(Z, C, F):
     """F = Z·Cᵀ: two rows of either at a time, so that four products share four loads.
 
     The compiler may add in any order, which depends on the width of the machine's vectors.
@@ -144,24 +143,8 @@ def _add_lower(P, A):
 
 
 @compiled()
-def add_eight_rows(Z, rows, weights, sums):
-    """sums += Σ weights·Z[rows], of eight rows."""
-    i0, i1, i2, i3, i4, i5, i6, i7 = (rows[0], rows[1], rows[2], rows[3], rows[4], rows[5], rows[6], rows[7])
-    a0, a1, a2, a3 = weights[0], weights[1], weights[2], weights[3]
-    a4, a5, a6, a7 = weights[4], weights[5], weights[6], weights[7]
-    z0, z1, z2, z3, z4, z5, z6, z7 = Z[i0], Z[i1], Z[i2], Z[i3], Z[i4], Z[i5], Z[i6], Z[i7]
-    for j in range(sums.size):
-        half = (a0 * z0[j] + a1 * z1[j]) + (a2 * z2[j] + a3 * z3[j])
-        sums[j] += half + ((a4 * z4[j] + a5 * z5[j]) + (a6 * z6[j] + a7 * z7[j]))
-
-
-@compiled()
 def _add_weighted_rows(S, Z, sums):
-    """sums += S·Z, from the rows of nonzero weight, eight at a time.
-
-    The eight are written out once more: with `add_eight_rows` for some of the columns, a tile of 512 × 2048
-    took half as long again.
-    """
+    """sums += S·Z, from the rows of nonzero weight, eight at a time."""
     n_rows, n_columns = Z.shape
     rows = np.empty(n_rows, np.int64)
     for q in range(len(S)):
