@@ -213,7 +213,7 @@ class _Solving:
             return {}
         points = {p: request for p, request in requests.items() if isinstance(request, Point)}
         self.waiting |= {p: request.at for p, request in requests.items() if isinstance(request, HessianAt)}
-        # Who asks for a Hessian waits for the others: apart, 47 of four classes took 36 passes.
+        # A problem that needs a Hessian waits until all running ones do: one pass then serves all of them.
         return self.evaluate(points) if points else self.hessians()
 
     def hessians(self) -> dict[MarginProblem, Any]:
