@@ -313,7 +313,7 @@ class _BestOfWidths(FourierTrialModel):
 
     def held_out_values(self, width: float) -> np.ndarray:
         solution = self.solution(width)
-        error = self.trial.squared_error(solution.values)
+        (error,) = self.trial.squared_errors(solution.values[None])
         if math.isnan(self.width) or error < self._lowest:
             self.best, self.width, self._lowest = solution, width, error
         return solution.values

@@ -109,12 +109,12 @@ class Trial(SplitRows):
         wrong = (self._classes(F) != self._classes(Y)).astype(np.float64)
         return Judgement(error, float(shares @ wrong), shares, wrong)
 
-    def squared_error(self, F: np.ndarray) -> float:
-        """Return the squared error of `judge` alone."""
+    def squared_errors(self, F: np.ndarray) -> np.ndarray:
+        """Return the squared errors of `judge` alone, for m models at once: F is (m, n_held_out, k)."""
         held_out = slice(self.n_held_out)
-        s, squares = self.s[held_out], np.square(self.Y[held_out] - F).mean(axis=1)
-        error = float(s @ squares) / float(s.sum())
-        return error if math.isfinite(error) else math.inf
+        s, squares = self.s[held_out], np.square(self.Y[held_out] - F).mean(axis=2)
+        errors = squares @ s / s.sum()
+        return np.where(np.isfinite(errors), errors, math.inf)
 
     def _classes(self, F: np.ndarray) -> np.ndarray:
         F = F * self.deviation + self.mean
@@ -191,7 +191,8 @@ _MIN_ALPHA, _MAX_ALPHA = 3e-9, 1e2  # of a row's weight and k(0); the first is n
 _ALPHA = 1e-4
 _PRESUMED_SOLVES = 6
 _TILE_ROWS = 1024  # that float32 products are presumed to sum
-_NEAR = np.arange(-2, 3)  # half decades
+# Half decades that are solved together: one solution takes nearly as long as five.
+_NEAR, _HERE = np.arange(-2, 3), np.arange(1)
 _MAX_PATH = 2**10  # beyond, half of the reduction is bound by memory; see `path_ridge`
 
 
@@ -236,14 +237,13 @@ class DenseTrialModel(TrialModel):
         solve = rows.solver(by_path=trial.penalty is None)
         found: dict[int, tuple[float, np.ndarray, np.ndarray]] = {}
 
-        def find(half_decades: np.ndarray) -> None:
-            X = solve(self._alpha * 10.0 ** (half_decades / 2) * unit)
-            for at, x, F in zip(half_decades.tolist(), X, rows.values(X), strict=True):
-                found[at] = trial.squared_error(F), x, F
-
         def error_at(half_decades: int) -> float:
             if half_decades not in found:
-                find(_NEAR if trial.penalty is None and not half_decades else np.array([half_decades]))
+                near = _NEAR if trial.penalty is None else _HERE
+                new = [at for at in (half_decades + near).tolist() if at not in found]
+                X = solve(self._alpha * 10.0 ** (np.array(new) / 2) * unit)
+                F = rows.values(X)
+                found.update(zip(new, zip(trial.squared_errors(F), X, F, strict=True), strict=True))
             return found[half_decades][0]
 
         def is_inside(half_decades: int) -> bool:

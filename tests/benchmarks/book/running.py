@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import psutil
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from tests.benchmarks.book import against_baseline, known, limits, races, scaling, small_data, sweeps
 from tests.benchmarks.book.environments import ROOT, Place
@@ -79,6 +79,7 @@ def header(scale: float) -> Result:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": {
             "processor": _processor(),
+            "blas": _blas(),
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             "memory_gb": round(psutil.virtual_memory().total / 1e9),
             "system": platform.system(),
@@ -95,6 +96,12 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def _blas() -> str:
+    """Return NumPy's BLAS and for which processor its kernels are: two of one name may differ in them."""
+    found = (pool for pool in threadpool_info() if "numpy" in pool["filepath"] and pool["user_api"] == "blas")
+    return ", ".join(f"{pool['internal_api']} {pool.get('architecture', '')}".strip() for pool in found)
 
 
 def _commit() -> str | None:

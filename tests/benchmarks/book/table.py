@@ -107,6 +107,7 @@ def _machine(results: Results) -> str:
     header = results.header
     machine = header.get("machine", {})
     words = [machine["processor"]] if "processor" in machine else []
+    words += [machine["blas"]] if machine.get("blas") else []
     words += [f"{machine['cores']} cores"] if "cores" in machine else []
     words.append(header["date"])
     commits = [header.get("commit"), *(found.get("commit") for found in results.found)]
