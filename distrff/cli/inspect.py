@@ -115,9 +115,17 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
     }
     if inner is not specification:
         shared["metric"] = inner["n_columns"], specification["n_columns"]
-    lines = [*aligned(_but_kind(shared)), *_array_lines(listing)]
+    lines = [*aligned(_with_names(_but_kind(shared), metadata)), *_array_lines(listing)]
     rest = {key: metadata.get(key) for key in ("column_names", "specification", "report")}
     return {**shared, "arrays": listing, **rest}, lines
+
+
+def _with_names(values: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return the values with the widths of a kernel by the names of their columns, if these are known."""
+    names, widths = metadata.get("column_names"), values.get("length_scale")
+    if names is None or not isinstance(widths, list) or len(widths) != len(names):
+        return values
+    return values | {"length_scale": dict(zip(names, widths, strict=True))}
 
 
 def _n_components(specification: dict[str, Any]) -> int:

@@ -132,9 +132,11 @@ class FitReport(StrictMapping):
     def _choice_line(self) -> str:
         candidates = self._values["candidates"]
         chosen = next(one for one in candidates if one["chosen"])
+        # The error of alpha, a line below, is in squared units of the target.
+        unit = " of the targets' variance" if chosen["criterion"] == _OF_VARIANCE else ""
         return (
             f"map {chosen['candidate']}; chosen of {len(candidates)} candidates, held-out "
-            f"{chosen['criterion']} {number_text(chosen['error'])} ± {number_text(chosen['spread'])}"
+            f"{chosen['criterion']} {number_text(chosen['error'])} ± {number_text(chosen['spread'])}{unit}"
         )
 
     def _objective_line(self) -> str:
@@ -160,6 +162,7 @@ _MAX_COLUMNS = 20  # as bars
 _MAX_COMPONENTS = 20  # as bars
 _MAX_CANDIDATES = 12  # as rows
 _MAX_NUMBERS = 8  # one per target or class
+_OF_VARIANCE = "squared error"  # the criterion of maps that is in units of the targets' variance
 
 _Parts = list[Part]
 
@@ -266,7 +269,7 @@ def _candidates(candidates: Sequence[Mapping[str, Any]]) -> _Parts:
     left_out = len(candidates) - len(rows)
     more = f" {left_out} more are not shown." if left_out else ""
     criterion = candidates[0]["criterion"]
-    unit = ", in units of the targets' variance" if criterion == "squared error" else ""
+    unit = ", in units of the targets' variance" if criterion == _OF_VARIANCE else ""
     legend = (
         f"The error is the {criterion} of small models on held-out rows of a sample{unit}, in the last stage "
         f"that each reached; expected is that of all rows and features. One width, widths that are shrunk "

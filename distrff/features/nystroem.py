@@ -60,6 +60,12 @@ class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
         return NystroemBlockMap(self.kernel, landmarks[: self.rank], self.n_components)
 
 
+# A Gram of the kernel values themselves, with both solves of L_c at the end, would take M³ flops in place of
+# the features' n·M²: at n = 36,000 and M = 8192, by the times of its parts, an eighth less for a fit. But its
+# rounding is divided by the least eigenvalue of K_LL. With 12,288 rows of kin40k, all in float64, the norm of
+# its error was 1.5e-6: nearly the least penalty that is tried, where the noise floor of features is 7e-14.
+
+
 class NystroemBlockMap(BlockMap):
     """z(x) = L_c⁻¹ k(L, x), strip by strip of rows.
 

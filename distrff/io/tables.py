@@ -383,6 +383,10 @@ def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
                 raise InputError(f"column {name!r} of {table.name} cannot be a column of X: {why}")
     else:
         unwanted = set(named_columns(table, options.drop))
+        for name in (*target, *weights):
+            if name in unwanted:
+                other = "y" if name in target else "weights"
+                raise InputError(f"column {name!r} is named both as {other} and to be left out; name it once")
         columns = [n for n in rest if n not in reasons and n not in unwanted]
         dropped = {n: why for n, why in reasons.items() if n not in unwanted}
     if not columns:

@@ -248,6 +248,14 @@ def test_inspect(distrff, rows, models, tmp_path):
         assert "600" in done.stdout
 
 
+def test_inspect_says_which_column_a_width_is_of(distrff, rows, tmp_path):
+    out = tmp_path / "m.zarr"
+    words = ("--columns", "a,b", "--length-scale", "1,2", "--n-components", 16, "--alpha", 1, "--target", "y")
+    assert distrff("fit", rows.parquet, *words, "--out", out).code == 0
+    assert "a: 1; b: 2" in distrff("inspect", out).stdout
+    assert distrff("inspect", out, "--json").json["length_scale"] == [1, 2]
+
+
 def test_inspect_reads_the_rows_of_a_dataset(distrff, tmp_path):
     n = 40_000
     X = np.random.default_rng(0).standard_normal((n, 3))

@@ -138,7 +138,7 @@ def test_the_chosen_map_is_shown_wherever_it_ranks():
     n_shown = sum(f"{name} " in shown for name in names)
     assert f"{30 - n_shown} more are not shown" in shown
     line = repr(report(candidates={"candidates": tried, "alpha": 1.0, "criterion": "", "cv_score": None}))
-    assert "map candidate 20; chosen of 30 candidates, held-out squared error 0.125 ± 0.00200" in line
+    assert "map candidate 20; chosen of 30 candidates, held-out squared error 0.125 ± 0.00200 of the" in line
 
 
 def test_columns_and_directions_of_a_metric():

@@ -238,6 +238,8 @@ def test_variables_of_xarray(rng, lazily):
         ({"columns": ["y"], "target": "y", "one_hot": True}, "'y' is named both as a column of X and as y"),
         ({"target": "z", "one_hot": True}, "has no column 'z'; its 10 columns are: a, k, flag"),
         ({"drop": ["z"]}, "has no column 'z'"),
+        ({"drop": ["k", "y"], "target": "y"}, "'y' is named both as y and to be left out"),
+        ({"drop": "a", "target": "y", "sample_weight": "a"}, "'a' is named both as weights and to be left"),
         ({"sample_weight": "c", "missing": "drop"}, "the weights 'c' hold text, not numbers"),
         ({"target": "t", "missing": "drop"}, "the target 't' holds times; name a column of numbers"),
     ],

@@ -31,7 +31,7 @@ from tests.benchmarks.book import (
 from tests.benchmarks.book.contestants import CONTESTANTS, Rows
 from tests.benchmarks.book.datasets import SETS
 from tests.benchmarks.book.environments import Environment, Place, prepared
-from tests.benchmarks.book.lines import Bound, Line, Setting, shown, spread
+from tests.benchmarks.book.lines import Bound, Line, Setting, shown, shown_reached, spread
 from tests.benchmarks.book.processes import Ended, TookTooLong, result_and_peak, results_of
 from tests.benchmarks.book.running import LINES, Results, estimate, header, minutes_of, run
 from tests.support.commands import is_running, wait_until
@@ -141,6 +141,8 @@ def test_bounds_and_numbers_in_words():
     assert not Bound(high=1.1).holds(1.2)
     assert Bound(low=0.95, high=1.05).holds(1.0)
     assert (shown(0.1497, "%"), shown(12345.6, "s"), shown(0.08634)) == ("14.97 %", "12,346 s", "0.0863")
+    missed = {"unit": "×", "asked": "≤ 1.1 ×", "holds": False}
+    assert [shown_reached(missed | {"reached": x}) for x in (1.1034, 1.2)] == ["1.1034 ×", "1.2 ×"]
     assert spread([3.0, 1.0, 2.0]) == {"reached": 2.0, "low": 1.0, "high": 3.0}
 
 
@@ -177,7 +179,7 @@ def test_it_states_how_long_it_takes_and_runs_nothing(tmp_path, capsys):
     assert command.main(words) == 0
     assert f"{len(LINES)} line(s) on all rows: about " in capsys.readouterr().err
     assert not (tmp_path / "cache").exists()
-    assert not list((tmp_path / "out").iterdir())
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_fails_is_a_line_and_is_tried_again(tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.benchmarks.book import table
 from tests.benchmarks.book.environments import default_cache, is_made, prepared
-from tests.benchmarks.book.lines import Line, Setting, shown
+from tests.benchmarks.book.lines import Line, Setting, shown_reached
 from tests.benchmarks.book.pictures import draw
 from tests.benchmarks.book.running import LINES, Results, estimate, header, machine_factor, run
 
@@ -39,7 +39,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{line.name:18s} {line.title}")
         return 0
     scale = 1.0 if options.full else options.scale
-    options.out.mkdir(parents=True, exist_ok=True)
     stored = options.out / "results.jsonl"
     results = Results(stored)
     if stored.is_file():
@@ -69,6 +68,7 @@ def _run(lines: Sequence[Line], scale: float, results: Results, options: argpars
     )
     if options.estimate:
         return 0
+    options.out.mkdir(parents=True, exist_ok=True)
     results.begin(header(scale))
     interrupted = False
     # A batch system ends a job so: what was found is to be written, and the programs are to end.
@@ -102,7 +102,7 @@ def chosen(part: str | None) -> list[Line]:
 
 def _said(found: dict) -> str:
     case = f" ({found['case']})" if found["case"] else ""
-    reached = shown(found["reached"], found["unit"]) if "reached" in found else f"– {found['skipped']}"
+    reached = shown_reached(found) if "reached" in found else f"– {found['skipped']}"
     asked = f", asked {found['asked']}" if found["asked"] else ""
     return f"  {found['title']}{case}: {reached}{asked}"
 

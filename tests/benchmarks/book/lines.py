@@ -31,12 +31,19 @@ class Bound:
         return f"≥ {shown(self.low, unit)}" if math.isfinite(self.low) else f"≤ {shown(self.high, unit)}"
 
 
-def shown(value: float, unit: str = "") -> str:
+def shown(value: float, unit: str = "", n_digits: int = 3) -> str:
     """Return a number in three digits, in a unit; shares in per cent."""
     if unit == "%":
-        return f"{100 * value:.2f} %"
-    text = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+        return f"{100 * value:.{n_digits - 1}f} %"
+    text = f"{value:.{n_digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
     return f"{text} {unit}".strip()
+
+
+def shown_reached(found: Result) -> str:
+    """Return what a result reached, in more digits where rounding would make it the bound that it misses."""
+    text = shown(found["reached"], found["unit"])
+    hides_miss = found.get("holds") is False and text in found["asked"]
+    return shown(found["reached"], found["unit"], n_digits=5) if hides_miss else text
 
 
 @dataclass(frozen=True)

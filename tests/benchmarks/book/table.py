@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.benchmarks.book.environments import ROOT
-from tests.benchmarks.book.lines import Result, Setting, shown
+from tests.benchmarks.book.lines import Result, Setting, shown, shown_reached
 from tests.benchmarks.book.races import SUMMARY, sets_that_hold
 from tests.benchmarks.book.running import LINES, Results
 
@@ -58,7 +58,7 @@ def readme_table(results: Results) -> str:
             worst = min((one for one in found if one["title"] == title), key=_slack)
             words = _sets(worst) if "losing" in worst else worst["case"]
             case = f" ({words})" if words else ""
-            reached = shown(worst["reached"], worst["unit"])
+            reached = shown_reached(worst)
             rows.append("| " + " | ".join(map(_cell, (title + case, worst["asked"], reached))) + " |")
     return "\n".join(rows) + "\n"
 
@@ -93,7 +93,7 @@ def _reached(found: Result) -> tuple[str, str, str]:
     spread = f"{shown(found['low'])} to {shown(found['high'], unit)}" if "low" in found else ""
     if unit == "%" and "low" in found:
         spread = f"{shown(found['low'], unit)} to {shown(found['high'], unit)}"
-    reached = shown(found["reached"], unit)
+    reached = shown_reached(found)
     if "error" in found:
         reached += f", error {found['error']:.4g}"
     return reached, spread, _WORDS[found.get("holds")]
