@@ -141,17 +141,18 @@ def _solved(
     """Return the fit that follows from merged Grams, with the models of `folds`; no row is touched."""
     run, problem = grams.run, grams.problem
     run.begin_phase("alpha and learning curve" if options.alpha is None else "learning curve")
-    has_models = options.search == "cv" and folds is not None  # of the folds
-    if options.search == "cv":
-        held_out = f"{n_folds} held-out folds"
-        search = _by_folds(grams, options, range(n_folds), held_out, with_solutions=has_models)
-    elif options.search == "gcv":
-        search = _by_gcv_or_fold(grams, options, n_folds)
+    of_folds: list[tuple[np.ndarray, np.ndarray]] = []
+    if options.alpha is not None:
+        begun = grams.begin_solution(options.alpha)  # beside the learning curve
+        search = _given(grams, options.alpha)
+        run.begin_phase("model")
+        solution = run.value(begun)
     else:
-        search = _given(grams, options)
-    run.begin_phase("model")
-    # The models of the folds while their Grams are there, where the search has not kept them.
-    search, solution, of_folds = _with_solutions(grams, search, range(n_folds if has_models else 0))
+        has_models = options.search == "cv" and folds is not None  # of the folds
+        search = _searched(grams, options, n_folds, with_solutions=has_models)
+        run.begin_phase("model")
+        # The models of the folds while their Grams are there, where the search has not kept them.
+        search, solution, of_folds = _with_solutions(grams, search, range(n_folds if has_models else 0))
     result = ridge_result(
         run,
         plan,
@@ -169,6 +170,13 @@ def _solved(
         return result
     models = ridge_fold_models(folds, grams.targets, of_folds, fit_intercept=problem.fit_intercept)
     return replace(result, fold_models=models)
+
+
+def _searched(grams: Grams, options: RidgeOptions, n_folds: int, *, with_solutions: bool) -> AlphaSearch:
+    if options.search == "gcv":
+        return _by_gcv_or_fold(grams, options, n_folds)
+    held_out = f"{n_folds} held-out folds"
+    return _by_folds(grams, options, range(n_folds), held_out, with_solutions=with_solutions)
 
 
 def _with_solutions(
@@ -267,11 +275,15 @@ class Grams:
         is_small = 8 * n_folds * n_alphas * D * k <= MAX_PATH_BYTES
         return is_small and (self.rows is None or 6 * n_alphas * D * k <= n**2)
 
+    def begin_solution(self, alpha: np.ndarray) -> Any:
+        """Return a handle on the model of all rows."""
+        return self.run.submit(solution_of, self.total, alpha, self.problem)
+
     def solutions(self, held_out: range, alpha: np.ndarray) -> list[RidgeSolution]:
         """Return the model of all rows, then for each held-out fold that of the other rows."""
         is_by_rows = self.rows is not None
         if not held_out and not is_by_rows:  # without the Grams of folds, which may be on other workers
-            return [self.run.compute(solution_of, self.total, alpha, self.problem)]
+            return [self.run.value(self.begin_solution(alpha))]
         solve, source = (row_solution_without, self.rows) if is_by_rows else (solution_without, self.parts)
         folds = (None, *held_out)
         calls: list[tuple] = [(self.total, source, fold, alpha, self.problem) for fold in folds]
@@ -624,9 +636,8 @@ def _best(
     return search, best.index, tried
 
 
-def _given(grams: Grams, options: RidgeOptions) -> AlphaSearch:
-    alpha, problem = options.alpha, grams.problem
-    assert alpha is not None
+def _given(grams: Grams, alpha: np.ndarray) -> AlphaSearch:
+    problem = grams.problem
     search = AlphaSearch(alpha, criterion="generalised cross-validation at the given alpha")
     sizes = [
         s
