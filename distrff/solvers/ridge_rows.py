@@ -1,4 +1,4 @@
-"""Ridge of fewer rows than features: folds and alphas on the n × n products of the rows, not on D × D Grams.
+"""Ridge of no more rows than features: folds and alphas on the n × n products of the rows, not on D × D Grams.
 
 With C = S^½(Z − z̄) and R = S^½(Y − ȳ) of the rows that a model is fitted to (uncentred without an intercept),
 
@@ -77,12 +77,15 @@ def products_of_rows(Z: np.ndarray) -> np.ndarray:
     return K
 
 
-def gram_of_rows(Z: np.ndarray, Y: np.ndarray, s: np.ndarray, problem: GramProblem) -> np.ndarray:
-    """Return the Gram Σ s·ttᵀ of the largest nested map that has no more features than there are rows.
+def gram_of_rows(
+    Z: np.ndarray, Y: np.ndarray, s: np.ndarray, fold: np.ndarray, problem: GramProblem
+) -> np.ndarray:
+    """Return the Gram Σ s·ttᵀ of the largest nested map of no more features than rows are left without a fold.
 
     The offset is added to its targets. Of all 1024 features of 1000 rows it would take longer than a fold.
     """
-    small = max((size for size in problem.sizes if size <= len(Z)), default=0)
+    n_left = len(fold) - np.unique_counts(fold).counts.min()
+    small = max((size for size in problem.sizes if size <= n_left), default=0)
     Y = Y if problem.offset is None else Y + problem.offset
     return _gram(np.asarray(Z[:, :small], np.float64), Y, s)
 
@@ -113,13 +116,14 @@ class _Complement:
     @classmethod
     def of(cls, rows: RidgeRows, fold: int | None, scale: float, problem: GramProblem) -> Self:
         """Return the rows of all folds but this one, or all; raise InputError if they have no weight."""
-        training = np.arange(len(rows.fold)) if fold is None else np.flatnonzero(rows.fold != fold)
+        training = np.flatnonzero(rows.fold != fold)  # all, if `fold` is None
         s, Y = rows.s[training], rows.targets(problem)[training]
         weight = float(s.sum())
         if not weight > 0:
             raise InputError(no_weight(weight))
         root, share = np.sqrt(s), s / weight if problem.fit_intercept else np.zeros(len(s))
-        H = rows.K.take(training, 0).take(training, 1).T  # symmetric: the same, in Fortran order
+        # Symmetric: its transpose is the same, in Fortran order.
+        H = (rows.K.copy() if fold is None else rows.K.take(training, 0).take(training, 1)).T
         mean = H @ share
         square, y_mean = float(mean @ share), share @ Y
         H -= mean[:, None] - square
@@ -130,11 +134,14 @@ class _Complement:
 
     def models(self, Z: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return W = CᵀU, (m, D, k), and the intercepts, (m, k), for m solutions; Z is of all rows."""
-        Z, (m, n, k) = Z[self.training], U.shape
-        U = U * self.root[:, None]
-        z_mean = self.share @ Z
-        coef = (Z.T @ U.transpose(1, 0, 2).reshape(n, m * k)).reshape(-1, m, k).transpose(1, 0, 2)
-        coef -= z_mean[:, None] * U.sum(axis=1, keepdims=True)
+        m, _, k = U.shape
+        # Zeros for the other rows cost less than a copy of Z without them: the copy takes as long as the product.
+        spread, share = np.zeros((len(Z), m, k)), np.zeros(len(Z))
+        spread[self.training] = (U * self.root[:, None]).transpose(1, 0, 2)
+        share[self.training] = self.share
+        z_mean = share @ Z
+        coef = (Z.T @ spread.reshape(len(Z), m * k)).reshape(-1, m, k).transpose(1, 0, 2)
+        coef -= z_mean[:, None] * spread.sum(axis=0)[:, None]
         return coef, self.y_mean - z_mean @ coef
 
     def products_with(self, K: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -157,14 +164,14 @@ def row_fold_errors(
 ) -> FoldErrors:
     """Return what `distrff.solvers.ridge.fold_errors` does, of `rows` and their `gram_of_rows`.
 
-    A size of more features than rows are left takes 4/3·n³ flops for those rows in place of 4/3·D³. One
+    A size beyond that of `total` takes 4/3·n³ flops for the n rows that are left in place of 4/3·D³. One
     reduction of all n rows would serve every fold as well: without its rows I the residuals are C_II⁻¹(C y)_I
     with C = (K + alpha·I)⁻¹, centred. But its block takes 2·n·|I|² flops for each alpha and fold, for 25
     alphas of 1000 rows more than five reductions of 800 rows.
     """
-    held_out, n_left = rows.fold == fold, np.count_nonzero(rows.fold != fold)
+    held_out, by_features = rows.fold == fold, len(total) - 1 - problem.n_targets
     tried = [size for size, grid in zip(problem.sizes, grids, strict=True) if len(grid)]
-    small = max((size for size in tried if size <= n_left), default=0)
+    small = max((size for size in tried if size <= by_features), default=0)
     of_fold = _gram(rows.Z[held_out, :small], rows.targets(problem)[held_out], rows.s[held_out])
     of_small = leading(total, small, problem.n_targets)
     found = FoldErrors([], float(rows.s[held_out].sum()), {})
@@ -173,7 +180,7 @@ def row_fold_errors(
         kept = found.solutions if with_solutions and size == problem.sizes[-1] else None
         if not len(grid):
             errors = np.empty((0, problem.n_targets))
-        elif size <= n_left:
+        elif size <= by_features:
             errors = errors_on_fold(of_small, of_fold, size, grid, problem, base, kept)
         else:
             errors = _errors_by_rows(rows, fold, size, grid, problem, base, kept)

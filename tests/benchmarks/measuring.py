@@ -22,6 +22,7 @@ from distrff.engine.record import peak_resident_bytes, resident_bytes
 
 CHUNK_ROWS = 32_768
 N_WORKERS = 2
+_REST_SECONDS = 0.2
 
 
 @contextmanager
@@ -64,9 +65,15 @@ def seconds_of(work: Callable[[], Any]) -> float:
 def alternate(first: Callable[[], Any], second: Callable[[], Any], repeats: int = 3) -> dict[str, Any]:
     """Return medians of both, and the median and the spread of the ratios first/second of neighbouring runs.
 
-    They are timed in alternation, so that a drifting computer hits both.
+    They are timed in alternation, so that a drifting computer hits both, and with a rest before each: threads
+    of BLAS spin for tens of milliseconds after their last product, and would take a core from the other.
     """
-    return compared([(seconds_of(first), seconds_of(second)) for _ in range(repeats)])
+
+    def rested(work: Callable[[], Any]) -> float:
+        time.sleep(_REST_SECONDS)
+        return seconds_of(work)
+
+    return compared([(rested(first), rested(second)) for _ in range(repeats)])
 
 
 def compared(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def test_out_of_fold_error_is_that_of_cross_validation(
     assert error == pytest.approx(model.cv_score_, rel=1e-6)
 
 
-@pytest.mark.parametrize("n_rows", [N, 60])  # and fewer rows than features
+@pytest.mark.parametrize("n_rows", [N, 64, 60])  # and no more rows than features
 def test_models_of_a_long_path_are_solved_anew(
     rng: np.random.Generator, n_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

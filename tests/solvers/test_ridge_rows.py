@@ -17,7 +17,7 @@ from tests.support.solvers import gram
 N_FOLDS = 3
 
 
-def problem_of_rows(rng, fit_intercept, *, rescaled=True, n=30, D=64, k=2):
+def problem_of_rows(rng, fit_intercept, *, rescaled=True, n=36, D=64, k=2):
     """Return rows with some of no weight, their problem, and the Gram of each fold."""
     Z, Y = rng.standard_normal((n, D)) / np.sqrt(D) + 0.5 / np.sqrt(D), rng.standard_normal((n, k))
     s = rng.integers(0, 4, n).astype(np.float64)
@@ -32,9 +32,9 @@ def problem_of_rows(rng, fit_intercept, *, rescaled=True, n=30, D=64, k=2):
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_errors_and_models_are_those_of_the_grams(rng, fit_intercept, rescaled):
     rows, problem, parts = problem_of_rows(rng, fit_intercept, rescaled=rescaled)
-    total = gram_of_rows(rows.Z, rows.Y, rows.s, problem)
+    total = gram_of_rows(rows.Z, rows.Y, rows.s, rows.fold, problem)
     summed = problem.with_offset(parts[0].sum(axis=0))
-    small = leading(summed, 16, problem.n_targets)  # the largest map with no more features than the 30 rows
+    small = leading(summed, 16, problem.n_targets)  # no more features than the 24 rows of two folds
     assert np.allclose(total, small, rtol=1e-13, atol=1e-13 * abs(summed).max())
     alphas = np.array([1e-2, 1.0, 1e2])
     grids = [alphas, alphas[:0], alphas, alphas]
@@ -66,7 +66,7 @@ def test_errors_and_models_are_those_of_the_grams(rng, fit_intercept, rescaled):
 
 def test_a_base_grows_as_on_the_grams(rng):
     rows, problem, parts = problem_of_rows(rng, True)
-    total, grid = gram_of_rows(rows.Z, rows.Y, rows.s, problem), np.logspace(-2, 4, 19)
+    total, grid = gram_of_rows(rows.Z, rows.Y, rows.s, rows.fold, problem), np.logspace(-2, 4, 19)
     calls = 0, [grid] * 4, problem, [slice(6, 9)] * 4
     by_rows = row_fold_errors(total, rows, *calls)
     by_grams = fold_errors(parts[0].sum(axis=0), parts, *calls)
@@ -79,6 +79,8 @@ def test_rows_without_weight_or_finite_products_are_refused(rng):
     rows = ridge_rows(Z, Y, np.array([1.0, 1, 1, 0, 0, 0]), np.array([0, 0, 0, 1, 1, 1]))
     problem = GramProblem(6, 1, True, (8,), False)
     with pytest.raises(InputError, match="the total weight 0"):
-        row_fold_errors(gram_of_rows(rows.Z, rows.Y, rows.s, problem), rows, 0, [np.ones(1)], problem)
+        row_fold_errors(
+            gram_of_rows(rows.Z, rows.Y, rows.s, rows.fold, problem), rows, 0, [np.ones(1)], problem
+        )
     with pytest.raises(InputError, match="is not finite"):
         ridge_rows(Z * np.inf, Y, np.ones(6), np.zeros(6))

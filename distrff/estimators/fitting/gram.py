@@ -363,14 +363,14 @@ def _grams_of(fit: PreparedFit, plan: Plan, problem: GramProblem, total: Any, **
 
 
 def _has_few_rows(plan: Plan) -> bool:
-    """Return whether rows are fewer than features, and all folds of a Gram would be summed together.
+    """Return whether rows are no more than features, and all folds of a Gram would be summed together.
 
-    The plan counts the Gram, which takes more than the rows, their products and a fold's own: at 4000 rows,
+    Without a fold they are fewer then. The plan counts the Gram, which takes more than the rows, their products and a fold's own: at 4000 rows,
     4096 features and three folds .69 of 1.30 GB. With two folds it would be .94 of .97 GB, too near, as
     smaller maps of a fold have products of their own.
     """
     size = plan.size
-    are_few = size.n_rows < size.n_features and size.n_folds > 2
+    are_few = size.n_rows <= size.n_features and size.n_folds > 2
     return are_few and plan.folds_per_task == size.n_folds and not size.n_paths
 
 
@@ -386,9 +386,10 @@ def _products_of(mapped: MappedRows, folds: Folds, problem: GramProblem | None) 
 
     One function for both, so that they are made side by side.
     """
+    fold = folds.of_rows(0, len(mapped.s))
     if problem is not None:
-        return gram_of_rows(mapped.Z, mapped.Y, mapped.s, problem)
-    return ridge_rows(mapped.Z, mapped.Y, mapped.s, folds.of_rows(0, len(mapped.s)))
+        return gram_of_rows(mapped.Z, mapped.Y, mapped.s, fold, problem)
+    return ridge_rows(mapped.Z, mapped.Y, mapped.s, fold)
 
 
 def gram_problem(
