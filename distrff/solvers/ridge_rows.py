@@ -1,4 +1,4 @@
-"""Ridge of no more rows than features: folds and alphas on the n × n products of the rows, not on D × D Grams.
+"""Ridge of no more rows than features: folds and alphas on n × n products of rows, not on D × D Grams.
 
 With C = S^½(Z − z̄) and R = S^½(Y − ȳ) of the rows that a model is fitted to (uncentred without an intercept),
 
@@ -80,9 +80,10 @@ def products_of_rows(Z: np.ndarray) -> np.ndarray:
 def gram_of_rows(
     Z: np.ndarray, Y: np.ndarray, s: np.ndarray, fold: np.ndarray, problem: GramProblem
 ) -> np.ndarray:
-    """Return the Gram Σ s·ttᵀ of the largest nested map of no more features than rows are left without a fold.
+    """Return the Gram Σ s·ttᵀ of the largest nested map with at most as many features as rows are left.
 
-    The offset is added to its targets. Of all 1024 features of 1000 rows it would take longer than a fold.
+    They are left when a fold is held out. The offset is added to the targets. Of all 1024 features of 1000
+    rows it would take longer than a fold.
     """
     n_left = len(fold) - np.unique_counts(fold).counts.min()
     small = max((size for size in problem.sizes if size <= n_left), default=0)
@@ -135,7 +136,7 @@ class _Complement:
     def models(self, Z: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return W = CᵀU, (m, D, k), and the intercepts, (m, k), for m solutions; Z is of all rows."""
         m, _, k = U.shape
-        # Zeros for the other rows cost less than a copy of Z without them: the copy takes as long as the product.
+        # Zeros for the other rows, as a copy of Z without them would take as long as the product.
         spread, share = np.zeros((len(Z), m, k)), np.zeros(len(Z))
         spread[self.training] = (U * self.root[:, None]).transpose(1, 0, 2)
         share[self.training] = self.share

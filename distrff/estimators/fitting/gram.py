@@ -365,9 +365,9 @@ def _grams_of(fit: PreparedFit, plan: Plan, problem: GramProblem, total: Any, **
 def _has_few_rows(plan: Plan) -> bool:
     """Return whether rows are no more than features, and all folds of a Gram would be summed together.
 
-    Without a fold they are fewer then. The plan counts the Gram, which takes more than the rows, their products and a fold's own: at 4000 rows,
-    4096 features and three folds .69 of 1.30 GB. With two folds it would be .94 of .97 GB, too near, as
-    smaller maps of a fold have products of their own.
+    Without a fold they are fewer then. The plan counts the Gram, which takes more than the rows, their
+    products and a fold's own: at 4000 rows, 4096 features and three folds .69 of 1.30 GB. With two folds it
+    would be .94 of .97 GB, too near, as smaller maps of a fold have products of their own.
     """
     size = plan.size
     are_few = size.n_rows <= size.n_features and size.n_folds > 2
