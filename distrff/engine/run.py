@@ -228,14 +228,15 @@ class Run:
         calls: list[tuple],
         *,
         group: str | None = None,
-        spread: bool = False,
+        costs: Sequence[float] | None = None,
     ) -> list[Any]:
         """Return handles on `function(*args)` for each of the calls, which may run side by side.
 
-        `group` names the tasks on Dask's dashboard; by default it is the function's name. With `spread` they
-        are dealt out to all workers: for calls that take longer than to send their arguments.
+        `group` names the tasks on Dask's dashboard; by default it is the function's name. With `costs`,
+        relative ones, they are dealt out to all workers, so that these end at about the same time: for calls
+        that take longer than to send their arguments.
         """
-        options: dict[str, Any] = {"group": group, "spread": spread}
+        options: dict[str, Any] = {"group": group, "costs": costs}
         if self.checkpoint is None:
             return self.execution.submit_all(function, [handles_in(args) for args in calls], **options)
         self.checkpoint.next_key("calls", function.__qualname__, calls)
@@ -322,10 +323,10 @@ class Run:
         calls: list[tuple],
         *,
         group: str | None = None,
-        spread: bool = False,
+        costs: Sequence[float] | None = None,
     ) -> list[Any]:
         """Return `function(*args)` for each of the calls, which may run side by side; see `submit_all`."""
-        return self.gather(self.submit_all(function, calls, group=group, spread=spread))
+        return self.gather(self.submit_all(function, calls, group=group, costs=costs))
 
 
 def _item(begun: Later, i: int) -> Any:

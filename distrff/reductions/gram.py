@@ -39,9 +39,9 @@ from distrff.utils.validation import check_count, one_of
 class GramReduction(RowReduction):
     """Reduction to the Grams of some folds.
 
-    The total has the shape (len(members), p, p), p = D + 1 + k; partials are its packed
-    lower triangles. A row costs 2dD + p² flops and D cosines. Memory beside the total: one
-    p × p product in `dtype`, one tile and its rows.
+    Partials are a packed lower triangle for each member, p = D + 1 + k; for the total see `empty_sums`. A row
+    costs 2dD + p² flops and D cosines. Memory beside the total: one p × p product in `dtype`, one tile and
+    its rows.
 
     Without folds a product takes T = `tile_rows` consecutive rows. With K folds, K·T rows are read, ordered
     by fold, and each fold's rows, about T, are one product. Targets without an output give the Gram of
@@ -56,14 +56,18 @@ class GramReduction(RowReduction):
         """p, the columns of t."""
         return self.specification.n_features + 1 + self.targets.n_outputs
 
+    @property
+    def n_sums(self) -> int:
+        return len(self.members)
+
     def size_bytes(self, n_rows: int) -> int:
-        return 8 * len(self.members) * packed_length(self.size)
+        return 8 * self.n_sums * packed_length(self.size)
 
     def zero(self) -> np.ndarray:
-        return np.zeros((len(self.members), self.size, self.size))
+        return empty_sums(self.n_sums, self.size, np.dtype(self.dtype))
 
     def finish(self, total: np.ndarray) -> np.ndarray:
-        return pack(total)
+        return total if total.ndim == 2 else pack(total)
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         tile = _Tile(self, self.block_map(arrays))
@@ -123,15 +127,26 @@ class _Tile:
         add_squares(A, t)
 
 
+def empty_sums(m: int, p: int, dtype: np.dtype) -> np.ndarray:
+    """Return m float64 sums of products tᵀt of this dtype, of p columns, to be added to by `add_squares`.
+
+    Those of float64 products are square, (m, p, p), since BLAS adds to them itself; what is above their
+    diagonals is undefined. Others are packed at once, (m, p(p + 1)/2): fresh memory takes as long to be
+    touched as a product of a hundred rows, and five folds of 2050 columns had three times as much to touch
+    in square sums that were packed afterwards, 3 % of the sweep.
+    """
+    return np.zeros((m, p, p) if dtype == np.float64 else (m, packed_length(p)))
+
+
 def add_squares(A: np.ndarray, t: np.ndarray) -> None:
-    """Add tᵀt to the lower triangle of A, a float64 matrix in C order; what is above it is undefined.
+    """Add tᵀt to one of `empty_sums`.
 
     Products of float64 rows go straight into A. NumPy's own takes fresh memory, fills its other triangle, and
     is then added: 3 % more for tiles of 4096 × 2050, 10 % of 2048 × 2050. Those of float32 are added in
     float64, and have no buffer of their own: reusing one, or BLAS's rank-k update into it, saves a hundredth
     at most, and it would stay in memory while the next chunk is decoded.
     """
-    if t.dtype == A.dtype:
+    if A.ndim == 2:
         add_square(A, t)
     else:
         add_lower_triangle(A, t.T @ t)
@@ -142,7 +157,7 @@ def add_squares(A: np.ndarray, t: np.ndarray) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CurvatureGramReduction(GramReduction):
-    """The sums Σ s·ℓ″(f, y)·ttᵀ over rows t = [z | 1] for m binary problems at a point each: (m, p, p).
+    """The sums Σ s·ℓ″(f, y)·ttᵀ over rows t = [z | 1] for m binary problems, at a point each.
 
     Tasks are sent `coef` of shape (D, m) and `intercept` of shape (m,).
 
@@ -159,11 +174,9 @@ class CurvatureGramReduction(GramReduction):
     def size(self) -> int:
         return self.specification.n_features + 1
 
-    def size_bytes(self, n_rows: int) -> int:
-        return 8 * len(self.outputs) * packed_length(self.size)
-
-    def zero(self) -> np.ndarray:
-        return np.zeros((len(self.outputs), self.size, self.size))
+    @property
+    def n_sums(self) -> int:
+        return len(self.outputs)
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         block_map = self.block_map(arrays)

@@ -65,10 +65,10 @@ def add_transposed_product(sums: np.ndarray, S: np.ndarray, Z: Any) -> None:
     sums += product
 
 
-def add_lower_triangle(A: np.ndarray, P: np.ndarray) -> None:
-    """Add the lower triangle of P, both of shape (p, p) in C order, to that of the float64 A."""
+def add_lower_triangle(packed: np.ndarray, P: np.ndarray) -> None:
+    """Add the lower triangle of P, (p, p) in C order, to a float64 one that is packed row by row."""
     compile_products()
-    _add_lower(P, A)
+    _add_lower(P, packed)
 
 
 def in_float64(Z: Any) -> Any:
@@ -92,7 +92,7 @@ def compile_products() -> None:
         Z = np.zeros((1, 1), dtype)
         _values(Z, Z, np.zeros((1, 1)))
         _add_weighted_rows(Z, Z, np.zeros((1, 1), dtype))
-        _add_lower(Z, np.zeros((1, 1)))
+        _add_lower(Z, np.zeros(1))
 
 
 def _is_plain(Z: np.ndarray) -> bool:
@@ -136,10 +136,12 @@ def _values(Z, C, F):
 
 
 @compiled()
-def _add_lower(P, A):
-    for i in range(len(A)):
+def _add_lower(P, packed):
+    start = 0
+    for i in range(len(P)):
         for j in range(i + 1):
-            A[i, j] += P[i, j]
+            packed[start + j] += P[i, j]
+        start += i + 1
 
 
 @compiled()

@@ -10,12 +10,16 @@ def address_of(held, number):
     return get_worker().address
 
 
-def test_calls_that_are_spread_run_on_all_workers(client):
+def test_calls_of_known_costs_run_on_all_workers(client):
     """Whoever has what they take: Dask itself would run all of them there."""
     run = begin_run()
     held = run.submit(np.zeros, 2**22)
     run.gather([run.submit(len, held)])
-    found = run.compute_all(address_of, [(held, i) for i in range(4)], spread=True)
+    found = run.compute_all(address_of, [(held, i) for i in range(4)], costs=[1.0] * 4)
     threads = run.execution.roll.running_threads()
     assert set(found) == set(threads)
     assert [found.count(worker) for worker in threads] == [2, 2]
+    # Three dear ones here, two dear ones and all that are cheap there.
+    found = run.compute_all(address_of, [(held, i) for i in range(9)], costs=[5.0] * 5 + [1.0] * 4)
+    assert found[0] == found[2] == found[4] != found[1]
+    assert set(found[5:]) == {found[1]} == {found[3]}

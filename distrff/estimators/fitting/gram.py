@@ -260,8 +260,10 @@ class Grams:
             whole.append((self.total, source, fold, [*empty[:-1], grids[-1]], *others))
             smaller.append((self.total, source, fold, [*grids[:-1], empty[-1]], *others))
         if len(self.problem.sizes) == 1:
-            return self.run.compute_all(function, whole, spread=True)
-        found = self.run.compute_all(function, whole + smaller, spread=True)
+            return self.run.compute_all(function, whole, costs=[1.0] * len(whole))
+        *of_smaller, of_whole = (float(min(size, self.problem.n_rows)) ** 3 for size in self.problem.sizes)
+        costs = [of_whole] * len(whole) + [sum(of_smaller)] * len(smaller)
+        found = self.run.compute_all(function, whole + smaller, costs=costs)
         pairs = zip(found[: len(calls)], found[len(calls) :], strict=True)
         return [replace(one, errors=[*others.errors[:-1], one.errors[-1]]) for one, others in pairs]
 
@@ -287,7 +289,7 @@ class Grams:
         solve, source = (row_solution_without, self.rows) if is_by_rows else (solution_without, self.parts)
         folds = (None, *held_out)
         calls: list[tuple] = [(self.total, source, fold, alpha, self.problem) for fold in folds]
-        return self.run.compute_all(solve, calls, group="solution of", spread=True)
+        return self.run.compute_all(solve, calls, group="solution of", costs=[1.0] * len(calls))
 
     def noise_floor(self, size: int | None = None) -> float:
         """Return the alpha below which the solution of `size` features, or of all, is noise."""
@@ -366,8 +368,8 @@ def _has_few_rows(plan: Plan) -> bool:
     """Return whether rows are no more than features, and all folds of a Gram would be summed together.
 
     Without a fold they are fewer then. The plan counts the Gram, which takes more than the rows, their
-    products and a fold's own: at 4000 rows, 4096 features and three folds .69 of 1.30 GB. With two folds it
-    would be .94 of .97 GB, too near, as smaller maps of a fold have products of their own.
+    products and a fold's own: at 4096 rows, 4096 features and three folds .71 of 1.03 GB. With two folds it
+    would be .94 of .89 GB, as smaller maps of a fold have products of their own.
     """
     size = plan.size
     are_few = size.n_rows <= size.n_features and size.n_folds > 2
@@ -598,7 +600,7 @@ def _gcv_errors(
         (grams.total, size, grid, grams.problem, None if bases is None else bases[size])
         for size, grid in grids.items()
     ]
-    found = grams.run.compute_all(gcv_errors, calls, spread=True)
+    found = grams.run.compute_all(gcv_errors, calls, costs=[float(size) ** 3 for size in grids])
     return [(errors * np.square(grams.targets.scale), dimensions) for errors, dimensions in found]
 
 

@@ -585,15 +585,15 @@ def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
     """Return the largest resident set of a worker above idle, in bytes.
 
     Each thread holds a tile, its product, the rows of a super-tile and of one storage
-    chunk, its accumulator and the partial that this is packed into. Beside these there
+    chunk, and its sums: square ones in float64, of float32 products the partial itself. Beside these there
     are other partials, see `Size.n_partials`; one more of each thread waits, if small, while a segment that
     was ready is summed. The process keeps the map's arrays, in float64 and in the dtype of the products.
     The solve afterwards holds the packed Grams of all folds, and their sum and four matrices of its size a
     thread.
     """
     s, cuts = size, size.segmentation()
-    accumulator = 8 * folds_per_task * s.gram_size**2
-    partial = accumulator / 2
+    partial = 4 * folds_per_task * s.gram_size**2
+    sums = partial if s.itemsize < 8 else 2 * partial
     n_partials = s.n_partials(cuts.n_segments, threads) + (threads if partial <= LARGE_PARTIAL else 0)
     n_parts = max(s.n_folds, s.gram_stride)
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
@@ -604,7 +604,7 @@ def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
         + s.row_bytes * (block_rows + group)
         + 16 * group * s.column_entries
     )
-    busy = s.busy_bytes(threads, tile + rows + accumulator, partial)
+    busy = s.busy_bytes(threads, tile + rows + sums, partial)
     sweep = busy + n_partials * partial + s.map_bytes
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial
