@@ -371,22 +371,18 @@ def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
     weights = named_columns(table, options.sample_weight)
     if len(weights) > 1:
         raise InputError(f"sample_weight must name one column, got {listed(weights)}")
-    rest = [n for n in table.kinds if n not in {*target, *weights, *table.row_labels}]
+    taken = dict.fromkeys(target, "y") | dict.fromkeys(weights, "weights")
+    rest = [n for n in table.kinds if n not in {*taken, *table.row_labels}]
     reasons = {name: why for name in rest if (why := _left_out(table.kinds[name], options))}
     if options.columns is not None:
         columns, dropped = named_columns(table, options.columns), {}
+        _refuse_twice(columns, taken, "as a column of X")
         for name in columns:
-            if name in target or name in weights:
-                other = "y" if name in target else "weights"
-                raise InputError(f"column {name!r} is named both as a column of X and as {other}")
             if (why := _left_out(table.kinds[name], options)) is not None:
                 raise InputError(f"column {name!r} of {table.name} cannot be a column of X: {why}")
     else:
-        unwanted = set(named_columns(table, options.drop))
-        for name in (*target, *weights):
-            if name in unwanted:
-                other = "y" if name in target else "weights"
-                raise InputError(f"column {name!r} is named both as {other} and to be left out; name it once")
+        unwanted = named_columns(table, options.drop)
+        _refuse_twice(unwanted, taken, "to be left out")
         columns = [n for n in rest if n not in reasons and n not in unwanted]
         dropped = {n: why for n, why in reasons.items() if n not in unwanted}
     if not columns:
@@ -395,6 +391,12 @@ def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
             f"{', '.join(f'{name} ({why})' for name, why in list(dropped.items())[:10]) or 'none'}"
         )
     return ColumnSelection(tuple(columns), tuple(target), weights[0] if weights else None, dropped)
+
+
+def _refuse_twice(names: Iterable[str], taken: Mapping[str, str], purpose: str) -> None:
+    for name in names:
+        if name in taken:
+            raise InputError(f"column {name!r} is named both as {taken[name]} and {purpose}; name it once")
 
 
 def named_columns(table: Any, keys: Any) -> list[str]:

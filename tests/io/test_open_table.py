@@ -235,7 +235,7 @@ def test_variables_of_xarray(rng, lazily):
         ({"missing": "mean", "columns": ["k"], "sample_weight": "a"}, "column 'a' .* give missing='drop'$"),
         ({"columns": ["c"]}, r"c.*: it holds text; one_hot=True"),
         ({"columns": ["t"], "missing": "drop"}, "cannot be a column of X: it holds times; datetime"),
-        ({"columns": ["y"], "target": "y", "one_hot": True}, "'y' is named both as a column of X and as y"),
+        ({"columns": ["y"], "target": "y", "one_hot": True}, "'y' is named both as y and as a column of X"),
         ({"target": "z", "one_hot": True}, "has no column 'z'; its 10 columns are: a, k, flag"),
         ({"drop": ["z"]}, "has no column 'z'"),
         ({"drop": ["k", "y"], "target": "y"}, "'y' is named both as y and to be left out"),

@@ -236,7 +236,7 @@ def test_files_that_disagree(tmp_path, read_dataset, other, options, phrase):
         ({"columns": ["a", "name"]}, "column 'name' of .* cannot be a column of X: it holds text"),
         ({"columns": ["a", "a"]}, "column 'a' is named twice"),
         ({"columns": []}, "no column is named"),
-        ({"columns": ["a", "y"], "target": "y"}, "column 'y' is named both as a column of X and as y"),
+        ({"columns": ["a", "y"], "target": "y"}, "column 'y' is named both as y and as a column of X"),
         ({"sample_weight": "name"}, "column 'name' of .* is not a number"),
         ({"sample_weight": ["a", "b"]}, "sample_weight must name one column"),
         (
