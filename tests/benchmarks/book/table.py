@@ -29,14 +29,19 @@ _WORDS = {True: "yes", False: "no", None: ""}
 
 
 def with_summary(results: Results) -> list[Result]:
-    """Return all results, and what the named sets say together where some were run."""
-    summary = sets_that_hold(results.found)
+    """Return all results in the book's order, and what the named sets say together where some were run.
+
+    A run that went on with some lines anew has these at its end.
+    """
+    place = {line.name: i for i, line in enumerate(LINES)}
+    found = sorted(results.found, key=lambda one: place.get(one["line"], len(place)))
+    summary = sets_that_hold(found)
     if summary is None:
-        return results.found
+        return found
     judged = SUMMARY.judged(Setting(results.header["scale"]), summary)
     if summary["n_sets"] < 12:
         judged["holds"] = None
-    return [*results.found, judged]
+    return [*found, judged]
 
 
 def full_table(results: Results) -> str:
