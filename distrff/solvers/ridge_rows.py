@@ -117,7 +117,7 @@ class _Complement:
     @classmethod
     def of(cls, rows: RidgeRows, fold: int | None, scale: float, problem: GramProblem) -> Self:
         """Return the rows of all folds but this one, or all; raise InputError if they have no weight."""
-        training = np.flatnonzero(rows.fold != fold)  # all, if `fold` is None
+        training = np.arange(len(rows.fold)) if fold is None else np.flatnonzero(rows.fold != fold)
         s, Y = rows.s[training], rows.targets(problem)[training]
         weight = float(s.sum())
         if not weight > 0:

@@ -66,7 +66,7 @@ def alternate(first: Callable[[], Any], second: Callable[[], Any], repeats: int 
     """Return medians of both, and the median and the spread of the ratios first/second of neighbouring runs.
 
     They are timed in alternation, so that a drifting computer hits both, and with a rest before each: threads
-    of BLAS spin for tens of milliseconds after their last product, and would take a core from the other.
+    of BLAS spin for about .1 s after their last product, and would take a core from the other.
     """
 
     def rested(work: Callable[[], Any]) -> float:

@@ -261,6 +261,7 @@ class Grams:
             smaller.append((self.total, source, fold, [*grids[:-1], empty[-1]], *others))
         if len(self.problem.sizes) == 1:
             return self.run.compute_all(function, whole, costs=[1.0] * len(whole))
+        # A reduction takes about the cube of its size.
         *of_smaller, of_whole = (float(min(size, self.problem.n_rows)) ** 3 for size in self.problem.sizes)
         costs = [of_whole] * len(whole) + [sum(of_smaller)] * len(smaller)
         found = self.run.compute_all(function, whole + smaller, costs=costs)

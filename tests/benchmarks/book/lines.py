@@ -32,7 +32,7 @@ class Bound:
 
 
 def shown(value: float, unit: str = "", n_digits: int = 3) -> str:
-    """Return a number in three digits, in a unit; shares in per cent."""
+    """Return a number in so many digits, in a unit; shares in per cent."""
     if unit == "%":
         return f"{100 * value:.{n_digits - 1}f} %"
     text = f"{value:.{n_digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
