@@ -22,8 +22,8 @@ STORED_TABLE = STORED.with_suffix(".md")
 README = ROOT / "README.md"
 BEGIN, END = "<!-- benchmarks -->\n", "<!-- /benchmarks -->"
 IN_README = (
-    *("gram", "alpha_cv", "path", "mnist", "kin40k", "svc_cv"),
-    *("adult", "cpu", "twelve_sets", "time_by_rows", "memory_by_rows"),
+    *("gram", "light", "alpha_cv", "path", "mnist", "kin40k", "svc_cv"),
+    *("adult", "twelve_sets", "time_by_rows", "memory_by_rows"),
 )
 _WORDS = {True: "yes", False: "no", None: ""}
 
