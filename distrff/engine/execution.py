@@ -102,9 +102,9 @@ class PlannedWorkers:
 class LocalExecution:
     """Runs tasks as one of dask's own schedulers would, in rounds of one segment per thread.
 
-    Handles on results are the results themselves. In this process functions are called without a graph, one
-    alone in this thread, and so without the pool and the callbacks that dask is configured with. Blocks of
-    dask arrays need a graph, and so do schedulers that start processes or are functions.
+    Handles on results are the results themselves. In this process functions are called directly: a single
+    call in this thread, several in threads of its own. The pool and the callbacks of dask's configuration are
+    not used. Blocks of dask arrays need a graph, and so do schedulers that start processes or are functions.
     """
 
     n_workers = 1
@@ -544,16 +544,19 @@ class ClusterExecution:
         group: str | None = None,
         costs: Sequence[float] | None = None,
     ) -> list[ClusterValue]:
-        # As delayed tasks, so that dask finds and computes blocks of dask arrays inside rows.
+        dealt = costs if len(calls) > 1 else None
+
+        # As delayed tasks, so that dask finds and computes blocks of dask arrays inside rows. `calls` stays
+        # out of it, or each value would keep the arguments of all on the workers.
         def begin(taken: tuple, number: int) -> Future:
-            where = None if costs is None or len(calls) == 1 else self._place_of(number, costs)
+            where = None if dealt is None else self._place_of(number, dealt)
             task = _task(function, futures_in(taken), group)
             return self.client.compute(task, workers=where, allow_other_workers=where is not None)
 
         return [self._value_of(partial(begin, calls_in(args), i)) for i, args in enumerate(calls)]
 
     def _place_of(self, number: int, costs: Sequence[float]) -> list[str] | None:
-        """Return the worker that a call of several is for: from the dearest on, that with the least to do.
+        """Return the worker for one of several calls, each placed where least is to do, the dearest first.
 
         The scheduler by itself runs all of them where their arguments are. One of two workers then reduced
         the five folds of D = 2048 alone. Dealt out in turn, one worker had two folds and half of what is
