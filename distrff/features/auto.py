@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -272,7 +273,7 @@ class Scope:
         return max(32, self.max_features // 2**left // (1 if left < n_stages - 1 else 2))
 
     def stages(self, trial: Trial) -> list[Stage]:
-        """Return the stages, each of up to four times the rows and two or four times the features."""
+        """Return the stages, each of up to four times the rows; features grow from stage to stage, too."""
         n_stages = 2 if self.is_small else 3
         grids = min(self.n_grids, _N_GRIDS)
         return [
@@ -388,7 +389,7 @@ class Search:
         n_rows = self._likelihood_rows(d)
         with_metric, with_widths = self._what_helps(units, n_rows)
         n_rows = n_rows if with_widths else 0
-        calls: list[tuple] = [(learn_metric, (*self._of_metric, units))] if with_metric else []
+        calls: list[tuple] = [(_metric_of, (*self._of_metric, units))] if with_metric else []
         if n_rows:
             calls.append((_QUICK_WIDTHS, (Gaussian("ard"), n_rows, self.seed)))
             self.flops += _widths_flops(n_rows, d)
@@ -424,7 +425,7 @@ class Search:
         few, d = _LIKELIHOOD_ROWS[0], self.trial.X.shape[1]
         calls: list[tuple] = []
         if units is not None:
-            calls.append((metric_gains, (*self._of_metric, units)))
+            calls.append((_metric_helps, (*self._of_metric, units)))
         if n_rows > few:
             calls.append((_QUICK_WIDTHS, (Gaussian("ard"), few, self.seed)))
             self.flops += relevance_flops(few, d, effort=Effort.quick(few))
@@ -458,11 +459,11 @@ class Search:
         starts = {SMOOTH_WIDTHS: smooth.tolist()}
         calls: list[tuple] = [(_QUICK_WIDTHS, (Laplacian("ard"), n_rows, self.seed, starts, False))]
         if with_metric:
-            calls.append((learn_metric, (*self._of_metric, smooth)))
+            calls.append((_metric_of, (*self._of_metric, smooth)))
         rough, *learned = self._on_trial(calls)
         if rough is not None:
             self.coordinates[ROUGH_WIDTHS] = rough
-        if with_metric:
+        if with_metric and learned[0] is not None:
             self._add_metric(learned[0])
 
     def _on_trial(self, calls: list[tuple]) -> list[Any]:
@@ -517,7 +518,7 @@ class Search:
             self.flops += found.flops
 
     def _start(self, candidate: Candidate) -> float | None:
-        """Return the width to go on from; None where there is none, as after a candidate of no use."""
+        """Return the width to go on from; None where there is none yet."""
         width = self._width_before(candidate)
         return width if width is not None and math.isfinite(width) else None
 
@@ -737,6 +738,24 @@ def _first(chosen: Candidate | None, candidates: list[Candidate]) -> list[Candid
     return candidates if chosen is None else [chosen, *(one for one in candidates if one != chosen)]
 
 
+def _metric_of(
+    trial: Trial, kernel: Stationary, n_features: int, seed: int, start: np.ndarray | None = None
+) -> LearnedMetric | None:
+    """Return the metric that is learned; None where the first few rows are all equal, and have no width."""
+    with suppress(InputError):
+        return learn_metric(trial, kernel, n_features, seed, start)
+    return None
+
+
+def _metric_helps(
+    trial: Trial, kernel: Stationary, n_features: int, seed: int, scales: np.ndarray
+) -> tuple[bool, float]:
+    """Return what `metric_gains` does: nothing is gained where there is no width to begin with."""
+    with suppress(InputError):
+        return metric_gains(trial, kernel, n_features, seed, scales)
+    return False, 0.0
+
+
 def _widths_flops(n_rows: int, n_columns: int) -> float:
     """Return about how many flops the likelihoods of two kernels take; the second has one start."""
     effort = Effort.quick(n_rows)
@@ -745,7 +764,7 @@ def _widths_flops(n_rows: int, n_columns: int) -> float:
 
 
 def _wide_bounds(sample: Sample) -> list[tuple[float, float] | None]:
-    """Return bounds for rows to come, who has not thought of any; None for a column of one value.
+    """Return bounds with room for rows to come, where none were given; None for a column of one value.
 
     Few rows know little of the range of others: a quarter of theirs is added on both sides, of many a
     twentieth. Wider bounds take more frequencies for the same widths.
@@ -1004,9 +1023,8 @@ class AutoFeatures(FeatureMap):
         if sample.y is None or n_usable < _MIN_ROWS or too_wide or is_constant(sample):
             return [self._default()]
         kinds = self._kinds(is_sparse)
-        may_be_equispaced = coded_targets(sample.y).shape[1] <= _MAX_TARGETS and (
-            not kinds or sample.n_weighted_rows >= _MIN_ROWS_OF_LATTICE
-        )
+        are_few = coded_targets(sample.y).shape[1] <= _MAX_TARGETS
+        may_be_equispaced = not kinds or (are_few and sample.n_weighted_rows >= _MIN_ROWS_OF_LATTICE)
         if EQUISPACED in self._chosen_maps and may_be_equispaced:
             kinds = (*kinds, EQUISPACED)
         scope = self._scope(sample.n_weighted_rows, n_columns, kinds)
@@ -1018,6 +1036,11 @@ class AutoFeatures(FeatureMap):
         search.run()
         self.candidates_ = search.table()
         choices = search.choices()
+        if not choices and not self._kinds(is_sparse):
+            raise InputError(
+                f"maps={self.maps!r} has no map for these rows: they need widths that are too short for "
+                f"equispaced features; add 'fourier'"
+            )
         maps = [search.feature_map(one) for one in choices]
         if choices and search.is_shrunk(choices[0]):
             maps[0] = _shrunk(maps[0], sample)

@@ -24,6 +24,7 @@ from distrff.features.lattice import Box, Lattice
 from distrff.features.specification import Sample
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
+from distrff.preprocessing.scaling import EQUAL_TO_ROUNDING
 from distrff.solvers.band import path_ridge
 from distrff.solvers.ridge import noise_floor
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzProblem, half_of, whole_of
@@ -59,7 +60,7 @@ class Trial(SplitRows):
         s = sample.weights[rows]
         mean = np.average(Y, axis=0, weights=s)
         deviation = np.sqrt(np.average(np.square(Y - mean), axis=0, weights=s))
-        deviation = np.where(deviation > 0, deviation, 1.0)
+        deviation = np.where(deviation > EQUAL_TO_ROUNDING * np.abs(mean), deviation, 1.0)
         return cls(
             X - np.average(X, axis=0, weights=s),
             (Y - mean) / deviation,
@@ -191,7 +192,7 @@ _MIN_ALPHA, _MAX_ALPHA = 3e-9, 1e2  # of a row's weight and k(0); the first is n
 _ALPHA = 1e-4
 _PRESUMED_SOLVES = 6
 _TILE_ROWS = 1024  # that float32 products are presumed to sum
-# Half decades that are solved together: one solution takes nearly as long as five.
+# Half decades that are solved together: after a reduction one solution takes nearly as long as five.
 _NEAR, _HERE = np.arange(-2, 3), np.arange(1)
 _MAX_PATH = 2**10  # beyond, half of the reduction is bound by memory; see `path_ridge`
 
@@ -200,8 +201,8 @@ class DenseTrialModel(TrialModel):
     """Ridge on dense features, from the Gram of float32 rows, or their products if they are fewer.
 
     A penalty that is not given is sought in decades and then in half decades from the one that was best
-    before. Up to 1024 features one reduction to a tridiagonal matrix, of 4/3·D³ flops, serves them all;
-    beyond, and for a given penalty, each has a Cholesky factor of D³/3.
+    before. Up to 1024 features, or rows if these are fewer, one reduction to a tridiagonal matrix, of 4/3·D³
+    flops, serves them all; beyond, and for a given penalty, each has a Cholesky factor of D³/3.
     """
 
     n_features: int
@@ -234,12 +235,12 @@ class DenseTrialModel(TrialModel):
         trial = self.trial
         rows = _TrialRows.of(trial, self.features(width))
         unit = rows.weight if trial.penalty is not None else max(rows.size, 1e-300)
-        solve = rows.solver(by_path=trial.penalty is None)
+        by_path = trial.penalty is None and min(rows.C.shape) <= _MAX_PATH
+        solve, near = rows.solver(by_path=by_path), _NEAR if by_path else _HERE
         found: dict[int, tuple[float, np.ndarray, np.ndarray]] = {}
 
         def error_at(half_decades: int) -> float:
             if half_decades not in found:
-                near = _NEAR if trial.penalty is None else _HERE
                 new = [at for at in (half_decades + near).tolist() if at not in found]
                 X = solve(self._alpha * 10.0 ** (np.array(new) / 2) * unit)
                 F = rows.values(X)
@@ -313,7 +314,7 @@ class _TrialRows:
         else:
             G, B = self.C.T @ self.C, self.C.T @ self.R.astype(np.float32)
         G, B = G.astype(np.float64), B.astype(np.float64)
-        if by_path and len(G) <= _MAX_PATH:
+        if by_path:
             path = path_ridge(G)
             return lambda alphas: path.solve(B, alphas)
         return lambda alphas: np.stack([_ridge_coef(G, B, alpha) for alpha in alphas])
@@ -611,5 +612,5 @@ def steps_ahead(row_ratio: float, size_ratio: float) -> float:
 
 def carried_on(before: float, last: float, steps: float) -> float:
     """Return what a number is after more stages if it falls on as it did, at most to a half in each."""
-    fall = min(max(last / before, 0.5), 1.0) if before > 0 else 1.0
+    fall = min(max(last / before, 0.5), 1.0) if 0 < before < math.inf else 1.0
     return float(last * fall**steps)

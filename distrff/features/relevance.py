@@ -155,7 +155,7 @@ class Effort:
 
     @classmethod
     def quick(cls, n_rows: int) -> Self:
-        """Return one for a search within a second.
+        """Return one with fewer steps, which end earlier.
 
         A fifth of a nat, all rows together, is far below what widths differ by from sample to sample.
         """
@@ -341,7 +341,7 @@ def _search(
             points[f"{name}, unchanged"] = start
     values = {name: many.value(point) for name, point in points.items()}
     if not many.tells(min(values.values())):
-        others = {name: _start(many, p) for name, p in _profiles_of_others(few, profiles).items()}
+        others = {name: _start(many, p) for name, p in _profiles_of_others(few, profiles, tolerance).items()}
         points |= others
         values |= {name: many.value(point) for name, point in others.items()}
     name = min(values, key=lambda name: values[name])
@@ -364,7 +364,7 @@ def _profiles(alone: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _profiles_of_others(
-    likelihood: MarginalLikelihood, profiles: Mapping[str, np.ndarray]
+    likelihood: MarginalLikelihood, profiles: Mapping[str, np.ndarray], tolerance: float
 ) -> dict[str, np.ndarray]:
     """Return the profiles, and those that other kernels find from them: each kernel misses other signals."""
     found = {f"{name}, all rows": profile for name, profile in profiles.items()}
@@ -372,14 +372,14 @@ def _profiles_of_others(
         if type(kernel) is type(likelihood.kernel):
             continue
         other = replace(likelihood, kernel=kernel)
-        ends = [_climb(other, _start(other, p), _FEW_EVALUATIONS) for p in profiles.values()]
+        ends = [_climb(other, _start(other, p), _FEW_EVALUATIONS, tolerance) for p in profiles.values()]
         point, _ = min(ends, key=lambda end: end[1]["objective_end"])
         found[type(kernel).__name__] = np.exp(point[:-1])
     return found
 
 
 def _climb(
-    likelihood: MarginalLikelihood, point: np.ndarray, evaluations: int, tolerance: float = _TOLERANCE
+    likelihood: MarginalLikelihood, point: np.ndarray, evaluations: int, tolerance: float
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Return the end of a few steps from a point, and their report."""
     bounds = [tuple(np.log(_WIDTH_BOUNDS))] * (len(point) - 1) + [tuple(np.log(_NOISE_BOUNDS))]

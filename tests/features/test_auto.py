@@ -217,6 +217,23 @@ def test_errors_are_carried_on_to_the_size_of_the_model() -> None:
     assert carried_on(1.0, 0.7, 2.0) == pytest.approx(0.7**3)
     assert carried_on(1.0, 1.2, 2.0) == 1.2  # what rises is not carried on
     assert carried_on(1.0, 0.1, 1.0) == pytest.approx(0.05)  # at most halved
+    assert carried_on(np.inf, 0.7, 2.0) == 0.7  # no model is no error that fell
+
+
+def test_a_target_that_is_constant_stays_so(rng) -> None:
+    """Its mean is off by rounding, which is not to become a deviation of one."""
+    X, y = smooth_rows(400)
+    Y = np.column_stack([y, np.full(400, 0.1)])
+    trial = Trial.of(Sample(X, Y, rng.exponential(size=400), 0, RowsInMemory(X, None)), "rows", 400)
+    assert trial.Y[:, 0].std() > 0.5
+    assert abs(trial.Y[:, 1]).max() < 1e-13
+
+
+def test_equal_rows_have_no_metric() -> None:
+    X = np.ones((400, 2))
+    trial = Trial.of(Sample(X, smooth_rows(400)[1], None, 0, RowsInMemory(X, None)), "rows", 400)
+    assert auto._metric_of(trial, Gaussian(), 16, 0) is None
+    assert auto._metric_helps(trial, Gaussian(), 16, 0, np.ones(2)) == (False, 0.0)
 
 
 def test_candidates_are_maps_times_kernels_times_rules() -> None:
@@ -621,6 +638,13 @@ def test_equispaced_features_may_be_all_there_is_to_choose_from(d: int) -> None:
     assert not model.features_.kernel_.is_auto
     Xt, yt = waves_on(d, 200, seed=1)
     assert model.score(Xt, yt) > 0.9  # of noise of a hundredth of the variance
+
+
+def test_equispaced_features_that_are_asked_for_are_taken_for_many_targets() -> None:
+    X, y = waves_on(1, 400)
+    estimator = drf.KernelRidge(drf.AutoFeatures(maps=("equispaced",)), random_state=0)
+    model = estimator.fit(X, np.outer(y, np.arange(1.0, 10.0)))
+    assert isinstance(model.features_.map_, drf.EquispacedFourierFeatures)
 
 
 def test_bounds_that_were_chosen_leave_room_for_rows_to_come() -> None:
