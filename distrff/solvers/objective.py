@@ -56,7 +56,7 @@ class Evaluation:
         Rows of positive weight at which the proxy's ℓ″ is not 0; not counted for softmax.
     scale : float
         Of a binary problem with an intercept whose rows have all one label, the objective at 0, else 0. Such
-        an objective falls to 0 as the intercept grows, and a likelihood reaches it nowhere.
+        an objective falls to 0 as the intercept grows, and no model of a likelihood reaches 0.
     next : (float, Evaluation) or None
         The second ε that was requested, and the evaluation of the same point at it.
     """
@@ -97,7 +97,7 @@ class Evaluation:
             candidate=None,
             value=value,
             gradient=gradient.ravel(),
-            curvature=C * float(sums.curvature[problem] / sums.weight[problem]),
+            curvature=C * _mean(float(sums.curvature[problem]), float(sums.weight[problem])),
             smoothing=0.0,
             held_out=sums.held_out[:, problem],
         )
@@ -121,12 +121,17 @@ class Evaluation:
             candidate=DualCandidate.of(C, sums, problem, fit_intercept=fit_intercept),
             value=C * proxy + 0.5 * float(w @ w),
             gradient=np.append(gradient, C * by_b) if fit_intercept else gradient,
-            curvature=C * float(sums.curvature[problem]) / weight,
+            curvature=C * _mean(float(sums.curvature[problem]), weight),
             smoothing=C * (loss - proxy + conjugates),
             held_out=sums.held_out[:, problem],
             n_curved=int(sums.n_curved[problem]),
             scale=C * float(of_labels.sum()) if has_one_label else 0.0,
         )
+
+
+def _mean(total: float, weight: float) -> float:
+    """Return the mean, 0 without weight: the rows of all folds but one may have none."""
+    return total / weight if weight else 0.0
 
 
 # Sums of one pass over the rows of binary problems: value, gradient, curvature and a dual candidate.

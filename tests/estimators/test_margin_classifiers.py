@@ -256,6 +256,23 @@ def test_models_without_probabilities(problem):
             model.predict_proba(problem.X)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in LOSSES),
+        ("hinge", {"solver": "smoothed"}),
+        ("logistic", {"multi_class": "softmax"}),
+    ],
+)
+def test_a_fold_without_weight_is_refused(problem, name, options):
+    """The models that leave the other fold out are fitted to no weight at all."""
+    s = problem.s.copy()
+    s[len(s) // 2 :] = 0.0
+    searched = classifier(name, "cv", cv=2, fold_by="contiguous", Cs=[1.0], **options)
+    message = refusal(searched.fit, problem.X, classes_of(problem.y), s)
+    assert "in each of 2 folds, of a weight above 0, but fold 1 has none" in message
+
+
 NOT_SMOOTH = (
     "solver='lbfgs' needs a loss with a continuous slope, which loss='hinge' is not; "
     "use solver='smoothed' or 'auto'"

@@ -104,8 +104,9 @@ def finish_exactly(
     found = nearest_rows({problem: HingePoint(x) for problem, x in points.items()}, oracle.rows_a_label)
     if found is not None:
         for i, (problem, x) in enumerate(points.items()):
-            weight, vector = float(found.violating_weight[i]), found.violating_vector[i]
-            models[problem] = _Model(x, found.rows(i), weight, vector, x)
+            rows, weight = found.rows(i), float(found.violating_weight[i])
+            if len(rows.number):  # else no row has weight, as where a fold alone has any
+                models[problem] = _Model(x, rows, weight, found.violating_vector[i], x)
         primal = {problem: _primal(problem, x, found, i) for i, (problem, x) in enumerate(points.items())}
         _widen(oracle, models, nearest_rows)
     while models:

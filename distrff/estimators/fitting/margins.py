@@ -268,7 +268,7 @@ class _Solving:
         """Run the solvers of all unsolved problems until they end or pause; return whether there were any."""
         solvers = {p: self.solvers[p] for p in self.unfinished() if p in self.solvers}
         results = in_lockstep(solvers, self.respond)
-        while self.waiting and not self.is_spent:  # for the last one that took points, which has ended
+        while self.waiting and not self.is_spent:  # nobody is left who asks for points: all get Hessians now
             results |= in_lockstep(solvers, self.respond, self.hessians())
         self.solvers = {p: solver for p, solver in solvers.items() if p not in results}
         return bool(solvers)
@@ -435,8 +435,8 @@ def _held_out_sums(solution: MarginSolution, n_folds: int) -> np.ndarray:
     if not (sums[:, 0] > 0).all():
         empty = int(np.argmin(sums[:, 0]))
         raise InputError(
-            f"C='cv' needs rows of positive weight in each of {n_folds} folds, but fold {empty} has none; "
-            f"use a smaller cv, or a number for C"
+            f"C='cv' needs rows in each of {n_folds} folds, of a weight above 0, but fold {empty} has none; "
+            f"use more rows, a smaller cv, or a number for C"
         )
     return sums
 
