@@ -31,7 +31,7 @@ class KeptRows:
         self._of_basis, self._features = of_basis, features
 
     def tiles(self, n_rows: int) -> Iterator[RowBlock]:
-        """Yield blocks cut at start, start + n_rows, ...; the last may be shorter. They are views."""
+        """Yield blocks cut at start, start + n_rows, ...; the last may be shorter. Dense ones are views."""
         for first in range(0, self.stop - self.start, n_rows):
             check_wanted()
             part = slice(first, first + n_rows)
@@ -84,6 +84,7 @@ class RowKeeping(Keeping):
 
     def keep(self, rows: Rows, arrays: Arrays) -> KeptRows:
         (block,) = rows.tiles(rows.stop - rows.start)
+        block = block._replace(**{name: _apart(getattr(block, name)) for name in ("X", "y", "sample_weight")})
         if not self.with_features:
             return KeptRows(block, self.tile_rows, of_basis=self.of_basis, features=[])
         block_map = self.specification.build_sent(arrays)
@@ -100,6 +101,12 @@ class RowKeeping(Keeping):
             tile = self.scaling.apply(X[first : first + self.tile_rows], np.dtype(self.dtype))
             features.append(_copied(tile_of(tile)))  # a map may write its next tile where it wrote this one
         return features
+
+
+def _apart(A: Any) -> Any:
+    """Return a copy of a part of a larger array, which would stay as a whole."""
+    base = A.base if isinstance(A, np.ndarray) else None
+    return A.copy(order="K") if isinstance(base, np.ndarray) and base.nbytes > A.nbytes else A
 
 
 def _copied(tile: Any) -> Any:

@@ -20,7 +20,9 @@ from distrff.engine import execution
 from distrff.engine.execution import LocalExecution
 from distrff.errors import InputError, PlanRefused
 from distrff.estimators.fitting import keeping, sgd
-from distrff.reductions.kept import KeptRows
+from distrff.io.arrays import as_dataset
+from distrff.preprocessing.scaling import Scaling
+from distrff.reductions.kept import KeptRows, RowKeeping
 from tests.support.commands import wait_until
 from tests.support.fits import blocks_of, within_patience
 
@@ -270,6 +272,19 @@ def test_workers_that_join_take_their_part(labelled, start_cluster):
 
 def n_kept(dask_worker: Any) -> int:
     return sum(isinstance(value, KeptRows) for value in dask_worker.data.values())
+
+
+def test_kept_rows_hold_no_more_than_themselves(rng):
+    """A view of a block would keep all of it."""
+    X = rng.standard_normal((100, 3))
+    keeping = RowKeeping(
+        specification=drf.FourierFeatures(GAUSSIAN, 8).fit(X).specification_,
+        **{"scaling": Scaling(), "dtype": "float64", "tile_rows": 16, "of_basis": False},
+        with_features=False,
+    )
+    (block,) = keeping.keep(as_dataset(X, X[:, 0]).rows(20, 50), {}).tiles(30)
+    np.testing.assert_array_equal(block.X, X[20:50])
+    assert [A.base.nbytes for A in (block.X, block.y)] == [block.X.nbytes, block.y.nbytes]
 
 
 def test_nothing_stays_after_the_fit(labelled, client):

@@ -69,13 +69,13 @@ def with_kept(plan: Plan, wish: str | bool, workers: Workers) -> Plan:
     )
     n_rows = min(n_rows, size.n_rows - n_features)
     kept_bytes = sum(taken) + sum(of_rows * _rows_a_worker(n_rows, one, n_workers) for one in cuts)
-    again = _n_light_passes(plan) - len(cuts)
+    again, joining = _n_light_passes(plan) - len(cuts), _joining_bytes(plan) if kept_bytes else 0.0
     return replace(
         plan,
         kept_features=n_features,
         kept_rows=n_rows,
         kept_bytes=int(kept_bytes),
-        worker_peak_bytes=plan.worker_peak_bytes + int(kept_bytes),
+        worker_peak_bytes=plan.worker_peak_bytes + int(kept_bytes + joining),
         flops=plan.flops - again * n_features * size.basis_flops,
         cosines=plan.cosines - again * float(n_features) * size.row_entries,
         bytes_read=plan.bytes_read - again * float(n_features + n_rows) * size.row_bytes,
@@ -114,7 +114,14 @@ def _share(workers: Workers) -> float:
 
 def _room(plan: Plan, workers: Workers) -> float:
     """Return the bytes of a worker that the fit leaves of the share of its memory that may be filled."""
-    return _share(workers) * plan.memory_limit - plan.worker_peak_bytes - IDLE_BYTES
+    return _share(workers) * plan.memory_limit - plan.worker_peak_bytes - IDLE_BYTES - _joining_bytes(plan)
+
+
+def _joining_bytes(plan: Plan) -> float:
+    """Return the bytes of the pieces of sparse rows that each thread joins to a segment that is kept."""
+    size = plan.size
+    longest = max(one.segment_rows for one in _cuts_of_passes(plan))
+    return float(plan.threads_per_worker * longest * size.row_bytes) if size.column_share < 1 else 0.0
 
 
 def _rows_within(room: float, cuts: Segmentation, row_bytes: float, n_workers: int) -> int:

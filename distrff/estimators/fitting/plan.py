@@ -129,8 +129,8 @@ class Size:
     def n_partials(self, n_segments: int, threads: int) -> int:
         """Return how many partials there are beside those of the segments that are summed.
 
-        There are a merge's result, the partial that arrives for it, and at worst all that wait for their
-        neighbours.
+        There are one of each thread (that which it packs sums of float64 into, or made last), a merge's
+        result, the partial that arrives for it, and at worst all that wait for their neighbours.
         """
         return threads + 2 + n_levels(n_segments)
 
@@ -584,17 +584,16 @@ def _by_gram(size: Size, folds_per_task: int, workers: Workers) -> Plan:
 def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
     """Return the largest resident set of a worker above idle, in bytes.
 
-    Each thread holds a tile, its product, the rows of a super-tile and of one storage
-    chunk, and its sums: square ones in float64, of float32 products the partial itself. Beside these there
-    are other partials, see `Size.n_partials`; one more of each thread waits, if small, while a segment that
-    was ready is summed. The process keeps the map's arrays, in float64 and in the dtype of the products.
-    The solve afterwards holds the packed Grams of all folds, and their sum and four matrices of its size a
-    thread.
+    Each thread holds a tile, its product, the rows of a super-tile and of one storage chunk, and its sums:
+    square ones of float64 products, the packed partial itself of float32 ones. Beside these there are other
+    partials, see `Size.n_partials` and `_ready_bytes`. The process keeps the map's arrays, in float64 and in
+    the dtype of the products. The solve afterwards holds the packed Grams of all folds, and their sum and
+    four matrices of its size a thread.
     """
     s, cuts = size, size.segmentation()
     partial = 4 * folds_per_task * s.gram_size**2
     sums = partial if s.itemsize < 8 else 2 * partial
-    n_partials = s.n_partials(cuts.n_segments, threads) + (threads if partial <= LARGE_PARTIAL else 0)
+    n_partials = s.n_partials(cuts.n_segments, threads)
     n_parts = max(s.n_folds, s.gram_stride)
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
     tile = group * s.gram_size * s.itemsize + s.itemsize * s.gram_size**2
@@ -605,11 +604,16 @@ def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
         + 16 * group * s.column_entries
     )
     busy = s.busy_bytes(threads, tile + rows + sums, partial)
-    sweep = busy + n_partials * partial + s.map_bytes
+    sweep = busy + n_partials * partial + _ready_bytes(threads, partial) + s.map_bytes
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial
     solve = 8 * s.gram_size**2 * (s.n_folds / 2 + 1 + 4 * threads)
     return int(max(sweep, solve) + SLACK_BYTES)
+
+
+def _ready_bytes(threads: int, partial: float) -> float:
+    """Return the bytes of small partials, one a thread, that wait while a ready segment is summed."""
+    return threads * partial if partial <= LARGE_PARTIAL else 0.0
 
 
 def _margin_peak_bytes(size: Size, threads: int) -> int:
@@ -779,10 +783,10 @@ def _light_peak_bytes(size: Size, k: int, threads: int) -> int:
     rows = s.reading_bytes(cuts.segment_rows) + tile_bytes * block_rows
     n_kept = min(WIDENING * rows_a_label(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
     sums = 8 * s.n_features * (2 + 2 * k) + n_kept * _kept_row_bytes(s) * s.n_problems
-    n_partials = s.n_partials(cuts.n_segments, threads) + (threads if sums <= LARGE_PARTIAL else 0)
+    n_partials = s.n_partials(cuts.n_segments, threads)
     arrays = s.map_bytes + 16 * s.n_features * k
     busy = s.busy_bytes(threads, tile + rows + 2 * sums, sums)
-    return int(busy + n_partials * sums + arrays + SLACK_BYTES)
+    return int(busy + n_partials * sums + _ready_bytes(threads, sums) + arrays + SLACK_BYTES)
 
 
 def _kept_row_bytes(size: Size) -> int:
@@ -842,6 +846,7 @@ def _by_toeplitz(size: Size, call_rows: int, workers: Workers) -> Plan:
     rows = s.reading_bytes(cuts.run_rows) + waiting
     grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if s.n_outputs > 1 else 0)
     sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_folds
+    sweep += _ready_bytes(threads, partial)
     solve = (s.n_folds + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
     return _plan(
         "toeplitz",
@@ -878,7 +883,7 @@ def _with_samples(plan: Plan) -> Plan:
     grid = fine_grid_bytes_of(s.n_features, d) / 2
     sweep = s.reading_bytes(cuts.run_rows) + waiting + grid + 2 * n_groups * group
     solve = N_GROUPS * group + of_a_sum + threads * (3 * of_a_sum + 2 * group)
-    busy = s.busy_bytes(threads, sweep, n_groups * group)
+    busy = s.busy_bytes(threads, sweep, n_groups * group) + _ready_bytes(threads, n_groups * group)
     peak = int(max(busy, solve) + 2 * N_GROUPS * group + SLACK_BYTES)
     return replace(
         plan,
@@ -956,7 +961,7 @@ def _sgd_peak_bytes(size: Size, threads: int) -> int:
     rows = s.reading_bytes(segment_rows) + s.row_bytes * s.chunk_rows
     points = (12 if s.sparse_entries else 8) * 8 * s.n_features * s.n_outputs
     epoch = s.busy_bytes(threads, 2 * batch + rows + points, points)
-    epoch += threads * points if points <= LARGE_PARTIAL else 0
+    epoch += _ready_bytes(threads, points)
     of_sample = 3 * s.row_entries * entry_bytes + s.row_bytes + 16 * s.column_entries
     metric = sample * of_sample + 4 * 8 * min(sample, s.n_features) ** 2
     evaluation = _light_peak_bytes(s, max(s.n_light_columns, s.n_outputs), threads)
