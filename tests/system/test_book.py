@@ -182,6 +182,21 @@ def test_it_states_how_long_it_takes_and_runs_nothing(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("share", ["0", "-3", "nan", "2", "much"])
+def test_a_share_that_is_none_is_refused(share, capsys):
+    with pytest.raises(SystemExit):
+        command.main(["--estimate", f"--scale={share}"])
+    assert f"needs a number above 0 and at most 1, got {share!r}" in capsys.readouterr().err
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused_and_left(tmp_path, capsys):
+    file = tmp_path / "README.md"
+    file.write_text("as it was")
+    assert command.main(["--only", "svc", "--no-environments", "--out", str(file)]) == 2
+    assert f"nothing can be written to --out {file}" in capsys.readouterr().err
+    assert file.read_text() == "as it was"
+
+
 def test_what_fails_is_a_line_and_is_tried_again(tmp_path):
     results = begun(tmp_path)
     first = line("first", {"reached": 1.0}, ValueError("it is broken"))
@@ -279,6 +294,23 @@ def test_what_it_printed_before_is_kept_and_nothing_is_left():
     results.close()  # as a Ctrl-C does
     wait_until(lambda: not any(is_running(pid) for pid in found["pids"]))
     assert not Path(found["folder"]).exists()
+
+
+def test_what_libraries_print_beside_is_passed_over():
+    printed = "print(\"{'a': 1}\"); print('3'); print('{half'); print('{\"reached\": 1.0}')"
+    assert list(results_of((sys.executable, "-c", printed), 60)) == [{"reached": 1.0}]
+
+
+def test_a_half_written_line_is_passed_over_and_no_results_are_refused(tmp_path, capsys):
+    results = begun(tmp_path, 0.5)
+    run([line("first", {"reached": 1.0})], Setting(), results, in_this_process=True)
+    with results.path.open("a") as file:
+        file.write('{"line": "second", "rea')
+    assert [found["line"] for found in Results.read(results.path).found] == ["first"]
+    results.path.write_text("")
+    with pytest.raises(SystemExit):
+        command.main(["--resume", "--scale", "0.5", "--out", str(tmp_path)])
+    assert "has no results of a run" in capsys.readouterr().err
 
 
 def test_a_program_that_fails_says_why():
@@ -445,4 +477,7 @@ def test_only_a_full_run_becomes_the_table_of_readme(tmp_path, monkeypatch):
     assert text.endswith("after\n")
     assert "what gram is" in text
     assert "old" not in text
-    assert (tmp_path / "stored.md").read_text() == table.full_table(Results.read(folder / "results.jsonl"))
+    stored = (tmp_path / "stored.md").read_text()
+    in_order = [stored.index(f"| what {one.name} is |") for one in LINES]
+    assert in_order == sorted(in_order)
+    assert stored == table.full_table(Results.read(folder / "results.jsonl"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
@@ -44,7 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if stored.is_file():
         if not options.resume:
             parser.error(f"{stored} is there; go on with --resume, or take another --out")
-        results = Results.read(stored)
+        try:
+            results = Results.read(stored)
+        except ValueError as error:
+            parser.error(str(error))
         if results.header["scale"] != scale:
             parser.error(f"{stored} is of scale {results.header['scale']:g}, this run of {scale:g}")
         if results.header["machine"] != header(scale)["machine"]:
@@ -68,8 +72,12 @@ def _run(lines: Sequence[Line], scale: float, results: Results, options: argpars
     )
     if options.estimate:
         return 0
-    options.out.mkdir(parents=True, exist_ok=True)
-    results.begin(header(scale))
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        results.begin(header(scale))
+    except OSError as error:
+        print(f"error: nothing can be written to --out {options.out}: {error}", file=sys.stderr)
+        return 2
     interrupted = False
     # A batch system ends a job so: what was found is to be written, and the programs are to end.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -107,10 +115,20 @@ def _said(found: dict) -> str:
     return f"  {found['title']}{case}: {reached}{asked}"
 
 
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"needs a number above 0 and at most 1, got {text!r}")
+    return share
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks book", description=__doc__)
     parser.add_argument("--full", action="store_true", help="all rows; else --scale")
-    parser.add_argument("--scale", type=float, default=_SHORT_SCALE, help="share of the rows, default 0.1")
+    parser.add_argument("--scale", type=_share, default=_SHORT_SCALE, help="share of the rows, default 0.1")
     parser.add_argument("--only", metavar="NAME", help="the line of this name, or those that contain it")
     parser.add_argument("--list", action="store_true", help="name the lines, and run nothing")
     parser.add_argument("--estimate", action="store_true", help="say how long it takes, and run nothing")

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 WARM_ROWS, WARM_COMPONENTS = 300, 64
-MOST_EXACT_ROWS = 30_000  # a kernel matrix of more does not fit beside its factor in common memories
 TUNED_ROWS = 10_000  # by which xGPR chooses: its exact search takes a pass and a decomposition a step
 MEMORY_GB = 4
 
@@ -85,10 +84,6 @@ def sklearn_exact(rows: Rows) -> np.ndarray:
     """Fit scikit-learn's exact support vector machine, as it comes."""
     from sklearn.svm import SVC, SVR
 
-    if len(rows.X) > MOST_EXACT_ROWS:
-        raise ValueError(
-            f"exact kernels take at most {MOST_EXACT_ROWS:,} rows here, these are {len(rows.X):,}"
-        )
     X, X_test = rows.standardised()
     if rows.is_classes:
         return SVC().fit(X, rows.y).predict(X_test)

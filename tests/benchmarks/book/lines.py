@@ -32,7 +32,10 @@ class Bound:
 
 
 def shown(value: float, unit: str = "", n_digits: int = 3) -> str:
-    """Return a number in so many digits, in a unit; shares in per cent."""
+    """Return a number in a unit: in so many digits, from 1000 on without a fraction.
+
+    Shares are in per cent, with a digit less after the point.
+    """
     if unit == "%":
         return f"{100 * value:.{n_digits - 1}f} %"
     text = f"{value:.{n_digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
@@ -42,7 +45,7 @@ def shown(value: float, unit: str = "", n_digits: int = 3) -> str:
 def shown_reached(found: Result) -> str:
     """Return what a result reached, in more digits where rounding would make it the bound that it misses."""
     text = shown(found["reached"], found["unit"])
-    hides_miss = found.get("holds") is False and text in found["asked"]
+    hides_miss = found.get("holds") is False and text.split()[0] in found["asked"].split()
     return shown(found["reached"], found["unit"], n_digits=5) if hides_miss else text
 
 

@@ -106,13 +106,22 @@ def results_of(
                 raise TookTooLong(f"stopped after {seconds:.0f} s") from None
             if line is None:
                 break
-            if line.startswith("{"):  # libraries print what they like beside
+            found = _object_of(line)
+            if found is not None:
                 if is_starting:
                     is_starting, deadline = False, time.monotonic() + seconds
-                yield json.loads(line)
+                yield found
         if process.wait(_GRACE_SECONDS):
             said = (Path(folder) / "stderr").read_text().strip().splitlines() or ["no message"]
             raise Ended(f"exit code {process.returncode}: {said[-1][:200]}")
+
+
+def _object_of(line: str) -> dict[str, Any] | None:
+    """Return the JSON object of a line; None for what libraries print beside."""
+    with suppress(ValueError):
+        found = json.loads(line)
+        return found if isinstance(found, dict) else None
+    return None
 
 
 def result_and_peak(

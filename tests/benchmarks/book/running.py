@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -125,9 +126,16 @@ class Results:
 
     @classmethod
     def read(cls, path: Path) -> Results:
-        """Return what a file has; what a run left of a line that was not done is dropped."""
-        results = cls(path)
-        stored = [json.loads(line) for line in path.read_text().splitlines()]
+        """Return what a file has; what a run left of a line that was not done is dropped.
+
+        Raises ValueError for a file without results. Its last line may be half written.
+        """
+        results, stored = cls(path), []
+        for line in path.read_text().splitlines():
+            with suppress(json.JSONDecodeError):
+                stored.append(json.loads(line))
+        if not stored or "scale" not in stored[0]:
+            raise ValueError(f"{path} has no results of a run")
         results.header = stored[0]
         results.done = {entry["done"]: entry["seconds"] for entry in stored[1:] if "done" in entry}
         results.found = [entry for entry in stored[1:] if entry.get("line") in results.done]
