@@ -132,7 +132,7 @@ class FitReport(StrictMapping):
     def _choice_line(self) -> str:
         candidates = self._values["candidates"]
         chosen = next(one for one in candidates if one["chosen"])
-        # The error of alpha, a line below, is in squared units of the target.
+        # The error of alpha, further down, is in squared units of the target.
         unit = " of the targets' variance" if chosen["criterion"] == _OF_VARIANCE else ""
         return (
             f"map {chosen['candidate']}; chosen of {len(candidates)} candidates, held-out "

@@ -371,7 +371,9 @@ def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
     weights = named_columns(table, options.sample_weight)
     if len(weights) > 1:
         raise InputError(f"sample_weight must name one column, got {listed(weights)}")
-    taken = dict.fromkeys(target, "y") | dict.fromkeys(weights, "weights")
+    taken = dict.fromkeys(target, "y")
+    _refuse_twice(weights, taken, "as weights")
+    taken.update(dict.fromkeys(weights, "weights"))
     rest = [n for n in table.kinds if n not in {*taken, *table.row_labels}]
     reasons = {name: why for name in rest if (why := _left_out(table.kinds[name], options))}
     if options.columns is not None:

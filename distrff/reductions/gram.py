@@ -40,8 +40,8 @@ class GramReduction(RowReduction):
     """Reduction to the Grams of some folds.
 
     Partials are a packed lower triangle for each member, p = D + 1 + k; for the total see `empty_sums`. A row
-    costs 2dD + p² flops and D cosines. Memory beside the total: one p × p product in `dtype`, one tile and
-    its rows.
+    costs 2dD + p² flops and D cosines. Memory beside the total: one tile, its rows, and one p × p product of
+    float32 rows, or at the end the packed copy of float64 sums.
 
     Without folds a product takes T = `tile_rows` consecutive rows. With K folds, K·T rows are read, ordered
     by fold, and each fold's rows, about T, are one product. Targets without an output give the Gram of

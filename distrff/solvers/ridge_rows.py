@@ -80,10 +80,10 @@ def products_of_rows(Z: np.ndarray) -> np.ndarray:
 def gram_of_rows(
     Z: np.ndarray, Y: np.ndarray, s: np.ndarray, fold: np.ndarray, problem: GramProblem
 ) -> np.ndarray:
-    """Return the Gram Σ s·ttᵀ of the largest nested map with at most as many features as rows are left.
+    """Return the Gram Σ s·ttᵀ of a nested map: the largest that has no more features than rows.
 
-    They are left when a fold is held out. The offset is added to the targets. Of all 1024 features of 1000
-    rows it would take longer than a fold.
+    Counted are the rows without the smallest fold. The offset is added to the targets. The Gram of all 1024
+    features of 1000 rows would take longer than a fold does.
     """
     n_left = len(fold) - np.unique_counts(fold).counts.min()
     small = max((size for size in problem.sizes if size <= n_left), default=0)
@@ -165,7 +165,7 @@ def row_fold_errors(
 ) -> FoldErrors:
     """Return what `distrff.solvers.ridge.fold_errors` does, of `rows` and their `gram_of_rows`.
 
-    A size beyond that of `total` takes 4/3·n³ flops for the n rows that are left in place of 4/3·D³. One
+    A size beyond that of `total` takes 4/3·m³ flops for the m rows that are left in place of 4/3·D³. One
     reduction of all n rows would serve every fold as well: without its rows I the residuals are C_II⁻¹(C y)_I
     with C = (K + alpha·I)⁻¹, centred. But its block takes 2·n·|I|² flops for each alpha and fold, for 25
     alphas of 1000 rows more than five reductions of 800 rows.

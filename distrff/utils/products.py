@@ -34,10 +34,7 @@ def values_of(Z: Any, coef: np.ndarray) -> np.ndarray:
 
 
 def transposed_product(S: np.ndarray, Z: Any) -> np.ndarray:
-    """Return SZ in float64, multiplied in the dtype of Z: (m, r) × (r, D) → (m, D).
-
-    Zeros of S are skipped, so a row of Z that meets only zeros may hold NaN.
-    """
+    """Return SZ in float64, multiplied in the dtype of Z: (m, r) × (r, D) → (m, D)."""
     sums = zero_sums(len(S), Z)
     add_transposed_product(sums, S, Z)
     return sums

@@ -137,8 +137,11 @@ def test_the_chosen_map_is_shown_wherever_it_ranks():
     assert "share of wrong classes of small models on held-out rows of a sample, in the last stage" in shown
     n_shown = sum(f"{name} " in shown for name in names)
     assert f"{30 - n_shown} more are not shown" in shown
-    line = repr(report(candidates={"candidates": tried, "alpha": 1.0, "criterion": "", "cv_score": None}))
+    search = {"candidates": tried, "alpha": 1.0, "criterion": "", "cv_score": None}
+    line = repr(report(candidates=search))
     assert "map candidate 20; chosen of 30 candidates, held-out squared error 0.125 ± 0.00200 of the" in line
+    search["candidates"] = of_classes
+    assert "held-out share of wrong classes 0.125 ± 0.00200\n" in repr(report(candidates=search))
 
 
 def test_columns_and_directions_of_a_metric():

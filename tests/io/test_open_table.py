@@ -240,6 +240,7 @@ def test_variables_of_xarray(rng, lazily):
         ({"drop": ["z"]}, "has no column 'z'"),
         ({"drop": ["k", "y"], "target": "y"}, "'y' is named both as y and to be left out"),
         ({"drop": "a", "target": "y", "sample_weight": "a"}, "'a' is named both as weights and to be left"),
+        ({"target": "a", "sample_weight": "a"}, "'a' is named both as y and as weights; name it once"),
         ({"sample_weight": "c", "missing": "drop"}, "the weights 'c' hold text, not numbers"),
         ({"target": "t", "missing": "drop"}, "the target 't' holds times; name a column of numbers"),
     ],

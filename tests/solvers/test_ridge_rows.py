@@ -21,7 +21,7 @@ def problem_of_rows(rng, fit_intercept, *, rescaled=True, n=36, D=64, k=2):
     """Return rows with some of no weight, their problem, and the Gram of each fold."""
     Z, Y = rng.standard_normal((n, D)) / np.sqrt(D) + 0.5 / np.sqrt(D), rng.standard_normal((n, k))
     s = rng.integers(0, 4, n).astype(np.float64)
-    fold = np.arange(n) % N_FOLDS
+    fold = rng.permutation(np.repeat(np.arange(N_FOLDS), (4, 16, n - 20)))
     offset = None if fit_intercept else rng.standard_normal(k)
     problem = GramProblem(n, k, fit_intercept, (8, 16, 32, 64), rescaled, offset)
     parts = [np.stack([gram(Z[fold == i], Y[fold == i], s[fold == i]) for i in range(N_FOLDS)])]
@@ -34,7 +34,7 @@ def test_errors_and_models_are_those_of_the_grams(rng, fit_intercept, rescaled):
     rows, problem, parts = problem_of_rows(rng, fit_intercept, rescaled=rescaled)
     total = gram_of_rows(rows.Z, rows.Y, rows.s, rows.fold, problem)
     summed = problem.with_offset(parts[0].sum(axis=0))
-    small = leading(summed, 16, problem.n_targets)  # no more features than the 24 rows of two folds
+    small = leading(summed, 32, problem.n_targets)  # no more features than the 32 rows of the larger folds
     assert np.allclose(total, small, rtol=1e-13, atol=1e-13 * abs(summed).max())
     alphas = np.array([1e-2, 1.0, 1e2])
     grids = [alphas, alphas[:0], alphas, alphas]

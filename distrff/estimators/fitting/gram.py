@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -140,12 +141,11 @@ def _solved(
 ) -> FitResult:
     """Return the fit that follows from merged Grams, with the models of `folds`; no row is touched."""
     run, problem = grams.run, grams.problem
-    run.begin_phase("alpha and learning curve" if options.alpha is None else "learning curve")
+    run.begin_phase("alpha and learning curve" if options.alpha is None else "model and learning curve")
     of_folds: list[tuple[np.ndarray, np.ndarray]] = []
     if options.alpha is not None:
-        begun = grams.begin_solution(options.alpha)  # beside the learning curve
+        begun = grams.begin_solution(options.alpha)  # on a cluster beside the learning curve
         search = _given(grams, options.alpha)
-        run.begin_phase("model")
         solution = run.value(begun)
     else:
         has_models = options.search == "cv" and folds is not None  # of the folds
@@ -261,8 +261,9 @@ class Grams:
             smaller.append((self.total, source, fold, [*grids[:-1], empty[-1]], *others))
         if len(self.problem.sizes) == 1:
             return self.run.compute_all(function, whole, costs=[1.0] * len(whole))
-        # A reduction takes about the cube of its size.
-        *of_smaller, of_whole = (float(min(size, self.problem.n_rows)) ** 3 for size in self.problem.sizes)
+        # A reduction takes about the cube of its size; by rows their number is the most.
+        most = math.inf if self.rows is None else self.problem.n_rows
+        *of_smaller, of_whole = (float(min(size, most)) ** 3 for size in self.problem.sizes)
         costs = [of_whole] * len(whole) + [sum(of_smaller)] * len(smaller)
         found = self.run.compute_all(function, whole + smaller, costs=costs)
         pairs = zip(found[: len(calls)], found[len(calls) :], strict=True)
@@ -368,7 +369,7 @@ def _grams_of(fit: PreparedFit, plan: Plan, problem: GramProblem, total: Any, **
 def _has_few_rows(plan: Plan) -> bool:
     """Return whether rows are no more than features, and all folds of a Gram would be summed together.
 
-    Without a fold they are fewer then. The plan counts the Gram, which takes more than the rows, their
+    So without a held-out fold they are fewer. The plan counts the Gram, which takes more than the rows, their
     products and a fold's own: at 4096 rows, 4096 features and three folds .71 of 1.03 GB. With two folds it
     would be .94 of .89 GB, as smaller maps of a fold have products of their own.
     """

@@ -303,9 +303,9 @@ class MarginOracle:
 
         By then the light sweeps of several took about twice as long as the pass for their Hessians does, and
         most fits have ended. On seven classes of covtype (40,000 rows, D = 1024) and C = 1, light sweeps
-        alone took 3.3 s, and Hessians after half as many 4.5 s. At C = 100 the fit took 7 s with Hessians;
-        without them, the gap was still open after 18 s. One problem takes its Hessian after nine points: its
-        sweeps are as long as those of several where features are not kept.
+        alone took 3.3 s; with Hessians after half as many points it was 4.5 s. At C = 100 the fit took 7 s
+        with Hessians; without them, the gap was still open after 18 s. One problem takes its Hessian after
+        nine points: its sweeps are as long as those of several where features are not kept.
         """
         size = self._plan.size
         if self._grams is None or n_problems > size.n_hessians:
