@@ -261,7 +261,7 @@ class Grams:
             smaller.append((self.total, source, fold, [*grids[:-1], empty[-1]], *others))
         if len(self.problem.sizes) == 1:
             return self.run.compute_all(function, whole, costs=[1.0] * len(whole))
-        # A reduction takes about the cube of its size; by rows their number is the most.
+        # A reduction takes about the cube of its size, which by rows is at most their number.
         most = math.inf if self.rows is None else self.problem.n_rows
         *of_smaller, of_whole = (float(min(size, most)) ** 3 for size in self.problem.sizes)
         costs = [of_whole] * len(whole) + [sum(of_smaller)] * len(smaller)
@@ -369,9 +369,9 @@ def _grams_of(fit: PreparedFit, plan: Plan, problem: GramProblem, total: Any, **
 def _has_few_rows(plan: Plan) -> bool:
     """Return whether rows are no more than features, and all folds of a Gram would be summed together.
 
-    So without a held-out fold they are fewer. The plan counts the Gram, which takes more than the rows, their
-    products and a fold's own: at 4096 rows, 4096 features and three folds .71 of 1.03 GB. With two folds it
-    would be .94 of .89 GB, as smaller maps of a fold have products of their own.
+    Those that are left when a fold is held out are fewer than the features. The plan counts the Gram, which
+    takes more than the rows, their products and a fold's own: at 4096 rows, 4096 features and three folds .71
+    of 1.03 GB. With two folds it would be .94 of .89 GB: smaller maps of a fold have products of their own.
     """
     size = plan.size
     are_few = size.n_rows <= size.n_features and size.n_folds > 2

@@ -128,7 +128,8 @@ class Results:
     def read(cls, path: Path) -> Results:
         """Return what a file has; what a run left of a line that was not done is dropped.
 
-        Raises ValueError for a file without results. Its last line may be half written.
+        A half written line, which a killed run leaves, is passed over. Raises ValueError for a file without
+        results.
         """
         results, stored = cls(path), []
         for line in path.read_text().splitlines():
