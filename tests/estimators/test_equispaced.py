@@ -471,11 +471,11 @@ def test_the_default_number_of_features_is_what_memory_allows(rng):
     X = uniform_rows(rng, 20_000, 3)
     estimator = drf.KernelRidge(drf.EquispacedFourierFeatures(Gaussian(0.5)))
     free, short = (estimator.plan_for(PlannedWorkers(1, 4, limit), X, waves(X)) for limit in (0, 2 * 10**9))
-    assert short.size.n_features == free.size.n_features // 4
+    assert short.size.n_features < free.size.n_features
+    given = drf.KernelRidge(drf.EquispacedFourierFeatures(Gaussian(0.5), 2 * short.size.n_features))
     with pytest.raises(PlanRefused):
-        drf.KernelRidge(drf.EquispacedFourierFeatures(Gaussian(0.5), free.size.n_features)).plan_for(
-            PlannedWorkers(1, 4, 2 * 10**9), X, waves(X)
-        )
+        given.plan_for(PlannedWorkers(1, 4, 2 * 10**9), X, waves(X))
+    assert given.plan_for(PlannedWorkers(1, 4, 0), X, waves(X)).size.n_features == 2 * short.size.n_features
 
 
 def bits(model):
