@@ -12,8 +12,9 @@ from scipy.linalg import subspace_angles
 import distrff as drf
 from distrff.errors import InputError
 from distrff.features import metric
-from distrff.features.metric import LearnedMetric, gradient_outer, metric_gains, metric_of
+from distrff.features.metric import LearnedMetric, column_widths, gradient_outer, metric_gains, metric_of
 from distrff.features.pilots import Judgement, Trial
+from distrff.features.relevance import CONSTANT_WIDTH
 from distrff.features.specification import RowsInMemory, Sample
 from distrff.utils.random import stream
 
@@ -150,6 +151,18 @@ def test_a_metric_gains_if_its_first_round_was_worth_another(n_rounds, gains, mo
     scales = np.ones(X.shape[1])
     assert metric_gains(trial, drf.Gaussian(), 256, 0, scales) == (gains, 7.0)
     assert asked == [(trial.n_training // 4, 128, scales)]
+
+
+def test_a_column_that_varies_in_other_rows_of_the_trial_keeps_an_effect() -> None:
+    X = rows(400, 3, 0)
+    trial = Trial.of(Sample(X, np.sin(X[:, 0]), None, 0, RowsInMemory(X, None)), "rows", len(X))
+    likelihood = slice(trial.n_held_out, trial.n_held_out + 100)
+    trial.X[likelihood, 1] = trial.X[:, 2] = 0.0
+    widths = column_widths(trial, drf.Gaussian("ard"), 100, 0)
+    assert widths is not None
+    spread = np.ptp(trial.X[:, 1])
+    assert widths[1] < 1e3 * spread  # the bound of a column that matters least
+    assert widths[2] == CONSTANT_WIDTH
 
 
 # Bins take the metric rotated, or by its diagonal.
