@@ -41,7 +41,7 @@ from distrff.io.tables import (
     table_dataset,
 )
 from distrff.preprocessing.profile import TableOptions
-from distrff.utils.text import public_name
+from distrff.utils.text import first_repeated, public_name
 
 
 class RowGroup(NamedTuple):
@@ -292,8 +292,7 @@ def _footer(fs: Any, file: str) -> Footer:
     with parquet_file(fs, file) as parquet:
         metadata, schema = parquet.metadata, parquet.schema_arrow
         names, shown = schema.names, file_name(fs, file)
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+        if (twice := first_repeated(names)) is not None:
             raise InputError(f"{shown} has two columns named {twice!r}; rename one")
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         leaves = _leaves_of(groups[0], names) if groups else []

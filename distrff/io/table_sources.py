@@ -20,6 +20,7 @@ from distrff.io.dataset import native
 from distrff.io.rows import cuts
 from distrff.io.storage import one_line
 from distrff.io.tables import Table, TablePart
+from distrff.utils.text import first_repeated
 
 _PART_ROWS = 2**17
 _VALUE_BYTES = 16  # about
@@ -98,9 +99,8 @@ class FrameTable(Table):
 def frame_table(frame: Any) -> FrameTable:
     """Return a pandas or dask DataFrame as a table; raises InputError if two columns have one name."""
     names = [str(name) for name in frame.columns]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"the DataFrame has two columns named {name!r}; rename one")
+    if (twice := first_repeated(names)) is not None:
+        raise InputError(f"the DataFrame has two columns named {twice!r}; rename one")
     return FrameTable(
         parts=(),
         kinds=dict(zip(names, map(_series_kind, frame.dtypes), strict=True)),

@@ -367,6 +367,7 @@ def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
 
     A named column is refused if it is missing, of a kind that the options do not take, or named twice.
     """
+    kinds = table.kinds  # a source of text makes them anew each time, for all columns
     target = named_columns(table, options.target)
     weights = named_columns(table, options.sample_weight)
     if len(weights) > 1:
@@ -374,19 +375,21 @@ def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
     taken = dict.fromkeys(target, "y")
     _refuse_twice(weights, taken, "as weights")
     taken.update(dict.fromkeys(weights, "weights"))
-    rest = [n for n in table.kinds if n not in {*taken, *table.row_labels}]
-    reasons = {name: why for name in rest if (why := _left_out(table.kinds[name], options))}
+    others = {*taken, *table.row_labels}
+    rest = [n for n in kinds if n not in others]
+    reasons = {name: why for name in rest if (why := _left_out(kinds[name], options))}
     if options.columns is not None:
         columns, dropped = named_columns(table, options.columns), {}
         _refuse_twice(columns, taken, "as a column of X")
         for name in columns:
-            if (why := _left_out(table.kinds[name], options)) is not None:
+            if (why := _left_out(kinds[name], options)) is not None:
                 raise InputError(f"column {name!r} of {table.name} cannot be a column of X: {why}")
     else:
         unwanted = named_columns(table, options.drop)
         _refuse_twice(unwanted, taken, "to be left out")
-        columns = [n for n in rest if n not in reasons and n not in unwanted]
-        dropped = {n: why for n, why in reasons.items() if n not in unwanted}
+        out = set(unwanted)
+        columns = [n for n in rest if n not in reasons and n not in out]
+        dropped = {n: why for n, why in reasons.items() if n not in out}
     if not columns:
         raise InputError(
             f"{table.name} has no columns for X; besides target and weights it has: "

@@ -97,7 +97,7 @@ class TableSteps:
 
     def check_names(self, names: Iterable[str], source: str) -> None:
         """Raise InputError if a raw column is not among `names`, which may have any order."""
-        names = list(names)
+        names = dict.fromkeys(names)
         lacking = [name for name in self.raw_names if name not in names]
         if lacking:
             raise InputError(

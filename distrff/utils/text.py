@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection
 from itertools import islice
 from typing import Any
@@ -78,6 +79,11 @@ def listed(names: Collection[Any]) -> str:
     """Return the first 20 names, and how many are left out."""
     more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(map(str, islice(names, _MAX_LISTED))) + more
+
+
+def first_repeated(names: Collection[str]) -> str | None:
+    """Return the first name that is there more than once; None if each is there once."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def column_text(name: str) -> str:

@@ -79,6 +79,7 @@ def test_a_place_that_becomes_read_only_costs_no_model(fit, tmp_path, monkeypatc
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.zarr"]
 
 
+@pytest.mark.slow
 def test_it_is_told_to_end_and_goes_on(distrff, stored, tmp_path):
     """SIGTERM in the middle of a pass; `inspect` says how far the fit is; the bits are the same."""
     rng = np.random.default_rng(0)

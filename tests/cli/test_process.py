@@ -29,6 +29,7 @@ def test_fit_and_score_on_workers_of_their_own(distrff_process, rows, tmp_path):
     assert refused.told[0].startswith("distrff: ")
 
 
+@pytest.mark.slow
 def test_the_only_worker_is_killed(distrff, stored, tmp_path):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((150_000, 4), dtype=np.float32)
@@ -87,6 +88,7 @@ def _hard_working_workers(fit: subprocess.Popen[str]) -> list[psutil.Process]:
     raise AssertionError(f"no worker began to work: {fit.communicate()}")
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_answered_before_what_is_finished_is_saved(stored, tmp_path):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200_000, 4), dtype=np.float32)

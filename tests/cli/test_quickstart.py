@@ -117,7 +117,9 @@ def test_wrong_options_are_refused_and_leave_nothing(
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("moment", ["Writing", "Starting", "Fitting kernel"])
+@pytest.mark.parametrize(
+    "moment", ["Writing", "Starting", pytest.param("Fitting kernel", marks=pytest.mark.slow)]
+)
 def test_an_interrupt_leaves_nothing(tmp_path, moment):
     """As Ctrl-C does: the signal goes to all processes of the group, soon after the moment named."""
     (tmp_path / "scratch").mkdir()

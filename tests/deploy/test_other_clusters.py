@@ -122,6 +122,7 @@ def test_this_computer(folder):
     np.testing.assert_array_equal(fitted.coef_, expected(folder))
 
 
+@pytest.mark.slow
 def test_by_hand_and_within_its_memory(folder, background, fitted, monkeypatch):
     """A worker with a limit that a plan does not fit into refuses in one line; a smaller fit runs there."""
     (port,) = map(int, free_ports(1))

@@ -25,7 +25,7 @@ from distrff.io.storage import file_name, one_line, retryable, storage_errors
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.jit import compiled, compiles_once
-from distrff.utils.text import listed
+from distrff.utils.text import first_repeated, listed
 
 BLOCK_BYTES = 8 * 2**20
 """Size of a block of text: large against the fixed cost of decoding one, small against a worker's memory."""
@@ -314,12 +314,11 @@ class CsvSource(TextSource):
             raise InputError(f"{files[0].name} is empty; give a file with rows")
         self.has_header = _are_names(first, known) if header is None else header
         self.names = _named(first) if self.has_header else tuple(map(str, range(len(first))))
-        for name in self.names:
-            if self.names.count(name) > 1:
-                raise InputError(
-                    f"{files[0].name}, line 1: two columns are named {name!r}; rename one, or pass "
-                    f"header=False (--no-header) if the line is a row"
-                )
+        if (twice := first_repeated(self.names)) is not None:
+            raise InputError(
+                f"{files[0].name}, line 1: two columns are named {twice!r}; rename one, or pass "
+                f"header=False (--no-header) if the line is a row"
+            )
         self.types = self._types_of_head()
 
     def _types_of_head(self) -> dict[str, pa.DataType]:

@@ -375,6 +375,7 @@ main(prog_name="distrff")
 """
 
 
+@pytest.mark.slow
 def test_the_command_after_sigkill_and_sigterm(folders, rng):
     inside, out = folders
     frame = table(rng)

@@ -20,6 +20,7 @@ from scipy.sparse import hstack, random_array, vstack
 from sklearn.datasets import dump_svmlight_file
 
 from distrff.errors import InputError, NonFiniteError
+from distrff.io.arrow import raw_kind
 from distrff.io.convert import delimited as text_blocks
 from distrff.io.convert import npz as array_blocks
 from distrff.io.convert import writer
@@ -107,6 +108,15 @@ def test_wide_sparse_rows_stay_sparse(tmp_path, dst, small_blocks, options, rng)
     assert convert(tmp_path / "rows.csv", dst, overwrite=True)["layout"] == "csr"
     (block,) = open_dataset(dst).rows(0, 20).tiles(20)
     np.testing.assert_array_equal(block.X.toarray(), X.toarray()[:20])
+
+
+def test_the_kinds_of_wide_text_are_found_a_few_times_for_each_column(tmp_path, dst, monkeypatch, rng):
+    calls = []
+    monkeypatch.setattr(text_blocks, "raw_kind", lambda dtype: calls.append(dtype) or raw_kind(dtype))
+    d = 300
+    np.savetxt(tmp_path / "rows.csv", rng.standard_normal((4, d)), delimiter=",")
+    convert(tmp_path / "rows.csv", dst, target="0")
+    assert d <= len(calls) <= 10 * d
 
 
 def test_arrays(tmp_path, dst, small_blocks, rng):
