@@ -440,14 +440,14 @@ class Search:
         """Return whether the likelihood's widths of few rows suit a first small model better than one width.
 
         Those of many rows are worth their time then: 4 to 9 s for each kernel, of few rows .3 s. On kddcup99,
-        where one width of the columns' own units is better, they take two thirds of the whole fit.
+        where one width of the columns' own units is as good or better, they take two thirds of the whole fit.
         """
         if widths is None:  # columns or targets are constant in so few rows
             return True
         (one_width,) = self.rules  # no other coordinates are known yet
         its, mine = self._judgements_of([one_width, SMOOTH_WIDTHS], {SMOOTH_WIDTHS: widths})
         # Of a rare class neither may find a row yet.
-        return mine.squared_error < its.squared_error and mine.criterion <= its.criterion
+        return _EQUAL * mine.squared_error < its.squared_error and mine.criterion <= its.criterion
 
     def _add_widths(self, smooth: np.ndarray, n_rows: int, *, with_metric: bool) -> None:
         """Add a smooth kernel's widths, and what is found from there: a rough one's, and a metric if asked.

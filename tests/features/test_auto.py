@@ -360,7 +360,8 @@ def test_the_likelihood_of_many_rows_is_sought_where_that_of_few_helps(suits, mo
 
 
 @pytest.mark.parametrize(
-    ("loss", "wrong", "helps"), [(0.9, 0.01, True), (0.9, 0.02, False), (1.1, 0.01, False)]
+    ("loss", "wrong", "helps"),
+    [(0.9, 0.01, True), (0.995, 0.01, False), (0.9, 0.02, False), (1.1, 0.01, False)],
 )
 def test_widths_of_few_rows_help_by_the_loss_where_no_row_of_a_rare_class_is_found(
     loss, wrong, helps, monkeypatch

@@ -117,7 +117,7 @@ def _machine(results: Results) -> str:
     words.append(header["date"])
     commits = [header.get("commit"), *(found.get("commit") for found in results.found)]
     of = [commit[:7] for commit in dict.fromkeys(commits) if commit]
-    words += [f"commit{'s' * (len(of) > 1)} {' and '.join(of)}"] if of else []
+    words += [f"commit{'s' * (len(of) > 1)} {', '.join(of)}"] if of else []
     return ", ".join(words)
 
 
