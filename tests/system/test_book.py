@@ -442,7 +442,7 @@ def test_tables_and_pictures(tmp_path):
     assert "| what gram is | float64 | ≤ 1.12 × | 1.2 × |  | no |" in full
     assert "| kept / so |  | – it cannot |" in full
     assert "| later, commit fffffff |" in full
-    assert "commits 0000000 and fffffff." in full.splitlines()[0]
+    assert "commits 0000000, fffffff." in full.splitlines()[0]
     assert "not a: xGPR" in full
     short = table.readme_table(results)
     assert "| what gram is (float64) | ≤ 1.12 × | 1.2 × |" in short  # the worst case
