@@ -134,8 +134,11 @@ class FitReport(StrictMapping):
         chosen = next(one for one in candidates if one["chosen"])
         # The error of alpha, further down, is in squared units of the target.
         unit = " of the targets' variance" if chosen["criterion"] == _OF_VARIANCE else ""
+        # Equispaced features choose their own widths and smoothness, on more rows than a small model has.
+        is_own = chosen["candidate"].startswith("equispaced")
+        whose = " (the small model's kernel; the model's own is below)" if is_own else ""
         return (
-            f"map {chosen['candidate']}; chosen of {len(candidates)} candidates, held-out "
+            f"map {chosen['candidate']}{whose}; chosen of {len(candidates)} candidates, held-out "
             f"{chosen['criterion']} {number_text(chosen['error'])} ± {number_text(chosen['spread'])}{unit}"
         )
 

@@ -209,6 +209,14 @@ def test_the_accuracy_of_a_fit_is_that_of_sampled_rows(rng: np.random.Generator)
     assert quality["majority_accuracy"] == pytest.approx(np.mean(labels == "low"))
 
 
+def test_a_constant_is_as_accurate_as_the_most_frequent_class(rng: np.random.Generator) -> None:
+    """Both are judged on the same rows, of which a fit takes some."""
+    X, y = rng.standard_normal((5000, 2)), (np.arange(5000) % 50 == 0).astype(int)
+    quality = drf.KernelSVC(_features(), 1e-12, random_state=0).fit(X, y).report_["quality"]
+    assert quality["n_rows"] < len(X)
+    assert quality["accuracy"] == quality["majority_accuracy"]
+
+
 def test_a_cluster_has_the_same_bits(rng: np.random.Generator, request: pytest.FixtureRequest) -> None:
     X, y = _rows(rng)
     model = MODELS["ridge"]().fit(X, y)

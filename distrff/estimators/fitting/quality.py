@@ -21,7 +21,8 @@ def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[st
 
     Numbers: R² and RMSE of all targets together, from the criterion that chose the penalty where there is
     one, beside the RMSE of the targets' mean and of a linear model. Classes: the accuracy on some rows
-    of the first pass, with its standard error, beside the share of the most frequent class.
+    of the first pass, with its standard error, beside that of the most frequent class on the same rows: by
+    its share in all rows, a model that always says this class would seem better or worse than it is.
     """
     if isinstance(fit.targets, ClassTargets):
         return _of_classes(fit, result, model)
@@ -69,24 +70,25 @@ def _of_classes(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, 
     labels = fit.statistics.labels
     assert labels is not None and isinstance(model.targets, ClassTargets)
     F, y, s = _judged(fit, result, model)
-    majority = int(labels.weights.argmax())
+    majority = labels.labels[[int(labels.weights.argmax())]]
     return {
         "kind": "classes",
         **_accuracy(model.targets.chosen(F) == model.targets.indices(y), s, result),
-        "majority": labels.labels.tolist()[majority],
-        "majority_accuracy": float(labels.weights[majority] / labels.weights.sum()),
+        "majority": majority.tolist()[0],
+        "majority_accuracy": float(s @ (y == majority) / s.sum()),
     }
 
 
 def _of_labels(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, Any]:
     assert fit.statistics.targets is not None
     F, y, s = _judged(fit, result, model)
-    wrong, share = (F > 0) != (fit.targets.encode(y) > 0), fit.statistics.targets.mean
+    has_label, is_usual = fit.targets.encode(y) > 0, fit.statistics.targets.mean > 0.5
+    wrong, constant = (F > 0) != has_label, has_label != is_usual
     return {
         "kind": "labels",
         **_accuracy(~wrong.any(axis=1), s, result),
         "hamming_loss": float((s @ wrong).mean() / s.sum()),
-        "constant_hamming_loss": float(np.minimum(share, 1.0 - share).mean()),
+        "constant_hamming_loss": float((s @ constant).mean() / s.sum()),
     }
 
 
