@@ -75,7 +75,7 @@ def _of_classes(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, 
         "kind": "classes",
         **_accuracy(model.targets.chosen(F) == model.targets.indices(y), s, result),
         "majority": majority.tolist()[0],
-        "majority_accuracy": float(s @ (y == majority) / s.sum()),
+        "majority_accuracy": float(s @ (y.ravel() == majority) / s.sum()),  # y may be a column
     }
 
 
