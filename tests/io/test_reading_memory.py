@@ -19,6 +19,8 @@ PACK_BYTES = 2**20
 TILE_ROWS = 500
 REST = 2**19  # footers, readers and their buffers
 N_FLOATS = 12
+# Arrow's threads may give back memory after a test: without its pool the process would crash.
+POOLS = []
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +34,7 @@ def peak_bytes(data, start, stop):
     """The most bytes that reading a run of rows held."""
     usual = pa.default_memory_pool()
     counted = pa.proxy_memory_pool(usual)
+    POOLS.append(counted)
     pa.set_memory_pool(counted)
     tracemalloc.start()
     try:
