@@ -390,7 +390,7 @@ def find_columns(keys: Sequence[Any] | str | int, names: Sequence[str], source: 
     positions: Callable[[str], int | None]
     if isinstance(names, Numbered):
         positions = names.position
-    else:  # looked for in a list, 12,000 names of 12,000 columns would take seconds
+    else:  # 12,000 names of 12,000 columns take .01 s so, and 4 s where each is looked for in a list
         positions = {name: i for i, name in reversed(list(enumerate(names)))}.get
     found = [_find_column(key, names, positions, source) for key in keys]
     if not found:

@@ -19,7 +19,7 @@ PACK_BYTES = 2**20
 TILE_ROWS = 500
 REST = 2**19  # footers, readers and their buffers
 N_FLOATS = 12
-# Arrow's threads may give back memory after a test: without its pool the process would crash.
+# They stay: Arrow's threads may give back memory after a test, to a pool that must still be there.
 POOLS = []
 
 
