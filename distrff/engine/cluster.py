@@ -35,7 +35,7 @@ _END_SECONDS = 0.5  # for a worker of an interrupted program to end by itself; D
 # A local cluster gives up a worker that its nanny has not restarted in this time, and starts no other. Dask's
 # 15 s are too short: on a loaded machine the imports alone take longer.
 _RESTART_PATIENCE = {"distributed.deploy.lost-worker-timeout": "10 minutes"}
-_SMALLEST_LIMIT = 2**20  # "4" is more likely a forgotten unit than four bytes
+_SMALLEST_LIMIT = 10**6  # "4" is more likely a forgotten unit than four bytes
 _HOST_AND_PORT = re.compile(r"[^/\\\s]+:\d+")
 
 
@@ -114,8 +114,8 @@ def memory_limit_bytes(memory_limit: str | int | None, n_workers: int) -> int:
     if size >= _SMALLEST_LIMIT or str(memory_limit).strip() == "0":
         return size
     raise InputError(
-        f"memory_limit must be a size for each worker such as '4GB' or '4GiB', 'auto', or '0' for no limit; "
-        f"got {memory_limit!r}"
+        f"memory_limit must be a size of at least 1MB for each worker such as '4GB' or '4GiB', 'auto', or "
+        f"'0' for no limit; got {memory_limit!r}"
     )
 
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run
 from distrff.engine.segments import Segmentation, light_segmentation
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError, warn
 from distrff.features.specification import MapSpecification
 from distrff.io.arrays import as_dataset, as_frame
 from distrff.io.dataset import Dataset, IdentifiedRows, check_block, with_ids
@@ -140,6 +140,12 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
         marks.remove()
         files.finish(header | {"complete": True})
     special = {name: n for name, n in (("n_outside", n_outside), ("n_missing", n_missing)) if n}
+    if n_outside:
+        warn(
+            f"{n_outside:,} rows are outside the bounds of the model, and their results are NaN; fit with "
+            f"wider bounds (the map's `bounds`) to have them",
+            DataWarning,
+        )
     main = next(column for column in columns if column.name == RESULTS[method])
     return {
         "n_samples": dataset.n_rows,

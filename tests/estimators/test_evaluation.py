@@ -212,9 +212,13 @@ def test_the_accuracy_of_a_fit_is_that_of_sampled_rows(rng: np.random.Generator)
 def test_a_constant_is_as_accurate_as_the_most_frequent_class(rng: np.random.Generator) -> None:
     """Both are judged on the same rows, of which a fit takes some."""
     X, y = rng.standard_normal((5000, 2)), (np.arange(5000) % 50 == 0).astype(int)
-    quality = drf.KernelSVC(_features(), 1e-12, random_state=0).fit(X, y).report_["quality"]
+    model = drf.KernelSVC(_features(), 1e-12, random_state=0).fit(X, y)
+    quality = model.report_["quality"]
     assert quality["n_rows"] < len(X)
     assert quality["accuracy"] == quality["majority_accuracy"]
+    assert quality["only_class"] == 0 and "the model says 0 of every row" in str(model.report_)
+    two = drf.KernelSVC(_features(), random_state=0).fit(X, X[:, 0] > 0).report_
+    assert two["quality"]["only_class"] is None and "of every row" not in str(two)
 
 
 def test_a_cluster_has_the_same_bits(rng: np.random.Generator, request: pytest.FixtureRequest) -> None:

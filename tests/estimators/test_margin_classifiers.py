@@ -586,6 +586,7 @@ def test_softmax_with_sigma_folds_and_files(problem, tmp_path):
     y = classes_of(problem.y, 3)
     unit = likelihood(10.0, multi_class="softmax", tol=1e-6).fit(problem.X, y)
     scaled = likelihood(10.0 * 0.1**2, multi_class="softmax", sigma=0.1, tol=1e-6).fit(problem.X, y)
+    assert unit.report_["loss"] == "softmax"
     np.testing.assert_allclose(scaled.predict_proba(problem.X), unit.predict_proba(problem.X), atol=1e-3)
     P = unit.predict_proba(problem.X)
     np.testing.assert_array_equal(stored(unit, tmp_path).predict_proba(problem.X), P)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.sparse import csr_matrix
+from sklearn.base import clone
 
 import distrff as drf
 from distrff.errors import InputError
@@ -487,6 +488,31 @@ def test_candidates_have_the_penalty_that_the_model_will_have(estimator: Any) ->
     assert min(row["squared_error"] for row in model.report_["candidates"]) > 0.9
     free = drf.KernelRidge(drf.AutoFeatures(32), random_state=0).fit(X, y)
     assert min(row["squared_error"] for row in free.report_["candidates"]) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("estimator", "penalty"),
+    [
+        (drf.KernelSVC(loss="squared_hinge"), 1 / 2),
+        (drf.KernelSVC(), 2.0),
+        (drf.KernelLikelihoodClassifier(), 4.0),
+        (drf.KernelLikelihoodClassifier(noise="probit", sigma=3.0), 9.0),
+    ],
+)
+def test_the_penalty_of_candidates_follows_from_the_loss(estimator: Any, penalty: float) -> None:
+    """1/(C·κ), where κ is the curvature: 2; ½ of a hinge that is rounded for −1 < m < 1; ¼; 1/σ²."""
+    assert estimator._options().penalty == pytest.approx(penalty)
+    assert clone(estimator).set_params(C=8.0)._options().penalty == pytest.approx(penalty / 8)
+    assert clone(estimator).set_params(C="cv")._options().penalty is None
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_default_finds_a_rare_class(seed: int) -> None:
+    """One row in a hundred; with a longer width than that of its boundary C = 1 is too small to find it."""
+    X = stream(seed, "rows").standard_normal((4000, 4))
+    y = (X[:, 0] > 2.3).astype(int)
+    model = drf.KernelSVC(random_state=seed).fit(X, y)
+    assert (model.predict(X) == y).mean() > 1 - y.mean() / 2
 
 
 def test_own_units_undo_a_division() -> None:

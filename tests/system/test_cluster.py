@@ -151,7 +151,7 @@ def test_a_script_without_main_guard_is_told(tmp_path):
 
 def test_memory_limits():
     """By default workers share the memory."""
-    sizes = {"4GB": 4 * 10**9, "4GiB": 2**32, "512 MiB": 2**29, "0": 0, 0: 0, 2**30: 2**30}
+    sizes = {"4GB": 4 * 10**9, "4GiB": 2**32, "1MB": 10**6, "0": 0, 0: 0, 2**30: 2**30}
     assert {limit: memory_limit_bytes(limit, 3) for limit in sizes} == sizes
     assert memory_limit_bytes("auto", 4) == memory_limit_bytes(None, 4) == int(MEMORY_LIMIT) // 4
     for limit in ("lots", "4", "-4GB", "0.5", "", "4GX", -1, [1]):

@@ -472,7 +472,7 @@ def margin_result(
         entries={
             "rkhs_norm": rkhs_norm(coef),
             "C": "inf" if options.is_hard else search.C,
-            "loss": options.loss_name,
+            "loss": "softmax" if options.shares_loss(fit.targets) else options.loss_name,
             "solver": solver,
             "tol": options.tol,
             "primal": worst.certificate.primal,

@@ -71,9 +71,12 @@ def _of_classes(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, 
     assert labels is not None and isinstance(model.targets, ClassTargets)
     F, y, s = _judged(fit, result, model)
     majority = labels.labels[[int(labels.weights.argmax())]]
+    chosen, known = model.targets.chosen(F), model.targets.indices(y)
+    is_constant = (chosen == chosen[0]).all() and (known != known[0]).any()
     return {
         "kind": "classes",
-        **_accuracy(model.targets.chosen(F) == model.targets.indices(y), s, result),
+        **_accuracy(chosen == known, s, result),
+        "only_class": model.targets.classes[chosen[:1]].tolist()[0] if is_constant else None,
         "majority": majority.tolist()[0],
         "majority_accuracy": float(s @ (y.ravel() == majority) / s.sum()),  # y may be a column
     }
