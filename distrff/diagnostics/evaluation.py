@@ -91,8 +91,10 @@ def quality_line(quality: Mapping[str, Any]) -> str:
             f"all labels right {share_text(quality['accuracy'])}{of_sample} {where}; single labels wrong "
             f"{wrong}, constant ones {constant}"
         )
+    balanced = quality.get("balanced_accuracy")
+    recall = "" if balanced is None or spread is None else f", mean recall {share_text(balanced)}"
     return (
-        f"accuracy {share_text(quality['accuracy'])}{of_sample} {where}; always "
+        f"accuracy {share_text(quality['accuracy'])}{of_sample}{recall} {where}; always "
         f"{quality['majority']!r}: {share_text(quality['majority_accuracy'])}"
     )
 

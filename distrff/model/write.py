@@ -142,8 +142,8 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
     special = {name: n for name, n in (("n_outside", n_outside), ("n_missing", n_missing)) if n}
     if n_outside:
         warn(
-            f"{n_outside:,} rows are outside the bounds of the model, and their results are NaN; fit with "
-            f"wider bounds (the map's `bounds`) to have them",
+            f"{n_outside:,} rows are outside the bounds of the model, and their results are NaN; a fit with "
+            f"wider bounds has them",
             DataWarning,
         )
     main = next(column for column in columns if column.name == RESULTS[method])

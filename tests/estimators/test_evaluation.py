@@ -204,7 +204,8 @@ def test_the_accuracy_of_a_fit_is_that_of_sampled_rows(rng: np.random.Generator)
     )
     quality, exact = model.report_["quality"], drf.evaluate(model)
     assert (quality["rows"], quality["n_rows"]) == ("out of fold", N)  # few rows are a sample of all
-    assert quality["accuracy"] == pytest.approx(exact["accuracy"])
+    for name in ("accuracy", "balanced_accuracy"):
+        assert quality[name] == pytest.approx(exact[name])
     assert quality["majority"] == exact["majority"] == "low"
     assert quality["majority_accuracy"] == pytest.approx(np.mean(labels == "low"))
 
@@ -216,6 +217,7 @@ def test_a_constant_is_as_accurate_as_the_most_frequent_class(rng: np.random.Gen
     quality = model.report_["quality"]
     assert quality["n_rows"] < len(X)
     assert quality["accuracy"] == quality["majority_accuracy"]
+    assert quality["balanced_accuracy"] == 0.5 and "mean recall 0.500 on" in str(model.report_)
     assert quality["only_class"] == 0 and "the model says 0 of every row" in str(model.report_)
     two = drf.KernelSVC(_features(), random_state=0).fit(X, X[:, 0] > 0).report_
     assert two["quality"]["only_class"] is None and "of every row" not in str(two)

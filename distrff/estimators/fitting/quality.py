@@ -21,8 +21,9 @@ def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[st
 
     Numbers: R² and RMSE of all targets together, from the criterion that chose the penalty where there is
     one, beside the RMSE of the targets' mean and of a linear model. Classes: the accuracy on some rows
-    of the first pass, with its standard error, beside that of the most frequent class on the same rows: by
-    its share in all rows, a model that always says this class would seem better or worse than it is.
+    of the first pass, with its standard error, beside the mean recall and the accuracy of the most frequent
+    class on the same rows: by its share in all rows, a model that always says this class would seem better or
+    worse than it is.
     """
     if isinstance(fit.targets, ClassTargets):
         return _of_classes(fit, result, model)
@@ -76,10 +77,18 @@ def _of_classes(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, 
     return {
         "kind": "classes",
         **_accuracy(chosen == known, s, result),
+        "balanced_accuracy": _mean_recall(chosen == known, known, s),
         "only_class": model.targets.classes[chosen[:1]].tolist()[0] if is_constant else None,
         "majority": majority.tolist()[0],
         "majority_accuracy": float(s @ (y.ravel() == majority) / s.sum()),  # y may be a column
     }
+
+
+def _mean_recall(right: np.ndarray, known: np.ndarray, s: np.ndarray) -> float:
+    """Return the mean over the classes among the rows of the share that is right."""
+    classes, of_row = np.unique(known, return_inverse=True)
+    weights = np.bincount(of_row, s, len(classes))
+    return float((np.bincount(of_row, s * right, len(classes)) / weights).mean())
 
 
 def _of_labels(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, Any]:

@@ -99,8 +99,7 @@ def fit_report(
     if quality is not None and quality.get("only_class") is not None:
         notes.append(
             f"the model says {quality['only_class']!r} of every row that it is judged on, though some are of "
-            f"other classes: try less penalty (a larger C, a smaller alpha, or 'cv') or "
-            f"class_weight='balanced'"
+            f"other classes; try class_weight='balanced' or less penalty (a larger C, a smaller alpha)"
         )
     threads = max((process.blas_threads for process in run.record.processes.values()), default=1)
     if threads > 1:
