@@ -91,10 +91,11 @@ def quality_line(quality: Mapping[str, Any]) -> str:
             f"all labels right {share_text(quality['accuracy'])}{of_sample} {where}; single labels wrong "
             f"{wrong}, constant ones {constant}"
         )
-    balanced = quality.get("balanced_accuracy")
-    recall = "" if balanced is None or spread is None else f", mean recall {share_text(balanced)}"
+    balanced = ""
+    if spread is not None:  # an evaluation has a line of its own for it
+        balanced = f", balanced accuracy {share_text(quality['balanced_accuracy'])}"
     return (
-        f"accuracy {share_text(quality['accuracy'])}{of_sample}{recall} {where}; always "
+        f"accuracy {share_text(quality['accuracy'])}{of_sample}{balanced} {where}; always "
         f"{quality['majority']!r}: {share_text(quality['majority_accuracy'])}"
     )
 
@@ -369,7 +370,8 @@ def _advice(report: Mapping[str, Any], quality: Mapping[str, Any]) -> Iterator[s
                 f"{smaller:,} to {size:,}: more (n_components) may do better."
             )
     balanced = quality.get("balanced_accuracy")
-    if balanced is not None and balanced < quality["accuracy"] - _UNBALANCED:
+    is_of_all_rows = "accuracy_error" not in quality  # of some rows rare classes have few
+    if balanced is not None and is_of_all_rows and balanced < quality["accuracy"] - _UNBALANCED:
         yield (
             f"Rare classes are found less often: the mean recall is {share_text(balanced)}; class_weight "
             f"'balanced' weighs classes alike."

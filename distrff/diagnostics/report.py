@@ -19,7 +19,9 @@ class FitReport(StrictMapping):
     model, status, n_samples, n_columns, n_components, n_outputs, dtype, seed : as named
     quality : R² and RMSE, of all targets together, beside those of the mean and of a linear model; or the
         accuracy, with its standard error where it is that of sampled rows, beside that of the most frequent
-        class; null without targets. `rows` says on which rows: "out of fold", "the rows of the fit", …
+        class and the mean recall, `balanced_accuracy`, of the classes among these rows; `only_class` is the
+        one that the model says of all of them; null without targets. `rows` says on which
+        rows: "out of fold", "the rows of the fit", …
     evaluation : as `Evaluation`, where the rows of the fit were evaluated
     importance, dependence : as `PermutationImportance` and `PartialDependence`, of the most important
         columns, where these were judged

@@ -442,7 +442,7 @@ class Search:
         Those of many rows are worth their time then: 4 to 9 s for each kernel, of few rows .3 s. On kddcup99,
         where one width of the columns' own units is as good or better, they take two thirds of the whole fit.
         """
-        if widths is None:  # columns or targets are constant in so few rows
+        if widths is None:  # the targets are constant in so few rows
             return True
         (one_width,) = self.rules  # no other coordinates are known yet
         its, mine = self._judgements_of([one_width, SMOOTH_WIDTHS], {SMOOTH_WIDTHS: widths})
@@ -1023,8 +1023,8 @@ class AutoFeatures(FeatureMap):
         if sample.y is None or n_usable < _MIN_ROWS or too_wide or is_constant(sample):
             return [self._default()]
         kinds = self._kinds(is_sparse)
-        are_few = coded_targets(sample.y).shape[1] <= _MAX_TARGETS
-        may_be_equispaced = not kinds or (are_few and sample.n_weighted_rows >= _MIN_ROWS_OF_LATTICE)
+        has_few_targets = coded_targets(sample.y).shape[1] <= _MAX_TARGETS
+        may_be_equispaced = not kinds or (has_few_targets and sample.n_weighted_rows >= _MIN_ROWS_OF_LATTICE)
         if EQUISPACED in self._chosen_maps and may_be_equispaced:
             kinds = (*kinds, EQUISPACED)
         scope = self._scope(sample.n_weighted_rows, n_columns, kinds)

@@ -387,9 +387,9 @@ def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
     else:
         unwanted = named_columns(table, options.drop)
         _refuse_twice(unwanted, taken, "to be left out")
-        out = set(unwanted)
-        columns = [n for n in rest if n not in reasons and n not in out]
-        dropped = {n: why for n, why in reasons.items() if n not in out}
+        left_out = set(unwanted)
+        columns = [n for n in rest if n not in reasons and n not in left_out]
+        dropped = {n: why for n, why in reasons.items() if n not in left_out}
     if not columns:
         raise InputError(
             f"{table.name} has no columns for X; besides target and weights it has: "

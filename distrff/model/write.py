@@ -142,8 +142,8 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
     special = {name: n for name, n in (("n_outside", n_outside), ("n_missing", n_missing)) if n}
     if n_outside:
         warn(
-            f"{n_outside:,} rows are outside the bounds of the model, and their results are NaN; a fit with "
-            f"wider bounds has them",
+            f"{n_outside:,} of {n_written:,} rows are outside the bounds of the model, and their results are "
+            f"NaN; to have these, fit with wider bounds",
             DataWarning,
         )
     main = next(column for column in columns if column.name == RESULTS[method])
@@ -232,7 +232,8 @@ def write_predictions(
         Also write the standard deviations of predictions, if the model has them, or those of new
         observations.
     outside : {"nan", "error"}
-        What becomes of rows outside the bounds of a model of `EquispacedFourierFeatures`.
+        What becomes of rows outside the bounds of a model of `EquispacedFourierFeatures`; with "nan" a
+        warning says how many they are.
     coverage : float, optional
         Also write intervals of this coverage, as "lower" and "upper", or the prediction set of each row, as
         "set" with a bool for each class; see `predict_interval` and `predict_set`.

@@ -108,6 +108,16 @@ class MarginLoss(Loss):
         return size * brentq(lambda t: parts @ self.derivative(size * t * y**2, y), -_FAR, _FAR)
 
 
+def mean_curvature(loss: Loss) -> float:
+    """Return the mean of ℓ″ for −c < m < c, where c is the clear margin: (ℓ′(c) − ℓ′(−c))/(2c) at y = 1.
+
+    It is 2 for the squared loss and the squared hinge and ½ for the hinge, whose `curvature` is infinite.
+    """
+    c = loss.clear_margin
+    at_ends = loss.derivative(np.array([-c, c]), np.ones(2))
+    return float((at_ends[1] - at_ends[0]) / (2 * c))
+
+
 @dataclass(frozen=True)
 class Hinge(MarginLoss):
     """max(0, 1 − m), the soft margin; φ*(−α) = −α on [0, 1]."""

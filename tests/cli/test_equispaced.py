@@ -130,7 +130,7 @@ def test_rows_outside_are_counted_or_refused(distrff, places, model, tmp_path):
     more = places / "more.parquet"
     predicted = distrff("predict", model, more, "--out", tmp_path / "p.zarr", "--json")
     assert predicted.json["n_outside"] == 1
-    assert "1 rows are outside the bounds of the model, and their results are NaN" in predicted.stderr
+    assert "1 of 200 rows are outside the bounds of the model, and their results are NaN" in predicted.stderr
     predicted = zarr.open_array(tmp_path / "p.zarr", mode="r")[:]
     assert np.flatnonzero(np.isnan(predicted)).tolist() == [7]
     message = distrff.refused("predict", model, more, "--out", tmp_path / "q.zarr", "--outside", "error")

@@ -268,7 +268,9 @@ def test_scores_leave_out_what_is_outside(fitted, rng):
 
 def test_written_predictions_count_what_is_outside(fitted, tmp_path):
     rows, out = np.array([[0.5, 0.5], [3.0, 0.5]]), str(tmp_path / "p.zarr")
-    with pytest.warns(DataWarning, match="1 rows are outside the bounds of the model, and their results are"):
+    with pytest.warns(
+        DataWarning, match="1 of 2 rows are outside the bounds of the model, and their results are"
+    ):
         report = drf.write_predictions(fitted, rows, out)
     assert report["n_outside"] == 1
 

@@ -217,10 +217,12 @@ def test_a_constant_is_as_accurate_as_the_most_frequent_class(rng: np.random.Gen
     quality = model.report_["quality"]
     assert quality["n_rows"] < len(X)
     assert quality["accuracy"] == quality["majority_accuracy"]
-    assert quality["balanced_accuracy"] == 0.5 and "mean recall 0.500 on" in str(model.report_)
-    assert quality["only_class"] == 0 and "the model says 0 of every row" in str(model.report_)
+    assert quality["balanced_accuracy"] == 0.5 and "balanced accuracy 0.500 on" in str(model.report_)
+    assert quality["only_class"] == 0 and "judged on the model says 0" in str(model.report_)
     two = drf.KernelSVC(_features(), random_state=0).fit(X, X[:, 0] > 0).report_
     assert two["quality"]["only_class"] is None and "of every row" not in str(two)
+    weighted = drf.KernelSVC(_features(), "cv", Cs=[1e-12], class_weight={1: 1.5}, random_state=0)
+    assert "other classes\n" in str(weighted.fit(X, y).report_) + "\n"
 
 
 def test_a_cluster_has_the_same_bits(rng: np.random.Generator, request: pytest.FixtureRequest) -> None:

@@ -161,7 +161,7 @@ def test_a_column_that_varies_in_other_rows_of_the_trial_keeps_an_effect() -> No
     widths = column_widths(trial, drf.Gaussian("ard"), 100, 0)
     assert widths is not None
     spread = np.ptp(trial.X[:, 1])
-    assert widths[1] < 1e3 * spread  # the bound of a column that matters least
+    assert widths[1] < spread  # one without an effect is a hundred times as long
     assert widths[2] == CONSTANT_WIDTH
 
 

@@ -581,7 +581,7 @@ def _fitted_map(
         column_shift=scaling.shift,
         column_ranges=np.stack([statistics.columns.min, statistics.columns.max]),
         column_names=fit.dataset.column_names,
-        penalty=fit.options.penalty and fit.options.penalty / statistics.columns.weight,
+        penalty=fit.options.penalty and fit.options.penalty / weight_of_rows(statistics, targets),
     )
 
 

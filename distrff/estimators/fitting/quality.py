@@ -73,14 +73,15 @@ def _of_classes(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, 
     F, y, s = _judged(fit, result, model)
     majority = labels.labels[[int(labels.weights.argmax())]]
     chosen, known = model.targets.chosen(F), model.targets.indices(y)
+    right = chosen == known
     is_constant = (chosen == chosen[0]).all() and (known != known[0]).any()
     return {
         "kind": "classes",
-        **_accuracy(chosen == known, s, result),
-        "balanced_accuracy": _mean_recall(chosen == known, known, s),
+        **_accuracy(right, s, result),
+        "balanced_accuracy": _mean_recall(right, known, s),
         "only_class": model.targets.classes[chosen[:1]].tolist()[0] if is_constant else None,
         "majority": majority.tolist()[0],
-        "majority_accuracy": float(s @ (y.ravel() == majority) / s.sum()),  # y may be a column
+        "majority_accuracy": float(s @ (known == model.targets.indices(majority)) / s.sum()),
     }
 
 

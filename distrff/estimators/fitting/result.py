@@ -97,10 +97,7 @@ def fit_report(
         values |= _rows_and_map(fit)
         notes += notes_on_rows(fit, result.dtype)
     if quality is not None and quality.get("only_class") is not None:
-        notes.append(
-            f"the model says {quality['only_class']!r} of every row that it is judged on, though some are of "
-            f"other classes; try class_weight='balanced' or less penalty (a larger C, a smaller alpha)"
-        )
+        notes.append(_of_one_class(quality["only_class"], result))
     threads = max((process.blas_threads for process in run.record.processes.values()), default=1)
     if threads > 1:
         notes.append(
@@ -110,6 +107,16 @@ def fit_report(
     if run.checkpoint is not None and run.checkpoint.n_read:
         notes.append(f"{run.checkpoint.n_read} of {len(run.sweeps)} passes were read from the checkpoint")
     return FitReport(values | {"alerts": _alerts(result), "notes": notes})
+
+
+def _of_one_class(label: Any, result: FitResult) -> str:
+    cures = []
+    if getattr(result.targets, "class_weight", None) is None:
+        cures.append("class_weight='balanced'")
+    if result.entries.get("Cs") is None and result.entries.get("alphas") is None:  # given, not chosen
+        cures.append("a larger C" if "C" in result.entries else "a smaller alpha")
+    said = f"of every row that it is judged on the model says {label!r}, though some are of other classes"
+    return f"{said}; try {' or '.join(cures)}" if cures else said
 
 
 def _alerts(result: FitResult) -> list[str]:
