@@ -238,8 +238,8 @@ map_options = together(
         "--n-components",
         type=int,
         default=1024,
-        help="Number of features; of --features equispaced the most, by default up to 1,048,576. auto has as "
-        "many unless it chooses binning or equispaced features.",
+        help="Number of features; of --features equispaced the most, by default up to 1,048,576. "
+        "--features auto has this number unless it chooses binning or equispaced features.",
     ),
     click.option("--n-grids", type=int, default=100, help="Number of grids of --features binning."),
     click.option(

@@ -370,7 +370,7 @@ def _advice(report: Mapping[str, Any], quality: Mapping[str, Any]) -> Iterator[s
                 f"{smaller:,} to {size:,}: more (n_components) may do better."
             )
     balanced = quality.get("balanced_accuracy")
-    is_of_all_rows = "accuracy_error" not in quality  # of some rows rare classes have few
+    is_of_all_rows = "accuracy_error" not in quality  # a sample has too few rows of a rare class
     if balanced is not None and is_of_all_rows and balanced < quality["accuracy"] - _UNBALANCED:
         yield (
             f"Rare classes are found less often: the mean recall is {share_text(balanced)}; class_weight "

@@ -20,8 +20,8 @@ class FitReport(StrictMapping):
     quality : R² and RMSE, of all targets together, beside those of the mean and of a linear model; or the
         accuracy, with its standard error where it is that of sampled rows, beside that of the most frequent
         class and the mean recall, `balanced_accuracy`, of the classes among these rows; `only_class` is the
-        one that the model says of all of them; null without targets. `rows` says on which
-        rows: "out of fold", "the rows of the fit", …
+        label that the model gives to all of them, if it gives one alone; null without targets. `rows` says on
+        which rows: "out of fold", "the rows of the fit", …
     evaluation : as `Evaluation`, where the rows of the fit were evaluated
     importance, dependence : as `PermutationImportance` and `PartialDependence`, of the most important
         columns, where these were judged
@@ -138,7 +138,7 @@ class FitReport(StrictMapping):
         unit = " of the targets' variance" if chosen["criterion"] == _OF_VARIANCE else ""
         # Equispaced features choose their own widths and smoothness, on more rows than a small model has.
         is_own = chosen["candidate"].startswith("equispaced")
-        whose = " (the small model's kernel; the model's own is below)" if is_own else ""
+        whose = " (kernel of the small model; the fit chose its own, below)" if is_own else ""
         return (
             f"map {chosen['candidate']}{whose}; chosen of {len(candidates)} candidates, held-out "
             f"{chosen['criterion']} {number_text(chosen['error'])} ± {number_text(chosen['spread'])}{unit}"

@@ -232,8 +232,8 @@ def column_widths(
     """Return one width a column, by the likelihood of rows that are not held out; None where it has none.
 
     There is no likelihood where the targets are constant in these rows, or all columns in all rows of the
-    trial. A column that is constant in these alone keeps the width of the start.
-    `starts` and `usual_starts` are those of `relevant_length_scales`.
+    trial. A column that is constant in these alone keeps the width of the start. `starts` and `usual_starts`
+    are those of `relevant_length_scales`.
     """
     training = slice(trial.n_held_out, trial.n_held_out + n_rows)
     X, Y, s = trial.X[training], trial.Y[training], trial.s[training]

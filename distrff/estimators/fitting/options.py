@@ -541,12 +541,12 @@ class MarginOptions(SolverOptions):
 
     @property
     def penalty(self) -> float | None:
-        # That of squares κ/2·(1 − m)² in the place of the loss, which pull as hard as it does on average
-        # between the margins. Squares that pull harder hide that C is too small for a width, and then a rare
-        # class is not found. With the squared loss's κ = 2 for every loss, logistic models of a class of one
-        # row in a hundred had errors of .0062, with κ = 1/4 of .0024 (means of 14 searches). The hinge, ½,
-        # has .0178 and .0166 of such a class with noise, and .169 and .163 on 2000 rows of a9a; on digits,
-        # breast_cancer, two moons and covtype there is no difference beyond chance.
+        # Small models have the squares κ/2·(1 − m)² in the place of the loss, with its mean curvature κ
+        # between the margins. With a larger κ they do well at widths for which C is too small, and the model
+        # itself then misses a rare class. For one row in a hundred, logistic models had errors of .0062 with
+        # κ = 2, which is right for squares alone, and .0024 with κ = 1/4 (means of 14 searches). With noise
+        # hinge models had .0178 with κ = 2 and .0166 with ½. On digits, breast_cancer, two moons and covtype
+        # there was no difference beyond chance.
         if self.C is None or self.is_hard:
             return None
         return 1 / (self.C * mean_curvature(self.loss))
