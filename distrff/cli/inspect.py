@@ -289,7 +289,7 @@ def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
 
 
 def _parquet(table: Any) -> dict[str, Any]:
-    types = {field.name: str(field.type) for field in table.footers[0].schema}
+    types = {field.name: str(field.type) for field in table.schema}
     n_groups = sum(len(footer.group_rows) for footer in table.footers)
     return {"format": "parquet", "n_files": len(table.footers), "n_row_groups": n_groups, "types": types}
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrff.errors import InputError
+from distrff.io.storage import one_line
 from distrff.preprocessing.encoders import RawColumn
 from distrff.utils.text import listed
 
@@ -32,7 +33,7 @@ def raw_kind(column_type: pa.DataType) -> str | None:
     t = pa.types
     if isinstance(column_type, pa.BaseExtensionType):
         return raw_kind(column_type.storage_type)
-    if t.is_fixed_size_list(column_type):
+    if t.is_fixed_size_list(column_type) or is_number_list(column_type):
         return "number" if is_number(column_type.value_type) else None
     if t.is_null(column_type):
         return "null"
@@ -44,8 +45,7 @@ def raw_kind(column_type: pa.DataType) -> str | None:
         return "number"
     if t.is_dictionary(column_type):
         return None if raw_kind(column_type.value_type) is None else "text"
-    is_text = t.is_string(column_type) or t.is_large_string(column_type) or t.is_string_view(column_type)
-    return "text" if is_text else None
+    return "text" if _is_text(column_type) else None
 
 
 def raw_column(column: pa.Array, name: str) -> RawColumn:
@@ -68,6 +68,10 @@ def raw_column(column: pa.Array, name: str) -> RawColumn:
         return _text(column)
     if kind == "time":
         return _times(column)
+    if is_number_list(column.type):
+        column = _of_one_length(column, name)
+        if pa.types.is_null(column.type):
+            return RawColumn("null", np.zeros(len(column)))
     return _lists(column) if pa.types.is_fixed_size_list(column.type) else _numbers(column)
 
 
@@ -76,6 +80,105 @@ def is_number(t: pa.DataType) -> bool:
     return (
         pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_boolean(t) or pa.types.is_decimal(t)
     )
+
+
+def is_number_list(t: pa.DataType) -> bool:
+    """Return whether values of an Arrow type are lists of numbers, each with a length of its own."""
+    return (pa.types.is_list(t) or pa.types.is_large_list(t)) and is_number(t.value_type)
+
+
+def _is_text(t: pa.DataType) -> bool:
+    return pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t)
+
+
+# One type for the values of several files.
+
+
+def common_type(types: Iterable[pa.DataType]) -> pa.DataType | None:
+    """Return the type that holds the values of all types, in whatever order; None if there is none.
+
+    That of numbers is NumPy's. Whether each value fits is seen when it is cast, see `in_type`.
+    """
+    t = pa.types
+    found = sorted({one for one in types if not t.is_null(one)}, key=str)
+    if len(found) < 2:
+        return found[0] if found else pa.null()
+    if any(map(t.is_dictionary, found)):
+        values = common_type(one.value_type if t.is_dictionary(one) else one for one in found)
+        return values if values is None or _is_text(values) else pa.dictionary(pa.int32(), values)
+    if all(map(is_number, found)):
+        if any(map(t.is_decimal, found)):
+            return pa.float64()
+        return pa.from_numpy_dtype(np.result_type(*(one.to_pandas_dtype() for one in found)))
+    if all(map(_is_text, found)):
+        return pa.large_string()
+    if all(t.is_timestamp(one) or t.is_date(one) for one in found):
+        zones = {None if t.is_date(one) else one.tz for one in found}
+        if None in zones and len(zones) > 1:
+            return None  # a time without a zone is no point in time
+        units = ["s" if t.is_date(one) else one.unit for one in found]
+        return pa.timestamp(max(units, key=_TICKS.__getitem__), zones.pop() if len(zones) == 1 else "UTC")
+    for is_kind, of_unit in ((t.is_duration, pa.duration), (t.is_time, _time_of_day)):
+        if all(map(is_kind, found)):
+            return of_unit(max((one.unit for one in found), key=_TICKS.__getitem__))
+    if all(t.is_fixed_size_list(one) or is_number_list(one) for one in found):
+        sizes = {one.list_size for one in found if t.is_fixed_size_list(one)}
+        values = common_type(one.value_type for one in found)
+        if values is not None and len(sizes) < 2:
+            return pa.list_(values, sizes.pop()) if sizes else pa.list_(values)
+    return None
+
+
+def _time_of_day(unit: str) -> pa.DataType:
+    return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
+
+
+def in_type(column: pa.Array, to: pa.DataType, source: str, first_row: int) -> pa.Array:
+    """Return a column in a type that `common_type` found; raise InputError for a value that it cannot hold.
+
+    `source` and the number of the first row are for messages.
+    """
+    if column.null_count == len(column) or pa.types.is_null(to):  # a null type is that of empty lists
+        return pa.nulls(len(column), to)
+    if pa.types.is_fixed_size_list(to) and is_number_list(column.type):
+        _check_lengths(column, to.list_size, source, first_row)
+    if pa.types.is_dictionary(column.type) and not pa.types.is_dictionary(to):
+        column = column.dictionary_decode()
+    try:
+        if pa.types.is_dictionary(to):
+            return column.cast(to.value_type).dictionary_encode()
+        return column.cast(to)
+    except pa.ArrowException as error:
+        last = first_row + len(column) - 1
+        raise InputError(
+            f"{source} of type {column.type} has a value in rows {first_row} to {last} that {to}, the type "
+            f"for all files, cannot hold ({one_line(error)}); write the files with one schema"
+        ) from error
+
+
+def _of_one_length(column: pa.Array, name: str) -> pa.Array:
+    """Return lists of numbers, all of one length, as lists of a fixed size; nulls if all are empty."""
+    width = list_width(column)
+    to = pa.list_(column.type.value_type, width) if width else pa.null()
+    return in_type(column, to, f"column {name!r}", 0)
+
+
+def list_width(column: pa.Array) -> int:
+    """Return the length of the first list that is not empty; 0 if there is none."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    return int(next(iter(lengths[lengths > 0]), 0))
+
+
+def _check_lengths(column: pa.Array, width: int, source: str, first_row: int) -> None:
+    """Raise InputError for the first list of another length."""
+    lengths = pc.fill_null(pc.list_value_length(column), width).to_numpy(zero_copy_only=False)
+    others = np.flatnonzero(lengths != width)
+    if len(others):
+        row = others[0]
+        raise InputError(
+            f"{source} holds a list of {lengths[row]} numbers in row {first_row + row}, but one of {width} "
+            f"before it; give every list the same length, or leave the column out"
+        )
 
 
 def _nulls(column: pa.Array) -> np.ndarray | None:

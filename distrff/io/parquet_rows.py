@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,14 +17,16 @@ import pyarrow.parquet as pq
 
 from distrff.errors import InputError
 from distrff.io.arrays import OBJECT
-from distrff.io.arrow import is_number, raw_column, raw_kind
+from distrff.io.arrow import common_type, in_type, is_number, is_number_list, list_width, raw_column, raw_kind
 from distrff.io.dataset import Dataset, check_shape
+from distrff.io.hive import Keys, path_keys
 from distrff.io.rows import Span
 from distrff.io.storage import (
     SEEN_BY_ALL,
     Location,
     Options,
     file_name,
+    in_natural_order,
     one_line,
     patiently,
     retryable,
@@ -55,20 +57,22 @@ class RowGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class ParquetPart(TablePart):
-    """Consecutive row groups of a file: a path and their numbers, no data."""
+    """Consecutive row groups of a file: a path and their numbers, no data.
+
+    `keys` are the columns that the path holds, `types` those that the file holds in another type than the
+    table.
+    """
 
     fs: Any = field(repr=False)
     groups: tuple[RowGroup, ...] = field(repr=False)  # their path may be a signed URL
-
-    @classmethod
-    def of(cls, fs: Any, groups: Sequence[RowGroup]) -> ParquetPart:
-        """Return the part that holds consecutive row groups of one file."""
-        return cls(groups[0].start, groups[-1].start + groups[-1].n_rows, fs, tuple(groups))
+    keys: Mapping[str, pa.Scalar] = field(repr=False, default_factory=dict)
+    types: Mapping[str, pa.DataType] = field(repr=False, default_factory=dict)
 
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield columns of the row groups, `n_rows` rows at a time."""
+        stored = [name for name in names if name not in self.keys]
         with parquet_file(self.fs, self.groups[0].path) as parquet:
             metadata = parquet.metadata
             for group in self.groups:
@@ -79,7 +83,26 @@ class ParquetPart(TablePart):
                 begin = max(self.start + first - group.start, 0)
                 end = None if last is None else min(self.start + last - group.start, group.n_rows)
                 if end is None or begin < end:
-                    yield from _group_batches(parquet, names, group.number, n_rows, begin, end)
+                    row = group.start + begin
+                    for batch in _group_batches(parquet, stored, group.number, n_rows, begin, end):
+                        n = batch.num_rows
+                        yield self._completed(batch, names, row)
+                        row += n
+                        del batch
+
+    def _completed(self, batch: pa.RecordBatch, names: Sequence[str], row: int) -> pa.RecordBatch:
+        """Return the columns `names` of rows of the file, from row `row` of the table on."""
+        columns = []
+        for name in names:
+            if name in self.keys:
+                columns.append(pa.repeat(self.keys[name], batch.num_rows))
+                continue
+            column = batch.column(name)
+            if name in self.types:
+                source = f"{file_name(self.fs, self.groups[0].path)}: column {name!r}"
+                column = in_type(column, self.types[name], source, row)
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,28 +110,36 @@ class ParquetTable(Table):
     """Parquet files as a table: a part is a row group."""
 
     fs: Any = None
+    schema: Any = None
     footers: tuple[Footer, ...] = ()
 
     def check(self, names: Sequence[str], *, all_features: bool = False) -> None:
-        """Refuse files in which some columns differ from those of the first file.
+        """Refuse files that lack some columns, or whose types of them have none in common.
 
         With `all_features`, further numeric columns are refused as well.
         """
-        first = self.footers[0]
-        for footer in self.footers[1:]:
-            types = {f.name: f.type for f in footer.schema}
-            for name in names:
-                expected = first.schema.field(name).type
-                if name not in types or _written(types[name]) != _written(expected):
-                    got = f"has type {types[name]}" if name in types else "is missing"
+        for name in names:
+            found: dict[pa.DataType, Footer] = {}
+            for footer in self.footers:
+                for one in footer.types_of(name):
+                    found.setdefault(one, footer)
+                if name not in footer.types:
                     raise InputError(
-                        f"{footer.name}: column {name!r} {got}, but it is {expected} in "
-                        f"{first.name}; write the files with one schema"
+                        f"{footer.name}: column {name!r} is missing, but {self.footers[0].name} has it; "
+                        f"write the files with one schema"
                     )
-            extra = [n for n, t in types.items() if is_feature(t) and n not in first.schema.names]
-            if all_features and extra:
+            for one, other in combinations(found, 2):
+                if common_type({one, other}) is None:
+                    raise InputError(
+                        f"{found[other].name}: column {name!r} has type {other}, but it is {one} in "
+                        f"{found[one].name}; write the files with one schema"
+                    )
+        known = set(self.schema.names)
+        for footer in self.footers if all_features else ():
+            extra = [name for name, t in footer.types.items() if is_feature(t) and name not in known]
+            if extra:
                 raise InputError(
-                    f"{footer.name}: column {extra[0]!r} is missing in {first.name}; "
+                    f"{footer.name}: column {extra[0]!r} is missing in {self.footers[0].name}; "
                     "write the files with one schema or choose columns"
                 )
 
@@ -118,9 +149,7 @@ class ParquetTable(Table):
         These are stored bytes and pages of a row group, what a batch of `n_rows` rows is decoded into before
         its columns have their types, and the parsed footer, which each task parses again.
         """
-        sizes = np.concatenate(
-            [f.column_bytes[:, [f.schema.get_field_index(name) for name in names]] for f in self.footers]
-        )
+        sizes = np.concatenate([f.column_bytes[:, f.positions(names)] for f in self.footers])
         sums, whole_rows = sizes.sum(axis=1), 0
         if not together:
             group_rows = [n for footer in self.footers for n in footer.group_rows]
@@ -135,14 +164,17 @@ class ParquetTable(Table):
 
     def joined(self, parts: Sequence[Any]) -> list[Any]:
         """Return consecutive row groups of a file as one part, so that the file is opened once."""
-        runs: list[list[RowGroup]] = []
-        for group in (group for part in parts for group in part.groups):
+        runs: list[list[ParquetPart]] = []
+        for part in parts:
             last = runs[-1][-1] if runs else None
-            if last is not None and (last.path, last.start + last.n_rows) == (group.path, group.start):
-                runs[-1].append(group)
+            if last is not None and (last.groups[0].path, last.stop) == (part.groups[0].path, part.start):
+                runs[-1].append(part)
             else:
-                runs.append([group])
-        return [ParquetPart.of(self.fs, run) for run in runs]
+                runs.append([part])
+        return [
+            replace(run[0], stop=run[-1].stop, groups=tuple(group for part in run for group in part.groups))
+            for run in runs
+        ]
 
     def holds_only_numbers(self, names: Sequence[str] | None = None) -> bool:
         """Return whether some columns can be taken as they are: all numeric, none without any value.
@@ -150,13 +182,13 @@ class ParquetTable(Table):
         Default: all numeric columns.
         """
         empty = frozenset.intersection(*(footer.empty for footer in self.footers))
-        numbers = {field.name for field in self.footers[0].schema if is_feature(field.type)}
+        numbers = {field.name for field in self.schema if is_feature(field.type)}
         return numbers.issuperset(names or ()) and empty.isdisjoint(numbers if names is None else names)
 
     def n_missing(self, names: Sequence[str]) -> dict[str, int]:
         """Return how many values columns are known to lack, for those that lack some."""
-        found = {n: sum(int(f.n_missing[f.schema.get_field_index(n)]) for f in self.footers) for n in names}
-        return {name: n for name, n in found.items() if n}
+        found = np.sum([f.n_missing[f.positions(names)] for f in self.footers], axis=0)
+        return {name: n for name, n in zip(names, found.tolist(), strict=True) if n}
 
 
 _BYTES_OF_KIND = {"number": 8, "time": 8, "text": 32}  # about
@@ -166,22 +198,57 @@ def parquet_table(paths: Any, storage_options: Options = None) -> ParquetTable:
     """Return the files of a path, or of a list of paths, as a table; only their footers are read."""
     paths = list(paths) if isinstance(paths, (list, tuple)) else [paths]
     name = ", ".join(map(public_name, paths[:3])) + (", ..." if len(paths) > 3 else "")
-    fs, files = _find_files(paths, storage_options)
+    fs, files, keys = _find_files(paths, storage_options)
     with storage_errors(f"{name} cannot be reached"), ThreadPoolExecutor(min(16, len(files))) as pool:
-        footers = list(pool.map(partial(_footer, fs), files))
-    found = [(f.path, i, n) for f in footers for i, n in enumerate(f.group_rows) if n]
-    starts = accumulate((n for _, _, n in found), initial=0)
-    groups = [RowGroup(path, i, start, n) for (path, i, n), start in zip(found, starts, strict=False)]
-    schema = footers[0].schema
+        found = list(pool.map(partial(_footer, fs), files, keys))
+        # A file without rows says nothing: its columns may have no type, or not be there.
+        footers = [footer for footer in found if any(footer.group_rows)] or found[:1]
+        schema = _common_schema(fs, footers)
+    parts: list[ParquetPart] = []
+    start = 0
+    for footer in footers:
+        types = {f.name: f.type for f in schema if footer.types.get(f.name, f.type) != f.type}
+        for number, n_rows in enumerate(footer.group_rows):
+            if n_rows:
+                group = RowGroup(footer.path, number, start, n_rows)
+                parts.append(ParquetPart(start, start + n_rows, fs, (group,), footer.keys, types))
+                start += n_rows
     return ParquetTable(
-        parts=tuple(ParquetPart.of(fs, [group]) for group in groups),
+        parts=tuple(parts),
         kinds={field.name: raw_kind(field.type) for field in schema},
         name=name,
         row_bytes=sum(_row_bytes(field.type) for field in schema),
         row_labels=footers[0].row_labels,
         fs=fs,
+        schema=schema,
         footers=tuple(footers),
     )
+
+
+def _common_schema(fs: Any, footers: Sequence[Footer]) -> pa.Schema:
+    """Return the columns of the first file, each in the type that holds the values of all files.
+
+    A column of types that have none in common keeps its first; `ParquetTable.check` refuses it.
+    """
+    fields = []
+    for name, first in footers[0].types.items():
+        types = [t for footer in footers for t in footer.types_of(name)] or [first]
+        common = common_type(set(types)) or types[0]
+        if is_number_list(common):
+            width = _list_width(fs, footers, name)
+            common = pa.list_(common.value_type, width) if width else pa.null()
+        fields.append(pa.field(name, common))
+    return pa.schema(fields)
+
+
+def _list_width(fs: Any, footers: Sequence[Footer], name: str) -> int:
+    """Return the length of the first list of a column that is not empty; 0 if there is none."""
+    for footer in footers:
+        with parquet_file(fs, footer.path) as parquet:
+            for batch in parquet.iter_batches(_FIRST_LISTS, columns=[name], use_threads=False):
+                if width := list_width(batch.column(0)):
+                    return width
+    return 0
 
 
 def _row_bytes(column_type: pa.DataType) -> int:
@@ -215,7 +282,7 @@ class NumbersEncoding(Encoding):
 
 def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
     """Return the dataset of the numeric columns that the options select, taken as they are."""
-    schema = table.footers[0].schema
+    schema = table.schema
     if isinstance(options.columns, (list, tuple)):
         options = replace(options, columns=lists_by_name(schema, options.columns))
     choice = choose_columns(table, options)
@@ -254,6 +321,7 @@ SUFFIXES = (".parquet", ".pq")
 MAGIC = b"PAR1"  # the first bytes of every file
 
 
+_FIRST_LISTS = 64  # decoded at once, to see how long a list is
 _CHUNK_BYTES = 1024  # of a column of a row group in a parsed footer, about
 _DECODED_BYTES = 8 + 2  # of a value as Parquet has it, in at least 4 bytes, and of its definition level
 
@@ -262,7 +330,7 @@ class Footer(NamedTuple):
     """The footer of one file."""
 
     path: str
-    schema: pa.Schema
+    types: dict[str, pa.DataType]  # of the columns, in order
     group_rows: tuple[int, ...]
     nullable: frozenset[str]  # columns that hold nulls, or have no statistics to exclude them
     row_labels: frozenset[str]  # columns in which pandas kept a frame's index
@@ -271,10 +339,33 @@ class Footer(NamedTuple):
     n_missing: np.ndarray  # nulls of each column that the statistics count
     column_bytes: np.ndarray  # bytes that decoding takes, of shape (row groups, columns)
     n_leaves: int  # stored columns, of which a list's column is one
+    keys: Mapping[str, pa.Scalar]  # the last columns, which are not in the file but in its path
+
+    def types_of(self, name: str) -> list[pa.DataType]:
+        """The type of a column; none if the file lacks it, or holds no value of it."""
+        return [self.types[name]] if name in self.types and name not in self.empty else []
+
+    def positions(self, names: Sequence[str]) -> list[int]:
+        """The positions of columns in `n_missing` and `column_bytes`."""
+        at = {name: j for j, name in enumerate(self.types)}
+        return [at[name] for name in names]
+
+    def with_keys(self, keys: Keys) -> Footer:
+        """The footer with the keys of the path as its last columns."""
+        n_rows, k = sum(self.group_rows), len(keys)
+        absent = frozenset(name for name, value in keys.items() if not value.is_valid)
+        return self._replace(
+            types=self.types | {name: value.type for name, value in keys.items()},
+            nullable=self.nullable | absent,
+            empty=self.empty | absent,
+            n_missing=np.append(self.n_missing, [n_rows * (name in absent) for name in keys]),
+            column_bytes=np.pad(self.column_bytes, ((0, 0), (0, k))),
+            keys=keys,
+        )
 
 
-def _find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, list[str]]:
-    """Return the common filesystem, and the sorted files, of files, folders and globs."""
+def _find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, list[str], list[Keys]]:
+    """Return the common filesystem of files, folders and globs, their files and the keys in their paths."""
     if not paths:
         raise InputError("the list of Parquet paths is empty")
     locations = [Location.of(path, storage_options) for path in paths]
@@ -285,10 +376,11 @@ def _find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, li
     for location, (_, files) in zip(locations, found, strict=True):
         if not files:
             raise InputError(f"{location} does not exist or holds no Parquet files (*.parquet, *.pq)")
-    return fs, sorted({file for _, files in found for file in files})
+    files = in_natural_order({file for _, files in found for file in files})
+    return fs, files, path_keys(files, [location.file_system()[1] for location in locations])
 
 
-def _footer(fs: Any, file: str) -> Footer:
+def _footer(fs: Any, file: str, keys: Keys) -> Footer:
     with parquet_file(fs, file) as parquet:
         metadata, schema = parquet.metadata, parquet.schema_arrow
         names, shown = schema.names, file_name(fs, file)
@@ -304,7 +396,7 @@ def _footer(fs: Any, file: str) -> Footer:
         single = {group.column(j).path_in_schema for group in groups[:1] for j in range(group.num_columns)}
         return Footer(
             path=file,
-            schema=schema,
+            types=dict(zip(names, schema.types, strict=True)),
             group_rows=tuple(n_rows.tolist()),
             nullable=frozenset(name for j, name in enumerate(names) if null_counts[:, j].any()),
             row_labels=_row_labels(schema),
@@ -313,7 +405,29 @@ def _footer(fs: Any, file: str) -> Footer:
             n_missing=np.maximum(null_counts, 0).sum(axis=0),
             column_bytes=sizes.astype(np.int64),
             n_leaves=metadata.num_columns,
-        )
+            keys={},
+        ).with_keys(_outside(keys, groups, leaves, names, shown))
+
+
+def _outside(
+    keys: Keys, groups: Sequence[Any], leaves: Sequence[Sequence[int]], names: Sequence[str], file: str
+) -> Keys:
+    """Return the keys of a path that are not columns of the file as well.
+
+    Some writers keep them in both. Raises InputError where the statistics say that the two differ.
+    """
+    for name in keys.keys() & set(names):
+        for group in groups:
+            (leaf,) = leaves[names.index(name)][:1]
+            held = group.column(leaf).statistics
+            if held is not None and held.has_min_max:
+                ends = {str(held.min).casefold(), str(held.max).casefold()}
+                if ends != {str(keys[name]).casefold()}:
+                    raise InputError(
+                        f"{file}: column {name!r} holds {held.min} to {held.max}, but its path says "
+                        f"{name}={keys[name]}; rename one of them"
+                    )
+    return {name: value for name, value in keys.items() if name not in names}
 
 
 @contextmanager
@@ -410,11 +524,6 @@ def columns_of(
         dtype = np.result_type(*(_numpy_type(t, name in nullable) for name, t in types.items()))
     labels = [label for name in names for label in _labels(name, schema.field(name).type)]
     return Columns(tuple(names), tuple(labels), dtype, is_1d and len(labels) == 1)
-
-
-def _written(column_type: pa.DataType) -> pa.DataType:
-    """The type without that of dictionary indices, which depends on the number of labels in a file."""
-    return column_type.value_type if pa.types.is_dictionary(column_type) else column_type
 
 
 def is_feature(column_type: pa.DataType) -> bool:

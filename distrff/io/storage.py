@@ -12,13 +12,14 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeVar
 
+from dask.utils import natural_sort_key
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
@@ -147,7 +148,7 @@ class Location:
         return [item.rstrip("/").rsplit("/", 1)[-1] for item in found if item.strip("/") != path.strip("/")]
 
     def files(self, suffixes: tuple[str, ...] = ("",)) -> tuple[Any, list[str]]:
-        """Return the file system, and the sorted files of this file, folder or glob.
+        """Return the file system, and the files of this file, folder or glob in natural order.
 
         In a folder these are the files with one of the suffixes, except hidden ones: writers keep files of
         their own (_temporary, _metadata, .crc) beside the data.
@@ -243,9 +244,14 @@ def _files(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[str]:
     if fs.isdir(path):
         inside = {file: file.removeprefix(path).split("/") for file in fs.find(path)}
         shown = [f for f, parts in inside.items() if not any(p.startswith(("_", ".")) for p in parts)]
-        return sorted(file for file in shown if file.endswith(suffixes))
+        return in_natural_order(file for file in shown if file.endswith(suffixes))
     found = fs.glob(path) if any(c in path for c in GLOB_CHARACTERS) else []
-    return sorted(f for f in found if fs.isfile(f) and not f.rsplit("/", 1)[-1].startswith("."))
+    return in_natural_order(f for f in found if fs.isfile(f) and not f.rsplit("/", 1)[-1].startswith("."))
+
+
+def in_natural_order(files: Iterable[str]) -> list[str]:
+    """Return paths in the order of dask, part.2 before part.10, so that a table has one order of rows."""
+    return sorted(files, key=lambda file: (natural_sort_key(file), file))
 
 
 def header_of(document: Any) -> dict[str, Any] | None:

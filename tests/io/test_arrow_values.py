@@ -86,7 +86,7 @@ def test_columns_by_name_words_that_are_null_and_types_without_a_step():
     with pytest.raises(InputError, match="there is no column 'c' among b, a"):
         raw_columns(batch, ["c"])
     pair = pa.list_(pa.string(), 2)
-    for other in (pa.list_(pa.int32()), pa.struct([("x", pa.int8())]), pa.binary(), pair):
+    for other in (pa.list_(pa.string()), pa.struct([("x", pa.int8())]), pa.binary(), pair):
         assert raw_kind(other) is None
         with pytest.raises(
             InputError, match=r"column 'a' has the type .*which cannot be encoded; convert it"

@@ -6,9 +6,12 @@ import io
 import pickle
 from types import SimpleNamespace
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
@@ -148,11 +151,11 @@ def test_fixed_size_lists(tmp_path, read_rows):
         s=pa.array([1, 2, 3, 4, 5], pa.int8()),
         w=pa.array([[1, 2], [2, 3], [3, None], [4, 5], [6, 7]], pa.list_(pa.int8(), 2)),
         words=pa.array([["a"]] * 5, pa.list_(pa.string(), 1)),
-        ragged=pa.array([[1.0]] * 5),
+        more=pa.array([["a"]] * 5),
     )
     data = open_dataset(path, target="w")
     assert (data.column_names, data.target_names) == (("v_0", "v_1", "s"), ("w_0", "w_1"))
-    assert (data.n_targets, data.y_is_1d, data.skipped_columns) == (2, False, ("words", "ragged"))
+    assert (data.n_targets, data.y_is_1d, data.skipped_columns) == (2, False, ("words", "more"))
     x, y, _ = read_rows(data.rows(1, 5), 2)
     np.testing.assert_array_equal(x, np.column_stack([values.reshape(5, 2), [1, 2, 3, 4, 5]])[1:])
     np.testing.assert_array_equal(y, [[2, 3], [3, np.nan], [4, 5], [6, 7]])
@@ -166,6 +169,36 @@ def test_fixed_size_lists(tmp_path, read_rows):
         return  # this pyarrow does not write null lists of fixed size
     expected = [[1, 2], [nan, nan], [3, nan], [nan, nan]]
     np.testing.assert_array_equal(read_rows(open_dataset(path).rows(0, 4), 4)[0], expected)
+
+
+@pytest.mark.parametrize("list_of", [pa.list_, pa.large_list])
+def test_lists_of_one_length(tmp_path, read_rows, list_of):
+    lists = [None, [1, 2], [3, None], [4, 5], [6, 7]]
+    path = write(tmp_path, v=pa.array(lists, list_of(pa.int16())), s=pa.array([1.0] * 5))
+    data = open_dataset(path)
+    assert (data.column_names, data.dtype) == (("v_0", "v_1", "s"), np.float64)
+    nan = np.nan
+    expected = [[nan, nan, 1], [1, 2, 1], [3, nan, 1], [4, 5, 1], [6, 7, 1]]
+    np.testing.assert_array_equal(read_rows(data.rows(0, 5), 2)[0], expected)
+    np.testing.assert_array_equal(read_rows(data.rows(2, 5), 3)[0], expected[2:])
+    filled = open_dataset(path, missing="mean")
+    assert filled.column_names == ("v_0", "v_1", "s")
+    np.testing.assert_allclose(read_rows(filled.rows(0, 1), 1)[0], [[3.5, 14 / 3, 1]])
+    other = tmp_path / "y.parquet"
+    pq.write_table(pa.table({"v": pa.array(lists[1:], pa.list_(pa.float32(), 2)), "s": [1.0] * 4}), other)
+    np.testing.assert_array_equal(
+        read_rows(open_dataset([path, other]).rows(0, 9), 9)[0], [*expected, *expected[1:]]
+    )
+
+
+@pytest.mark.parametrize("options", [{}, {"missing": "mean"}])
+def test_lists_of_several_lengths(tmp_path, read_rows, options):
+    path = write(tmp_path, s=pa.array([1.0] * 5), v=pa.array([[1.0, 2], [3, 4], [5, 6], [7, 8], [9]]))
+    with pytest.raises(InputError, match=r"x\.parquet: column 'v' holds a list of 1 numbers in row 4, but"):
+        read_rows(open_dataset(path, **options).rows(0, 5), 5)
+    assert open_dataset(path, drop=["v"]).column_names == ("s",)
+    empty = write(tmp_path, s=pa.array([1.0] * 3), v=pa.array([[], None, []], pa.list_(pa.float64())))
+    assert open_dataset(empty, **options).column_names == ("s",)
 
 
 @pytest.mark.parametrize(
@@ -190,6 +223,82 @@ def test_labels(tmp_path, read_rows, column, dtype):
 # Files, and what is wrong with them.
 
 
+@pytest.mark.parametrize("name", ["{}", "{}/*.parquet", "list"])
+def test_files_have_the_order_that_dask_gives_them(tmp_path, read_dataset, name):
+    for i in (0, 2, 10, 1, 11):
+        pd.DataFrame({"x": [float(i)]}).to_parquet(tmp_path / f"part.{i}.parquet")
+    files = sorted(map(str, tmp_path.glob("*")))
+    path = files if name == "list" else name.format(tmp_path)
+    got = read_dataset(open_dataset(path), 9, 9)[0].ravel()
+    assert got.tolist() == dd.read_parquet(path)["x"].compute(scheduler="sync").tolist() == [0, 1, 2, 10, 11]
+
+
+def keyed(tmp_path, *keys):
+    """A folder of files of one row, each below folders of keys; its rows are numbered in the column x."""
+    for i, key in enumerate(keys):
+        (tmp_path / key).mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"x": [float(i)]}), tmp_path / key / f"{i}.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ["k=2", "k=10"],
+        ["k=01", "k=-5", "k=2147483647"],
+        ["k=1", "k=2147483648"],
+        ["k=1", "k=__HIVE_DEFAULT_PARTITION__"],
+        ["k=a%20b", "k=c%3Dd", "k=e=f", "k="],
+        ["k=1.5", "k=+5"],
+        ["", "k=3"],
+        ["k=1/u/j=x", "k=2/u/j=y"],
+        ["k%20l=3"],
+    ],
+)
+def test_keys_of_a_partitioned_folder_are_columns(tmp_path, keys):
+    expected = pyarrow.dataset.dataset(keyed(tmp_path, *keys), partitioning="hive")
+    table = parquet_rows.parquet_table(tmp_path)
+    assert table.schema.names == expected.schema.names
+    assert table.schema.types == expected.schema.types
+    pieces = [piece.batch for piece in table.pieces(table.schema.names)]
+    got = pa.Table.from_batches(pieces).sort_by("x")
+    assert got.equals(expected.to_table().sort_by("x"))
+    only = [piece.batch for piece in table.pieces(expected.schema.names[1:])]
+    assert pa.Table.from_batches(only).num_rows == len(keys)
+
+
+def test_what_reads_the_keys_of_a_folder(tmp_path, read_rows):
+    keyed(tmp_path, "year=2019/m=u", "year=2020/m=v", "year=2020/m=u")
+    files = sorted(map(str, tmp_path.rglob("*.parquet")))
+    expected = [[0, 2019], [2, 2020], [1, 2020]]
+    for path in (tmp_path, f"{tmp_path}/*/*/*.parquet", f"{tmp_path}/**/*.parquet", files):
+        data = open_dataset(path)
+        assert (data.column_names, data.dtype, data.skipped_columns) == (("x", "year"), np.float64, ("m",))
+        np.testing.assert_array_equal(read_rows(data.rows(0, 3), 2)[0], expected)
+    data = open_dataset(tmp_path, target="m", columns=["year"], sample_weight="x", ids="year")
+    X, y, weight = read_rows(data.rows(0, 3), 3)
+    assert X.ravel().tolist() == [2019, 2020, 2020]
+    assert (y.tolist(), weight.tolist()) == (["u", "u", "v"], [0, 2, 1])
+    (ids,) = data.rows(0, 3).id_tiles(3)
+    assert ids["year"].tolist() == [2019, 2020, 2020]
+    coded = open_dataset(tmp_path, one_hot=True)
+    assert coded.column_names == ("x", "year", "m=u", "m=v")
+    assert open_dataset(tmp_path / "year=2019").column_names == ("x",)
+    with pytest.raises(InputError, match="has no column 'year', which the model's steps need; it has: x"):
+        open_dataset(files[0], steps=coded.steps)
+    keyed(tmp_path, "year=__HIVE_DEFAULT_PARTITION__/m=u")
+    assert open_dataset(tmp_path).known_missing == {"X": {"year": 1}}
+
+
+def test_a_key_that_the_files_hold_as_well(tmp_path, read_rows):
+    frame = pl.DataFrame({"x": [0.0, 1, 2], "k": [True, False, True], "n": [2, 1, 2]})
+    frame.write_parquet(tmp_path, partition_by=["k", "n"])
+    assert open_dataset(tmp_path).column_names == ("x", "k", "n")
+    pq.write_table(pa.table({"x": [1.0], "k": [True], "n": [3]}), tmp_path / "k=true/n=2/more.parquet")
+    with pytest.raises(InputError, match=r"more\.parquet: column 'n' holds 3 to 3, but its path says n=2"):
+        open_dataset(tmp_path)
+
+
 def test_files_are_found_and_sorted(tmp_path, read_dataset):
     for i, name in enumerate(
         ["b.parquet", "a/z.parquet", "a/c.pq", "_temporary/d.parquet", "a/.hidden.parquet"]
@@ -212,7 +321,12 @@ def test_files_are_found_and_sorted(tmp_path, read_dataset):
     "other, options, phrase",
     [
         (FRAME.drop(columns="b"), {}, "column 'b' is missing"),
-        (FRAME.astype({"b": "i4"}), {}, "column 'b' has type int32"),
+        (
+            FRAME.astype({"b": str}),
+            {"columns": ["a", "b"]},
+            "column 'b' has type large_string, but it is int16",
+        ),
+        (FRAME.astype({"b": str}), {}, "column 'b' has type large_string, but it is int16"),
         (FRAME.assign(extra=1.0), {}, "column 'extra' is missing"),
         (FRAME.drop(columns="y"), {"columns": ["a"], "target": "y"}, "column 'y' is missing"),
     ],
@@ -226,6 +340,78 @@ def test_files_that_disagree(tmp_path, read_dataset, other, options, phrase):
     FRAME.drop(columns="day").assign(name=1).to_parquet(tmp_path / "1.parquet")  # which are not read
     data = open_dataset(tmp_path, columns=["a", "b", "flag"])
     np.testing.assert_array_equal(read_dataset(data, 50, 20)[0], np.concatenate([X, X]))
+
+
+DAYS = pa.array(pd.date_range("2020", periods=3))
+WORDS = pa.array(["u", "v", "u"])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        (WORDS, WORDS.cast(pa.large_string())),
+        (WORDS, WORDS.cast(pa.string_view())),
+        (WORDS, WORDS.dictionary_encode()),
+        (WORDS, pa.nulls(3)),
+        (WORDS, pa.nulls(3, pa.float64())),
+        (WORDS, pa.array([], pa.float64())),
+        (DAYS.cast(pa.timestamp("us")), DAYS.cast(pa.timestamp("ns"))),
+        (DAYS, DAYS.cast(pa.date32())),
+        (DAYS.cast(pa.timestamp("s", "Asia/Tokyo")), DAYS.cast(pa.timestamp("ms", "UTC"))),
+        (pa.array([7, 8, 9], pa.int64()), pa.array([7, 8, 9], pa.int8())),
+        (pa.array([7, 8, 9], pa.int64()), pa.array([7, 8, 9], pa.uint64())),
+        (pa.array([7, 8, 9], pa.int64()), pa.array([7, 8, 9], pa.float32())),
+        (pa.array([7, 8, 9], pa.float64()), pa.array([7, 8, 9], pa.float32())),
+        (pa.array([1, 0, 1], pa.int16()), pa.array([True, False, True])),
+        (pa.array([7, 8, 9]), pa.array([7, 8, 9], pa.decimal128(9, 2))),
+        (pa.array([7, 8, 9]), pa.nulls(3, pa.string())),
+        (pa.array([7, 8, 7]).dictionary_encode(), pa.array([7, 8, 7], pa.int32())),
+        (pa.array([7, 8, 9], pa.time32("s")), pa.array([7_000_000, 8_000_000, 9_000_000], pa.time64("us"))),
+    ],
+)
+def test_files_of_several_writers(tmp_path, read_dataset, one, other, swapped):
+    tables = [
+        pa.table({"k": column, "x": np.arange(float(len(column)))}).select(names)
+        for column, names in ((one, ["k", "x"]), (other, ["x", "k"]))
+    ]
+    for i, table in enumerate(reversed(tables) if swapped else tables):
+        pq.write_table(table, tmp_path / f"{i}.parquet")
+    options = {"one_hot": True, "datetime": "seconds", "missing": "mean", "columns": ["k", "x"]}
+    data = open_dataset(tmp_path, **options)
+    alone = open_dataset(tmp_path / f"{int(swapped)}.parquet", **options)
+    assert data.column_names == alone.column_names
+    X, expected = (read_dataset(rows, 9, 9)[0] for rows in (data, alone))
+    first = X[3:] if swapped and len(other) else X[:3]
+    np.testing.assert_array_equal(first, expected)
+    if len(other) and not other.null_count:
+        np.testing.assert_array_equal(X[3:], X[:3])
+    dtypes = {open_dataset([*tmp_path.glob("*")][::step], **options).dtype for step in (1, -1)}
+    assert dtypes == {X.dtype}
+
+
+@pytest.mark.parametrize(
+    "one, other, phrase",
+    [
+        (WORDS, pa.array([1, 2, 3]), "1.parquet: column 'k' has type int64, but it is string in .*0.parquet"),
+        (
+            DAYS,
+            DAYS.cast(pa.timestamp("ns", "UTC")),
+            r"has type timestamp\[ns, tz=UTC\], but it is timestamp",
+        ),
+        (
+            pa.array([1.5, 2, 3]),
+            pa.array([2**53 + 1, 2, 3]),
+            "1.parquet: column 'k' of type int64 has a value",
+        ),
+    ],
+)
+def test_files_that_have_no_type_in_common(tmp_path, read_dataset, one, other, phrase):
+    for i, column in enumerate((one, other)):
+        pq.write_table(pa.table({"k": column, "x": [1.0, 2, 3]}), tmp_path / f"{i}.parquet")
+    for options in ({"columns": ["k", "x"]}, {}):
+        with pytest.raises(InputError, match=phrase):
+            read_dataset(open_dataset(tmp_path, one_hot=True, datetime="parts", **options), 9, 9)
 
 
 @pytest.mark.parametrize(
