@@ -52,15 +52,15 @@ def raw_column(column: pa.Array, name: str) -> RawColumn:
     """Return the values of a column; raise InputError for a type that no step encodes.
 
     Numbers and booleans keep their type; decimals become float64, times of day and durations float64 seconds.
-    Dates are times. The values of a dictionary are the words, whatever their type.
+    Dates are times. The values of a dictionary are the words, whatever their type. Lists have a fixed size.
     """
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     kind = raw_kind(column.type)
     if kind is None:
         raise InputError(
-            f"column {name!r} has the type {column.type}, which cannot be encoded; "
-            f"convert it to numbers, text or times, or leave it out"
+            f"column {name!r} has the type {column.type}, which cannot be encoded; convert it to numbers, "
+            f"text or times (lists of text to one text a row, or to a column for each word), or leave it out"
         )
     if kind == "null":
         return RawColumn("null", np.zeros(len(column)))
@@ -68,10 +68,6 @@ def raw_column(column: pa.Array, name: str) -> RawColumn:
         return _text(column)
     if kind == "time":
         return _times(column)
-    if is_number_list(column.type):
-        column = _of_one_length(column, name)
-        if pa.types.is_null(column.type):
-            return RawColumn("null", np.zeros(len(column)))
     return _lists(column) if pa.types.is_fixed_size_list(column.type) else _numbers(column)
 
 
@@ -156,11 +152,16 @@ def in_type(column: pa.Array, to: pa.DataType, source: str, first_row: int) -> p
         ) from error
 
 
-def _of_one_length(column: pa.Array, name: str) -> pa.Array:
-    """Return lists of numbers, all of one length, as lists of a fixed size; nulls if all are empty."""
+def of_one_length(column: pa.Array, name: str, first_row: int) -> pa.Array:
+    """Return lists of numbers as lists of a fixed size, nulls if all are empty; other columns as they are.
+
+    Raises InputError, naming the row, for a list of another length than the first.
+    """
+    if not is_number_list(column.type):
+        return column
     width = list_width(column)
     to = pa.list_(column.type.value_type, width) if width else pa.null()
-    return in_type(column, to, f"column {name!r}", 0)
+    return in_type(column, to, f"column {name!r}", first_row)
 
 
 def list_width(column: pa.Array) -> int:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from distrff.errors import InputError
 from distrff.io.arrays import row_count
-from distrff.io.arrow import raw_kind
+from distrff.io.arrow import of_one_length, raw_kind
 from distrff.io.dataset import native
 from distrff.io.rows import cuts
 from distrff.io.storage import one_line
@@ -68,7 +68,8 @@ class FramePart(TablePart):
         last = len(self.frame) if last is None else last
         for at in range(first, last, n_rows):
             rows = self.frame.iloc[at : min(at + n_rows, last)]
-            arrays = [_arrow_array(rows.iloc[:, positions[name]], name) for name in names]
+            found = {name: _arrow_array(rows.iloc[:, positions[name]], name) for name in names}
+            arrays = [of_one_length(array, name, self.start + at) for name, array in found.items()]
             yield pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
@@ -105,9 +106,15 @@ def frame_table(frame: Any) -> FrameTable:
         parts=(),
         kinds=dict(zip(names, map(_series_kind, frame.dtypes), strict=True)),
         name=f"{'dask' if dask.is_dask_collection(frame) else 'pandas'} DataFrame",
-        row_bytes=_VALUE_BYTES * max(1, len(names)),
+        row_bytes=max(_VALUE_BYTES, sum(_value_bytes(frame[column]) for column in frame.columns)),
         frame=frame,
     )
+
+
+def _value_bytes(column: Any) -> int:
+    """Return the bytes of a value, of a list as the first one has them; the values of dask are not known."""
+    first = column.iloc[0] if isinstance(column, pd.Series) and len(column) else None
+    return 8 * len(first) if isinstance(first, (list, np.ndarray)) else _VALUE_BYTES
 
 
 def _series_kind(dtype: Any) -> str | None:

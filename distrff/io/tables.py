@@ -417,7 +417,7 @@ def named_columns(table: Any, keys: Any) -> list[str]:
 def _left_out(kind: str | None, options: TableOptions) -> str | None:
     """Return why columns of a kind are left out; None if they are not."""
     if kind is None:
-        return "its type is neither number, text nor time"
+        return "its type is neither number, text, time nor a list of numbers"
     if kind == "text" and not options.one_hot:
         return "it holds text; one_hot=True takes it"
     if kind in ("time", "clock") and options.datetime is None:

@@ -7,6 +7,7 @@ import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -267,3 +268,27 @@ def test_tables_that_cannot_be_used(frame, tmp_path):
     frame.assign(c=1.0).to_parquet(tmp_path / "2.parquet")
     with pytest.raises(InputError, match=r"2.parquet: column 'c' has type double, but it is .*string"):
         open_dataset(tmp_path, one_hot=True, missing="drop")
+
+
+@pytest.mark.parametrize("as_table", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_lists_of_numbers_in_frames(as_table):
+    rows = [[1.0, 2.0], None, [5.0, 6.0]]
+    data = open_dataset(as_table({"v": rows, "s": [1.0, 2, 3]}), missing="mean")
+    assert data.column_names == ("v_0", "v_1", "s")
+    np.testing.assert_array_equal(data.X.compute(scheduler="sync"), [[1, 2, 1], [3, 4, 2], [5, 6, 3]])
+    with pytest.raises(
+        InputError, match="column 'v' holds a list of 1 numbers in row 2, but one of 2 before"
+    ):
+        open_dataset(as_table({"v": [*rows[:2], [5.0]], "s": [1.0, 2, 3]}), missing="mean")
+    with pytest.raises(
+        InputError, match=r"column 'v' .*(lists of text|nor a list)"
+    ):
+        open_dataset(as_table({"v": [["a"], ["b"]]}), columns=["v"])
+
+
+def test_a_frame_of_arrays_names_the_row_and_counts_their_bytes(monkeypatch):
+    frame = pd.DataFrame({"v": [np.ones(64)] * 95 + [np.ones(63)]})
+    monkeypatch.setattr("distrff.io.tables.SPAN_BYTES", 8 * 64 * 10)  # rows in batches of ten
+    with pytest.raises(InputError, match="column 'v' holds a list of 63 numbers in row 95"):
+        open_dataset(frame)
+    assert open_dataset(frame[:95]).row_bytes == 2 * 8 * 64
