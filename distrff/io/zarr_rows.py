@@ -17,6 +17,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
+from distrff.io.cf import coding_of
 from distrff.io.dataset import (
     Dataset,
     check_lengths,
@@ -72,7 +73,7 @@ class ZarrRows(Rows):
 
 
 class ZarrReader:
-    """Reads rows of up to three Zarr arrays; an array pickles to 1.5 kB, so that tasks can hold the reader.
+    """Reads rows of Zarr arrays, decoded by their CF attributes; an array pickles to 1.5 kB.
 
     From an object store spans are small and the next few are read ahead, so that a task waits for the
     first one only. On a local disk that would not help: decoding a span is work for the same core.
@@ -82,7 +83,8 @@ class ZarrReader:
         self, arrays: dict[str, Any], columns: list[int] | None, source: str, *, is_remote: bool = False
     ) -> None:
         self.arrays = arrays
-        self._columns = columns
+        self._codings = {field: coding for field, z in arrays.items() if (coding := coding_of(z)) is not None}
+        self.columns = columns  # chosen ones of X
         self._source = source
         self._is_remote = is_remote
 
@@ -96,7 +98,7 @@ class ZarrReader:
         # da.from_zarr cuts by inner chunks, not shards: 100 blocks instead of 5, and three times slower.
         step = (z.shards or z.chunks)[0]
         row_chunks = tuple(b - a for a, b in cuts(0, z.shape[0], step))
-        columns = (len(self._columns),) if field == "X" and self._columns is not None else z.shape[1:]
+        columns = (len(self.columns),) if field == "X" and self.columns is not None else z.shape[1:]
         return lazy_blocks(self, field, row_chunks, columns, self.dtype(field))
 
     def _check_found(self, field: str) -> None:
@@ -119,7 +121,21 @@ class ZarrReader:
 
     def dtype(self, field: str) -> np.dtype:
         """Return the type of the tiles of one field."""
-        return np.dtype(np.float64) if field == "sample_weight" else native(self.arrays[field].dtype)
+        return np.dtype(np.float64) if field == "sample_weight" else self.decoded_dtype(field)
+
+    def decoded_dtype(self, field: str) -> np.dtype:
+        """Return the type of the decoded values of one field."""
+        coding = self._codings.get(field)
+        return native(self.arrays[field].dtype) if coding is None else coding.dtype
+
+    def row_bytes(self, field: str) -> int:
+        """Return the decoded bytes of a row."""
+        return self._growth(field) * row_bytes(self.arrays[field])
+
+    def _growth(self, field: str) -> int:
+        """Return how many times the bytes of stored values their decoded ones take; packed ones take more."""
+        coding = self._codings.get(field)
+        return 1 if coding is None else max(1, coding.dtype.itemsize // self.arrays[field].dtype.itemsize)
 
     def spans(self, field: str, start: int, stop: int) -> Iterator[dict[str, np.ndarray]]:
         """Yield the decoded rows [start, stop) of one field, a few chunks at a time."""
@@ -129,11 +145,11 @@ class ZarrReader:
 
     def _steps(self, field: str) -> tuple[int, int]:
         """Return the rows of a span, and how many spans to read ahead: together a span of local storage."""
-        z = self.arrays[field]
+        z, growth = self.arrays[field], self._growth(field)
         if not self._is_remote:
-            return span_rows(z, SPAN_BYTES), 0
-        step = span_rows(z, REMOTE_SPAN_BYTES)
-        return step, max(1, SPAN_BYTES // (step * row_bytes(z)))
+            return span_rows(z, SPAN_BYTES // growth), 0
+        step = span_rows(z, REMOTE_SPAN_BYTES // growth)
+        return step, max(1, SPAN_BYTES // (step * self.row_bytes(field)))
 
     def held_rows(self, field: str) -> int:
         """Return how many decoded rows of a field a task holds at most: of one span and those read ahead."""
@@ -175,9 +191,11 @@ class ZarrReader:
             raise retryable(error) from error
 
     def _values(self, field: str, a: int, b: int) -> np.ndarray:
-        z, chosen = self.arrays[field], field == "X" and self._columns is not None
-        values = z.oindex[slice(a, b), self._columns] if chosen else z[a:b]
-        return np.asarray(values).astype(self.dtype(field), copy=False)
+        z, chosen = self.arrays[field], field == "X" and self.columns is not None
+        values = z.oindex[slice(a, b), self.columns] if chosen else z[a:b]
+        coding = self._codings.get(field)
+        values = np.asarray(values) if coding is None else coding.decode(np.asarray(values))
+        return values.astype(self.dtype(field), copy=False)
 
 
 def span_rows(z: Any, span_bytes: int) -> int:
@@ -242,18 +260,19 @@ def open_zarr(
         arrays = {field: z for field, z in found.items() if z is not None}
         parts = _csr_parts(X, f"{source}/{x_name}") if is_sparse else {}
         shape = tuple(map(int, X.attrs["shape"])) if is_sparse else arrays["X"].shape
+        stored = ZarrReader(parts | arrays, None, source, is_remote=is_remote)
     check_shape(shape, "X")
-    check_real((parts["data"] if is_sparse else arrays["X"]).dtype, "X")
+    check_real(stored.decoded_dtype("data" if is_sparse else "X"), "X")
     if "y" in arrays:
-        check_target_shape(arrays["y"].shape, arrays["y"].dtype)
+        check_target_shape(arrays["y"].shape, stored.decoded_dtype("y"))
     if "sample_weight" in arrays:
         check_weight_shape(arrays["sample_weight"].shape)
-        check_real(arrays["sample_weight"].dtype, "sample_weight")
+        check_real(stored.decoded_dtype("sample_weight"), "sample_weight")
     check_lengths({"X": shape[0]} | {f: z.shape[0] for f, z in arrays.items()})
     n_rows, n_columns = shape
     chosen, column_names = _columns(group, n_columns, options.columns, source, is_sparse=is_sparse)
-    stored = ZarrReader(parts | arrays, None if is_sparse else chosen, source, is_remote=is_remote)
-    bytes_of_row, share = sum(map(row_bytes, arrays.values())), 1.0
+    stored.columns = None if is_sparse else chosen
+    bytes_of_row, share = sum(map(stored.row_bytes, arrays)), 1.0
     if is_sparse:
         entries = parts["data"].shape[0] / n_rows
         entry_bytes = parts["data"].dtype.itemsize + parts["indices"].dtype.itemsize
