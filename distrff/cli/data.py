@@ -32,14 +32,18 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
     from distrff.io.open import open_dataset
 
     rules = {name: options[name] for name in _OF_TABLES if name in options}
+    sample_dim = options.get("sample_dim")
     if _is_raw(path, options):
         from distrff.io.convert.convert import convert
 
+        if sample_dim is not None:
+            raise InputError(f"--sample-dim goes with a Zarr group; {public_name(path)} is none")
         arguments = arguments_of(options, columns) | rules | {"y_name": options.get("y_name")}
         return converted(path, options, lambda rows: convert(path, rows, **arguments))
     passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)
     with _workers_for_pass(options, passes):
-        return open_dataset(path, **arguments_of(options, columns), ids=_ids(options), **rules)
+        arguments = arguments_of(options, columns) | {"sample_dim": sample_dim, "ids": _ids(options)}
+        return open_dataset(path, **arguments, **rules)
 
 
 def arguments_of(options: Mapping[str, Any], columns: Any = None) -> dict[str, Any]:
@@ -64,7 +68,7 @@ def open_data_for(model: Model | Statistics, path: str, options: Mapping[str, An
 
     A table goes through the model's steps, to its target as well where `options` have one.
     """
-    from distrff.io.open import open_dataset, stored_kind
+    from distrff.io.open import open_dataset, takes_steps
 
     remote = storage_options(options)
     if model.steps is not None and _is_raw(path, options):
@@ -75,7 +79,7 @@ def open_data_for(model: Model | Statistics, path: str, options: Mapping[str, An
         return converted(
             path, options, lambda rows: convert_like(path, rows, steps, **arrays, storage_options=remote)
         )
-    if model.steps is not None and stored_kind(path, remote) != "zarr":
+    if model.steps is not None and takes_steps(path, model.steps, options["x_name"], remote):
         steps = _wanted_steps(model.steps, path, options)
         with _workers_for_pass(options, bool(steps.required)):
             return open_dataset(path, steps=steps, ids=_ids(options), storage_options=remote)

@@ -27,6 +27,7 @@ from distrff.cli.options import (
     map_options,
     result_options,
     row_options,
+    sample_dim_option,
     storage_option,
     table_options,
     verbosity_options,
@@ -65,6 +66,7 @@ def _as_in_fit(*names: str) -> Callable[[F], F]:
     "folds, in each DATA by itself.",
 )
 @row_options
+@sample_dim_option
 @table_options
 @choice("--model", "ridge ridge-classifier", "Whether targets are numbers, or class labels.")
 @map_options

@@ -203,6 +203,16 @@ target_options = together(
 
 row_options = together(target_options, data_options)
 
+sample_dim_option = together(
+    click.option(
+        "--sample-dim",
+        metavar="NAME",
+        help="Take the arrays of a Zarr group with this first dimension as the columns of a table; with a "
+        "model, the one that its columns have in common.",
+    ),
+    section="Columns of tables",
+)
+
 table_options = together(
     repeated("--drop", Names(), "NAME,...", "Columns of a table to leave out; may be repeated."),
     flag("--one-hot", "Make text and categories columns of 0 and 1, one a category."),
@@ -411,7 +421,7 @@ cluster_options = together(
     section="Workers",
 )
 
-fit_options = together(row_options, table_options, estimator_options, cluster_options)
+fit_options = together(row_options, sample_dim_option, table_options, estimator_options, cluster_options)
 
 result_options = together(
     click.option("--out", required=True, metavar="PATH", help="Zarr to write; a path or URL."),

@@ -1,7 +1,7 @@
 """Stored values as numbers, times and text, by the CF conventions for the attributes of an array.
 
-As xarray reads them: packed values are stored * scale_factor + add_offset, `_FillValue` and `missing_value` stand
-for a missing one, units such as "days since 2000-01-01" make times. `valid_range`, `flag_values` and
+As xarray reads them: packed values are stored * scale_factor + add_offset, `_FillValue` and `missing_value`
+stand for a missing one, units such as "days since 2000-01-01" make times. `valid_range`, `flag_values` and
 `flag_meanings` change nothing.
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -15,9 +15,9 @@ from distrff.io.arrays import as_dataset, as_frame, holds_more_than_numbers
 from distrff.io.dataset import Dataset, with_ids
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
 from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes
-from distrff.io.table_sources import frame_table, xarray_table
+from distrff.io.table_sources import frame_table, group_table, matrix_table, xarray_table
 from distrff.io.tables import Table, choose_columns, complete_rows_of, encoded_dataset, profile_of
-from distrff.io.zarr_rows import open_zarr
+from distrff.io.zarr_rows import array_column, has_array, has_fill_values, open_zarr
 from distrff.preprocessing.profile import TableOptions, refuse_missing_values
 from distrff.preprocessing.table import TableSteps
 
@@ -87,8 +87,8 @@ def open_dataset(
         their names, and the options above must not be given. Without the target's column the rows are those
         to predict, none is left out: one that the fit would have dropped is NaN.
     sample_dim : str, optional
-        The dimension of the samples in an xarray Dataset. Beside `steps` it may be left out where the
-        variables that these name have one dimension in common.
+        The dimension of the samples in an xarray Dataset, or in a Zarr group that is to be read as a table.
+        Beside `steps` it may be left out where the variables that these name have one dimension in common.
     x_name, y_name, weight_name : str
         Names of the Zarr arrays.
     ids : list of str, optional
@@ -136,29 +136,25 @@ def open_dataset(
             raise InputError("ids goes with stored rows; a frame in memory keeps its own columns")
         if is_dataframe_like(path):
             return _of_table(frame_table(path), options, steps)
-        named = () if steps is None else steps.for_names(path.data_vars).raw_names
+        named = () if steps is None else steps.for_names(path.variables).raw_names
         return _of_table(xarray_table(path, sample_dim, named), options, steps)
-    if sample_dim is not None:
-        raise InputError(f"sample_dim={sample_dim!r} goes with an xarray Dataset, got {type(path).__name__}")
-    if stored_kind(path, storage_options) == "parquet":
-        dataset = _of_parquet(parquet_table(path, storage_options), options, steps)
-    else:
-        name = _first_given(options, besides=("target", "columns", "sample_weight"))
-        if name or steps is not None:
-            raise InputError(
-                f"{name or 'steps'} goes with tables; the X and y of a Zarr group are taken as they are"
-            )
-        location = Location.of(path, storage_options)
-        dataset = open_zarr(location, options, x_name=x_name, y_name=y_name, weight_name=weight_name)
-    paths = path if isinstance(path, (list, tuple)) else [path]
-    dataset = replace(dataset, places=tuple(Location.of(one, storage_options) for one in paths))
-    if not ids:
-        return dataset
-    of_column = partial(stored_dataset, path, x_name=x_name, storage_options=storage_options)
     names = [ids] if isinstance(ids, str) else list(ids)
-    return with_ids(
-        dataset, {name: of_column(target=name, columns=_without(columns, name)) for name in names}
-    )
+    paths = path if isinstance(path, (list, tuple)) else [path]
+    places = tuple(Location.of(one, storage_options) for one in paths)
+    if stored_kind(path, storage_options) == "zarr":
+        arrays = {"x_name": x_name, "y_name": y_name, "weight_name": weight_name}
+        dataset = _of_zarr(places[0], options, steps, sample_dim, arrays)
+        columns_of_ids = {name: array_column(dataset, places[0], name) for name in names}
+    elif sample_dim is not None:
+        raise InputError(
+            f"sample_dim={sample_dim!r} goes with an xarray Dataset or a Zarr group, got Parquet files"
+        )
+    else:
+        dataset = _of_parquet(parquet_table(path, storage_options), options, steps)
+        of_column = partial(stored_dataset, path, storage_options=storage_options)
+        columns_of_ids = {name: of_column(target=name, columns=_without(columns, name)) for name in names}
+    dataset = replace(dataset, places=places)
+    return with_ids(dataset, columns_of_ids) if names else dataset
 
 
 def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
@@ -230,6 +226,39 @@ def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | 
             choose_columns(table, options).columns
         )
     return open_parquet(table, options) if are_numbers else _of_table(table, options, None)
+
+
+def _of_zarr(
+    location: Location,
+    options: TableOptions,
+    steps: TableSteps | None,
+    sample_dim: str | None,
+    arrays: Mapping[str, str],
+) -> Dataset:
+    """Return the dataset of a Zarr group: X as it is, or a table of its columns where values are missing.
+
+    Arrays that name a value for missing ones are read once, to see whether it occurs.
+    """
+    if sample_dim is not None or (steps is not None and not has_array(location, arrays["x_name"])):
+        named = () if steps is None else steps.for_prediction().raw_names
+        return _of_table(group_table(location, sample_dim, named), options, steps)
+    if name := _first_given(options, besides=("target", "columns", "sample_weight", "missing")):
+        raise InputError(
+            f"{name} goes with tables; the X and y of a Zarr group are taken as they are (sample_dim makes a "
+            f"table of its arrays)"
+        )
+    dataset = open_zarr(location, options, **arrays)
+    if steps is None and options.missing == "error" and not has_fill_values(dataset):
+        return dataset
+    if dataset.is_sparse or dataset.steps is not None:
+        name = "missing" if steps is None else "steps"
+        raise InputError(f"{name} goes with tables; the X and y of this Zarr group are taken as they are")
+    table, of_fields = matrix_table(dataset, arrays["x_name"])
+    if steps is None and options.missing == "error":
+        profile = profile_of(Run(), table, tuple(table.kinds), options.max_categories)
+        if not any(column.n_missing for column in profile.columns.values()):
+            return dataset
+    return _of_table(table, replace(of_fields, missing=options.missing), steps)
 
 
 def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> Dataset:
@@ -304,6 +333,19 @@ def stored_kind(path: Any, storage_options: Options) -> str:
         if any(file.endswith(SUFFIXES) for file in fs.find(inner)):
             return "parquet"
     raise InputError(f"{location} is a folder without data; accepted is {_ACCEPTED}")
+
+
+def takes_steps(path: Any, steps: TableSteps, x_name: str, storage_options: Options) -> bool:
+    """Return whether the steps of a model encode what is stored at `path`, which otherwise holds their X."""
+    if stored_kind(path, storage_options) == "parquet":
+        return True
+    location = Location.of(path, storage_options)
+    if not has_array(location, x_name):
+        return True
+    dataset = open_zarr(location, TableOptions(), x_name=x_name)
+    if dataset.is_sparse or dataset.steps is not None:
+        return False
+    return set(matrix_table(dataset, x_name)[0].kinds).issuperset(steps.for_prediction().raw_names)
 
 
 def is_raw(path: Any, storage_options: Options) -> bool:

@@ -1,8 +1,8 @@
-"""pandas, dask and xarray objects as tables."""
+"""pandas, dask and xarray objects, and the arrays of a Zarr group, as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
@@ -16,10 +16,12 @@ import pyarrow as pa
 from distrff.errors import InputError
 from distrff.io.arrays import row_count
 from distrff.io.arrow import of_one_length, raw_kind
-from distrff.io.dataset import native
-from distrff.io.rows import cuts
-from distrff.io.storage import one_line
+from distrff.io.dataset import Dataset, native
+from distrff.io.rows import TileReader, cuts
+from distrff.io.storage import Location, is_local, one_line
 from distrff.io.tables import Table, TablePart
+from distrff.io.zarr_rows import ZarrReader, dimensions_of, open_group
+from distrff.preprocessing.profile import TableOptions
 from distrff.utils.text import first_repeated
 
 _PART_ROWS = 2**17
@@ -161,18 +163,11 @@ def xarray_table(data: Any, sample_dim: str | None, names: Sequence[str] = ()) -
     `sample_dim` it is the one dimension that the variables `names` have in common, if there is one.
     """
     dimensions = ", ".join(map(str, data.sizes))
-    if sample_dim is None:
-        shared = [set(data[name].dims) for name in names if name in data.data_vars]
-        common = set.intersection(*shared) if shared else set()
-        sample_dim = common.pop() if len(common) == 1 else None
-    if sample_dim is None:
-        raise InputError(
-            f"an xarray Dataset needs sample_dim, the dimension of its samples: one of {dimensions}; give it "
-            f"to distrff.open_dataset(data, steps=..., sample_dim=...)"
-        )
+    dims = {str(name): variable.dims for name, variable in data.variables.items()}
+    sample_dim = sample_dim or _common_dimension(dims, names, "an xarray Dataset")
     arrays = {
         str(name): _by_samples(variable, sample_dim)
-        for name, variable in data.data_vars.items()
+        for name, variable in [*data.data_vars.items(), *data.coords.items()]
         if sample_dim in variable.dims
     }
     if not arrays:
@@ -192,8 +187,22 @@ def xarray_table(data: Any, sample_dim: str | None, names: Sequence[str] = ()) -
         kinds={name: _variable_kind(A) for name, A in arrays.items()},
         name="xarray Dataset",
         row_bytes=sum(A.dtype.itemsize * int(np.prod(A.shape[1:])) for A in arrays.values()),
+        row_labels=frozenset(map(str, data.coords)),
         is_delayed=bool(lazy),
     )
+
+
+def _common_dimension(dims: Mapping[str, Sequence[str]], names: Sequence[str], source: str) -> str:
+    """Return the one dimension that the arrays `names` have in common; raise InputError if there is none."""
+    shared = [set(dims[name]) for name in names if name in dims]
+    common = set.intersection(*shared) if shared else set()
+    if len(common) != 1:
+        found = ", ".join(dict.fromkeys(str(dim) for of_array in dims.values() for dim in of_array))
+        raise InputError(
+            f"{source} needs sample_dim, the dimension of its samples: one of {found or 'none'}; give it to "
+            f"distrff.open_dataset(data, sample_dim=...)"
+        )
+    return str(common.pop())
 
 
 def _by_samples(variable: Any, sample_dim: str) -> Any:
@@ -215,8 +224,113 @@ def _variable_kind(A: Any) -> str | None:
 
 def _arrow_values(values: np.ndarray, name: str) -> pa.Array:
     values = values.astype(native(values.dtype), copy=False)
-    with _readable(f"variable {name!r} of the xarray Dataset"):
+    with _readable(f"the array {name!r}"):
         if values.ndim == 1:
             return pa.array(values, from_pandas=values.dtype.kind in "OU")
         flat = pa.array(np.ascontiguousarray(values).reshape(-1), from_pandas=values.dtype.kind == "O")
         return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(values.shape[1:])))
+
+
+# Zarr groups as tables: a part is a run of rows, which the task reads from the arrays.
+
+
+@dataclass(frozen=True)
+class ZarrPart(TablePart):
+    """Rows of arrays; `places` has the array of each column, and its position in a matrix."""
+
+    reader: ZarrReader = field(repr=False)
+    places: Mapping[str, tuple[str, int | None]] = field(repr=False)
+
+    def batches(
+        self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield columns, `n_rows` rows at a time; rows of several dimensions become lists."""
+        begin, end = self.start + first, self.stop if last is None else self.start + last
+        arrays = {self.places[name][0] for name in names}
+        readers = {array: TileReader(self.reader.spans(array, begin, end), end - begin) for array in arrays}
+        for at in range(begin, end, n_rows):
+            taken = {a: reader.take(min(n_rows, end - at))[a] for a, reader in readers.items()}
+            columns = [_arrow_values(self._column(taken, name), name) for name in names]
+            yield pa.RecordBatch.from_arrays(columns, names=list(names))
+
+    def _column(self, arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+        array, position = self.places[name]
+        return arrays[array] if position is None else arrays[array][:, position]
+
+
+@dataclass(frozen=True, eq=False)
+class ZarrTable(Table):
+    """Arrays of a Zarr group as a table."""
+
+    reader: Any = None
+
+    def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
+        """Return the bytes of the decoded chunks beside a batch; all rows are read in batches."""
+        spans = sum(self.reader.held_rows(a) * self.reader.row_bytes(a) for a in self.reader.arrays)
+        return self.reader.held_bytes(0) + spans, 0
+
+
+def group_table(location: Location, sample_dim: str | None, names: Sequence[str] = ()) -> ZarrTable:
+    """Return the arrays of a Zarr group whose first dimension is `sample_dim` as a table.
+
+    As `xarray_table` for what xarray wrote there; coordinates are columns only where they are named.
+    """
+    group = open_group(location)
+    found = dict(group.arrays())
+    dims = {name: dimensions_of(z) or () for name, z in found.items()}
+    sample_dim = sample_dim or _common_dimension(dims, names, str(location))
+    arrays = {name: z for name, z in found.items() if dims[name][:1] == (sample_dim,)}
+    if not arrays:
+        raise InputError(
+            f"no array of {location} has the first dimension {sample_dim!r}; the arrays have the dimensions "
+            f"{', '.join(f'{name} {of_array}' for name, of_array in dims.items())}"
+        )
+    listed = [z.attrs.get("coordinates", "") for z in (group, *found.values())]
+    coordinates = {sample_dim, *" ".join(filter(lambda one: isinstance(one, str), listed)).split()}
+    reader = ZarrReader(arrays, None, str(location), is_remote=not is_local(location.file_system()[0]))
+    places = {name: (name, None) for name in arrays}
+    return _zarr_table(reader, places, row_labels=frozenset(coordinates & arrays.keys()))
+
+
+def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions]:
+    """Return the columns of X, y and the weights of a Zarr group as a table, and its target and weights.
+
+    Columns without a name are numbered: X_0, X_1, ...
+    """
+    reader: Any = dataset.reader
+    numbers = range(dataset.n_columns) if reader.columns is None else reader.columns
+    names = dataset.column_names or tuple(f"{x_name}_{i}" for i in numbers)
+    places: dict[str, tuple[str, int | None]] = {name: ("X", i) for i, name in enumerate(names)}
+    target: Any = None
+    if dataset.n_targets and dataset.y_is_1d:
+        (target,) = dataset.target_names or ("y",)
+        places[target] = ("y", None)
+    elif dataset.n_targets:
+        target = [f"y_{i}" for i in range(dataset.n_targets)]
+        places |= {name: ("y", i) for i, name in enumerate(target)}
+    weight = "sample_weight" if dataset.has_weights else None
+    if weight is not None:
+        places[weight] = (weight, None)
+    if len(places) < len(names) + dataset.n_targets + dataset.has_weights:
+        raise InputError(
+            f"{dataset.source}: a column of X has the name of the target or the weights; rename it"
+        )
+    return _zarr_table(reader, places), TableOptions(target, sample_weight=weight)
+
+
+def _zarr_table(reader: ZarrReader, places: Mapping[str, tuple[str, int | None]], **more: Any) -> ZarrTable:
+    first = next(iter(reader.arrays.values()))
+    step = first.chunks[0] * max(1, _PART_ROWS // first.chunks[0])
+    return ZarrTable(
+        parts=tuple(ZarrPart(a, b, reader, places) for a, b in cuts(0, first.shape[0], step)),
+        kinds={name: _zarr_kind(reader, *place) for name, place in places.items()},
+        name=reader.source,
+        row_bytes=sum(map(reader.row_bytes, reader.arrays)),
+        reader=reader,
+        **more,
+    )
+
+
+def _zarr_kind(reader: ZarrReader, array: str, position: int | None) -> str | None:
+    columns = reader.arrays[array].shape[1:] if position is None else ()
+    return _variable_kind(np.empty((0, *columns), reader.decoded_dtype(array)))

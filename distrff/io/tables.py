@@ -22,7 +22,7 @@ from distrff.io.storage import SPAN_BYTES
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.profile import LEFT_OUT_TIMES, TableOptions, TableProfile, find_columns, steps_of
 from distrff.preprocessing.table import FIELDS, TableSteps, complete_rows
-from distrff.utils.text import listed
+from distrff.utils.text import first_repeated, listed
 
 if TYPE_CHECKING:  # see arrays
     import dask.array as da
@@ -409,9 +409,14 @@ def named_columns(table: Any, keys: Any) -> list[str]:
     if keys is None:
         return []
     plain = [name for name in table.kinds if name not in table.row_labels]
-    if isinstance(keys, str) and keys in table.kinds:
-        return [keys]
-    return [plain[i] for i in find_columns(keys, plain, table.name)]
+    given = keys if isinstance(keys, (list, tuple)) else [keys]
+    labels = [key for key in dict.fromkeys(given) if key in table.row_labels]
+    if not labels:
+        return [plain[i] for i in find_columns(keys, plain, table.name)]
+    found = [name for key in given for name in ([key] if key in labels else named_columns(table, key))]
+    if (twice := first_repeated(found)) is not None:
+        raise InputError(f"column {twice!r} is named twice; name each column once")
+    return found
 
 
 def _left_out(kind: str | None, options: TableOptions) -> str | None:

@@ -9,7 +9,7 @@ import math
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -83,9 +83,9 @@ class ZarrReader:
         self, arrays: dict[str, Any], columns: list[int] | None, source: str, *, is_remote: bool = False
     ) -> None:
         self.arrays = arrays
-        self._codings = {field: coding for field, z in arrays.items() if (coding := coding_of(z)) is not None}
+        self.codings = {field: coding for field, z in arrays.items() if (coding := coding_of(z)) is not None}
         self.columns = columns  # chosen ones of X
-        self._source = source
+        self.source = source
         self._is_remote = is_remote
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ZarrRows:
@@ -116,7 +116,7 @@ class ZarrReader:
         except Exception as error:
             raise retryable(error) from error
         raise InputError(
-            f"{self._source}: array {z.basename!r} cannot be found by this process; {SEEN_BY_ALL}"
+            f"{self.source}: array {z.basename!r} cannot be found by this process; {SEEN_BY_ALL}"
         )
 
     def dtype(self, field: str) -> np.dtype:
@@ -125,7 +125,7 @@ class ZarrReader:
 
     def decoded_dtype(self, field: str) -> np.dtype:
         """Return the type of the decoded values of one field."""
-        coding = self._codings.get(field)
+        coding = self.codings.get(field)
         return native(self.arrays[field].dtype) if coding is None else coding.dtype
 
     def row_bytes(self, field: str) -> int:
@@ -134,7 +134,7 @@ class ZarrReader:
 
     def _growth(self, field: str) -> int:
         """Return how many times the bytes of stored values their decoded ones take; packed ones take more."""
-        coding = self._codings.get(field)
+        coding = self.codings.get(field)
         return 1 if coding is None else max(1, coding.dtype.itemsize // self.arrays[field].dtype.itemsize)
 
     def spans(self, field: str, start: int, stop: int) -> Iterator[dict[str, np.ndarray]]:
@@ -184,7 +184,7 @@ class ZarrReader:
         except DAMAGE as error:
             last = min(first + step, z.shape[0]) - 1
             raise InputError(
-                f"{self._source}: rows {first} to {last} of array {z.basename!r} cannot be "
+                f"{self.source}: rows {first} to {last} of array {z.basename!r} cannot be "
                 f"decoded ({one_line(error)}); the chunk is truncated or damaged: write it again"
             ) from error
         except Exception as error:
@@ -193,7 +193,7 @@ class ZarrReader:
     def _values(self, field: str, a: int, b: int) -> np.ndarray:
         z, chosen = self.arrays[field], field == "X" and self.columns is not None
         values = z.oindex[slice(a, b), self.columns] if chosen else z[a:b]
-        coding = self._codings.get(field)
+        coding = self.codings.get(field)
         values = np.asarray(values) if coding is None else coding.decode(np.asarray(values))
         return values.astype(self.dtype(field), copy=False)
 
@@ -244,10 +244,7 @@ def open_zarr(
     required = {"X": True, "y": target is not None or y_name != "y"}
     required["sample_weight"] = sample_weight is not None or weight_name != "sample_weight"
     with storage_errors(f"{source} cannot be reached"):
-        group = _open_group(location)
-        header = group.attrs.get(ROOT)
-        if isinstance(header, dict) and header.get("complete") is False:  # missing chunks would read as zeros
-            raise InputError(f"{source} is incomplete, its writing was interrupted; write it again")
+        group = open_group(location)
         X: Any = None
         with suppress(KeyError):
             X = _member(group, x_name)
@@ -270,7 +267,7 @@ def open_zarr(
         check_real(stored.decoded_dtype("sample_weight"), "sample_weight")
     check_lengths({"X": shape[0]} | {f: z.shape[0] for f, z in arrays.items()})
     n_rows, n_columns = shape
-    chosen, column_names = _columns(group, n_columns, options.columns, source, is_sparse=is_sparse)
+    chosen, column_names = _columns(group, x_name, n_columns, options.columns, source, is_sparse=is_sparse)
     stored.columns = None if is_sparse else chosen
     bytes_of_row, share = sum(map(stored.row_bytes, arrays)), 1.0
     if is_sparse:
@@ -302,6 +299,35 @@ def open_zarr(
     )
 
 
+def has_array(location: Location, name: str) -> bool:
+    """Return whether a Zarr group holds an array or a group of this name."""
+    with suppress(KeyError):
+        _member(open_group(location), name)
+        return True
+    return False
+
+
+def has_fill_values(dataset: Dataset) -> bool:
+    """Return whether an array of a Zarr group names a value other than NaN for a missing one."""
+    reader = dataset.reader
+    return isinstance(reader, ZarrReader) and any(coding.missing for coding in reader.codings.values())
+
+
+def array_column(dataset: Dataset, location: Location, name: str) -> Dataset:
+    """Return a dataset whose y is an array of the Zarr group of another one."""
+    z = _array(open_group(location), name, str(location), required=True)
+    reader = ZarrReader({"y": z}, None, str(location), is_remote=not is_local(location.file_system()[0]))
+    check_target_shape(z.shape, reader.decoded_dtype("y"))
+    return replace(
+        dataset,
+        reader=reader,
+        n_rows=z.shape[0],
+        n_targets=math.prod(z.shape[1:]),
+        y_is_1d=z.ndim == 1,
+        y_dtype=reader.dtype("y"),
+    )
+
+
 def _csr_parts(X: Any, name: str) -> dict[str, Any]:
     """Return the arrays of a group that holds a CSR matrix."""
     encoding, shape = X.attrs.get("encoding-type"), X.attrs.get("shape")
@@ -329,12 +355,21 @@ def _is_group(found: Any) -> bool:
     return isinstance(found, zarr.Group)
 
 
-def _open_group(location: Location) -> Any:
+def open_group(location: Location) -> Any:
+    """Return a Zarr group to read from; raise InputError if it is none, or was not written to its end."""
+    group = _group(location)
+    header = group.attrs.get(ROOT)
+    if isinstance(header, dict) and header.get("complete") is False:  # missing chunks would read as zeros
+        raise InputError(f"{location} is incomplete, its writing was interrupted; write it again")
+    return group
+
+
+def _group(location: Location) -> Any:
     import zarr
 
     try:
-        open_group = partial(zarr.open_group, location.zarr_store(read_only=True), mode="r")
-        return patiently(open_group, lasting=_OF_CONTENT)
+        opened = partial(zarr.open_group, location.zarr_store(read_only=True), mode="r")
+        return patiently(opened, lasting=_OF_CONTENT)
     except (zarr.errors.ContainsArrayError, AssertionError) as error:  # zarr 3.1.0 asserts
         raise InputError(
             f"{location} is a Zarr array; pass the group that holds the arrays X and y"
@@ -373,8 +408,11 @@ def _array(group: Any, name: str, source: str, *, required: bool) -> Any:
     if isinstance(found, zarr.Array):
         return found
     if required:
-        others = ", ".join(sorted(group.array_keys())) or "none"
-        raise InputError(f"{source} has no array {name!r}; its arrays are: {others}")
+        arrays = dict(group.arrays())
+        others = ", ".join(sorted(arrays)) or "none"
+        dims = dict.fromkeys(dim for z in arrays.values() for dim in (dimensions_of(z) or ())[:1])
+        table = f"; sample_dim makes them a table, one of {', '.join(dims)}" if dims else ""
+        raise InputError(f"{source} has no array {name!r}; its arrays are: {others}{table}")
     return None
 
 
@@ -395,10 +433,10 @@ def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) ->
 
 
 def _columns(
-    group: Any, n_columns: int, columns: Any, source: str, *, is_sparse: bool
+    group: Any, x_name: str, n_columns: int, columns: Any, source: str, *, is_sparse: bool
 ) -> tuple[list[int] | None, tuple[str, ...] | None]:
     """Return the indices of the chosen columns (None: all) and their names; sparse rows have no names."""
-    given = None if is_sparse else group.attrs.get("column_names")
+    given = None if is_sparse else group.attrs.get("column_names", _coordinate(group, x_name))
     names = None if given is None else tuple(map(str, given))
     if names is not None and len(names) != n_columns:
         raise InputError(f"{source}: column_names lists {len(names)} names but X has {n_columns} columns")
@@ -406,6 +444,23 @@ def _columns(
         return None, names
     chosen = find_columns(columns, names or Numbered(n_columns), source)
     return chosen, None if names is None else tuple(names[i] for i in chosen)
+
+
+def _coordinate(group: Any, x_name: str) -> list[Any] | None:
+    """Return the labels of X's columns: the array that has the name of X's last dimension."""
+    X = _member(group, x_name)
+    name = (dimensions_of(X) or (None,))[-1]
+    with suppress(KeyError):
+        if name is not None and name != x_name and (z := _member(group, name)).shape == X.shape[-1:]:
+            values = next(ZarrReader({name: z}, None, name).spans(name, 0, z.shape[0]))[name].tolist()
+            return values if len({*map(str, values)}) == len(values) else None
+    return None
+
+
+def dimensions_of(z: Any) -> tuple[str, ...] | None:
+    """Return the names of an array's dimensions, where xarray writes them; None if it has none."""
+    names = z.attrs.get("_ARRAY_DIMENSIONS", getattr(z.metadata, "dimension_names", None))
+    return None if names is None else tuple(map(str, names))
 
 
 # Rows of a sparse matrix that a Zarr group holds as data, indices and indptr; they never become dense.

@@ -140,7 +140,7 @@ def encoded(model: FittedModel, table: Any) -> Any:
 
 
 def _names(table: Any) -> set[str]:
-    return set(map(str, table.columns if is_dataframe_like(table) else table.data_vars))
+    return set(map(str, table.columns if is_dataframe_like(table) else table.variables))
 
 
 def check_columns(model: FittedModel, dataset: Dataset) -> None:

@@ -184,6 +184,7 @@ def test_rows_of_a_zarr_group_say_by_which_steps_they_were_made(tmp_path, frame)
     group.attrs["steps"] = replace(data.steps, chosen=(0,)).to_dict()
     with pytest.raises(InputError, match="its steps make 1 columns but X has"):
         open_dataset(tmp_path / "rows.zarr")
+    group.attrs["steps"] = data.steps.to_dict()
     for options in ({"missing": "drop"}, {"steps": data.steps}):
         with pytest.raises(InputError, match=f"{next(iter(options))} goes with tables"):
             open_dataset(tmp_path / "rows.zarr", **options)
@@ -262,8 +263,10 @@ def test_tables_that_cannot_be_used(frame, tmp_path):
         InputError, match="none of the 2 rows is left, since each lacks a value in one of a, b"
     ):
         open_dataset(pd.DataFrame({"a": [1, None], "b": [None, 1]}), missing="drop")
-    with pytest.raises(InputError, match="sample_dim='time' goes with an xarray Dataset"):
+    frame[["a"]].to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(InputError, match="sample_dim='time' goes with an xarray Dataset or a Zarr group"):
         open_dataset(tmp_path, sample_dim="time")
+    (tmp_path / "x.parquet").unlink()
     frame.to_parquet(tmp_path / "1.parquet")
     frame.assign(c=1.0).to_parquet(tmp_path / "2.parquet")
     with pytest.raises(InputError, match=r"2.parquet: column 'c' has type double, but it is .*string"):
@@ -280,9 +283,7 @@ def test_lists_of_numbers_in_frames(as_table):
         InputError, match="column 'v' holds a list of 1 numbers in row 2, but one of 2 before"
     ):
         open_dataset(as_table({"v": [*rows[:2], [5.0]], "s": [1.0, 2, 3]}), missing="mean")
-    with pytest.raises(
-        InputError, match=r"column 'v' .*(lists of text|nor a list)"
-    ):
+    with pytest.raises(InputError, match=r"column 'v' .*(lists of text|nor a list)"):
         open_dataset(as_table({"v": [["a"], ["b"]]}), columns=["v"])
 
 
