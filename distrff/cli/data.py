@@ -82,7 +82,8 @@ def open_data_for(model: Model | Statistics, path: str, options: Mapping[str, An
     if model.steps is not None and takes_steps(path, model.steps, options["x_name"], remote):
         steps = _wanted_steps(model.steps, path, options)
         with _workers_for_pass(options, bool(steps.required)):
-            return open_dataset(path, steps=steps, ids=_ids(options), storage_options=remote)
+            arguments = {"x_name": options["x_name"], "ids": _ids(options), "storage_options": remote}
+            return open_dataset(path, steps=steps, **arguments)
     names = None if model.column_names is None else list(model.column_names)
     try:
         dataset = open_data(path, options, columns=names)
@@ -133,9 +134,12 @@ def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> t
     """Return the names of the columns that `--target` gives by name or index."""
     from distrff.io.convert.libsvm import LibsvmSource
     from distrff.io.convert.sources import open_source
+    from distrff.io.open import stored_kind
     from distrff.io.tables import named_columns
 
     given, steps = list(options["target"]), steps.for_prediction()
+    if not _is_raw(path, options) and stored_kind(path, storage_options(options)) == "zarr":
+        return tuple(given)
     arrays = {"x_name": options["x_name"], "y_name": options.get("y_name")}
     source = open_source(path, known=steps.raw_names, **arrays, storage_options=storage_options(options))
     if isinstance(source, LibsvmSource):

@@ -6,11 +6,14 @@ import gzip
 import json
 import lzma
 import math
+import os
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -55,6 +58,9 @@ SHARD_BYTES = 256 * 2**20
 # the rows of a task, since each task waits for its first span.
 REMOTE_SPAN_BYTES = 2 * 2**20
 
+# Chunks of an array are looked for, and those that it lacks remembered, up to these numbers.
+_MAX_CHUNKS, _MAX_UNWRITTEN = 2**16, 1000
+
 # What zarr raises on truncated or altered chunks, by codec: RuntimeError (zstd, blosc), ValueError (raw
 # bytes, checksums), the others gzip. Any other OSError may be temporary and is left to be retried.
 DAMAGE = (RuntimeError, ValueError, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
@@ -85,6 +91,7 @@ class ZarrReader:
         self.arrays = arrays
         self.codings = {field: coding for field, z in arrays.items() if (coding := coding_of(z)) is not None}
         self.columns = columns  # chosen ones of X
+        self._unwritten = {} if is_remote else {f: _unwritten_chunks(z) for f, z in arrays.items()}
         self.source = source
         self._is_remote = is_remote
 
@@ -167,7 +174,27 @@ class ZarrReader:
     def _spans(self, field: str, start: int, stop: int, step: int) -> Iterator[dict[str, np.ndarray]]:
         self._check_found(field)
         for a, b in cuts(start, stop, step):
-            yield {field: self._read(field, a, b)}
+            yield {field: self._written(field, a, b)}
+
+    def _written(self, field: str, start: int, stop: int) -> np.ndarray:
+        values = self._read(field, start, stop)
+        self._check_written(field, start, stop)  # afterwards, so that no chunk vanishes in between
+        return values
+
+    def _check_written(self, field: str, start: int, stop: int) -> None:
+        """Raise for a chunk that was removed since the array was opened: Zarr reads it as the fill value."""
+        z, unwritten = self.arrays[field], self._unwritten.get(field)
+        if unwritten is None:
+            return
+        step = _stored_chunks(z)[0]
+        for place in product(range(start // step, -(-stop // step)), *map(range, _chunk_grid(z)[1:])):
+            key = z.metadata.encode_chunk_key(place)
+            if key not in unwritten and not os.path.exists(_folder(z) / key):
+                last = min((place[0] + 1) * step, z.shape[0]) - 1
+                raise InputError(
+                    f"{self.source}: the chunk {key!r} of array {z.basename!r}, in rows {place[0] * step} to "
+                    f"{last}, was removed after it was opened; write it again, and open it again"
+                )
 
     def _read(self, field: str, a: int, b: int) -> np.ndarray:
         z = self.arrays[field]
@@ -196,6 +223,30 @@ class ZarrReader:
         coding = self.codings.get(field)
         values = np.asarray(values) if coding is None else coding.decode(np.asarray(values))
         return values.astype(self.dtype(field), copy=False)
+
+
+def _stored_chunks(z: Any) -> tuple[int, ...]:
+    """Return the shape of the pieces that are stored, each in a file of its own."""
+    return tuple(z.shards or z.chunks)
+
+
+def _chunk_grid(z: Any) -> tuple[int, ...]:
+    return tuple(-(-size // step) for size, step in zip(z.shape, _stored_chunks(z), strict=True))
+
+
+def _folder(z: Any) -> Path:
+    return Path(z.store.root) / z.path
+
+
+def _unwritten_chunks(z: Any) -> frozenset[str] | None:
+    """Return the names of the chunks that a local array lacks; None where they are too many to be listed."""
+    from zarr.storage import LocalStore  # not with this module, which every fit loads
+
+    if not isinstance(z.store, LocalStore) or math.prod(_chunk_grid(z)) > _MAX_CHUNKS:
+        return None
+    places = map(z.metadata.encode_chunk_key, np.ndindex(*_chunk_grid(z)))
+    found = frozenset(key for key in places if not os.path.exists(_folder(z) / key))
+    return found if len(found) <= _MAX_UNWRITTEN else None
 
 
 def span_rows(z: Any, span_bytes: int) -> int:

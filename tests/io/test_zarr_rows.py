@@ -218,6 +218,26 @@ def test_a_missing_chunk_is_the_fill_value_but_not_a_missing_store(tmp_path, rea
         next(iter(pickle.loads(rows).tiles(N)))
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("sharded", [False, True])
+def test_a_chunk_that_vanishes_is_no_zero(tmp_path, read_rows, zarr_format, sharded):
+    if sharded and zarr_format == 2:
+        return  # which has no shards
+    path = tmp_path / "g"
+    values = np.where(np.arange(N) < 20, 0, X[:, 0]).astype("f4")[:, None]  # Zarr writes no chunk of zeros
+    write(path, zarr_format, X=(values, (10, 1), {"shards": (20, 1)} if sharded else {}))
+    data = open_dataset(path)
+    rows = pickle.dumps(data.rows(0, N))
+    np.testing.assert_array_equal(read_rows(pickle.loads(rows), 7)[0], values)
+    first = 20 if sharded else 30
+    (path / "X" / {2: f"{first // 10}.0", 3: f"c/{first // (20 if sharded else 10)}/0"}[zarr_format]).unlink()
+    read_rows(data.rows(0, first), 7)
+    with pytest.raises(InputError, match=f"of array 'X', in rows {first} to 39, was removed after it was"):
+        read_rows(pickle.loads(rows), 7)
+    with pytest.raises(InputError, match="was removed after it was opened"):
+        data.X.compute(scheduler="sync")
+
+
 class LostConnection(Exception):
     """As the packages of object stores have them: of no common base."""
 
