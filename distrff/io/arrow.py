@@ -218,9 +218,10 @@ def _integers(column: pa.Array) -> np.ndarray:
 def _times(column: pa.Array) -> RawColumn:
     t, nulls = column.type, _nulls(column)
     if pa.types.is_date32(t):
-        return RawColumn("time", _integers(column.view(pa.int32())) * _DAY, nulls)
-    unit = "ms" if pa.types.is_date64(t) else t.unit
-    return RawColumn("time", _integers(column.view(pa.int64())), nulls, ticks=_TICKS[unit])
+        return RawColumn("time", _integers(column.view(pa.int32())) * _DAY, nulls, zoned=False)
+    unit, zone = ("ms", None) if pa.types.is_date64(t) else (t.unit, t.tz)
+    ticks = _integers(column.view(pa.int64()))
+    return RawColumn("time", ticks, nulls, ticks=_TICKS[unit], zoned=zone is not None)
 
 
 def _text(column: pa.Array) -> RawColumn:

@@ -6,7 +6,7 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -188,7 +188,7 @@ _MONDAY = 3  # 1970-01-01 was a Thursday
 class SecondsStep(ColumnEncoder):
     """t ↦ float64 seconds since the column's minimum, which is `origin` ticks after 1970.
 
-    A second has `ticks` ticks.
+    A second has `ticks` ticks. `zoned` says whether the times of the fit had a zone.
     """
 
     name: str
@@ -196,12 +196,14 @@ class SecondsStep(ColumnEncoder):
     ticks: int
     fill: float | None = None
     indicates: bool = False
+    zoned: bool | None = None
 
     kind: ClassVar[str] = "seconds"
     reads: ClassVar[str] = "time"
     dtype: ClassVar[str] = "float64"
 
     def _write(self, column: RawColumn, out: np.ndarray) -> None:
+        _check_zone(column, self.zoned, self.name)
         # Whole seconds are subtracted as integers: nanoseconds then keep their digits near the origin.
         whole, part = np.divmod(column.values, column.ticks)
         whole_origin, part_origin = divmod(self.origin, self.ticks)
@@ -214,11 +216,13 @@ class CyclicTimeEncoder(ColumnEncoder):
 
     The year is divided by its own length, weeks begin on Monday, and weekday and hour advance by steps: at
     17:59 on a Friday, 4/7 of a week and 17/24 of a day. A fill of 0 is the centre of the three circles.
+    `zoned` says whether the times of the fit had a zone.
     """
 
     name: str
     fill: float | None = None
     indicates: bool = False
+    zoned: bool | None = None
 
     kind: ClassVar[str] = "parts"
     reads: ClassVar[str] = "time"
@@ -228,9 +232,21 @@ class CyclicTimeEncoder(ColumnEncoder):
         return tuple(f"{self.name}_{part}_{wave}" for part in PARTS for wave in ("sin", "cos"))
 
     def _write(self, column: RawColumn, out: np.ndarray) -> None:
+        _check_zone(column, self.zoned, self.name)
         for i, share in enumerate(_shares(column.values, column.ticks)):
             angle = 2 * np.pi * share
             out[:, 2 * i], out[:, 2 * i + 1] = np.sin(angle), np.cos(angle)
+
+
+def _check_zone(column: RawColumn, zoned: bool | None, name: str) -> None:
+    """Refuse times without a zone where those of the fit had one, and the reverse; None is not known."""
+    if None not in (zoned, column.zoned) and column.zoned != zoned:
+        kinds = ("points in time, with a zone", "times without a zone")
+        now, then = kinds if column.zoned else kinds[::-1]
+        raise InputError(
+            f"column {name!r} holds {now}, but it held {then} at the fit; convert it to times of the same "
+            f"kind, as tz_localize of pandas does"
+        )
 
 
 def _shares(t: np.ndarray, ticks: int) -> tuple[np.ndarray, ...]:
@@ -335,6 +351,8 @@ class RawColumn:
         The different words of text.
     ticks : int
         Ticks in a second, of times.
+    zoned : bool or None
+        Whether times have a zone, so that they are points in time; None if that is not known.
     """
 
     kind: str
@@ -342,6 +360,7 @@ class RawColumn:
     nulls: np.ndarray | None = None
     words: tuple[str, ...] = ()
     ticks: int = 1
+    zoned: bool | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -364,7 +383,7 @@ class RawColumn:
     def take(self, kept: np.ndarray) -> RawColumn:
         """Return the rows that a mask keeps."""
         nulls = None if self.nulls is None else self.nulls[kept]
-        return RawColumn(self.kind, self.values[kept], nulls, self.words, self.ticks)
+        return replace(self, values=self.values[kept], nulls=nulls)
 
     def of_kind(self, kind: str, name: str) -> RawColumn:
         """Return the column as one of `kind`.

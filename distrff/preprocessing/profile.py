@@ -124,11 +124,11 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
         dtype = str(np.result_type(column.dtype, np.float32)) if fills else column.dtype
         return NumberStep(name, dtype, column.width, column.means() if fills else None, indicates)
     if column.kind == "time" and options.datetime == "parts":
-        return CyclicTimeEncoder(name, 0.0 if fills else None, indicates)
+        return CyclicTimeEncoder(name, 0.0 if fills else None, indicates, column.zoned)
     if column.kind == "time":
         assert column.first is not None
         fill = column.means()[0] - column.first / column.ticks if fills else None
-        return SecondsStep(name, column.first, column.ticks, fill, indicates)
+        return SecondsStep(name, column.first, column.ticks, fill, indicates, column.zoned)
     if not options.one_hot:
         return "it holds text; one_hot=True takes it"
     if column.words is not None and len(column.words) <= options.max_categories:
@@ -202,6 +202,8 @@ class ColumnProfile:
         The earliest time, in ticks.
     ticks : int
         Ticks in a second, of times: the finest unit seen.
+    zoned : bool or None
+        Whether times have a zone; None if that is not known.
     words : mapping of str to int, or None
         How many rows hold each word of text; None once there are more words than are counted.
     example : str
@@ -217,6 +219,7 @@ class ColumnProfile:
     sums: tuple[int, ...] = ()
     first: int | None = None
     ticks: int = 1
+    zoned: bool | None = None
     words: Mapping[str, int] | None = field(default_factory=dict)
     example: str = ""
 
@@ -244,6 +247,7 @@ class ColumnProfile:
                 sums=(exact_sum(held // column.ticks),),
                 first=int(held.min()) if len(held) else None,
                 ticks=column.ticks,
+                zoned=column.zoned,
             )
         words: Counter[str] = Counter()
         for word, n in zip(
@@ -265,6 +269,12 @@ class ColumnProfile:
                 f"column {name!r} holds {mine.described()} in some rows and {its.described()} in others; "
                 f"give it one type, or leave it out"
             )
+        zones = {mine.zoned, its.zoned} - {None}
+        if len(zones) > 1:
+            raise InputError(
+                f"column {name!r} holds times with a zone in some rows, and without one in others; give all "
+                f"of them one, as tz_localize of pandas does, or leave it out"
+            )
         ticks = max(mine.ticks, its.ticks)
         firsts = [p.first * (ticks // p.ticks) for p in (mine, its) if p.first is not None]
         words = None
@@ -280,6 +290,7 @@ class ColumnProfile:
             sums=tuple(a + b for a, b in zip(mine.sums, its.sums, strict=True)),
             first=min(firsts, default=None),
             ticks=ticks,
+            zoned=next(iter(zones), None),
             words=words if words is not None and len(words) <= max_words else None,
             example=min(filter(None, (mine.example, its.example)), default=""),
         )

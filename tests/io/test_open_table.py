@@ -293,3 +293,26 @@ def test_a_frame_of_arrays_names_the_row_and_counts_their_bytes(monkeypatch):
     with pytest.raises(InputError, match="column 'v' holds a list of 63 numbers in row 95"):
         open_dataset(frame)
     assert open_dataset(frame[:95]).row_bytes == 2 * 8 * 64
+
+
+@pytest.mark.parametrize("rule", ["seconds", "parts"])
+def test_times_have_a_zone_in_all_rows_or_in_none(rule):
+    naive = pd.DataFrame({"t": pd.date_range("2020-03-01 05:00", periods=9, freq="7h")})
+    there = naive.assign(t=naive["t"].dt.tz_localize("Asia/Tokyo"))
+    data = open_dataset(there, datetime=rule)
+    same = open_dataset(there.assign(t=there["t"].dt.tz_convert("UTC")), steps=data.steps)
+    np.testing.assert_array_equal(same.X.compute(), data.X.compute())
+    told = "column 't' holds times without a zone, but it held points in time, with a zone at the fit"
+    for table in (naive, pl.from_pandas(naive), pa.table({"t": naive["t"].dt.date})):
+        with pytest.raises(InputError, match=told):
+            open_dataset(table, steps=data.steps).X.compute()
+    with pytest.raises(InputError, match="'t' holds points in time, with a zone, but it held times without"):
+        open_dataset(there, steps=open_dataset(naive, datetime=rule).steps).X.compute()
+    stored = data.steps.to_dict()
+    del stored["columns"][0]["zoned"]  # as in models of versions that did not keep it
+    open_dataset(naive, steps=type(data.steps).from_dict(stored)).X.compute()
+    mixed = dd.from_delayed([dask.delayed(there), dask.delayed(naive)], meta=naive, verify_meta=False)
+    with pytest.raises(
+        InputError, match="'t' holds times with a zone in some rows, and without one in others"
+    ):
+        open_dataset(mixed, datetime=rule)
