@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -15,10 +15,11 @@ Keys = dict[str, pa.Scalar]
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
 
 
-def path_keys(files: Sequence[str], roots: Sequence[str]) -> list[Keys]:
+def path_keys(files: Sequence[str], roots: Sequence[str], as_text: Collection[str] = ()) -> list[Keys]:
     """Return the keys of each file below what the given paths (files, folders, globs) have in common.
 
     As pyarrow infers them: int32 where all values of a key are, else text; null in a path without the key.
+    Those of `as_text` stay text, as they were where other values stood beside them: "007" is no 7 then.
     """
     folders = [_folder(root, files) for root in roots]
     above = len(_segments(posixpath.commonpath(folders)))
@@ -27,14 +28,12 @@ def path_keys(files: Sequence[str], roots: Sequence[str]) -> list[Keys]:
     for pairs in found:
         for key, value in pairs.items():
             values.setdefault(key, set()).add(value)
-    types = {
-        key: pa.int32() if all(map(_is_int32, those - {None})) else pa.string()
-        for key, those in values.items()
+    numbers = {
+        key for key, those in values.items() if key not in as_text and all(map(_is_int32, those - {None}))
     }
+    types = {key: pa.int32() if key in numbers else pa.string() for key in values}
     made = {
-        (key, value): pa.scalar(
-            value if value is None or types[key] != pa.int32() else int(value), types[key]
-        )
+        (key, value): pa.scalar(value, pa.string()).cast(types[key])
         for key, those in values.items()
         for value in those | {None}
     }

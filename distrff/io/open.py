@@ -49,17 +49,20 @@ def open_dataset(
     ----------
     path : str, path-like, list of these, DataFrame or xarray Dataset
         A Zarr group that holds the arrays X (n, d), y (n,) or (n, k) and sample_weight (n,), the
-        last two optional. Or Parquet: a file, a folder (searched for \\*.parquet and \\*.pq), a glob, a list;
-        files are read in sorted order. URLs are opened through fsspec. Or a DataFrame of pandas, polars or
+        last two optional, decoded by their CF attributes as xarray does; or one that holds an array for each
+        column, see `sample_dim`. Or Parquet: a file, a folder (searched for \\*.parquet and \\*.pq), a glob, a
+        list; files are read in the natural order of their names, and keys such as year=2019 in the names of
+        folders are the last columns. URLs are opened through fsspec. Or a DataFrame of pandas, polars or
         dask, or a pyarrow Table. Or an xarray Dataset: its data variables along `sample_dim`, with all other
-        dimensions flattened.
+        dimensions flattened, and coordinates that are named.
     target : str, int or list, optional
         Tables: the column that is y, or a list of columns for a 2-D y. An integer is an index (-1
         the last) unless a column has that name; columns that hold a pandas index are not counted.
         None: no y. Zarr: the array that is y, by default `y_name` if the group has it.
     columns : list of str or int, optional
         The columns of X. By default all that the options below take, in the table's order, except target and
-        weights. Names for Zarr are those of the group's attribute `column_names`.
+        weights. Names for Zarr are those of the group's attribute `column_names`, or of the coordinate along
+        the columns that xarray writes.
     drop : list of str or int, optional
         Columns of a table to leave out instead.
     sample_weight : str or int, optional
@@ -111,9 +114,10 @@ def open_dataset(
 
     Notes
     -----
-    Reads the metadata of the group (Zarr) or one footer per file (Parquet). Numbers without nulls are taken
-    as they are. Categories, times, means and rows to leave out need one pass over their columns; leaving out
-    rows needs a second one over the columns that lack values. The passes run on the current Dask scheduler,
+    Reads the metadata of the group (Zarr) or one footer per file (Parquet), and of lists the first. Numbers
+    without nulls are taken as they are. Categories, times, means and rows to leave out need one pass over their columns; leaving out
+    rows needs a second one over the columns that lack values. Zarr arrays with a value that stands for a
+    missing one are read once, to see whether it occurs. The passes run on the current Dask scheduler,
     like those of a fit.
     """
     options = TableOptions(
@@ -150,7 +154,8 @@ def open_dataset(
             f"sample_dim={sample_dim!r} goes with an xarray Dataset or a Zarr group, got Parquet files"
         )
     else:
-        dataset = _of_parquet(parquet_table(path, storage_options), options, steps)
+        texts = () if steps is None else tuple(step.name for step in steps.columns if step.reads == "text")
+        dataset = _of_parquet(parquet_table(path, storage_options, texts), options, steps)
         of_column = partial(stored_dataset, path, storage_options=storage_options)
         columns_of_ids = {name: of_column(target=name, columns=_without(columns, name)) for name in names}
     dataset = replace(dataset, places=places)

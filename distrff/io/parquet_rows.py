@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -194,11 +194,17 @@ class ParquetTable(Table):
 _BYTES_OF_KIND = {"number": 8, "time": 8, "text": 32}  # about
 
 
-def parquet_table(paths: Any, storage_options: Options = None) -> ParquetTable:
-    """Return the files of a path, or of a list of paths, as a table; only their footers are read."""
+def parquet_table(
+    paths: Any, storage_options: Options = None, text_keys: Collection[str] = ()
+) -> ParquetTable:
+    """Return the files of a path, or of a list of paths, as a table; only their footers are read.
+
+    Of the keys in their paths, `text_keys` are text whatever their values.
+    """
     paths = list(paths) if isinstance(paths, (list, tuple)) else [paths]
     name = ", ".join(map(public_name, paths[:3])) + (", ..." if len(paths) > 3 else "")
-    fs, files, keys = _find_files(paths, storage_options)
+    fs, files, roots = _find_files(paths, storage_options)
+    keys = path_keys(files, roots, text_keys)
     with storage_errors(f"{name} cannot be reached"), ThreadPoolExecutor(min(16, len(files))) as pool:
         found = list(pool.map(partial(_footer, fs), files, keys))
         # A file without rows says nothing: its columns may have no type, or not be there.
@@ -364,8 +370,8 @@ class Footer(NamedTuple):
         )
 
 
-def _find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, list[str], list[Keys]]:
-    """Return the common filesystem of files, folders and globs, their files and the keys in their paths."""
+def _find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, list[str], list[str]]:
+    """Return the common filesystem of files, folders and globs, their files, and the paths given on it."""
     if not paths:
         raise InputError("the list of Parquet paths is empty")
     locations = [Location.of(path, storage_options) for path in paths]
@@ -377,7 +383,7 @@ def _find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, li
         if not files:
             raise InputError(f"{location} does not exist or holds no Parquet files (*.parquet, *.pq)")
     files = in_natural_order({file for _, files in found for file in files})
-    return fs, files, path_keys(files, [location.file_system()[1] for location in locations])
+    return fs, files, [location.file_system()[1] for location in locations]
 
 
 def _footer(fs: Any, file: str, keys: Keys) -> Footer:

@@ -290,6 +290,14 @@ def test_what_reads_the_keys_of_a_folder(tmp_path, read_rows):
     assert open_dataset(tmp_path).known_missing == {"X": {"year": 1}}
 
 
+def test_keys_that_were_text_at_the_fit_stay_text(tmp_path, read_rows):
+    codes = keyed(tmp_path, "code=007", "code=2A")
+    steps = open_dataset(codes, one_hot=True).steps
+    (tmp_path / "code=2A" / "1.parquet").unlink()  # 007 alone would be the number 7
+    data = open_dataset(codes, steps=steps)
+    np.testing.assert_array_equal(read_rows(data.rows(0, 1), 1)[0], [[0, 1, 0]])
+
+
 def test_a_key_that_the_files_hold_as_well(tmp_path, read_rows):
     frame = pl.DataFrame({"x": [0.0, 1, 2], "k": [True, False, True], "n": [2, 1, 2]})
     frame.write_parquet(tmp_path, partition_by=["k", "n"])
