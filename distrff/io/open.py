@@ -50,11 +50,11 @@ def open_dataset(
     path : str, path-like, list of these, DataFrame or xarray Dataset
         A Zarr group that holds the arrays X (n, d), y (n,) or (n, k) and sample_weight (n,), the
         last two optional, decoded by their CF attributes as xarray does; or one that holds an array for each
-        column, see `sample_dim`. Or Parquet: a file, a folder (searched for \\*.parquet and \\*.pq), a glob, a
-        list; files are read in the natural order of their names, and keys such as year=2019 in the names of
-        folders are the last columns. URLs are opened through fsspec. Or a DataFrame of pandas, polars or
+        column, see `sample_dim`. Or Parquet: a file, a folder (searched for \\*.parquet and \\*.pq), a glob,
+        a list; files are read in the natural order of their names, and keys such as year=2019 in the names
+        of folders are the last columns. URLs are opened through fsspec. Or a DataFrame of pandas, polars or
         dask, or a pyarrow Table. Or an xarray Dataset: its data variables along `sample_dim`, with all other
-        dimensions flattened, and coordinates that are named.
+        dimensions flattened, and the coordinates that are named.
     target : str, int or list, optional
         Tables: the column that is y, or a list of columns for a 2-D y. An integer is an index (-1
         the last) unless a column has that name; columns that hold a pandas index are not counted.
@@ -114,11 +114,11 @@ def open_dataset(
 
     Notes
     -----
-    Reads the metadata of the group (Zarr) or one footer per file (Parquet), and of lists the first. Numbers
-    without nulls are taken as they are. Categories, times, means and rows to leave out need one pass over their columns; leaving out
-    rows needs a second one over the columns that lack values. Zarr arrays with a value that stands for a
-    missing one are read once, to see whether it occurs. The passes run on the current Dask scheduler,
-    like those of a fit.
+    Reads the metadata of the group (Zarr) or one footer per file (Parquet), and the first list of a column
+    of lists. Numbers without nulls are taken as they are. Categories, times, means and rows to leave out
+    need one pass over their columns; leaving out rows needs a second one over the columns that lack values.
+    Zarr arrays with a value that stands for a missing one are read once, to see whether it occurs. The
+    passes run on the current Dask scheduler, like those of a fit.
     """
     options = TableOptions(
         target,
