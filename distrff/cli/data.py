@@ -164,7 +164,15 @@ def storage_options(options: Mapping[str, Any]) -> dict[str, Any] | None:
 
 # Raw files in the place of stored rows are converted into a folder that is removed when the command ends.
 
-_REPORTED = ("rows_read", "rows_dropped", "columns_made", "categories", "missing", "columns_dropped")
+_REPORTED = (
+    "rows_read",
+    "rows_dropped",
+    "columns_made",
+    "categories",
+    "missing",
+    "columns_dropped",
+    "n_unseen_categories",
+)
 
 
 def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], dict[str, Any]]) -> Dataset:

@@ -149,6 +149,12 @@ class Dataset:
         return [self.rows(int(i), int(i) + 1) for i in numbers]
 
     @property
+    def unseen_categories(self) -> dict[str, Any]:
+        """The entry of reports for rows with categories that the fit never saw; empty without such rows."""
+        found = (self.table_report or {}).get("n_unseen_categories")
+        return {"n_unseen_categories": found} if found else {}
+
+    @property
     def X(self) -> da.Array:
         """Lazy dask array of shape (n_rows, n_columns)."""
         return self.reader.lazy("X")

@@ -16,7 +16,15 @@ from distrff.io.dataset import Dataset, with_ids
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
 from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes
 from distrff.io.table_sources import frame_table, xarray_table
-from distrff.io.tables import Table, choose_columns, complete_rows_of, encoded_dataset, profile_of
+from distrff.io.tables import (
+    Table,
+    choose_columns,
+    complete_rows_of,
+    encoded_dataset,
+    profile_of,
+    report_of_unseen,
+    unseen_of,
+)
 from distrff.io.zarr_rows import open_zarr
 from distrff.preprocessing.profile import TableOptions, refuse_missing_values
 from distrff.preprocessing.table import TableSteps
@@ -237,9 +245,11 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
     if steps is not None:
         steps = steps.for_names(table.kinds)
         steps.check_names(table.kinds, table.name)
-        table = _with_rows(table, steps.raw_names)
-        kept = complete_rows_of(Run(), table, steps.required) if steps.required else None
-        return encoded_dataset(table, steps, kept)
+        table, run = _with_rows(table, steps.raw_names, steps), Run()
+        kept = complete_rows_of(run, table, steps.required) if steps.required else None
+        opened = encoded_dataset(table, steps.for_other_rows(), kept)
+        report = report_of_unseen(unseen_of(run, table, steps), steps, opened.n_rows)
+        return replace(opened, steps=steps, table_report={**(opened.table_report or {}), **report})
     choice = choose_columns(table, options)
     table = _with_rows(table, choice.used)
     run = Run()
@@ -251,9 +261,9 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
     return encoded_dataset(table, steps, kept, report)
 
 
-def _with_rows(table: Table, names: Sequence[str]) -> Table:
+def _with_rows(table: Table, names: Sequence[str], steps: TableSteps | None = None) -> Table:
     table.check(names)
-    table = table.loaded(names)
+    table = table.loaded(names, steps)
     if not table.n_rows:
         raise InputError(f"{table.name} has no rows; check the path, or what was selected from it")
     return table
