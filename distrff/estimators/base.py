@@ -39,11 +39,12 @@ from distrff.estimators.fitting.result import FitResult, Solver, fit_report
 from distrff.estimators.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
 from distrff.io.checkpoints import saving_buffer_bytes
-from distrff.io.dataset import Dataset, check_known, check_rows
+from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.open import open_rows
 from distrff.io.storage import Location
 from distrff.model.answers import predict_with
 from distrff.model.calibration import calibrated, out_of_fold
+from distrff.model.class_errors import ClassErrors
 from distrff.model.evaluation import Errors, errors_of
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model
@@ -374,6 +375,8 @@ class KernelEstimator(BaseEstimator):
         dataset = self._dataset(X, y, sample_weight)
         check_sparse_rows(dataset.is_sparse, self.features, self.scale)
         check_known(dataset, self._target_kind)
+        if self._target_kind == "classes":
+            check_label_types(dataset)
         return dataset
 
     def _output(self, X: Any, method: str, **options: str) -> Any:
@@ -588,6 +591,17 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         Of several labels of a row it is the share of the rows with all of them right.
         """
         return self._errors(X, y, sample_weight).scores()["accuracy"]
+
+    def _errors(self, X: Any, y: Any, sample_weight: Any) -> Errors:
+        errors = super()._errors(X, y, sample_weight)
+        if isinstance(errors, ClassErrors) and errors.n_unseen:
+            warn(
+                f"{errors.n_unseen:,} of {errors.n_rows:,} rows have labels that the model never saw, such "
+                f"as {errors.unseen.labels.tolist()[0]!r}, and count as wrong; its classes are "
+                f"{listed([*map(repr, self.classes_.tolist())])}",
+                DataWarning,
+            )
+        return errors
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Any:
         dataset = super()._dataset(X, y, sample_weight)
