@@ -31,7 +31,7 @@ class Evaluation(StrictMapping):
     kind : "numbers", "classes", or "labels", where a row has any number of several
     n_unseen_categories : of a table with categories that the fit never saw, how many rows hold one, by column
     r2, rmse, constant_rmse, mae, relative_error : of numbers, over all targets; constant_rmse is that of
-        the targets' mean, relative_error ‖f − y‖/‖y‖; r2 is NaN, null in JSON, where all targets are equal
+        the targets' mean, relative_error ‖f − y‖/‖y‖; r2 is None where all targets are equal
     targets : list, of each target the same with its `target` and `bias` = mean of f − y; of the first eight
         `residual_quantiles` of y − f, within 2⁻¹¹ of a residual of that rank, and from a sample of 8,192
         rows `points` (prediction, actual) and `bins` of the prediction with the quantiles `bin_shares` of

@@ -94,8 +94,9 @@ class KernelEstimator(BaseEstimator):
             a frame become columns of 0 and 1, times sine and cosine of year, weekday and hour; `open_dataset`
             has other ways. A `Dataset` brings its own y.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
-            Numbers; for classifiers one column of labels of any type that sorts, for `KernelRidgeClassifier`
-            also several columns of 0 and 1. `KernelPCA` ignores it.
+            Numbers; for classifiers one column of labels, which are numbers, booleans or text, in arrays,
+            categories or objects, for `KernelRidgeClassifier` also several columns of 0 and 1. `KernelPCA`
+            ignores it.
         sample_weight : array-like of shape (n_samples,), optional
         checkpoint : str, optional
             Path or URL of a folder, which workers must see too, for what is finished of the fit. If the

@@ -74,7 +74,8 @@ def open_dataset(
         Column (tables) or array (Zarr) of the weights.
     one_hot : bool
         Whether text and categories become columns of 0 and 1, one per category; otherwise such columns are
-        left out. Categories that first occur in later data are encoded as all zeros.
+        left out. Categories that first occur in later data are encoded as all zeros; `table_report` counts
+        their rows as "n_unseen_categories", and above one row in a hundred a `DataWarning` names some.
     max_categories : int
         A column with more is left out; the report says so.
     hash_columns : bool
@@ -121,8 +122,9 @@ def open_dataset(
     -----
     Reads the metadata of the group (Zarr) or one footer per file (Parquet). Numbers without nulls are taken
     as they are. Categories, times, means and rows to leave out need one pass over their columns; leaving out
-    rows needs a second one over the columns that lack values. The passes run on the current Dask scheduler,
-    like those of a fit.
+    rows needs a second one over the columns that lack values. With `steps` one pass over the columns of
+    categories looks for values that the fit never saw; of a dask DataFrame it is the pass that counts its
+    rows. The passes run on the current Dask scheduler, like those of a fit.
     """
     options = TableOptions(
         target,
