@@ -602,7 +602,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
 
     Notes
     -----
-    Labels may be of any type that sorts; numbers and strings can be stored.
+    Labels are numbers, booleans or text.
     """
 
     _target_kind = "classes"
