@@ -17,6 +17,7 @@ from distrff.preprocessing.words import (
     SHOWN,
     Unseen,
     Vocabulary,
+    is_same_label,
     microseconds_in,
     number_in,
     word_of,
@@ -327,9 +328,12 @@ def is_label(column: RawColumn, label: str, name: str) -> np.ndarray:
         raise InputError(
             f"positive={label!r} is not a number, but column {name!r} holds numbers; give one of them"
         )
-    column = column.of_kind("text", name)
-    places = Vocabulary([label]).find_all(column.words)
-    return np.asarray([*places, -1])[column.values] == 0
+    if column.kind == "text":
+        are_label = [is_same_label(word, label) for word in column.words]
+    else:
+        column = column.of_kind("text", name)
+        are_label = [place == 0 for place in Vocabulary([label]).find_all(column.words)]
+    return np.asarray([*are_label, False])[column.values]
 
 
 # A raw column of a table: its values, and which of them are missing.

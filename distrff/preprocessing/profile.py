@@ -24,7 +24,7 @@ from distrff.preprocessing.encoders import (
     TargetStep,
 )
 from distrff.preprocessing.table import ColumnStep, TableSteps
-from distrff.preprocessing.words import Vocabulary
+from distrff.preprocessing.words import is_same_label, word_of
 from distrff.utils.arrays import as_columns
 from distrff.utils.text import listed
 from distrff.utils.validation import check_count, one_of
@@ -161,9 +161,13 @@ def _target_step(names: Sequence[str], profile: TableProfile, options: TableOpti
     is_1d = not isinstance(options.target, (list, tuple))
     kind = "labels" if kinds == {"text"} else "numbers"
     if options.positive is not None:
-        positive = str(options.positive)
+        positive = word_of(options.positive)
         words = columns[0].words
-        if kind == "labels" and words is not None and max(Vocabulary([positive]).find_all(words)) < 0:
+        if (
+            kind == "labels"
+            and words is not None
+            and not any(is_same_label(word, positive) for word in words)
+        ):
             some = ", ".join(map(repr, sorted(words)[:20]))
             raise InputError(
                 f"no row of the target {names[0]!r} holds positive={positive!r}; it holds: {some}"

@@ -264,10 +264,12 @@ def checked_classes(classes: Any) -> np.ndarray | None:
         return None
     if np.ndim(classes) != 1:
         raise InputError(f"classes must be a list of at least two labels, got {classes!r}")
-    given = classes if isinstance(classes, np.ndarray) else np.fromiter(classes, dtype=object)
+    is_array = hasattr(classes, "dtype")
+    given = np.asarray(classes) if is_array else np.fromiter(classes, dtype=object)
     if any(label is None or label != label for label in given.tolist()):
         raise InputError(f"classes hold a missing label, got {classes!r}; leave it out")
-    labels = np.unique(plain_labels(given, "classes"))
+    labels = plain_labels(given, "classes")
+    labels = np.unique(labels if is_array or labels.dtype.kind != "O" else labels.astype(str))
     if len(labels) < 2:
         raise InputError(f"classes must be a list of at least two labels, got {classes!r}")
     return labels

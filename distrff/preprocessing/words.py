@@ -53,17 +53,24 @@ def number_in(word: str) -> int | float | None:
         return _TRUTH[word.lower()]
     if not _NUMBER.fullmatch(word):
         return None
-    return int(word) if word.lstrip("+-").isdecimal() else float(word)
+    is_integer = word.lstrip("+-").isdecimal() and len(word) < 30  # int() refuses thousands of digits
+    return int(word) if is_integer else float(word)
+
+
+def is_same_label(word: str, label: str) -> bool:
+    """Whether two texts are one label, but for blanks around them and the case of true and false."""
+    word, label = word.strip(), label.strip()
+    return word == label or (word.lower() == label.lower() and label.lower() in _TRUTH)
 
 
 def microseconds_in(word: str) -> int | None:
     """The time that text spells in the manner of ISO 8601, in microseconds since 1970; None without one."""
     found = _TIME.fullmatch(word)
-    try:
-        ticks = int(np.datetime64(found["time"] if found else "", "us").astype(np.int64))
-    except ValueError:  # such as a 13th month
-        return None
     if found is None:
+        return None
+    try:
+        ticks = int(np.datetime64(found["time"], "us").astype(np.int64))
+    except ValueError:  # such as a 13th month
         return None
     if (offset := found["offset"] or "Z") != "Z":  # NumPy warns of it
         minutes = 60 * int(offset[1:3]) + int(offset[-2:])
