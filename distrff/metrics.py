@@ -30,6 +30,7 @@ from distrff.io.arrays import (
 )
 from distrff.io.dataset import check_finite, check_weights
 from distrff.preprocessing.scaling import Moments
+from distrff.preprocessing.targets import plain_values
 from distrff.utils.arrays import as_columns
 from distrff.utils.keys import group_of, new_key
 
@@ -484,8 +485,11 @@ def _checked(values: Any, name: str, is_label: bool, block_info: Any = None) -> 
             f"{name} must hold class labels, got the fraction {values[values != np.floor(values)][0]:g}; "
             f"numbers are scored by r2_score and mean_squared_error"
         )
+    if values.dtype.kind in "uf" and np.abs(values).max(initial=0) < 2**63:
+        # Of two types NumPy compares integers as floats, which have 53 binary digits.
+        return values.astype(np.int64)
     # scikit-learn refuses integers in an array of objects.
-    return pd.Series(values).infer_objects().to_numpy() if values.dtype.kind == "O" else values
+    return plain_values(values)
 
 
 def _numbers(name: str, values: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrff.errors import InputError
-from distrff.utils.text import public_name
+from distrff.utils.text import listed, public_name
 
 if TYPE_CHECKING:
     from distrff.estimators.fitting.sums import Statistics
@@ -44,6 +44,26 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
     with _workers_for_pass(options, passes):
         arguments = arguments_of(options, columns) | {"sample_dim": sample_dim, "ids": _ids(options)}
         return open_dataset(path, **arguments, **rules)
+
+
+def check_has_target(path: str, options: Mapping[str, Any]) -> None:
+    """Raise InputError, before rows are read, if neither options nor file name the target of a model."""
+    from distrff.io.convert.libsvm import LibsvmSource
+    from distrff.io.convert.sources import open_source
+    from distrff.io.open import stored_kind
+
+    remote = storage_options(options)
+    if options["target"] or options["model"] == "pca":
+        return
+    if not _is_raw(path, options) and stored_kind(path, remote) == "zarr":
+        return  # the group has an array of targets, or is refused once it is open
+    arrays = {"x_name": options["x_name"], "y_name": options.get("y_name")}
+    source = open_source(path, **arrays, storage_options=remote)
+    if not isinstance(source, LibsvmSource) and not getattr(source, "targets", ()):
+        raise InputError(
+            f"{public_name(path)} has no target yet: name it with --target; its columns are "
+            f"{listed(source.kinds)}"
+        )
 
 
 def arguments_of(options: Mapping[str, Any], columns: Any = None) -> dict[str, Any]:
@@ -172,7 +192,15 @@ def storage_options(options: Mapping[str, Any]) -> dict[str, Any] | None:
 
 # Raw files in the place of stored rows are converted into a folder that is removed when the command ends.
 
-_REPORTED = ("rows_read", "rows_dropped", "columns_made", "categories", "missing", "columns_dropped")
+_REPORTED = (
+    "rows_read",
+    "rows_dropped",
+    "columns_made",
+    "categories",
+    "missing",
+    "columns_dropped",
+    "n_unseen_categories",
+)
 
 
 def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], dict[str, Any]]) -> Dataset:

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from distrff.cli import NOT_CONVERGED, spelt_as_options
 from distrff.cli.command import command
-from distrff.cli.data import open_data, storage_options, workers_of
+from distrff.cli.data import check_has_target, open_data, storage_options, workers_of
 from distrff.cli.options import (
     LAST_WORK,
     checkpoint_options,
@@ -183,6 +183,7 @@ def estimator_and_data(ctx: click.Context, data: str) -> tuple[KernelEstimator, 
     Everything is checked that shows without reading rows: a typing error costs no pass over them.
     """
     estimator = checked_estimator(ctx)
+    check_has_target(data, ctx.params)
     dataset = open_data(data, ctx.params)
     adapt_to(estimator, dataset, ctx.params)
     show_defaults(ctx)
@@ -237,13 +238,12 @@ def checked_map(ctx: click.Context) -> FeatureMap:
 
 
 def adapt_to(estimator: KernelEstimator, dataset: Dataset, options: Mapping[str, Any]) -> None:
-    """Give class weights the labels' type; raise InputError without a target, or for a wrong kind of it."""
+    """Set class weights; raise InputError without a target, or for a wrong kind of it."""
     if options["model"] == "pca":
         return
     check_target(dataset, options["model"], options["target"])
     if options["model"] != "ridge" and options["class_weight"] is not None:
-        assert dataset.y_dtype is not None
-        estimator.set_params(class_weight=_class_weight(options["class_weight"], dataset.y_dtype.kind))
+        estimator.set_params(class_weight=_class_weight(options["class_weight"]))
 
 
 def check_target(dataset: Dataset, model: str, named: Sequence[str] = ()) -> None:
@@ -427,19 +427,11 @@ def _kernel(options: Mapping[str, Any]) -> Kernel:
     return kind(options["length_scale"], metric=options["metric"], **smoothness)
 
 
-def _class_weight(given: Any, kind: str) -> Any:
-    """Return weights keyed by labels of the target's kind; the keys of JSON are always text."""
+def _class_weight(given: Any) -> Any:
+    """Return weights keyed by labels, which JSON spells as text; raise InputError for other weights."""
     from distrff.utils.validation import is_number
 
-    if isinstance(given, str):
-        return given
-    for label, weight in given.items():
+    for label, weight in given.items() if isinstance(given, dict) else ():
         if not is_number(weight):
             raise InputError(f"--class-weight: the weight of {label!r} must be a number, got {weight!r}")
-    if kind not in "biuf":
-        return given
-    truth = {"true": True, "false": False}
-    try:
-        return {truth[key.lower()] if key.lower() in truth else float(key): w for key, w in given.items()}
-    except ValueError as error:
-        raise InputError(f"--class-weight: the target holds numbers ({error})") from error
+    return given

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from distrff.cli import NOT_CONVERGED, spelt_as_options
 from distrff.cli.command import command
-from distrff.cli.data import open_data, open_data_for, storage_options, workers_of
+from distrff.cli.data import check_has_target, open_data, open_data_for, storage_options, workers_of
 from distrff.cli.fit import (
     KEYS,
     check_target,
@@ -96,6 +96,7 @@ def gram(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool
 
 def _gram_of(ctx: click.Context, data: str) -> tuple[Statistics, int]:
     features = checked_map(ctx)
+    check_has_target(data, ctx.params)
     dataset = open_data(data, ctx.params)
     check_target(dataset, ctx.params["model"], ctx.params["target"])
     show_defaults(ctx)

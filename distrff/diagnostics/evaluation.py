@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,8 +29,9 @@ class Evaluation(StrictMapping):
         given" to a stored model, which does not know those of its fit
     n_outside : rows outside the bounds of the model; numbers leave them out, for classes they count as wrong
     kind : "numbers", "classes", or "labels", where a row has any number of several
+    n_unseen_categories : of a table with categories that the fit never saw, how many rows hold one, by column
     r2, rmse, constant_rmse, mae, relative_error : of numbers, over all targets; constant_rmse is that of
-        the targets' mean, relative_error ‖f − y‖/‖y‖
+        the targets' mean, relative_error ‖f − y‖/‖y‖; r2 is None where all targets are equal
     targets : list, of each target the same with its `target` and `bias` = mean of f − y; of the first eight
         `residual_quantiles` of y − f, within 2⁻¹¹ of a residual of that rank, and from a sample of 8,192
         rows `points` (prediction, actual) and `bins` of the prediction with the quantiles `bin_shares` of
@@ -77,7 +79,7 @@ def quality_line(quality: Mapping[str, Any]) -> str:
     """Return the error beside those of simpler models, in one line."""
     where = rows_text(quality)
     if quality["kind"] == "numbers":
-        line = f"R² {number_text(quality['r2'])}, RMSE {number_text(quality['rmse'])} {where}"
+        line = f"R² {_r2_text(quality['r2'])}, RMSE {number_text(quality['rmse'])} {where}"
         others = [f"the mean {number_text(quality['constant_rmse'])}"]
         if quality.get("linear_rmse") is not None:
             others.append(f"a linear model {number_text(quality['linear_rmse'])}")
@@ -100,12 +102,18 @@ def quality_line(quality: Mapping[str, Any]) -> str:
     )
 
 
+def _r2_text(r2: float | None) -> str:
+    """Return R² for reading; None and NaN are that of targets without any variance."""
+    is_defined = r2 is not None and not math.isnan(r2)
+    return number_text(r2) if is_defined else "not defined (all targets are equal)"
+
+
 def quality_facts(quality: Mapping[str, Any]) -> list[list[str]]:
     """Return the error beside those of simpler models, as names with their values."""
     shown: dict[str, str | None] = {"judged on": _judged_on(quality)}
     if quality["kind"] == "numbers":
         shown |= {
-            "R²": number_text(quality["r2"]),
+            "R²": _r2_text(quality["r2"]),
             "RMSE": number_text(quality["rmse"]),
             "RMSE of the mean": number_text(quality["constant_rmse"]),
         }
@@ -209,7 +217,7 @@ def _target_lines(targets: list[Mapping[str, Any]]) -> Iterator[str]:
     for one in targets[:_MAX_TARGETS]:
         name = f"{one['target']}: " if len(targets) > 1 else ""
         if len(targets) > 1:
-            yield f"{name}R² {number_text(one['r2'])}, RMSE {number_text(one['rmse'])}"
+            yield f"{name}R² {_r2_text(one['r2'])}, RMSE {number_text(one['rmse'])}"
         if one.get("residual_quantiles"):
             q = one["residual_quantiles"]
             yield (

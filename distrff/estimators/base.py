@@ -39,11 +39,12 @@ from distrff.estimators.fitting.result import FitResult, Solver, fit_report
 from distrff.estimators.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
 from distrff.io.checkpoints import saving_buffer_bytes
-from distrff.io.dataset import Dataset, check_known, check_rows
+from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.open import open_rows
 from distrff.io.storage import Location
 from distrff.model.answers import predict_with
 from distrff.model.calibration import calibrated, out_of_fold
+from distrff.model.class_errors import ClassErrors
 from distrff.model.evaluation import Errors, errors_of
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model
@@ -93,8 +94,9 @@ class KernelEstimator(BaseEstimator):
             a frame become columns of 0 and 1, times sine and cosine of year, weekday and hour; `open_dataset`
             has other ways. A `Dataset` brings its own y.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
-            Numbers; for classifiers one column of labels of any type that sorts, for `KernelRidgeClassifier`
-            also several columns of 0 and 1. `KernelPCA` ignores it.
+            Numbers; for classifiers one column of labels, which are numbers, booleans or text, in arrays,
+            categories or objects, for `KernelRidgeClassifier` also several columns of 0 and 1. `KernelPCA`
+            ignores it.
         sample_weight : array-like of shape (n_samples,), optional
         checkpoint : str, optional
             Path or URL of a folder, which workers must see too, for what is finished of the fit. If the
@@ -374,6 +376,8 @@ class KernelEstimator(BaseEstimator):
         dataset = self._dataset(X, y, sample_weight)
         check_sparse_rows(dataset.is_sparse, self.features, self.scale)
         check_known(dataset, self._target_kind)
+        if self._target_kind == "classes":
+            check_label_types(dataset)
         return dataset
 
     def _output(self, X: Any, method: str, **options: str) -> Any:
@@ -588,6 +592,17 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         Of several labels of a row it is the share of the rows with all of them right.
         """
         return self._errors(X, y, sample_weight).scores()["accuracy"]
+
+    def _errors(self, X: Any, y: Any, sample_weight: Any) -> Errors:
+        errors = super()._errors(X, y, sample_weight)
+        if isinstance(errors, ClassErrors) and errors.n_unseen:
+            warn(
+                f"{errors.n_unseen:,} of {errors.n_rows:,} rows have labels that the model never saw, such "
+                f"as {errors.unseen.labels.tolist()[0]!r}, and count as wrong; its classes are "
+                f"{listed([*map(repr, self.classes_.tolist())])}",
+                DataWarning,
+            )
+        return errors
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Any:
         dataset = super()._dataset(X, y, sample_weight)

@@ -86,6 +86,7 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
         "n_samples": errors.n_rows,
         "rows": rows,
         "n_outside": errors.n_outside,
+        **dataset.unseen_categories,
         **(errors.values() if isinstance(errors, ClassErrors) else errors.values(dataset.target_names)),
     }
     return Evaluation(values)

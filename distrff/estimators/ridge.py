@@ -546,9 +546,17 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return r², the share of the targets' variance explained, averaged over targets.
 
-        One light pass over rows of any storage; dask arrays are not brought to memory.
+        Targets that are equal in all rows have none to explain. Without others the result is NaN, with a
+        DataWarning. One light pass over rows of any storage; dask arrays are not brought to memory.
         """
-        return self._errors(X, y, sample_weight).scores()["r2"]
+        r2 = self._errors(X, y, sample_weight).scores()["r2"]
+        if np.isnan(r2):
+            warn(
+                "R² is not defined, since the targets of all rows are equal; take the errors of "
+                "distrff.evaluate",
+                DataWarning,
+            )
+        return r2
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Any:
         dataset = super()._dataset(X, y, sample_weight)
@@ -594,7 +602,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
 
     Notes
     -----
-    Labels may be of any type that sorts; numbers and strings can be stored.
+    Labels are numbers, booleans or text.
     """
 
     _target_kind = "classes"

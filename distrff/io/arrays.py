@@ -29,6 +29,7 @@ from distrff.io.dataset import (
 )
 from distrff.io.rows import Rows, Span
 from distrff.preprocessing.table import FIELDS
+from distrff.preprocessing.targets import plain_values
 from distrff.utils.keys import new_key
 
 if TYPE_CHECKING:  # dask.array takes .3 s to import, and rows in memory need none of it
@@ -325,7 +326,10 @@ def sparse_rows(X: Any, name: str) -> Any:
 
 
 def targets_of(y: Any) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """Return `y` as an array of shape (n,) or (n, k) of any type, and the target names."""
+    """Return `y` as an array of shape (n,) or (n, k) of any type, and the target names.
+
+    Objects that are all booleans, or all numbers, get a type of these.
+    """
     if isinstance(y, pd.Series):
         values, names = series_values(y), names_of([y.name])
     elif isinstance(y, pd.DataFrame):
@@ -333,7 +337,7 @@ def targets_of(y: Any) -> tuple[np.ndarray, tuple[str, ...] | None]:
     else:
         values, names = plain_array(y, "y"), None
     check_target_shape(values.shape, values.dtype)
-    return in_native(values), names
+    return plain_values(in_native(values)), names
 
 
 def weights_of(sample_weight: Any) -> np.ndarray:
@@ -418,8 +422,15 @@ def frame_matrix(frame: pd.DataFrame, dtype: np.dtype) -> np.ndarray:
 
 
 def series_values(series: pd.Series) -> np.ndarray:
-    """Return a column of any type; nullable numbers become floats, other extension types objects."""
+    """Return a column of any type; nullable numbers become floats, other extension types objects.
+
+    A category has the type of its categories.
+    """
     dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return series_values(
+            dtype.categories.to_series(range(len(dtype.categories))).reindex(series.cat.codes)
+        )
     if isinstance(dtype, np.dtype):
         return series.to_numpy()
     if not _is_number(dtype):

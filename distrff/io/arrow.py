@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from distrff.errors import InputError
 from distrff.io.storage import one_line
 from distrff.preprocessing.encoders import RawColumn
+from distrff.preprocessing.words import word_of
 from distrff.utils.text import listed
 
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -233,5 +234,17 @@ def _text(column: pa.Array) -> RawColumn:
         absent = np.asarray([word is None for word in words] + [False])
         codes = np.where(absent[codes], -1, codes)
     nulls = codes < 0
-    texts = tuple("" if word is None else str(word) for word in words)
-    return RawColumn("text", codes.astype(np.int32), nulls if nulls.any() else None, texts)
+    texts, dtype = _words_of(column.dictionary)
+    return RawColumn("text", codes.astype(np.int32), nulls if nulls.any() else None, texts, dtype=dtype)
+
+
+def _words_of(values: pa.Array) -> tuple[tuple[str, ...], str]:
+    """Return the word of each value of a dictionary, and the dtype of numbers and booleans."""
+    kind = raw_kind(values.type)
+    if kind in ("number", "time") and not pa.types.is_decimal(values.type):
+        column = raw_column(values, "")
+        of_values = column.of_kind("text", "")
+        words = tuple("" if code < 0 else of_values.words[code] for code in of_values.values.tolist())
+        return words, str(column.values.dtype) if kind == "number" else ""
+    words = tuple("" if value is None else word_of(value) for value in values.to_pylist())
+    return words, "float64" if kind == "number" else ""

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from itertools import accumulate, pairwise
 from numbers import Number
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +20,7 @@ from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
 from distrff.io.rows import RowBlock, Rows, Span
 from distrff.io.storage import Location
 from distrff.preprocessing.table import FIELDS, TableSteps
+from distrff.preprocessing.targets import is_number_type
 from distrff.utils.arrays import as_columns
 from distrff.utils.html import html_card
 from distrff.utils.keys import group_of, new_key
@@ -147,6 +149,12 @@ class Dataset:
         """Return a few single rows, by which the same dataset is recognized."""
         numbers = np.unique(np.linspace(0, self.n_rows - 1, _SAMPLED_ROWS).astype(np.int64))
         return [self.rows(int(i), int(i) + 1) for i in numbers]
+
+    @property
+    def unseen_categories(self) -> dict[str, Any]:
+        """The entry of reports for rows with categories that the fit never saw; empty without such rows."""
+        found = (self.table_report or {}).get("n_unseen_categories")
+        return {"n_unseen_categories": found} if found else {}
 
     @property
     def X(self) -> da.Array:
@@ -383,6 +391,21 @@ def check_known(dataset: Dataset, target_kind: str) -> None:
             )
 
 
+def check_label_types(dataset: Dataset) -> None:
+    """Raise InputError for labels that are known to be of a wrong type before the first pass.
+
+    Of labels in memory all are looked at, of stored ones the first, which have one type.
+    """
+    is_lazy = dataset.block_rows is not None and dataset.block_rows > 0
+    if dataset.y_dtype is None or dataset.y_dtype.kind in "biufU":
+        return
+    if not is_lazy or dataset.y_dtype.kind != "O":
+        n = 1 if is_lazy or dataset.block_rows is None else dataset.n_rows
+        (rows,) = dataset.reader.rows(0, n, ("y",)).tiles(n)
+        check_finite("y", rows.y, 0)
+        _check_labels(rows.y, 0)
+
+
 def check_rows(rows: Rows, target_kind: str) -> None:
     """Raise for a value in some rows that no model can use; see `check_block`."""
     for block in rows.tiles(rows.stop - rows.start):
@@ -404,6 +427,8 @@ def check_block(block: RowBlock, target_kind: str) -> None:
             _check_numbers(block.y, block.start)
         if target_kind == "multilabel":
             _check_indicators(block.y, block.start)
+        if target_kind == "classes":
+            _check_labels(block.y, block.start)
 
 
 def check_weights(sample_weight: np.ndarray, start: int) -> None:
@@ -428,6 +453,28 @@ def _check_numbers(y: np.ndarray, start: int) -> None:
                     f"y must hold numbers for a regressor, got {value!r} in row {row}; "
                     f"use KernelRidgeClassifier for class labels"
                 )
+
+
+def _check_labels(y: np.ndarray, start: int) -> None:
+    """Refuse labels of types that no model and no file of predictions keeps."""
+    if y.dtype.kind in "biufU":
+        return
+    labels = list(y.ravel())  # not tolist(), which makes integers of times
+    others = tuple(
+        kind for kind in set(map(type, labels)) if not (issubclass(kind, str) or is_number_type(kind))
+    )
+    if not others:
+        return
+    row = next(i for i, label in enumerate(labels) if isinstance(label, others))
+    remedy = "y.astype(str)"
+    if isinstance(labels[row], bytes):
+        remedy = "[label.decode() for label in y]"
+    elif isinstance(labels[row], Decimal):
+        remedy = "y.astype(int)"
+    raise InputError(
+        f"class labels must be numbers, booleans or text, got {labels[row]} of type "
+        f"{type(labels[row]).__name__} in row {start + row}; convert them, as by {remedy}"
+    )
 
 
 def _check_indicators(y: np.ndarray, start: int) -> None:

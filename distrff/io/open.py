@@ -16,7 +16,15 @@ from distrff.io.dataset import Dataset, with_ids
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
 from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes
 from distrff.io.table_sources import frame_table, group_table, matrix_table, xarray_table
-from distrff.io.tables import Table, choose_columns, complete_rows_of, encoded_dataset, profile_of
+from distrff.io.tables import (
+    Table,
+    choose_columns,
+    complete_rows_of,
+    encoded_dataset,
+    profile_of,
+    report_of_unseen,
+    unseen_of,
+)
 from distrff.io.zarr_rows import array_column, has_array, has_fill_values, open_zarr
 from distrff.preprocessing.profile import TableOptions, refuse_missing_values
 from distrff.preprocessing.table import TableSteps
@@ -69,7 +77,8 @@ def open_dataset(
         Column (tables) or array (Zarr) of the weights.
     one_hot : bool
         Whether text and categories become columns of 0 and 1, one per category; otherwise such columns are
-        left out. Categories that first occur in later data are encoded as all zeros.
+        left out. Categories that first occur in later data are encoded as all zeros; `table_report` counts
+        their rows as "n_unseen_categories", and above one row in a hundred a `DataWarning` names some.
     max_categories : int
         A column with more is left out; the report says so.
     hash_columns : bool
@@ -117,8 +126,10 @@ def open_dataset(
     Reads the metadata of the group (Zarr) or one footer per file (Parquet), and the first list of a column
     of lists. Numbers without nulls are taken as they are. Categories, times, means and rows to leave out
     need one pass over their columns; leaving out rows needs a second one over the columns that lack values.
-    Zarr arrays with a value that stands for a missing one are read once, to see whether it occurs. The
-    passes run on the current Dask scheduler, like those of a fit.
+    Zarr arrays with a value that stands for a missing one are read once, to see whether it occurs. With
+    `steps` one pass over the columns of categories looks for values that the fit never saw; of a dask
+    DataFrame it is the pass that counts its rows. The passes run on the current Dask scheduler, like those
+    of a fit.
     """
     options = TableOptions(
         target,
@@ -271,9 +282,11 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
     if steps is not None:
         steps = steps.for_names(table.kinds)
         steps.check_names(table.kinds, table.name)
-        table = _with_rows(table, steps.raw_names)
-        kept = complete_rows_of(Run(), table, steps.required) if steps.required else None
-        return encoded_dataset(table, steps, kept)
+        table, run = _with_rows(table, steps.raw_names, steps), Run()
+        kept = complete_rows_of(run, table, steps.required) if steps.required else None
+        opened = encoded_dataset(table, steps.for_other_rows(), kept)
+        report = report_of_unseen(unseen_of(run, table, steps), steps, opened.n_rows)
+        return replace(opened, steps=steps, table_report={**(opened.table_report or {}), **report})
     choice = choose_columns(table, options)
     table = _with_rows(table, choice.used)
     run = Run()
@@ -285,9 +298,9 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
     return encoded_dataset(table, steps, kept, report)
 
 
-def _with_rows(table: Table, names: Sequence[str]) -> Table:
+def _with_rows(table: Table, names: Sequence[str], steps: TableSteps | None = None) -> Table:
     table.check(names)
-    table = table.loaded(names)
+    table = table.loaded(names, steps)
     if not table.n_rows:
         raise InputError(f"{table.name} has no rows; check the path, or what was selected from it")
     return table

@@ -109,6 +109,7 @@ class ParquetPart(TablePart):
 class ParquetTable(Table):
     """Parquet files as a table: a part is a row group."""
 
+    is_stored = True
     fs: Any = None
     schema: Any = None
     footers: tuple[Footer, ...] = ()

@@ -15,13 +15,16 @@ import pyarrow as pa
 
 from distrff.errors import InputError
 from distrff.io.arrays import row_count
-from distrff.io.arrow import of_one_length, raw_kind
+from distrff.io.arrow import of_one_length, raw_columns, raw_kind
 from distrff.io.dataset import Dataset, native
 from distrff.io.rows import TileReader, cuts
 from distrff.io.storage import Location, is_local, one_line
 from distrff.io.tables import Table, TablePart
 from distrff.io.zarr_rows import ZarrReader, dimensions_of, open_group
 from distrff.preprocessing.profile import TableOptions
+from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.words import Unseen
+from distrff.utils.keys import new_key
 from distrff.utils.text import first_repeated
 
 _PART_ROWS = 2**17
@@ -81,22 +84,35 @@ class FrameTable(Table):
 
     frame: Any = None
 
-    def loaded(self, names: Sequence[str]) -> Table:
-        """Return some columns; the partitions of a dask DataFrame are computed once to count their rows."""
+    def loaded(self, names: Sequence[str], steps: TableSteps | None = None) -> Table:
+        """Return some columns; the partitions of a dask DataFrame are computed once to count their rows.
+
+        The same pass looks for categories that the steps lack.
+        """
         by_name = {str(column): column for column in self.frame.columns}
         chosen = self.frame[[by_name[name] for name in names]]  # tasks get no others
         is_delayed = dask.is_dask_collection(chosen)
+        unseen: Mapping[str, Unseen] | None = None
         if is_delayed:
             # The rows of the very partitions that are read: another query of the frame, such as its length,
             # can be optimized to other partitions.
             runs = chosen.to_delayed()
-            (lengths,) = dask.compute([row_count(run) for run in runs])
+            look = dask.delayed(_unseen_in)
+            found = [look(run, steps, dask_key_name=new_key("count rows")) for run in runs] if steps else []
+            lengths, found = dask.compute([row_count(run) for run in runs], found)
+            unseen = Unseen.total(found) if steps else None
             bounds = list(pairwise(accumulate(lengths, initial=0)))
         else:
             bounds = list(cuts(0, len(chosen), _PART_ROWS))
             runs = [chosen.iloc[a:b] for a, b in bounds]
         parts = tuple(FramePart(a, b, run) for (a, b), run in zip(bounds, runs, strict=True) if b > a)
-        return replace(frame_table(chosen), parts=parts, is_delayed=is_delayed)
+        return replace(frame_table(chosen), parts=parts, is_delayed=is_delayed, unseen=unseen)
+
+
+def _unseen_in(frame: pd.DataFrame, steps: TableSteps) -> dict[str, Unseen]:
+    names = steps.names_of_unseen
+    batches = FramePart(0, len(frame), frame).batches(names, len(frame)) if names and len(frame) else ()
+    return Unseen.total(steps.unseen(raw_columns(batch, names)) for batch in batches)
 
 
 def frame_table(frame: Any) -> FrameTable:

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from itertools import pairwise
+from functools import reduce
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError, warn
 from distrff.io.arrow import raw_columns
 from distrff.io.dataset import BLOCK_BYTES, Dataset, lazy_blocks
 from distrff.io.rows import Rows, Span
@@ -22,6 +23,7 @@ from distrff.io.storage import SPAN_BYTES
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.profile import LEFT_OUT_TIMES, TableOptions, TableProfile, find_columns, steps_of
 from distrff.preprocessing.table import FIELDS, TableSteps, complete_rows
+from distrff.preprocessing.words import SHOWN, Unseen
 from distrff.utils.text import first_repeated, listed
 
 if TYPE_CHECKING:  # see arrays
@@ -82,6 +84,9 @@ class Table:
     row_bytes: int  # approximate bytes of a raw row
     row_labels: frozenset[str] = frozenset()  # columns that are ignored unless named, such as a frame's index
     is_delayed: bool = False  # whether parts hold Delayed objects
+    unseen: Mapping[str, Unseen] | None = None  # see `TableSteps.unseen`; None if it was not looked for
+
+    is_stored = False  # whether parts read files
 
     unit = "rows"  # of `total` and of the positions of pieces
 
@@ -97,8 +102,11 @@ class Table:
     def check(self, names: Sequence[str]) -> None:
         """Raise InputError if these columns are not the same in all parts."""
 
-    def loaded(self, names: Sequence[str]) -> Table:
-        """Return the table with the rows of these columns, if it has no rows before columns are chosen."""
+    def loaded(self, names: Sequence[str], steps: TableSteps | None = None) -> Table:
+        """Return the table with the rows of these columns, if it has no rows before columns are chosen.
+
+        Where that takes a pass, it also looks for categories that the steps lack; see `unseen`.
+        """
         return self
 
     def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
@@ -505,6 +513,26 @@ class CompleteRowsReduction(_RawReduction):
         return counts + tuple(sum(map(_n_complete, self.raw(part))) for part in rows.parts)
 
 
+@dataclass(frozen=True)
+class UnseenReduction(_RawReduction):
+    """Reduction to the rows with categories that the steps lack, by column."""
+
+    steps: TableSteps
+
+    def size_bytes(self, n_rows: int) -> int:
+        return _WORD_BYTES * SHOWN * len(self.names)
+
+    def zero(self) -> dict[str, Unseen]:
+        return {}
+
+    def update(self, found: dict[str, Unseen], rows: Any, arrays: Arrays) -> dict[str, Unseen]:
+        new = (self.steps.unseen(raw) for part in rows.parts for raw in self.raw(part))
+        return Unseen.total(chain([found], new))
+
+    def merge(self, first: dict[str, Unseen], second: dict[str, Unseen]) -> dict[str, Unseen]:
+        return Unseen.total([first, second])
+
+
 def _n_complete(raw: Mapping[str, RawColumn]) -> int:
     kept = complete_rows(raw.values())
     return len(next(iter(raw.values()))) if kept is None else int(np.count_nonzero(kept))
@@ -520,6 +548,38 @@ def complete_rows_of(run: Run, table: Table, names: tuple[str, ...]) -> tuple[in
     """Return the number of rows of each part without a missing value in some columns, after one pass."""
     reduction = CompleteRowsReduction(names, _batch_rows(table))
     return run.value(run.sweep_segments("complete rows", raw_segments(table.parts), reduction))
+
+
+def unseen_of(run: Run, table: Table, steps: TableSteps) -> Mapping[str, Unseen]:
+    """Return the rows with categories that the steps lack, after a pass over the columns of categories.
+
+    Rows in memory are looked through in this process, which also encodes them.
+    """
+    if table.unseen is not None or not steps.categories:
+        return table.unseen or {}
+    reduction = UnseenReduction(steps.names_of_unseen, _batch_rows(table), steps)
+    segments = raw_segments(table.parts)
+    if table.is_stored or table.is_delayed:
+        return run.value(run.sweep_segments("unseen categories", segments, reduction))
+    return reduce(lambda found, rows: reduction.update(found, rows, {}), segments, reduction.zero())
+
+
+UNSEEN_SHARE = 0.01
+"""Of the rows, above which a warning says that they hold categories that the fit never saw."""
+
+
+def report_of_unseen(unseen: Mapping[str, Unseen], steps: TableSteps, n_rows: int) -> dict[str, Any]:
+    """Return the entry of a table's report for `unseen`, and warn where it is a large share of the rows."""
+    for name, found in unseen.items():
+        if found.n_rows > UNSEEN_SHARE * n_rows:
+            some, own = ([*map(repr, words)] for words in (found.words, steps.categories[name].categories))
+            warn(
+                f"column {name!r}: {found.n_rows:,} of {n_rows:,} rows hold categories that the fit never "
+                f"saw, such as {', '.join(some)}; they count as none of its own, {listed(own)}; give the "
+                f"column these values, or fit the model to rows that have the new ones",
+                DataWarning,
+            )
+    return {"n_unseen_categories": {name: found.n_rows for name, found in unseen.items()}} if unseen else {}
 
 
 def _batch_rows(table: Table) -> int:

@@ -73,7 +73,7 @@ class ClassErrors:
             raise InputError(f"y must be one column of class labels, got {y.shape[1]} columns")
         labels = y.reshape(n)
         s = np.ones(n) if s is None else np.ascontiguousarray(s, dtype=np.float64)
-        actual = _positions(targets, labels)
+        actual = targets.indices(labels)
         predicted = np.where(outside, C, targets.chosen(F))
         known = actual >= 0
         sums = replace(
@@ -298,15 +298,6 @@ class ClassErrors:
                 "precision": precision[shown[1:] - 1].tolist(),
             },
         }
-
-
-def _positions(targets: ClassTargets, labels: np.ndarray) -> np.ndarray:
-    """Return the class of each label, −1 of one that is none; labels may be of another type."""
-    kinds = targets.classes.dtype.kind, labels.dtype.kind
-    if all(kind in "biuf" for kind in kinds) or kinds == ("U", "U"):
-        return targets.indices(labels)
-    known = {label: c for c, label in enumerate(targets.classes.tolist())}
-    return np.array([known.get(label, -1) for label in labels.tolist()], dtype=np.int64)
 
 
 def _thinned(x: np.ndarray, y: np.ndarray) -> np.ndarray:

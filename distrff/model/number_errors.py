@@ -117,21 +117,28 @@ class NumberErrors:
     def scores(self) -> dict[str, float]:
         """Return r2, rmse, mae, relative_error = ‖f − y‖/‖y‖, and the rmse of the targets' mean.
 
-        The r2 and the mae are averaged over targets; the others are of all targets together.
+        The r2 and the mae are averaged over targets; the others are of all targets together. The r2 is NaN if
+        it is not defined for any target.
         """
+        r2 = self._r2()
+        r2 = r2[~np.isnan(r2)]
         weight, norm = self.weight, self.squared_norm.sum()
         return {
-            "r2": float(r2_scores(self.squared_error, self.targets).mean()),
+            "r2": float(r2.mean()) if len(r2) else float("nan"),
             "rmse": float(np.sqrt(self.squared_error.mean() / weight)),
             "constant_rmse": float(np.sqrt(self.targets.deviations.mean() / weight)),
             "mae": float(self.absolute_error.mean() / weight),
             "relative_error": float(np.sqrt(self.squared_error.sum() / norm)) if norm > 0 else float("nan"),
         }
 
+    def _r2(self) -> np.ndarray:
+        """Return the r2 of each target, NaN where it is not defined: all its numbers are equal."""
+        return np.where(self.targets.has_one_value(), np.nan, r2_scores(self.squared_error, self.targets))
+
     def values(self, names: tuple[str, ...] | None = None) -> dict[str, Any]:
         """Return all that is known, as data for JSON; `names` are those of the targets."""
         k = len(self.error)
-        r2 = r2_scores(self.squared_error, self.targets)
+        r2 = self._r2()
         of_targets = [
             {
                 "target": names[j] if names else ("y" if k == 1 else f"target {j}"),

@@ -85,8 +85,9 @@ def raw_rows(steps: TableSteps, X: Any, y: Any = None, sample_weight: Any = None
             check_lengths({"X": len(X), **{name: len(values) for name, values in given.items()}})
             taken = replace(steps, weight=weight if sample_weight is not None else None)
             return open_dataset(X.assign(**given), steps=taken)
-    rows = as_dataset(values_of(open_dataset(X, steps=steps.for_prediction())), y, sample_weight)
-    return replace(rows, steps=steps, column_names=steps.names_out)
+    opened = open_dataset(X, steps=steps.for_prediction())
+    rows = as_dataset(values_of(opened), y, sample_weight)
+    return replace(rows, steps=steps, column_names=steps.names_out, table_report=opened.table_report)
 
 
 def rows_to_predict(model: FittedModel, X: Any) -> Any:

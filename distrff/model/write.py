@@ -155,6 +155,7 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
         "columns": header["columns"],
         "n_kept": n_kept,
         **special,
+        **dataset.unseen_categories,
         "seconds": run.seconds,
         "workers": run.execution.n_workers,
     }
@@ -251,7 +252,8 @@ def write_predictions(
         `out`, `n_samples`, `n_kept` (rows that an interrupted call had written),
         `n_outside` and `n_missing` (of the rows written by this call, if there are any: those outside the
         model's bounds, and those that lack a value where the fit dropped such rows; the results of the latter
-        are null in Parquet, in Zarr NaN or ""), `columns` (name to type), `shape`, `dtype` and `chunks` of
+        are null in Parquet, in Zarr NaN or ""), `n_unseen_categories` (rows with categories that the fit
+        never saw, by raw column with any), `columns` (name to type), `shape`, `dtype` and `chunks` of
         the result, `seconds` and `workers`.
 
     Raises

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +12,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distrff.errors import InputError, NonFiniteError
+from distrff.preprocessing.words import (
+    MICROSECONDS,
+    SHOWN,
+    Unseen,
+    Vocabulary,
+    is_same_label,
+    microseconds_in,
+    number_in,
+    word_of,
+    word_of_time,
+)
 from distrff.utils.arrays import as_columns
 
 
@@ -111,15 +121,18 @@ class _WordEncoder(ColumnEncoder):
     reads: ClassVar[str] = "text"
 
     @abstractmethod
-    def _place(self, word: str) -> int:
-        """Return the position of a word's column, −1 for none."""
+    def _places(self, column: RawColumn) -> list[int]:
+        """Return the position of the column of each word, −1 for none."""
 
     def _write(self, column: RawColumn, out: np.ndarray) -> None:
-        # Missing values have the code −1 and thus the last place.
-        place = np.asarray([*map(self._place, column.words), -1])[column.values]
+        place = self._place_of_rows(column)
         out[...] = 0
         rows = np.flatnonzero(place >= 0)
         out[rows, place[rows]] = 1
+
+    def _place_of_rows(self, column: RawColumn) -> np.ndarray:
+        # Missing values have the code −1 and thus the last place.
+        return np.asarray([*self._places(column), -1])[column.values]
 
 
 @dataclass(frozen=True)
@@ -142,24 +155,32 @@ class OneHotEncoder(_WordEncoder):
         return "float32" if self.fill is not None and any(self.fill) else "uint8"
 
     @cached_property
-    def _positions(self) -> dict[str, int]:
-        return {word: i for i, word in enumerate(self.categories)}
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.categories)
 
-    def _place(self, word: str) -> int:
-        return self._positions.get(word, -1)
+    def _places(self, column: RawColumn) -> list[int]:
+        return self._vocabulary.find_all(column.words)
+
+    def unseen(self, column: RawColumn) -> Unseen:
+        """Return the rows that hold a word which equals no category."""
+        column = column.of_kind("text", self.name)
+        codes = column.values[(self._place_of_rows(column) < 0) & (column.values >= 0)]
+        return Unseen(len(codes), tuple(column.words[i] for i in np.unique(codes)[:SHOWN].tolist()))
 
 
 @dataclass(frozen=True)
 class HashedStep(_WordEncoder):
     """x ↦ 1 in the column that a hash of the word names, and 0 in the others.
 
-    Words that share one of the `n_places` columns are one category.
+    Words that share one of the `n_places` columns are one category. Steps that were stored without `by_value`
+    hash words with the blanks around them, floats and booleans as Python writes them: "1.0", "True".
     """
 
     name: str
     n_places: int
     fill: tuple[float, ...] | None = None
     indicates: bool = False
+    by_value: bool = False
 
     kind: ClassVar[str] = "hashed"
     dtype: ClassVar[str] = "uint8"
@@ -167,8 +188,13 @@ class HashedStep(_WordEncoder):
     def _names(self) -> tuple[str, ...]:
         return tuple(f"{self.name}=#{i}" for i in range(self.n_places))
 
-    def _place(self, word: str) -> int:
-        return hashed_place(word, self.n_places)
+    def _places(self, column: RawColumn) -> list[int]:
+        words = list(column.words)
+        if self.by_value:
+            words = [word.strip() for word in words]
+        elif column.dtype:
+            words = [str(np.dtype(column.dtype).type(number_in(word) or 0)) for word in words]
+        return [hashed_place(word, self.n_places) for word in words]
 
 
 def hashed_place(word: str, n_places: int) -> int:
@@ -263,8 +289,6 @@ def _shares(t: np.ndarray, ticks: int) -> tuple[np.ndarray, ...]:
 
 # Targets from one or several raw columns: numbers, labels, or one label against the others.
 
-_TRUTH = {"true": 1.0, "false": 0.0}
-
 
 @dataclass(frozen=True)
 class TargetStep:
@@ -316,15 +340,16 @@ def is_label(column: RawColumn, label: str, name: str) -> np.ndarray:
 
     Raises InputError if the column holds numbers and the label is not a number.
     """
-    if column.kind == "text":
-        return np.asarray([word == label for word in column.words] + [False])[column.values]
-    try:
-        number = _TRUTH[label.lower()] if label.lower() in _TRUTH else float(label)
-    except ValueError:
+    if column.kind == "number" and number_in(label) is None:
         raise InputError(
             f"positive={label!r} is not a number, but column {name!r} holds numbers; give one of them"
-        ) from None
-    return column.values == number
+        )
+    if column.kind == "text":
+        are_label = [is_same_label(word, label) for word in column.words]
+    else:
+        column = column.of_kind("text", name)
+        are_label = [place == 0 for place in Vocabulary([label]).find_all(column.words)]
+    return np.asarray([*are_label, False])[column.values]
 
 
 # A raw column of a table: its values, and which of them are missing.
@@ -351,6 +376,8 @@ class RawColumn:
         The different words of text.
     ticks : int
         Ticks in a second, of times.
+    dtype : str
+        Of the numbers or booleans that are the values of a category, which `words` spell; "" of other words.
     zoned : bool or None
         Whether times have a zone, so that they are points in time; None if that is not known.
     """
@@ -360,6 +387,7 @@ class RawColumn:
     nulls: np.ndarray | None = None
     words: tuple[str, ...] = ()
     ticks: int = 1
+    dtype: str = ""
     zoned: bool | None = None
 
     def __len__(self) -> int:
@@ -388,9 +416,9 @@ class RawColumn:
     def of_kind(self, kind: str, name: str) -> RawColumn:
         """Return the column as one of `kind`.
 
-        Whole numbers can be read as text, clocks as their seconds, and text as times where it spells them in
-        the manner of ISO 8601, as files of text do that are read without types. A column without any value is
-        of any kind. Raises InputError for any other change of kind.
+        Numbers, booleans and times can be read as text, by their words; text as numbers or times, where it
+        spells them; clocks as their seconds. A column without any value is of any kind. Raises InputError for
+        any other change of kind, naming a word that spells no number or time.
         """
         if self.kind == kind:
             return self
@@ -399,60 +427,34 @@ class RawColumn:
             dtype = {"number": np.float64, "text": np.int32, "time": np.int64}[kind]
             values = np.full(len(self), -1 if kind == "text" else 0, dtype)
             return RawColumn(kind, values, np.ones(len(self), dtype=bool))
-        held = PLURALS[self.kind]
-        if kind == "time" and self.kind == "text":
-            ticks, no_time = _ticks_of(self.words, np.unique(self.values[self.values >= 0]))
-            if no_time is None:
-                return RawColumn("time", ticks[self.values], self.nulls, ticks=_MICROSECONDS)
-            held = f"{no_time!r}"
         if kind == "number" and self.kind == "clock":
             return RawColumn("number", self.values, self.nulls)
-        if kind == "text" and self.kind == "number" and (whole := self._whole_numbers()) is not None:
-            numbers, codes = np.unique(whole, return_inverse=True)
-            words = tuple(map(str, numbers.tolist()))
-            codes = codes.astype(np.int32)
-            codes = codes if missing is None else np.where(missing, -1, codes)
-            return RawColumn("text", codes, missing, words)
+        if kind == "text" and self.kind in ("number", "time") and self.values.ndim == 1:
+            return self._as_text(missing)
+        held = PLURALS[self.kind]
+        if kind in ("number", "time") and self.kind == "text":
+            read = number_in if kind == "number" else microseconds_in
+            spelt = {i: read(self.words[i]) for i in np.unique(self.values[self.values >= 0]).tolist()}
+            no_value = next((self.words[i] for i, value in spelt.items() if value is None), None)
+            if no_value is None:
+                found = np.asarray([spelt.get(i, 0) or 0 for i in range(-1, len(self.words))])
+                found = found if found.dtype.kind != "O" else found.astype(np.float64)
+                return RawColumn(kind, found[self.values + 1], self.nulls, ticks=MICROSECONDS)
+            held = f"{no_value!r}"
         raise InputError(
             f"column {name!r} holds {held}, but it held {PLURALS[kind]} at the fit; give a table of the same "
             f"kind"
         )
 
-    def _whole_numbers(self) -> np.ndarray | None:
-        """Return plain numbers as integers if all are whole, as floats with gaps may be; else None."""
-        if self.values.ndim > 1 or self.values.dtype.kind in "iub":
-            return self.values.reshape(len(self))
-        present = np.where(np.isnan(self.values), 0.0, self.values)
-        is_whole = (present == np.floor(present)) & (np.abs(present) < 2**53)
-        return present.astype(np.int64) if is_whole.all() else None
-
-
-_MICROSECONDS = 10**6
-_TIME = re.compile(
-    r"(?P<time>\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?)"
-    r"((?<=\.\d{6})\d+)?"  # digits beyond microseconds
-    r"(?P<offset>Z|[+-]\d\d:?\d\d)?"
-)
-
-
-def _ticks_of(words: tuple[str, ...], used: np.ndarray) -> tuple[np.ndarray, str | None]:
-    """Return the times that the used words spell, in microseconds since 1970, and the first that spells none.
-
-    The last of the times is of missing values.
-    """
-    ticks = np.zeros(len(words) + 1, np.int64)
-    for i in used.tolist():
-        found = _TIME.fullmatch(words[i])
-        try:
-            ticks[i] = np.datetime64(found["time"] if found else "", "us").astype(np.int64)
-        except ValueError:  # such as a 13th month
-            found = None
-        if found is None:
-            return ticks, words[i]
-        if (offset := found["offset"] or "Z") != "Z":  # NumPy warns of it
-            minutes = 60 * int(offset[1:3]) + int(offset[-2:])
-            ticks[i] -= (minutes if offset[0] == "+" else -minutes) * 60 * _MICROSECONDS
-    return ticks, None
+    def _as_text(self, missing: np.ndarray | None) -> RawColumn:
+        values = self.values if missing is None else np.where(missing, self.values.dtype.type(0), self.values)
+        found, codes = np.unique(values, return_inverse=True)
+        if self.kind == "time":
+            words = [word_of_time(ticks, self.ticks) for ticks in found.tolist()]
+        else:
+            words = list(map(word_of, found))  # NumPy's scalars know their precision
+        codes = codes.astype(np.int32) if missing is None else np.where(missing, -1, codes).astype(np.int32)
+        return RawColumn("text", codes, missing, tuple(words), dtype="bool" * (values.dtype.kind == "b"))
 
 
 PLURALS = {"number": "numbers", "text": "text", "time": "times", "clock": "times of day or durations"}

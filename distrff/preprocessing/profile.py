@@ -24,6 +24,7 @@ from distrff.preprocessing.encoders import (
     TargetStep,
 )
 from distrff.preprocessing.table import ColumnStep, TableSteps
+from distrff.preprocessing.words import is_same_label, word_of
 from distrff.utils.arrays import as_columns
 from distrff.utils.text import listed
 from distrff.utils.validation import check_count, one_of
@@ -138,7 +139,7 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
         return OneHotEncoder(name, tuple(categories), tuple(shares) if fills else None, indicates)
     if options.hash_columns:
         places = options.max_categories
-        return HashedStep(name, places, (0.0,) * places if fills else None, indicates)
+        return HashedStep(name, places, (0.0,) * places if fills else None, indicates, by_value=True)
     return (
         f"it has more than {options.max_categories} categories, such as {column.example[:20]!r}; "
         f"hash_columns=True or max_categories takes it"
@@ -153,15 +154,20 @@ def _target_step(names: Sequence[str], profile: TableProfile, options: TableOpti
         if column.is_empty or column.kind not in ("number", "clock", "text") or column.width:
             what = "no values" if column.is_empty else column.described()
             raise InputError(f"the target {name!r} holds {what}; name a column of numbers or labels")
-    kinds = {"text" if column.kind == "text" else "number" for column in columns}
+    # A category of numbers or booleans is a column of labels of that type.
+    kinds = {"text" if column.kind == "text" and not column.dtype else "number" for column in columns}
     if len(names) > 1 and kinds != {"number"}:
         raise InputError("several targets must all hold numbers; name one column of labels")
     is_1d = not isinstance(options.target, (list, tuple))
     kind = "labels" if kinds == {"text"} else "numbers"
     if options.positive is not None:
-        positive = str(options.positive)
+        positive = word_of(options.positive)
         words = columns[0].words
-        if kind == "labels" and words is not None and positive not in words:
+        if (
+            kind == "labels"
+            and words is not None
+            and not any(is_same_label(word, positive) for word in words)
+        ):
             some = ", ".join(map(repr, sorted(words)[:20]))
             raise InputError(
                 f"no row of the target {names[0]!r} holds positive={positive!r}; it holds: {some}"
@@ -192,7 +198,7 @@ class ColumnProfile:
     Parameters
     ----------
     dtype : str
-        The common type of numbers; "" of others.
+        The common type of numbers, also of those that a category holds; "" of others.
     width : int
         Numbers in each list; 0 for plain numbers.
     counts, sums : tuple of int
@@ -254,9 +260,9 @@ class ColumnProfile:
             column.words, np.bincount(held, minlength=len(column.words)).tolist(), strict=True
         ):
             if n:
-                words[word] += n
+                words[word.strip()] += n  # blanks around a word do not make it another one
         kept = words if len(words) <= max_words else None
-        return of_kind(words=kept, example=min(filter(None, words), default=""))
+        return of_kind(dtype=column.dtype, words=kept, example=min(filter(None, words), default=""))
 
     def merge(self, other: ColumnProfile, name: str, max_words: int) -> ColumnProfile:
         """Return the profile of both.
@@ -284,7 +290,7 @@ class ColumnProfile:
             kind=mine.kind,
             n_rows=mine.n_rows + its.n_rows,
             n_missing=mine.n_missing + its.n_missing,
-            dtype=str(np.result_type(mine.dtype, its.dtype)) if mine.kind in ("number", "clock") else "",
+            dtype=str(np.result_type(mine.dtype, its.dtype)) if mine.dtype and its.dtype else "",
             width=mine.width,
             counts=tuple(a + b for a, b in zip(mine.counts, its.counts, strict=True)),
             sums=tuple(a + b for a, b in zip(mine.sums, its.sums, strict=True)),

@@ -19,6 +19,7 @@ from distrff.preprocessing.encoders import (
     TargetStep,
     refuse_missing,
 )
+from distrff.preprocessing.words import Unseen
 from distrff.utils.text import listed
 
 ColumnStep = NumberStep | OneHotEncoder | HashedStep | SecondsStep | CyclicTimeEncoder
@@ -105,6 +106,25 @@ class TableSteps:
                 f"it has: {listed(names)}"
             )
 
+    @property
+    def categories(self) -> dict[str, OneHotEncoder]:
+        """The steps of columns of categories, by the names of these."""
+        return {step.name: step for step in self.columns if isinstance(step, OneHotEncoder)}
+
+    @property
+    def names_of_unseen(self) -> tuple[str, ...]:
+        """Names of the raw columns that `unseen` reads."""
+        return tuple(dict.fromkeys([*self.categories, *self.required])) if self.categories else ()
+
+    def unseen(self, raw: Mapping[str, RawColumn]) -> dict[str, Unseen]:
+        """Return the kept rows with categories that the fit never saw, by column with any."""
+        kept = self.kept(raw)
+        found = {
+            name: step.unseen(raw[name] if kept is None else raw[name].take(kept))
+            for name, step in self.categories.items()
+        }
+        return {name: unseen for name, unseen in found.items() if unseen.n_rows}
+
     def kept(self, raw: Mapping[str, RawColumn]) -> np.ndarray | None:
         """Return which rows are kept, as a bool array of shape (r,); None for all."""
         return complete_rows([raw[name] for name in self.required])
@@ -171,6 +191,16 @@ class TableSteps:
         return replace(
             self, target=None, weight=None, drops_missing=False, keeps_incomplete=self.drops_missing
         )
+
+    def for_other_rows(self) -> TableSteps:
+        """Return the steps for other rows than the fit's: columns of integers and booleans take fractions."""
+        columns = (
+            replace(step, dtype=str(np.result_type(step.dtype, np.float32)))
+            if isinstance(step, NumberStep) and np.dtype(step.dtype).kind in "iub"
+            else step
+            for step in self.columns
+        )
+        return replace(self, columns=tuple(columns))
 
     def for_names(self, names: Iterable[str]) -> TableSteps:
         """Return the steps for a table of these raw columns: those for prediction if it has no target.

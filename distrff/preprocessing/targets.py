@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from operator import eq
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distrff.errors import InputError, ModelFileError
 from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.words import Vocabulary, word_of
 from distrff.utils.arrays import as_columns
 from distrff.utils.validation import is_finite
 
@@ -89,11 +92,25 @@ class ClassTargets:
         is_list = classes.ndim == 1 and len(classes) > 1 and self.n_outputs == n_outputs
         return is_list and (weights is None or weights.shape == classes.shape)
 
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary([*map(word_of, self.classes.tolist())])
+
     def indices(self, y: np.ndarray) -> np.ndarray:
-        """Return the position of each label among the classes, −1 for any other label."""
-        y = np.reshape(y, len(y))
-        position = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
-        return np.where(self.classes[position] == y, position, -1)
+        """Return the position of each label among the classes, −1 for any other label.
+
+        Labels may have another type or spelling than the classes; see `Vocabulary`.
+        """
+        y = plain_values(np.reshape(y, len(y)))
+        index = np.full(len(y), -1)
+        # NumPy compares integers of 64 bits with other numbers as floats, which have 53.
+        if y.dtype.kind == self.classes.dtype.kind != "O" or (_is_text(y) and _is_text(self.classes)):
+            position = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
+            index = np.where(self.classes[position] == y, position, -1)
+        others = y[index < 0].tolist()
+        found = {label: self._vocabulary.find(word_of(label)) for label in set(others)}
+        index[index < 0] = [found[label] for label in others]
+        return index
 
     def encode(self, y: np.ndarray) -> np.ndarray:
         """Return the coded targets of shape (n_rows, n_outputs), float64.
@@ -229,12 +246,13 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
         )
     labels = classes.tolist()
     weights = np.ones(len(labels))
+    known = Vocabulary([*map(word_of, labels)])
     for label, weight in class_weight.items():
-        if label not in labels:
+        if known.find(word_of(label)) < 0:
             raise InputError(f"class_weight names {label!r}, which is not one of the classes {labels[:20]}")
         if not is_finite(weight) or weight < 0:
             raise InputError(f"class_weight[{label!r}] must be a finite number ≥ 0, got {weight!r}")
-        weights[labels.index(label)] = weight
+        weights[known.find(word_of(label))] = weight
     if np.count_nonzero(weights) < 2:
         raise InputError("class_weight gives fewer than two classes a positive weight; give at least two one")
     return weights
@@ -244,15 +262,15 @@ def checked_classes(classes: Any) -> np.ndarray | None:
     """Return the sorted labels that a user gave, or None; raise InputError unless they are two or more."""
     if classes is None:
         return None
-    try:
-        labels = np.unique(np.asarray(classes))
-    except TypeError as error:
-        raise InputError(
-            f"classes mix labels that cannot be sorted together ({error}); use one type"
-        ) from error
-    if any(label is None or label != label for label in labels.tolist()):
+    if np.ndim(classes) != 1:
+        raise InputError(f"classes must be a list of at least two labels, got {classes!r}")
+    is_array = hasattr(classes, "dtype")
+    given = np.asarray(classes) if is_array else np.fromiter(classes, dtype=object)
+    if any(label is None or label != label for label in given.tolist()):
         raise InputError(f"classes hold a missing label, got {classes!r}; leave it out")
-    if np.ndim(classes) != 1 or len(labels) < 2:
+    labels = plain_labels(given, "classes")
+    labels = np.unique(labels if is_array or labels.dtype.kind != "O" else labels.astype(str))
+    if len(labels) < 2:
         raise InputError(f"classes must be a list of at least two labels, got {classes!r}")
     return labels
 
@@ -297,6 +315,56 @@ def _classes(stored: Mapping[str, Any]) -> np.ndarray:
 
 # The class labels of rows.
 
+
+def plain_values(values: np.ndarray) -> np.ndarray:
+    """Return objects that are all booleans, or all numbers, as an array of these; any other array as it is.
+
+    Integers and floats together become floats where these hold all of them.
+    """
+    if values.dtype.kind != "O":
+        return values
+    flat = values.ravel().tolist()
+    kinds = set(map(type, flat))
+    if kinds and kinds <= {bool, np.bool_}:
+        return values.astype(bool)
+    if not kinds or not all(map(is_number_type, kinds)) or kinds & {bool, np.bool_}:
+        return values
+    if not any(issubclass(kind, float | np.floating) for kind in kinds):
+        fits = (np.dtype(t) for t in (np.int64, np.uint64))
+        dtype = next((t for t in fits if np.iinfo(t).min <= min(flat) and max(flat) <= np.iinfo(t).max), None)
+        return values if dtype is None else values.astype(dtype)
+    floats = values.astype(np.float64)
+    are_same = all(map(eq, flat, floats.ravel().tolist())) or np.isnan(floats).any()
+    return floats if are_same else values
+
+
+def is_number_type(kind: type) -> bool:
+    """Return whether values of a type are booleans or real numbers as NumPy has them."""
+    is_number = issubclass(kind, int | float | np.bool_ | np.integer | np.floating)
+    return is_number and not issubclass(kind, np.timedelta64)  # which NumPy counts among the integers
+
+
+def plain_labels(labels: np.ndarray, name: str) -> np.ndarray:
+    """Return labels as an array of booleans, integers, floats or text.
+
+    Raises InputError if they are of several types that no array holds exactly.
+    """
+    labels = plain_values(labels)
+    if labels.dtype.kind != "O" or _is_text(labels):
+        return labels
+    kinds = sorted({type(label).__name__ for label in labels.tolist()})
+    if kinds == ["int"]:
+        raise InputError(f"{name} holds integers that 64 bits do not hold; use text")
+    raise InputError(
+        f"{name} mixes labels that cannot be sorted together, of {' and '.join(kinds)}; use one type"
+    )
+
+
+def _is_text(labels: np.ndarray) -> bool:
+    kind = labels.dtype.kind
+    return kind == "U" or (kind == "O" and all(isinstance(label, str) for label in labels.tolist()))
+
+
 _MAX_LABELS = 10_000
 _MAX_LABEL_BYTES = 2**28  # so many of 6,700 letters each
 
@@ -323,14 +391,21 @@ class LabelCounts:
         """
         if y.size != len(y):
             raise InputError(f"y must be one column of class labels, got shape {y.shape}")
-        y = y.ravel()
+        y = plain_labels(y.ravel(), "y")
         if y.dtype.kind == "f" and (y != np.floor(y)).any():
             value = y[y != np.floor(y)][0]
             raise InputError(
                 f"Unknown label type: continuous (y has the value {value:g}); "
                 f"a classifier needs classes, use KernelRidge for numbers"
             )
-        return cls.of_values(y, sample_weight)
+        counted = cls.of_values(y, sample_weight)
+        for label in counted.labels.tolist():
+            if isinstance(label, str) and label.replace("\0", "").encode(errors="ignore").decode() != label:
+                raise InputError(
+                    f"y has the label {label!r} with a NUL or half of a surrogate pair, which files of "
+                    f"predictions do not keep; remove it"
+                )
+        return counted
 
     @classmethod
     def of_values(
@@ -365,8 +440,12 @@ class LabelCounts:
         """Return the counts of both; raises as `of_values`."""
         if not len(self.labels) or not len(other.labels):
             return self if len(self.labels) else other
-        both = (
-            np.concatenate([getattr(self, name), getattr(other, name)])
-            for name in ("labels", "weights", "counts")
+        weights, counts = (
+            np.concatenate([getattr(self, name), getattr(other, name)]) for name in ("weights", "counts")
         )
-        return self.of_values(*both, max_labels=max_labels)
+        both = [self.labels, other.labels]
+        if self.labels.dtype.kind == other.labels.dtype.kind:
+            labels = np.concatenate(both)
+        else:  # integers beyond 2⁵³ would be rounded to floats, and numbers spelt as text
+            labels = plain_labels(np.concatenate([A.astype(object) for A in both]), "y")
+        return self.of_values(labels, weights, counts, max_labels=max_labels)

@@ -33,7 +33,7 @@ def refused(distrff, tmp_path):
     [
         ("nothing.zarr", "", "does not exist"),
         ("nothing.parquet", "--target y", "does not exist"),
-        ("parquet", "", "name it with --target; its columns are a, b, c, y, flag"),
+        ("parquet", "", "name it with --target; its columns are a, b, c, y, label, flag"),
         ("parquet", "--target z", "has no column 'z'"),
         ("parquet", "--target label", "use --model ridge-classifier"),
         ("zarr", "--model ridge-classifier", "continuous"),
@@ -47,6 +47,16 @@ def refused(distrff, tmp_path):
 def test_fits_of_what_is_not_there_or_does_not_go_together(refused, rows, tmp_path, data, words, message):
     fit = ("fit", getattr(rows, data, data), "--out", tmp_path / "m.zarr", *SMALL)
     assert message in refused(*fit, *words.split())
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+@pytest.mark.parametrize("command", [("fit", "--out", "m.zarr"), ("plan",), ("gram", "--out", "g.zarr")])
+def test_that_the_target_is_missing_is_said_before_any_row_is_read(refused, tmp_path, name, command):
+    frame = pd.DataFrame({"a": [1.0, None, 3.0], "b": [1.0, 2.0, 3.0], "c": ["u", "v", None]})
+    getattr(frame, f"to_{name[5:]}")(tmp_path / name, index=False)
+    words = [tmp_path / word if word.endswith(".zarr") else word for word in command[1:]]
+    message = refused(command[0], tmp_path / name, "--one-hot", *words, *SMALL)
+    assert f"{name} has no target yet: name it with --target; its columns are a, b, c" in message
 
 
 @pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "infinity")])

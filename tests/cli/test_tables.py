@@ -90,6 +90,22 @@ def test_predictions_of_a_raw_file(distrff, path, frame, tmp_path):
     assert "has no column 'c', which the model's steps need" in message
 
 
+def test_categories_that_the_fit_never_saw_are_in_the_counts(distrff, path, frame, tmp_path):
+    columns = ["--columns", "k,c", "--one-hot", "--target", "delay", "--missing", "drop"]
+    assert distrff("fit", path, *columns, *FIT, "--out", tmp_path / "m.zarr").code == 0
+    other = frame.assign(c=frame["c"].replace("w", "new"), k=frame["k"] + 0.5).dropna(subset="delay")
+    n = int((other["c"] == "new").sum())
+    other.to_parquet(tmp_path / "x.parquet")
+    other.to_csv(tmp_path / "x.csv", index=False)
+    for rows in (tmp_path / "x.parquet", tmp_path / "x.csv"):
+        for command in (["score"], ["predict", "--out", tmp_path / "p.zarr", "--overwrite"]):
+            done = distrff(command[0], tmp_path / "m.zarr", rows, *command[1:], "--json")
+            assert done.json["n_unseen_categories"] == {"c": n}
+            assert (
+                f"column 'c': {n} of {len(other)} rows hold categories that the fit never saw" in done.stderr
+            )
+
+
 def test_where_means_fill_columns_rows_without_a_target_are_dropped(distrff, path, frame, tmp_path):
     frame.to_csv(tmp_path / "rows.csv", index=False)
     for rows in (path, tmp_path / "rows.csv"):

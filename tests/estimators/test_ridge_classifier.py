@@ -1,12 +1,19 @@
 """Classes of any number, kind and weight, as ridge on ±1."""
 
+from datetime import date
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
+import zarr
 from sklearn.linear_model import RidgeClassifier
+from sklearn.metrics import accuracy_score
 
 import distrff as drf
-from distrff.errors import InputError
+from distrff.engine.run import Run
+from distrff.errors import DataWarning, InputError
 from tests.support.fits import classes_of, ridge, ridge_classifier
 
 # κ ≤ 1e6 as in test_ridge: the weights agree to a few u·κ.
@@ -108,6 +115,90 @@ def test_a_column_of_labels_is_taken_with_a_warning(problem):
     assert caught[0].filename == __file__
     np.testing.assert_array_equal(model.coef_, reference.coef_)
     assert model.predict(problem.X).shape == y.shape
+
+
+COLUMNS = {
+    "category of integers": lambda i: pd.Series(pd.Categorical(i)),
+    "category of booleans": lambda i: pd.Series(pd.Categorical(i > 0)),
+    "category of words": lambda i: pd.Series(pd.Categorical(np.where(i, "u", "v"))),
+    "objects": lambda i: pd.Series(i, dtype=object),
+    "objects of booleans": lambda i: pd.Series(i > 0, dtype=object),
+    "nullable integers": lambda i: pd.Series(i, dtype="Int64"),
+    "nullable booleans": lambda i: pd.Series(i > 0, dtype="boolean"),
+    "category of nullable integers": lambda i: pd.Series(i, dtype="Int64").astype("category"),
+    "Arrow integers": lambda i: pd.Series(i, dtype="int64[pyarrow]"),
+    "Arrow words": lambda i: pd.Series(np.where(i, "u", "v"), dtype="string[pyarrow]"),
+    "polars words": lambda i: pl.Series(np.where(i, "u", "v").tolist()).cast(pl.Categorical),
+    "integers and floats": lambda i: np.array([1 if v else 0.0 for v in i], object),
+    "large integers": lambda i: np.where(i, 2**53 + 1, 2**53).astype(object),
+    "large unsigned integers": lambda i: pd.Series(np.where(i, 2**64 - 1, 2**64 - 2).astype("u8")),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_labels_of_any_column_come_back_in_their_type(problem, kind, tmp_path):
+    X, y = problem.X[:200], COLUMNS[kind]((problem.y[:200] > 0).astype(int))
+    plain = np.asarray(y.to_list() if hasattr(y, "to_list") else y.tolist())
+    model = ridge_classifier(alpha=1e-2).fit(X, y)
+    assert model.classes_.tolist() == np.unique(plain).tolist()
+    assert set(map(type, model.classes_.tolist())) == set(map(type, plain.tolist()))
+    predicted = model.predict(X)
+    right = accuracy_score(plain, predicted)
+    assert right > 0.8
+    assert model.score(X, y) == drf.evaluate(model, X, y)["accuracy"] == pytest.approx(right)
+    assert drf.metrics.accuracy_score(y, predicted) == pytest.approx(right)
+    model.save(tmp_path / "m.zarr")
+    stored = drf.load_model(tmp_path / "m.zarr")
+    assert stored.targets.classes.dtype == model.classes_.dtype
+    drf.write_predictions(stored, X, tmp_path / "p.parquet")
+    drf.write_predictions(stored, X, tmp_path / "p.zarr")
+    assert pd.read_parquet(tmp_path / "p.parquet")["prediction"].tolist() == predicted.tolist()
+    assert zarr.open_array(tmp_path / "p.zarr")[:].tolist() == predicted.tolist()
+
+
+@pytest.mark.parametrize(
+    ("spell", "named"),
+    [
+        (lambda i: i.astype("S1"), r"got b'0' of type bytes_ in row 0; convert them, as by \[label.decode"),
+        (lambda i: i.astype("S1").astype(object), "got b'0' of type bytes in row 0"),
+        (lambda i: np.datetime64("2020-01-01") + i, "of type datetime64 in row 0; .* y.astype"),
+        (lambda i: np.timedelta64(1, "h") * i, "of type timedelta64"),
+        (lambda i: [Decimal(int(v)) for v in i], "got 0 of type Decimal in row 0; .* y.astype.int"),
+        (lambda i: [date(2020, 1, 1 + v) for v in i], "got 2020-01-01 of type date in row 0"),
+        (lambda i: pd.Series(pd.PeriodIndex(np.where(i, "2020-01", "2020-02"), freq="M")), "of type Period"),
+        (
+            lambda i: pd.Series(pd.Categorical(pd.to_datetime("2020-01-01") + pd.to_timedelta(i, "D"))),
+            "datetime",
+        ),
+        (lambda i: pd.Series(pd.cut(i, 2)), "of type Interval"),
+    ],
+)
+def test_labels_of_other_types_are_refused_before_the_first_pass(problem, spell, named, monkeypatch):
+    monkeypatch.setattr(Run, "sweep", lambda *args, **kwargs: pytest.fail("a pass was made"))
+    with pytest.raises(InputError, match=f"class labels must be numbers, booleans or text, .*{named}"):
+        ridge_classifier().fit(problem.X, spell(np.resize([0, 1], 900)))
+
+
+def test_the_first_label_of_another_type_is_named(problem, tmp_path):
+    y = np.asarray(["a", "b"] * 450, dtype=object)
+    y[2] = b"a"
+    with pytest.raises(InputError, match="got b'a' of type bytes in row 2; convert them"):
+        ridge_classifier().fit(problem.X, y)
+    frame = pd.DataFrame(problem.X).rename(columns=str).assign(y=[b"a", b"b"] * 450)
+    frame.to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(InputError, match="got b'a' of type bytes in row 0; convert them"):
+        ridge_classifier().fit(drf.open_dataset(tmp_path / "x.parquet", target="y"))
+
+
+def test_scores_say_which_labels_the_model_never_saw(problem):
+    y = (problem.y > 0).astype(int)
+    model = ridge_classifier().fit(problem.X, y)
+    for same in (y * 1.0, y > 0, y.astype(str), pd.Series(y).astype("category")):
+        assert model.score(problem.X, same) == model.score(problem.X, y)
+    with pytest.warns(
+        DataWarning, match="900 of 900 rows have labels .* such as 5, and count as wrong; .* 0, 1"
+    ):
+        assert model.score(problem.X, y + 5) == 0
 
 
 @pytest.mark.parametrize(

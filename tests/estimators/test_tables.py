@@ -265,6 +265,87 @@ def test_predictions_that_are_written_are_null_for_rows_that_lack_a_value(frame,
         assert (np.isnan(values[lacking]) if name == "number" else values[lacking] == "").all()
 
 
+def spelt_otherwise(values):
+    """The same values in other types, as files and frames have them."""
+    present = pd.Series(values).dropna()
+    yield pd.Series(pd.Categorical(values))
+    if present.map(lambda v: isinstance(v, str)).all():
+        return
+    yield pd.Series(values)
+    yield pd.Series(values, dtype=object)
+    if present.map(lambda v: isinstance(v, bool)).all():
+        yield pd.Series(values).map({True: "TRUE", False: " false"})
+    if (present == present // 1).all():
+        yield pd.Series(values).astype("Int64")
+        yield pd.Series(values).astype("Int64").astype("string")
+    yield pd.Series([None if pd.isna(v) else str(v) for v in values], dtype=object)
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [[1.0, 2.0, np.nan], [0.5, 0.25], [True, False], [0, 1], [7, -3, 2**60]],
+    ids=["whole floats with gaps", "fractions", "booleans", "zero and one", "integers"],
+)
+def test_a_category_knows_its_values_in_every_type(rng, drawn, tmp_path):
+    values = rng.permutation(np.resize(drawn, 60))
+    frame = pd.DataFrame({"k": pd.Categorical(values), "x": rng.normal(size=60)})
+    frame["y"] = np.unique(values, return_inverse=True)[1].astype(float)
+    data = drf.open_dataset(frame, target="y", one_hot=True, missing="indicator")
+    model = drf.KernelRidge(FEATURES, alpha=1.0, scale="none").fit(data).model_
+    expected = model.predict(frame)
+    for column in spelt_otherwise(values.tolist()):
+        other = frame.assign(k=column)
+        np.testing.assert_array_equal(model.predict(other), expected, err_msg=str(column.dtype))
+    other.to_parquet(tmp_path / "x.parquet")
+    drf.write_predictions(
+        model, drf.open_dataset(tmp_path / "x.parquet", steps=model.steps), tmp_path / "p.zarr"
+    )
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "p.zarr")[:], expected)
+
+
+def test_categories_that_the_fit_never_saw_are_counted_and_named(frame, tmp_path):
+    frame = frame.fillna({"a": 0.0, "c": "u"})
+    table, y = frame[["a", "k", "c"]], frame["a"] + (frame["c"] == "v")
+    fitted = drf.KernelRidge(FEATURES, alpha=1.0).fit(table, y)
+    unseen = table.assign(c=pd.Categorical(table["c"]).codes)
+    told = "column 'c': 300 of 300 rows hold .* the fit never saw, such as '0', '1', '2'; .* 'u', 'v', 'w'"
+    unseen.assign(y=y).to_parquet(tmp_path / "x.parquet")
+    calls = [
+        lambda: fitted.predict(unseen),
+        lambda: fitted.model_.predict(unseen),
+        lambda: fitted.predict(dd.from_pandas(unseen, npartitions=3)),  # while it counts the rows
+        lambda: fitted.score(unseen, y),
+        lambda: drf.evaluate(fitted, unseen, y)["n_unseen_categories"],
+        lambda: drf.write_predictions(fitted, unseen, tmp_path / "p", overwrite=True)["n_unseen_categories"],
+        lambda: drf.open_dataset(tmp_path / "x.parquet", steps=fitted.model_.steps).table_report[
+            "n_unseen_categories"
+        ],
+    ]
+    for call in calls:
+        with pytest.warns(DataWarning, match=told):
+            found = call()
+        assert not isinstance(found, dict) or found == {"c": 300}
+    few = table.assign(c=["new", *table["c"][1:]])
+    assert drf.evaluate(fitted, few, y)["n_unseen_categories"] == {"c": 1}  # too few for a warning
+    assert "n_unseen_categories" not in drf.evaluate(fitted, table, y)
+
+
+def test_columns_of_integers_at_the_fit_take_fractions_later(frame, tmp_path):
+    table = frame[["k", "c"]].fillna("u").assign(b=frame["k"] > 2)
+    fitted = drf.KernelRidge(FEATURES, alpha=1.0).fit(table, frame["k"] * 1.0)
+    floats = table.assign(k=table["k"] * 1.0, b=table["b"] * 1.0)
+    np.testing.assert_array_equal(fitted.predict(floats), fitted.predict(table))
+    between = floats.assign(k=floats["k"] + 0.5, b=0.5)
+    X = between[["k"]].assign(**{f"c={c}": table["c"] == c for c in "uvw"}, b=0.5)
+    expected = fitted.predict(X.astype(float))
+    between.to_parquet(tmp_path / "x.parquet")
+    stored = drf.open_dataset(tmp_path / "x.parquet", steps=fitted.model_.steps)
+    for rows in (between, between.astype({"k": str}), dd.from_pandas(between, npartitions=3), stored):
+        np.testing.assert_array_equal(np.asarray(fitted.predict(rows)), expected)
+    with pytest.raises(InputError, match="column 'k' holds '07', but it held numbers at the fit"):
+        fitted.predict(table.assign(k="07"))
+
+
 def test_every_model_keeps_the_steps(frame, tmp_path):
     data = drf.open_dataset(frame, **OPTIONS)
     numbers = drf.open_dataset(frame, target="k", columns=["a", "c"], one_hot=True, missing="mean")

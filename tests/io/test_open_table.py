@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import xarray
 
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError
 from distrff.io import open as open_table
 from distrff.io import tables as encoded_rows
 from distrff.io.open import open_dataset
@@ -126,11 +126,14 @@ def test_steps_of_a_model_take_other_rows_by_names(tmp_path, frame, rng):
         ["y", "g", "a", "more", "k", "flag", "c", "t", "ni", "w"]
     ]
     other[[*reversed(other.columns)]].to_parquet(tmp_path / "x.parquet")
-    data = open_dataset(tmp_path / "x.parquet", steps=steps)
     complete = other.drop(columns="empty").dropna()
-    assert data.table_report == {"rows_read": 40, "rows_dropped": 40 - len(complete)}
-    X = data.X.compute()
     is_new = (complete["c"] == "new").to_numpy()
+    for source in (dd.from_pandas(other, npartitions=3), other, tmp_path / "x.parquet"):
+        with pytest.warns(DataWarning, match=f"'c': {is_new.sum()} of {len(complete)} rows .* such as 'new'"):
+            data = open_dataset(source, steps=steps)
+        counts = {"rows_read": 40, "rows_dropped": 40 - len(complete)}
+        assert data.table_report == counts | {"n_unseen_categories": {"c": is_new.sum()}}
+    X = data.X.compute()
     places = [data.column_names.index(f"c={c}") for c in "uvw"]
     np.testing.assert_array_equal(X[:, places].sum(axis=1), 1.0 * ~is_new)
     with pytest.raises(InputError, match="has no column 'flag', which the model's steps need"):

@@ -247,7 +247,7 @@ REFUSED = {
     "averages": (lambda m, A: m.r2_score(A(ONES), A(ONES), multioutput=[1, 2]), "one weight for each of 1"),
     "probability": (lambda m, A: m.log_loss(A(HALVES), A(2 * ONES)), "y_proba has 2, .* no probability"),
     "unknown": (lambda m, A: m.log_loss(A(HALVES), A(ONES / 2), labels=[0, 2]), "label 1, which is not"),
-    "one label": (lambda m, A: m.log_loss(A(ONES), A(ONES)), r"for 2 labels, but there are 1: \[1.0\]"),
+    "one label": (lambda m, A: m.log_loss(A(ONES), A(ONES)), r"for 2 labels, but there are 1: \[1\]"),
     "width": (lambda m, A: m.log_loss(A(HALVES), A(np.ones((8, 3)) / 3)), "for 3 labels, but there are 2"),
     "two columns": (lambda m, A: m.roc_auc_score(A(HALVES), A(np.ones((8, 2)))), r"y_score\[:, 1\]"),
     "no curve": (lambda m, A: m.roc_auc_score(A(ONES), A(ONES), labels=[0, 1]), "no ROC curve"),
@@ -287,3 +287,10 @@ def test_probabilities_that_do_not_sum_to_one():
     P = np.asarray([[0.5, 0.25], [0.5, 0.5]])
     with pytest.warns(DataWarning, match="does not sum to one in 1 rows"):
         drf.metrics.log_loss([0, 1], P)
+
+
+def test_large_integers_of_two_types_are_compared_exactly():
+    y, p = np.array([2**53, 2**53 + 1]), np.array([2**53 + 1, 2**53], np.uint64)
+    assert drf.metrics.accuracy_score(y, p) == 0.0
+    np.testing.assert_array_equal(drf.metrics.confusion_matrix(y, p), [[0, 1], [1, 0]])
+    assert drf.metrics.accuracy_score(y, p[::-1].astype(object)) == 1.0

@@ -72,10 +72,15 @@ def test_classification_scores_are_those_of_scikit_learn(rng, classes, weighted)
 @pytest.mark.parametrize(
     ("targets", "predictions"), [([5, 5], [5, 5]), ([5, 5], [4, 6]), ([[5, 4], [5, 6]], [[4, 5], [6, 6]])]
 )
-def test_constant_targets_score_as_in_scikit_learn(targets, predictions):
+def test_r2_of_equal_targets_is_not_defined(targets, predictions):
+    """scikit-learn has 0 or 1, which a mean over targets or folds takes for a result."""
     Y, F = (np.reshape(np.array(A, float), (2, -1)) for A in (targets, predictions))
     errors = NumberErrors.of(F, Y, None, np.arange(2), np.zeros(2, bool), 1)
-    assert errors.scores()["r2"] == r2_score(Y, F)
+    of_others = r2_score(Y[:, 1:], F[:, 1:]) if Y.shape[1] > 1 else np.nan
+    np.testing.assert_equal(errors.scores()["r2"], of_others)
+    np.testing.assert_equal(
+        [one["r2"] for one in errors.values()["targets"]], [np.nan, of_others][: Y.shape[1]]
+    )
 
 
 def test_relative_error_of_targets_that_are_zero_is_unknown():

@@ -141,7 +141,21 @@ def test_columns_with_many_categories(raw):
     assert [step.name for step in made.columns] == ["a"]
     assert report["columns_dropped"]["c"].startswith("it has more than 2 categories")
     made, _ = steps(raw, "ac", hash_columns=True, **options)
-    assert made.columns[1] == HashedStep("c", 2)
+    assert made.columns[1] == HashedStep("c", 2, by_value=True)
+
+
+def test_blanks_around_words_and_the_type_of_a_category_of_numbers():
+    words = RawColumn("text", np.arange(4, dtype=np.int32), words=("u", " u", "1.1", "1.10 "))
+    found = TableProfile.of({"c": words}, 9).columns["c"]
+    assert found.words == {"u": 2, "1.1": 1, "1.10": 1}
+    numbers, truth = (
+        TableProfile.of({"c": RawColumn("text", np.zeros(1, np.int32), words=words, dtype=dtype)}, 9)
+        for words, dtype in ((("1",), "int8"), (("true",), "bool"))
+    )
+    made, _ = steps_of(numbers, TableOptions("c", one_hot=True), columns=["c"], target=["c"])
+    assert made.target == TargetStep(("c",), "numbers", "int8")
+    assert numbers.merge(truth).columns["c"].dtype == "int8"
+    assert numbers.merge(TableProfile.of({"c": words}, 9)).columns["c"].dtype == ""
 
 
 def test_one_positive_label(raw):

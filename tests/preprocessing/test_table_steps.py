@@ -4,6 +4,7 @@ import datetime
 import json
 import math
 from dataclasses import replace
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from distrff.preprocessing.encoders import (
     hashed_place,
 )
 from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.words import Unseen, Vocabulary, word_of
 
 NAN = float("nan")
 
@@ -73,8 +75,9 @@ def test_missing_numbers():
             for value in (0.5, 128.0)
         ),
         (NumberStep("a", "bool"), numbers([0, 2], "i8"), "column 'a' holds 2, but it held bool"),
-        (NumberStep("a", "float64"), text(["u"]), "column 'a' holds text, but it held numbers"),
-        (OneHotEncoder("c", ("u",)), numbers([0.5]), "column 'c' holds numbers, but it held text"),
+        (NumberStep("a", "float64"), text(["u"]), "column 'a' holds 'u', but it held numbers"),
+        (NumberStep("a", "float64"), text(["1", "02139"]), "column 'a' holds '02139', but it held numbers"),
+        (OneHotEncoder("c", ("u",)), numbers([[1, 2]]), "column 'c' holds numbers, but it held text"),
         (NumberStep("a", "float64"), numbers([[1, 2]]), "column 'a' holds 2 numbers a row, but it held 1"),
     ],
 )
@@ -168,8 +171,100 @@ def test_a_column_without_any_value_is_of_any_kind():
             assert column.of_kind(kind, "a").missing().all()
     whole = numbers([5.0, np.nan, 7.0]).of_kind("text", "a")
     assert [whole.words[i] if i >= 0 else None for i in whole.values.tolist()] == ["5", None, "7"]
-    with pytest.raises(InputError, match="holds numbers, but it held text"):
-        numbers([5.5, np.nan]).of_kind("text", "a")
+
+
+def words_of(column):
+    found = column.of_kind("text", "a")
+    return [found.words[code] if code >= 0 else None for code in found.values.tolist()]
+
+
+def test_a_value_has_one_word_in_any_type():
+    large = 2**53 + 1
+    for dtype in ("i8", "u8"):
+        assert words_of(numbers([large, 0, 1], dtype, [0, 1, 0])) == [str(large), None, "1"]
+    for dtype in ("f4", "f8"):
+        assert words_of(numbers([0.1, -0.0, NAN, -12, 1e-5], dtype)) == ["0.1", "0", None, "-12", "1e-05"]
+    assert words_of(numbers([2.0**60, 1e300])) == [str(2**60), "1e+300"]
+    assert words_of(numbers([1, 0], "?")) == ["true", "false"]
+    assert words_of(times([0, 86_400_500, 43_200_000], 1000)) == [
+        "1970-01-01",
+        "1970-01-02 00:00:00.5",
+        "1970-01-01 12:00:00",
+    ]
+    for value in (Decimal("1.50"), Decimal("-3E+2"), Decimal("7.000")):
+        assert Decimal(word_of(value)) == value
+    assert [word_of(Decimal(v)) for v in ("1.50", "-3E+2")] == ["1.5", "-300"]
+
+
+@pytest.mark.parametrize(
+    ("of_fit", "later", "places"),
+    [
+        (("1.0", "2.0"), ("1", "2", " 1 ", "1.00", "3", "01", "1e0", "+1"), (0, 1, 0, 0, -1, -1, -1, -1)),
+        (("02139", "2140"), ("2139", "02139", "2140", "02140"), (-1, 0, 1, -1)),
+        (("1.1", "1.10"), ("1.1", "1.10 ", "1.100"), (0, 1, -1)),  # versions
+        (("True", "False"), ("true", "TRUE", "1", "0.0", "2"), (0, 0, 0, 1, -1)),
+        (("0", "1"), ("true", "False", "yes"), (1, 0, -1)),
+        (("0", "1", "2"), ("true",), (-1,)),  # no truth values
+        (("true", "1"), ("true", "1", "TRUE"), (0, 1, -1)),
+        ((" u", "u", "v "), ("u", " u", "u ", "v", "V"), (1, 0, 1, 2, -1)),
+        (("2020-01-01 00:00:00", "x"), ("2020-01-01", "2020-01-01T00:00Z", "2020"), (0, 0, -1)),
+        ((str(2**53), str(2**53 + 1)), (str(2**53 + 1), f"{2**53}.0", "9007199254740993.0"), (1, 0, 1)),
+    ],
+)
+def test_words_are_found_again_in_other_spellings_but_never_merged(of_fit, later, places):
+    assert tuple(Vocabulary(of_fit).find_all(later)) == places
+    step = OneHotEncoder("c", of_fit)
+    X = encoded(step, text(later))
+    np.testing.assert_array_equal(X, np.asarray(places)[:, None] == np.arange(len(of_fit)))
+    missing = RawColumn("text", np.asarray([-1], np.int32), np.ones(1, bool), later)
+    assert step.unseen(missing).n_rows == 0
+    assert step.unseen(text(later)).n_rows == places.count(-1)
+
+
+def test_rows_with_unseen_categories_are_summed_by_column():
+    steps = TableSteps((OneHotEncoder("c", ("u",)), OneHotEncoder("k", ("1",)), NumberStep("a", "float64")))
+    first = steps.unseen({"c": text(["u", "v", "w", "v"]), "k": numbers([1, 1, 1, 1])})
+    assert first == {"c": Unseen(3, ("v", "w"))}
+    later = steps.unseen({"c": text(["w", *"abcd"]), "k": numbers([0.5, 1, 1, 1, NAN])})
+    assert Unseen.total([first, later]) == {
+        "c": Unseen(8, ("v", "w", "a", "b", "c")),
+        "k": Unseen(1, ("0.5",)),
+    }
+
+
+def test_stored_steps_hash_the_words_of_earlier_versions():
+    floats = RawColumn("text", np.asarray([0, 1], np.int32), words=("1", "2.5"), dtype="float64")
+    truth = RawColumn("text", np.asarray([0, 1], np.int32), words=("true", "false"), dtype="bool")
+    data = TableSteps((HashedStep("c", 97),)).to_dict()
+    del data["columns"][0]["by_value"]
+    stored = TableSteps.from_dict(data).columns[0]
+    for column, before in (
+        (floats, ("1.0", "2.5")),
+        (truth, ("True", "False")),
+        (text([" u", "u"]), (" u", "u")),
+    ):
+        assert encoded(stored, column).argmax(axis=1).tolist() == [hashed_place(w, 97) for w in before]
+    by_value = replace(stored, by_value=True)
+    assert encoded(by_value, text([" u", "u"])).argmax(axis=1).tolist() == [hashed_place("u", 97)] * 2
+    for column in (floats, numbers([1, 2.5])):
+        found = encoded(by_value, column).argmax(axis=1).tolist()
+        assert found == [hashed_place("1", 97), hashed_place("2.5", 97)]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int8", "bool"])
+def test_columns_of_integers_take_fractions_of_other_rows(dtype):
+    steps = TableSteps((NumberStep("a", dtype), OneHotEncoder("c", ("u",)))).for_other_rows()
+    made = steps.apply({"a": numbers([0.5, 1]), "c": text(["u", "u"])})
+    np.testing.assert_array_equal(made["X"], [[0.5, 1], [1, 1]])
+    assert TableSteps((NumberStep("a", "float32"),)).for_other_rows().dtype == np.float32
+
+
+def test_text_that_spells_numbers_is_read_as_numbers():
+    step = NumberStep("a", "float64", fill=(-1.0,))
+    made = encoded(step, text(["1", None, "2.5", " -3e2", ".5", "TRUE", "false"]))
+    np.testing.assert_array_equal(made[:, 0], [1, -1, 2.5, -300, 0.5, 1, 0])
+    exact = text([str(2**53 + 1), "1"]).of_kind("number", "a").values
+    assert exact.tolist() == [2**53 + 1, 1]
 
 
 def y_of(target, **raw):
@@ -194,6 +289,13 @@ def test_targets():
         ("2", numbers([2, 1, 2, 3], "i4")),
         ("2.0", numbers([2, 1, 2, 3])),
         ("True", numbers([1, 0, 1, 0], "?")),
+        ("1", numbers([1, 0, 1, 0], "?")),
+        ("TRUE", numbers([1, 0, 1, 0], "i1")),
+        ("0.1", numbers([0.1, 0, 0.1, 0], "f4")),
+        (str(2**53 + 1), numbers([2**53 + 1, 2**53, 2**53 + 1, 0], "u8")),
+        (str(2**53 + 1), numbers([2**53 + 1, 2**53, 2**53 + 1, 0], "i8")),
+        ("1.1", text(["1.1", "1.10", " 1.1", "2"])),
+        ("true", text(["True", "False", "TRUE", "no"])),
     ],
 )
 def test_one_label_against_all_others(positive, column):

@@ -1,6 +1,7 @@
 """Targets: numbers shifted and scaled without loss, labels counted, as ±1 and back, and stored."""
 
 import json
+from functools import reduce
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ from distrff.preprocessing.targets import (
     ClassTargets,
     LabelCounts,
     NumericTargets,
+    checked_classes,
     class_weights,
     coding_from_parts,
     coding_parts,
+    plain_values,
 )
 
 UNIT = 2.0**-53
@@ -124,12 +127,95 @@ def test_unknown_labels_are_named(classes, y, named):
     assert (targets.indices(y) < 0).any()
 
 
+EXACT = np.array([2**53, 2**53 + 1])
+
+
+@pytest.mark.parametrize(
+    ("classes", "y", "places"),
+    [
+        (np.array([0, 1]), np.array(["1", "0", " 1", "1.0", "01", "a"]), [1, 0, 1, 1, -1, -1]),
+        (np.array([0, 1]), np.array([True, False]), [1, 0]),
+        (np.array([0, 1, 2]), np.array([True, False]), [-1, -1]),  # no truth values
+        (np.array([0, 1]), np.array([1.0, 0.5]), [1, -1]),
+        (np.array([False, True]), np.array(["true", "FALSE", "1", "yes"], object), [1, 0, 1, -1]),
+        (np.array(["0", "1"], object), np.array([1, 0, 7]), [1, 0, -1]),
+        (np.array(["1", "1.0"]), np.array([1.0]), [0]),  # the word of 1.0 is "1"
+        (np.array(["no", "yes"]), np.array(["yes ", "no"], object), [1, 0]),
+        (EXACT, EXACT.astype(np.uint64), [0, 1]),
+        (EXACT, np.array([2.0**53, 2.0**53 + 2]), [0, -1]),
+        (EXACT.astype(np.uint64), EXACT[::-1].astype(object), [1, 0]),
+        (EXACT, EXACT.astype(str), [0, 1]),
+        (np.array([2**64 - 2, 2**64 - 1], np.uint64), np.array([-1, -2]), [-1, -1]),
+    ],
+)
+def test_labels_in_other_types_and_spellings_are_the_same_classes(classes, y, places):
+    assert ClassTargets(classes).indices(y).tolist() == places
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype"),
+    [
+        ([1, 0], "int64"),
+        ([True, False], "bool"),
+        ([np.bool_(True), False], "bool"),
+        ([1, 2.5], "float64"),
+        ([2**63, 1], "uint64"),
+        ([np.int8(3), 2**53 + 1], "int64"),
+        ([np.float32(0.5), 1], "float64"),
+        ([2**53 + 1, 0.5], "object"),  # no float holds the first
+        ([2**64, 1], "object"),
+        ([True, 1], "object"),
+        ([1, None], "object"),
+        ([np.timedelta64(1, "D")], "object"),
+        (["a", "b"], "object"),
+    ],
+)
+def test_objects_of_one_type_are_arrays_of_it(given, dtype):
+    values = np.fromiter(given, object, len(given))
+    found = plain_values(values)
+    assert found.dtype == dtype
+    assert found.tolist() == values.tolist()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([1, "a"], "y mixes labels that cannot be sorted together, of int and str; use one type"),
+        ([True, 2], "of bool and int"),
+        ([2**53 + 1, 2.0], "of float and int"),
+        ([2**64, 1], "y holds integers that 64 bits do not hold; use text"),
+        (["a", "b\0"], r"the label 'b\\x00' with a NUL"),
+        (["a", "\ud800"], "half of a surrogate pair"),
+    ],
+)
+def test_labels_that_no_array_or_file_holds(given, message):
+    y = np.fromiter(given, object, 2)
+    with pytest.raises(InputError, match=message):
+        counted(y)
+    if "label '" not in message and "half" not in message:
+        with pytest.raises(InputError, match=message.split(";")[0]):
+            counted(y, ends=[1])
+
+
+def test_blocks_of_several_types_are_counted_exactly():
+    blocks = [np.array([1, 2]), np.array([2.0, 3.0]), np.array([2], np.uint8)]
+    found = reduce(LabelCounts.merge, (LabelCounts.of(block, None) for block in blocks))
+    assert (found.labels.tolist(), found.counts.tolist()) == ([1, 2, 3], [1, 3, 1])
+    large = [EXACT, np.array([2**53 + 1, 2**63 + 1], np.uint64)]
+    found = reduce(LabelCounts.merge, (LabelCounts.of(block, None) for block in large))
+    assert (found.labels.tolist(), found.counts.tolist()) == ([2**53, 2**53 + 1, 2**63 + 1], [1, 2, 1])
+    assert checked_classes([2**63 + 1, 1]).tolist() == [1, 2**63 + 1]
+
+
 def test_class_weights_multiply_sample_weights():
     by_class, y, s = np.array([10.0, 30.0, 60.0]), np.array([7, 7, 9]), np.array([1.0, 2.0, 3.0])
     balanced = class_weights("balanced", np.array(["a", "b", "c"]), by_class)
     np.testing.assert_allclose(balanced * by_class, 100 / 3, rtol=4 * UNIT)
     np.testing.assert_array_equal(class_weights({"b": 2}, np.array(["a", "b"]), np.ones(2)), [1.0, 2.0])
     assert class_weights(None, np.arange(3), np.ones(3)) is None
+    for key in (2**53 + 1, str(2**53 + 1), np.uint64(2**53 + 1)):
+        np.testing.assert_array_equal(class_weights({key: 3}, EXACT, np.ones(2)), [1, 3])
+    np.testing.assert_array_equal(class_weights({"true": 3}, np.array([False, True]), np.ones(2)), [1, 3])
     for weights in (None, class_weights({9: 4, 7: 0.5}, np.array([7, 9]), np.ones(2))):
         targets, factors = ClassTargets(np.array([7, 9]), weights), [0.5, 0.5, 4.0]
         found = targets.row_weights(y, s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -37,10 +37,11 @@ from distrff.io.convert.writer import (
 from distrff.io.groups import package_version
 from distrff.io.rows import Span, in_order
 from distrff.io.storage import Location, check_writable, full_disk_errors, own_folder, refuse_overlap
-from distrff.io.tables import ColumnSelection, choose_columns
+from distrff.io.tables import ColumnSelection, choose_columns, report_of_unseen
 from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
 from distrff.preprocessing.profile import TableOptions, TableProfile
 from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.words import Unseen
 from distrff.utils.random import resolve_seed
 from distrff.utils.validation import check_count
 
@@ -301,7 +302,7 @@ class Conversion:
             checkpoint.open(group, 1 if self.test_fraction is None else 2)
         encoder, report = self._encoder()
         with _disk_room(group) as folder:
-            sink, n_raw, n_kept = self._first_pass(group, folder, encoder)
+            sink, n_raw, n_kept, unseen = self._first_pass(group, folder, encoder)
             with saved_at_the_end(None if checkpoint is None else checkpoint.write_notes):
                 n_rows, n_test = sink.finish(), 0
             if isinstance(sink, SetApart):
@@ -313,7 +314,7 @@ class Conversion:
                     )
         X = group["X"]
         is_sparse = isinstance(X, zarr.Group)
-        report |= {
+        report |= report_of_unseen(unseen, encoder.steps, n_kept) | {
             "rows_read": n_raw,
             "rows_dropped": n_raw - n_kept,
             "rows_written": n_rows,
@@ -332,10 +333,11 @@ class Conversion:
 
     def _first_pass(
         self, group: zarr.Group, folder: Path, encoder: TableEncoder | SparseEncoder
-    ) -> tuple[Sink, int, int]:
-        """Pass all rows to a sink; return it, and how many rows were read and kept."""
+    ) -> tuple[Sink, int, int, Mapping[str, Unseen]]:
+        """Pass all rows to a sink; return it, how many rows were read and kept, and unseen categories."""
         source, positive, checkpoint = self.source, self.options.positive, self.checkpoint
         n_raw = n_kept = n_positive = 0
+        unseen: Mapping[str, Unseen] = {}
         mark, sink, is_read = None, None, False
         if checkpoint is not None:
             done, n_kept = checkpoint.done, checkpoint.n_rows
@@ -347,7 +349,8 @@ class Conversion:
         pieces: Iterator[Any] = iter(()) if is_read else source.pieces(encoder.steps.raw_names, mark)
         save = None if checkpoint is None else checkpoint.write_run
         with _progress("convert", source, checkpoint) as advance_to, saved_at_the_end(save):
-            for piece, (rows, n) in in_order(encoder.encode, pieces):
+            for piece, (rows, n, new) in in_order(encoder.encode, pieces):
+                unseen = Unseen.total([unseen, new])
                 n_raw, n_kept = n_raw + n, n_kept + rows["X"].shape[0]
                 if rows["X"].shape[0]:
                     sink = sink or self._sink(group, folder, _are_sparse(rows["X"]))
@@ -369,7 +372,7 @@ class Conversion:
                 )
             if checkpoint is not None and not is_read:
                 checkpoint.end_of_source()
-        return sink, n_raw, n_kept
+        return sink, n_raw, n_kept, unseen
 
     def _sink(self, group: zarr.Group, folder: Path, is_sparse: bool, n_before: int = 0) -> Sink:
         """Return the sink of encoded rows: the group, or both the group and its test group; shuffled or not.
@@ -425,7 +428,8 @@ class Conversion:
             self._keep(steps, report)
         elif report is None:
             source.follow(steps)
-        return TableEncoder(source, steps, self.dtype), report or {"columns_made": len(steps.names_out)}
+        encoder = TableEncoder(source, steps, self.dtype, is_of_fit=self.steps is None)
+        return encoder, report or {"columns_made": len(steps.names_out)}
 
     def _keep(self, steps: TableSteps, report: dict[str, Any]) -> None:
         """Store how rows are encoded in the checkpoint, if there is one."""
@@ -587,14 +591,23 @@ FIRST_INDEX = {"x": 1, "x0": 0}
 
 
 class TableEncoder:
-    """Encodes pieces of a table, X in `dtype` if it is given, else in the dtype of the steps."""
+    """Encodes pieces of a table, X in `dtype` if it is given, else in the dtype of the steps.
 
-    def __init__(self, source: TableSource, steps: TableSteps, dtype: np.dtype | None) -> None:
+    `is_of_fit` says that the steps were made for these very rows.
+    """
+
+    def __init__(
+        self, source: TableSource, steps: TableSteps, dtype: np.dtype | None, *, is_of_fit: bool
+    ) -> None:
         steps.check_names(source.kinds, source.name)
         self._source, self.steps, self._dtype = source, steps, dtype
+        self._is_of_fit = is_of_fit
+        self._encoding = steps if is_of_fit else steps.for_other_rows()
 
-    def encode(self, piece: Any) -> tuple[Span, int]:
-        """Return the rows of a piece, and the number of its raw rows; called in any thread.
+    def encode(self, piece: Any) -> tuple[Span, int, Mapping[str, Unseen]]:
+        """Return the rows of a piece, the number of its raw rows, and categories that the fit never saw.
+
+        Called in any thread.
 
         An InputError names the place of a value that cannot be used.
         """
@@ -603,12 +616,12 @@ class TableEncoder:
         self._refuse_missing(piece, raw)
         try:
             with np.errstate(over="raise"):
-                rows: Span = self.steps.apply(raw)
+                rows: Span = self._encoding.apply(raw)
                 if self._dtype is not None:
                     rows["X"] = rows["X"].astype(self._dtype, copy=False)
         except FloatingPointError as error:
             raise self._too_large(piece, raw) from error
-        return rows, len(next(iter(raw.values())))
+        return rows, len(next(iter(raw.values()))), {} if self._is_of_fit else self.steps.unseen(raw)
 
     def _too_large(self, piece: Any, raw: dict[str, RawColumn]) -> InputError:
         """Return the error that says which number float32 cannot hold."""
@@ -673,11 +686,14 @@ class SparseEncoder:
             raise InputError(f"{source.name} is a libsvm file, where the label is the target; name no other")
         self._source, self.steps, self._step = source, steps, step
 
-    def encode(self, piece: TextBlock) -> tuple[Span, int]:
-        """Return the rows of a block, X in CSR, and their number; called in any thread."""
+    def encode(self, piece: TextBlock) -> tuple[Span, int, Mapping[str, Unseen]]:
+        """Return the rows of a block, X in CSR, and their number; called in any thread.
+
+        There are no categories in it.
+        """
         found, first_index = self._source.rows(piece), FIRST_INDEX[self._step.name]
         self._source.check_width(piece, found, first_index, self._step.width)
         rows: Span = {"X": found.matrix(first_index, self._step.width).astype(self._step.dtype)}
         if self.steps.target is not None:
             rows["y"] = self.steps.target.apply({LABEL: RawColumn("number", found.labels)}, 0)
-        return rows, len(found.labels)
+        return rows, len(found.labels), {}

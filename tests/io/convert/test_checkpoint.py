@@ -202,9 +202,9 @@ def encoded_pieces(monkeypatch) -> list[int]:
     encode, found = convert_module.TableEncoder.encode, []
 
     def counted(self, piece):
-        rows, n = encode(self, piece)
-        found.append(n)
-        return rows, n
+        encoded = encode(self, piece)
+        found.append(encoded[1])
+        return encoded
 
     monkeypatch.setattr(convert_module.TableEncoder, "encode", counted)
     return found
@@ -218,11 +218,11 @@ def test_what_was_finished_before_a_failure_is_not_done_again(rows, fate, monkey
     in_order, taken = convert_module.in_order, []
 
     def failing(function, pieces):
-        for piece, (encoded, n) in in_order(function, pieces):
+        for piece, encoded in in_order(function, pieces):
             if len(taken) == 5:
                 raise failure
-            taken.append(n)
-            yield piece, (encoded, n)
+            taken.append(encoded[1])
+            yield piece, encoded
 
     with monkeypatch.context() as patch:
         patch.setattr(convert_module, "in_order", failing)
