@@ -365,7 +365,7 @@ class Footer(NamedTuple):
             types=self.types | {name: value.type for name, value in keys.items()},
             nullable=self.nullable | absent,
             empty=self.empty | absent,
-            n_missing=np.append(self.n_missing, [n_rows * (name in absent) for name in keys]),
+            n_missing=np.array([*self.n_missing, *(n_rows * (name in absent) for name in keys)], np.int64),
             column_bytes=np.pad(self.column_bytes, ((0, 0), (0, k))),
             keys=keys,
         )

@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, TypeVar
 
-from dask.utils import natural_sort_key
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
@@ -251,6 +250,8 @@ def _files(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[str]:
 
 def in_natural_order(files: Iterable[str]) -> list[str]:
     """Return paths in the order of dask, part.2 before part.10, so that a table has one order of rows."""
+    from dask.utils import natural_sort_key  # imported here, as a model loads and predicts without dask
+
     return sorted(files, key=lambda file: (natural_sort_key(file), file))
 
 

@@ -214,10 +214,7 @@ def _common_dimension(dims: Mapping[str, Sequence[str]], names: Sequence[str], s
     common = set.intersection(*shared) if shared else set()
     if len(common) != 1:
         found = ", ".join(dict.fromkeys(str(dim) for of_array in dims.values() for dim in of_array))
-        raise InputError(
-            f"{source} needs sample_dim, the dimension of its samples: one of {found or 'none'}; give it to "
-            f"distrff.open_dataset(data, sample_dim=...)"
-        )
+        raise InputError(f"{source} needs sample_dim, the dimension of its samples: one of {found or 'none'}")
     return str(common.pop())
 
 

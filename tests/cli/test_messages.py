@@ -30,7 +30,6 @@ OF_PYTHON = (
     "io/open.py: sample_dim",
     "io/open.py: ids goes with stored rows; a frame",
     "io/open.py: … to distrff.open_dataset(frame",
-    "io/table_sources.py: an xarray Dataset",
     "io/zarr_rows.py: …: column_names",  # an attribute of the group
     "metrics.py",
     "model/write.py: ids are columns",
