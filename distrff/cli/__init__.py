@@ -210,6 +210,8 @@ def _one_line(text: str) -> str:
 
 _CALL = r"\w\((?:[^()]|\([^()]*\))*\)"  # such as a kernel's repr
 _OPTION = r"((--[\w-]+)(?: [\w.…]+)?)"  # whole, and without its value
+_QUOTE = "'"
+_SIGN = r"'[^\w'\s]+t?'"  # such as a delimiter, which stays in quotes: a shell has other uses for ; and |
 _TWICE = re.compile(rf"{_OPTION}(?: or \1\b| \((?:\1|\2)\))")  # where a message has both spellings
 _CLASSES = {
     "FourierFeatures": "--features fourier",
@@ -242,7 +244,9 @@ def spelt_as_options(text: str) -> str:
         option, *opposite = options[name]
         if value == "False" and opposite:
             return opposite[0]
-        return option if value in (None, "", "True") else option + " " + value.replace("'", "")
+        if value in (None, "", "True"):
+            return option
+        return f"{option} {value if re.fullmatch(_SIGN, value) else value.replace(_QUOTE, '')}"
 
     word = r"'[^']*'"
     value = rf"{word}(?:(?:, | or ){word})*|[\w.+-]*[\w…]|(?=[,;.)\s]|$)"
@@ -252,6 +256,7 @@ def spelt_as_options(text: str) -> str:
     bare = rf"(?P<bare>{long}|^(?:{any_name}){starts}|(?<=a larger )tol|(?<=a smaller )C)(?![\w'\"=])"
     # "a KernelSVC" is one that is fitted already.
     kind = rf"(?:(?<!\ba )|(?<=fit a ))(?P<kind>{'|'.join(_CLASSES)})(?![\w'\"(])"
+    text = re.sub(r"\btypes=\{'([^']*)': '(\w+)'\}", r"--types \1=\2", text)
     text = re.sub(r"\bn_components(?==[^,]+, but the map has)", "n_outputs", text)  # of KernelPCA
     text = re.sub(r"\bopen_dataset\(\.\.\., ([^()]*)\)", r"\1", text)
     text = re.sub(rf"{_CALL}|(?<![\w.'\"/?&-])(?:{parameter}|{bare}|{kind})", spelt, text)

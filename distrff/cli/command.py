@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -10,7 +11,7 @@ from typing import Any
 
 import click
 
-from distrff.cli.options import OTHER, OfColumn, StorageOption, WordOrJson
+from distrff.cli.options import OTHER, OfColumn, StorageOption, TypesOfColumns, WordOrJson
 
 
 class Command(click.Command):
@@ -29,6 +30,11 @@ class Command(click.Command):
             "data; what is on the command line counts more.",
         )
         self.params.append(config)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take `--header none`, as in pandas, for `--no-header`: click has no flags that may have a value."""
+        line = re.sub(r"(?<![^\0])--header[\0=]none(?![^\0])", "--no-header", "\0".join(args))
+        return super().parse_args(ctx, line.split("\0") if args else args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
@@ -100,7 +106,7 @@ def _as_on_the_command_line(param: click.Parameter, key: str, value: Any, ctx: c
             raise click.BadParameter(f"{key} must be true or false, got {value!r}", ctx, param)
         return value
     if isinstance(value, dict) and not isinstance(param.type, WordOrJson):
-        if not isinstance(param.type, OfColumn | StorageOption):
+        if not isinstance(param.type, OfColumn | StorageOption | TypesOfColumns):
             raise click.BadParameter(f"{key} is a table of values; give one value", ctx, param)
         return [f"{name}={_text(one, ':')}" for name, one in value.items()]
     if isinstance(value, dict):

@@ -31,11 +31,6 @@ from distrff.cli.output import show
 )
 @choice("--dtype", "auto float32 float64")
 @integer("--chunk-rows", "Rows of a chunk.  [default: about 4 MB]")
-@click.option(
-    "--header/--no-header",
-    default=None,
-    help="Whether text begins with names.  [default: if its first line has words and no number]",
-)
 @flag("--overwrite", "Replace what was converted to DST before.")
 @checkpoint_options
 @verbosity_options

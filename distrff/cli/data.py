@@ -18,13 +18,15 @@ from distrff.utils.text import listed, public_name
 
 if TYPE_CHECKING:
     from distrff.estimators.fitting.sums import Statistics
+    from distrff.io.convert.dialect import Dialect
     from distrff.io.dataset import Dataset
     from distrff.model.model import Model
     from distrff.preprocessing.table import TableSteps
 
 
 _RULES = ("one_hot", "missing", "datetime", "positive")  # each may need a pass over the rows
-_OF_TABLES = ("drop", "max_categories", "hash_columns", *_RULES)
+_OF_TABLES = ("drop", "max_categories", "hash_columns", "types", "keep_index", *_RULES)
+_OF_TEXT = ("delimiter", "decimal", "header", "quote", "encoding")
 
 
 def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> Dataset:
@@ -38,7 +40,13 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
 
         if sample_dim is not None:
             raise InputError(f"--sample-dim goes with a Zarr group; {public_name(path)} is none")
-        arguments = arguments_of(options, columns) | rules | {"y_name": options.get("y_name")}
+        if _ids(options):
+            raise InputError(
+                f"--id goes with Parquet and Zarr, and with text for a model of named columns; write "
+                f"{public_name(path)} as Parquet first"
+            )
+        of_text = {name: options[name] for name in _OF_TEXT if name in options}
+        arguments = arguments_of(options, columns) | rules | of_text | {"y_name": options.get("y_name")}
         return converted(path, options, lambda rows: convert(path, rows, **arguments))
     passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)
     with _workers_for_pass(options, passes):
@@ -95,10 +103,9 @@ def open_data_for(model: Model | Statistics, path: str, options: Mapping[str, An
         from distrff.io.convert.convert import convert_like
 
         steps = _wanted_steps(model.steps, path, options)
-        arrays = {"x_name": options["x_name"], "y_name": options.get("y_name")}
-        return converted(
-            path, options, lambda rows: convert_like(path, rows, steps, **arrays, storage_options=remote)
-        )
+        more = {"x_name": options["x_name"], "y_name": options.get("y_name"), "storage_options": remote}
+        more |= {"dialect": _dialect(options), "ids": _ids(options)}
+        return converted(path, options, lambda rows: convert_like(path, rows, steps, **more))
     if model.steps is not None and takes_steps(path, model.steps, options["x_name"], remote):
         steps = _wanted_steps(model.steps, path, options)
         with _workers_for_pass(options, bool(steps.required)):
@@ -160,8 +167,9 @@ def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> t
     given, steps = list(options["target"]), steps.for_prediction()
     if not _is_raw(path, options) and stored_kind(path, storage_options(options)) == "zarr":
         return tuple(given)
-    arrays = {"x_name": options["x_name"], "y_name": options.get("y_name")}
-    source = open_source(path, known=steps.raw_names, **arrays, storage_options=storage_options(options))
+    arrays: dict[str, Any] = {"x_name": options["x_name"], "y_name": options.get("y_name")}
+    arrays |= {"dialect": _dialect(options), "storage_options": storage_options(options)}
+    source = open_source(path, known=steps.raw_names, **arrays)
     if isinstance(source, LibsvmSource):
         return tuple(given)
     source.follow(steps)
@@ -169,16 +177,19 @@ def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> t
 
 
 def _is_raw(path: str, options: Mapping[str, Any]) -> bool:
-    """Tell whether files must be converted before their rows can be read; refuse ids, which that drops."""
+    """Tell whether files must be converted before their rows can be read; else refuse options of text."""
     from distrff.io.open import is_raw
 
     found = is_raw(path, storage_options(options))
-    if found and _ids(options):
-        raise InputError(
-            f"--id goes with Parquet and Zarr; of {public_name(path)} only the columns that the model reads "
-            f"are converted, so write it as Parquet first"
-        )
+    if not found:
+        _dialect(options).refuse_for(f"{public_name(path)} is no text file")
     return found
+
+
+def _dialect(options: Mapping[str, Any]) -> Dialect:
+    from distrff.io.convert.dialect import Dialect
+
+    return Dialect(**{name: options[name] for name in _OF_TEXT if name in options})
 
 
 def _ids(options: Mapping[str, Any]) -> list[str]:
@@ -200,12 +211,15 @@ _REPORTED = (
     "missing",
     "columns_dropped",
     "n_unseen_categories",
+    "read_as",
 )
 
 
 def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], dict[str, Any]]) -> Dataset:
     """Return the rows of raw files, after `convert` has written them to a path in a temporary folder."""
-    from distrff.io.open import open_dataset
+    from distrff.io.convert.convert import id_array
+    from distrff.io.dataset import with_ids
+    from distrff.io.open import open_dataset, stored_dataset
     from distrff.io.storage import Location, own_folder
 
     scheduler = options.get("scheduler", "local")
@@ -221,7 +235,12 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     report = convert(rows)
     place = (Location.of(path, storage_options(options)),)
     counts = {key: report[key] for key in _REPORTED if key in report}
-    return replace(open_dataset(rows), source=public_name(path), table_report=counts, places=place)
+    if "read_as" in report:
+        click.echo(f"{public_name(path)} is read as: {report['read_as']}", err=True)
+    dataset = open_dataset(rows)
+    arrays = {name: stored_dataset(rows, target=id_array(i)) for i, name in enumerate(_ids(options))}
+    dataset = with_ids(dataset, arrays) if arrays else dataset
+    return replace(dataset, source=public_name(path), table_report=counts, places=place)
 
 
 def _is_here(scheduler: str) -> bool:

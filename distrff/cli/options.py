@@ -73,6 +73,20 @@ class OfColumn(click.ParamType):
         return column, numbers[0] if self._n_numbers == 1 else numbers
 
 
+class TypesOfColumns(click.ParamType):
+    """COLUMN=TYPE with commas between: list of pairs of str."""
+
+    name = "column=type"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        pairs = [part.strip().rpartition("=")[::2] for part in value.split(",")]
+        if not all(name and kind for name, kind in pairs):
+            self.fail(f"{value!r} is not COLUMN=TYPE,...", param, ctx)
+        return pairs
+
+
 class WordOrJson(click.ParamType):
     """A word of a given few, or a JSON object as text or in a file: str or dict."""
 
@@ -171,6 +185,26 @@ storage_option = click.option(
     help="For the file systems behind URLs; may be repeated.",
 )
 
+text_options = together(
+    click.option(
+        "--delimiter",
+        metavar="CHARACTER|whitespace",
+        help="Between the fields of a text file; tab is a word as well.  [default: guessed by many records]",
+    ),
+    click.option(
+        "--decimal", type=click.Choice([".", ","]), help="Decimal sign of text.  [default: guessed]"
+    ),
+    click.option(
+        "--header/--no-header",
+        default=None,
+        help="Whether text begins with names; --header none is --no-header.  [default: if its first line has "
+        "words and no number]",
+    ),
+    click.option("--quote", default='"', metavar="CHARACTER|none", help="Around fields of text."),
+    click.option("--encoding", metavar="NAME", help="Of text, such as latin-1.  [default: utf-8]"),
+    section="Text files",
+)
+
 data_options = together(
     repeated(
         "--columns",
@@ -181,6 +215,7 @@ data_options = together(
     ),
     click.option("--x-name", default="X", help="Array of the rows in a Zarr group or .npz."),
     storage_option,
+    text_options,
     section="Rows",
 )
 
@@ -230,6 +265,16 @@ table_options = together(
         help="Take dates and times: as seconds since the column's minimum, or as sine and cosine of year, "
         "weekday and hour.  [default: leave them out]",
     ),
+    click.option(
+        "--types",
+        type=TypesOfColumns(),
+        multiple=True,
+        metavar="COLUMN=TYPE,...",
+        callback=lambda ctx, param, given: dict(pair for pairs in given for pair in pairs) or None,
+        help="Columns that hold text, number or time though their values do not tell, such as zip=text; may "
+        "be repeated.",
+    ),
+    flag("--keep-index", "Take a column that only numbers the rows."),
     click.option(
         "--positive", metavar="LABEL", help="Label of the target that becomes 1; all others become 0."
     ),

@@ -17,13 +17,16 @@ from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet,
 from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes
 from distrff.io.table_sources import frame_table, group_table, matrix_table, xarray_table
 from distrff.io.tables import (
+    LEFT_OUT_ROW_NUMBERS,
     Table,
     choose_columns,
     complete_rows_of,
+    declared_kinds,
     encoded_dataset,
     profile_of,
     report_of_unseen,
     unseen_of,
+    with_row_numbers,
 )
 from distrff.io.zarr_rows import array_column, has_array, has_fill_values, open_zarr
 from distrff.preprocessing.profile import TableOptions, refuse_missing_values
@@ -43,6 +46,8 @@ def open_dataset(
     missing: str = "error",
     datetime: str | None = None,
     positive: Any = None,
+    types: Mapping[Any, str] | None = None,
+    keep_index: bool = False,
     steps: TableSteps | None = None,
     sample_dim: str | None = None,
     x_name: str = "X",
@@ -94,6 +99,12 @@ def open_dataset(
         durations become seconds in both cases. With None all are left out.
     positive : str or number, optional
         The label of the target that becomes 1; all others become 0.
+    types : mapping of str to {"text", "number", "time"}, optional
+        Kinds of columns of a table where the stored types do not tell: codes stored as integers are "text"
+        ("category" is the same), text may spell times ("date" and "datetime" are the same).
+    keep_index : bool
+        Take columns that hold a frame's index or number the rows, which are left out otherwise: those called
+        like an index (index, id, row, "Unnamed: 0" and the like) that count in steps of one.
     steps : TableSteps, optional
         The `steps` of a model: encode the columns of a table as for the fit of this model. They are found by
         their names, and the options above must not be given. Without the target's column the rows are those
@@ -123,13 +134,13 @@ def open_dataset(
 
     Notes
     -----
-    Reads the metadata of the group (Zarr) or one footer per file (Parquet), and the first list of a column
-    of lists. Numbers without nulls are taken as they are. Categories, times, means and rows to leave out
-    need one pass over their columns; leaving out rows needs a second one over the columns that lack values.
-    Zarr arrays with a value that stands for a missing one are read once, to see whether it occurs. With
-    `steps` one pass over the columns of categories looks for values that the fit never saw; of a dask
-    DataFrame it is the pass that counts its rows. The passes run on the current Dask scheduler, like those
-    of a fit.
+    Reads the metadata of the group (Zarr) or one footer per file (Parquet), the first list of a column of
+    lists, and the first rows of a column that is called like an index. Numbers without nulls are taken as
+    they are. Categories, times, means and rows to leave out need one pass over their columns; leaving out
+    rows needs a second one over the columns that lack values. Zarr arrays with a value that stands for a
+    missing one are read once, to see whether it occurs. With `steps` one pass over the columns of categories
+    looks for values that the fit never saw; of a dask DataFrame it is the pass that counts its rows. The
+    passes run on the current Dask scheduler, like those of a fit.
     """
     options = TableOptions(
         target,
@@ -142,6 +153,8 @@ def open_dataset(
         missing,
         datetime,
         positive,
+        types,
+        keep_index,
     )
     if steps is not None and (name := _first_given(options)):
         raise InputError(f"{name} was given beside steps, which define all columns; leave it out")
@@ -188,7 +201,7 @@ def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     if not is_dataframe_like(X) or not holds_more_than_numbers(X):
         return as_dataset(X, y, sample_weight)
     try:
-        opened = open_dataset(X, one_hot=True, datetime="parts")
+        opened = open_dataset(X, one_hot=True, datetime="parts", keep_index=True)
     except NonFiniteError as error:
         raise NonFiniteError(
             f"{error} to distrff.open_dataset(frame, target=..., one_hot=True) and fit what it returns, or "
@@ -235,13 +248,23 @@ def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | 
     """Return the dataset of a Parquet table: numbers as they are, all else encoded by steps."""
     if steps is not None:
         return _of_table(table, options, steps)
+    table = with_row_numbers(table, options)
     if options == TableOptions(options.target, options.columns, sample_weight=options.sample_weight):
         are_numbers = options.columns is not None or table.holds_only_numbers()
     else:
         are_numbers = not options.transforms and table.holds_only_numbers(
             choose_columns(table, options).columns
         )
-    return open_parquet(table, options) if are_numbers else _of_table(table, options, None)
+    if not are_numbers:
+        return _of_table(table, options, None)
+    dataset = open_parquet(table, options)
+    numbering = dict.fromkeys(
+        (n for n in dataset.skipped_columns if n in table.row_labels), LEFT_OUT_ROW_NUMBERS
+    )
+    if not numbering:
+        return dataset
+    skipped = tuple(name for name in dataset.skipped_columns if name not in numbering)
+    return replace(dataset, skipped_columns=skipped, table_report={"columns_dropped": numbering})
 
 
 def _of_zarr(
@@ -271,7 +294,7 @@ def _of_zarr(
         raise InputError(f"{name} goes with tables; the X and y of this Zarr group are taken as they are")
     table, of_fields = matrix_table(dataset, arrays["x_name"])
     if steps is None and options.missing == "error":
-        profile = profile_of(Run(), table, tuple(table.kinds), options.max_categories)
+        profile = profile_of(Run(), table, tuple(table.kinds), options)
         if not any(column.n_missing for column in profile.columns.values()):
             return dataset
     return _of_table(table, replace(of_fields, missing=options.missing), steps)
@@ -287,10 +310,12 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
         opened = encoded_dataset(table, steps.for_other_rows(), kept)
         report = report_of_unseen(unseen_of(run, table, steps), steps, opened.n_rows)
         return replace(opened, steps=steps, table_report={**(opened.table_report or {}), **report})
+    options = replace(options, types=declared_kinds(table, options) or None)
+    table = with_row_numbers(table, options)
     choice = choose_columns(table, options)
     table = _with_rows(table, choice.used)
     run = Run()
-    profile = profile_of(run, table, choice.used, options.max_categories)
+    profile = profile_of(run, table, choice.used, options)
     steps, report = choice.steps(profile, options)
     refuse_missing_values(steps, profile, options.missing)
     lacking = tuple(name for name in steps.required if name in report["missing"])

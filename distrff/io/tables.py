@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,15 @@ from distrff.io.dataset import BLOCK_BYTES, Dataset, lazy_blocks
 from distrff.io.rows import Rows, Span
 from distrff.io.storage import SPAN_BYTES
 from distrff.preprocessing.encoders import RawColumn
-from distrff.preprocessing.profile import LEFT_OUT_TIMES, TableOptions, TableProfile, find_columns, steps_of
+from distrff.preprocessing.profile import (
+    LEFT_OUT_TIMES,
+    TYPES,
+    TableOptions,
+    TableProfile,
+    as_declared,
+    find_columns,
+    steps_of,
+)
 from distrff.preprocessing.table import FIELDS, TableSteps, complete_rows
 from distrff.preprocessing.words import SHOWN, Unseen
 from distrff.utils.text import first_repeated, listed
@@ -89,6 +98,7 @@ class Table:
     is_stored = False  # whether parts read files
 
     unit = "rows"  # of `total` and of the positions of pieces
+    odd: ClassVar[Mapping[str, str]] = {}  # why columns are left out that text holds in a form for people
 
     @property
     def n_rows(self) -> int:
@@ -371,11 +381,11 @@ class ColumnSelection(NamedTuple):
 
 def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
     """Return the columns that the options select from a `Table`, or from any object with its `kinds`,
-    `row_labels` and `name`.
+    `row_labels`, `odd` and `name`.
 
     A named column is refused if it is missing, of a kind that the options do not take, or named twice.
     """
-    kinds = table.kinds  # a source of text makes them anew each time, for all columns
+    kinds = dict(table.kinds) | dict(options.types or {})
     target = named_columns(table, options.target)
     weights = named_columns(table, options.sample_weight)
     if len(weights) > 1:
@@ -385,12 +395,13 @@ def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
     taken.update(dict.fromkeys(weights, "weights"))
     others = {*taken, *table.row_labels}
     rest = [n for n in kinds if n not in others]
-    reasons = {name: why for name in rest if (why := _left_out(kinds[name], options))}
+    reasons = {n: table.odd.get(n, why) for n in rest if (why := _left_out(kinds[n], options))}
     if options.columns is not None:
         columns, dropped = named_columns(table, options.columns), {}
         _refuse_twice(columns, taken, "as a column of X")
         for name in columns:
             if (why := _left_out(kinds[name], options)) is not None:
+                why = table.odd.get(name, why)
                 raise InputError(f"column {name!r} of {table.name} cannot be a column of X: {why}")
     else:
         unwanted = named_columns(table, options.drop)
@@ -398,6 +409,8 @@ def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
         left_out = set(unwanted)
         columns = [n for n in rest if n not in reasons and n not in left_out]
         dropped = {n: why for n, why in reasons.items() if n not in left_out}
+        labels = (name for name in kinds if name in table.row_labels and name not in left_out)
+        dropped |= {name: LEFT_OUT_ROW_NUMBERS for name in labels if name not in taken}
     if not columns:
         raise InputError(
             f"{table.name} has no columns for X; besides target and weights it has: "
@@ -410,6 +423,57 @@ def _refuse_twice(names: Iterable[str], taken: Mapping[str, str], purpose: str) 
     for name in names:
         if name in taken:
             raise InputError(f"column {name!r} is named both as {taken[name]} and {purpose}; name it once")
+
+
+LEFT_OUT_ROW_NUMBERS = "it is an index, or numbers the rows; keep_index=True takes it"
+"""Why a column of row labels is left out."""
+_INDEX = re.compile(
+    r"(index|level_0|id|nr|no|#|row([ _.]?(id|index|no|nr|num|number|names?))?)\.?", re.IGNORECASE
+)
+
+
+def with_row_numbers(table: Any, options: TableOptions) -> Any:
+    """Return the table with the columns that only number its rows among its `row_labels`.
+
+    A column has to be called like an index as well: one that counts under another name, such as the days or
+    the steps of a series in their order, is a feature. An index that pandas wrote to text has no name there;
+    it numbers the rows even where some were left out, or shuffled, so its values only have to differ. The
+    first batch is looked at: each file of a folder may count anew.
+    """
+    if options.keep_index:
+        return with_row_labels(table, frozenset())
+    first = next(iter(table.kinds), None)
+    names = [name for name in table.kinds if _INDEX.fullmatch(name) or name == first == "Unnamed: 0"]
+    names = [name for name in names if name not in table.row_labels]
+    if not names or getattr(table, "is_delayed", False):  # the rows of a dask frame are not numbered yet
+        return table
+    loaded = table.loaded(names) if isinstance(table, Table) else table
+    piece = next(iter(loaded.pieces(names)), None)
+    raw = {} if piece is None else loaded.raw(piece, names)
+    found = {name for name, column in raw.items() if _numbers_rows(column, is_index=name == "Unnamed: 0")}
+    return with_row_labels(table, table.row_labels | found)
+
+
+def with_row_labels(table: Any, names: frozenset[str]) -> Any:
+    """Return a table, or another object with `row_labels`, that has these."""
+    if isinstance(table, Table):
+        return replace(table, row_labels=names)
+    table.row_labels = names
+    return table
+
+
+def _numbers_rows(column: RawColumn, *, is_index: bool) -> bool:
+    values = column.values
+    if column.kind != "number" or values.ndim > 1 or values.dtype.kind == "b" or column.missing() is not None:
+        return False
+    if is_index:
+        return bool((values == np.floor(values)).all()) and len(np.unique(values)) == len(values)
+    return len(values) > 1 and bool((np.diff(values.astype(np.float64)) == 1).all())
+
+
+def declared_kinds(table: Any, options: TableOptions) -> dict[str, str]:
+    """Return the kinds of the columns whose types the user declared."""
+    return {named_columns(table, [name])[0]: TYPES[kind] for name, kind in (options.types or {}).items()}
 
 
 def named_columns(table: Any, keys: Any) -> list[str]:
@@ -479,9 +543,10 @@ class _RawReduction(Reduction):
 
 @dataclass(frozen=True)
 class ProfileReduction(_RawReduction):
-    """Reduction to the `TableProfile` of some columns."""
+    """Reduction to the `TableProfile` of some columns, of the kinds that are declared."""
 
     max_words: int
+    types: Mapping[str, str] | None = None
 
     def size_bytes(self, n_rows: int) -> int:
         return _WORD_BYTES * len(self.names) * min(self.max_words, n_rows)
@@ -492,7 +557,7 @@ class ProfileReduction(_RawReduction):
     def update(self, found: TableProfile, rows: Any, arrays: Arrays) -> TableProfile:
         for part in rows.parts:
             for raw in self.raw(part):
-                found = found.merge(TableProfile.of(raw, self.max_words))
+                found = found.merge(TableProfile.of(as_declared(raw, self.types), self.max_words))
         return found
 
     def merge(self, first: TableProfile, second: TableProfile) -> TableProfile:
@@ -538,9 +603,9 @@ def _n_complete(raw: Mapping[str, RawColumn]) -> int:
     return len(next(iter(raw.values()))) if kept is None else int(np.count_nonzero(kept))
 
 
-def profile_of(run: Run, table: Table, names: tuple[str, ...], max_words: int) -> TableProfile:
+def profile_of(run: Run, table: Table, names: tuple[str, ...], options: TableOptions) -> TableProfile:
     """Return the profile of some columns, after one pass over the table."""
-    reduction = ProfileReduction(names, _batch_rows(table), max_words)
+    reduction = ProfileReduction(names, _batch_rows(table), options.max_categories, options.types)
     return run.value(run.sweep_segments("table profile", raw_segments(table.parts), reduction))
 
 

@@ -330,6 +330,25 @@ LEFT_OUT_TIMES = "it holds times; datetime='seconds' or 'parts' takes them"
 """Why a column of times is left out if `datetime` is not given."""
 
 
+TYPES = dict(text="text", category="text", number="number", time="time", date="time", datetime="time")
+"""The kind of `RawColumn` of each type that a user may declare."""
+
+
+def as_declared(raw: Mapping[str, RawColumn], types: Mapping[Any, str] | None) -> Mapping[str, RawColumn]:
+    """Return raw columns, those that the user declared as of their kinds."""
+    found = dict(raw)
+    for name, kind in (types or {}).items():
+        if name in found:
+            try:
+                found[name] = found[name].of_kind(kind, name)
+            except InputError:
+                raise InputError(
+                    f"types declares column {name!r} as {PLURALS[kind]}, but it holds "
+                    f"{PLURALS[found[name].kind]} that cannot be read so; declare another type, or convert it"
+                ) from None
+    return found
+
+
 @dataclass(frozen=True)
 class TableOptions:
     """The options of a table: its columns, and how each kind of column is encoded; see `open_dataset`."""
@@ -344,8 +363,12 @@ class TableOptions:
     missing: str = "error"
     datetime: str | None = None
     positive: Any = None
+    types: Mapping[Any, str] | None = None
+    keep_index: bool = False
 
     def __post_init__(self) -> None:
+        for name, kind in (self.types or {}).items():
+            one_of(f"the type of column {name!r}", kind, tuple(TYPES))
         if self.columns is not None and self.drop is not None:
             raise InputError(
                 "columns and drop were both given; name the columns to take or those to leave out"

@@ -143,6 +143,6 @@ def test_options_are_listed_under_what_they_are_for():
     lines = fit.get_help(click.Context(fit)).splitlines()
     headings = [line[:-1] for line in lines if re.fullmatch(r"\w[\w ]*:", line)]
     assert headings == [
-        "Result", "Checkpoint", "Rows", "Columns of tables", "Model", "Feature map and kernel", "Penalty",
-        "Solver", "Workers", "Other options",
+        "Result", "Checkpoint", "Rows", "Text files", "Columns of tables", "Model", "Feature map and kernel",
+        "Penalty", "Solver", "Workers", "Other options",
     ]  # fmt: skip

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 from scipy.sparse import csr_matrix, random_array
@@ -108,8 +109,59 @@ def test_wide_rows_stay_sparse(distrff, tmp_path, scratch):
         assert {part["name"] for part in found[key]} == {"X/data", "X/indices", "X/indptr", "y"}
     assert sum(label["rows"] for label in found["target"]["labels"]) == 300
     words = ("predict", model, tmp_path / "train", "--id", "y", "--out", tmp_path / "q.zarr")
-    assert "--id goes with Parquet and Zarr" in distrff.refused(*words)
+    assert "ids go with delimited text, Parquet and Zarr" in distrff.refused(*words)
     assert not list(scratch.iterdir())
+
+
+def test_a_european_table_with_ids(distrff, tmp_path, scratch, rng):
+    """Read as the line on standard error says, at the fit and again, or as the options say."""
+    X = rng.standard_normal((40, 2)).round(4)
+    lines = [f"{7 + i};n{i:02d};0{i};{a};{b};{a + b:.4f}".replace(".", ",") for i, (a, b) in enumerate(X)]
+    (tmp_path / "rows.csv").write_text("id;name;zip;a;b;y\n" + "\n".join(lines))
+    model, out = str(tmp_path / "model.zarr"), tmp_path / "p.parquet"
+    fitted = distrff("fit", tmp_path / "rows.csv", "--target", "y", "--drop", "zip", *EXACT, "--out", model)
+    assert "rows.csv is read as: delimiter ';', decimal ',', the first line holds names" in fitted.stderr
+    assert "column 'id' left out: it is an index, or numbers the rows; --keep-index takes it" in fitted.stdout
+    names = ("--id", "name", "--id", "id", "--id", "zip")
+    done = distrff("predict", model, tmp_path / "rows.csv", *names, "--out", out)
+    assert done.code == 0, done
+    found = pd.read_parquet(out)
+    assert found["id"].tolist() == list(range(7, 47))
+    assert found["name"].tolist() == [f"n{i:02d}" for i in range(40)]
+    assert found["zip"].tolist() == [f"0{i}" for i in range(40)]  # as it stands
+    np.testing.assert_allclose(found["prediction"], X.sum(axis=1), atol=1e-3)
+    (tmp_path / "rows.tsv").write_text(
+        "a|b|y\n" + "\n".join(lines[0].split(";")[3:]).replace("\n", "|") + "\n"
+    )
+    given = ("--delimiter", "|", "--decimal", ",")
+    assert (
+        distrff("score", model, tmp_path / "rows.tsv", "--target", "y", *given, "--json").json["n_samples"]
+        == 1
+    )
+    assert "--delimiter goes with delimited text" in distrff.refused("score", model, out, *given)
+    assert "has no column 'none'" in distrff.refused("predict", model, tmp_path / "rows.csv", "--id", "none",
+                                                     "--out", tmp_path / "q.zarr")  # fmt: skip
+
+
+def test_options_of_text(distrff, tmp_path):
+    (tmp_path / "rows.csv").write_text("u;v;1\nw;250;2\nu;V27;3\nu;401;4\nu;401;4\n")
+    (tmp_path / "config.toml").write_text('types = {1 = "text"}\nheader = false\n')
+    convert = (
+        "convert",
+        tmp_path / "rows.csv",
+        tmp_path / "rows.zarr",
+        "--target",
+        -1,
+        "--one-hot",
+        "--overwrite",
+    )
+    assert "--types 1=text" in distrff.refused(*convert, "--header", "none")
+    for more in (["--header", "none", "--types", "1=text"], ["--header=none", "--types", "0=text,1=category"],
+                 ["--no-header", "--types", "1=text"], ["--config", tmp_path / "config.toml"]):  # fmt: skip
+        assert distrff(*convert, *more, "--json").json["rows_written"] == 5
+        assert len(open_dataset(tmp_path / "rows.zarr").column_names) == 6
+    assert distrff(*convert, "--header", "--types", "v=text", "--json").json["rows_written"] == 4
+    assert "is not COLUMN=TYPE" in distrff.refused(*convert, "--types", "1")
 
 
 def test_arrays_by_name(distrff, tmp_path, rng):

@@ -87,7 +87,10 @@ def test_columns_and_targets_by_name_and_index(path, tmp_path, read_rows):
     # The index of a frame is not a column unless it is named.
     FRAME[["a", "b", "y"]].sample(frac=1, random_state=0).to_parquet(tmp_path / "x.parquet")
     assert names(tmp_path / "x.parquet", target=-1) == (("a", "b"), ("y",))
-    assert open_dataset(tmp_path / "x.parquet", target=-1).skipped_columns == ("__index_level_0__",)
+    report = open_dataset(tmp_path / "x.parquet", target=-1).table_report
+    assert "keep_index=True" in report["columns_dropped"]["__index_level_0__"]
+    kept = open_dataset(tmp_path / "x.parquet", target="y", keep_index=True)
+    assert kept.column_names == ("a", "b", "__index_level_0__")
     assert names(tmp_path / "x.parquet", target="__index_level_0__")[0] == ("a", "b", "y")
     # An integer is a name if there is one, and names may hold dots.
     frame = pd.DataFrame(np.arange(8.0).reshape(2, 4), columns=["2", "0", "1.b", "1"])

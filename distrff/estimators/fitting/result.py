@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.options import MarginOptions, RidgeOptions
 from distrff.estimators.fitting.plan import Plan
 from distrff.features.base import FeatureMap
+from distrff.io.dataset import Dataset
 from distrff.model.folds import FoldModels
 from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.reductions.base import Folds
@@ -157,19 +158,27 @@ def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
     notes += [f"column {name!r} left out: {why}" for name, why in table.get("columns_dropped", {}).items()]
     searches = list(_width_searches(fit.features))
     notes += [search["note"] for search in searches if "note" in search]
-    if constant := sorted({j for search in searches for j in search.get("constant_columns", ())}):
-        names = dataset.column_names
-        called = [column_called(j, None if names is None else names[j]) for j in constant[:_MAX_NAMES]]
-        more = [f"{len(constant) - _MAX_NAMES} more"] if len(constant) > _MAX_NAMES else []
+    unsearched = {j for search in searches for j in search.get("constant_columns", ())}
+    if unsearched:
         notes.append(
-            f"constant, and so left out by length_scale='ard': {', '.join(called + more)}; other values "
+            f"constant, and so left out by length_scale='ard': {_called(dataset, unsearched)}; other values "
             f"there in later rows do not count either"
         )
+    if constant := set(np.flatnonzero(fit.statistics.columns.is_constant()).tolist()) - unsearched:
+        notes.append(f"constant in these rows, so of no use: {_called(dataset, constant)}")
     if dtype == "float32" and (far := fit.frequencies_beyond_float32()):
         notes.append(
             f"{far} frequencies have phases too large for float32 on this data; use dtype='float64' for them"
         )
     return notes
+
+
+def _called(dataset: Dataset, columns: Iterable[int]) -> str:
+    """Return what the first of some columns are called."""
+    positions, names = sorted(columns), dataset.column_names
+    called = [column_called(j, None if names is None else names[j]) for j in positions[:_MAX_NAMES]]
+    more = [f"{len(positions) - _MAX_NAMES} more"] if len(positions) > _MAX_NAMES else []
+    return ", ".join(called + more)
 
 
 def _width_searches(features: Any) -> Iterator[Mapping[str, Any]]:

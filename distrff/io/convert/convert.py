@@ -20,10 +20,12 @@ from distrff.engine.progress_bar import Progress
 from distrff.errors import InputError, NonFiniteError
 from distrff.io.checkpoints import forgeries_refused
 from distrff.io.convert.checkpoint import ConversionCheckpoint, DamagedRun, saved_at_the_end
-from distrff.io.convert.delimited import CsvSource, TextBlock, WiderTypes
+from distrff.io.convert.delimited import CsvSource, WiderTypes
+from distrff.io.convert.dialect import Dialect
 from distrff.io.convert.libsvm import LibsvmSource
 from distrff.io.convert.npz import ArraySource
 from distrff.io.convert.sources import Source, TableSource, files_of, open_source, version_of
+from distrff.io.convert.text import TextBlock
 from distrff.io.convert.writer import (
     KIND,
     DenseWriter,
@@ -37,9 +39,16 @@ from distrff.io.convert.writer import (
 from distrff.io.groups import package_version
 from distrff.io.rows import Span, in_order
 from distrff.io.storage import Location, check_writable, full_disk_errors, own_folder, refuse_overlap
-from distrff.io.tables import ColumnSelection, choose_columns, report_of_unseen
+from distrff.io.tables import (
+    ColumnSelection,
+    choose_columns,
+    declared_kinds,
+    named_columns,
+    report_of_unseen,
+    with_row_numbers,
+)
 from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
-from distrff.preprocessing.profile import TableOptions, TableProfile
+from distrff.preprocessing.profile import TableOptions, TableProfile, as_declared
 from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.words import Unseen
 from distrff.utils.random import resolve_seed
@@ -64,11 +73,17 @@ def convert(
     hash_columns: bool = False,
     datetime: str | None = None,
     missing: str = "error",
+    types: Mapping[Any, str] | None = None,
+    keep_index: bool = False,
     shuffle: int | None = None,
     test_fraction: float | None = None,
     dtype: str = "auto",
     chunk_rows: int | None = None,
+    delimiter: str | None = None,
+    decimal: str | None = None,
     header: bool | None = None,
+    quote: str = '"',
+    encoding: str | None = None,
     x_name: str = "X",
     y_name: str | None = None,
     overwrite: bool = False,
@@ -81,9 +96,9 @@ def convert(
     Parameters
     ----------
     src : str, path, or list of these
-        Files, folders or globs of one format, recognized by their first bytes: delimited text (comma, tab,
-        semicolon or bar) or libsvm files, optionally compressed by gzip, bzip2, xz or Zstandard; a .npz or
-        .npy file; Parquet. Several files are read in sorted order.
+        Files, folders or globs of one format, recognized by their first bytes: delimited text or libsvm
+        files, optionally compressed by gzip, bzip2, xz or Zstandard; a .npz or .npy file; Parquet. Several
+        files are read in sorted order.
     dst : str or path
         Path or URL of the group to write.
     target : str, int or list, optional
@@ -106,6 +121,11 @@ def convert(
     missing : {"error", "drop", "mean", "indicator"}
         What becomes of missing values: they are refused, their rows are left out, the mean replaces them, or
         the mean and a further column that marks them. Rows without a target are left out by all but "error".
+    types : mapping of str to {"text", "number", "time"}, optional
+        Kinds of columns where their values do not tell: codes of digits are "text". "category" is text;
+        "date" and "datetime" are times, written like 2020-12-31.
+    keep_index : bool
+        Take a column that only numbers the rows, which is left out otherwise; see `open_dataset`.
     shuffle : int, optional
         Seed of a uniformly random order of all rows.
     test_fraction : float, optional
@@ -114,8 +134,18 @@ def convert(
         Of X. "auto": the common type of its columns; decimal numbers in text are float64.
     chunk_rows : int, optional
         Rows per chunk of X; default about 4 MB. A shard has eight chunks.
+    delimiter : str, optional
+        The character between the fields of delimited text, or "whitespace" for runs of blanks. By default
+        the one by which most of the first records have equally many fields, of which most are numbers, times
+        or truth values; refused where two fit about as well. The report says `read_as`.
+    decimal : {".", ","}, optional
+        The decimal sign of numbers in delimited text; by default the one that most of its numbers have.
     header : bool, optional
-        Whether delimited text begins with names; by default if its first line has text and no number.
+        Whether delimited text begins with names; by default if its first line has words and no number.
+    quote : str
+        The character around fields of text that may hold delimiters and line ends; "none" for none.
+    encoding : str, optional
+        Of text, such as "latin-1"; by default UTF-8, or UTF-16 if the file begins with its byte order mark.
     x_name, y_name : str
         Arrays of a .npz file; default "X" and, if there is one, "y". For a .npy file y_name is the path
         of another one with the targets.
@@ -169,9 +199,17 @@ def convert(
     options = TableOptions(
         target=target, columns=columns, drop=drop, sample_weight=sample_weight, one_hot=one_hot,
         max_categories=max_categories, hash_columns=hash_columns, missing=missing, datetime=datetime,
+        types=types, keep_index=keep_index,
     )  # fmt: skip
-    source = open_source(src, header=header, x_name=x_name, y_name=y_name, storage_options=storage_options)
+    dialect = Dialect(delimiter, decimal, header, quote, encoding)
+    source = open_source(src, dialect=dialect, x_name=x_name, y_name=y_name, storage_options=storage_options)
     options = _fitting_options(source, options, positive)
+    if not isinstance(source, LibsvmSource):
+        kinds = declared_kinds(source, options)
+        options = replace(options, types=kinds or None)
+        if isinstance(source, CsvSource):
+            source.declare(kinds)
+        source = with_row_numbers(source, options)
     conversion = Conversion(
         source,
         options,
@@ -185,7 +223,7 @@ def convert(
         if y_name is not None and isinstance(source, ArraySource) and source.is_npy:
             files += files_of(y_name, storage_options)
         given = {field.name: getattr(options, field.name) for field in fields(options)}
-        given |= {"header": header, "x_name": x_name, "y_name": y_name, "dtype": dtype}
+        given |= {"dialect": dialect, "x_name": x_name, "y_name": y_name, "dtype": dtype}
         given |= {"shuffle": seed, "chunk_rows": chunk_rows, "test_fraction": test_fraction}
         fingerprint = {"version": package_version(), "files": version_of(files), "dst": str(location)}
         fingerprint |= {name: repr(value) for name, value in given.items()}
@@ -215,17 +253,31 @@ def convert_like(
     dst: Any,
     steps: TableSteps,
     *,
+    dialect: Dialect | None = None,
+    ids: Sequence[str] = (),
     x_name: str = "X",
     y_name: str | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Convert files with the steps of a model, or of an earlier conversion; see `convert`.
 
-    A column that is missing or of another kind than before is refused.
+    A column that is missing or of another kind than before is refused. `ids` are columns of delimited text
+    that are stored beside X, as the arrays `id_array(0)` and so on.
     """
-    known = steps.raw_names
-    source = open_source(src, known=known, x_name=x_name, y_name=y_name, storage_options=storage_options)
-    return Conversion(source, TableOptions(), steps).written_to(Location.of(dst, storage_options))
+    more: dict[str, Any] = {"known": steps.raw_names, "x_name": x_name, "y_name": y_name}
+    source = open_source(src, dialect=dialect, **more, storage_options=storage_options)
+    if ids and not isinstance(source, CsvSource):
+        raise InputError(
+            f"{source.name} has no columns that identify its rows; ids go with delimited text, Parquet "
+            f"and Zarr"
+        )
+    names = tuple(named_columns(source, list(ids))) if ids else ()
+    return Conversion(source, TableOptions(), steps, ids=names).written_to(Location.of(dst, storage_options))
+
+
+def id_array(i: int) -> str:
+    """Return the name of the array of an id column in a converted group."""
+    return f"ids/{i}"
 
 
 def _fitting_options(source: Source, options: TableOptions, positive: Any) -> TableOptions:
@@ -270,6 +322,7 @@ class Conversion:
     shuffle: int | None = None
     test_fraction: float | None = None
     checkpoint: ConversionCheckpoint | None = None
+    ids: tuple[str, ...] = ()
 
     def written_to(self, location: Location, *, overwrite: bool = False) -> dict[str, Any]:
         """Write the rows to a Zarr group and return the report; see `convert`."""
@@ -314,6 +367,8 @@ class Conversion:
                     )
         X = group["X"]
         is_sparse = isinstance(X, zarr.Group)
+        if isinstance(self.source, CsvSource):
+            report["read_as"] = self.source.dialect.described()
         report |= report_of_unseen(unseen, encoder.steps, n_kept) | {
             "rows_read": n_raw,
             "rows_dropped": n_raw - n_kept,
@@ -346,7 +401,8 @@ class Conversion:
             )
             if checkpoint.is_sparse is not None:
                 sink = self._sink(group, folder, checkpoint.is_sparse, n_kept)
-        pieces: Iterator[Any] = iter(()) if is_read else source.pieces(encoder.steps.raw_names, mark)
+        names = dict.fromkeys([*encoder.steps.raw_names, *self.ids])
+        pieces: Iterator[Any] = iter(()) if is_read else source.pieces(list(names), mark)
         save = None if checkpoint is None else checkpoint.write_run
         with _progress("convert", source, checkpoint) as advance_to, saved_at_the_end(save):
             for piece, (rows, n, new) in in_order(encoder.encode, pieces):
@@ -414,9 +470,14 @@ class Conversion:
                 self._keep(steps, report := {"columns_made": len(steps.names_out)})
             return SparseEncoder(source, steps), report or {"columns_made": len(steps.names_out)}
         if steps is None:
+            if isinstance(source, CsvSource) and len(source.names) == 1 and options.target is not None:
+                raise InputError(
+                    f"{source.name} has one column, {source.names[0]!r}, and so none for X: neither a comma, "
+                    f"tab, semicolon or bar nor white space sets others apart; give the delimiter"
+                )
             choice = choose_columns(source, options)
             if isinstance(source, CsvSource):
-                source.refuse_mixtures([*choice.used, *choice.dropped])
+                source.refuse_mixtures(choice.used, choice.dropped)
                 source.keep_whole(choice.target)
             steps, report = _table_steps(source, choice, options, self._over)
             if self.dtype is not None:  # numbers are written in it straight away
@@ -428,7 +489,9 @@ class Conversion:
             self._keep(steps, report)
         elif report is None:
             source.follow(steps)
-        encoder = TableEncoder(source, steps, self.dtype, is_of_fit=self.steps is None)
+        if isinstance(source, CsvSource):
+            source.identify(self.ids)
+        encoder = TableEncoder(source, steps, self.dtype, self.ids, is_of_fit=self.steps is None)
         return encoder, report or {"columns_made": len(steps.names_out)}
 
     def _keep(self, steps: TableSteps, report: dict[str, Any]) -> None:
@@ -518,7 +581,8 @@ def _table_steps(
     """
 
     def profiled(piece: Any) -> TableProfile:
-        return TableProfile.of(source.raw(piece, choice.used), options.max_categories)
+        raw = as_declared(source.raw(piece, choice.used), options.types)
+        return TableProfile.of(raw, options.max_categories)
 
     first = next(iter(source.pieces(choice.used)), None)
     if first is None:
@@ -597,10 +661,16 @@ class TableEncoder:
     """
 
     def __init__(
-        self, source: TableSource, steps: TableSteps, dtype: np.dtype | None, *, is_of_fit: bool
+        self,
+        source: TableSource,
+        steps: TableSteps,
+        dtype: np.dtype | None,
+        ids: tuple[str, ...] = (),
+        *,
+        is_of_fit: bool,
     ) -> None:
         steps.check_names(source.kinds, source.name)
-        self._source, self.steps, self._dtype = source, steps, dtype
+        self._source, self.steps, self._dtype, self._ids = source, steps, dtype, ids
         self._is_of_fit = is_of_fit
         self._encoding = steps if is_of_fit else steps.for_other_rows()
 
@@ -621,6 +691,12 @@ class TableEncoder:
                     rows["X"] = rows["X"].astype(self._dtype, copy=False)
         except FloatingPointError as error:
             raise self._too_large(piece, raw) from error
+        if self._ids:
+            assert isinstance(self._source, CsvSource)
+            kept = self.steps.kept(raw)
+            for i, name in enumerate(self._ids):
+                values = self._source.ids(piece, name)
+                rows[id_array(i)] = values if kept is None else values[kept]
         return rows, len(next(iter(raw.values()))), {} if self._is_of_fit else self.steps.unseen(raw)
 
     def _too_large(self, piece: Any, raw: dict[str, RawColumn]) -> InputError:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
-from distrff.io.convert.delimited import TextBlock, TextSource, blocks_of
+from distrff.io.convert.text import TextBlock, TextSource, line_blocks
 from distrff.utils.jit import compiled, compiles_once
 
 _LINE = re.compile(rb"\s*[-+.\deE]+(\s+\d+:[-+.\deEinfaNIF]+)*\s*(#.*)?$")
@@ -80,7 +80,7 @@ class LibsvmSource(TextSource):
 
     def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[TextBlock]:
         """Yield the blocks of all files, in order; with the mark of a block as `after`, those after it."""
-        return blocks_of(self._files, None, after=after)
+        return line_blocks(self._files, after)
 
     def rows(self, block: TextBlock) -> SparseRows:
         """Return the rows of a block; raise InputError with file and line for what is not in libsvm form."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
 
 from distrff.errors import InputError
-from distrff.io.convert.delimited import TextFile
+from distrff.io.convert.text import TextFile
 from distrff.io.dataset import check_real, native
 from distrff.io.rows import cuts
 from distrff.io.storage import (
@@ -57,6 +57,7 @@ class ArraySource:
 
     unit = "bytes"
     row_labels: frozenset[str] = frozenset()
+    odd: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, file: TextFile, x_name: str = "X", y_name: str | None = None) -> None:
         self.file, self._x_name, self._y_name = file, x_name, y_name
@@ -84,7 +85,7 @@ class ArraySource:
     def is_npy(self) -> bool:
         """Whether X is a file of its own, and y another."""
         with storage_errors(f"{self.file.name} cannot be reached"):
-            return first_bytes(*self.file).startswith(npy.MAGIC_PREFIX)
+            return first_bytes(self.file.fs, self.file.path).startswith(npy.MAGIC_PREFIX)
 
     def by_columns(self, separate: bool) -> None:
         """Make each column of X a column of the table, or X one column of lists."""

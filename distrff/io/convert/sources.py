@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from distrff.errors import InputError
-from distrff.io.convert.delimited import CsvSource, TextFile, head_of
+from distrff.io.convert.delimited import CsvSource
+from distrff.io.convert.dialect import Dialect
+from distrff.io.convert.foreign import refuse_foreign, refuse_other_archive
 from distrff.io.convert.libsvm import LibsvmSource, looks_like_libsvm, refuse_other_libsvm
 from distrff.io.convert.npz import ArraySource
+from distrff.io.convert.text import TextFile, head_of
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, parquet_table
 from distrff.io.storage import Location, Options, first_bytes, size_and_version, storage_errors
 from distrff.io.tables import Table
@@ -24,7 +27,7 @@ _NUMPY = (b"PK\x03\x04", b"\x93NUMPY")  # .npz, .npy
 def open_source(
     paths: Any,
     *,
-    header: bool | None = None,
+    dialect: Dialect | None = None,
     known: Sequence[str] = (),
     x_name: str = "X",
     y_name: str | None = None,
@@ -34,23 +37,30 @@ def open_source(
 
     All have one format, which is recognized by the first bytes, not by the names: Parquet, a .npz or .npy
     file of NumPy, libsvm if the first lines have its form, else delimited text; text may be compressed by
-    gzip, bzip2, xz or Zstandard. `header` and `known` are those of `CsvSource`, `x_name` and `y_name` those
+    gzip, bzip2, xz or Zstandard. `dialect` and `known` are those of `CsvSource`, `x_name` and `y_name` those
     of `ArraySource`.
     """
-    files = files_of(paths, storage_options)
+    files, dialect = files_of(paths, storage_options), dialect or Dialect()
     with storage_errors(f"{files[0].name} cannot be reached"):
-        magic = first_bytes(*files[0])
+        magic = first_bytes(files[0].fs, files[0].path)
     if magic.startswith(MAGIC) or files[0].path.endswith(SUFFIXES):
+        dialect.refuse_for(f"{files[0].name} is Parquet")
         return parquet_table(paths, storage_options)
+    if magic.startswith(_NUMPY[0]):
+        with files[0].fs.open(files[0].path, "rb") as archive:
+            refuse_other_archive(archive, files[0].name)
     if magic.startswith(_NUMPY):
         if len(files) > 1:
             raise InputError(f"{files[0].name} is one of {len(files)} NumPy files; convert them one by one")
+        dialect.refuse_for(f"{files[0].name} is a file of NumPy")
         return ArraySource(files[0], x_name, y_name)
-    head = head_of(files[0], 2**16)
-    if looks_like_libsvm(head):
+    head = head_of(files[0]._replace(encoding=dialect.encoding), 2**16)
+    if looks_like_libsvm(head) and dialect.delimiter is None:
+        dialect.refuse_for(f"{files[0].name} is a libsvm file")
         return LibsvmSource(files)
     refuse_other_libsvm(head, files[0].name)
-    return CsvSource(files, header, known)
+    refuse_foreign(head, files[0].name)
+    return CsvSource(files, dialect, known)
 
 
 def files_of(paths: Any, storage_options: Options = None) -> list[TextFile]:

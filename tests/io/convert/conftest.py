@@ -8,8 +8,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from distrff.io.convert import delimited as text_blocks
-from distrff.io.convert.delimited import TextFile
+from distrff.io.convert import text as texts
+from distrff.io.convert.text import TextFile
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def text_file(tmp_path: Path) -> Callable[..., TextFile]:
     return write
 
 
-@pytest.fixture(params=[16, 100, 8 * 2**20])
+@pytest.fixture(params=[64, 300, 8 * 2**20])
 def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Sizes of blocks from less than a record on."""
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", request.param)
+    """Sizes of blocks from about a record on."""
+    monkeypatch.setattr(texts, "BLOCK_BYTES", request.param)
     return request.param

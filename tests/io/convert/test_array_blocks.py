@@ -10,8 +10,8 @@ import pytest
 
 from distrff.errors import InputError
 from distrff.io.convert import npz as array_blocks
-from distrff.io.convert.delimited import TextFile
 from distrff.io.convert.npz import ArraySource
+from distrff.io.convert.text import TextFile
 
 
 @pytest.fixture

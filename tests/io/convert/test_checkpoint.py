@@ -18,8 +18,8 @@ from sklearn.datasets import dump_svmlight_file
 from distrff.errors import InputError
 from distrff.io import checkpoints, storage
 from distrff.io.convert import convert as convert_module
-from distrff.io.convert import delimited as text_blocks
 from distrff.io.convert import npz as array_blocks
+from distrff.io.convert import text as texts
 from distrff.io.convert import writer
 from distrff.io.convert.convert import convert
 from distrff.io.storage import Location
@@ -75,7 +75,7 @@ class Fate:
 @pytest.fixture
 def fate(monkeypatch):
     """Conversions that die, with pieces, buckets, runs and chunks of a few rows."""
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 600)
+    monkeypatch.setattr(texts, "BLOCK_BYTES", 600)
     monkeypatch.setattr(array_blocks, "_BLOCK_BYTES", 16 * 30)
     monkeypatch.setattr("distrff.io.tables.BATCH_ROWS", 30)
     monkeypatch.setattr(writer, "_BUCKET_BITS", 2)
@@ -357,10 +357,10 @@ def test_only_one_process_works_on_it(rows, fate):
 SLOW = """
 import time
 from distrff.io import checkpoints
-from distrff.io.convert import delimited, writer
+from distrff.io.convert import text as texts, writer
 from distrff.cli import main
 
-delimited.BLOCK_BYTES = 600
+texts.BLOCK_BYTES = 600
 whole, flush = checkpoints._write_whole, writer.GrowingArray._flush
 
 def slowly(function):

@@ -21,9 +21,9 @@ from sklearn.datasets import dump_svmlight_file
 
 from distrff.errors import InputError, NonFiniteError
 from distrff.io.arrow import raw_kind
-from distrff.io.convert import delimited as text_blocks
+from distrff.io.convert import delimited, writer
 from distrff.io.convert import npz as array_blocks
-from distrff.io.convert import writer
+from distrff.io.convert import text as texts
 from distrff.io.convert.convert import convert, convert_like
 from distrff.io.open import open_dataset
 from distrff.preprocessing.table import TableSteps
@@ -34,7 +34,7 @@ LEFT_OUT = "it holds times; datetime='seconds' or 'parts' takes them"
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks and batches of a few rows."""
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(texts, "BLOCK_BYTES", 100)
     monkeypatch.setattr(array_blocks, "_BLOCK_BYTES", 16 * 10)
     monkeypatch.setattr("distrff.io.tables.BATCH_ROWS", 10)
 
@@ -112,7 +112,7 @@ def test_wide_sparse_rows_stay_sparse(tmp_path, dst, small_blocks, options, rng)
 
 def test_the_kinds_of_wide_text_are_found_a_few_times_for_each_column(tmp_path, dst, monkeypatch, rng):
     calls = []
-    monkeypatch.setattr(text_blocks, "raw_kind", lambda dtype: calls.append(dtype) or raw_kind(dtype))
+    monkeypatch.setattr(delimited, "raw_kind", lambda dtype: calls.append(dtype) or raw_kind(dtype))
     d = 300
     np.savetxt(tmp_path / "rows.csv", rng.standard_normal((4, d)), delimiter=",")
     convert(tmp_path / "rows.csv", dst, target="0")
@@ -188,13 +188,13 @@ def test_one_pass_where_types_decide(tmp_path, dst, monkeypatch, rng):
     numbers(rng).to_csv(tmp_path / "rows.csv", index=False)
     reads = []
 
-    def counting(files, *args, _blocks=text_blocks.blocks_of):
-        reads.append(files)
-        return _blocks(files, *args)
+    def counting(*args, _open=delimited.arrow_csv.open_csv, **options):
+        reads.append(args)
+        return _open(*args, **options)
 
-    monkeypatch.setattr(text_blocks, "blocks_of", counting)
+    monkeypatch.setattr(delimited.arrow_csv, "open_csv", counting)
     convert(tmp_path / "rows.csv", dst)
-    assert len(reads) == 2  # the first block for the types, then all of them
+    assert len(reads) == 3  # the first block for the types and for the steps, then all of them
 
 
 def test_types_may_widen_on_the_way(tmp_path, dst, small_blocks):
@@ -226,7 +226,7 @@ def test_shuffled_and_split(tmp_path, dst, small_blocks, monkeypatch, limit, rng
     np.testing.assert_array_equal(np.concatenate([X, X_test]), frame[["a", "b", "c"]].to_numpy()[order])
     assert (np.diff(y) < 0).any()
     # The same again from other blocks.
-    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 3000)
+    monkeypatch.setattr(texts, "BLOCK_BYTES", 3000)
     convert(tmp_path / "rows.csv", dst, target="y", shuffle=seed, test_fraction=0.25, overwrite=True)
     np.testing.assert_array_equal(rows(dst)[1], y)
 

@@ -8,12 +8,15 @@ import gzip
 import io
 import lzma
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from distrff.errors import InputError
-from distrff.io.convert import delimited
-from distrff.io.convert.delimited import CsvSource, WiderTypes, blocks_of, head_of
+from distrff.io.convert import text as texts
+from distrff.io.convert.delimited import CsvSource, WiderTypes
+from distrff.io.convert.dialect import Dialect
+from distrff.io.convert.text import head_of
 
 
 def zstd(data: bytes) -> bytes:
@@ -29,77 +32,79 @@ COMPRESSIONS = dict(none=bytes, gzip=gzip.compress, bzip2=bz2.compress, xz=lzma.
 def quoted_records(rng) -> tuple[bytes, list[list[str]]]:
     """Fields with delimiters, quotes and line ends inside, as the csv module writes them."""
     alphabet = ["a", "b", ",", '"', "\n", "ä", " "]
-    rows = [["".join(rng.choice(alphabet, rng.integers(0, 9))) for _ in range(3)] for _ in range(60)]
+    rows = [["".join(rng.choice(alphabet, rng.integers(1, 9))) for _ in range(3)] for _ in range(60)]
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_MINIMAL).writerows(rows)
     return text.getvalue().encode(), rows
 
 
-def records_of(data: bytes) -> list[list[str]]:
-    return [row for row in csv.reader(io.StringIO(data.decode(), newline="")) if row]
-
-
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_blocks_hold_every_byte_once(text_file, block_bytes, compression, rng):
+def test_records_that_blocks_cut(text_file, block_bytes, compression, rng):
     data, rows = quoted_records(rng)
-    file = text_file(COMPRESSIONS[compression](data))
-    blocks = list(blocks_of([file], ","))
-    assert b"".join(block.data for block in blocks) == data
-    found = [row for block in blocks for row in records_of(block.data)]  # each alone is read like the whole
-    assert found == records_of(data)
-    assert len(found) == len(rows)
-    at = 0
-    for block in blocks:
-        assert block.line == 1 + data.count(b"\n", 0, at)
-        assert block.has_quotes >= (b'"' in block.data)
-        at += len(block.data)
+    file = text_file(COMPRESSIONS[compression](b"\xef\xbb\xbf" + data))
+    source = CsvSource([file, file], Dialect(delimiter=",", header=False))
+    source.declare(dict.fromkeys(source.names, "text"))
+    found, lines = [], []
+    for piece in source.pieces(source.names):
+        found += zip(*(column.to_pylist() for column in piece.batch.columns), strict=True)
+        lines += [source.place(piece, row) for row in range(piece.batch.num_rows)]
+    assert found == 2 * [tuple(row) for row in rows]
+    starts = np.cumsum([1] + [1 + sum(field.count("\n") for field in row) for row in rows])[:-1]
+    assert lines == 2 * [f"{file.name}, line {line}" for line in starts]
 
 
-def test_what_is_skipped_is_a_record(text_file, block_bytes):
-    file = text_file(b'\xef\xbb\xbf"a\nname",b\n1,2\n3,4')
-    blocks = list(blocks_of([file, file], ",", 1))
-    assert b"".join(b.data for b in blocks) == b"1,2\n3,4" * 2
-    assert blocks[0].line == 3
-    assert blocks[-1].position == 2 * len(b'\xef\xbb\xbf"a\nname",b\n1,2\n3,4')
+def test_pieces_after_a_mark(text_file, block_bytes):
+    file = text_file(b"a\n" + b"".join(b"%d\n\n" % i for i in range(60)))
+    source = CsvSource([file, file])
+    pieces = list(source.pieces(["a"]))
+    assert pieces[-1].position == source.total
+    for i, piece in enumerate(pieces):
+        rest = [p.batch.column(0).to_pylist() for p in source.pieces(["a"], piece.mark)]
+        assert rest == [p.batch.column(0).to_pylist() for p in pieces[i + 1 :]]
 
 
 @pytest.mark.parametrize("ends", [b"\n", b"\r\n", b"\r"])
 def test_line_ends(text_file, block_bytes, ends):
-    records = [b"%d,%d" % (i, -i) for i in range(50)]
-    cut = [[b'"' + b"a" * n + b'"', b'"b,c"', b"d"] for n in range(11, 16)]  # by the first block, or at it
-    for lines in (records, *cut):
-        data = ends.join(lines) + ends
-        blocks = list(blocks_of([text_file(data)], ","))
-        assert b"".join(b.data for b in blocks) == data
-        assert all(b.data.endswith(ends) for b in blocks)
+    source = CsvSource([text_file(ends.join(b"%d,%d" % (i, -i) for i in range(50)) + ends)])
+    assert columns(source) == {"0": list(range(50)), "1": [-i for i in range(50)]}
+    with pytest.raises(InputError, match="line 51, column '1': 'x'"):
+        columns(CsvSource([text_file(ends.join([b"1,2"] * 50 + [b"1,x"]) + ends)]))
 
 
 @pytest.mark.parametrize("compression", [c for c in COMPRESSIONS if c != "none"])
 def test_a_truncated_file_is_refused_by_name_and_the_head_of_a_whole_one(text_file, compression, rng):
-    data = COMPRESSIONS[compression](rng.integers(32, 127, 20_000).astype("u1").tobytes())
+    data = COMPRESSIONS[compression](b"".join(b"%d,1\n" % i for i in rng.integers(0, 10**9, 20_000)))
     with pytest.raises(InputError, match=r"rows.csv cannot be decompressed.*truncated"):
-        list(blocks_of([text_file(data[: len(data) // 2])], ","))
+        columns(CsvSource([text_file(data[: len(data) // 2])]))
     # The head is of all members that follow each other.
     members = map(COMPRESSIONS[compression], (b"1,2\n", b"3,4\n"))
     assert head_of(text_file(b"".join(members))) == b"1,2\n3,4\n"
-    with pytest.raises(InputError, match="UTF-16"):
-        head_of(text_file("a,b\n".encode("utf-16")))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1", "cp1252"])
+def test_encodings(text_file, encoding):
+    file = text_file("größe,b\n1,ü\n2,é\n".encode(encoding))
+    given = None if encoding == "utf-16" else encoding  # which a byte order mark tells
+    assert columns(CsvSource([file], Dialect(encoding=given))) == {"größe": [1, 2], "b": ["ü", "é"]}
+    with pytest.raises(InputError, match=r"rows.csv is not of the encoding ascii"):
+        columns(CsvSource([file], Dialect(encoding="ascii")))
+    with pytest.raises(InputError, match="encoding='nonsense' is not known"):
+        Dialect(encoding="nonsense")
 
 
 @pytest.mark.parametrize("tail", [b'7,"8\n9,0\n', b'7,"8""\n9,""0\n', b'7,"8'])
 def test_a_quote_that_is_open_at_the_end_or_for_too_long(text_file, block_bytes, monkeypatch, tail):
     """The lines after it would become one field, as many fields as any record has."""
     with pytest.raises(InputError, match=r"rows.csv, line 5: a quote is opened here and never closed"):
-        list(blocks_of([text_file(b'1,2\n3,"4\n"\n5,6\n' + tail)], ","))
-    monkeypatch.setattr(delimited, "BLOCK_BYTES", 64)
-    monkeypatch.setattr(delimited, "_LONGEST_RECORD", 256)
+        columns(CsvSource([text_file(b'1,a\n3,"4\n"\n5,b\n' + tail)]))
+    assert columns(CsvSource([text_file(b'1,5" pipe\n2,6\n')]))["1"] == ['5" pipe', "6"]
     with pytest.raises(InputError, match=r"rows.csv, line 4: .*never closed"):
-        list(blocks_of([text_file(b"1,2\n" * 3 + b'"5,6\n' + b"7,8\n" * 500)], ","))
+        columns(CsvSource([text_file(b"1,a\n" * 3 + b'"5,b\n' + b"7,c\n" * 50_000)]))
 
 
 def columns(source: CsvSource) -> dict[str, list]:
-    source.refuse_mixtures(source.names)
-    batches = [source.batch(piece, source.names) for piece in source.pieces(source.names)]
+    source.refuse_mixtures(source.names, ())
+    batches = [piece.batch for piece in source.pieces(source.names)]
     return {name: [v for b in batches for v in b.column(name).to_pylist()] for name in source.names}
 
 
@@ -118,7 +123,7 @@ def test_every_kind_of_column(text_file, delimiter):
     source = CsvSource([text_file(text.replace(",", delimiter).encode())])
     kinds = [str(t) for t in source.types.values()]
     assert kinds == ["double", "dictionary<values=string, indices=int32, ordered=0>", "bool", "timestamp[s]"]
-    assert source.delimiter == delimiter
+    assert source.dialect.delimiter == delimiter
     found = columns(source)
     assert found["n"] == [1.0, None, 2.5]
     assert found["t"] == ["x y", "y; z\nq", None]
@@ -133,7 +138,11 @@ def test_every_kind_of_column(text_file, delimiter):
         (b"x,y\nu,v\n", {"header": False}, ("0", "1")),
         (b"1990,1991\n1,2\n", {"header": True}, ("1990", "1991")),
         (b"1990,b\n" + b"1,2\n" * 5, {"header": True}, ("1990", "b")),
-        (b",b\n1,2\n", {}, ("0", "b")),
+        (b",b\n1,2\n", {}, ("Unnamed: 0", "b")),  # as pandas calls it
+        (b",b\n1,2\n", {"known": ("0", "b")}, ("0", "b")),  # as models of earlier versions call it
+        (b"x y\n0 1 2\n1 2 3\n", {}, ("Unnamed: 0", "x", "y")),  # as R writes row names
+        (b"red,big\nblue,big\n", {}, ("0", "1")),  # values, since one of them occurs again
+        (b"2020-01-01,red\n2020-01-02,blue\n", {}, ("0", "1")),
         (b"?,b\n1,2\n", {}, ("0", "1")),
         (b",\n1,2\n", {}, ("0", "1")),
         # Files for a model have its names, or the numbers of columns.
@@ -145,10 +154,10 @@ def test_every_kind_of_column(text_file, delimiter):
     ],
 )
 def test_headers(text_file, text, options, names):
-    source = CsvSource([text_file(text)], **options)
+    source = CsvSource([text_file(text)], Dialect(header=options.pop("header", None)), **options)
     assert source.names == names
     if "known" in options:
-        assert source.has_header == (not {"0", "1"} <= set(options["known"]))
+        assert source.dialect.header == (not {"0", "1"} <= set(options["known"]))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +171,7 @@ def test_headers(text_file, text, options, names):
 )
 def test_no_rows_and_names_taken_for_a_row(text_file, text, message):
     with pytest.raises(InputError, match=message):
-        CsvSource([text_file(text)]).refuse_mixtures(["1"])
+        CsvSource([text_file(text)]).refuse_mixtures(["1"], ())
 
 
 def test_several_files_with_headers(text_file, block_bytes):
@@ -176,7 +185,7 @@ def test_several_files_with_headers(text_file, block_bytes):
 
 
 def test_times_of_finer_units(text_file, monkeypatch):
-    monkeypatch.setattr(delimited, "BLOCK_BYTES", 40)
+    monkeypatch.setattr(texts, "BLOCK_BYTES", 40)
     lines = [b"2020-01-01 00:00:00"] * 5 + [b"2020-01-01 00:00:00.5", b"2020-01-02"]
     source = CsvSource([text_file(b"t,a\n" + b"".join(line + b",1\n" for line in lines))])
     assert str(source.types["t"]) == "timestamp[s]"

@@ -1,0 +1,271 @@
+"""How a table is written as text: its delimiter, decimal sign and names, as they are given or seem to be."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
+
+from distrff.errors import InputError
+from distrff.io.convert.text import in_columns
+from distrff.utils.text import listed
+
+DELIMITERS = ",\t;|"
+WHITESPACE = "whitespace"
+"""The delimiter of fields that are set apart by runs of blanks and tabs."""
+_SPELLINGS = {"tab": "\t", r"\t": "\t", r"\s+": WHITESPACE, "comma": ",", "semicolon": ";", "space": " "}
+NULLS = ["", "NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "?"]
+"""The spellings of a missing value, in columns of numbers and of text."""
+_SAMPLE_BYTES, _SAMPLE_LINES = 2**16, 20  # a guess is judged by so much text, or by so many lines if longer
+_AS_WELL = 0.9  # a guess whose score is this share of the best one's fits about as well
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What is None was not given. `header` says whether the first record holds the names of the columns."""
+
+    delimiter: str | None = None
+    decimal: str | None = None
+    header: bool | None = None
+    quote: str | None = '"'
+    encoding: str | None = None
+
+    def refuse_for(self, what: str) -> None:
+        """Raise InputError if anything was given."""
+        given = [field.name for field in fields(self) if getattr(self, field.name) != field.default]
+        if given:
+            raise InputError(f"{given[0]} goes with delimited text, but {what}; leave it out")
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None:
+            object.__setattr__(self, "delimiter", _SPELLINGS.get(self.delimiter, self.delimiter))
+        if self.delimiter not in (None, WHITESPACE) and len(str(self.delimiter)) != 1:
+            raise InputError(f"delimiter must be one character or 'whitespace', got {self.delimiter!r}")
+        if self.decimal not in (None, ".", ","):
+            raise InputError(f"decimal must be '.' or ',', got {self.decimal!r}")
+        if self.quote == "none":
+            object.__setattr__(self, "quote", None)
+        if self.quote is not None and len(self.quote) != 1:
+            raise InputError(f"quote must be one character, or 'none', got {self.quote!r}")
+        if self.encoding is not None:
+            try:
+                name = codecs.lookup(self.encoding).name
+            except LookupError:
+                raise InputError(
+                    f"encoding={self.encoding!r} is not known; give one such as latin-1"
+                ) from None
+            object.__setattr__(self, "encoding", None if name == "utf-8" else name)
+
+    @property
+    def character(self) -> str:
+        """What sets fields apart once blanks are tabs."""
+        return "\t" if self.delimiter == WHITESPACE else self.delimiter or ","
+
+    def described(self) -> str:
+        """Return in words how the text is read."""
+        names = {"\t": "tab", " ": "one blank", WHITESPACE: "white space"}
+        between = names.get(self.delimiter or ",", repr(self.delimiter))
+        first = "the first line holds names" if self.header else "there are no names"
+        return f"delimiter {between}, decimal {self.decimal!r}, {first}"
+
+    def records(self, lines: Iterator[str]) -> Any:
+        """Return a `csv.reader` of the records; those of empty lines are []."""
+        if self.quote is None:
+            return csv.reader(lines, delimiter=self.character, quoting=csv.QUOTE_NONE)
+        return csv.reader(lines, delimiter=self.character, quotechar=self.quote)
+
+
+class Opening(NamedTuple):
+    """How the text of a file begins: its dialect, the names of its columns, and what is before the rows."""
+
+    dialect: Dialect
+    names: tuple[str, ...]
+    n_bytes: int
+    n_lines: int
+    longest: int = 0  # of the first lines, in bytes
+
+
+def opening_of(head: bytes, given: Dialect, file: str, known: Sequence[str] = ()) -> Opening:
+    """Return what the first bytes of a text tell of its dialect, where it was not given.
+
+    A delimiter is judged by many records: by how many of them have the same number of fields, and how many
+    fields are numbers, times or truth values. Raises InputError if two guesses fit about as well.
+    """
+    separator, before, head = _separator_line(head)
+    lines = head.splitlines(keepends=True)
+    n_sampled = max(_SAMPLE_LINES, head.count(b"\n", 0, _SAMPLE_BYTES), head.count(b"\r", 0, _SAMPLE_BYTES))
+    head, longest = b"".join(lines[:n_sampled]), max(map(len, lines[:n_sampled]), default=0)
+    if separator and given.delimiter is None:
+        given = replace(given, delimiter=separator.decode())
+    try:
+        text = head.decode()
+    except UnicodeDecodeError as error:
+        text = head.decode(errors="replace")
+        if error.start <= len(head.splitlines()[0]):
+            raise InputError(
+                f"{file}, line 1: bytes that are not UTF-8; name what the file is written in, such as "
+                f"encoding='latin-1'"
+            ) from None
+    if not text.strip():
+        raise InputError(f"{file} is empty; give a file with rows")
+    reading = _reading(text, given, file)
+    dialect, first = reading.dialect, reading.records[0]
+    if dialect.header is None:
+        dialect = replace(dialect, header=_are_names(reading.records, known))
+    if not dialect.header:
+        return Opening(dialect, tuple(map(str, range(len(first)))), len(before), bool(before), longest)
+    counted = dialect.records(_lines(text, dialect))
+    while not next(counted):
+        pass
+    lines = lines[: counted.line_num]
+    if 1 < len(first) == reading.n_fields - 1 and any(record[-1].strip() for record in reading.records[1:]):
+        first = ["", *first]  # as R writes the names of a table whose rows have names
+    n_bytes, n_lines = len(before) + sum(map(len, lines)), bool(before) + len(lines)
+    return Opening(dialect, _named(first, known), n_bytes, n_lines, longest)
+
+
+def _lines(text: str, dialect: Dialect) -> Iterator[str]:
+    if dialect.delimiter == WHITESPACE:
+        text = in_columns(text.encode()).decode()
+    return iter(io.StringIO(text, newline=""))
+
+
+def _separator_line(head: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return the delimiter that a first line like "sep=;" tells Excel, this line, and the rest."""
+    found = re.match(rb"\"?sep=([^\r\n])\"?\r?\n?", head)
+    return (found[1], head[: found.end()], head[found.end() :]) if found else (b"", b"", head)
+
+
+# The delimiter and the decimal sign.
+
+
+class _Reading(NamedTuple):
+    """The first records as they are with a delimiter."""
+
+    dialect: Dialect
+    records: list[list[str]]
+    n_fields: int  # of most records
+    share: float  # of the records that have as many
+    typed: float  # share of their fields that are no text
+
+    @property
+    def score(self) -> float:
+        return self.share * (self.typed + 0.5)
+
+
+def _reading(text: str, given: Dialect, file: str) -> _Reading:
+    delimiter = given.delimiter or _delimiter_of(text, given, file)
+    reading = _read(text, replace(given, delimiter=delimiter))
+    if given.decimal is None:
+        _check_decimal(reading, file)
+    return reading
+
+
+def _delimiter_of(text: str, given: Dialect, file: str) -> str:
+    readings = {d: _read(text, replace(given, delimiter=d)) for d in (*DELIMITERS, WHITESPACE)}
+    blanks = readings.pop(WHITESPACE)
+    fits = sorted((d for d, r in readings.items() if r.n_fields > 1), key=lambda d: -readings[d].score)
+    # Blanks stand in text and in times as well: they set fields apart only where that makes them numbers.
+    others = [_read(text, replace(given, delimiter="\x1f"))]  # lines as they are
+    others += [readings[d] for d in fits[:1] if readings[d].share > 0.5]
+    is_table = blanks.n_fields > 1 and blanks.share > 0.5
+    if is_table and blanks.typed >= 0.5 and blanks.typed > max(1.2 * other.typed for other in others):
+        return WHITESPACE
+    if not fits:
+        return ","
+    as_well = [d for d in fits if readings[d].score >= _AS_WELL * readings[fits[0]].score]
+    best, *rest = sorted(as_well, key=lambda d: -readings[d].n_fields)
+    # A text with one ';' in each row does not make a ';' the delimiter of rows with many commas.
+    if rest and readings[best].n_fields - 1 < 3 * (readings[rest[0]].n_fields - 1):
+        one, other = (f"{d!r} (as in {listed(readings[d].records[-1])})" for d in (best, rest[0]))
+        raise InputError(
+            f"{file}: columns may be set apart by {one} or by {other}; give delimiter={best!r} or "
+            f"delimiter={rest[0]!r}"
+        )
+    return best
+
+
+def _read(text: str, dialect: Dialect) -> _Reading:
+    try:
+        records = list(filter(None, dialect.records(_lines(text, dialect))))
+    except csv.Error:  # a field of more than 128 KB
+        records = []
+    body = records[1:] or records
+    if not body:
+        return _Reading(replace(dialect, decimal=dialect.decimal or "."), [[]], 0, 0.0, 0.0)
+    ((n_fields, n),) = Counter(map(len, body)).most_common(1)
+    fields = [field.strip() for record in body if len(record) == n_fields for field in record]
+    matches = {
+        d: sum(pattern.fullmatch(field) is not None for field in fields) for d, pattern in _TYPED.items()
+    }
+    dialect = replace(dialect, decimal=dialect.decimal or max(matches, key=lambda d: matches[d]))
+    return _Reading(dialect, records, n_fields, n / len(body), sum(map(_is_typed, fields)) / len(fields))
+
+
+def number_pattern(decimal: str) -> str:
+    """Return the regular expression of a number without blanks around it."""
+    point = re.escape(decimal)
+    return rf"[-+]?([0-9]+{point}?[0-9]*|{point}[0-9]+)([eE][-+]?[0-9]+)?"
+
+
+_OTHERS = r"\d{4}-\d\d-\d\d([ T].*)?|\d\d:\d\d(:\d\d(\.\d*)?)?|[Tt]rue|[Ff]alse|TRUE|FALSE|[-+]?inf"
+_MISSING = "|".join(map(re.escape, NULLS))
+_THOUSANDS = r"[-+]?[1-9]\d{0,2}(%s\d{3})+(%s\d+)?"
+_TYPED = {
+    d: re.compile("|".join([number_pattern(d), _THOUSANDS % (re.escape(o), re.escape(d)), _OTHERS, _MISSING]))
+    for d, o in (".,", ",.")
+}
+
+
+def _is_typed(field: str) -> bool:
+    """Return whether a field is no text, with either decimal sign."""
+    return any(pattern.fullmatch(field) for pattern in _TYPED.values())
+
+
+def _check_decimal(reading: _Reading, file: str) -> None:
+    """Refuse numbers of which both signs may be the decimal one, or commas that may be of thousands."""
+    fields = [field.strip() for record in reading.records[1:] for field in record]
+    found = {d: [f for f in fields if d in f and re.fullmatch(number_pattern(d), f)] for d in ",."}
+    n_comma, n_point = map(len, found.values())
+    if n_comma and 2 * min(n_comma, n_point) >= max(n_comma, n_point):
+        what = f"both {found[','][0]!r} and {found['.'][0]!r} may be numbers with a decimal sign"
+    elif n_comma > n_point and all(re.fullmatch(_THOUSANDS % (",", r"\."), f) for f in found[","]):
+        what = f"the comma of {found[','][0]!r} may set decimals or thousands apart"
+    else:
+        return
+    raise InputError(f"{file}: {what}; give decimal=',' or decimal='.'")
+
+
+# The names of columns.
+
+
+def _are_names(records: list[list[str]], known: Sequence[str]) -> bool:
+    """Return whether the first record holds names: what a model needs, or else words and no number.
+
+    Where no record has a number, words that occur again below are values.
+    """
+    first, others = records[0], records[1:]
+    if known and set(known) <= set(map(str, range(len(first)))):
+        return False
+    if known and set(known) <= set(_named(first, known)):
+        return True
+    filled = [field for field in map(str.strip, first) if field]
+    if not filled or any(map(_is_typed, filled)):
+        return False
+    if any(_is_typed(f) and f not in NULLS for record in others for f in map(str.strip, record)):
+        return True
+    return not any(a == b for record in others for a, b in zip(first, record, strict=False))
+
+
+def _named(fields: Sequence[str], known: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the names of columns; those without one are called as pandas calls them.
+
+    Models of earlier versions call them by their index.
+    """
+    names = (field.strip() for field in fields)
+    return tuple(name or (str(i) if str(i) in known else f"Unnamed: {i}") for i, name in enumerate(names))

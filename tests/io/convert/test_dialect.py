@@ -1,0 +1,226 @@
+"""How a text is read: delimiter, decimal sign and names that are guessed, given, or refused as ambiguous."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from distrff.errors import InputError
+from distrff.estimators.ridge import KernelRidge
+from distrff.features.fourier import FourierFeatures
+from distrff.io.convert.convert import convert
+from distrff.io.convert.delimited import CsvSource
+from distrff.io.convert.dialect import WHITESPACE, Dialect, opening_of
+from distrff.io.open import open_dataset
+from distrff.kernels.stationary import Gaussian
+
+
+def rows(form: str, n: int = 40) -> str:
+    """Rows of a format of i."""
+    return "".join(form.format(i=i, j=i + 1) + "\n" for i in range(n))
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter", "decimal", "names"),
+    [
+        (rows("{i},5;{j},25;7,{i}"), ";", ",", ("0", "1", "2")),  # four fields by the comma
+        (rows("0,{i};0,{j};0,1"), ";", ",", ("0", "1", "2")),
+        (rows("{i},5\t{j},25"), "\t", ",", ("0", "1")),
+        (
+            "time (d, h);pos (x, y, z);val\n" + rows("{i};{j}.5;3"),
+            ";",
+            ".",
+            ("time (d, h)", "pos (x, y, z)", "val"),
+        ),
+        ("sep=;\nx,y;z\n" + rows("{i};{j}"), ";", ".", ("x,y", "z")),
+        ('"sep=|"\r\nx|z\r\n' + rows("{i},5|{j}"), "|", ",", ("x", "z")),
+        ("a\tb\n" + rows("Rome, IT\t{i}"), "\t", ".", ("a", "b")),
+        ("a,b,c\n" + rows("{i},x;y,{j}"), ",", ".", ("a", "b", "c")),
+        ("a, b\n" + rows("{i}, {j}.5"), ",", ".", ("a", "b")),
+        (rows(" {i}.25   {j}\t3"), WHITESPACE, ".", ("0", "1", "2")),
+        ("a b\n" + rows(" {i},25   {j}"), WHITESPACE, ",", ("a", "b")),
+        ('"x y" z\n' + rows('"p q" {i}'), WHITESPACE, ".", ("x y", "z")),
+        ("t,v\n" + rows("2020-01-01 00:00:00,{i}"), ",", ".", ("t", "v")),
+        ("t\n" + rows("2020-01-01 00:00:00"), ",", ".", ("t",)),
+        ("words\n" + rows("p{i} q"), ",", ".", ("words",)),
+        ("a;b\n" + rows("1.1{i:02d},5;{j},5"), ";", ",", ("a", "b")),
+    ],
+)
+def test_what_is_guessed(text_file, text, delimiter, decimal, names):
+    found = CsvSource([text_file(text.encode())])
+    assert (found.dialect.delimiter, found.dialect.decimal, found.names) == (delimiter, decimal, names)
+    assert f"decimal {decimal!r}" in found.dialect.described()
+    (piece,) = found.pieces(names[-1:])
+    assert piece.batch.num_rows == 40
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        (rows("Smith{i}, J;Rome, IT"), "give delimiter=',' or delimiter=';'"),
+        (rows("{i},5;{j}.25"), r"both '1,5' and '2.25' .*; give decimal=',' or decimal='\.'"),
+        (
+            "a\tb\n" + rows("{j},100\t{i}"),
+            "comma of '1,100' may set decimals or thousands apart; give decimal",
+        ),
+    ],
+)
+def test_two_guesses_that_fit_as_well_are_refused(text, remedy):
+    with pytest.raises(InputError, match=f"f.csv: .*{remedy}"):
+        opening_of(text.encode(), Dialect(), "f.csv")
+
+
+def test_what_is_given_is_not_guessed(tmp_path):
+    path, dst = tmp_path / "rows.csv", str(tmp_path / "rows.zarr")
+    path.write_text(rows("{i},1;{j},2;3,{i}"))
+    for given, n_columns in (({}, 3), ({"delimiter": ","}, 4)):
+        report = convert(path, dst, overwrite=True, **given)
+        assert len(open_dataset(dst).column_names) + len(report["columns_dropped"]) == n_columns
+    with pytest.raises(InputError, match=r"'0,1' \(line 1\); decimal=',' takes"):
+        convert(path, dst, overwrite=True, one_hot=True, delimiter="semicolon", decimal=".")
+    path.write_text("a;b;y\n'1;x';1;2\n'2;x';3;4\n")
+    convert(path, dst, target="y", quote="'", one_hot=True, overwrite=True)
+    assert open_dataset(dst).column_names == ("a=1;x", "a=2;x", "b")
+    path.write_bytes("größe,y\n1,2\n".encode("latin-1"))
+    with pytest.raises(InputError, match=r"line 1: bytes that are not UTF-8; .*encoding='latin-1'"):
+        convert(path, dst, target="y", overwrite=True)
+    convert(path, dst, target="y", encoding="latin-1", overwrite=True)
+    assert open_dataset(dst).column_names == ("größe",)
+    for wrong in ({"delimiter": "::"}, {"decimal": "x"}, {"quote": "ab"}, {"encoding": "nonsense"}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            convert(path, dst, overwrite=True, **wrong)
+    np.save(tmp_path / "rows.npy", np.ones((3, 2)))
+    with pytest.raises(InputError, match=r"decimal goes with delimited text, but .* NumPy"):
+        convert(tmp_path / "rows.npy", dst, decimal=",", overwrite=True)
+
+
+def test_one_column_without_a_delimiter(tmp_path):
+    (tmp_path / "rows.csv").write_text("a::b\n" + rows("{i}::{j}"))
+    with pytest.raises(InputError, match=r"one column, 'a::b', .*nor white space .*give the delimiter"):
+        convert(tmp_path / "rows.csv", str(tmp_path / "rows.zarr"), target=-1)
+
+
+# Types that are declared, and values that are written for people.
+
+
+def codes(n: int = 60) -> pd.DataFrame:
+    icd = np.array(["250", "401", "V27", "715"])[np.arange(n) * 7 % 4]
+    day = [f"2020-01-{1 + i % 28:02d}" for i in range(n)]
+    return pd.DataFrame({"icd": icd, "zip": 100 + np.arange(n) % 3, "day": day, "y": np.arange(n) * 0.5})
+
+
+def test_declared_types_give_the_same_columns_everywhere(tmp_path):
+    codes().to_csv(tmp_path / "t.csv", index=False)
+    codes().to_parquet(tmp_path / "t.parquet")
+    options = {"target": "y", "one_hot": True, "datetime": "seconds"}
+    with pytest.raises(InputError, match=r"'icd': 'V27' where most .*types=\{'icd': 'text'\}"):
+        convert(tmp_path / "t.csv", str(tmp_path / "t.zarr"), **options)
+    types = {"icd": "text", "zip": "category", "day": "date"}
+    convert(tmp_path / "t.csv", str(tmp_path / "t.zarr"), types=types, **options)
+    expected = open_dataset(tmp_path / "t.zarr")
+    assert set(expected.column_names) > {"icd=V27", "icd=250", "zip=100", "zip=101", "day"}
+    convert(tmp_path / "t.parquet", str(tmp_path / "p.zarr"), types=types, **options)
+    opened = [open_dataset(path, types=types, **options) for path in (tmp_path / "t.parquet", codes())]
+    for found in (open_dataset(tmp_path / "p.zarr"), *opened):
+        assert found.column_names == expected.column_names
+        np.testing.assert_array_equal(found.X.compute(), expected.X.compute())
+    # The steps of a model read new rows in the same way.
+    again = open_dataset(codes(), steps=opened[0].steps)
+    np.testing.assert_array_equal(again.X.compute(), expected.X.compute())
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        ({"none": "text"}, "has no column 'none'"),
+        ({"zip": "txt"}, "type of column 'zip' must be one of 'text'"),
+        ({"icd": "number"}, "'V27' where types says number"),
+        ({"icd": "time"}, "where types says time"),
+    ],
+)
+def test_types_that_do_not_fit(tmp_path, types, message):
+    codes().to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(InputError, match=message):
+        convert(tmp_path / "t.csv", str(tmp_path / "t.zarr"), target="y", datetime="parts", types=types)
+    codes().to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=message if "says" not in message else "types declares column 'icd'"):
+        open_dataset(tmp_path / "t.parquet", target="y", one_hot=True, datetime="parts", types=types)
+
+
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        ('"{j},100.5"', "without thousands separators"),
+        ("{j} 100", "without thousands separators"),
+        ("${i}", "a sum of money"),
+        ("{i}.5 €", "a sum of money"),
+        ("{i}%", "a percentage"),
+        ("31.12.2020", "the year first"),
+        ("12/31/2020 10:00", "the year first"),
+    ],
+)
+def test_numbers_and_dates_that_are_written_for_people(tmp_path, value, remedy):
+    (tmp_path / "t.csv").write_text("a,b,y\n" + rows("{i}.5," + value + ",{i}"))
+    dst = str(tmp_path / "t.zarr")
+    why = convert(tmp_path / "t.csv", dst, target="y")["columns_dropped"]["b"]
+    assert "it holds '" in why
+    assert "(line 2)" in why
+    assert remedy in why
+    assert "one_hot" not in why
+    for options in ({"target": "y", "one_hot": True}, {"target": "b"}):
+        with pytest.raises(InputError, match=f"column 'b': it holds .*{remedy}"):
+            convert(tmp_path / "t.csv", dst, overwrite=True, **options)
+    convert(tmp_path / "t.csv", dst, target="y", one_hot=True, types={"b": "text"}, overwrite=True)
+    assert open_dataset(dst).column_names[1].startswith("b=")
+
+
+# Columns that only number the rows.
+
+
+def test_an_index_is_left_out_as_it_is_of_parquet(tmp_path, rng):
+    frame = pd.DataFrame(rng.normal(size=(30, 2)), columns=["x", "y"])
+    dst = str(tmp_path / "t.zarr")
+    for one in (frame, frame.sample(frac=0.5, random_state=0)):  # shuffled, and with gaps
+        one.to_csv(tmp_path / "t.csv")
+        report = convert(tmp_path / "t.csv", dst, target=1, overwrite=True)  # an index does not count it
+        assert open_dataset(dst).column_names == ("x",)
+        assert "keep_index=True" in report["columns_dropped"]["Unnamed: 0"]
+        again = open_dataset(pd.read_csv(tmp_path / "t.csv"), target="y")
+        assert again.column_names == ("x",)
+        assert again.table_report["columns_dropped"] == report["columns_dropped"]
+    for named in ({"keep_index": True}, {"columns": ["Unnamed: 0", "x"]}):
+        convert(tmp_path / "t.csv", dst, target="y", overwrite=True, **named)
+        assert open_dataset(dst).column_names == ("Unnamed: 0", "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "is_feature"),
+    [
+        ("id", range(1, 21), False),
+        ("Index", range(20), False),
+        ("row_id", range(20), False),
+        ("id", [*range(19), 30], True),
+        ("t", range(20), True),  # the steps of a series
+        ("year", range(1990, 2010), True),
+    ],
+)
+def test_which_columns_only_number_the_rows(tmp_path, name, values, is_feature):
+    frame = pd.DataFrame({name: list(values), "x": np.arange(20) * 0.5, "y": np.arange(20) % 3})
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    convert(tmp_path / "t.csv", str(tmp_path / "t.zarr"), target="y")
+    for source in (tmp_path / "t.parquet", frame, tmp_path / "t.zarr"):
+        options = {} if str(source).endswith("t.zarr") else {"target": "y"}
+        found = open_dataset(source, **options)
+        assert found.column_names == ((name, "x") if is_feature else ("x",))
+        assert found.skipped_columns == ()
+    assert open_dataset(frame, target="y", keep_index=True).column_names == (name, "x")
+
+
+def test_a_fit_names_what_numbers_the_rows_and_what_is_constant(rng):
+    frame = pd.DataFrame({"id": np.arange(60), "c": 2.0, "x": rng.normal(size=60)})
+    data = open_dataset(frame.assign(y=frame["x"] ** 2), target="y")
+    text = repr(KernelRidge(FourierFeatures(Gaussian(1.0), 16)).fit(data).report_)
+    assert "column 'id' left out: it is an index, or numbers the rows; keep_index=True takes it" in text
+    assert "constant in these rows, so of no use: column 'c'" in text
