@@ -157,14 +157,15 @@ def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
     notes += [f"column {name!r} left out: {why}" for name, why in table.get("columns_dropped", {}).items()]
     searches = list(_width_searches(fit.features))
     notes += [search["note"] for search in searches if "note" in search]
-    if constant := sorted({j for search in searches for j in search.get("constant_columns", ())}):
+    constant = np.flatnonzero(fit.statistics.columns.is_constant()).tolist()
+    if constant:
         names = dataset.column_names
         called = [column_called(j, None if names is None else names[j]) for j in constant[:_MAX_NAMES]]
         more = [f"{len(constant) - _MAX_NAMES} more"] if len(constant) > _MAX_NAMES else []
-        notes.append(
-            f"constant, and so left out by length_scale='ard': {', '.join(called + more)}; other values "
-            f"there in later rows do not count either"
-        )
+        how = "nothing is learnt from them"
+        if any(search.get("constant_columns") for search in searches):
+            how = "left out by length_scale='ard', so that other values in later rows do not count either"
+        notes.append(f"constant in all rows: {', '.join(called + more)}; {how}")
     if dtype == "float32" and (far := fit.frequencies_beyond_float32()):
         notes.append(
             f"{far} frequencies have phases too large for float32 on this data; use dtype='float64' for them"
