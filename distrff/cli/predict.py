@@ -36,7 +36,8 @@ def predict(model: str, data: str, method: str, as_json: bool, **options: Any) -
 
     The columns of DATA are found by the names that the model was fitted to; others, the
     target among them, may be there or not. If --out ends in .parquet it becomes a folder of
-    Parquet files; else a Zarr array (format 3) of shape (n_samples,) or (n_samples, n_targets), to be
+    Parquet files; if it ends in .csv or .csv.gz, one such file with a line of names, where a missing
+    value is empty; else a Zarr array (format 3) of shape (n_samples,) or (n_samples, n_targets), to be
     opened with zarr.open_array, or with --id, --return-std or --coverage a group of such arrays:
     prediction (or decision, probability), std, lower and upper or set, and the ids. Numbers are float64;
     classes are the labels themselves, text as variable-length strings; sets have a boolean a class.

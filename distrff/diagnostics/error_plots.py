@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MAX_DRAWN_CLASSES = 24
 _NAME = 18  # characters of a class at an axis
+_DARKEST = 0.5  # of a cell: the ink of either theme stands out from it at 4.5
 
 
 def plot_predicted_against_actual(evaluation: Any, *, target: int = 0, ax: Any = None) -> Axes:
@@ -151,27 +152,26 @@ def draw_confusion(ax: Any, evaluation: Mapping[str, Any]) -> Any:
     shares = M[np.ix_(shown, shown)] / np.where(of_class > 0, of_class, 1.0)[shown, None]
     for i, j in np.argwhere(shares > 0):
         # The root: a confusion of one row in a hundred is still seen.
+        shade = _DARKEST * float(np.sqrt(shares[i, j]))
         color = COLORS[0] if i == j else COLORS[1]
-        ax.barh(
-            i, 1.0, left=j - 0.5, height=1.0, color=color, alpha=float(np.sqrt(shares[i, j])), linewidth=0
-        )
+        ax.barh(i, 1.0, left=j - 0.5, height=1.0, color=color, alpha=shade, linewidth=0)
         if len(shown) <= 10:
-            ax.text(j, i, _share(shares[i, j]), ha="center", va="center", fontsize=9)
-    size = 12 if len(shown) <= 10 else 6
-    ax.set_xticks(range(len(shown)), names, rotation=90 if max(map(len, names)) > 3 else 0, fontsize=size)
-    ax.set_yticks(range(len(shown)), names, fontsize=size)
+            ax.text(j, i, _percent(shares[i, j]), ha="center", va="center")
+    ax.set_xticks(range(len(shown)), names, rotation=90 if max(map(len, names)) > 3 else 0)
+    ax.set_yticks(range(len(shown)), names)
     ax.grid(False)
-    ax.set(xlim=(-0.5, len(shown) - 0.5), ylim=(len(shown) - 0.5, -0.5), xlabel="predicted", ylabel="actual")
+    xlabel = "predicted, % of the actual" if len(shown) <= 10 else "predicted"
+    ax.set(xlim=(-0.5, len(shown) - 0.5), ylim=(len(shown) - 0.5, -0.5), xlabel=xlabel, ylabel="actual")
     return ax
 
 
-def _share(share: float) -> str:
-    return f"{100 * share:.0f}%" if share >= 0.095 else f"{100 * share:.1g}%"
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}" if share >= 0.095 else f"{100 * share:.1g}"
 
 
 def _short(label: Any) -> str:
-    text = str(label)
-    return text if len(text) <= _NAME else text[: _NAME - 1] + "…"
+    text, half = str(label), _NAME // 2
+    return text if len(text) <= _NAME else f"{text[:half]}…{text[1 - half :]}"
 
 
 def draw_roc(ax: Any, evaluation: Mapping[str, Any]) -> Any:
@@ -180,7 +180,7 @@ def draw_roc(ax: Any, evaluation: Mapping[str, Any]) -> Any:
     area = f"area {number_text(evaluation['roc_auc'])}"
     ax.plot(curve["false_positive_rate"], curve["true_positive_rate"], color=COLORS[0], label=area)
     ax.plot([0, 1], [0, 1], color=COLORS[1], linestyle="--", label="by chance")
-    return labelled(ax, "false positives, of all negatives", "true positives, of all positives")
+    return labelled(ax, "false positive rate", "true positive rate")
 
 
 def draw_precision_recall(ax: Any, evaluation: Mapping[str, Any]) -> Any:
@@ -200,4 +200,4 @@ def draw_reliability(ax: Any, evaluation: Mapping[str, Any]) -> Any:
     p, seen = known_numbers([[one["probability"], one["observed"]] for one in bins]).T
     ax.plot([0, 1], [0, 1], color=COLORS[1], linestyle="--", label="as predicted")
     ax.plot(p, seen, color=COLORS[0], marker=MARKERS[0], label="observed")
-    return labelled(ax, f"probability of {_short(evaluation['reliability']['of'])}", "share that came true")
+    return labelled(ax, f"probability of {evaluation['reliability']['of']}", "share that came true")

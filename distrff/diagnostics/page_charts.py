@@ -6,8 +6,11 @@ import io
 import math
 import re
 import threading
+import unicodedata
+import warnings
 from collections.abc import Callable, Mapping
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,12 +20,22 @@ from distrff.diagnostics.plots import COLORS, NEAR, known_numbers
 from distrff.utils.html import Chart
 from distrff.utils.text import column_text, number_text
 
-_PAGE_STYLE = {
-    "figure.figsize": (400 / 72, 250 / 72),  # in points, so that text is readable on a telephone
+_WIDTH, _HEIGHT = 400, 250  # in points, so that text is readable on a telephone
+_AXES_HEIGHT = 150  # at least
+_NAME_LENGTH = 100  # of names at the ticks
+_LINE = 15  # from one line of text to the next
+_HANDLE = 40  # of a legend, with the spaces beside it
+_GAP = 4  # between ticks
+
+_PAGE_STYLE: dict[str, Any] = {
+    "figure.figsize": (_WIDTH / 72, _HEIGHT / 72),
+    "figure.dpi": 72,  # so that pixels are points
     "figure.constrained_layout.use": True,
     "svg.fonttype": "none",  # text stays text
+    "text.parse_math": False,  # names may have dollars
     "font.size": 12,
     "font.sans-serif": ["DejaVu Sans"],  # wider than the fonts of the page, so that labels do not touch
+    "axes.formatter.useoffset": False,
     "axes.grid": True,
     "grid.color": "black",
     "grid.alpha": 0.15,
@@ -86,15 +99,76 @@ def _chart(title: str, draw: Callable[[Any, Mapping[str, Any]], Any], report: Ma
     from matplotlib.figure import Figure
 
     file = io.StringIO()
-    with _DRAWING, style.context(["default", _PAGE_STYLE | {"svg.hashsalt": title}]):
+    with (
+        _DRAWING,
+        style.context(["default", _PAGE_STYLE | {"svg.hashsalt": title}]),
+        warnings.catch_warnings(),
+    ):
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # it is the browser that draws the letters
         figure = Figure()
         ax = draw(figure.add_subplot(), report)
-        if ax.get_legend() is not None:
-            ax.get_legend().remove()
-            n_labels = len(ax.get_legend_handles_labels()[0])
-            figure.legend(loc="outside upper left", ncols=1 if n_labels < 4 else 2)
+        _make_room(figure, ax)
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     return Chart(_inlined(file.getvalue(), title, _described(ax)))
+
+
+def _make_room(figure: Any, ax: Any) -> None:
+    """Change legend, names, ticks and height so that no text is cut off or lies on another."""
+    handles, labels = ax.get_legend_handles_labels()
+    if ax.get_legend() is not None:
+        ax.get_legend().remove()
+        labels = [_shortened(label, _WIDTH - 2 * _HANDLE) for label in labels]
+        halves = len(labels) > 3 and max(map(_length, labels)) + 1.5 * _HANDLE < _WIDTH / 2
+        figure.legend(handles, labels, loc="outside upper left", ncols=2 if halves else 1)
+    for axis in (ax.xaxis, ax.yaxis):
+        if _has_names(axis):
+            axis.set_ticklabels([_shortened(name.get_text(), _NAME_LENGTH) for name in axis.get_ticklabels()])
+    height = max(_AXES_HEIGHT, _LINE * len(ax.get_yticks()) if _has_names(ax.yaxis) else 0)
+    figure.draw_without_rendering()
+    figure.set_figheight(figure.get_figheight() + max(0.0, height - ax.bbox.height) / 72)
+    while _are_crowded(figure, ax) and (fewer := len(ax.get_xticks()) // 2):
+        if _has_names(ax.xaxis):
+            ax.set_xticks(ax.get_xticks()[::2], [name.get_text() for name in ax.get_xticklabels()[::2]])
+        else:
+            is_log = ax.get_xscale() == "log"
+            ax.xaxis.get_major_locator().set_params(**{"numticks" if is_log else "nbins": fewer})
+    for label, most in ((ax.xaxis.label, ax.bbox.width), (ax.yaxis.label, ax.bbox.height)):
+        label.set_text(_shortened(label.get_text(), most))
+
+
+def _has_names(axis: Any) -> bool:
+    from matplotlib.ticker import FixedLocator
+
+    return isinstance(axis.get_major_locator(), FixedLocator)
+
+
+def _are_crowded(figure: Any, ax: Any) -> bool:
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
+    seen = sorted(
+        (box.x0, box.x1) for box in boxes if ax.bbox.x0 - 1 <= box.x0 / 2 + box.x1 / 2 <= ax.bbox.x1 + 1
+    )
+    return any(start < stop + _GAP for (_, stop), (start, _) in pairwise(seen))
+
+
+def _shortened(text: str, most: float) -> str:
+    """The text, or both its ends, in so many points: names that belong together often begin alike."""
+    text = " ".join(text.split())
+    short, kept = text, len(text)
+    while _length(short) > most and kept > 1:
+        kept = min(kept - 1, int(kept * most / _length(short)))
+        short = f"{text[: (kept + 1) // 2]}…{text[len(text) - kept // 2 :]}"
+    return short
+
+
+def _length(text: str) -> float:
+    """Length in points. Scripts that the font lacks are as wide as its W."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    wide = "".join("W" if unicodedata.east_asian_width(one) in "WF" else one for one in text)
+    font = FontProperties(size=_PAGE_STYLE["font.size"])
+    return float(text_to_path.get_text_width_height_descent(wide, font, ismath=False)[0])
 
 
 def _inlined(svg: str, title: str, description: str) -> str:

@@ -471,10 +471,21 @@ class KernelEstimator(BaseEstimator):
         made of, then Ridge, RidgeClassifier, LinearSVC, LogisticRegression or PCA, all with their fitted
         arrays set. It works in float64 where the rows do.
 
+        A clone of it that is fitted anew, as grids and `cross_val_score` do, has the same kernel, size and
+        penalty: `gamma` is 1/(2ℓ²) of a Gaussian of width ℓ, and 1/ℓ of a Laplacian; `alpha` and `C` are as
+        the fit found them. It draws frequencies of a Gaussian of one width, and landmarks, anew; the other
+        Fourier maps are a FrozenEstimator, whose clone keeps its frequencies. LinearSVC penalises its
+        intercept, and takes no ``C=inf``.
+
         Raises
         ------
         InputError
             For a map or noise that scikit-learn has no part for, naming those that it has.
+
+        Warns
+        -----
+        DataWarning
+            Where `class_weight` of several logistic models is lost to a clone.
 
         Notes
         -----
@@ -482,7 +493,7 @@ class KernelEstimator(BaseEstimator):
         a `KernelLikelihoodClassifier` are divided by its `sigma`, as probabilities take them.
         """
         check_is_fitted(self, "model_")
-        return sklearn_pipeline(self.model_)
+        return sklearn_pipeline(self.model_, self.get_params(deep=False))
 
     def _errors(self, X: Any, y: Any, sample_weight: Any) -> Errors:
         check_is_fitted(self, "model_")

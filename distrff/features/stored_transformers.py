@@ -81,7 +81,7 @@ def restored(
         n_splines = arrays["coefficients"].shape[2] - (not transformer.include_bias)
         transformer.n_features_out_ = len(arrays["knots"]) * n_splines
     if isinstance(transformer, PolynomialCountSketch):
-        made = transformer.n_components
+        made = transformer._n_features_out = transformer.n_components
         index, sign = transformer.indexHash_, transformer.bitHash_
         shape = transformer.degree, n_columns + (transformer.coef0 != 0)
         if not index.shape == sign.shape == shape or index.dtype.kind != "i" or sign.dtype.kind not in "if":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from sklearn.decomposition import PCA
+from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import kernels as gp
 from sklearn.kernel_approximation import Nystroem, RBFSampler
 from sklearn.pipeline import FeatureUnion, Pipeline
@@ -33,15 +35,12 @@ _HAVE_ONE = (
 )
 
 
-class SklearnMap(NamedTuple):
-    """A fitted transformer t and a factor a with z(x) = a·t(x); None for t(x) = x."""
-
-    transformer: Any
-    factor: float = 1.0
+# A clone of the transformer, fitted anew, has the same kernel and size. So parts get their parameters where
+# scikit-learn has them; a part whose own fit would make another kernel is frozen, and clones keep its arrays.
 
 
-def sklearn_map(specification: MapSpecification, arrays: Arrays) -> SklearnMap:
-    """Return the map as a transformer.
+def sklearn_map(specification: MapSpecification, arrays: Arrays) -> Any:
+    """The map as a fitted transformer; None for z(x) = x.
 
     Raises InputError, naming the maps that can be converted, for a map without a transformer in scikit-learn.
     """
@@ -50,10 +49,12 @@ def sklearn_map(specification: MapSpecification, arrays: Arrays) -> SklearnMap:
     if isinstance(specification, ProjectedSpecification):
         return _after_metric(specification, arrays)
     if isinstance(specification, LinearSpecification):
-        return SklearnMap(None)
+        return None
     block_map: Any = specification.build(arrays)
     if isinstance(specification, TransformerSpecification):
-        return SklearnMap(block_map.transformer)
+        # One that was made again from its arrays lacks the parameters that its fit alone takes.
+        is_whole = specification.transformer is not None
+        return block_map.transformer if is_whole else FrozenEstimator(block_map.transformer)
     if isinstance(specification, FourierSpecification):
         return _sampler(block_map, specification)
     if isinstance(specification, NystroemSpecification):
@@ -64,58 +65,76 @@ def sklearn_map(specification: MapSpecification, arrays: Arrays) -> SklearnMap:
     )
 
 
-def _after_metric(specification: ProjectedSpecification, arrays: Arrays) -> SklearnMap:
-    """Return the projection P·x as a PCA of mean 0, and the map of projected rows after it."""
+def _after_metric(specification: ProjectedSpecification, arrays: Arrays) -> Pipeline:
+    """The projection P·x as a PCA of mean 0, and the map of projected rows after it."""
     arrays = specification.checked_arrays() if arrays is None else arrays
-    inner = sklearn_map(specification.inner, arrays_inside(arrays))
     P = arrays["metric"]
     projection = PCA(n_components=len(P))
     projection.components_, projection.mean_ = P, np.zeros(P.shape[1])
     projection.n_components_, projection.n_features_in_ = P.shape
-    return SklearnMap(Pipeline([("metric", projection), ("map", inner.transformer)]), inner.factor)
+    inner = sklearn_map(specification.inner, arrays_inside(arrays))
+    return Pipeline([("metric", FrozenEstimator(projection)), ("map", inner)])
 
 
 def identity(n_columns: int) -> FunctionTransformer:
-    """Return the transformer that returns rows unchanged, after checking their columns."""
-    transformer = FunctionTransformer(validate=True)
+    """The transformer that returns rows unchanged, after checking their columns."""
+    transformer = FunctionTransformer(validate=True, feature_names_out="one-to-one")
     transformer.n_features_in_ = n_columns
     return transformer
 
 
-def _sampler(block_map: FourierBlockMap, specification: FourierSpecification) -> SklearnMap:
-    """Return √(2/D)·cos(ωx + b): a sine is a cosine with b = −π/2, and pairs come twice, D = 2m."""
+def _times(factor: float, transformer: Any) -> Any:
+    """The transformer with its features multiplied, which is a union of one."""
+    if factor == 1.0:
+        return transformer
+    return FeatureUnion([("map", transformer)], transformer_weights={"map": factor})
+
+
+def _sampler(block_map: FourierBlockMap, specification: FourierSpecification) -> Any:
+    """√(2/D)·cos(ωx + b): a sine is a cosine with b = −π/2, and pairs come twice, D = 2m."""
     W, b = block_map.projection.frequencies(), block_map.phases
     if b is None:
         W = np.repeat(W, 2, axis=1)
         b = np.tile([0.0, -np.pi / 2], W.shape[1] // 2)
+    kernel, factor = _without_factor(specification.kernel)
     sampler = RBFSampler(n_components=W.shape[1])
     sampler.random_weights_, sampler.random_offset_ = W, b
-    sampler.n_features_in_ = specification.n_columns
-    return SklearnMap(sampler, float(np.sqrt(specification.at_zero)))
+    sampler.n_features_in_, sampler._n_features_out = W.shape
+    if isinstance(kernel, Gaussian) and _has_one_width(kernel):
+        return _times(factor, sampler.set_params(gamma=0.5 / float(np.ravel(kernel.length_scale)[0]) ** 2))
+    return _times(math.sqrt(specification.at_zero), FrozenEstimator(sampler))
 
 
-def _nystroem(block_map: NystroemBlockMap, specification: NystroemSpecification) -> SklearnMap:
-    """Return k(x, L)·Nᵀ with N = L_c⁻¹, and rows of zeros beyond the rank."""
+def _nystroem(block_map: NystroemBlockMap, specification: NystroemSpecification) -> Any:
+    """k(x, L)·Nᵀ with N = L_c⁻¹, and rows of zeros beyond the rank."""
     landmarks = block_map.landmarks
     rank = len(landmarks)
-    options, factor = _kernel_options(specification.kernel)
-    map_ = Nystroem(n_components=specification.n_components, **options)
+    kernel, factor = _without_factor(specification.kernel)
+    map_ = Nystroem(n_components=specification.n_components, **_kernel_options(kernel))
     normalization = np.zeros((specification.n_components, rank))
     normalization[:rank] = solve_triangular(block_map.factor, np.eye(rank), lower=True)
-    map_.components_, map_.normalization_ = landmarks, normalization
+    map_.components_, map_.normalization_ = landmarks, factor * normalization
     map_.component_indices_ = np.arange(rank)
-    map_.n_features_in_ = specification.n_columns
-    return SklearnMap(map_, factor)
+    map_.n_features_in_, map_._n_features_out = specification.n_columns, specification.n_components
+    return _times(factor, map_)
 
 
-def _kernel_options(kernel: Kernel) -> tuple[dict[str, Any], float]:
-    """Return the parameters of `Nystroem` for the kernel, and a factor that they cannot hold."""
-    factor = 1.0
-    if isinstance(kernel, Scaled) and isinstance(kernel.k, Laplacian):
-        factor, kernel = kernel.a, kernel.k
-    if isinstance(kernel, Laplacian) and np.ptp(kernel.length_scale) == 0:
-        return {"kernel": "laplacian", "gamma": 1 / float(np.ravel(kernel.length_scale)[0])}, factor
-    return {"kernel": _gp_kernel(kernel)}, factor
+def _without_factor(kernel: Kernel) -> tuple[Kernel, float]:
+    """The kernel k of a·k, and the factor √a of its features."""
+    if isinstance(kernel, Scaled):
+        return kernel.k, math.sqrt(kernel.a)
+    return kernel, 1.0
+
+
+def _has_one_width(kernel: Gaussian | Laplacian) -> bool:
+    return bool(np.ptp(kernel.length_scale) == 0)
+
+
+def _kernel_options(kernel: Kernel) -> dict[str, Any]:
+    """The parameters of `Nystroem` for the kernel."""
+    if isinstance(kernel, Laplacian) and _has_one_width(kernel):
+        return {"kernel": "laplacian", "gamma": 1 / float(np.ravel(kernel.length_scale)[0])}
+    return {"kernel": _gp_kernel(kernel)}
 
 
 def _gp_kernel(kernel: Kernel) -> Any:
@@ -136,16 +155,14 @@ def _gp_kernel(kernel: Kernel) -> Any:
     raise InputError(f"scikit-learn has no kernel for {kernel!r}; maps that it has are {_HAVE_ONE}")
 
 
-def _union(specification: ConcatenatedSpecification, arrays: Arrays) -> SklearnMap:
+def _union(specification: ConcatenatedSpecification, arrays: Arrays) -> FeatureUnion:
     own = (
         ((part, None) for part in specification.parts) if arrays is None else specification.parts_with(arrays)
     )
     parts = [sklearn_map(part, of_part) for part, of_part in own]
-    names = [f"map{i}" for i in range(len(parts))]
     steps = [
-        (name, identity(specification.n_columns) if part.transformer is None else part.transformer)
-        for name, part in zip(names, parts, strict=True)
+        (f"map{i}", identity(specification.n_columns) if part is None else part)
+        for i, part in enumerate(parts)
     ]
-    factors = np.sqrt(specification.weights) * [part.factor for part in parts]
-    union = FeatureUnion(steps, transformer_weights=dict(zip(names, factors.tolist(), strict=True)))
-    return SklearnMap(union)
+    factors = np.sqrt(specification.weights).tolist()
+    return FeatureUnion(steps, transformer_weights={f"map{i}": factor for i, factor in enumerate(factors)})

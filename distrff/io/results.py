@@ -1,8 +1,12 @@
-"""Results with one entry per row: their columns, where they are written, and their Zarr or Parquet files."""
+"""Results with one entry per row: their columns, their place, and their Zarr, Parquet or CSV files."""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zarr
@@ -18,6 +23,7 @@ import zarr
 from distrff.errors import ClusterError, InputError, first_line
 from distrff.io.storage import (
     FOLDER_MARK,
+    PIECE_BYTES,
     ROOT,
     SEEN_BY_ALL,
     Location,
@@ -57,9 +63,14 @@ class ResultColumn:
         """Whether Zarr stores the values as text."""
         return self.dtype.kind not in "biuf"
 
+    def split(self, values: np.ndarray) -> dict[str, np.ndarray]:
+        """The columns of a table, by name."""
+        return {f"{self.name}_{label}": values[:, j] for j, label in enumerate(self.labels)} or {
+            self.name: values
+        }
+
     def arrow(self, values: np.ndarray) -> dict[str, pa.Array]:
         """Return the columns of a Parquet file, by name; refuse values that are not of `arrow_type`."""
-        columns = {f"{self.name}_{label}": values[:, j] for j, label in enumerate(self.labels)}
         try:
             return {
                 name: pa.array(
@@ -68,7 +79,7 @@ class ResultColumn:
                     mask=np.ma.getmaskarray(column) if np.ma.is_masked(column) else None,
                     from_pandas=column.dtype.kind == "O",
                 )
-                for name, column in (columns or {self.name: values}).items()
+                for name, column in self.split(values).items()
             }
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise InputError(
@@ -135,13 +146,20 @@ class ResultPlace:
 
     On a local file system that is a folder beside `out`, which is moved into place at the end. An object
     store cannot rename: there it is `out` itself, with a header that says "incomplete" until the end. Until
-    then an empty file beside the data marks each run of rows that is completely written.
+    then an empty file beside the data marks each run of rows that is completely written. A CSV file is joined
+    at the end from the files of such a folder, which lies beside it in an object store too.
     """
 
     def __init__(self, out: Location, *, overwrite: bool = False, resume: bool = False) -> None:
         self.out, self._overwrite, self._resume = out, overwrite, resume
         path = out.path
-        self.partial = out if path is None else Location(str(path.with_name(f".{path.name}.partial")))
+        if path is not None:
+            self.partial = Location(str(path.with_name(f".{path.name}.partial")))
+        elif out.is_csv:
+            folder, _, name = out.url.rpartition("/")
+            self.partial = Location(f"{folder}/.{name}.partial", out.options)
+        else:
+            self.partial = out
 
     def check(self) -> None:
         """Raise InputError now for what `filled` would refuse later, except another model or other data.
@@ -184,6 +202,8 @@ class ResultPlace:
         with full_disk_errors(self.out):
             try:
                 yield done
+                if self.out.is_csv:
+                    self._join()
             except BaseException as error:
                 ends = isinstance(error, InputError) and not isinstance(error, ClusterError)
                 n_written = 0 if ends else len(written_runs(self.partial))
@@ -195,7 +215,9 @@ class ResultPlace:
                 else:
                     self._remove()
                 raise
-        if self.partial is not self.out:
+        if self.out.is_csv:
+            self._remove()
+        elif self.partial is not self.out:
             put_in_place(Path(self.partial.url), self.out, overwrite=self._overwrite, kinds=KINDS)
 
     def _unfinished(self) -> dict[str, Any] | None:
@@ -206,13 +228,36 @@ class ResultPlace:
         incomplete = header is not None and header.get("kind") in KINDS and not header.get("complete")
         return header if incomplete else None
 
+    def _join(self) -> None:
+        """Write the files of the folder to `out`, one after the other, completely or not at all."""
+        check_writable(self.out, overwrite=self._overwrite, kinds=KINDS)
+        names = sorted(name for name in self.partial.names() if name.startswith(_ROWS))
+        target = self.out.path
+        if target is None:
+            fs, path = self.out.file_system()
+            with fs.transaction, fs.open(path, "wb", block_size=PIECE_BYTES) as file:
+                self._copy(names, file)
+        else:
+            joined = Path(self.partial.url) / "joined"
+            with joined.open("wb") as file:
+                self._copy(names, file)
+                os.fsync(file.fileno())
+            joined.replace(target)
+
+    def _copy(self, names: list[str], file: Any) -> None:
+        for name in names:
+            fs, path = self.partial.within(name).file_system()
+            with fs.open(path, "rb") as part:
+                shutil.copyfileobj(part, file, PIECE_BYTES)
+
     def _remove(self) -> None:
-        if self.partial is self.out:
+        if self.partial.path is None:
             self.partial.remove()
         else:
             remove_folder(Path(self.partial.url))
 
 
+_ROWS = "rows-"  # begins the names of files of rows
 RUNS = "_written"  # a folder with an empty file for each run of rows that is written
 
 
@@ -306,9 +351,12 @@ class ParquetResults:
             writer.write_table(table)
         assert writer is not None, "a run of rows is never empty"
         writer.close()
+        self._put(start, "parquet", buffer.getvalue())
+
+    def _put(self, start: int, suffix: str, content: bytes) -> None:
         try:
             # Twelve digits, so that the names sort in row order.
-            self.place.within(f"rows-{start:012d}.parquet").write(buffer.getvalue())
+            self.place.within(f"{_ROWS}{start:012d}.{suffix}").write(content)
         except FileNotFoundError as error:
             raise InputError(
                 f"the folder {self.place} cannot be found by this process; {SEEN_BY_ALL}"
@@ -318,3 +366,41 @@ class ParquetResults:
         """Write the final header."""
         text = json.dumps({"attributes": {ROOT: header}}, indent=2, allow_nan=False)
         self.place.within(FOLDER_MARK).write(text.encode())
+
+
+@dataclass(frozen=True)
+class CsvResults(ParquetResults):
+    """A folder at `place` with the runs of rows of one CSV file, as pandas writes it.
+
+    The first of them begins with the names. Joined files of gzip are one such file, as joined texts are.
+    """
+
+    compressed: bool = False
+
+    def write(self, start: int, blocks: Iterator[dict[str, np.ndarray]]) -> None:
+        """Write the text of consecutive blocks of rows, which begin at row `start`."""
+        texts: list[str] = []
+        for values in blocks:
+            columns: dict[str, Any] = {}
+            for column in self.columns:
+                columns |= {name: _with_none(one) for name, one in column.split(values[column.name]).items()}
+            texts.append(_csv(pd.DataFrame(columns), header=start == 0 and not texts))
+        content = "".join(texts).encode()
+        self._put(start, "csv", gzip.compress(content, mtime=0) if self.compressed else content)
+
+
+def _with_none(values: np.ndarray) -> np.ndarray:
+    """The values, with None where they are missing."""
+    if not np.ma.is_masked(values):
+        return np.ma.getdata(values)
+    plain = np.ma.getdata(values).astype(object)
+    plain[np.ma.getmaskarray(values)] = None
+    return plain
+
+
+def _csv(frame: pd.DataFrame, header: bool) -> str:
+    text = frame.to_csv(index=False, header=header, lineterminator="\n")
+    if "\r" not in text:
+        return text
+    # Readers end a line there, which the csv module of Python 3.11 does not expect: all texts get quotes.
+    return frame.to_csv(index=False, header=header, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import fcntl
 import io
@@ -41,6 +42,9 @@ PIECE_BYTES = 2**24
 BUFFER_BYTES = 4 * PIECE_BYTES
 """The most that fsspec holds of a file then: what is read ahead, and what is cut from that; of a file that is
 sent as a whole, its pieces joined and the request."""
+
+CSV_SUFFIXES = (".csv", ".csv.gz")
+"""Of the names of files with predictions as text."""
 
 MAX_JSON_BYTES = 2**25
 """Of a root zarr.json or a folder mark: the names of half a million columns. Python makes up to 24 bytes of
@@ -128,6 +132,21 @@ class Location:
         fs, path = self.file_system()
         with storage_errors(f"{self} cannot be reached"):
             yield _Patient(fs), path
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether it has the name of a file of comma-separated values."""
+        return self.url.lower().rstrip("/").endswith(CSV_SUFFIXES)
+
+    def _has_predictions(self) -> bool:
+        """Whether the columns of a CSV file, which holds no header of distrff, are those of predictions."""
+        line = b""
+        with self.reached() as (fs, path), suppress(*_MISSING):
+            if fs.isfile(path):
+                with fs.of.open(path, "rb", compression="infer") as file:
+                    line = file.readline(MAX_JSON_BYTES)
+        names = next(csv.reader([line.decode(errors="replace")]), [])
+        return any(name.split("_")[0] in ("prediction", "decision", "probability") for name in names)
 
     def exists(self) -> bool:
         """Return whether anything exists there."""
@@ -220,6 +239,8 @@ class Location:
 
     def header(self) -> dict[str, Any] | None:
         """Return the header of what distrff wrote there; None if it wrote nothing."""
+        if self.is_csv and self._has_predictions():
+            return {"kind": "predictions", "complete": True}
         path = self.path
         if path is not None and path.is_file():
             with storage_errors(f"{self} cannot be read"), path.open("rb") as handle:

@@ -22,6 +22,7 @@ from distrff.io.open import open_dataset
 from distrff.io.parquet_rows import SUFFIXES
 from distrff.io.results import (
     RUNS,
+    CsvResults,
     ParquetResults,
     ResultColumn,
     ResultPlace,
@@ -37,7 +38,7 @@ from distrff.model.rows import is_raw
 from distrff.utils.text import listed
 
 _CHUNK_BYTES = 2**25
-_OF_OTHERS = (".csv", ".tsv", ".txt", ".json", ".npy", ".npz", ".gz", ".xlsx", ".feather", ".arrow", ".html")
+_OF_OTHERS = (".tsv", ".txt", ".json", ".npy", ".npz", ".gz", ".xlsx", ".feather", ".arrow", ".html")
 
 
 @dataclass(frozen=True)
@@ -90,34 +91,38 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
     """Write the results of every row, and the rows' ids, in one pass; return a report.
 
     The report is that of `write_predictions` without `out`. The place is a folder of Parquet files if it ends
-    in .parquet or .pq, else a Zarr array, or with ids or standard deviations a Zarr group. Workers must be
-    able to write there. Raises InputError for NaN or infinity in the rows, a result that the model does not
-    have, a place that a worker cannot reach or that may not be replaced, and an unfinished result of another
-    model or other rows.
+    in .parquet or .pq, a CSV file if it ends in .csv or .csv.gz, else a Zarr array, or with ids or standard
+    deviations a Zarr group. Workers must be able to write there. Raises InputError for NaN or infinity in the
+    rows, a result that the model does not have, a place that a worker cannot reach or that may not be
+    replaced, and an unfinished result of another model or other rows.
     """
     model, method = results.model, results.method
     results.check()
-    if place.out.url.lower().rstrip("/").endswith(_OF_OTHERS):
+    if not place.out.is_csv and place.out.url.lower().rstrip("/").endswith(_OF_OTHERS):
         raise InputError(
-            f"{place.out} has the name of another kind of file, and results are Zarr or Parquet; name a "
-            f"place that ends in .zarr or .parquet"
+            f"{place.out} has the name of another kind of file, and results are Zarr, Parquet or CSV; name a "
+            f"place that ends in .zarr, .parquet, .csv or .csv.gz"
         )
     place.check()
     is_parquet = place.out.url.rstrip("/").endswith(SUFFIXES)
-    if is_parquet and method == "transform":
+    is_table = is_parquet or place.out.is_csv
+    if is_table and method == "transform":
         raise InputError("features are one matrix, which goes to Zarr; give --out another suffix")
     columns, data_digest = _columns(run, results, dataset)
     cuts = output_segmentation(dataset.n_rows, dataset.n_columns, sum(c.row_bytes for c in columns))
+    if is_table:
+        cuts = replace(cuts, segment_rows=cuts.tile_rows)  # a file is made in memory
     if is_parquet:
         files: Any = ParquetResults(place.partial, columns)
-        cuts = replace(cuts, segment_rows=cuts.tile_rows)  # a file is made in memory
+    elif is_table:
+        files = CsvResults(place.partial, columns, compressed=place.out.url.lower().endswith(".gz"))
     else:
         files = ZarrResults(place.partial, columns, compressed=method != "transform")
     header = {
         "kind": "features" if method == "transform" else "predictions",
         "model": model.kind,
         "complete": False,
-        "format": "parquet" if is_parquet else "zarr",
+        "format": "parquet" if is_parquet else "csv" if is_table else "zarr",
         "columns": {column.name: column.type_name for column in columns},
         "n_rows": dataset.n_rows,
         "region_rows": cuts.segment_rows,
@@ -137,7 +142,8 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
         ).tolist()
         n_kept = sum(stop - start for start, stop in cuts.bounds() if start in reduction.done)
         assert n_written + n_kept == dataset.n_rows, f"{n_written} of {dataset.n_rows} rows were written"
-        marks.remove()
+        if not place.out.is_csv:  # whose folder goes away, once its files were joined
+            marks.remove()
         files.finish(header | {"complete": True})
     special = {name: n for name, n in (("n_outside", n_outside), ("n_missing", n_missing)) if n}
     if n_outside:
@@ -214,7 +220,7 @@ def write_predictions(
     resume: bool = False,
     storage_options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write a model's predictions for all rows to Zarr or Parquet, in row order, and return a report.
+    """Write a model's predictions for all rows to Zarr, Parquet or CSV, in row order, and return a report.
 
     Parameters
     ----------
@@ -222,9 +228,10 @@ def write_predictions(
     data : Dataset, array-like, DataFrame, dask array or dask DataFrame
         A dataset has the `ids` with which it was opened.
     out : str
-        Path or URL. A folder of Parquet files if it ends in .parquet or .pq. Else a Zarr group with the
-        array "prediction", "decision" or "probability", with "std" and with the ids; a single array is
-        written without a group.
+        Path or URL. A folder of Parquet files if it ends in .parquet or .pq. One CSV file if it ends in .csv
+        or .csv.gz, with a line of names, numbers in the digits that give them back, and nothing for a missing
+        value. Else a Zarr group with the array "prediction", "decision" or "probability", with "std" and with
+        the ids; a single array is written without a group.
     ids : list of str, or mapping of str to array-like, optional
         Columns that are written beside the predictions: their names in a DataFrame, or their values by name.
     method : {"predict", "decision_function", "predict_proba"}
@@ -239,7 +246,7 @@ def write_predictions(
         Also write intervals of this coverage, as "lower" and "upper", or the prediction set of each row, as
         "set" with a bool for each class; see `predict_interval` and `predict_set`.
     overwrite : bool
-        Replace predictions that exist at `out`.
+        Replace predictions that exist at `out`; a CSV file is known by the names of its columns.
     resume : bool
         Continue an interrupted call for the same model and rows, if there was one. To recognize these, the
         whole model is compared, the number of rows and a sample of the rows.
@@ -252,9 +259,9 @@ def write_predictions(
         `out`, `n_samples`, `n_kept` (rows that an interrupted call had written),
         `n_outside` and `n_missing` (of the rows written by this call, if there are any: those outside the
         model's bounds, and those that lack a value where the fit dropped such rows; the results of the latter
-        are null in Parquet, in Zarr NaN or ""), `n_unseen_categories` (rows with categories that the fit
-        never saw, by raw column with any), `columns` (name to type), `shape`, `dtype` and `chunks` of
-        the result, `seconds` and `workers`.
+        are null in Parquet, empty in CSV, in Zarr NaN or ""), `n_unseen_categories` (rows with categories
+        that the fit never saw, by raw column with any), `columns` (name to type), `shape`, `dtype` and
+        `chunks` of the result, `seconds` and `workers`.
 
     Raises
     ------
@@ -266,7 +273,7 @@ def write_predictions(
     -----
     One light pass of n·(2dD + 2Dk) flops (n·D² more with standard deviations); a task holds a block of
     at most 32 MB of results. An interrupted call keeps what it has written: in an object store at `out`,
-    marked incomplete, on a local file system beside `out`.
+    marked incomplete, on a local file system beside `out`. A CSV file is there when it is complete.
     """
     frozen = frozen_model(model, return_std)
     if coverage is not None and hasattr(model, "_with_intervals"):

@@ -14,6 +14,7 @@ from nbconvert import HTMLExporter
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 import distrff as drf
+from distrff.diagnostics.report import FitReport
 from distrff.io.arrays import as_dataset
 from tests.support.browser import Frame, find_browser, measured
 
@@ -75,6 +76,55 @@ def frames() -> list[Frame]:
     ]
 
 
+# Names that are long, wide, of scripts that matplotlib's font lacks, or that it would typeset as mathematics.
+NAMES = (
+    "W" * 40,
+    "类别的名字很长" * 6,
+    "اسم طويل جدا " * 6,
+    "🙂" * 30,
+    "m" * 60,
+    "two\nlines",
+    "$x^2$_{a}",
+    "<b>",
+)
+
+
+def pages_with_charts() -> dict[str, str]:
+    """Return pages with every chart: of few and of many classes and categories, of huge and tiny numbers."""
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.standard_normal(400))
+    X = pd.DataFrame({LONG: x, "$b$ " + NAMES[1]: rng.standard_normal(400)})
+    map_ = drf.FourierFeatures(drf.Gaussian(1.0), 64, random_state=0)
+    few, many = NAMES[:2], (*NAMES, *(f"the long name of class {i}" for i in range(22)))
+    labels = {n: np.array(names, object)[np.arange(400) * n // 400] for n, names in ((2, few), (30, many))}
+    labels[9] = np.array(many, object)[np.arange(400) * 9 // 400]
+    kinds = pd.DataFrame({"kind": np.resize(np.array(many[:24], object), 400), "x": x, "y": np.sin(x)})
+    likelihood = drf.KernelLikelihoodClassifier(map_, random_state=0, scale="none")
+    classifier = drf.KernelRidgeClassifier(map_, alpha="cv", random_state=0, scale="none")
+    ridge = drf.KernelRidge(map_, alpha="cv", random_state=0, scale="none")
+    table = drf.open_dataset(kinds, target="y", one_hot=True)
+    equispaced = drf.KernelRidge(drf.EquispacedFourierFeatures(), random_state=0)
+    pages = {
+        "two classes": with_charts(likelihood.fit(X, labels[2]), X, labels[2], list(X)[1:]),
+        "nine classes": with_charts(classifier.fit(X, labels[9]), X, labels[9], [LONG]),
+        "thirty classes": with_charts(classifier.fit(X, labels[30]), X, labels[30], [LONG]),
+        "categories": with_charts(ridge.fit(table), kinds, kinds["y"], ["kind"]),
+        "equispaced": with_charts(equispaced.fit(X, np.sin(x)), X, np.sin(x), [LONG]),
+    }
+    for scale, shift in ((1e12, 0.0), (1e-3, 1e6)):
+        y = scale * (np.sin(x) + 0.1 * rng.standard_normal(400)) + shift
+        pages[f"numbers of {scale}"] = with_charts(ridge.fit(X, y), X, y, [LONG])
+    return pages
+
+
+def with_charts(model: Any, X: Any, y: Any, columns: list[str]) -> str:
+    parts = {"evaluation": drf.evaluate(model, X, y), "dependence": drf.partial_dependence(model, X, columns)}
+    report = {**model.report_.to_dict(), **{name: part.to_dict() for name, part in parts.items()}}
+    if report.get("alphas"):
+        report["noise_floor"] = report["alpha"]  # a fourth line of the legend
+    return FitReport(report).to_html()
+
+
 def in_notebook(shown: list[Any], template: str, theme: str) -> str:
     """Return the page on which a notebook shows things, without the scripts that it would fetch."""
     outputs = [new_output("execute_result", {"text/html": thing._repr_html_()}) for thing in shown]
@@ -103,15 +153,30 @@ def test_nothing_overflows_and_all_can_be_read(tmp_path):
         assert colors["light"] != colors["dark"], "the theme was not taken"
 
 
+def test_the_texts_of_charts_are_whole_apart_and_stand_out(tmp_path):
+    pages = pages_with_charts()
+    cases = [Frame(name, *case) for name in pages for case in product([pages[name]], (390, 1200), THEMES)]
+    for frame, page in zip(cases, measured(BROWSER, cases, tmp_path), strict=True):
+        found = {what: page[what] for what in ("beyond", "cutOff", "overlaps", "faint")}
+        assert not any(found.values()), (frame.name, frame.width, frame.theme, found)
+        assert page["nChartTexts"] > 20, frame.name
+        assert page["smallestChartText"] >= 9, frame.name
+
+
 def test_what_overflows_or_is_faint_is_found(tmp_path):
     """The measure itself can fail."""
     wide = '<div style="width: 500px; color: #ccc">too wide</div>'
     boxed = f'<div style="overflow-x: auto">{wide}</div>'
     close = '<div style="float: left; width: 5px">one</div><div>two</div>'
     cut = '<div style="overflow: hidden; height: 5px">three</div>'
-    bodies = [f'<body><div class="distrff">{body}</div></body>' for body in (wide, boxed, close, cut)]
+    chart = (
+        '<svg width="100" height="40"><path d="M0 0H50V40H0z" fill="#004" fill-opacity="0.9"/>'
+        '<text x="10" y="20">dark</text><text x="60" y="20">too long</text></svg>'
+    )
+    contents = (wide, boxed, close, cut, chart)
+    bodies = [f'<body><div class="distrff">{body}</div></body>' for body in contents]
     cases = [Frame("", f"<!DOCTYPE html><html>{body}</html>", 360, "light") for body in bodies]
-    bare, scrolling, near, short = measured(BROWSER, cases, tmp_path)
+    bare, scrolling, near, short, drawn = measured(BROWSER, cases, tmp_path)
     assert bare["scrollWidth"] > 360
     assert bare["beyond"] == ["DIV: too wide"]
     assert scrolling["scrollWidth"] == 360
@@ -119,4 +184,6 @@ def test_what_overflows_or_is_faint_is_found(tmp_path):
     assert bare["faint"] and scrolling["faint"]
     assert near["overlaps"] == ["DIV: one on DIV: two"]
     assert short["cutOff"] == ["DIV: three"]
+    assert drawn["cutOff"] == ["text: too long"]
+    assert [text.split()[1] for text in drawn["faint"]] == ["dark"]
     assert not bare["overlaps"] and not scrolling["cutOff"]

@@ -217,8 +217,8 @@ def test_sparse_features_and_sparse_rows_of_a_model_that_drops_rows(frame, tmp_p
     rows = csr_matrix(data.X.compute())
     drf.write_predictions(model, rows, tmp_path / "p.zarr")
     np.testing.assert_allclose(zarr.open_array(tmp_path / "p.zarr")[:], model.predict(rows), rtol=1e-12)
-    with pytest.raises(InputError, match="has the name of another kind of file, and results are Zarr or"):
-        drf.write_predictions(model, rows, tmp_path / "p.csv")
+    with pytest.raises(InputError, match="has the name of another kind of file, and results are Zarr, P"):
+        drf.write_predictions(model, rows, tmp_path / "p.tsv")
 
 
 def test_a_stored_model_finds_columns_of_numbers_by_their_names(rng, tmp_path):
@@ -253,6 +253,9 @@ def test_predictions_that_are_written_are_null_for_rows_that_lack_a_value(frame,
         assert written["k"].to_pylist() == frame["k"].tolist()
         np.testing.assert_array_equal(written["prediction"].is_null(), lacking)
         assert written["prediction"].drop_null().to_pylist() == expected.tolist()
+        drf.write_predictions(model, frame, tmp_path / f"{name}.csv", ids="k")
+        texts = pd.read_csv(tmp_path / f"{name}.csv", dtype=str)["prediction"]
+        assert texts[lacking].isna().all() and texts[~lacking].tolist() == list(map(str, expected.tolist()))
         to_zarr = model, frame, tmp_path / f"{name}.zarr"
         if name == "integer":
             with pytest.raises(InputError, match="Zarr has no null for 'prediction' of int64; write to Parq"):

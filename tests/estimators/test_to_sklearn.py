@@ -1,15 +1,22 @@
 """Models as pipelines of scikit-learn's own parts: the same predictions."""
 
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_matrix
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.frozen import FrozenEstimator
+from sklearn.kernel_approximation import PolynomialCountSketch
 from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import SplineTransformer, StandardScaler
+from sklearn.preprocessing import QuantileTransformer, SplineTransformer, StandardScaler
 
 import distrff as drf
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError
 
 N, D = 120, 3
 # Features of both sides are good to about 1e-15, and kernels of landmarks are solved against a factor whose
@@ -38,6 +45,9 @@ MAPS = {
     "nystroem polynomial": drf.NystroemFeatures(drf.Polynomial(2, 0.5), 20, random_state=1),  # rank 10
     "linear": drf.LinearFeatures(),
     "splines": drf.TransformerFeatures(SplineTransformer(4)),
+    "components": drf.TransformerFeatures(PCA(2)),
+    "sketch": drf.TransformerFeatures(PolynomialCountSketch(degree=2, n_components=16, random_state=0)),
+    "quantiles": drf.TransformerFeatures(QuantileTransformer(n_quantiles=20)),
     "concatenated": drf.ConcatenatedFeatures(
         [drf.LinearFeatures(), drf.FourierFeatures(2 * drf.Gaussian(2.0), 16, random_state=1)],
         weights=[0.5, 2.0],
@@ -61,6 +71,106 @@ def test_every_map_that_has_one(rows, rng, name, scale):
     pipeline = model.to_sklearn()
     assert all(type(part).__module__.startswith("sklearn.") for _, part in pipeline.steps)
     np.testing.assert_allclose(pipeline.predict(rows), model.predict(rows), **CLOSE)
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("container", ["pandas", "polars"])
+@pytest.mark.filterwarnings("ignore:X has feature names:UserWarning")  # it was fitted without a container
+def test_features_have_names_in_every_container(rows, name, container):
+    model = drf.KernelRidge(MAPS[name], alpha=1e-2, scale="standard").fit(rows, rows[:, 0])
+    pipeline = model.to_sklearn()
+    names = pipeline[:-1].get_feature_names_out().tolist()
+    assert len(set(names)) == len(names) == model.model_.specification.n_features
+    with config_context(transform_output=container):
+        assert list(pipeline[:-1].transform(rows).columns) == names
+        np.testing.assert_allclose(pipeline.predict(rows), model.predict(rows), **CLOSE)
+    pipeline.set_output(transform=container)
+    assert list(pipeline[:-1].transform(rows).columns) == names
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_clone_has_the_same_kernel_and_size(rows, name):
+    """The Gram of features drawn anew is that of the kernel, within the error of so many features."""
+    model = drf.KernelRidge(MAPS[name], alpha=1e-2, scale="standard").fit(rows, rows[:, 0])
+    pipeline = model.to_sklearn()
+    Z, again = (p[:-1].transform(rows) for p in (pipeline, clone(pipeline).fit(rows, rows[:, 0])))
+    assert Z.shape == again.shape
+    # Gaussian kernels of one width, and landmarks, are drawn anew; 32 features err by about .2 in the mean.
+    off = np.abs(Z @ Z.T - again @ again.T).mean() / np.abs(np.diag(Z @ Z.T)).mean()
+    is_drawn = name in _DRAWN or "nystroem" in name or "concatenated" in name
+    assert off < (0.4 if is_drawn else 1e-12)
+
+
+_DRAWN = ("fourier gaussian", "fourier orthogonal", "fourier qmc", "fourier fastfood", "fourier countsketch")
+
+
+@pytest.mark.parametrize(("kernel", "gamma"), [(drf.Gaussian(2.0), 0.125), (drf.Gaussian((2.0,) * D), 0.125)])
+def test_parts_show_their_parameters(rows, kernel, gamma):
+    features = drf.FourierFeatures(kernel, 32, random_state=0)
+    pipeline = drf.KernelRidge(features, alpha=1e-2, scale="standard").fit(rows, rows[:, 0]).to_sklearn()
+    sampler, ridge = pipeline["features"], pipeline["machine"]
+    assert (sampler.gamma, sampler.n_components, ridge.alpha) == (gamma, 32, 1e-2)
+    features = drf.NystroemFeatures(3 * drf.Laplacian(2.0), 20, random_state=0)
+    pipeline = drf.KernelRidge(features, alpha="cv", scale="none").fit(rows, rows).to_sklearn()
+    ((_, part),), (factor,) = (
+        pipeline["features"].transformer_list,
+        pipeline["features"].transformer_weights.values(),
+    )
+    assert (part.kernel, part.gamma, part.n_components, factor) == ("laplacian", 0.5, 20, np.sqrt(3))
+
+
+FROZEN = drf.FourierFeatures(3 * drf.Matern(2.0, 2.5), 32, random_state=0)
+EXACT = {"scale": "none", "dtype": "float64"}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        drf.KernelRidge(FROZEN, alpha="cv", scale="standard", random_state=0),
+        drf.KernelRidge(FROZEN, alpha=0.3, fit_intercept=False, **EXACT),
+        drf.KernelRidgeClassifier(FROZEN, alpha=0.3, class_weight="balanced", **EXACT),
+        drf.KernelSVC(FROZEN, C=0.3, loss="squared_hinge", fit_intercept=False, tol=1e-9, **EXACT),
+        drf.KernelSVC(FROZEN, C=0.3, fit_intercept=False, tol=1e-6, **EXACT),
+        drf.KernelLikelihoodClassifier(
+            FROZEN,
+            C=0.3,
+            sigma=0.7,
+            tol=1e-9,
+            class_weight={0: 1.0, 1: 2.0, 2: 1.0},
+            multi_class="softmax",
+            **EXACT,
+        ),
+        drf.KernelLikelihoodClassifier(FROZEN, C=0.3, sigma=0.7, tol=1e-9, **EXACT),
+        drf.KernelPCA(FROZEN, n_components=2, scale="none"),
+    ],
+)
+def test_a_clone_that_is_fitted_anew_is_the_same_model_on_the_same_features(rows, model):
+    """So each parameter means there what it means here."""
+    y = rows[:, 0] if isinstance(model, drf.KernelRidge) else (rows[:, 0] > 0) + (rows[:, 1] > 2).astype(int)
+    pipeline = model.fit(rows, y).to_sklearn()
+    again = clone(pipeline)
+    tolerances = [name for name in again.get_params() if re.fullmatch("machine__.*tol", name)]
+    again.set_params(**dict.fromkeys(tolerances, 1e-8)).fit(rows, y)
+    name = next(name for name in ("decision_function", "transform", "predict") if hasattr(pipeline, name))
+    # Without their signs, since those of components are arbitrary.
+    found, expected = (np.abs(getattr(one, name)(rows)) for one in (again, pipeline))
+    np.testing.assert_allclose(found, expected, atol=1e-2 * expected.max())
+
+
+def test_class_weights_that_a_clone_has_not_are_said(rows):
+    y = np.digitize(rows[:, 0], [-0.5, 0.5])
+    model = drf.KernelLikelihoodClassifier(MAP, class_weight="balanced", scale="none").fit(rows, y)
+    with pytest.warns(DataWarning, match="has no class_weight"):
+        pipeline = model.to_sklearn()
+    np.testing.assert_allclose(pipeline.predict_proba(rows), model.predict_proba(rows), **CLOSE)
+
+
+def test_rows_scaled_without_a_shift_are_so_in_a_clone(rows):
+    X = csr_matrix(rows)
+    model = drf.KernelRidge(FROZEN, alpha=1e-2).fit(X, rows[:, 0])
+    again = clone(model.to_sklearn()).fit(X, rows[:, 0])
+    assert isinstance(again["scale"], FrozenEstimator)
+    np.testing.assert_allclose(again.predict(X), model.predict(X), **CLOSE)
 
 
 @pytest.mark.parametrize("targets", ["one", "a column", "several"])

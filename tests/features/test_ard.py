@@ -228,7 +228,7 @@ def test_a_constant_column_carries_nothing(rng, kernel, scale, tmp_path):
     X = with_constant(X, 2)
     for map_ in maps_of_all_kinds(kernel):
         model = KernelRidge(map_, 1e-2, scale=scale, random_state=1).fit(X, y)
-        assert any("left out by length_scale='ard': column 2;" in note for note in model.report_["notes"])
+        assert any("column 2; left out by length_scale='ard'" in note for note in model.report_["notes"])
         assert "column 2" in model.report_.to_html() and "column 2" in repr(model.report_)
         model.save(str(tmp_path / "model"), overwrite=True)
         by_float32 = KernelRidge(map_, 1.0, scale=scale, random_state=1).fit(X.astype("f4"), y)
@@ -277,20 +277,23 @@ def test_shrunk_widths_leave_a_constant_column_as_it_is(rng):
     np.testing.assert_array_equal(before, later)
 
 
-def test_a_column_that_is_left_out_is_named(rng):
+def test_a_constant_column_is_named(rng):
     X, y, _ = of_three_columns(rng, 100, d=4)
     X[:, 2] = 7.0
     rows = pd.DataFrame(X, columns=["age", "height", "planet", "weight"])
     map_ = FourierFeatures(Gaussian("ard"), 16)
 
     def note(model, rows, target):
-        (found,) = (n for n in model.fit(rows, target).report_["notes"] if "left out" in n)
+        (found,) = (n for n in model.fit(rows, target).report_["notes"] if "constant in all rows" in n)
         return found
 
     assert "column 'planet'" in note(KernelRidge(map_), rows, y)
     assert "column 'planet'" in note(KernelSVC(map_), rows, np.where(y > 0, "up", "down"))
     many = note(KernelRidge(map_), np.hstack([X, np.ones((100, 12))]), y)
     assert "column 2, column 4," in many and many.count("column ") == 10 and "3 more" in many
+    assert "left out" in many
+    given = note(KernelRidge(FourierFeatures(Gaussian(2.0), 16)), rows, y)
+    assert given == "constant in all rows: column 'planet'; nothing is learnt from them"
 
 
 def test_a_column_that_is_constant_but_for_rounding_or_rows_without_weight_is_constant(rng):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from pathlib import Path
 
 import dask.array as da
 import dask.dataframe as dd
@@ -16,6 +17,7 @@ import distrff as drf
 from distrff.engine.execution import LocalExecution
 from distrff.engine.run import Run
 from distrff.errors import InputError, NonFiniteError
+from distrff.io import results as result_files
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import with_ids
 from distrff.io.results import ResultPlace, open_array
@@ -147,6 +149,65 @@ def test_ids_and_spreads_beside_predictions(end, small_cuts, bucket, rng, tmp_pa
         np.testing.assert_allclose(found["std"], model.std(X), rtol=1e-13)
 
 
+@pytest.mark.parametrize("end", ["csv", "csv.gz"])
+def test_csv_is_that_of_pandas(end, small_cuts, bucket, rng, tmp_path):
+    X = rng.standard_normal((40, 2))
+    model = model_of(np.array(["a,b", 'say "x"', "two\nlines", "cr\rhere", "nul\0", "plain"], object), 6)
+    ids = {
+        "number": np.arange(40) + 2**53 + 1,
+        "text": np.array([None, "", " blank ", "ü,"] * 10, object),
+        "day": np.datetime64("2013-01-01") + np.arange(40).astype("m8[D]"),
+        "gap": np.where(np.arange(40) % 3, rng.standard_normal(40) * 1e-12, np.nan),
+    }
+    for place in (tmp_path, bucket):
+        out = f"{place}/out.{end}"
+        written(model, X, out, ids=ids)
+        expected = pd.DataFrame({**ids, "prediction": model.predict(X)}).astype({"day": str})
+        found = pd.read_csv(out, converters={"gap": lambda text: float(text or "nan")})
+        expected["text"] = expected["text"].replace("", None)
+        pd.testing.assert_frame_equal(found, expected, check_dtype=False, check_exact=True)
+        with pytest.raises(InputError, match="exists; pass overwrite=True"):
+            written(model, X, out)
+        report = written(model, X, out, "decision_function", overwrite=True)
+        assert list(report["columns"]) == ["decision"]
+        names = [f"decision_{label}" for label in model.targets.classes]
+        decisions = pd.read_csv(out)
+        assert list(decisions) == names
+        np.testing.assert_allclose(decisions, RowResults(model, "decision_function").of(X)["decision"])
+        assert Location(str(place)).names() == [f"out.{end}"]
+    text = f"{tmp_path}/plain.csv"
+    numbers = model_of()
+    written(numbers, X, text, ids={"i": np.arange(40)})
+    expected = pd.DataFrame({"i": np.arange(40), "prediction": pd.read_csv(text)["prediction"]})
+    assert Path(text).read_bytes().decode() == expected.to_csv(index=False)
+
+
+def test_a_csv_of_others_is_not_replaced(rng, tmp_path):
+    X, out = rng.standard_normal((20, 2)), tmp_path / "rows.csv"
+    for content in (b"a,b\n1,2\n", b"", b"\xff\x00"):
+        out.write_bytes(content)
+        with pytest.raises(InputError, match="is not a predictions or features of distrff"):
+            written(model_of(), X, out, overwrite=True)
+        assert out.read_bytes() == content
+    with pytest.raises(InputError, match="one matrix, which goes to Zarr"):
+        written(model_of(), X, tmp_path / "Z.csv", "transform")
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_a_csv_whose_upload_fails_is_not_there(bucket, monkeypatch, small_cuts, rng):
+    X, out = rng.standard_normal((40, 2)), f"{bucket}/out.csv"
+
+    def fails(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(result_files.shutil, "copyfileobj", fails)
+        written(model_of(), X, out)
+    assert not Location(out).exists()
+    assert written(model_of(), X, out, resume=True)["n_kept"] == 40
+    np.testing.assert_allclose(pd.read_csv(out)["prediction"], model_of().predict(X), rtol=1e-13, atol=1e-13)
+
+
 def test_results_that_the_model_does_not_have(rng, tmp_path):
     X, out = rng.standard_normal((20, 2)), tmp_path / "out.zarr"
     for how, message in (
@@ -162,7 +223,7 @@ def test_results_that_the_model_does_not_have(rng, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("end", ["zarr", "parquet"])
+@pytest.mark.parametrize("end", ["zarr", "parquet", "csv", "csv.gz"])
 @pytest.mark.parametrize("remote", [False, True])
 def test_an_interrupted_sweep_is_resumed(end, remote, small_cuts, bucket, fails_late, rng, tmp_path):
     X, model, ids = rng.standard_normal((60, 2)), model_of(), {"i": np.arange(60)}
@@ -193,7 +254,8 @@ def test_an_interrupted_sweep_is_resumed(end, remote, small_cuts, bucket, fails_
         found = {name: group[name][:] for name in ("i", "prediction")}
         assert set(Location(out).names()) == {"zarr.json", "i", "prediction"}
     else:
-        found = pd.read_parquet(out)
+        found = pd.read_parquet(out) if end == "parquet" else pd.read_csv(out)
+        assert end == "parquet" or Location(out.rpartition("/")[0]).names() == [f"out.{end}"]
     np.testing.assert_array_equal(found["i"], ids["i"])
     np.testing.assert_allclose(found["prediction"], model.predict(X), rtol=1e-13, atol=1e-13)
     assert [path.name for path in tmp_path.iterdir()] == ([] if remote else [f"out.{end}"])
@@ -217,7 +279,7 @@ def test_the_maps_arrays_of_a_stored_model_are_taken(rng, tmp_path):
     np.testing.assert_array_equal(array[:], np.tile([0.5, 0.0], (20, 4)))
 
 
-@pytest.mark.parametrize("end", ["zarr", "parquet"])
+@pytest.mark.parametrize("end", ["zarr", "parquet", "csv", "csv.gz"])
 def test_rows_that_hold_no_numbers_leave_nothing(end, small_cuts, rng, tmp_path):
     X = rng.standard_normal((40, 2))
     X[37, 1] = np.nan

@@ -43,10 +43,25 @@ function behind(element) {
   }
   return [255, 255, 255];
 }
+function behindInChart(text) {
+  const box = text.getBoundingClientRect(), chart = text.ownerSVGElement;
+  const middle = new DOMPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
+  let color = behind(chart);
+  for (const shape of chart.querySelectorAll("path")) {  // in the order in which they are painted
+    if (!(shape.compareDocumentPosition(text) & Node.DOCUMENT_POSITION_FOLLOWING)) break;
+    const style = shape.ownerDocument.defaultView.getComputedStyle(shape);
+    if (style.fill === "none" || shape.closest("defs")) continue;
+    if (!shape.isPointInFill(middle.matrixTransform(shape.getScreenCTM().inverse()))) continue;
+    const opacity = parseFloat(style.fillOpacity) * parseFloat(style.opacity);
+    color = color.map((v, i) => v * (1 - opacity) + rgb(style.fill)[i] * opacity);
+  }
+  return color;
+}
 function contrast(element) {
-  const style = element.ownerDocument.defaultView.getComputedStyle(element);
-  const ink = rgb(element.closest("svg") ? style.fill : style.color).slice(0, 3);
-  const [high, low] = [luminance(ink), luminance(behind(element))].sort((a, b) => b - a);
+  const style = element.ownerDocument.defaultView.getComputedStyle(element), inChart = element.closest("svg");
+  const ink = rgb(inChart ? style.fill : style.color).slice(0, 3);
+  const ground = inChart ? behindInChart(element) : behind(element);
+  const [high, low] = [luminance(ink), luminance(ground)].sort((a, b) => b - a);
   return (high + 0.05) / (low + 0.05);
 }
 function ownTexts(element) {
@@ -65,11 +80,13 @@ function lieOnEachOther(a, b) {
   return width > 1 && height > 0.3 * Math.min(a.height, b.height);  // lines that follow each other may touch
 }
 function isCutOff(element) {
+  const chart = element.ownerSVGElement;
   const inside = (box, e) => {
     const seen = e.getBoundingClientRect();
     return box.left > seen.left - 1 && box.right < seen.right + 1
       && box.top > seen.top - 1 && box.bottom < seen.bottom + 1;
   };
+  if (chart && !lines(element).every(box => inside(box, chart))) return true;
   for (let e = element; e && !["auto", "scroll"].includes(overflow(e)); e = e.parentElement) {
     const hides = overflow(e) !== "visible" && !e.closest("svg");
     if (hides && !lines(element).every(box => inside(box, e))) return true;
@@ -101,6 +118,7 @@ function measure(frame) {
     cutOff: written.filter(isCutOff).map(name),
     faint: written.filter(e => contrast(e) < 4.5).map(e => name(e) + " " + contrast(e).toFixed(2)),
     nTexts: written.length,
+    nChartTexts: sizes.length,
     nFacts: all.filter(e => e.tagName === "DD").length,
     smallestText: Math.min(...written.filter(e => !e.closest("svg"))
       .map(e => parseFloat(view.getComputedStyle(e).fontSize))),

@@ -161,11 +161,11 @@ def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
     unsearched = {j for search in searches for j in search.get("constant_columns", ())}
     if unsearched:
         notes.append(
-            f"constant, and so left out by length_scale='ard': {_called(dataset, unsearched)}; other values "
-            f"there in later rows do not count either"
+            f"constant in all rows: {_called(dataset, unsearched)}; left out by length_scale='ard', so that "
+            f"other values in later rows do not count either"
         )
     if constant := set(np.flatnonzero(fit.statistics.columns.is_constant()).tolist()) - unsearched:
-        notes.append(f"constant in these rows, so of no use: {_called(dataset, constant)}")
+        notes.append(f"constant in all rows: {_called(dataset, constant)}; nothing is learnt from them")
     if dtype == "float32" and (far := fit.frequencies_beyond_float32()):
         notes.append(
             f"{far} frequencies have phases too large for float32 on this data; use dtype='float64' for them"

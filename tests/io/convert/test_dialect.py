@@ -223,4 +223,4 @@ def test_a_fit_names_what_numbers_the_rows_and_what_is_constant(rng):
     data = open_dataset(frame.assign(y=frame["x"] ** 2), target="y")
     text = repr(KernelRidge(FourierFeatures(Gaussian(1.0), 16)).fit(data).report_)
     assert "column 'id' left out: it is an index, or numbers the rows; keep_index=True takes it" in text
-    assert "constant in these rows, so of no use: column 'c'" in text
+    assert "constant in all rows: column 'c'; nothing is learnt from them" in text
