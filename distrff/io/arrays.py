@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from distrff.io.dataset import (
     native,
     sparse_share,
 )
+from distrff.io.partitions import counted, dtypes_of, persisted_text, settled
 from distrff.io.rows import Rows, Span
 from distrff.preprocessing.table import FIELDS
 from distrff.utils.keys import new_key
@@ -109,7 +110,8 @@ class ArrayReader:
 def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     """Return whatever the user has as a `Dataset`.
 
-    Costs nothing, except for dask DataFrames: their partitions are computed once to count their rows.
+    Costs nothing, except for dask DataFrames: their partitions are computed once to count their rows. Those
+    of merged or shuffled ones stay in memory as long as the dataset; see `settled`.
     If one of the three is a dask collection, the others become dask arrays with the same row chunks.
 
     Parameters
@@ -137,6 +139,7 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         raise InputTypeError(f"X is a path, {X!r}; open it with distrff.open_dataset")
     fields = {"X": X, "y": y, "sample_weight": sample_weight}
     given = {name: as_frame(values) for name, values in fields.items() if name == "X" or values is not None}
+    given, persisted_bytes = settled(given)
     are_lazy = any(map(dask.is_dask_collection, given.values()))
     arrays, names = _lazy_arrays(given) if are_lazy else _arrays(given)
     check_lengths({field: values.shape[0] for field, values in arrays.items()})
@@ -146,7 +149,7 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         n_rows=A.shape[0],
         n_columns=A.shape[1],
         dtype=A.dtype,
-        source=_kind(given["X"]),
+        source=_kind(given["X"]) + persisted_text(persisted_bytes),
         row_bytes=sum(map(_row_bytes, arrays.values())),
         chunk_rows=max(A.chunks[0]) if is_dask_array(A) else block_rows(A),
         block_rows=max(A.chunks[0]) if is_dask_array(A) else 0,
@@ -156,6 +159,7 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         n_targets=0 if t is None else int(np.prod(t.shape[1:])),
         y_is_1d=t is None or t.ndim == 1,
         has_weights="sample_weight" in arrays,
+        persisted_bytes=persisted_bytes,
         column_share=_column_share(A),
     )
 
@@ -329,7 +333,7 @@ def targets_of(y: Any) -> tuple[np.ndarray, tuple[str, ...] | None]:
     if isinstance(y, pd.Series):
         values, names = series_values(y), names_of([y.name])
     elif isinstance(y, pd.DataFrame):
-        values, names = _values(y, _dtype(y, "y")), names_of(y.columns)
+        values, names = _values(y, _dtype(dtypes_of(y), "y")), names_of(y.columns)
     else:
         values, names = plain_array(y, "y"), None
     check_target_shape(values.shape, values.dtype)
@@ -449,33 +453,24 @@ OBJECT = np.dtype(object)
 def frame_arrays(frames: dict[str, Any]) -> Named:
     """Return the frames, keyed X, y or sample_weight, as dask arrays, and their column names.
 
-    The rows of all partitions are counted in one pass, over the very partitions that become the arrays:
-    another query of the same frame (its length, one column) can be optimized to other partitions, so that
-    X has six and y two.
+    The rows of all partitions are counted in one pass.
     """
-    dtypes = {field: _dtype(frame, field) for field, frame in frames.items()}
-    parts = {field: frame.to_delayed() for field, frame in frames.items()}
-    (lengths,) = dask.compute({f: [row_count(p) for p in ps] for f, ps in parts.items()})
-    arrays, values = {}, dask.delayed(_values)
     for field, frame in frames.items():
-        dtype, columns = dtypes[field], frame.shape[1:]
-        check_shape((sum(lengths[field]), *(columns or (1,))), field)
+        _dtype(dtypes_of(frame), field)  # refused before the pass
+    arrays, values = {}, dask.delayed(_values)
+    for field, (parts, dtypes) in counted(frames).items():
+        # A partition may hold other types than its frame declares, such as floats for integers.
+        dtype, columns = _dtype(dtypes, field), frames[field].shape[1:]
+        check_shape((sum(n for _, n in parts), *(columns or (1,))), field)
         meta = np.empty((0,) * (1 + len(columns)), dtype)
-        filled = [(part, n) for part, n in zip(parts[field], lengths[field], strict=True) if n]
-        blocks = [values(part, dtype, dask_key_name=new_key("read")) for part, _ in filled]
-        arrays[field] = joined(blocks, [n for _, n in filled], columns, meta)
+        blocks = [values(part, dtype, dask_key_name=new_key("read")) for part, _ in parts]
+        arrays[field] = joined(blocks, [n for _, n in parts], columns, meta)
     names = {f: names_of(v.columns if is_dataframe_like(v) else [v.name]) for f, v in frames.items()}
     return arrays, names
 
 
-def row_count(part: Any) -> Any:
-    """Return the delayed number of rows of a delayed partition."""
-    return dask.delayed(len)(part, dask_key_name=new_key("count rows"))
-
-
-def _dtype(frame: Any, field: str) -> np.dtype:
-    """Return the dtype of the array, which must not depend on the values of one partition."""
-    pairs = list(frame.dtypes.items()) if is_dataframe_like(frame) else [(frame.name, frame.dtype)]
+def _dtype(pairs: Sequence[tuple[Any, Any]], field: str) -> np.dtype:
+    """Return the dtype of the array of columns, from their (column, dtype) pairs in all partitions."""
     if field != "y":
         return frame_dtype(pairs, field)
     numbers = pairs and all(_is_number(dtype) for _, dtype in pairs)

@@ -93,6 +93,8 @@ class Dataset:
     block_rows : int or None
         Rows of the largest of the blocks that come with a task, 0 where they are cut for it; None where a
         task reads its rows itself.
+    persisted_bytes : int
+        Of rows that stay in the workers' memory as long as the dataset, in all.
     """
 
     reader: Reader
@@ -118,6 +120,7 @@ class Dataset:
     whole_rows: int = 0
     places: tuple[Location, ...] = ()
     block_rows: int | None = None
+    persisted_bytes: int = 0
     known_missing: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
 
     @property

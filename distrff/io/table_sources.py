@@ -14,9 +14,9 @@ import pandas as pd
 import pyarrow as pa
 
 from distrff.errors import InputError
-from distrff.io.arrays import row_count
 from distrff.io.arrow import raw_kind
 from distrff.io.dataset import native
+from distrff.io.partitions import counted, persisted_text, settled
 from distrff.io.rows import cuts
 from distrff.io.storage import one_line
 from distrff.io.tables import Table, TablePart
@@ -58,12 +58,6 @@ class FramePart(TablePart):
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield columns, `n_rows` rows at a time."""
-        if len(self.frame) != self.stop - self.start:
-            raise InputError(
-                f"a partition of the DataFrame has {len(self.frame)} rows, but had {self.stop - self.start} "
-                f"when it was opened; its source was changed, or it uses random numbers without a seed: "
-                f"open it again, or persist it"
-            )
         positions = {str(name): j for j, name in enumerate(self.frame.columns)}
         last = len(self.frame) if last is None else last
         for at in range(first, last, n_rows):
@@ -82,18 +76,23 @@ class FrameTable(Table):
         """Return some columns; the partitions of a dask DataFrame are computed once to count their rows."""
         by_name = {str(column): column for column in self.frame.columns}
         chosen = self.frame[[by_name[name] for name in names]]  # tasks get no others
-        is_delayed = dask.is_dask_collection(chosen)
-        if is_delayed:
-            # The rows of the very partitions that are read: another query of the frame, such as its length,
-            # can be optimized to other partitions.
-            runs = chosen.to_delayed()
-            (lengths,) = dask.compute([row_count(run) for run in runs])
-            bounds = list(pairwise(accumulate(lengths, initial=0)))
+        persisted_bytes = 0
+        if is_delayed := dask.is_dask_collection(chosen):
+            of_rows, persisted_bytes = settled({"the DataFrame": chosen})
+            counts = counted(of_rows)["the DataFrame"].parts
+            runs = [run for run, _ in counts]
+            bounds = list(pairwise(accumulate((n for _, n in counts), initial=0)))
         else:
             bounds = list(cuts(0, len(chosen), _PART_ROWS))
             runs = [chosen.iloc[a:b] for a, b in bounds]
-        parts = tuple(FramePart(a, b, run) for (a, b), run in zip(bounds, runs, strict=True) if b > a)
-        return replace(frame_table(chosen), parts=parts, is_delayed=is_delayed)
+        table = frame_table(chosen)
+        return replace(
+            table,
+            name=table.name + persisted_text(persisted_bytes),
+            parts=tuple(FramePart(a, b, run) for (a, b), run in zip(bounds, runs, strict=True)),
+            is_delayed=is_delayed,
+            persisted_bytes=persisted_bytes,
+        )
 
 
 def frame_table(frame: Any) -> FrameTable:
