@@ -27,7 +27,7 @@ from distrff.io.dataset import (
     native,
     sparse_share,
 )
-from distrff.io.partitions import counted, dtypes_of, persisted_text, settled
+from distrff.io.partitions import counted, dtypes_of, paired, persisted_text
 from distrff.io.rows import Rows, Span
 from distrff.preprocessing.table import FIELDS
 from distrff.utils.keys import new_key
@@ -111,7 +111,7 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     """Return whatever the user has as a `Dataset`.
 
     Costs nothing, except for dask DataFrames: their partitions are computed once to count their rows. Those
-    of merged or shuffled ones stay in memory as long as the dataset; see `settled`.
+    of merged or shuffled ones stay in memory as long as the dataset; see `paired`.
     If one of the three is a dask collection, the others become dask arrays with the same row chunks.
 
     Parameters
@@ -139,7 +139,7 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         raise InputTypeError(f"X is a path, {X!r}; open it with distrff.open_dataset")
     fields = {"X": X, "y": y, "sample_weight": sample_weight}
     given = {name: as_frame(values) for name, values in fields.items() if name == "X" or values is not None}
-    given, persisted_bytes = settled(given)
+    given, persisted_bytes = paired(given)
     are_lazy = any(map(dask.is_dask_collection, given.values()))
     arrays, names = _lazy_arrays(given) if are_lazy else _arrays(given)
     check_lengths({field: values.shape[0] for field, values in arrays.items()})

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import dask
 import numpy as np
 import pandas as pd
+from dask.base import unpack_collections
+from dask.highlevelgraph import HighLevelGraph
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
@@ -211,7 +213,11 @@ def lazy_blocks(
     if are_delayed:
         read = dask.delayed(_read_field)
         blocks = [read(rows, field, dask_key_name=new_key("read")) for rows in handles]
-        return joined(blocks, row_chunks, columns, meta)
+        A = joined(blocks, row_chunks, columns, meta)
+        # A graph that is made of nested arguments refers to the futures of persisted rows without keeping
+        # them, so that the cluster would forget the rows once their frame is gone.
+        held = [part.dask for part in unpack_collections(handles)[0]]
+        return da.Array(HighLevelGraph.merge(A.dask, *held), A.name, A.chunks, meta=meta)
     named = da.from_array(np.fromiter(handles, dtype=object), chunks=1, name=new_key("rows"))
     return named.map_blocks(
         _read_block,

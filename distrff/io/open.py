@@ -14,7 +14,7 @@ from distrff.errors import DataWarning, InputError, NonFiniteError, warn
 from distrff.io.arrays import as_dataset, as_frame, holds_more_than_numbers
 from distrff.io.dataset import Dataset, with_ids
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
-from distrff.io.partitions import persisted_text, settled
+from distrff.io.partitions import paired, persisted_text
 from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes
 from distrff.io.table_sources import frame_table, xarray_table
 from distrff.io.tables import Table, choose_columns, complete_rows_of, encoded_dataset, profile_of
@@ -176,7 +176,7 @@ def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     X = as_frame(X)
     if not is_dataframe_like(X) or not holds_more_than_numbers(X):
         return as_dataset(X, y, sample_weight)
-    given, persisted_bytes = settled({"X": X, "y": y, "sample_weight": sample_weight})
+    given, persisted_bytes = paired({"X": X, "y": y, "sample_weight": sample_weight})
     X, y, sample_weight = given.values()
     try:
         opened = open_dataset(X, one_hot=True, datetime="parts")

@@ -16,7 +16,7 @@ import pandas as pd
 from dask.utils import is_dataframe_like, is_series_like
 
 from distrff.engine.execution import ambient_execution
-from distrff.errors import InputError, PlanRefused
+from distrff.errors import DataWarning, InputError, PlanRefused, warn
 from distrff.utils.keys import new_key
 from distrff.utils.text import human_bytes, listed
 
@@ -26,15 +26,17 @@ _PERSISTED_SHARE = 0.5  # of the workers' memory; passes need the rest
 _UNORDERED = ("diskshuffle", "p2p")  # in keys of the shuffles without an order: those of threads, of clusters
 
 
-def settled(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Sources of rows that are read together, with one order of their rows, and the bytes that this keeps.
+def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """Sources of rows that are read together, row by row, and the bytes of rows that stay in memory for it.
 
     Frames whose partitions are made from one another's rows (merged, shuffled, sorted by an index) are
     computed once, all in one graph, and stay in memory as long as the frames that are returned; so do arrays
-    of such frames. All else is returned as it is.
+    of such frames. All else is returned as it is. Rows are paired by position; a warning names indexes that
+    have the same labels in another order.
 
     Raises InputError for rows that cannot be paired, and PlanRefused if the workers lack the memory.
     """
+    _warn_of_labels(given)
     lazy = {name: values for name, values in given.items() if dask.is_dask_collection(values)}
     # Without the optimization the columns of one frame keep its tasks under the same keys.
     parts = {name: v.to_delayed(optimize_graph=False) for name, v in lazy.items() if _is_frame(v)}
@@ -64,6 +66,19 @@ def persisted_text(n_bytes: int) -> str:
     return f", computed once: {human_bytes(n_bytes)} stay in memory" if n_bytes else ""
 
 
+def _warn_of_labels(given: Mapping[str, Any]) -> None:
+    indexed = {n: v.index for n, v in given.items() if isinstance(v, pd.DataFrame | pd.Series)}
+    first, *others = indexed or [""]
+    for name in others:
+        a, b = indexed[first], indexed[name]
+        if len(a) == len(b) and not a.equals(b) and not len(a.symmetric_difference(b, sort=False)):
+            warn(
+                f"{first} and {name} have the same index labels in other orders; rows are paired by "
+                f"position. To pair them by label, give {name}.loc[{first}.index]",
+                DataWarning,
+            )
+
+
 def _is_frame(values: Any) -> bool:
     return is_dataframe_like(values) or is_series_like(values)
 
@@ -89,9 +104,9 @@ def _check_one_order(shuffles: Mapping[str, set[str]], lazy: Mapping[str, Any]) 
             where = "was made apart from it" if other in lazy else "is in memory"
             raise InputError(
                 f"{shuffled} comes from a merged or shuffled dask frame, whose rows have another order each "
-                f"time that they are computed, and {other} {where}: nothing says which rows belong together. "
-                f"Give both as columns of one frame, fit(frame[columns], frame[target]), or call "
-                f"frame = frame.persist() first and take both from it"
+                f"time that they are computed, and {other} {where}, so that nothing says which rows belong "
+                f"together; give both as columns of one frame, or call frame = frame.persist() first and "
+                f"take both from it"
             )
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from distrff.errors import InputError
 from distrff.io.arrow import raw_kind
 from distrff.io.dataset import native
-from distrff.io.partitions import counted, persisted_text, settled
+from distrff.io.partitions import counted, paired, persisted_text
 from distrff.io.rows import cuts
 from distrff.io.storage import one_line
 from distrff.io.tables import Table, TablePart
@@ -78,7 +78,7 @@ class FrameTable(Table):
         chosen = self.frame[[by_name[name] for name in names]]  # tasks get no others
         persisted_bytes = 0
         if is_delayed := dask.is_dask_collection(chosen):
-            of_rows, persisted_bytes = settled({"the DataFrame": chosen})
+            of_rows, persisted_bytes = paired({"the DataFrame": chosen})
             counts = counted(of_rows)["the DataFrame"].parts
             runs = [run for run, _ in counts]
             bounds = list(pairwise(accumulate((n for _, n in counts), initial=0)))
