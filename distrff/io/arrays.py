@@ -31,6 +31,7 @@ from distrff.io.partitions import counted, dtypes_of, paired, persisted_text
 from distrff.io.rows import Rows, Span
 from distrff.preprocessing.table import FIELDS
 from distrff.utils.keys import new_key
+from distrff.utils.text import first_repeated
 
 if TYPE_CHECKING:  # dask.array takes .3 s to import, and rows in memory need none of it
     import dask.array as da
@@ -316,7 +317,7 @@ def block_of(X: Any, name: str = "X") -> tuple[Any, tuple[str, ...] | None]:
         return sparse_rows(X, name), None
     if isinstance(X, pd.DataFrame):
         check_shape(X.shape, name)
-        return frame_matrix(X, frame_dtype(X.dtypes.items(), name)), names_of(X.columns)
+        return frame_matrix(X, frame_dtype(X.dtypes.items(), name)), feature_names(X.columns)
     values = plain_array(X, name)
     check_shape(values.shape, name)
     return real_numbers(values, name), None
@@ -360,6 +361,8 @@ def plain_array(values: Any, name: str) -> np.ndarray:
         raise InputTypeError(
             f"masked arrays are not supported: pass {name}.filled(np.nan), or drop the masked rows"
         )
+    if isinstance(values, np.matrix):
+        raise InputTypeError(f"{name} is an np.matrix, which scikit-learn refuses; pass np.asarray({name})")
     if values is None:
         raise InputTypeError(f"{name} is None; pass an array or a DataFrame")
     try:
@@ -390,6 +393,23 @@ def names_of(columns: Iterable[Any]) -> tuple[str, ...] | None:
     """Return column names if every one is a string."""
     names = tuple(columns)
     return tuple(map(str, names)) if all(isinstance(name, str) for name in names) else None
+
+
+def feature_names(columns: Iterable[Any]) -> tuple[str, ...] | None:
+    """Return the names of the columns of X, as `names_of`; refuse what predictions could not find by name.
+
+    That is two columns of one name, and strings beside other names, which scikit-learn refuses.
+    """
+    names = tuple(columns)
+    if (twice := first_repeated(names)) is not None:
+        raise InputError(f"the DataFrame has two columns named {twice!r}; rename one")
+    others = [name for name in names if not isinstance(name, str)]
+    if others and len(others) < len(names):
+        raise InputTypeError(
+            f"the names of the columns must all be strings, or none, got {others[0]!r} of type "
+            f"{type(others[0]).__name__} beside strings; convert them, X.columns = X.columns.astype(str)"
+        )
+    return names_of(names)
 
 
 # Columns of pandas as NumPy arrays.
@@ -455,8 +475,11 @@ def frame_arrays(frames: dict[str, Any]) -> Named:
 
     The rows of all partitions are counted in one pass.
     """
-    for field, frame in frames.items():
-        _dtype(dtypes_of(frame), field)  # refused before the pass
+    names = {f: names_of(v.columns if is_dataframe_like(v) else [v.name]) for f, v in frames.items()}
+    for field, frame in frames.items():  # what is refused is so before the pass
+        _dtype(dtypes_of(frame), field)
+        if field == "X" and is_dataframe_like(frame):
+            feature_names(frame.columns)
     arrays, values = {}, dask.delayed(_values)
     for field, (parts, dtypes) in counted(frames).items():
         # A partition may hold other types than its frame declares, such as floats for integers.
@@ -465,7 +488,6 @@ def frame_arrays(frames: dict[str, Any]) -> Named:
         meta = np.empty((0,) * (1 + len(columns)), dtype)
         blocks = [values(part, dtype, dask_key_name=new_key("read")) for part, _ in parts]
         arrays[field] = joined(blocks, [n for _, n in parts], columns, meta)
-    names = {f: names_of(v.columns if is_dataframe_like(v) else [v.name]) for f, v in frames.items()}
     return arrays, names
 
 

@@ -245,12 +245,22 @@ def _digest(part: Any) -> np.ndarray:
 
 
 def _sum(column: Any, weights: np.ndarray) -> tuple[float, float]:
-    dtype, precision = column.dtype, 1e-10
+    dtype = column.dtype
+    is_short = dtype.kind == "f" and dtype.itemsize < 8
     if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
         values = column.to_numpy(np.float64)
-        precision = 1e-5 if dtype.kind == "f" and dtype.itemsize < 8 else precision
     else:
-        values = pd.util.hash_pandas_object(column, index=False).to_numpy() * 2.0**-64
-    values = np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0)
+        values = _hashes(column) * 2.0**-64
     with np.errstate(over="ignore", invalid="ignore"):
-        return float(weights @ values), precision * float(np.linalg.norm(values))
+        total, square = weights @ values, values @ values
+        if not np.isfinite(square):
+            values = np.where(np.isfinite(values), values, 0.0)
+            total, square = weights @ values, values @ values
+    return total, (1e-5 if is_short else 1e-10) * np.sqrt(square)
+
+
+def _hashes(column: Any) -> np.ndarray:
+    try:
+        return pd.util.hash_pandas_object(column, index=False).to_numpy()
+    except TypeError:  # lists, say
+        return pd.util.hash_pandas_object(column.astype(str), index=False).to_numpy()
