@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -38,7 +39,7 @@ from distrff.estimators.fitting.quality import quality_of_fit
 from distrff.estimators.fitting.result import FitResult, Solver, fit_report
 from distrff.estimators.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
-from distrff.io.checkpoints import saving_buffer_bytes
+from distrff.io.checkpoints import held, saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_rows
 from distrff.io.open import open_rows
 from distrff.io.storage import Location
@@ -119,7 +120,8 @@ class KernelEstimator(BaseEstimator):
         ------
         InputError
             For parameters or data that cannot be used, or the checkpoint of another fit, naming what
-            differs; for a checkpoint inside a search or a Dask task, where several fits would write to it.
+            differs; for a checkpoint inside a search or a Dask task, where several fits would write to it,
+            and one on a local disk that another process works with now, naming that.
         PlanRefused
             If it would not fit in the workers' memory: before the first task, or once many
             classes are counted.
@@ -146,15 +148,16 @@ class KernelEstimator(BaseEstimator):
         run = fit.run
         assert run is not None
         expected = expected_plan(fit)  # refuses before the first task
-        if checkpoint is not None:
-            place = Location.of(checkpoint, storage_options)
-            fit = with_checkpoint(fit, self, expected, place, checkpoint_every)
-        try:
-            with kept_to_the_end(fit.run):
-                self._fit(fit, expected)
-        finally:
-            run.forget_kept()
-            observer.close()
+        place = None if checkpoint is None else Location.of(checkpoint, storage_options)
+        with nullcontext() if place is None else held(place):
+            if place is not None:
+                fit = with_checkpoint(fit, self, expected, place, checkpoint_every)
+            try:
+                with kept_to_the_end(fit.run):
+                    self._fit(fit, expected)
+            finally:
+                run.forget_kept()
+                observer.close()
         return self
 
     def _forget(self, *names: str) -> None:

@@ -493,7 +493,7 @@ def lasting_folder(target: Path, token: str) -> Iterator[Path]:
     folder.mkdir(exist_ok=True)
     lock = None
     try:
-        lock = _lock(folder)
+        lock = locked(folder)
     except (BlockingIOError, FileNotFoundError) as error:
         raise InputError(
             f"{public_name(target)} is being written by another process; wait for its end"
@@ -521,7 +521,7 @@ def remove_abandoned(parent: Path, prefix: str, suffix: str = "", but: str | Non
         return
     for folder in (parent / found for found in names if name.fullmatch(found) and found != but):
         try:
-            lock = _lock(folder)
+            lock = locked(folder)
         except OSError:
             continue
         if os.fstat(lock).st_uid == os.geteuid():
@@ -546,7 +546,7 @@ def _locked_folder(parent: Path, prefix: str, suffix: str, mode: int) -> tuple[P
         folder = parent / f"{prefix}{secrets.token_hex(4)}{suffix}"
         folder.mkdir(mode)
         try:
-            lock = _lock(folder)
+            lock = locked(folder)
         except (BlockingIOError, FileNotFoundError):
             continue  # before it was locked, another process saw it as abandoned and removes it
         except OSError:  # no locks here
@@ -556,8 +556,11 @@ def _locked_folder(parent: Path, prefix: str, suffix: str, mode: int) -> tuple[P
         os.close(lock)
 
 
-def _lock(folder: str | Path) -> int:
-    """Lock a folder and return its file descriptor; an OSError says why it cannot be locked."""
+def locked(folder: str | Path) -> int:
+    """Lock a folder and return its file descriptor; an OSError says why it cannot be locked.
+
+    The lock ends when that is closed, or its process ends.
+    """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -18,7 +18,7 @@ from scipy.sparse import issparse
 from distrff.engine.checkpoint import check_every, ending_on_sigterm
 from distrff.engine.progress_bar import Progress
 from distrff.errors import InputError, NonFiniteError
-from distrff.io.checkpoints import forgeries_refused
+from distrff.io.checkpoints import forgeries_refused, held
 from distrff.io.convert.checkpoint import ConversionCheckpoint, DamagedRun, saved_at_the_end
 from distrff.io.convert.delimited import CsvSource, TextBlock, WiderTypes
 from distrff.io.convert.libsvm import LibsvmSource
@@ -188,8 +188,9 @@ def convert(
         given |= {"shuffle": seed, "chunk_rows": chunk_rows, "test_fraction": test_fraction}
         fingerprint = {"version": package_version(), "files": version_of(files), "dst": str(location)}
         fingerprint |= {name: repr(value) for name, value in given.items()}
-        found = ConversionCheckpoint.begin(place, fingerprint, checkpoint_every)
-        conversion = replace(conversion, checkpoint=found)
+        with held(place):
+            found = ConversionCheckpoint.begin(place, fingerprint, checkpoint_every)
+            return replace(conversion, checkpoint=found).written_to(location, overwrite=overwrite)
     return conversion.written_to(location, overwrite=overwrite)
 
 
