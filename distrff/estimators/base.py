@@ -39,10 +39,10 @@ from distrff.estimators.fitting.quality import quality_of_fit
 from distrff.estimators.fitting.result import FitResult, Solver, fit_report
 from distrff.estimators.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
-from distrff.io.checkpoints import held, saving_buffer_bytes
+from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_rows
 from distrff.io.open import open_rows
-from distrff.io.storage import Location
+from distrff.io.storage import Location, held
 from distrff.model.answers import predict_with
 from distrff.model.calibration import calibrated, out_of_fold
 from distrff.model.evaluation import Errors, errors_of

@@ -24,8 +24,6 @@ import math
 import os
 import re
 import secrets
-import socket
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -47,17 +45,15 @@ from distrff.io.storage import (
     Location,
     full_disk_errors,
     json_of,
-    locked,
     patiently,
     remove_folder,
     storage_errors,
 )
-from distrff.utils.text import human_bytes, human_seconds, in_one_line
+from distrff.utils.text import human_bytes, in_one_line
 from distrff.utils.values import ARRAY_KINDS, DamagedValue, bytes_of, decoded, encoded, is_transposed
 
 KIND = "checkpoint"
 _FORMAT = 2
-_HOLDER = ".process.json"  # who has it now
 _LINE_BYTES = 200
 _MAX_DIMENSIONS = 32
 _NODE = re.compile(r"(\d{1,3})-(\d{1,9})\.part")
@@ -355,47 +351,6 @@ class CheckpointStore:
         """Whether this process sees this checkpoint; for workers, which write to it themselves."""
         found = self.location.header()
         return found is not None and found.get("began") == self._header["began"]
-
-
-@contextmanager
-def held(location: Location) -> Iterator[None]:
-    """Hold a checkpoint on a local disk for one fit or conversion; raise InputError while another one does.
-
-    The lock ends with its process, however that ends. Object stores have none, nor has every file system.
-    """
-    path, lock = location.path, None
-    if path is not None:
-        with suppress(OSError):  # of what is wrong with the place, `begun` tells
-            path.mkdir(parents=True, exist_ok=True)
-            lock = _lock_of(location, path)
-    if path is None or lock is None:
-        yield
-        return
-    note = path / _HOLDER
-    try:
-        holder = {"pid": os.getpid(), "host": socket.gethostname(), "began": time.time()}
-        with suppress(OSError):
-            note.write_text(json.dumps(holder))
-        yield
-    finally:
-        note.unlink(missing_ok=True)
-        with suppress(OSError):  # where nothing was begun; else it is not empty, or was removed
-            path.rmdir()
-        os.close(lock)
-
-
-def _lock_of(location: Location, path: Path) -> int:
-    try:
-        return locked(path)
-    except BlockingIOError as error:
-        who = "another process"
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            holder = json.loads((path / _HOLDER).read_text())
-            age = human_seconds(max(0.0, time.time() - holder["began"]))
-            who = f"process {int(holder['pid'])} on {holder['host']}, which began {age} ago"
-        raise InputError(
-            f"{location} is in use by {who}; wait until that ends, end it, or choose another place"
-        ) from error
 
 
 def begun(location: Location, header: Mapping[str, Any], what: str = "fit") -> dict[str, Any]:

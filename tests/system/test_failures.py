@@ -159,6 +159,30 @@ def test_a_cluster_whose_workers_are_paused_or_none(rows, start_cluster, monkeyp
         small_ridge().fit(blocks_of(rows[0], pause), rows[1])
 
 
+def test_a_cluster_without_workers_is_said(rows, start_cluster, monkeypatch, caplog):
+    """After a while, and again after a longer one, until a worker has come."""
+    cluster, client = start_cluster(1)
+    for name, seconds in (("LOOK", 0.02), ("SILENT", 0.1), ("SILENT_AGAIN", 0.2)):
+        monkeypatch.setattr(f"distrff.engine.execution._{name}_SECONDS", seconds)
+    expected = in_process(small_ridge(), *rows)
+
+    def take_away_and_give_back():
+        cluster.scale(0)
+        wait_until(lambda: sum("has had no workers for" in line for line in caplog.messages) > 1)
+        cluster.scale(1)
+
+    changing = threading.Thread(target=take_away_and_give_back)
+    changing.start()
+    fitted = small_ridge().fit(blocks_of(rows[0], slowly, rows=500), rows[1])
+    changing.join()
+    told = [line for line in caplog.messages if "has had no workers for" in line]
+    assert len(told) >= 2
+    assert "the work goes on once a worker takes tasks" in told[0]
+    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+    Roll(client).workers()
+    assert len(told) == sum("has had no workers for" in line for line in caplog.messages)
+
+
 def wait_for_another(block, folder):
     """Note who reads, and read on when another worker has come."""
     (Path(folder) / f"reader-{os.getpid()}").touch()

@@ -18,7 +18,7 @@ from scipy.sparse import issparse
 from distrff.engine.checkpoint import check_every, ending_on_sigterm
 from distrff.engine.progress_bar import Progress
 from distrff.errors import InputError, NonFiniteError
-from distrff.io.checkpoints import forgeries_refused, held
+from distrff.io.checkpoints import forgeries_refused
 from distrff.io.convert.checkpoint import ConversionCheckpoint, DamagedRun, saved_at_the_end
 from distrff.io.convert.delimited import CsvSource, TextBlock, WiderTypes
 from distrff.io.convert.libsvm import LibsvmSource
@@ -36,7 +36,7 @@ from distrff.io.convert.writer import (
 )
 from distrff.io.groups import package_version
 from distrff.io.rows import Span, in_order
-from distrff.io.storage import Location, check_writable, full_disk_errors, own_folder, refuse_overlap
+from distrff.io.storage import Location, check_writable, full_disk_errors, held, own_folder, refuse_overlap
 from distrff.io.tables import ColumnSelection, choose_columns
 from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
 from distrff.preprocessing.profile import TableOptions, TableProfile
