@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -159,28 +160,38 @@ def test_a_cluster_whose_workers_are_paused_or_none(rows, start_cluster, monkeyp
         small_ridge().fit(blocks_of(rows[0], pause), rows[1])
 
 
-def test_a_cluster_without_workers_is_said(rows, start_cluster, monkeypatch, caplog):
-    """After a while, and again after a longer one, until a worker has come."""
-    cluster, client = start_cluster(1)
-    for name, seconds in (("LOOK", 0.02), ("SILENT", 0.1), ("SILENT_AGAIN", 0.2)):
-        monkeypatch.setattr(f"distrff.engine.execution._{name}_SECONDS", seconds)
-    expected = in_process(small_ridge(), *rows)
+def test_a_cluster_without_workers_is_said(monkeypatch, caplog):
+    """After ten seconds, then every minute, until a worker takes tasks."""
+    workers: dict[str, dict] = {"a": {"status": "running", "nthreads": 1}}
+    asked = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": workers, "n_workers": len(workers)})
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr("distrff.engine.execution.time.monotonic", lambda: clock.now)
+    caplog.set_level(logging.WARNING, "distrff")
+    roll = Roll(asked)
 
-    def take_away_and_give_back():
-        cluster.scale(0)
-        wait_until(lambda: sum("has had no workers for" in line for line in caplog.messages) > 1)
-        cluster.scale(1)
+    def said_until(end):
+        caplog.clear()
+        when = []
+        while clock.now < end:
+            roll.running_threads()
+            if len(caplog.messages) > len(when):
+                when.append(clock.now)
+            clock.now += 1.0
+        return when
 
-    changing = threading.Thread(target=take_away_and_give_back)
-    changing.start()
-    fitted = small_ridge().fit(blocks_of(rows[0], slowly, rows=500), rows[1])
-    changing.join()
-    told = [line for line in caplog.messages if "has had no workers for" in line]
-    assert len(told) >= 2
-    assert "the work goes on once a worker takes tasks" in told[0]
-    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
-    Roll(client).workers()
-    assert len(told) == sum("has had no workers for" in line for line in caplog.messages)
+    assert not said_until(200.0)
+    workers.clear()
+    assert said_until(400.0) == [210.0, 270.0, 330.0, 390.0]
+    assert caplog.messages[1].startswith(
+        "the cluster has had no workers for 70 s; the work goes on once a worker"
+    )
+    workers["b"] = {"status": "paused", "nthreads": 1}
+    assert said_until(460.0) == [450.0]
+    assert caplog.messages[0].startswith("the cluster has had only paused workers for 4 min 10 s")
+    workers["b"]["status"] = "running"
+    assert not said_until(500.0)
+    workers.clear()
+    assert not said_until(509.0)
 
 
 def wait_for_another(block, folder):
