@@ -29,6 +29,7 @@ from distrff.io.arrays import (
     weights_of,
 )
 from distrff.io.dataset import check_finite, check_weights
+from distrff.io.partitions import paired
 from distrff.preprocessing.scaling import Moments
 from distrff.preprocessing.targets import plain_values
 from distrff.utils.arrays import as_columns
@@ -410,10 +411,12 @@ def _rows(
 
     Arrays named in `labels` become 1-D. Values of dask arrays are checked when their blocks are computed.
     """
-    arrays = {"y_true": _array("y_true", y_true), prediction: _array(prediction, y_pred)}
+    given = paired({"y_true": y_true, prediction: y_pred, "sample_weight": sample_weight})[0]
+    weight = given.pop("sample_weight")
+    arrays = {name: _array(name, values) for name, values in given.items()}
     n = arrays["y_true"].shape[0] if arrays["y_true"].ndim else 0
-    if sample_weight is not None:
-        arrays["sample_weight"] = _array("sample_weight", sample_weight)
+    if weight is not None:
+        arrays["sample_weight"] = _array("sample_weight", weight)
     elif any(map(is_dask_array, arrays.values())):
         import dask.array as da
 

@@ -49,6 +49,7 @@ from distrff.engine.reduction import (
 )
 from distrff.errors import ClusterError
 from distrff.utils.keys import new_key
+from distrff.utils.text import human_seconds
 from distrff.utils.threads import libraries
 from distrff.utils.values import compact
 from distrff.utils.wanted import abandon
@@ -1030,6 +1031,7 @@ def _cannot_recompute() -> NoReturn:
 # While the client waits, it checks from time to time whether the awaited futures can still finish.
 
 _LOOK_SECONDS = 1.0
+_SILENT_SECONDS, _SILENT_AGAIN_SECONDS = 10.0, 60.0  # until it is said that no worker takes tasks
 _NO_WORKERS_SECONDS = 60.0
 _IDLE_LOOKS = 5  # in succession without a task on any worker: a single look may fall between two tasks
 _LEAVING_SECONDS = 5.0  # in which a restarted cluster removes its old workers
@@ -1048,6 +1050,8 @@ class Roll:
         self._known: set[str] = set()
         self._threads: dict[str, int] = {}
         self._asked = -math.inf
+        self._idle_since: float | None = None  # since when no worker takes tasks
+        self._say_at = 0.0
 
     def workers(self) -> dict[str, dict[str, Any]]:
         """Return what the scheduler knows about each worker now, by address.
@@ -1062,11 +1066,28 @@ class Roll:
                 return {}
             if len(info["workers"]) == info["n_workers"]:
                 break
+        self._say_if_nobody_works(info["workers"])
         present = set(info["workers"])
         if present and self._known.isdisjoint(present):
             self.n_losses += bool(self._known)
         self._known = present or self._known
         return info["workers"]
+
+    def _say_if_nobody_works(self, workers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Log how long no worker has taken tasks: after ten seconds, then every minute."""
+        now = time.monotonic()
+        if any(worker["status"] == "running" for worker in workers.values()):
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since, self._say_at = now, now + _SILENT_SECONDS
+        elif now >= self._say_at:
+            self._say_at = now + _SILENT_AGAIN_SECONDS
+            logger.warning(
+                "the cluster has had %s for %s; the work goes on once a worker takes tasks (start one by "
+                "cluster.scale(2) or `dask worker ADDRESS`)",
+                "only paused workers" if workers else "no workers",
+                human_seconds(round(now - self._idle_since)),
+            )
 
     def running_threads(self) -> dict[str, int]:
         """Return the threads of each worker that now takes tasks, by address."""

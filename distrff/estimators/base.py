@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -41,7 +42,7 @@ from distrff.io.arrays import as_dataset, as_frame, frame_dtype
 from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.open import open_rows
-from distrff.io.storage import Location
+from distrff.io.storage import Location, held
 from distrff.model.answers import predict_with
 from distrff.model.calibration import calibrated, out_of_fold
 from distrff.model.class_errors import ClassErrors
@@ -121,7 +122,8 @@ class KernelEstimator(BaseEstimator):
         ------
         InputError
             For parameters or data that cannot be used, or the checkpoint of another fit, naming what
-            differs; for a checkpoint inside a search or a Dask task, where several fits would write to it.
+            differs; for a checkpoint inside a search or a Dask task, where several fits would write to it,
+            and one on a local disk that another process works with now, naming that.
         PlanRefused
             If it would not fit in the workers' memory: before the first task, or once many
             classes are counted.
@@ -148,15 +150,16 @@ class KernelEstimator(BaseEstimator):
         run = fit.run
         assert run is not None
         expected = expected_plan(fit)  # refuses before the first task
-        if checkpoint is not None:
-            place = Location.of(checkpoint, storage_options)
-            fit = with_checkpoint(fit, self, expected, place, checkpoint_every)
-        try:
-            with kept_to_the_end(fit.run):
-                self._fit(fit, expected)
-        finally:
-            run.forget_kept()
-            observer.close()
+        place = None if checkpoint is None else Location.of(checkpoint, storage_options)
+        with nullcontext() if place is None else held(place):
+            if place is not None:
+                fit = with_checkpoint(fit, self, expected, place, checkpoint_every)
+            try:
+                with kept_to_the_end(fit.run):
+                    self._fit(fit, expected)
+            finally:
+                run.forget_kept()
+                observer.close()
         return self
 
     def _forget(self, *names: str) -> None:

@@ -100,6 +100,9 @@ class RidgeEstimator(KernelEstimator):
         self.warm_start = warm_start
         self.callbacks = callbacks
 
+    # Python names a function's owner in a TypeError, and KernelRidge is the class that has this one.
+    __init__.__qualname__ = "KernelRidge.__init__"
+
     def fit_gram(self, statistics: GramStatistics | ToeplitzStatistics) -> Self:
         """Fit the model to a Gram, without any row.
 

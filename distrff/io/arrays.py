@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,12 @@ from distrff.io.dataset import (
     native,
     sparse_share,
 )
+from distrff.io.partitions import counted, dtypes_of, paired, persisted_text
 from distrff.io.rows import Rows, Span
 from distrff.preprocessing.table import FIELDS
 from distrff.preprocessing.targets import plain_values
 from distrff.utils.keys import new_key
+from distrff.utils.text import first_repeated
 
 if TYPE_CHECKING:  # dask.array takes .3 s to import, and rows in memory need none of it
     import dask.array as da
@@ -110,7 +112,8 @@ class ArrayReader:
 def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     """Return whatever the user has as a `Dataset`.
 
-    Costs nothing, except for dask DataFrames: their partitions are computed once to count their rows.
+    Costs nothing, except for dask DataFrames: their partitions are computed once to count their rows. Those
+    of merged or shuffled ones stay in memory as long as the dataset; see `paired`.
     If one of the three is a dask collection, the others become dask arrays with the same row chunks.
 
     Parameters
@@ -138,6 +141,7 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         raise InputTypeError(f"X is a path, {X!r}; open it with distrff.open_dataset")
     fields = {"X": X, "y": y, "sample_weight": sample_weight}
     given = {name: as_frame(values) for name, values in fields.items() if name == "X" or values is not None}
+    given, persisted_bytes = paired(given)
     are_lazy = any(map(dask.is_dask_collection, given.values()))
     arrays, names = _lazy_arrays(given) if are_lazy else _arrays(given)
     check_lengths({field: values.shape[0] for field, values in arrays.items()})
@@ -147,7 +151,7 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         n_rows=A.shape[0],
         n_columns=A.shape[1],
         dtype=A.dtype,
-        source=_kind(given["X"]),
+        source=_kind(given["X"]) + persisted_text(persisted_bytes),
         row_bytes=sum(map(_row_bytes, arrays.values())),
         chunk_rows=max(A.chunks[0]) if is_dask_array(A) else block_rows(A),
         block_rows=max(A.chunks[0]) if is_dask_array(A) else 0,
@@ -157,6 +161,7 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         n_targets=0 if t is None else int(np.prod(t.shape[1:])),
         y_is_1d=t is None or t.ndim == 1,
         has_weights="sample_weight" in arrays,
+        persisted_bytes=persisted_bytes,
         column_share=_column_share(A),
     )
 
@@ -313,7 +318,7 @@ def block_of(X: Any, name: str = "X") -> tuple[Any, tuple[str, ...] | None]:
         return sparse_rows(X, name), None
     if isinstance(X, pd.DataFrame):
         check_shape(X.shape, name)
-        return frame_matrix(X, frame_dtype(X.dtypes.items(), name)), names_of(X.columns)
+        return frame_matrix(X, frame_dtype(X.dtypes.items(), name)), feature_names(X.columns)
     values = plain_array(X, name)
     check_shape(values.shape, name)
     return real_numbers(values, name), None
@@ -333,7 +338,7 @@ def targets_of(y: Any) -> tuple[np.ndarray, tuple[str, ...] | None]:
     if isinstance(y, pd.Series):
         values, names = series_values(y), names_of([y.name])
     elif isinstance(y, pd.DataFrame):
-        values, names = _values(y, _dtype(y, "y")), names_of(y.columns)
+        values, names = _values(y, _dtype(dtypes_of(y), "y")), names_of(y.columns)
     else:
         values, names = plain_array(y, "y"), None
     check_target_shape(values.shape, values.dtype)
@@ -360,6 +365,8 @@ def plain_array(values: Any, name: str) -> np.ndarray:
         raise InputTypeError(
             f"masked arrays are not supported: pass {name}.filled(np.nan), or drop the masked rows"
         )
+    if isinstance(values, np.matrix):
+        raise InputTypeError(f"{name} is an np.matrix, which scikit-learn refuses; pass np.asarray({name})")
     if values is None:
         raise InputTypeError(f"{name} is None; pass an array or a DataFrame")
     try:
@@ -390,6 +397,23 @@ def names_of(columns: Iterable[Any]) -> tuple[str, ...] | None:
     """Return column names if every one is a string."""
     names = tuple(columns)
     return tuple(map(str, names)) if all(isinstance(name, str) for name in names) else None
+
+
+def feature_names(columns: Iterable[Any]) -> tuple[str, ...] | None:
+    """Return the names of the columns of X, as `names_of`; refuse what predictions could not find by name.
+
+    That is two columns of one name, and strings beside other names, which scikit-learn refuses.
+    """
+    names = tuple(columns)
+    if (twice := first_repeated(names)) is not None:
+        raise InputError(f"the DataFrame has two columns named {twice!r}; rename one")
+    others = [name for name in names if not isinstance(name, str)]
+    if others and len(others) < len(names):
+        raise InputTypeError(
+            f"the names of the columns must all be strings, or none, got {others[0]!r} of type "
+            f"{type(others[0]).__name__} beside strings; convert them, X.columns = X.columns.astype(str)"
+        )
+    return names_of(names)
 
 
 # Columns of pandas as NumPy arrays.
@@ -460,33 +484,26 @@ OBJECT = np.dtype(object)
 def frame_arrays(frames: dict[str, Any]) -> Named:
     """Return the frames, keyed X, y or sample_weight, as dask arrays, and their column names.
 
-    The rows of all partitions are counted in one pass, over the very partitions that become the arrays:
-    another query of the same frame (its length, one column) can be optimized to other partitions, so that
-    X has six and y two.
+    The rows of all partitions are counted in one pass.
     """
-    dtypes = {field: _dtype(frame, field) for field, frame in frames.items()}
-    parts = {field: frame.to_delayed() for field, frame in frames.items()}
-    (lengths,) = dask.compute({f: [row_count(p) for p in ps] for f, ps in parts.items()})
-    arrays, values = {}, dask.delayed(_values)
-    for field, frame in frames.items():
-        dtype, columns = dtypes[field], frame.shape[1:]
-        check_shape((sum(lengths[field]), *(columns or (1,))), field)
-        meta = np.empty((0,) * (1 + len(columns)), dtype)
-        filled = [(part, n) for part, n in zip(parts[field], lengths[field], strict=True) if n]
-        blocks = [values(part, dtype, dask_key_name=new_key("read")) for part, _ in filled]
-        arrays[field] = joined(blocks, [n for _, n in filled], columns, meta)
     names = {f: names_of(v.columns if is_dataframe_like(v) else [v.name]) for f, v in frames.items()}
+    for field, frame in frames.items():  # what is refused is so before the pass
+        _dtype(dtypes_of(frame), field)
+        if field == "X" and is_dataframe_like(frame):
+            feature_names(frame.columns)
+    arrays, values = {}, dask.delayed(_values)
+    for field, found in counted(frames).items():
+        # A partition may hold other types than its frame declares, such as floats for integers.
+        parts, dtype, columns = found.parts, _dtype(found.dtypes, field), frames[field].shape[1:]
+        check_shape((sum(n for _, n in parts), *(columns or (1,))), field)
+        meta = np.empty((0,) * (1 + len(columns)), dtype)
+        blocks = [values(part, dtype, dask_key_name=new_key("read")) for part, _ in parts]
+        arrays[field] = joined(blocks, [n for _, n in parts], columns, meta)
     return arrays, names
 
 
-def row_count(part: Any) -> Any:
-    """Return the delayed number of rows of a delayed partition."""
-    return dask.delayed(len)(part, dask_key_name=new_key("count rows"))
-
-
-def _dtype(frame: Any, field: str) -> np.dtype:
-    """Return the dtype of the array, which must not depend on the values of one partition."""
-    pairs = list(frame.dtypes.items()) if is_dataframe_like(frame) else [(frame.name, frame.dtype)]
+def _dtype(pairs: Sequence[tuple[Any, Any]], field: str) -> np.dtype:
+    """Return the dtype of the array of columns, from their (column, dtype) pairs in all partitions."""
     if field != "y":
         return frame_dtype(pairs, field)
     numbers = pairs and all(_is_number(dtype) for _, dtype in pairs)

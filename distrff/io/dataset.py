@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import dask
 import numpy as np
 import pandas as pd
+from dask.base import unpack_collections
+from dask.highlevelgraph import HighLevelGraph
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
@@ -95,6 +97,8 @@ class Dataset:
     block_rows : int or None
         Rows of the largest of the blocks that come with a task, 0 where they are cut for it; None where a
         task reads its rows itself.
+    persisted_bytes : int
+        Of rows that stay in the workers' memory as long as the dataset, in all.
     """
 
     reader: Reader
@@ -120,6 +124,7 @@ class Dataset:
     whole_rows: int = 0
     places: tuple[Location, ...] = ()
     block_rows: int | None = None
+    persisted_bytes: int = 0
     known_missing: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
 
     @property
@@ -216,7 +221,11 @@ def lazy_blocks(
     if are_delayed:
         read = dask.delayed(_read_field)
         blocks = [read(rows, field, dask_key_name=new_key("read")) for rows in handles]
-        return joined(blocks, row_chunks, columns, meta)
+        A = joined(blocks, row_chunks, columns, meta)
+        # A graph that is made of nested arguments refers to the futures of persisted rows without keeping
+        # them, so that the cluster would forget the rows once their frame is gone.
+        held = [part.dask for part in unpack_collections(handles)[0]]
+        return da.Array(HighLevelGraph.merge(A.dask, *held), A.name, A.chunks, meta=meta)
     named = da.from_array(np.fromiter(handles, dtype=object), chunks=1, name=new_key("rows"))
     return named.map_blocks(
         _read_block,

@@ -14,6 +14,7 @@ from distrff.errors import DataWarning, InputError, NonFiniteError, warn
 from distrff.io.arrays import as_dataset, as_frame, holds_more_than_numbers
 from distrff.io.dataset import Dataset, with_ids
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
+from distrff.io.partitions import paired, persisted_text
 from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes
 from distrff.io.table_sources import frame_table, group_table, matrix_table, xarray_table
 from distrff.io.tables import (
@@ -200,6 +201,8 @@ def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     X = as_frame(X)
     if not is_dataframe_like(X) or not holds_more_than_numbers(X):
         return as_dataset(X, y, sample_weight)
+    given, persisted_bytes = paired({"X": X, "y": y, "sample_weight": sample_weight})
+    X, y, sample_weight = given.values()
     try:
         opened = open_dataset(X, one_hot=True, datetime="parts", keep_index=True)
     except NonFiniteError as error:
@@ -214,8 +217,14 @@ def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
             DataWarning,
         )
     rows = as_dataset(values_of(opened), y, sample_weight)
-    names, report = opened.column_names, opened.table_report
-    return replace(rows, column_names=names, steps=opened.steps, source=opened.source, table_report=report)
+    return replace(
+        rows,
+        column_names=opened.column_names,
+        steps=opened.steps,
+        source=opened.source + persisted_text(persisted_bytes),
+        table_report=opened.table_report,
+        persisted_bytes=persisted_bytes,
+    )
 
 
 def values_of(dataset: Dataset) -> Any:

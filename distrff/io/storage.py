@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from distrff.errors import DistrffError, InputError, InputTypeError, access_remedy
 from distrff.utils.html import GENERATOR
-from distrff.utils.text import public_name, public_text, refuse_open_secret
+from distrff.utils.text import human_seconds, public_name, public_text, refuse_open_secret
 
 ROOT = "distrff"  # the attribute of a root zarr.json with the header of what distrff wrote there
 FOLDER_MARK = "_distrff.json"  # holds the header in a folder that is not Zarr
@@ -533,6 +534,50 @@ def lasting_folder(target: Path, token: str) -> Iterator[Path]:
     finally:
         if lock is not None:
             os.close(lock)
+
+
+_HOLDER = ".process.json"  # in a held folder: whose it is now
+
+
+@contextmanager
+def held(location: Location) -> Iterator[None]:
+    """Hold a folder on a local disk, made if need be; raise InputError while another process or caller does.
+
+    The lock ends with its process, however that ends. Object stores have none, nor has every file system.
+    """
+    path, lock = location.path, None
+    if path is not None:
+        with suppress(OSError):  # whoever writes there tells what is wrong with the place
+            path.mkdir(parents=True, exist_ok=True)
+            lock = _lock_of(location, path)
+    if path is None or lock is None:
+        yield
+        return
+    note = path / _HOLDER
+    try:
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "began": time.time()}
+        with suppress(OSError):
+            note.write_text(json.dumps(holder))
+        yield
+    finally:
+        note.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing was begun; else it is not empty, or was removed
+            path.rmdir()
+        os.close(lock)
+
+
+def _lock_of(location: Location, path: Path) -> int:
+    try:
+        return _lock(path)
+    except BlockingIOError as error:
+        who = "another process"
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            holder = json.loads((path / _HOLDER).read_text())
+            age = human_seconds(max(0.0, time.time() - holder["began"]))
+            who = f"process {int(holder['pid'])} on {holder['host']}, which began {age} ago"
+        raise InputError(
+            f"{location} is in use by {who}; wait until that ends, end it, or choose another place"
+        ) from error
 
 
 def partial_folder(target: Path, token: str) -> Path:

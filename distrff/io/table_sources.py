@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -14,9 +15,9 @@ import pandas as pd
 import pyarrow as pa
 
 from distrff.errors import InputError
-from distrff.io.arrays import row_count
 from distrff.io.arrow import of_one_length, raw_columns, raw_kind
 from distrff.io.dataset import Dataset, native
+from distrff.io.partitions import counted, paired, persisted_text
 from distrff.io.rows import TileReader, cuts
 from distrff.io.storage import Location, is_local, one_line
 from distrff.io.tables import Table, TablePart
@@ -24,7 +25,6 @@ from distrff.io.zarr_rows import ZarrReader, dimensions_of, open_group
 from distrff.preprocessing.profile import TableOptions
 from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.words import Unseen
-from distrff.utils.keys import new_key
 from distrff.utils.text import first_repeated
 
 _PART_ROWS = 2**17
@@ -63,12 +63,6 @@ class FramePart(TablePart):
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield columns, `n_rows` rows at a time."""
-        if len(self.frame) != self.stop - self.start:
-            raise InputError(
-                f"a partition of the DataFrame has {len(self.frame)} rows, but had {self.stop - self.start} "
-                f"when it was opened; its source was changed, or it uses random numbers without a seed: "
-                f"open it again, or persist it"
-            )
         positions = {str(name): j for j, name in enumerate(self.frame.columns)}
         last = len(self.frame) if last is None else last
         for at in range(first, last, n_rows):
@@ -91,22 +85,26 @@ class FrameTable(Table):
         """
         by_name = {str(column): column for column in self.frame.columns}
         chosen = self.frame[[by_name[name] for name in names]]  # tasks get no others
-        is_delayed = dask.is_dask_collection(chosen)
-        unseen: Mapping[str, Unseen] | None = None
-        if is_delayed:
-            # The rows of the very partitions that are read: another query of the frame, such as its length,
-            # can be optimized to other partitions.
-            runs = chosen.to_delayed()
-            look = dask.delayed(_unseen_in)
-            found = [look(run, steps, dask_key_name=new_key("count rows")) for run in runs] if steps else []
-            lengths, found = dask.compute([row_count(run) for run in runs], found)
-            unseen = Unseen.total(found) if steps else None
-            bounds = list(pairwise(accumulate(lengths, initial=0)))
+        persisted_bytes, unseen = 0, None
+        if is_delayed := dask.is_dask_collection(chosen):
+            of_rows, persisted_bytes = paired({"the DataFrame": chosen})
+            look = None if steps is None else partial(_unseen_in, steps=steps)
+            found = counted(of_rows, look)["the DataFrame"]
+            runs = [run for run, _ in found.parts]
+            bounds = list(pairwise(accumulate((n for _, n in found.parts), initial=0)))
+            unseen = None if steps is None else Unseen.total(found.looks)
         else:
             bounds = list(cuts(0, len(chosen), _PART_ROWS))
             runs = [chosen.iloc[a:b] for a, b in bounds]
-        parts = tuple(FramePart(a, b, run) for (a, b), run in zip(bounds, runs, strict=True) if b > a)
-        return replace(frame_table(chosen), parts=parts, is_delayed=is_delayed, unseen=unseen)
+        table = frame_table(chosen)
+        return replace(
+            table,
+            name=table.name + persisted_text(persisted_bytes),
+            parts=tuple(FramePart(a, b, run) for (a, b), run in zip(bounds, runs, strict=True)),
+            is_delayed=is_delayed,
+            persisted_bytes=persisted_bytes,
+            unseen=unseen,
+        )
 
 
 def _unseen_in(frame: pd.DataFrame, steps: TableSteps) -> dict[str, Unseen]:

@@ -93,6 +93,7 @@ class Table:
     row_bytes: int  # approximate bytes of a raw row
     row_labels: frozenset[str] = frozenset()  # columns that are ignored unless named, such as a frame's index
     is_delayed: bool = False  # whether parts hold Delayed objects
+    persisted_bytes: int = 0  # of rows that stay in the workers' memory
     unseen: Mapping[str, Unseen] | None = None  # see `TableSteps.unseen`; None if it was not looked for
 
     is_stored = False  # whether parts read files
@@ -331,6 +332,7 @@ def table_dataset(reader: TableReader, **more: Any) -> Dataset:
         held_bytes=held_bytes,
         whole_rows=whole_rows,
         block_rows=reader.chunk_rows if table.is_delayed else None,
+        persisted_bytes=table.persisted_bytes,
         **more,
     )
 

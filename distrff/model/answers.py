@@ -11,6 +11,7 @@ from dask.base import tokenize
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, InputTypeError
+from distrff.io.arrays import plain_array
 from distrff.model.rows import rows_to_predict
 from distrff.preprocessing.targets import NumericTargets
 from distrff.utils.keys import group_of
@@ -25,7 +26,7 @@ def answers_for(model: Any, X: Any, method: str, **options: str) -> Any:
     X = rows_to_predict(model, X)
     if dask.is_dask_collection(X):
         return predict_with(model, X, method, **options)
-    return getattr(model, method)(X if issparse(X) else np.asarray(X), **options)
+    return getattr(model, method)(X if issparse(X) else plain_array(X, "X"), **options)
 
 
 def predict_with(model: Any, X: Any, method: str, **options: str) -> Any:

@@ -14,6 +14,7 @@ from distrff.features.specification import MapSpecification
 from distrff.io.arrays import as_dataset, as_frame, block_of, targets_of, weights_of
 from distrff.io.dataset import Dataset, check_lengths
 from distrff.io.open import is_table, open_dataset, values_of
+from distrff.io.partitions import paired
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.arrays import as_columns
 from distrff.utils.text import listed
@@ -63,6 +64,7 @@ def raw_rows(steps: TableSteps, X: Any, y: Any = None, sample_weight: Any = None
     Rows that the steps leave out lose their y and weight with them, where the table is a DataFrame in memory.
     Raises InputError for a table without the column of weights, unless y or weights are given.
     """
+    X, y, sample_weight = paired({"X": X, "y": y, "sample_weight": sample_weight})[0].values()
     names = _names(X)
     target, weight = steps.target, steps.weight
     if y is None and sample_weight is None:

@@ -20,6 +20,7 @@ from distrff.io.arrays import as_dataset, as_frame
 from distrff.io.dataset import Dataset, IdentifiedRows, check_block, with_ids
 from distrff.io.open import open_dataset
 from distrff.io.parquet_rows import SUFFIXES
+from distrff.io.partitions import paired
 from distrff.io.results import (
     RUNS,
     CsvResults,
@@ -316,13 +317,16 @@ def _identified(model: Model, data: Any, ids: Any) -> Dataset:
             )
         _check_has(data, ids)
         columns = {name: data[name] for name in ids}
+    if columns is not None:
+        data, *values = paired({"the data": data, **{f"id {n}": v for n, v in columns.items()}})[0].values()
+        columns = dict(zip(columns, values, strict=True))
     if is_raw(model.steps, data):
         assert model.steps is not None
         data = open_dataset(data, steps=model.steps.for_prediction())
     elif is_dataframe_like(data) and model.column_names is not None:
         _check_has(data, model.column_names)
         data = data[list(model.column_names)]
-    elif is_dataframe_like(data) and columns is not ids:
+    elif is_dataframe_like(data) and not isinstance(ids, Mapping | None):
         data = data.drop(columns=list(ids))
     dataset = as_dataset(data)
     if columns is None:

@@ -7,11 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Collection
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from distrff.errors import InputError
 
 Number = float | int | None
+T = TypeVar("T")
 
 
 def number_text(value: Number, *, trim: bool = False) -> str:
@@ -81,7 +82,7 @@ def listed(names: Collection[Any]) -> str:
     return ", ".join(map(str, islice(names, _MAX_LISTED))) + more
 
 
-def first_repeated(names: Collection[str]) -> str | None:
+def first_repeated(names: Collection[T]) -> T | None:
     """Return the first name that is there more than once; None if each is there once."""
     return next((name for name, count in Counter(names).items() if count > 1), None)
 

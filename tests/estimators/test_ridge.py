@@ -308,6 +308,12 @@ def test_frames_and_their_names(problem):
     np.testing.assert_array_equal(prediction, plain.predict(problem.X))
 
 
+@pytest.mark.parametrize("kind", [drf.KernelRidge, drf.KernelRidgeClassifier, drf.KernelSVC, drf.KernelPCA])
+def test_a_wrong_parameter_names_the_class(kind):
+    with pytest.raises(TypeError, match=rf"^{kind.__name__}\.__init__\(\) got an unexpected .* 'gama'"):
+        kind(gama=1.0)
+
+
 @pytest.mark.parametrize("columns", [3, 5])
 def test_wrong_number_of_columns(problem, columns):
     model = ridge().fit(problem.X, problem.y)

@@ -3,6 +3,7 @@
 import pickle
 
 import dask.bag as db
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -43,6 +44,36 @@ def test_frames(read_dataset):
     X, y, _ = read_dataset(data, 1, 1)
     np.testing.assert_array_equal(X, [[1, 3], [2, 4]])
     assert y.tolist() == ["u", "v"]  # by position, as scikit-learn takes them
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["a", "a"], "two columns named 'a'; rename one"),
+        ([0, 0], "two columns named 0; rename one"),
+        (["a", 0], r"must all be strings, or none, got 0 of type int beside strings; .*astype\(str\)"),
+        ([1, "1"], "got 1 of type int beside strings"),
+    ],
+)
+def test_names_that_predictions_could_not_find(names, told):
+    frame = pd.DataFrame(np.zeros((4, 2)), columns=names)
+    for values in (frame, dd.from_pandas(frame, npartitions=1)):
+        with pytest.raises(InputError, match=told):
+            as_dataset(values, np.zeros(4))
+
+
+@pytest.mark.parametrize("names", [[0, 1], [1.5, 2.5], [("a", 1), ("a", 2)]])
+def test_names_that_are_no_strings_are_none(names):
+    frame = pd.DataFrame(np.zeros((4, 2)), columns=names)
+    assert as_dataset(frame).column_names is None
+
+
+def test_a_matrix_is_refused_as_by_scikit_learn(Xyw):
+    X, y, _ = Xyw
+    with pytest.raises(InputTypeError, match=r"X is an np.matrix.*np.asarray\(X\)"):
+        as_dataset(np.matrix(X), y)
+    with pytest.raises(InputTypeError, match=r"y is an np.matrix"):
+        as_dataset(X, np.matrix(y).T)
 
 
 def test_what_does_not_go_together(Xyw):

@@ -209,6 +209,17 @@ def test_series_and_frames(rng):
     assert drf.metrics.r2_score(lazy["a"], lazy["b"]) == pytest.approx(expected)
 
 
+def test_columns_of_a_shuffled_frame(rng):
+    frame = pd.DataFrame(rng.standard_normal((N, 2)), columns=["a", "b"])
+    with dask.config.set(scheduler="threads"):
+        lazy = dd.from_pandas(frame, npartitions=3).shuffle("b")
+        assert drf.metrics.r2_score(lazy["a"], lazy["a"] + 0.0) == 1.0
+        with pytest.raises(
+            InputError, match=r"y_true comes from a merged or shuffled .* y_pred is in memory"
+        ):
+            drf.metrics.r2_score(lazy["a"], frame["a"])
+
+
 def _unknown_sizes(values):
     return da.from_array(values, chunks=4)[da.from_array(values, chunks=4) >= 0]
 

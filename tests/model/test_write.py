@@ -6,6 +6,7 @@ import dataclasses
 import uuid
 from pathlib import Path
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -350,6 +351,22 @@ def test_rows_of_any_storage(fitted, frame, tmp_path):
         assert all(found[name].tolist() == frame[name].tolist() for name in ids)
         np.testing.assert_allclose(found["prediction"], prediction, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(found["std"], std, rtol=1e-12, atol=1e-12)
+
+
+def test_ids_of_a_shuffled_frame_stay_with_their_rows(fitted, frame, tmp_path):
+    known = dict(zip(frame["number"], fitted.predict(frame[["a", "b"]]), strict=True))
+    with dask.config.set(scheduler="threads"):
+        lazy = dd.from_pandas(frame, npartitions=3).shuffle("number")
+        for ids in (["number"], {"number": lazy["number"]}):
+            out = str(tmp_path / f"{type(ids).__name__}.parquet")
+            drf.write_predictions(fitted, lazy[["a", "b", "number"]], out, ids=ids)
+            found = pd.read_parquet(out)
+            expected = [known[number] for number in found["number"]]
+            np.testing.assert_allclose(found["prediction"], expected, rtol=1e-12, atol=1e-12)
+        with pytest.raises(
+            InputError, match=r"the data comes from a merged or shuffled .* id number is in memory"
+        ):
+            drf.write_predictions(fitted, lazy, str(tmp_path / "p"), ids={"number": frame["number"]})
 
 
 @pytest.mark.parametrize(

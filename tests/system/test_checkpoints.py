@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 
 import dask.array as da
 import numpy as np
@@ -517,3 +519,39 @@ def test_parts_keep_order_and_refuse_what_the_file_does_not_hold(tmp_path):
         StoredSum(place).read()
     assert not place.exists(), "a damaged sum is removed, so that it is summed again"
     assert list(CheckpointStore(Location.of(tmp_path / "none")).keys()) == []
+
+
+HOLDER = """
+import sys, time
+from distrff.io.storage import Location, held
+with held(Location(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("end", ["kill", "terminate"])
+def test_a_checkpoint_belongs_to_one_process_at_a_time(rows, in_this_thread, tmp_path, end):
+    """And to the next one as soon as that has ended, in whatever way."""
+    place = tmp_path / "kept"
+    expected = small_ridge().fit(*rows, checkpoint=place)
+    assert not list(place.glob(".*"))
+    with subprocess.Popen([sys.executable, "-c", HOLDER, place], stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        told = rf"kept is in use by process {other.pid} on .*, which began .* ago; wait until that ends"
+        try:
+            with pytest.raises(InputError, match=told):
+                small_ridge().fit(*rows, checkpoint=place)
+        finally:
+            getattr(other, end)()
+    assert bits(small_ridge().fit(*rows, checkpoint=place)) == bits(expected)
+
+
+def test_what_is_refused_leaves_no_trace(rows, in_this_thread, tmp_path):
+    with pytest.raises(InputError, match="checkpoint_every must be a number"):
+        small_ridge().fit(*rows, checkpoint=tmp_path / "kept", checkpoint_every=-1)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").touch()
+    with pytest.raises(InputError, match="holds other things"):
+        small_ridge().fit(*rows, checkpoint=tmp_path / "other")
+    assert {path.name for path in tmp_path.rglob("*")} == {"other", "notes.txt"}

@@ -338,6 +338,7 @@ def choose_solver(
         chunk_rows=dataset.chunk_rows,
         column_share=dataset.column_share,
         held_bytes=dataset.held_bytes,
+        persisted_bytes=dataset.persisted_bytes,
         whole_rows=dataset.whole_rows,
         # Tasks in this process see arrays themselves.
         block_rows=None if dataset.block_rows == 0 and fit.workers.in_client else dataset.block_rows,

@@ -75,6 +75,7 @@ class Size:
     held_bytes: int = 0  # held by a reading task beside decoded rows
     whole_rows: int = 0  # rows of the largest storage unit that is decoded whole; 0 for none
     block_rows: int | None = None  # rows of a block that comes with a task; None where tasks read rows
+    persisted_bytes: int = 0  # of rows that stay in the memory of the workers
     search_flops: float = 0.0  # of the search for the map, or for its widths
     search_bytes: int = 0  # held by each thread in that search; 0 where the client searches
     saving_buffer: int | None = None  # bytes of a checkpoint's file, beside its sum; None without one
@@ -119,12 +120,14 @@ class Size:
         return self.row_bytes * (2 * self.chunk_rows + min(self.whole_rows, longest)) + self.held_bytes
 
     def sent_bytes(self, n_workers: int) -> int:
-        """Return the bytes of a worker's share of rows in arrays.
+        """Return the bytes of a worker's share of rows in arrays, or of those that stay on the workers.
 
         Dask keeps what came with a task until nothing that was made from its result is wanted: in a pass, its
         sum.
         """
-        return self.row_bytes * -(-self.n_rows // n_workers) if self.block_rows == 0 else 0
+        if self.block_rows == 0:
+            return self.row_bytes * -(-self.n_rows // n_workers)
+        return -(-self.persisted_bytes // n_workers)
 
     def n_partials(self, n_segments: int, threads: int) -> int:
         """Return how many partials there are beside those of the segments that are summed.

@@ -38,7 +38,7 @@ from distrff.io.convert.writer import (
 )
 from distrff.io.groups import package_version
 from distrff.io.rows import Span, in_order
-from distrff.io.storage import Location, check_writable, full_disk_errors, own_folder, refuse_overlap
+from distrff.io.storage import Location, check_writable, full_disk_errors, held, own_folder, refuse_overlap
 from distrff.io.tables import (
     ColumnSelection,
     choose_columns,
@@ -227,8 +227,9 @@ def convert(
         given |= {"shuffle": seed, "chunk_rows": chunk_rows, "test_fraction": test_fraction}
         fingerprint = {"version": package_version(), "files": version_of(files), "dst": str(location)}
         fingerprint |= {name: repr(value) for name, value in given.items()}
-        found = ConversionCheckpoint.begin(place, fingerprint, checkpoint_every)
-        conversion = replace(conversion, checkpoint=found)
+        with held(place):
+            found = ConversionCheckpoint.begin(place, fingerprint, checkpoint_every)
+            return replace(conversion, checkpoint=found).written_to(location, overwrite=overwrite)
     return conversion.written_to(location, overwrite=overwrite)
 
 
