@@ -164,7 +164,8 @@ def test_a_constant_target_is_fitted_with_a_warning(problem, alpha, constant):
     assert [warning.filename for warning in caught] == [__file__]
     np.testing.assert_array_equal(model.coef_, 0)
     np.testing.assert_array_equal(model.predict(problem.X), constant)
-    assert model.score(problem.X, np.full(len(problem.X), constant)) == 1
+    with pytest.warns(DataWarning, match="R² is not defined, since the targets of all rows are equal"):
+        assert np.isnan(model.score(problem.X, np.full(len(problem.X), constant)))
     if alpha != 1.0:
         assert model.cv_score_ == 0
     Y = np.where([False, True, False], constant, problem.Y)
