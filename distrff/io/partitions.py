@@ -51,7 +51,17 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
         return dict(given), 0
     (sizes,) = dask.compute([_task(_bytes, part) for run in again.values() for part in run])
     n_bytes = sum(sizes) + sum(A.nbytes for A in arrays.values())
-    _check_memory(n_bytes)
+    workers = ambient_execution()
+    room = _PERSISTED_SHARE * workers.n_workers * workers.memory_limit
+    if room and n_bytes > room:
+        if not any(shuffles.values()):  # a sum of all rows in each, say: those come again in the same order
+            return dict(given), 0
+        raise PlanRefused(
+            f"the rows of a merged or shuffled dask frame must stay in memory, so that all passes see them "
+            f"in one order; they take {human_bytes(n_bytes)}, but {_PERSISTED_SHARE:.0%} of the workers' memory "
+            f"is {human_bytes(room)}: write them first, frame.to_parquet(path), and give "
+            f"distrff.open_dataset(path)"
+        )
     logger.info(
         "%s: rows of several partitions were brought together; they are computed once, and %s stay in memory",
         listed([*again, *arrays]),
@@ -126,18 +136,6 @@ def _share_tasks(parts: Sequence[Any]) -> bool:
 
 def _bytes(part: Any) -> int:
     return int(np.sum(part.memory_usage(deep=True)))
-
-
-def _check_memory(n_bytes: int) -> None:
-    workers = ambient_execution()
-    room = _PERSISTED_SHARE * workers.n_workers * workers.memory_limit
-    if room and n_bytes > room:
-        raise PlanRefused(
-            f"the rows of a merged, shuffled or sorted dask frame must stay in memory, so that all passes "
-            f"see them in one order; they take {human_bytes(n_bytes)}, but {_PERSISTED_SHARE:.0%} of the "
-            f"workers' memory is {human_bytes(room)}: write them first, frame.to_parquet(path), and give "
-            f"distrff.open_dataset(path)"
-        )
 
 
 def _frame(parts: list[Any], like: Any) -> Any:

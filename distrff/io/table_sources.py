@@ -106,6 +106,13 @@ class FrameTable(Table):
             unseen=unseen,
         )
 
+    def head(self, names: Sequence[str]) -> Table:
+        """Return the first rows of some columns, of a dask DataFrame its first partition."""
+        first = self.frame[[column for column in self.frame.columns if str(column) in names]]
+        if dask.is_dask_collection(first):
+            first = first.partitions[0].compute()
+        return frame_table(first).loaded(names)
+
 
 def _unseen_in(frame: pd.DataFrame, steps: TableSteps) -> dict[str, Unseen]:
     names = steps.names_of_unseen
@@ -139,6 +146,8 @@ def _series_kind(dtype: Any) -> str | None:
         return _series_kind(dtype.subtype)
     if dtype == np.dtype(object):
         return "unknown"
+    if isinstance(dtype, pd.ArrowDtype):
+        return raw_kind(dtype.pyarrow_dtype)
     return _kind_of(lambda: _arrow_array(pd.Series([], dtype=dtype), ""))
 
 

@@ -11,6 +11,7 @@ from functools import reduce
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import dask
 import numpy as np
 import pyarrow as pa
 
@@ -119,6 +120,10 @@ class Table:
         Where that takes a pass, it also looks for categories that the steps lack; see `unseen`.
         """
         return self
+
+    def head(self, names: Sequence[str]) -> Table:
+        """Return the first part, in memory, with at least some columns."""
+        return replace(self, parts=dask.compute(*self.parts[:1]), is_delayed=False)
 
     def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
         """Return `held_bytes` and `whole_rows`, see `Dataset`, for decoding columns together or in packs.
@@ -447,11 +452,11 @@ def with_row_numbers(table: Any, options: TableOptions) -> Any:
     first = next(iter(table.kinds), None)
     names = [name for name in table.kinds if _INDEX.fullmatch(name) or name == first == "Unnamed: 0"]
     names = [name for name in names if name not in table.row_labels]
-    if not names or getattr(table, "is_delayed", False):  # the rows of a dask frame are not numbered yet
+    if not names:
         return table
-    loaded = table.loaded(names) if isinstance(table, Table) else table
-    piece = next(iter(loaded.pieces(names)), None)
-    raw = {} if piece is None else loaded.raw(piece, names)
+    head = table.head(names) if isinstance(table, Table) else table
+    piece = next(iter(head.pieces(names)), None)
+    raw = {} if piece is None else head.raw(piece, names)
     found = {name for name, column in raw.items() if _numbers_rows(column, is_index=name == "Unnamed: 0")}
     return with_row_labels(table, table.row_labels | found)
 

@@ -1,6 +1,7 @@
 """Tables of mixed columns are the same rows from Parquet, pandas, dask and xarray, cut in whatever way."""
 
 from dataclasses import replace
+from datetime import date
 
 import dask
 import dask.array as da
@@ -319,3 +320,12 @@ def test_times_have_a_zone_in_all_rows_or_in_none(rule):
         InputError, match="'t' holds times with a zone in some rows, and without one in others"
     ):
         open_dataset(mixed, datetime=rule)
+
+
+def test_a_category_of_dates_in_arrow_is_that_of_pandas():
+    days = [date(2020, 1, 1), date(2020, 1, 2)] * 3
+    frame = pa.table({"day": pa.array(days).dictionary_encode(), "x": np.arange(6.0)})
+    opened = open_dataset(frame, one_hot=True)
+    assert opened.column_names == ("day=2020-01-01", "day=2020-01-02", "x")
+    later = open_dataset(pd.DataFrame({"day": pd.to_datetime(days), "x": np.arange(6.0)}), steps=opened.steps)
+    np.testing.assert_array_equal(later.X.compute(), opened.X.compute())

@@ -167,6 +167,17 @@ def test_rows_that_do_not_fit_in_memory_are_refused_before_they_are_kept(monkeyp
     assert not kept
 
 
+def test_sums_of_all_rows_are_computed_again_where_the_rows_do_not_fit(monkeypatch):
+    """Their order is the same each time, which every pass checks."""
+    monkeypatch.setattr(LocalExecution, "memory_limit", 2_000, raising=False)
+    monkeypatch.setattr(LocalExecution, "__init__", lambda self, scheduler: None)
+    frame = FROM_OTHERS["sums"]()
+    with dask.config.set(scheduler="sync"):
+        dataset = as_dataset(frame[["x"]], frame["y"], frame["w"])
+        assert dataset.persisted_bytes == 0
+        assert_paired(*map(np.asarray, dask.compute(dataset.X, dataset.y, dataset.sample_weight)))
+
+
 @pytest.mark.parametrize("change", ["order", "number", "values"])
 def test_partitions_that_come_otherwise_than_they_were_counted(read_dataset, change):
     calls = []

@@ -369,7 +369,7 @@ class Conversion:
         X = group["X"]
         is_sparse = isinstance(X, zarr.Group)
         if isinstance(self.source, CsvSource):
-            report["read_as"] = self.source.dialect.described()
+            report["read_as"] = self.source.described()
         report |= report_of_unseen(unseen, encoder.steps, n_kept) | {
             "rows_read": n_raw,
             "rows_dropped": n_raw - n_kept,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple, NoReturn
 
@@ -69,6 +70,7 @@ class CsvSource(TextSource):
                 f"pass header=False (--no-header) if the line is a row"
             )
         self._declared: dict[str, str] = {}
+        self._categories: dict[str, frozenset[str]] = {}
         self._mixtures: dict[str, InputError] = {}
         self.odd: dict[str, str] = {}
         """Why columns of text that looks like numbers or dates are left out."""
@@ -98,6 +100,16 @@ class CsvSource(TextSource):
                 self.types[name] = {"text": TEXT, "number": pa.float64(), "time": pa.timestamp("us")}[kind]
             self._mixtures.pop(name, None)
             self.odd.pop(name, None)
+
+    def described(self) -> str:
+        """How the text is read, with columns of codes such as 007 that are read as numbers."""
+        codes = [
+            f"column {name!r} holds numbers such as {code}, whose zeros are lost: types={{{name!r}: 'text'}} "
+            f"keeps them"
+            for name, code in self._openings[0].codes.items()
+            if name not in self._declared and _is_numeric(self.types[name])
+        ]
+        return "; ".join([self.dialect.described(), *codes])
 
     def keep_whole(self, names: Sequence[str]) -> None:
         """Read targets of whole numbers as integers, so that they can be classes."""
@@ -130,6 +142,7 @@ class CsvSource(TextSource):
     def follow(self, steps: TableSteps) -> None:
         """Read text where the steps take text, and numbers where they take numbers."""
         kinds = {step.name: step.reads for step in steps.columns}
+        self._categories = {name: frozenset(step.categories) for name, step in steps.categories.items()}
         if steps.target is not None:
             kinds |= dict.fromkeys(steps.target.names, "text" if steps.target.kind == "labels" else "number")
         for name, kind in kinds.items():
@@ -138,6 +151,8 @@ class CsvSource(TextSource):
                 self.types[name] = TEXT
             elif kind == "number" and not pa.types.is_boolean(known) and raw_kind(known) != "clock":
                 self.types[name] = pa.float64()
+        if steps.target is not None and np.dtype(steps.target.dtype).kind in "iu":
+            self.keep_whole(steps.target.names)  # beyond 2⁵³ a float is another label
 
     # Rows.
 
@@ -187,7 +202,11 @@ class CsvSource(TextSource):
 
     def raw(self, piece: TextBatch, names: Sequence[str]) -> dict[str, RawColumn]:
         """Return some columns of a batch."""
-        return raw_columns(piece.batch, names)
+        raw = raw_columns(piece.batch, names)
+        if self.dialect.decimal == ",":
+            # Numbers of a file with a decimal comma, where the fit had them as categories.
+            raw |= {n: _with_point(raw[n], known) for n, known in self._categories.items() if n in raw}
+        return raw
 
     def place(self, piece: TextBatch, row: int) -> str:
         """Return the file and line of a row of a batch, which are found by reading it again by line."""
@@ -379,6 +398,14 @@ class CsvSource(TextSource):
                 f"remove it"
             )
 
+
+def _with_point(column: RawColumn, known: frozenset[str]) -> RawColumn:
+    """Text in which numbers with a decimal comma have a point, but for the words of the fit."""
+    words = (w if w in known or not _COMMA.fullmatch(w) else w.replace(",", ".") for w in column.words)
+    return replace(column, words=tuple(words))
+
+
+_COMMA = re.compile(number_pattern(","))
 
 # Numbers and dates that are written for people.
 

@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
@@ -88,6 +88,7 @@ class Opening(NamedTuple):
     n_bytes: int
     n_lines: int
     longest: int = 0  # of the first lines, in bytes
+    codes: Mapping[str, str] = {}  # the first of numbers that begin with a zero, by column
 
 
 def opening_of(head: bytes, given: Dialect, file: str, known: Sequence[str] = ()) -> Opening:
@@ -117,16 +118,31 @@ def opening_of(head: bytes, given: Dialect, file: str, known: Sequence[str] = ()
     dialect, first = reading.dialect, reading.records[0]
     if dialect.header is None:
         dialect = replace(dialect, header=_are_names(reading.records, known))
-    if not dialect.header:
-        return Opening(dialect, tuple(map(str, range(len(first)))), len(before), bool(before), longest)
-    counted = dialect.records(_lines(text, dialect))
-    while not next(counted):
-        pass
-    lines = lines[: counted.line_num]
-    if 1 < len(first) == reading.n_fields - 1 and any(record[-1].strip() for record in reading.records[1:]):
-        first = ["", *first]  # as R writes the names of a table whose rows have names
-    n_bytes, n_lines = len(before) + sum(map(len, lines)), bool(before) + len(lines)
-    return Opening(dialect, _named(first, known), n_bytes, n_lines, longest)
+    names, n_bytes, n_lines = tuple(map(str, range(len(first)))), len(before), int(bool(before))
+    if dialect.header:
+        counted = dialect.records(_lines(text, dialect))
+        while not next(counted):
+            pass
+        lines = lines[: counted.line_num]
+        if 1 < len(first) == reading.n_fields - 1 and any(
+            record[-1].strip() for record in reading.records[1:]
+        ):
+            first = ["", *first]  # as R writes the names of a table whose rows have names
+        names = _named(first, known)
+        n_bytes, n_lines = n_bytes + sum(map(len, lines)), n_lines + len(lines)
+    codes = _codes_in(reading.records[bool(dialect.header) :])
+    coded = {names[i]: code for i, code in codes.items() if i < len(names)}
+    return Opening(dialect, names, n_bytes, n_lines, longest, coded)
+
+
+def _codes_in(records: list[list[str]]) -> dict[int, str]:
+    """The first field of each column that is a number with a zero in front, as codes have it."""
+    found: dict[int, str] = {}
+    for record in records:
+        for i, field in enumerate(record):
+            if i not in found and re.fullmatch(r"0\d+", field.strip()):
+                found[i] = field.strip()
+    return found
 
 
 def _lines(text: str, dialect: Dialect) -> Iterator[str]:

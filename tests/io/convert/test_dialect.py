@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures
-from distrff.io.convert.convert import convert
+from distrff.io.convert.convert import convert, convert_like
 from distrff.io.convert.delimited import CsvSource
 from distrff.io.convert.dialect import WHITESPACE, Dialect, opening_of
 from distrff.io.open import open_dataset
@@ -200,7 +201,7 @@ def test_an_index_is_left_out_as_it_is_of_parquet(tmp_path, rng):
         ("id", range(1, 21), False),
         ("Index", range(20), False),
         ("row_id", range(20), False),
-        ("id", [*range(19), 30], True),
+        ("id", [30, *range(19)], True),
         ("t", range(20), True),  # the steps of a series
         ("year", range(1990, 2010), True),
     ],
@@ -210,7 +211,8 @@ def test_which_columns_only_number_the_rows(tmp_path, name, values, is_feature):
     frame.to_parquet(tmp_path / "t.parquet")
     frame.to_csv(tmp_path / "t.csv", index=False)
     convert(tmp_path / "t.csv", str(tmp_path / "t.zarr"), target="y")
-    for source in (tmp_path / "t.parquet", frame, tmp_path / "t.zarr"):
+    lazy = dd.from_pandas(frame, npartitions=2)
+    for source in (tmp_path / "t.parquet", frame, lazy, tmp_path / "t.zarr"):
         options = {} if str(source).endswith("t.zarr") else {"target": "y"}
         found = open_dataset(source, **options)
         assert found.column_names == ((name, "x") if is_feature else ("x",))
@@ -224,3 +226,32 @@ def test_a_fit_names_what_numbers_the_rows_and_what_is_constant(rng):
     text = repr(KernelRidge(FourierFeatures(Gaussian(1.0), 16)).fit(data).report_)
     assert "column 'id' left out: it is an index, or numbers the rows; keep_index=True takes it" in text
     assert "constant in all rows: column 'c'; nothing is learnt from them" in text
+
+
+def test_numbers_with_zeros_in_front_are_named_unless_they_are_declared(tmp_path):
+    (tmp_path / "t.csv").write_text("zip,x,y\n" + "02139,0.5,1\n10001,01,2\n" * 5)
+    read_as = convert(tmp_path / "t.csv", str(tmp_path / "t.zarr"), target="y")["read_as"]
+    assert "column 'zip' holds numbers such as 02139, whose zeros are lost" in read_as
+    types = {"zip": "text", "x": "text"}
+    report = convert(tmp_path / "t.csv", str(tmp_path / "u.zarr"), target="y", types=types, one_hot=True)
+    assert "zeros" not in report["read_as"]
+
+
+def test_categories_of_numbers_are_found_in_a_file_with_decimal_commas(tmp_path):
+    frame = pd.DataFrame(
+        {"k": pd.Categorical([1.5, 2.0, 3.0] * 4), "w": ["1,5", "2"] * 6, "y": np.arange(12)}
+    )
+    steps = open_dataset(frame, target="y", one_hot=True).steps
+    frame.assign(k=frame["k"].astype(float)).to_csv(tmp_path / "t.csv", sep=";", decimal=",", index=False)
+    report = convert_like(tmp_path / "t.csv", str(tmp_path / "t.zarr"), steps)
+    assert "n_unseen_categories" not in report
+    expected = open_dataset(frame, steps=steps).X.compute()
+    np.testing.assert_array_equal(open_dataset(tmp_path / "t.zarr").X.compute(), expected)
+
+
+def test_labels_beyond_the_integers_of_a_float_are_exact_in_text(tmp_path):
+    frame = pd.DataFrame({"k": ["a", "b"] * 6, "y": [2**53 + 1, 2**53 + 2] * 6})
+    steps = open_dataset(frame, target="y", one_hot=True).steps
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    convert_like(tmp_path / "t.csv", str(tmp_path / "t.zarr"), steps)
+    assert open_dataset(tmp_path / "t.zarr").y.compute().tolist() == frame["y"].tolist()
