@@ -58,8 +58,8 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
             return dict(given), 0
         raise PlanRefused(
             f"the rows of a merged or shuffled dask frame must stay in memory, so that all passes see them "
-            f"in one order; they take {human_bytes(n_bytes)}, but {_PERSISTED_SHARE:.0%} of the workers' memory "
-            f"is {human_bytes(room)}: write them first, frame.to_parquet(path), and give "
+            f"in one order; they take {human_bytes(n_bytes)}, but {_PERSISTED_SHARE:.0%} of the workers' "
+            f"memory is {human_bytes(room)}: write them first, frame.to_parquet(path), and give "
             f"distrff.open_dataset(path)"
         )
     logger.info(

@@ -245,13 +245,14 @@ def _is_typed(field: str) -> bool:
 
 def _check_decimal(reading: _Reading, file: str) -> None:
     """Refuse numbers of which both signs may be the decimal one, or commas that may be of thousands."""
-    fields = [field.strip() for record in reading.records[1:] for field in record]
-    found = {d: [f for f in fields if d in f and re.fullmatch(number_pattern(d), f)] for d in ",."}
+    fields = [(field.strip(), i) for record in reading.records[1:] for i, field in enumerate(record, 1)]
+    found = {d: [at for at in fields if d in at[0] and re.fullmatch(number_pattern(d), at[0])] for d in ",."}
     n_comma, n_point = map(len, found.values())
+    first = {d: "{!r} (column {})".format(*at[0]) for d, at in found.items() if at}
     if n_comma and 2 * min(n_comma, n_point) >= max(n_comma, n_point):
-        what = f"both {found[','][0]!r} and {found['.'][0]!r} may be numbers with a decimal sign"
-    elif n_comma > n_point and all(re.fullmatch(_THOUSANDS % (",", r"\."), f) for f in found[","]):
-        what = f"the comma of {found[','][0]!r} may set decimals or thousands apart"
+        what = f"both {first[',']} and {first['.']} may be numbers with a decimal sign"
+    elif n_comma > n_point and all(re.fullmatch(_THOUSANDS % (",", r"\."), f) for f, _ in found[","]):
+        what = f"the comma of {first[',']} may set decimals or thousands apart"
     else:
         return
     raise InputError(f"{file}: {what}; give decimal=',' or decimal='.'")
