@@ -60,10 +60,10 @@ def test_what_is_guessed(text_file, text, delimiter, decimal, names):
     ("text", "remedy"),
     [
         (rows("Smith{i}, J;Rome, IT"), "give delimiter=',' or delimiter=';'"),
-        (rows("{i},5;{j}.25"), r"both '1,5' and '2.25' .*; give decimal=',' or decimal='\.'"),
+        (rows("{i},5;{j}.25"), r"both '1,5' .* and '2.25' .*; give decimal=',' or decimal='\.'"),
         (
             "a\tb\n" + rows("{j},100\t{i}"),
-            "comma of '1,100' may set decimals or thousands apart; give decimal",
+            r"comma of '1,100' \(column [0-9]\) may set decimals or thousands apart; give decimal",
         ),
     ],
 )
