@@ -297,7 +297,10 @@ def as_frame(values: Any) -> Any:
     if not is_table or is_frame(values):
         return values
     # polars' own conversion gives types that all of pyarrow can cut and join, which its stream does not.
-    table = values.to_arrow() if hasattr(values, "to_arrow") else pa.table(values)
+    try:
+        table = values.to_arrow() if hasattr(values, "to_arrow") else pa.table(values)
+    except pa.ArrowException as error:  # such as polars' integers of 128 bits
+        raise InputTypeError(f"the table has a column that Arrow cannot hold ({error}); cast it") from error
     return table.to_pandas(types_mapper=pd.ArrowDtype)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -18,8 +19,9 @@ _MISSING = "__HIVE_DEFAULT_PARTITION__"
 def path_keys(files: Sequence[str], roots: Sequence[str], as_text: Collection[str] = ()) -> list[Keys]:
     """Return the keys of each file below what the given paths (files, folders, globs) have in common.
 
-    As pyarrow infers them: int32 where all values of a key are, else text; null in a path without the key.
-    Those of `as_text` stay text, as they were where other values stood beside them: "007" is no 7 then.
+    As pyarrow infers them, int32 where all values of a key are, else text; but int64 where pyarrow has text
+    of larger integers, which are numbers in any other table. Null in a path without the key. Those of
+    `as_text` stay text, as they were where other values stood beside them: "007" is no 7 then.
     """
     folders = [_folder(root, files) for root in roots]
     above = len(_segments(posixpath.commonpath(folders)))
@@ -28,10 +30,9 @@ def path_keys(files: Sequence[str], roots: Sequence[str], as_text: Collection[st
     for pairs in found:
         for key, value in pairs.items():
             values.setdefault(key, set()).add(value)
-    numbers = {
-        key for key, those in values.items() if key not in as_text and all(map(_is_int32, those - {None}))
+    types = {
+        key: pa.string() if key in as_text else _type_of(those - {None}) for key, those in values.items()
     }
-    types = {key: pa.int32() if key in numbers else pa.string() for key in values}
     made = {
         (key, value): pa.scalar(value, pa.string()).cast(types[key])
         for key, those in values.items()
@@ -59,6 +60,11 @@ def _pairs(folders: Sequence[str]) -> dict[str, str | None]:
     return {unquote(key): None if value == _MISSING else unquote(value) for key, _, value in pairs}
 
 
-def _is_int32(text: str | None) -> bool:
-    digits = (text or "").removeprefix("-")
-    return digits.isascii() and digits.isdigit() and -(2**31) <= int(text or "") < 2**31
+def _type_of(values: Iterable[str | None]) -> pa.DataType:
+    for bits, kind in ((31, pa.int32()), (63, pa.int64())):
+        if all(_INTEGER.fullmatch(text or "") and -(2**bits) <= int(text or "") < 2**bits for text in values):
+            return kind
+    return pa.string()
+
+
+_INTEGER = re.compile(r"-?[0-9]{1,19}")

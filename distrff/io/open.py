@@ -179,7 +179,9 @@ def open_dataset(
             f"sample_dim={sample_dim!r} goes with an xarray Dataset or a Zarr group, got Parquet files"
         )
     else:
-        texts = () if steps is None else tuple(step.name for step in steps.columns if step.reads == "text")
+        texts = [name for name, kind in (types or {}).items() if kind == "text"]
+        if steps is not None:
+            texts = [step.name for step in steps.columns if step.reads == "text"]
         dataset = _of_parquet(parquet_table(path, storage_options, texts), options, steps)
         of_column = partial(stored_dataset, path, storage_options=storage_options)
         columns_of_ids = {name: of_column(target=name, columns=_without(columns, name)) for name in names}

@@ -17,6 +17,7 @@ from distrff.preprocessing.words import (
     SHOWN,
     Unseen,
     Vocabulary,
+    has_zone,
     is_same_label,
     microseconds_in,
     number_in,
@@ -439,7 +440,9 @@ class RawColumn:
             if no_value is None:
                 found = np.asarray([spelt.get(i, 0) or 0 for i in range(-1, len(self.words))])
                 found = found if found.dtype.kind != "O" else found.astype(np.float64)
-                return RawColumn(kind, found[self.values + 1], self.nulls, ticks=MICROSECONDS)
+                zones = {has_zone(self.words[i]) for i in spelt} if kind == "time" else set()
+                zoned = zones.pop() if len(zones) == 1 else None
+                return RawColumn(kind, found[self.values + 1], self.nulls, ticks=MICROSECONDS, zoned=zoned)
             held = f"{no_value!r}"
         raise InputError(
             f"column {name!r} holds {held}, but it held {PLURALS[kind]} at the fit; give a table of the same "

@@ -78,6 +78,12 @@ def microseconds_in(word: str) -> int | None:
     return ticks
 
 
+def has_zone(word: str) -> bool:
+    """Whether text that spells a time says where on earth it is, as 2020-01-01T12:00:00Z does."""
+    found = _TIME.fullmatch(word)
+    return found is not None and found["offset"] is not None
+
+
 def _key(word: str) -> Any:
     """What words of equal values have in common."""
     word = word.strip()

@@ -307,7 +307,10 @@ def test_times_have_a_zone_in_all_rows_or_in_none(rule):
     same = open_dataset(there.assign(t=there["t"].dt.tz_convert("UTC")), steps=data.steps)
     np.testing.assert_array_equal(same.X.compute(), data.X.compute())
     told = "column 't' holds times without a zone, but it held points in time, with a zone at the fit"
-    for table in (naive, pl.from_pandas(naive), pa.table({"t": naive["t"].dt.date})):
+    spelt = there.assign(t=[time.isoformat() for time in there["t"]])
+    np.testing.assert_array_equal(open_dataset(spelt, steps=data.steps).X.compute(), data.X.compute())
+    as_text = naive.assign(t=[time.isoformat() for time in naive["t"]])
+    for table in (naive, pl.from_pandas(naive), pa.table({"t": naive["t"].dt.date}), as_text):
         with pytest.raises(InputError, match=told):
             open_dataset(table, steps=data.steps).X.compute()
     with pytest.raises(InputError, match="'t' holds points in time, with a zone, but it held times without"):

@@ -249,7 +249,7 @@ def keyed(tmp_path, *keys):
     [
         ["k=2", "k=10"],
         ["k=01", "k=-5", "k=2147483647"],
-        ["k=1", "k=2147483648"],
+        ["k=1", "k=9223372036854775808"],
         ["k=1", "k=__HIVE_DEFAULT_PARTITION__"],
         ["k=a%20b", "k=c%3Dd", "k=e=f", "k="],
         ["k=1.5", "k=+5"],
@@ -291,6 +291,14 @@ def test_what_reads_the_keys_of_a_folder(tmp_path, read_rows):
         open_dataset(files[0], steps=coded.steps)
     keyed(tmp_path, "year=__HIVE_DEFAULT_PARTITION__/m=u")
     assert open_dataset(tmp_path).known_missing == {"X": {"year": 1}}
+
+
+def test_keys_beyond_32_bits_are_integers_and_declared_codes_are_text(tmp_path):
+    large = open_dataset(keyed(tmp_path / "large", "k=1", "k=9007199254740993"), columns=["k"])
+    assert large.X.compute().ravel().tolist() == [1, 9007199254740993]
+    codes = keyed(tmp_path / "codes", "zip=02139", "zip=2139")
+    found = open_dataset(codes, one_hot=True, types={"zip": "text"})
+    assert found.column_names == ("x", "zip=02139", "zip=2139")
 
 
 def test_keys_that_were_text_at_the_fit_stay_text(tmp_path, read_rows):

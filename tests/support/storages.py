@@ -81,6 +81,7 @@ CODES = st.sampled_from(
      "9007199254740993", "9007199254740992", "0x10", "1_000", "1,5", "V27", "12:30"]
 )  # fmt: skip
 FLOATS = st.one_of(st.integers(-400, 400).map(lambda i: i / 4), st.just(-0.0))
+QUARTERS = st.one_of(st.integers(-400, -1), st.integers(1, 400)).map(lambda i: i / 4)
 BIG = st.one_of(st.integers(-3, 3), st.sampled_from([2**53, 2**53 + 1, 2**53 + 2, -(2**62) - 1]))
 DAYS = st.dates(dt.date(1950, 1, 1), dt.date(2090, 1, 1))
 TIMES = st.datetimes(dt.datetime(1950, 1, 1), dt.datetime(2090, 1, 1)).map(lambda t: t.replace(microsecond=0))
@@ -117,7 +118,7 @@ KINDS: dict[str, Kind] = {
         pa.duration("us"), st.integers(-(10**6), 10**6).map(lambda s: dt.timedelta(seconds=s)), True
     ),
     # Libsvm leaves out zeros, and the last column if it is empty.
-    "lists": Kind(pa.list_(pa.float64()), st.tuples(*[FLOATS.filter(bool)] * WIDTH)),
+    "lists": Kind(pa.list_(pa.float64()), st.tuples(*[QUARTERS] * WIDTH)),
 }
 TARGETS: dict[str, Kind] = {
     "numbers": Kind(pa.float64(), FLOATS),

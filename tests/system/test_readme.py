@@ -60,7 +60,7 @@ def test_what_it_shows_runs_in_order(tmp_path, monkeypatch, capsys, cluster, rng
             main, [*smaller(words, scheduler), *(["--overwrite"] if words[0] == "predict" else [])]
         )
         assert done.exit_code == 0, (words, done.output)
-    assert pd.read_parquet("predictions.parquet")["prediction"].notna().sum() == 300
+    assert pd.read_csv("predictions.csv")["prediction"].notna().sum() == 300
 
 
 def test_its_table_of_benchmarks_is_that_of_the_last_run():

@@ -248,7 +248,8 @@ def _check_decimal(reading: _Reading, file: str) -> None:
     fields = [(field.strip(), i) for record in reading.records[1:] for i, field in enumerate(record, 1)]
     found = {d: [at for at in fields if d in at[0] and re.fullmatch(number_pattern(d), at[0])] for d in ",."}
     n_comma, n_point = map(len, found.values())
-    first = {d: "{!r} (column {})".format(*at[0]) for d, at in found.items() if at}
+    names = dict(enumerate(reading.records[0], 1)) if not any(map(_is_typed, reading.records[0])) else {}
+    first = {d: f"{at[0][0]!r} (column {names.get(at[0][1], at[0][1])!r})" for d, at in found.items() if at}
     if n_comma and 2 * min(n_comma, n_point) >= max(n_comma, n_point):
         what = f"both {first[',']} and {first['.']} may be numbers with a decimal sign"
     elif n_comma > n_point and all(re.fullmatch(_THOUSANDS % (",", r"\."), f) for f, _ in found[","]):
