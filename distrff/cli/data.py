@@ -65,8 +65,7 @@ def check_has_target(path: str, options: Mapping[str, Any]) -> None:
         return
     if not _is_raw(path, options) and stored_kind(path, remote) == "zarr":
         return  # the group has an array of targets, or is refused once it is open
-    arrays = {"x_name": options["x_name"], "y_name": options.get("y_name")}
-    source = open_source(path, **arrays, storage_options=remote)
+    source = open_source(path, **_source_options(options))
     if not isinstance(source, LibsvmSource) and not getattr(source, "targets", ()):
         raise InputError(
             f"{public_name(path)} has no target yet: name it with --target; its columns are "
@@ -103,8 +102,7 @@ def open_data_for(model: Model | Statistics, path: str, options: Mapping[str, An
         from distrff.io.convert.convert import convert_like
 
         steps = _wanted_steps(model.steps, path, options)
-        more = {"x_name": options["x_name"], "y_name": options.get("y_name"), "storage_options": remote}
-        more |= {"dialect": _dialect(options), "ids": _ids(options)}
+        more = _source_options(options) | {"ids": _ids(options)}
         return converted(path, options, lambda rows: convert_like(path, rows, steps, **more))
     if model.steps is not None and takes_steps(path, model.steps, options["x_name"], remote):
         steps = _wanted_steps(model.steps, path, options)
@@ -167,9 +165,7 @@ def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> t
     given, steps = list(options["target"]), steps.for_prediction()
     if not _is_raw(path, options) and stored_kind(path, storage_options(options)) == "zarr":
         return tuple(given)
-    arrays: dict[str, Any] = {"x_name": options["x_name"], "y_name": options.get("y_name")}
-    arrays |= {"dialect": _dialect(options), "storage_options": storage_options(options)}
-    source = open_source(path, known=steps.raw_names, **arrays)
+    source = open_source(path, known=steps.raw_names, **_source_options(options))
     if isinstance(source, LibsvmSource):
         return tuple(given)
     source.follow(steps)
@@ -184,6 +180,12 @@ def _is_raw(path: str, options: Mapping[str, Any]) -> bool:
     if not found:
         _dialect(options).refuse_for(f"{public_name(path)} is no text file")
     return found
+
+
+def _source_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `open_source` for a raw file."""
+    arrays = {"x_name": options["x_name"], "y_name": options.get("y_name")}
+    return arrays | {"dialect": _dialect(options), "storage_options": storage_options(options)}
 
 
 def _dialect(options: Mapping[str, Any]) -> Dialect:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -234,17 +235,19 @@ def _text(column: pa.Array) -> RawColumn:
         absent = np.asarray([word is None for word in words] + [False])
         codes = np.where(absent[codes], -1, codes)
     nulls = codes < 0
-    texts, dtype = _words_of(column.dictionary)
+    texts, dtype = _words_of(column.dictionary, words)
     return RawColumn("text", codes.astype(np.int32), nulls if nulls.any() else None, texts, dtype=dtype)
 
 
-def _words_of(values: pa.Array) -> tuple[tuple[str, ...], str]:
-    """Return the word of each value of a dictionary, and the dtype of numbers and booleans."""
+def _words_of(values: pa.Array, items: list[Any]) -> tuple[tuple[str, ...], str]:
+    """Return the word of each value of a dictionary, also given as `items`, and the dtype of numbers."""
+    if _is_text(values.type):
+        return tuple(item or "" for item in items), ""
     kind = raw_kind(values.type)
     if kind in ("number", "time") and not pa.types.is_decimal(values.type):
         column = raw_column(values, "")
         of_values = column.of_kind("text", "")
         words = tuple("" if code < 0 else of_values.words[code] for code in of_values.values.tolist())
         return words, str(column.values.dtype) if kind == "number" else ""
-    words = tuple("" if value is None else word_of(value) for value in values.to_pylist())
+    words = tuple("" if item is None else word_of(item) for item in items)
     return words, "float64" if kind == "number" else ""

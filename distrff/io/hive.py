@@ -23,7 +23,8 @@ def path_keys(files: Sequence[str], roots: Sequence[str], as_text: Collection[st
     of larger integers, which are numbers in any other table. Null in a path without the key. Those of
     `as_text` stay text, as they were where other values stood beside them: "007" is no 7 then.
     """
-    folders = [_folder(root, files) for root in roots]
+    known = set(files)
+    folders = [_folder(root, known) for root in roots]
     above = len(_segments(posixpath.commonpath(folders)))
     found = [_pairs(_segments(file)[above:-1]) for file in files]
     values: dict[str, set[str | None]] = {}
@@ -41,7 +42,7 @@ def path_keys(files: Sequence[str], roots: Sequence[str], as_text: Collection[st
     return [{key: made[key, pairs.get(key)] for key in values} for pairs in found]
 
 
-def _folder(root: str, files: Sequence[str]) -> str:
+def _folder(root: str, files: Collection[str]) -> str:
     """Return a folder itself, and the folder that a file, or all of a glob, lies in."""
     if root in files:
         return posixpath.dirname(root)

@@ -43,6 +43,7 @@ from distrff.io.tables import (
     table_dataset,
 )
 from distrff.preprocessing.profile import TableOptions
+from distrff.preprocessing.words import Vocabulary, word_of
 from distrff.utils.text import first_repeated, public_name
 
 
@@ -425,11 +426,10 @@ def _outside(
     """
     for name in keys.keys() & set(names):
         for group in groups:
-            (leaf,) = leaves[names.index(name)][:1]
-            held = group.column(leaf).statistics
+            held = group.column(leaves[names.index(name)][0]).statistics
             if held is not None and held.has_min_max:
-                ends = {str(held.min).casefold(), str(held.max).casefold()}
-                if ends != {str(keys[name]).casefold()}:
+                ends = [word_of(end) for end in (held.min, held.max)]
+                if Vocabulary([str(keys[name])]).find_all(ends) != [0, 0]:
                     raise InputError(
                         f"{file}: column {name!r} holds {held.min} to {held.max}, but its path says "
                         f"{name}={keys[name]}; rename one of them"

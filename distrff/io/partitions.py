@@ -23,16 +23,18 @@ from distrff.utils.text import human_bytes, listed
 logger = logging.getLogger(__name__)
 
 _PERSISTED_SHARE = 0.5  # of the workers' memory; passes need the rest
-_UNORDERED = ("diskshuffle", "p2p")  # in keys of the shuffles without an order: those of threads, of clusters
+# In keys of the shuffles without an order, those of threads and of clusters; fused tasks keep the words.
+_UNORDERED = ("diskshuffle", "p2pshuffle", "hashjoinp2p")
 
 
 def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """Sources of rows that are read together, row by row, and the bytes of rows that stay in memory for it.
 
     Frames whose partitions are made from one another's rows (merged, shuffled, sorted by an index) are
-    computed once, all in one graph, and stay in memory as long as the frames that are returned; so do arrays
-    of such frames. All else is returned as it is. Rows are paired by position; a warning names indexes that
-    have the same labels in another order.
+    computed before the passes, all in one graph, and stay in memory as long as the frames that are returned;
+    so do arrays of such frames. A pass before measures them, since what does not fit could end a worker. All
+    else is returned as it is. Rows are paired by position; a warning names indexes that have the same labels
+    in another order.
 
     Raises InputError for rows that cannot be paired, and PlanRefused if the workers lack the memory.
     """
@@ -54,7 +56,7 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     workers = ambient_execution()
     room = _PERSISTED_SHARE * workers.n_workers * workers.memory_limit
     if room and n_bytes > room:
-        if not any(shuffles.values()):  # a sum of all rows in each, say: those come again in the same order
+        if not any(shuffles.values()):  # a sum of all rows, say: their order is the same each time
             return dict(given), 0
         raise PlanRefused(
             f"the rows of a merged or shuffled dask frame must stay in memory, so that all passes see them "
@@ -63,7 +65,8 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
             f"distrff.open_dataset(path)"
         )
     logger.info(
-        "%s: rows of several partitions were brought together; they are computed once, and %s stay in memory",
+        "%s: rows of several partitions were brought together; %s stay in memory, so that all passes see "
+        "them in one order",
         listed([*again, *arrays]),
         human_bytes(n_bytes),
     )
@@ -73,7 +76,12 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
 
 def persisted_text(n_bytes: int) -> str:
     """What reports add to the source of rows that stay in memory."""
-    return f", computed once: {human_bytes(n_bytes)} stay in memory" if n_bytes else ""
+    return f", of which {human_bytes(n_bytes)} stay in memory" if n_bytes else ""
+
+
+def has_own_order(frame: Any) -> bool:
+    """Whether each partition of a lazy frame is made from its own source alone."""
+    return not _share_tasks(frame.to_delayed(optimize_graph=False))
 
 
 def _warn_of_labels(given: Mapping[str, Any]) -> None:
@@ -251,10 +259,10 @@ def _digest(part: Any) -> np.ndarray:
 
 
 def _sum(column: Any, weights: np.ndarray) -> tuple[float, float]:
-    dtype = column.dtype
-    is_short = dtype.kind == "f" and dtype.itemsize < 8
+    dtype, precision = column.dtype, 1e-10
     if isinstance(dtype, np.dtype) and dtype.kind in "biuf":
         values = column.to_numpy(np.float64)
+        precision = 1e-5 if dtype.kind == "f" and dtype.itemsize < 8 else precision
     else:
         values = _hashes(column) * 2.0**-64
     with np.errstate(over="ignore", invalid="ignore"):
@@ -262,7 +270,7 @@ def _sum(column: Any, weights: np.ndarray) -> tuple[float, float]:
         if not np.isfinite(square):
             values = np.where(np.isfinite(values), values, 0.0)
             total, square = weights @ values, values @ values
-    return total, (1e-5 if is_short else 1e-10) * np.sqrt(square)
+    return total, precision * np.sqrt(square)
 
 
 def _hashes(column: Any) -> np.ndarray:

@@ -45,6 +45,8 @@ BUFFER_BYTES = 4 * PIECE_BYTES
 sent as a whole, its pieces joined and the request."""
 
 CSV_SUFFIXES = (".csv", ".csv.gz")
+_RESULT = re.compile(r"(prediction|decision|probability)(_.*)?", re.DOTALL)
+_BESIDE = re.compile(r"(prediction|decision|probability|std|lower|upper|set)(_.*)?", re.DOTALL)
 """Of the names of files with predictions as text."""
 
 MAX_JSON_BYTES = 2**25
@@ -147,7 +149,10 @@ class Location:
                 with fs.of.open(path, "rb", compression="infer") as file:
                     line = file.readline(MAX_JSON_BYTES)
         names = next(csv.reader([line.decode(errors="replace")]), [])
-        return any(name.split("_")[0] in ("prediction", "decision", "probability") for name in names)
+        first = next((i for i, name in enumerate(names) if _RESULT.fullmatch(name)), len(names))
+        results = names[first:]  # after the ids; a column like decision_date alone is somebody's own
+        is_one = len(results) == 1 and "_" in results[0]
+        return bool(results) and not is_one and all(map(_BESIDE.fullmatch, results))
 
     def exists(self) -> bool:
         """Return whether anything exists there."""
@@ -560,8 +565,8 @@ def held(location: Location) -> Iterator[None]:
             note.write_text(json.dumps(holder))
         yield
     finally:
-        note.unlink(missing_ok=True)
-        with suppress(OSError):  # where nothing was begun; else it is not empty, or was removed
+        with suppress(OSError):  # the folder is not empty, or was removed
+            note.unlink(missing_ok=True)
             path.rmdir()
         os.close(lock)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from distrff.errors import InputError
 from distrff.io.arrow import of_one_length, raw_columns, raw_kind
 from distrff.io.dataset import Dataset, native
-from distrff.io.partitions import counted, paired, persisted_text
+from distrff.io.partitions import counted, has_own_order, paired, persisted_text
 from distrff.io.rows import TileReader, cuts
 from distrff.io.storage import Location, is_local, one_line
 from distrff.io.tables import Table, TablePart
@@ -106,10 +106,15 @@ class FrameTable(Table):
             unseen=unseen,
         )
 
-    def head(self, names: Sequence[str]) -> Table:
-        """Return the first rows of some columns, of a dask DataFrame its first partition."""
+    def head(self, names: Sequence[str]) -> Table | None:
+        """Return the first rows of some columns, of a dask DataFrame its first partition.
+
+        A shuffled one has no first rows, and would be computed as a whole for them.
+        """
         first = self.frame[[column for column in self.frame.columns if str(column) in names]]
         if dask.is_dask_collection(first):
+            if not has_own_order(first):
+                return None
             first = first.partitions[0].compute()
         return frame_table(first).loaded(names)
 
@@ -309,7 +314,12 @@ def group_table(location: Location, sample_dim: str | None, names: Sequence[str]
     coordinates = {sample_dim, *" ".join(filter(lambda one: isinstance(one, str), listed)).split()}
     reader = ZarrReader(arrays, None, str(location), is_remote=not is_local(location.file_system()[0]))
     places = {name: (name, None) for name in arrays}
-    return _zarr_table(reader, places, row_labels=frozenset(coordinates & arrays.keys()))
+    table = _zarr_table(reader, places, row_labels=frozenset(coordinates & arrays.keys()))
+    why = f"{sample_dim} is not its first dimension; give the Dataset of xarray.open_zarr, which takes it"
+    others = {name: why for name, of_array in dims.items() if sample_dim in of_array[1:]}
+    if lacking := next((name for name in names if name in others), None):
+        raise InputError(f"array {lacking!r} of {location} cannot be read: {why}")
+    return replace(table, kinds={**table.kinds, **dict.fromkeys(others)}, odd=others)
 
 
 def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions]:

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask
 import numpy as np
@@ -94,13 +94,13 @@ class Table:
     row_bytes: int  # approximate bytes of a raw row
     row_labels: frozenset[str] = frozenset()  # columns that are ignored unless named, such as a frame's index
     is_delayed: bool = False  # whether parts hold Delayed objects
+    odd: Mapping[str, str] = field(default_factory=dict)  # why columns of no kind, or of text, are left out
     persisted_bytes: int = 0  # of rows that stay in the workers' memory
     unseen: Mapping[str, Unseen] | None = None  # see `TableSteps.unseen`; None if it was not looked for
 
     is_stored = False  # whether parts read files
 
     unit = "rows"  # of `total` and of the positions of pieces
-    odd: ClassVar[Mapping[str, str]] = {}  # why columns are left out that text holds in a form for people
 
     @property
     def n_rows(self) -> int:
@@ -121,8 +121,8 @@ class Table:
         """
         return self
 
-    def head(self, names: Sequence[str]) -> Table:
-        """Return the first part, in memory, with at least some columns."""
+    def head(self, names: Sequence[str]) -> Table | None:
+        """Return the first part, in memory, with at least some columns; None if the rows have no order."""
         return replace(self, parts=dask.compute(*self.parts[:1]), is_delayed=False)
 
     def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
@@ -455,8 +455,8 @@ def with_row_numbers(table: Any, options: TableOptions) -> Any:
     if not names:
         return table
     head = table.head(names) if isinstance(table, Table) else table
-    piece = next(iter(head.pieces(names)), None)
-    raw = {} if piece is None else head.raw(piece, names)
+    piece = None if head is None else next(iter(head.pieces(names)), None)
+    raw = {} if head is None or piece is None else head.raw(piece, names)
     found = {name for name, column in raw.items() if _numbers_rows(column, is_index=name == "Unnamed: 0")}
     return with_row_labels(table, table.row_labels | found)
 

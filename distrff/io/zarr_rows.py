@@ -244,8 +244,8 @@ def _unwritten_chunks(z: Any) -> frozenset[str] | None:
 
     if not isinstance(z.store, LocalStore) or math.prod(_chunk_grid(z)) > _MAX_CHUNKS:
         return None
-    places = map(z.metadata.encode_chunk_key, np.ndindex(*_chunk_grid(z)))
-    found = frozenset(key for key in places if not os.path.exists(_folder(z) / key))
+    places, folder = map(z.metadata.encode_chunk_key, np.ndindex(*_chunk_grid(z))), _folder(z)
+    found = frozenset(key for key in places if not os.path.exists(folder / key))
     return found if len(found) <= _MAX_UNWRITTEN else None
 
 
@@ -487,7 +487,7 @@ def _columns(
     group: Any, x_name: str, n_columns: int, columns: Any, source: str, *, is_sparse: bool
 ) -> tuple[list[int] | None, tuple[str, ...] | None]:
     """Return the indices of the chosen columns (None: all) and their names; sparse rows have no names."""
-    given = None if is_sparse else group.attrs.get("column_names", _coordinate(group, x_name))
+    given = None if is_sparse else group.attrs.get("column_names") or _coordinate(group, x_name)
     names = None if given is None else tuple(map(str, given))
     if names is not None and len(names) != n_columns:
         raise InputError(f"{source}: column_names lists {len(names)} names but X has {n_columns} columns")

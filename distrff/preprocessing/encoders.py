@@ -341,16 +341,13 @@ def is_label(column: RawColumn, label: str, name: str) -> np.ndarray:
 
     Raises InputError if the column holds numbers and the label is not a number.
     """
-    if column.kind == "number" and number_in(label) is None:
+    if column.kind == "text":
+        return np.asarray([*(is_same_label(word, label) for word in column.words), False])[column.values]
+    if (number := number_in(label)) is None:
         raise InputError(
             f"positive={label!r} is not a number, but column {name!r} holds numbers; give one of them"
         )
-    if column.kind == "text":
-        are_label = [is_same_label(word, label) for word in column.words]
-    else:
-        column = column.of_kind("text", name)
-        are_label = [place == 0 for place in Vocabulary([label]).find_all(column.words)]
-    return np.asarray([*are_label, False])[column.values]
+    return column.values == number
 
 
 # A raw column of a table: its values, and which of them are missing.

@@ -24,7 +24,7 @@ from distrff.preprocessing.encoders import (
     TargetStep,
 )
 from distrff.preprocessing.table import ColumnStep, TableSteps
-from distrff.preprocessing.words import is_same_label, word_of
+from distrff.preprocessing.words import Vocabulary, word_of
 from distrff.utils.arrays import as_columns
 from distrff.utils.text import listed
 from distrff.utils.validation import check_count, one_of
@@ -163,15 +163,14 @@ def _target_step(names: Sequence[str], profile: TableProfile, options: TableOpti
     if options.positive is not None:
         positive = word_of(options.positive)
         words = columns[0].words
-        if (
-            kind == "labels"
-            and words is not None
-            and not any(is_same_label(word, positive) for word in words)
-        ):
-            some = ", ".join(map(repr, sorted(words)[:20]))
-            raise InputError(
-                f"no row of the target {names[0]!r} holds positive={positive!r}; it holds: {some}"
-            )
+        if kind == "labels" and words is not None:
+            held = sorted(words)
+            if (place := Vocabulary(held).find(positive)) < 0:
+                raise InputError(
+                    f"no row of the target {names[0]!r} holds positive={positive!r}; it holds: "
+                    f"{', '.join(map(repr, held[:20]))}"
+                )
+            positive = held[place]
         return TargetStep(tuple(names), kind, "uint8", is_1d, positive)
     dtype = "object" if kind == "labels" else str(np.result_type(*(column.dtype for column in columns)))
     return TargetStep(tuple(names), kind, dtype, is_1d)

@@ -247,12 +247,15 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
     labels = classes.tolist()
     weights = np.ones(len(labels))
     known = Vocabulary([*map(word_of, labels)])
+    places = {label: known.find(word_of(label)) for label in class_weight}
     for label, weight in class_weight.items():
-        if known.find(word_of(label)) < 0:
+        if places[label] < 0:
             raise InputError(f"class_weight names {label!r}, which is not one of the classes {labels[:20]}")
         if not is_finite(weight) or weight < 0:
             raise InputError(f"class_weight[{label!r}] must be a finite number ≥ 0, got {weight!r}")
-        weights[known.find(word_of(label))] = weight
+        weights[places[label]] = weight
+    if len(set(places.values())) < len(places):
+        raise InputError(f"class_weight names one class twice, got the labels {list(class_weight)}")
     if np.count_nonzero(weights) < 2:
         raise InputError("class_weight gives fewer than two classes a positive weight; give at least two one")
     return weights

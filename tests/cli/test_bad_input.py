@@ -59,6 +59,13 @@ def test_that_the_target_is_missing_is_said_before_any_row_is_read(refused, tmp_
     assert f"{name} has no target yet: name it with --target; its columns are a, b, c" in message
 
 
+def test_a_missing_target_is_said_of_text_that_is_read_as_the_options_say(refused, tmp_path):
+    (tmp_path / "rows.csv").write_bytes("größe;b\n1,5;2\n2,5;3\n".encode("latin-1"))
+    options = ("--encoding", "latin-1", "--delimiter", ";", "--decimal", ",")
+    message = refused("fit", tmp_path / "rows.csv", "--out", tmp_path / "m.zarr", *options, *SMALL)
+    assert "has no target yet: name it with --target; its columns are größe, b" in message
+
+
 @pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "infinity")])
 def test_numbers_that_are_none(value, name, refused, rows, stored, models, tmp_path):
     X, y = rows.X.copy(), rows.y.copy()

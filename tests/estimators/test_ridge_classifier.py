@@ -220,6 +220,7 @@ def test_targets_that_are_no_classes(problem, y, message):
     ("class_weight", "message"),
     [
         ("even", "class_weight must be None, 'balanced' or a dict"),
+        ({1: 2.0, "1": 5.0}, "class_weight names one class twice"),
         ({5: 1.0}, r"class_weight names 5, which is not one of the classes \[0, 1, 2\]"),
         ({1: -1.0}, r"class_weight\[1\] must be a finite number ≥ 0, got -1.0"),
         ({1: np.nan}, r"class_weight\[1\] must be a finite number"),

@@ -74,7 +74,7 @@ def test_rows_stay_together_in_one_order(read_dataset, scheduler, name):
     np.testing.assert_array_equal(first[0], again[0])
     assert_paired(*opened)
     assert data.persisted_bytes > 0 < table.persisted_bytes
-    assert data.source.startswith("dask DataFrame, computed once: ")
+    assert data.source.startswith("dask DataFrame, of which ")
     assert data.source.endswith(" stay in memory")
 
 
@@ -165,6 +165,19 @@ def test_rows_that_do_not_fit_in_memory_are_refused_before_they_are_kept(monkeyp
     with dask.config.set(scheduler="sync"), pytest.raises(PlanRefused, match=told):
         as_dataset(frame[["x"]], frame["y"])
     assert not kept
+
+
+def test_passes_compute_no_merge_again(monkeypatch):
+    """It is computed to measure the rows and to keep them, also beside a column that could number them."""
+    calls, merge = [], pd.DataFrame.merge
+    monkeypatch.setattr(pd.DataFrame, "merge", lambda *args, **how: calls.append(1) or merge(*args, **how))
+    with dask.config.set(scheduler="sync"):
+        frame = merged().rename(columns={"group": "id"})
+        calls.clear()  # of empty frames, while the graph was built
+        dataset = open_dataset(frame, target="y", columns=["x", "id"])
+        n_calls = len(calls)
+        dataset.X.compute()
+    assert 0 < n_calls == len(calls)
 
 
 def test_sums_of_all_rows_are_computed_again_where_the_rows_do_not_fit(monkeypatch):

@@ -230,3 +230,14 @@ def test_groups_that_are_no_table(tmp_path, columns):
         open_dataset(tmp_path / "g")
     with pytest.raises(InputError, match=r"no array of .* has the first dimension 'time'; the arrays have"):
         open_dataset(tmp_path / "g", sample_dim="time")
+
+
+def test_arrays_whose_rows_are_not_first_are_named(tmp_path, rng):
+    values = {"a": ("time", rng.normal(size=N)), "b": (("lev", "time"), rng.normal(size=(2, N)))}
+    xarray.Dataset(values).to_zarr(tmp_path / "g")
+    data = open_dataset(tmp_path / "g", sample_dim="time", missing="mean")
+    assert data.column_names == ("a",)
+    assert data.table_report["columns_dropped"]["b"].startswith("time is not its first dimension")
+    steps = open_dataset(xarray.open_zarr(tmp_path / "g"), sample_dim="time", missing="mean").steps
+    with pytest.raises(InputError, match=r"array 'b' of .* cannot be read: time is not its first dimension"):
+        open_dataset(tmp_path / "g", steps=steps, sample_dim="time")

@@ -408,6 +408,15 @@ def test_classifiers(frame, tmp_path):
         np.testing.assert_allclose(found, getattr(estimator, method)(X), rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("header", ["decision_date,amount", "prediction_date", "id,probability_of_rain,mm"])
+def test_somebody_elses_csv_is_not_replaced(fitted, frame, tmp_path, header):
+    out = tmp_path / "loans.csv"
+    out.write_text(f"{header}\n1,2\n")
+    with pytest.raises(InputError, match="--overwrite does not replace it"):
+        drf.write_predictions(fitted, frame[["a", "b"]], str(out), overwrite=True)
+    assert out.read_text() == f"{header}\n1,2\n"
+
+
 def test_what_cannot_be_written(fitted, frame, tmp_path):
     X, out = frame[["a", "b"]].to_numpy(), str(tmp_path / "p.zarr")
     for data, how, message in (

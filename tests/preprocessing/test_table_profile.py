@@ -163,6 +163,9 @@ def test_one_positive_label(raw):
     assert made.target == TargetStep(("c",), "labels", "uint8", False, "v")
     made, _ = steps(raw, "a", target="y", missing="drop", positive=2)
     assert made.target == TargetStep(("y",), "numbers", "uint8", False, "2")
+    spelt = raw | {"s": RawColumn("text", np.arange(4, dtype=np.int32) % 2, words=("1.0", "0.0"))}
+    made, _ = steps(spelt, "a", target="s", missing="drop", positive=1)
+    assert made.target.positive == "1.0"
     with pytest.raises(InputError, match="no row of the target 'c' holds positive='x'; it holds: 'u', 'v'"):
         steps(raw, "a", target="c", missing="drop", positive="x")
 
