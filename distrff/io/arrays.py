@@ -341,7 +341,9 @@ def targets_of(y: Any) -> tuple[np.ndarray, tuple[str, ...] | None]:
     if isinstance(y, pd.Series):
         values, names = series_values(y), names_of([y.name])
     elif isinstance(y, pd.DataFrame):
-        values, names = _values(y, _dtype(dtypes_of(y), "y")), names_of(y.columns)
+        # Column by column: nullable integers have no other type than that of floats in common with gaps.
+        columns = [series_values(y.iloc[:, j]) for j in range(y.shape[1])]
+        values, names = np.column_stack(columns) if columns else y.to_numpy(), names_of(y.columns)
     else:
         values, names = plain_array(y, "y"), None
     check_target_shape(values.shape, values.dtype)
@@ -497,7 +499,10 @@ def frame_arrays(frames: dict[str, Any]) -> Named:
     arrays, values = {}, dask.delayed(_values)
     for field, found in counted(frames).items():
         # A partition may hold other types than its frame declares, such as floats for integers.
-        parts, dtype, columns = found.parts, _dtype(found.dtypes, field), frames[field].shape[1:]
+        parts, dtypes, columns = found.parts, found.dtypes, frames[field].shape[1:]
+        if field == "y" and not found.has_gaps:  # labels keep their type, and their digits beyond 2⁵³
+            dtypes = [(name, getattr(dtype, "numpy_dtype", dtype)) for name, dtype in dtypes]
+        dtype = _dtype(dtypes, field)
         check_shape((sum(n for _, n in parts), *(columns or (1,))), field)
         meta = np.empty((0,) * (1 + len(columns)), dtype)
         blocks = [values(part, dtype, dask_key_name=new_key("read")) for part, _ in parts]

@@ -194,7 +194,7 @@ def _numbers(column: pa.Array) -> RawColumn:
         ticks = _integers(column.view(pa.int32() if t.bit_width == 32 else pa.int64()))
         return RawColumn("clock", ticks / _TICKS[t.unit], nulls)
     if pa.types.is_decimal(t):
-        column = column.cast(pa.float64())
+        column = column.cast(pa.string()).cast(pa.float64())  # Arrow's own cast misses the nearest float
     elif pa.types.is_float16(t) and nulls is not None:
         column = column.cast(pa.float32())
     if nulls is not None:

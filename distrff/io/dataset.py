@@ -479,7 +479,7 @@ def _check_labels(y: np.ndarray, start: int) -> None:
     if isinstance(labels[row], bytes):
         remedy = "[label.decode() for label in y]"
     elif isinstance(labels[row], Decimal):
-        remedy = "y.astype(int)"
+        remedy = "[float(label) for label in y]"
     raise InputError(
         f"class labels must be numbers, booleans or text, got {labels[row]} of type "
         f"{type(labels[row]).__name__} in row {start + row}; convert them, as by {remedy}"

@@ -161,17 +161,19 @@ class Counted(NamedTuple):
     n_rows: int
     dtypes: tuple[tuple[Any, Any], ...]  # of each column, by name
     digest: np.ndarray
+    has_gaps: bool
     look: Any
 
 
 class Partitions(NamedTuple):
     """The partitions of a frame that have rows: Delayed frames, their rows, and all (column, dtype) pairs.
 
-    `looks` has what a function found in each.
+    `has_gaps` says whether a value of a type with nulls is missing; `looks` is what a function found in each.
     """
 
     parts: list[tuple[Any, int]]
     dtypes: list[tuple[Any, Any]]
+    has_gaps: bool
     looks: list[Any]
 
 
@@ -192,8 +194,8 @@ def counted(frames: Mapping[str, Any], look: Callable[[Any], Any] | None = None)
             (_task(_as_counted, part, known.n_rows, known.digest), known.n_rows) for part, known in filled
         ]
         dtypes = dtypes_of(frame) + tuple(pair for _, known in filled for pair in known.dtypes)
-        looks = [known.look for _, known in filled]
-        partitions[name] = Partitions(checked, list(dict.fromkeys(dtypes)), looks)
+        has_gaps, looks = any(known.has_gaps for _, known in filled), [known.look for _, known in filled]
+        partitions[name] = Partitions(checked, list(dict.fromkeys(dtypes)), has_gaps, looks)
     return partitions
 
 
@@ -223,7 +225,10 @@ def _by_name(part: Any, columns: list[Any] | None) -> Any:
 
 
 def _counted(part: Any, look: Callable[[Any], Any] | None) -> Counted:
-    return Counted(len(part), dtypes_of(part), _digest(part), None if look is None else look(part))
+    columns = [part.iloc[:, j] for j in range(part.shape[1])] if is_dataframe_like(part) else [part]
+    has_gaps = any(column.hasnans for column in columns if not isinstance(column.dtype, np.dtype))
+    found = None if look is None else look(part)
+    return Counted(len(part), dtypes_of(part), _digest(part), has_gaps, found)
 
 
 def dtypes_of(frame: Any) -> tuple[tuple[Any, Any], ...]:

@@ -104,7 +104,7 @@ class ResultColumn:
             values[mask] = None
         if values.dtype.kind in "mM":
             return values.astype(str).astype(object)
-        texts = ["" if value is None or value != value else str(value) for value in values.tolist()]
+        texts = ["" if pd.isna(value) else str(value) for value in values.tolist()]
         return np.array(texts, dtype=object)
 
 

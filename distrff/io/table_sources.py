@@ -301,7 +301,7 @@ def group_table(location: Location, sample_dim: str | None, names: Sequence[str]
     As `xarray_table` for what xarray wrote there; coordinates are columns only where they are named.
     """
     group = open_group(location)
-    found = dict(group.arrays())
+    found = dict(sorted(group.arrays()))  # the store lists them in an order of its own
     dims = {name: dimensions_of(z) or () for name, z in found.items()}
     sample_dim = sample_dim or _common_dimension(dims, names, str(location))
     arrays = {name: z for name, z in found.items() if dims[name][:1] == (sample_dim,)}

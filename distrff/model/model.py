@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -474,6 +475,9 @@ class Model:
     def _checked(self, X: Any) -> Any:
         if not issparse(X):
             X = np.asarray(X)
+            if X.dtype.kind == "O":  # of numbers, which a fit takes as well
+                with suppress(TypeError, ValueError):
+                    X = X.astype(np.float64)
         elif self.specification.takes_sparse_rows:
             X = X.tocsr()
         else:

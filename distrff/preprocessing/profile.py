@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -130,6 +131,12 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
         assert column.first is not None
         fill = column.means()[0] - column.first / column.ticks if fills else None
         return SecondsStep(name, column.first, column.ticks, fill, indicates, column.zoned)
+    if _LIST.fullmatch(column.example):
+        return (
+            f"it holds lists that became text, such as {column.example[:20]!r}; dask does that to columns of "
+            f"objects: dask.config.set({{'dataframe.convert-string': False}}) before the frame is made, or "
+            f"Parquet, keeps them"
+        )
     if not options.one_hot:
         return "it holds text; one_hot=True takes it"
     if column.words is not None and len(column.words) <= options.max_categories:
@@ -144,6 +151,9 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
         f"it has more than {options.max_categories} categories, such as {column.example[:20]!r}; "
         f"hash_columns=True or max_categories takes it"
     )
+
+
+_LIST = re.compile(r"\[\s*[-+]?\d[-+.\deE,\s]*\]", re.ASCII)  # of numbers, as Python and NumPy print it
 
 
 def _target_step(names: Sequence[str], profile: TableProfile, options: TableOptions) -> TargetStep | None:

@@ -205,3 +205,22 @@ def test_weights_and_unusable_targets():
     for y in (np.zeros((2, 2, 2)), np.zeros((2, 0)), 3.0, np.array([1j]), sparse.eye(2)):
         with pytest.raises(InputError):
             targets_of(y)
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "UInt64", "int64[pyarrow]", "boolean"])
+def test_labels_of_nullable_types_keep_type_and_digits_in_frames_and_in_dask(dtype):
+    large = [2**53, 2**53 + 1, 2**53 + 4] * 2
+    labels = pd.Series(np.asarray(large) % 2 == 0 if dtype == "boolean" else large, dtype=dtype, name="l")
+    X, expected = np.zeros((6, 1)), labels.to_numpy(dtype=labels.dtype.numpy_dtype)
+    lazy = dd.from_pandas(labels.to_frame(), npartitions=2)
+    for y in (labels, labels.to_frame(), lazy["l"], lazy):
+        found = as_dataset(dd.from_pandas(pd.DataFrame(X), npartitions=2) if y is lazy else X, y)
+        values = found.y.compute(scheduler="sync").ravel()
+        assert values.dtype == found.y_dtype == expected.dtype
+        assert values.tolist() == expected.tolist()
+
+
+def test_labels_with_gaps_in_dask_are_floats():
+    labels = dd.from_pandas(pd.DataFrame({"l": pd.array([1, None, 3, 4], dtype="Int64")}), npartitions=2)
+    values = as_dataset(np.zeros((4, 1)), labels["l"]).y.compute(scheduler="sync")
+    np.testing.assert_array_equal(values, [1.0, np.nan, 3.0, 4.0])

@@ -92,3 +92,9 @@ def test_columns_by_name_words_that_are_null_and_types_without_a_step():
             InputError, match=r"column 'a' has the type .*which cannot be encoded; convert it"
         ):
             raw_column(pa.nulls(2, other), "a")
+
+
+def test_decimals_are_the_nearest_floats():
+    spelt = ["0.7", "19.99", "2.675", "-0.1", "100"]
+    column = pa.array([Decimal(word) for word in spelt], pa.decimal128(9, 3))
+    assert raw_column(column, "d").values.tolist() == [float(word) for word in spelt]

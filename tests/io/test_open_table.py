@@ -332,3 +332,11 @@ def test_a_category_of_dates_in_arrow_is_that_of_pandas():
     assert opened.column_names == ("day=2020-01-01", "day=2020-01-02", "x")
     later = open_dataset(pd.DataFrame({"day": pd.to_datetime(days), "x": np.arange(6.0)}), steps=opened.steps)
     np.testing.assert_array_equal(later.X.compute(), opened.X.compute())
+
+
+def test_lists_that_dask_made_text_are_left_out_by_name():
+    frame = pd.DataFrame({"e": [np.arange(3.0) + i for i in range(4)], "x": np.arange(4.0)})
+    with dask.config.set({"dataframe.convert-string": True}):
+        data = open_dataset(dd.from_pandas(frame, npartitions=2), one_hot=True)
+    assert data.column_names == ("x",)
+    assert "lists that became text, such as '[0. 1. 2.]'" in data.table_report["columns_dropped"]["e"]

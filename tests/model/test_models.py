@@ -246,8 +246,8 @@ def test_rows_that_cannot_be_used(rng, X, method):
     for rows, message in (
         *((bad, r"X must have shape \(n_samples, 3\), got") for bad in (X[:, :2], X[:, 0], X[..., None])),
         (pd.DataFrame(X).assign(name="a"), "column 'name' of X has dtype .*, which is not a number"),
-        (X.astype(object), "X must hold numbers, got dtype object"),
-        (X, "NaN or infinity in row 7, column 2"),
+        (np.full(X.shape, "a", object), "X must hold numbers, got dtype object"),
+        (X.astype(object), "NaN or infinity in row 7, column 2"),
     ):
         with pytest.raises(InputError, match=message):
             getattr(model, method)(rows)
