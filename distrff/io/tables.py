@@ -100,7 +100,7 @@ class Table:
     is_stored = False  # whether parts read files
 
     unit = "rows"  # of `total` and of the positions of pieces
-    odd: ClassVar[Mapping[str, str]] = {}  # why columns are left out that text holds in a form for people
+    odd: ClassVar[Mapping[str, str]] = {}  # why text that looks like numbers or dates is left out, by column
 
     @property
     def n_rows(self) -> int:
