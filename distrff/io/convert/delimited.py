@@ -258,8 +258,8 @@ class CsvSource(TextSource):
                     convert_options=arrow_csv.ConvertOptions(
                         column_types=dict(types),
                         include_columns=list(names),
-                        # A model of earlier versions may have " ?" among its categories.
-                        null_values=[word for word in NULLS if word == word.strip() or word not in known],
+                        # Models of earlier versions have the "?" of " ?" as a category.
+                        null_values=[w for w in NULLS if w == w.strip() or w.strip() not in known],
                         strings_can_be_null=True,
                         decimal_point=self.dialect.decimal,
                     ),

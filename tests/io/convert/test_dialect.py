@@ -69,7 +69,7 @@ def test_what_is_guessed(text_file, text, delimiter, decimal, names):
     ],
 )
 def test_two_guesses_that_fit_as_well_are_refused(text, remedy):
-    with pytest.raises(InputError, match=f"f.csv: .*{remedy}"):
+    with pytest.raises(InputError, match=f"f.csv.*: .*{remedy}"):
         opening_of(text.encode("latin-1"), Dialect(), "f.csv")
 
 
@@ -254,6 +254,14 @@ def test_categories_of_numbers_are_found_in_a_file_with_decimal_commas(tmp_path)
     assert "n_unseen_categories" not in report
     expected = open_dataset(frame, steps=steps).X.compute()
     np.testing.assert_array_equal(open_dataset(tmp_path / "t.zarr").X.compute(), expected)
+
+
+def test_a_category_that_a_blank_kept_from_being_missing_stays_one_for_its_model(tmp_path):
+    frame = pd.DataFrame({"k": [" ?", " u"] * 6, "y": np.arange(12)})
+    steps = open_dataset(frame, target="y", one_hot=True).steps
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    convert_like(tmp_path / "t.csv", str(tmp_path / "t.zarr"), steps)
+    np.testing.assert_array_equal(open_dataset(tmp_path / "t.zarr").X.compute(), [[1, 0], [0, 1]] * 6)
 
 
 def test_labels_beyond_the_integers_of_a_float_are_exact_in_text(tmp_path):
