@@ -6,7 +6,7 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -18,11 +18,12 @@ from distrff.errors import InputError
 from distrff.io.arrow import raw_columns, raw_kind
 from distrff.io.convert import text as texts
 from distrff.io.convert.dialect import NULLS, WHITESPACE, Dialect, Opening, number_pattern, opening_of
-from distrff.io.convert.text import TextFile, TextSource, Utf8Stream, head_of, opened, stored_bytes
+from distrff.io.convert.text import TextFile, TextSource, Utf8Stream, head_of, not_utf8, opened
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.text import first_repeated, listed
 
+_WHOLE = re.compile(r"\s*[-+]?\d+\s*")
 _COLUMN = re.compile(r"CSV column #(\d+).*invalid value '(.*)'", re.DOTALL)
 
 
@@ -72,6 +73,7 @@ class CsvSource(TextSource):
         self._declared: dict[str, str] = {}
         self._categories: dict[str, frozenset[str]] = {}
         self._mixtures: dict[str, InputError] = {}
+        self._closed: set[int] = set()  # files without a quote that is open at their end
         self.odd: dict[str, str] = {}
         """Why columns of text that looks like numbers or dates are left out."""
         first = self._stream(0, self.names, {}, use_threads=False)  # which would read ahead in vain
@@ -84,7 +86,9 @@ class CsvSource(TextSource):
         for name, column in zip(self.names, head.columns, strict=True):
             self._look_at(name, column)
         inferred = {name: c.type for name, c in zip(self.names, head.columns, strict=True)}
-        self._whole = {name for name, kind in inferred.items() if pa.types.is_integer(kind)}
+        # Floats of this size are read as integers first, where they have to be told apart.
+        self._beyond_int64 = {n for n, c in zip(self.names, head.columns, strict=True) if _is_beyond_int64(c)}
+        self._whole = {n for n, kind in inferred.items() if pa.types.is_integer(kind)} | self._beyond_int64
         self.types = {name: read_as(kind) for name, kind in inferred.items()}
 
     @property
@@ -113,7 +117,11 @@ class CsvSource(TextSource):
 
     def keep_whole(self, names: Sequence[str]) -> None:
         """Read targets of whole numbers as integers, so that they can be classes."""
-        self.types |= {n: pa.int64() for n in names if n in self._whole and n not in self._declared}
+        self.types |= {
+            n: pa.uint64() if n in self._beyond_int64 else pa.int64()
+            for n in names
+            if n in self._whole and n not in self._declared
+        }
 
     def refuse_mixtures(self, used: Sequence[str], dropped: Iterable[str]) -> None:
         """Refuse a column that mixes numbers and text, or is used and holds numbers or dates as text."""
@@ -164,13 +172,10 @@ class CsvSource(TextSource):
         """
         for i in range(1, len(self._files)):
             self._opening(i)
-        before, (first, skipped) = 0, after or (0, 0)
-        for i, file in enumerate(self._files):
-            if i >= first:
-                for piece in self._pieces_of(i, names):
-                    if i > first or piece.start >= skipped:
-                        yield piece._replace(position=before + piece.position)
-            before += stored_bytes([file])
+        first, skipped = after or (0, 0)
+        for piece in self._in_order(first, lambda i: self._pieces_of(i, names)):
+            if piece.file > first or piece.start >= skipped:
+                yield piece
 
     def _pieces_of(self, i: int, names: Sequence[str]) -> Iterator[TextBatch]:
         types, start = {name: self.types[name] for name in names}, 0
@@ -216,7 +221,7 @@ class CsvSource(TextSource):
     def _opening(self, i: int) -> Opening:
         if i not in self._openings:
             file = self._files[i]
-            head, has_names = head_of(file, 2**20), self.dialect.header
+            head, has_names = head_of(file), self.dialect.header
             if not head.strip() and not has_names:
                 return Opening(self.dialect, self.names, 0, 0)
             found = opening_of(head, self.dialect, file.name, self._known)
@@ -234,6 +239,7 @@ class CsvSource(TextSource):
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield the batches of some columns of a file, and the stored bytes that are read."""
         quote, failure = self.dialect.quote or False, None
+        known = frozenset().union(*self._categories.values())
         with opened(self._files[i]) as (stored, stream):
             text = self._text(i, stream)
             try:
@@ -252,7 +258,8 @@ class CsvSource(TextSource):
                     convert_options=arrow_csv.ConvertOptions(
                         column_types=dict(types),
                         include_columns=list(names),
-                        null_values=NULLS,
+                        # Models of earlier versions have the "?" of " ?" as a category.
+                        null_values=[w for w in NULLS if w == w.strip() or w.strip() not in known],
                         strings_can_be_null=True,
                         decimal_point=self.dialect.decimal,
                     ),
@@ -264,11 +271,13 @@ class CsvSource(TextSource):
                 failure = error
         if failure is not None and "Empty CSV file" not in str(failure):
             raise failure
-        if text.n_quotes % 2 and self.dialect.quote == '"':
+        if text.n_quotes % 2 and self.dialect.quote and i not in self._closed:
             self._refuse_open_quote(i)
+            self._closed.add(i)
 
     def _text(self, i: int, stream: Any) -> Utf8Stream:
-        return Utf8Stream(stream, self._opening(i).n_bytes, blanks=self.dialect.delimiter == WHITESPACE)
+        n_bytes, blanks = self._opening(i).n_bytes, self.dialect.delimiter == WHITESPACE
+        return Utf8Stream(stream, self._files[i].name, n_bytes, self.dialect.quote, blanks=blanks)
 
     # What does not fit the types, and what is wrong.
 
@@ -292,9 +301,19 @@ class CsvSource(TextSource):
             arrow_csv.ParseOptions(newlines_in_values=True),
             arrow_csv.ConvertOptions(decimal_point=self.dialect.decimal, null_values=NULLS),
         )
+        wrong = _COLUMN.search(str(error))
+        assert wrong is not None
         wider = dict(self.types)
         for name, column in zip(types, found.columns, strict=True):
             wide = wider_type(types[name], read_as(column.type))
+            if types[name] == pa.int64() and _is_beyond_int64(column):
+                wide = pa.uint64()
+            if (
+                name == self.names[int(wrong[1])]
+                and types[name] == pa.uint64()
+                and _WHOLE.fullmatch(wrong[2])
+            ):
+                wide = None  # floats would round labels of this size to each other
             if wide is None or (name in self._declared and raw_kind(wide) != self._declared[name]):
                 self._fail(i, start, error)
             wider[name] = wide
@@ -329,21 +348,27 @@ class CsvSource(TextSource):
         for line, fields in self._records(i):
             if len(fields) != len(self.names):
                 self._refuse_open_quote(i)
+                is_comment = self.names[0].startswith("#")
+                remedy = (
+                    f"remove the comment {self.names[0]!r}" if is_comment else "correct or remove the line"
+                )
                 raise InputError(
                     f"{file}, line {line}: {len(fields)} fields, but there are {len(self.names)} "
-                    f"columns ({self.dialect.described()}); correct or remove the line"
+                    f"columns ({self.dialect.described()}); {remedy}"
                 )
             for j, field in enumerate(fields):
                 if any("\udc80" <= c <= "\udcff" for c in field):
-                    raise InputError(
-                        f"{file}, line {line}, column {self.names[j]!r}: bytes that are not UTF-8; name what "
-                        f"the file is written in, such as encoding='latin-1'"
-                    )
+                    raise not_utf8(f"{file}, line {line}, column {self.names[j]!r}")
         if found is not None:
             kind = self.types[self.names[int(found[1])]]
             plural = "truth values" if pa.types.is_boolean(kind) else f"values of type {kind}"
             plural = "numbers" if _is_numeric(kind) else plural
             where = f"where the lines before hold {plural}"
+            if kind == pa.uint64():
+                where = (
+                    f"beside labels of 2⁶³ and more, which no integer type takes together; "
+                    f"types={{{self.names[int(found[1])]!r}: 'number'}} rounds them to floats"
+                )
             if self.names[int(found[1])] in self._declared:
                 where = f"where types says {self._declared[self.names[int(found[1])]]}"
             raise self._error_at(i, start, int(found[1]), found[2], where)
@@ -365,11 +390,14 @@ class CsvSource(TextSource):
                 return line, n == 0 and not self.dialect.header
         return start + 1, False
 
-    def _records(self, i: int) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number of the first line and the fields of each record of a file that is not empty."""
+    def _records(self, i: int, more: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
+        """Yield the number of the first line and the fields of each record that is not empty.
+
+        The records are those of a file, with some more lines at its end.
+        """
         with opened(self._files[i]) as (_, stream):
             text = self._text(i, stream)
-            reader, before = self.dialect.records(text.lines()), self._opening(i).n_lines
+            reader, before = self.dialect.records(chain(text.lines(), more)), self._opening(i).n_lines
             first = before
             try:
                 for fields in reader:
@@ -384,15 +412,11 @@ class CsvSource(TextSource):
 
     def _refuse_open_quote(self, i: int) -> None:
         """Refuse a quote that is open at the end: all lines after it would be one field."""
-        line = 0
-        for line, _ in self._records(i):  # noqa: B007
+        end = "\0"  # a record by itself with any delimiter and quote, but within a quote that is open
+        line, fields = 0, [end]
+        for line, fields in self._records(i, [end]):  # noqa: B007
             pass
-        with opened(self._files[i]) as (_, stream):
-            last = list(
-                islice(self._text(i, stream).lines(), max(line - 1 - self._opening(i).n_lines, 0), None)
-            )
-        # A quote more changes nothing but the end of an open one.
-        if last and list(self.dialect.records(iter(last))) == list(self.dialect.records(iter([*last, '"']))):
+        if fields != [end]:
             raise InputError(
                 f"{self._files[i].name}, line {line}: a quote is opened here and never closed; close or "
                 f"remove it"
@@ -409,13 +433,14 @@ _COMMA = re.compile(number_pattern(","))
 
 # Numbers and dates that are written for people.
 
-_DIGITS = r"[-+]?\d+([.,]\d+)?|[-+]?\d{1,3}([.,'\s_]\d{3})+([.,]\d+)?"
+_GROUPED = r"[-+]?\d{1,3}([.,'\s_]\d{3})+([.,]\d+)?"
+_DIGITS = rf"[-+]?\d+([.,]\d+)?|{_GROUPED}"
 _ODDITIES = {
     rf"({_DIGITS})\s*%": "write a percentage as a number alone",
     rf"[$€£¥]\s*({_DIGITS})|({_DIGITS})\s*([$€£¥]|EUR|USD|GBP)": "write a sum of money as a number alone",
     r"\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)([ T]\d\d?:\d\d.*)?": "write a date with the year first, like "
     "2020-12-31; pandas.to_datetime(column, dayfirst=True) reads it if the day is first",
-    r"[-+]?\d{1,3}([.,'\s_]\d{3})+([.,]\d+)?": "write a number without thousands separators; "
+    _GROUPED: "write a number without thousands separators; "
     "pandas.read_csv(path, thousands=...) reads it, or decimal=',' if it has a decimal comma",
     r"[-+]?\d*,\d+": "decimal=',' takes numbers with a decimal comma",
     r"[-+]?\d*\.\d+": "decimal='.' takes numbers with a decimal point",
@@ -454,6 +479,10 @@ def wider_type(known: pa.DataType, found: pa.DataType) -> pa.DataType | None:
     if raw_kind(known) == raw_kind(found) == "time":
         return pa.timestamp("ns")
     return None
+
+
+def _is_beyond_int64(column: pa.Array) -> bool:
+    return pa.types.is_floating(column.type) and (pc.max(column).as_py() or 0.0) >= 2.0**63
 
 
 def _is_numeric(kind: pa.DataType) -> bool:

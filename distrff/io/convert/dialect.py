@@ -1,4 +1,4 @@
-"""How a table is written as text: its delimiter, decimal sign and names, as they are given or seem to be."""
+"""How a table is written as text: its delimiter, decimal sign and names, given or guessed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 from distrff.errors import InputError
-from distrff.io.convert.text import in_columns
+from distrff.io.convert.text import in_columns, not_utf8
 from distrff.utils.text import listed
 
 DELIMITERS = ",\t;|"
 WHITESPACE = "whitespace"
 """The delimiter of fields that are set apart by runs of blanks and tabs."""
 _SPELLINGS = {"tab": "\t", r"\t": "\t", r"\s+": WHITESPACE, "comma": ",", "semicolon": ";", "space": " "}
-NULLS = ["", "NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "?"]
-"""The spellings of a missing value, in columns of numbers and of text."""
+_MISSING = ("", "NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "?")
+NULLS = [before + word + after for word in _MISSING for before in ("", " ") for after in ("", " ")]
+"""The spellings of a missing value, in columns of numbers and of text; Arrow does not strip blanks."""
 _SAMPLE_BYTES, _SAMPLE_LINES = 2**16, 20  # a guess is judged by so much text, or by so many lines if longer
 _AS_WELL = 0.9  # a guess whose score is this share of the best one's fits about as well
 
@@ -44,18 +45,27 @@ class Dialect:
     def __post_init__(self) -> None:
         if self.delimiter is not None:
             object.__setattr__(self, "delimiter", _SPELLINGS.get(self.delimiter, self.delimiter))
-        if self.delimiter not in (None, WHITESPACE) and len(str(self.delimiter)) != 1:
-            raise InputError(f"delimiter must be one character or 'whitespace', got {self.delimiter!r}")
+        if self.delimiter not in (None, WHITESPACE) and not re.fullmatch(
+            r"[^\0\r\n\x80-\U0010ffff]", self.delimiter
+        ):
+            raise InputError(
+                f"delimiter must be one ASCII character in a line, or 'whitespace', got {self.delimiter!r}"
+            )
         if self.decimal not in (None, ".", ","):
             raise InputError(f"decimal must be '.' or ',', got {self.decimal!r}")
         if self.quote == "none":
             object.__setattr__(self, "quote", None)
-        if self.quote is not None and len(self.quote) != 1:
-            raise InputError(f"quote must be one character, or 'none', got {self.quote!r}")
+        if self.quote is not None and not re.fullmatch("[!-~]", self.quote):
+            raise InputError(f"quote must be one ASCII character and no blank, or 'none', got {self.quote!r}")
+        if self.quote is not None and self.quote == self.delimiter:
+            raise InputError(
+                f"delimiter and quote are both {self.quote!r}; give quote='none' if there is none"
+            )
         if self.encoding is not None:
             try:
+                "a".encode(self.encoding)  # refuses codecs of no text, such as base64
                 name = codecs.lookup(self.encoding).name
-            except LookupError:
+            except (LookupError, ValueError):
                 raise InputError(
                     f"encoding={self.encoding!r} is not known; give one such as latin-1"
                 ) from None
@@ -108,10 +118,7 @@ def opening_of(head: bytes, given: Dialect, file: str, known: Sequence[str] = ()
     except UnicodeDecodeError as error:
         text = head.decode(errors="replace")
         if error.start <= len(head.splitlines()[0]):
-            raise InputError(
-                f"{file}, line 1: bytes that are not UTF-8; name what the file is written in, such as "
-                f"encoding='latin-1'"
-            ) from None
+            raise not_utf8(f"{file}, line 1") from None
     if not text.strip():
         raise InputError(f"{file} is empty; give a file with rows")
     reading = _reading(text, given, file)
@@ -147,13 +154,13 @@ def _codes_in(records: list[list[str]]) -> dict[int, str]:
 
 def _lines(text: str, dialect: Dialect) -> Iterator[str]:
     if dialect.delimiter == WHITESPACE:
-        text = in_columns(text.encode()).decode()
+        text = in_columns(text.encode(), dialect.quote).decode()
     return iter(io.StringIO(text, newline=""))
 
 
 def _separator_line(head: bytes) -> tuple[bytes, bytes, bytes]:
     """Return the delimiter that a first line like "sep=;" tells Excel, this line, and the rest."""
-    found = re.match(rb"\"?sep=([^\r\n])\"?\r?\n?", head)
+    found = re.match(rb"\"?sep=([^\r\n\x80-\xff])\"?(\r\n?|\n|$)", head)
     return (found[1], head[: found.end()], head[found.end() :]) if found else (b"", b"", head)
 
 
@@ -216,11 +223,10 @@ def _read(text: str, dialect: Dialect) -> _Reading:
         return _Reading(replace(dialect, decimal=dialect.decimal or "."), [[]], 0, 0.0, 0.0)
     ((n_fields, n),) = Counter(map(len, body)).most_common(1)
     fields = [field.strip() for record in body if len(record) == n_fields for field in record]
-    matches = {
-        d: sum(pattern.fullmatch(field) is not None for field in fields) for d, pattern in _TYPED.items()
-    }
-    dialect = replace(dialect, decimal=dialect.decimal or max(matches, key=lambda d: matches[d]))
-    return _Reading(dialect, records, n_fields, n / len(body), sum(map(_is_typed, fields)) / len(fields))
+    fits = [tuple(bool(pattern.fullmatch(field)) for pattern in _TYPED.values()) for field in fields]
+    n_point, n_comma = map(sum, zip(*fits, strict=True))
+    dialect = replace(dialect, decimal=dialect.decimal or ("," if n_comma > n_point else "."))
+    return _Reading(dialect, records, n_fields, n / len(body), sum(map(any, fits)) / len(fields))
 
 
 def number_pattern(decimal: str) -> str:
@@ -229,11 +235,11 @@ def number_pattern(decimal: str) -> str:
     return rf"[-+]?([0-9]+{point}?[0-9]*|{point}[0-9]+)([eE][-+]?[0-9]+)?"
 
 
-_OTHERS = r"\d{4}-\d\d-\d\d([ T].*)?|\d\d:\d\d(:\d\d(\.\d*)?)?|[Tt]rue|[Ff]alse|TRUE|FALSE|[-+]?inf"
-_MISSING = "|".join(map(re.escape, NULLS))
+_OTHERS = r"\d{4}-\d\d-\d\d([ T].*)?|\d\d:\d\d(:\d\d(\.\d*)?)?|[Tt]rue|[Ff]alse|TRUE|FALSE|[-+]?inf|"
+_OTHERS += "|".join(map(re.escape, _MISSING))
 _THOUSANDS = r"[-+]?[1-9]\d{0,2}(%s\d{3})+(%s\d+)?"
 _TYPED = {
-    d: re.compile("|".join([number_pattern(d), _THOUSANDS % (re.escape(o), re.escape(d)), _OTHERS, _MISSING]))
+    d: re.compile("|".join([number_pattern(d), _THOUSANDS % (re.escape(o), re.escape(d)), _OTHERS]))
     for d, o in (".,", ",.")
 }
 
@@ -275,7 +281,7 @@ def _are_names(records: list[list[str]], known: Sequence[str]) -> bool:
     filled = [field for field in map(str.strip, first) if field]
     if not filled or any(map(_is_typed, filled)):
         return False
-    if any(_is_typed(f) and f not in NULLS for record in others for f in map(str.strip, record)):
+    if any(_is_typed(f) and f not in _MISSING for record in others for f in map(str.strip, record)):
         return True
     return not any(a == b for record in others for a, b in zip(first, record, strict=False))
 

@@ -94,9 +94,10 @@ def refuse_foreign(head: bytes, name: str) -> None:
         if re.match(begin, head):
             raise InputError(f"{name} is {what}, which is not read here; {remedy.replace('{}', name)}")
     if b"\x00" in head:
+        order = "le" if head[1::2].count(0) > head[::2].count(0) else "be"  # of UTF-16 without a mark
         raise InputError(
             f"{name} is no text, as it holds zero bytes, and of no format that is known; write it as CSV or "
-            f"Parquet, or give encoding='utf-16' if that is what it is written in"
+            f"Parquet, or give encoding='utf-16-{order}' if it is UTF-16"
         )
 
 

@@ -80,7 +80,8 @@ class LibsvmSource(TextSource):
 
     def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[TextBlock]:
         """Yield the blocks of all files, in order; with the mark of a block as `after`, those after it."""
-        return line_blocks(self._files, after)
+        first, *place = after or (0,)
+        return self._in_order(first, lambda i: line_blocks(self._files[i], i, *(place if i == first else ())))
 
     def rows(self, block: TextBlock) -> SparseRows:
         """Return the rows of a block; raise InputError with file and line for what is not in libsvm form."""

@@ -31,6 +31,13 @@ _DAMAGE = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, pa.ArrowExcep
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
+def not_utf8(place: str) -> InputError:
+    """The error of bytes at a place that are not UTF-8."""
+    return InputError(
+        f"{place}: bytes that are not UTF-8; name what the file is written in, such as encoding='latin-1'"
+    )
+
+
 class TextFile(NamedTuple):
     """One file: the filesystem that holds it, its path there, and its encoding.
 
@@ -52,30 +59,24 @@ def opened(file: TextFile) -> Iterator[tuple[Any, Any]]:
     """Yield the file as stored, and the stream of its text in UTF-8."""
     with storage_errors(f"{file.name} cannot be reached"):
         stored = file.fs.open(file.path, "rb")
+    encoding = file.encoding
     try:
         head = stored.read(6)
-        openers = [opener for magic, opener in _OPENERS if head.startswith(magic)]
-
-        def text() -> Any:
-            stored.seek(0)
-            return openers[0](stored) if openers else stored
-
-        first, encoding = (
-            text(),
-            file.encoding,
-        )  # where Arrow decompresses, its stream closes the file at its end
-        mark, stream = read(first, 3), text()
-        if mark == codecs.BOM_UTF8:
-            read(stream, 3)
-        elif mark.startswith(_UTF_16):
+        stored.seek(0)
+        unpacked = next((opener(stored) for magic, opener in _OPENERS if head.startswith(magic)), stored)
+        stream = _Chunks(_parts(unpacked))
+        if stream.peek(2) in _UTF_16:
             encoding = encoding or "utf-16"
-        yield stored, stream if encoding is None else _Chunks(_recoded(stream, encoding))
+        if encoding is not None:
+            texts = codecs.iterdecode(_parts(stream), encoding)
+            stream = _Chunks(text.encode() for text in texts)
+        if stream.peek(3) == codecs.BOM_UTF8:  # that of UTF-16 as well, where the order of bytes was given
+            stream.read(3)
+        yield stored, stream
     except InputError:
         raise
     except UnicodeError as error:
-        raise InputError(
-            f"{file.name} is not of the encoding {error.args[0]}; give another encoding"
-        ) from error
+        raise InputError(f"{file.name} is not of the encoding {encoding}; give another encoding") from error
     except (*_DAMAGE, OSError) as error:
         # Decompressors raise OSErrors as well, without a number.
         if isinstance(error, FileNotFoundError) or getattr(error, "errno", None) is not None:
@@ -118,6 +119,15 @@ class TextSource:
         self._files, self.total = files, stored_bytes(files)
         self.name = files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
 
+    def _in_order(self, first: int, pieces_of: Callable[[int], Iterator[Any]]) -> Iterator[Any]:
+        """Yield the pieces of the files from one on; their positions continue from file to file."""
+        before = 0
+        for i, file in enumerate(self._files):
+            if i >= first:
+                for piece in pieces_of(i):
+                    yield piece._replace(position=before + piece.position)
+            before += stored_bytes([file])
+
 
 class TextBlock(NamedTuple):
     """Whole lines of one file."""
@@ -129,39 +139,44 @@ class TextBlock(NamedTuple):
     mark: tuple[int, int, int]  # the file, and the bytes and lines of it up to the end of the block
 
 
-def line_blocks(files: Sequence[TextFile], after: Sequence[int] | None = None) -> Iterator[TextBlock]:
-    """Yield the lines of several files in blocks of about 8 MB; positions continue from file to file.
+def line_blocks(file: TextFile, number: int, n_read: int = 0, line: int = 1) -> Iterator[TextBlock]:
+    """Yield the lines of a file in blocks of about 8 MB.
 
-    With the mark of an earlier block as `after`, only the blocks after that one are yielded. Compressed text
-    before it is decompressed again. Damage, and a line of more than 64 MB, are refused.
+    With `n_read` and `line` of the mark of an earlier block, only the blocks after that one are yielded.
+    Compressed text before it is decompressed again.
     """
-    before, (first, n_read, line) = 0, (0, 0, 1) if after is None else after
-    for i, file in enumerate(files):
-        if i >= first:
-            for block in _blocks_of_one(file, n_read, line):
-                yield block._replace(position=before + block.position, mark=(i, *block.mark[1:]))
-            n_read, line = 0, 1
-        before += stored_bytes([file])
-
-
-def _blocks_of_one(file: TextFile, n_read: int, line: int) -> Iterator[TextBlock]:
     with opened(file) as (stored, stream):
         left = n_read
         while left and (part := stream.read(min(left, BLOCK_BYTES))):
             left -= len(part)
-        rest, at_end = b"", False
-        while not at_end:
-            wanted = max(BLOCK_BYTES - len(rest), BLOCK_BYTES // 8)
-            data = read(stream, wanted)
-            n_read, at_end, data = n_read + len(data), len(data) < wanted, rest + data
-            # A last carriage return may be half of a line end.
-            end = len(data) if at_end else (data.rfind(b"\n") + 1) or (data.rfind(b"\r", 0, -1) + 1)
-            block, rest = data[:end], data[end:]
-            if len(rest) > _LONGEST_LINE:
-                raise InputError(f"{file.name}, line {line}: longer than {_LONGEST_LINE // 2**20} MB; cut it")
-            if block:
-                begin, line = line, line + n_lines(block)
-                yield TextBlock(file.name, begin, block, stored.tell(), (0, n_read - len(rest), line))
+        for block in whole_lines(stream, BLOCK_BYTES, file.name):
+            begin, line, n_read = line, line + n_lines(block), n_read + len(block)
+            yield TextBlock(file.name, begin, block, stored.tell(), (number, n_read, line))
+
+
+def whole_lines(stream: Any, n_bytes: int, name: str) -> Iterator[bytes]:
+    """Yield blocks of whole lines, `n_bytes` at a time, or several times as many where a line is longer.
+
+    Raises InputError, with the name of the file, for a line of more than 64 MB.
+    """
+    held: list[bytes] = []  # to join them at every step would be quadratic in the length of a line
+    while data := read(stream, n_bytes):
+        if len(data) < n_bytes:
+            held.append(data)
+            break
+        # A last carriage return may be half of a line end.
+        end = data.rfind(b"\n") + 1 or data.rfind(b"\r", 0, -1) + 1
+        if end:
+            yield b"".join([*held, data[:end]])
+            held = []
+        held.append(data[end:])
+        if sum(map(len, held)) > _LONGEST_LINE:
+            begin = b"".join(held)[:40].decode("utf-8", "replace")
+            raise InputError(
+                f"{name}: the line {begin!r}... is longer than {_LONGEST_LINE // 2**20} MB; cut it"
+            )
+    if rest := b"".join(held):
+        yield rest
 
 
 def n_lines(data: bytes) -> int:
@@ -169,14 +184,13 @@ def n_lines(data: bytes) -> int:
     return data.count(b"\n") or data.count(b"\r")
 
 
-def in_columns(data: bytes) -> bytes:
+def in_columns(data: bytes, quote: str | None) -> bytes:
     """Return lines with one tab for each run of blanks between their fields."""
-    if b'"' not in data:
-        return b"".join(b"\t".join(line.split()) + b"\n" for line in data.splitlines())
-    return b"".join(b"\t".join(_FIELD.findall(line)) + b"\n" for line in data.splitlines())
-
-
-_FIELD = re.compile(rb'(?:"[^"]*"|[^ \t])+')
+    lines, q = data.splitlines(), re.escape((quote or "").encode())
+    if quote is None or quote.encode() not in data:
+        return b"".join(b"\t".join(line.split()) + b"\n" for line in lines)
+    field = re.compile(rb"%b(?:[^%b]|%b%b)*%b[^ \t]*|[^ \t]+" % (q, q, q, q, q))
+    return b"".join(b"\t".join(field.findall(line)) + b"\n" for line in lines)
 
 
 class _Chunks:
@@ -185,31 +199,19 @@ class _Chunks:
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks, self._held = chunks, bytearray()
 
-    def read(self, n_bytes: int) -> bytes:
+    def peek(self, n_bytes: int) -> bytes:
         while len(self._held) < n_bytes and (chunk := next(self._chunks, None)) is not None:
             self._held += chunk
-        found = bytes(self._held[:n_bytes])
+        return bytes(self._held[:n_bytes])
+
+    def read(self, n_bytes: int) -> bytes:
+        found = self.peek(n_bytes)
         del self._held[:n_bytes]
         return found
 
 
-_CHUNK_BYTES = 2**18
-
-
-def _recoded(stream: Any, encoding: str) -> Iterator[bytes]:
-    chunks = iter(lambda: stream.read(_CHUNK_BYTES), b"")
-    return (text.encode() for text in codecs.iterdecode(chunks, encoding))
-
-
-def _columns_of(stream: Any) -> Iterator[bytes]:
-    """Yield the lines of a text `in_columns`."""
-    rest = b""
-    while data := stream.read(_CHUNK_BYTES):
-        lines = rest + data
-        end = lines.rfind(b"\n") + 1 or lines.rfind(b"\r", 0, -1) + 1
-        yield in_columns(lines[:end])
-        rest = lines[end:]
-    yield in_columns(rest)
+def _parts(stream: Any) -> Iterator[bytes]:
+    return iter(lambda: stream.read(2**18), b"")
 
 
 class Utf8Stream:
@@ -220,21 +222,22 @@ class Utf8Stream:
 
     closed = False
 
-    def __init__(self, stream: Any, skip: int = 0, *, blanks: bool = False) -> None:
+    def __init__(
+        self, stream: Any, name: str, skip: int = 0, quote: str | None = '"', *, blanks: bool = False
+    ) -> None:
         read(stream, skip)
-        self._stream, self.n_quotes = _Chunks(_columns_of(stream)) if blanks else stream, 0
+        if blanks:
+            blocks = whole_lines(stream, BLOCK_BYTES, name)
+            stream = _Chunks(in_columns(block, quote) for block in blocks)
+        self._stream, self._name, self._quote, self.n_quotes = stream, name, (quote or '"').encode(), 0
 
-    def read(self, n_bytes: int = 2**16) -> bytes:
+    def read(self, n_bytes: int) -> bytes:
         """Return `n_bytes` bytes, fewer only at the end."""
         data = read(self._stream, n_bytes)
-        self.n_quotes += data.count(b'"')
+        self.n_quotes += data.count(self._quote)
         return data
 
     def lines(self) -> Iterator[str]:
         """Yield the lines with their ends; bytes that are not UTF-8 become surrogates."""
-        rest = b""
-        while data := self.read():
-            *whole, rest = (rest + data).splitlines(keepends=True)
-            yield from (line.decode("utf-8", "surrogateescape") for line in whole)
-        if rest:
-            yield rest.decode("utf-8", "surrogateescape")
+        for block in whole_lines(self, BLOCK_BYTES, self._name):
+            yield from (line.decode("utf-8", "surrogateescape") for line in block.splitlines(keepends=True))

@@ -15,7 +15,7 @@ import pytest
 from distrff.errors import InputError
 from distrff.io.convert import text as texts
 from distrff.io.convert.delimited import CsvSource, WiderTypes
-from distrff.io.convert.dialect import Dialect
+from distrff.io.convert.dialect import NULLS, Dialect
 from distrff.io.convert.text import head_of
 
 
@@ -48,7 +48,7 @@ def test_records_that_blocks_cut(text_file, block_bytes, compression, rng):
     for piece in source.pieces(source.names):
         found += zip(*(column.to_pylist() for column in piece.batch.columns), strict=True)
         lines += [source.place(piece, row) for row in range(piece.batch.num_rows)]
-    assert found == 2 * [tuple(row) for row in rows]
+    assert found == 2 * [tuple(None if field in NULLS else field for field in row) for row in rows]
     starts = np.cumsum([1] + [1 + sum(field.count("\n") for field in row) for row in rows])[:-1]
     assert lines == 2 * [f"{file.name}, line {line}" for line in starts]
 
@@ -98,6 +98,10 @@ def test_a_quote_that_is_open_at_the_end_or_for_too_long(text_file, block_bytes,
     with pytest.raises(InputError, match=r"rows.csv, line 5: a quote is opened here and never closed"):
         columns(CsvSource([text_file(b'1,a\n3,"4\n"\n5,b\n' + tail)]))
     assert columns(CsvSource([text_file(b'1,5" pipe\n2,6\n')]))["1"] == ['5" pipe', "6"]
+    with pytest.raises(InputError, match=r"rows.csv, line 2: a quote is opened here and never closed"):
+        columns(
+            CsvSource([text_file(tail.replace(b'"', b"'").replace(b"7", b"0,1\n7", 1))], Dialect(quote="'"))
+        )
     with pytest.raises(InputError, match=r"rows.csv, line 4: .*never closed"):
         columns(CsvSource([text_file(b"1,a\n" * 3 + b'"5,b\n' + b"7,c\n" * 50_000)]))
 
@@ -167,11 +171,76 @@ def test_headers(text_file, text, options, names):
         (b"\n\n", "rows.csv is empty"),
         (b"a,b\n", "rows.csv has a header but no rows"),
         (b"1990,b\n" + b"1,2\n" * 5, r"line 1, column '1': 'b' where .*header=True"),
+        (b"# made today\na,b\n1,2\n3,4\n", r"line 2: 2 fields, but .*; remove the comment '# made today'"),
     ],
 )
 def test_no_rows_and_names_taken_for_a_row(text_file, text, message):
     with pytest.raises(InputError, match=message):
         CsvSource([text_file(text)]).refuse_mixtures(["1"], ())
+
+
+@pytest.mark.parametrize(
+    ("blanks", "delimiter"), [("{}, {}, {}", ","), ("{} ,{} ,{}", ","), (" {} ; {} ;{}", ";")]
+)
+def test_missing_values_beside_a_blank(text_file, blanks, delimiter):
+    records = [("a", "b", "c"), ("1", "?", "u"), ("NA", "2", "?"), ("3", "", "v"), ("4", "5", "w")]
+    source = CsvSource([text_file("\n".join(blanks.format(*record) for record in records).encode())])
+    found = columns(source)
+    assert source.dialect.delimiter == delimiter
+    assert (found["a"], found["b"]) == ([1, None, 3, 4], [None, 2, None, 5])
+    assert [word and word.strip() for word in found["c"]] == ["u", None, "v", "w"]
+
+
+def test_labels_beyond_the_integers_with_a_sign(text_file, monkeypatch):
+    monkeypatch.setattr(texts, "BLOCK_BYTES", 64)
+    large = [2**63 + 1, 2**63 + 2]
+
+    def labels(values):
+        source = CsvSource([text_file("".join(f"u,{value}\n" for value in values).encode())])
+        source.keep_whole(["1"])
+        return read_by_wider_types(source)["1"]
+
+    for values in (large * 9, [1, 2] * 20 + large, [1.0, 2.0**63] * 20 + [0.5]):
+        assert labels(values) == values
+    for values in ([*large, -1], [-1, *large], [1, -1] * 20 + large, [*large * 9, 10**20]):
+        with pytest.raises(InputError, match=r"line \d+, column '1': '(-1|10{20})' beside labels of 2⁶³"):
+            labels(values)
+
+
+@pytest.mark.parametrize("quote", ['"', "'", None])
+def test_fields_that_blanks_set_apart(text_file, block_bytes, quote):
+    q = quote or ""
+    text = f"{q}a{'_' if quote is None else ' '}b{q} c d\n" + 9 * f'{q}it is{q}  5" 7\n' * (quote is not None)
+    text += 9 * "x'y\t 5\"   7\n"
+    source = CsvSource([text_file(text.encode())], Dialect("whitespace", quote=quote, header=True))
+    words, inches, numbers = columns(source).values()
+    assert words == 9 * ["it is"] * (quote is not None) + 9 * ["x'y"]
+    assert set(inches) == {'5"'}
+    assert set(numbers) == {7}
+
+
+@pytest.mark.parametrize("order", ["le", "be"])
+def test_a_byte_order_mark_is_in_no_name(text_file, order):
+    file = text_file("\ufeffa,b\n1,2\n".encode(f"utf-16-{order}"))
+    assert columns(CsvSource([file], Dialect(encoding=f"utf-16-{order}"))) == {"a": [1], "b": [2]}
+
+
+def test_a_file_is_looked_through_for_open_quotes_once(text_file, monkeypatch):
+    source = CsvSource([text_file(b'1,5" pipe\n2,6\n')])
+    assert columns(source)["1"] == ['5" pipe', "6"]
+    monkeypatch.setattr(CsvSource, "_refuse_open_quote", lambda self, i: pytest.fail("again"))
+    assert columns(source)["1"] == ['5" pipe', "6"]
+
+
+def test_lines_that_are_too_long(monkeypatch):
+    monkeypatch.setattr(texts, "_LONGEST_LINE", 50)
+    lines = [b"a" * 30 + b"\n", b"b\r\n", b"c" * 45 + b"\n", b"d"]
+    for n_bytes in (1, 7, 31, 100):
+        blocks = list(texts.whole_lines(io.BytesIO(b"".join(lines)), n_bytes, "f.txt"))
+        assert b"".join(blocks) == b"".join(lines)
+        assert all(block.endswith(b"\n") for block in blocks[:-1])
+        with pytest.raises(InputError, match=r"f.txt: the line 'xxx.* is longer than"):
+            list(texts.whole_lines(io.BytesIO(b"a\n" + b"x" * 500 + b"\n"), min(n_bytes, 40), "f.txt"))
 
 
 def test_several_files_with_headers(text_file, block_bytes):

@@ -61,15 +61,16 @@ def test_what_is_guessed(text_file, text, delimiter, decimal, names):
     [
         (rows("Smith{i}, J;Rome, IT"), "give delimiter=',' or delimiter=';'"),
         (rows("{i},5;{j}.25"), r"both '1,5' .* and '2.25' .*; give decimal=',' or decimal='\.'"),
+        ("sep=§\na§b\n", "bytes that are not UTF-8"),
         (
             "a\tb\n" + rows("{j},100\t{i}"),
-            r"comma of '1,100' \(column [0-9]\) may set decimals or thousands apart; give decimal",
+            r"comma of '1,100' \(column 'a'\) may set decimals or thousands apart; give decimal",
         ),
     ],
 )
 def test_two_guesses_that_fit_as_well_are_refused(text, remedy):
-    with pytest.raises(InputError, match=f"f.csv: .*{remedy}"):
-        opening_of(text.encode(), Dialect(), "f.csv")
+    with pytest.raises(InputError, match=f"f.csv.*: .*{remedy}"):
+        opening_of(text.encode("latin-1"), Dialect(), "f.csv")
 
 
 def test_what_is_given_is_not_guessed(tmp_path):
@@ -88,9 +89,15 @@ def test_what_is_given_is_not_guessed(tmp_path):
         convert(path, dst, target="y", overwrite=True)
     convert(path, dst, target="y", encoding="latin-1", overwrite=True)
     assert open_dataset(dst).column_names == ("größe",)
-    for wrong in ({"delimiter": "::"}, {"decimal": "x"}, {"quote": "ab"}, {"encoding": "nonsense"}):
-        with pytest.raises(InputError, match=next(iter(wrong))):
-            convert(path, dst, overwrite=True, **wrong)
+    for name, values in {
+        "delimiter": ("::", "§", "→", "\n", "\r", "\0", '"'),
+        "decimal": ("x",),
+        "quote": ("ab", "é", "\n", " "),
+        "encoding": ("nonsense", "base64"),
+    }.items():
+        for value in values:
+            with pytest.raises(InputError, match=name):
+                convert(path, dst, overwrite=True, **{name: value})
     np.save(tmp_path / "rows.npy", np.ones((3, 2)))
     with pytest.raises(InputError, match=r"decimal goes with delimited text, but .* NumPy"):
         convert(tmp_path / "rows.npy", dst, decimal=",", overwrite=True)
@@ -247,6 +254,14 @@ def test_categories_of_numbers_are_found_in_a_file_with_decimal_commas(tmp_path)
     assert "n_unseen_categories" not in report
     expected = open_dataset(frame, steps=steps).X.compute()
     np.testing.assert_array_equal(open_dataset(tmp_path / "t.zarr").X.compute(), expected)
+
+
+def test_a_category_that_a_blank_kept_from_being_missing_stays_one_for_its_model(tmp_path):
+    frame = pd.DataFrame({"k": [" ?", " u"] * 6, "y": np.arange(12)})
+    steps = open_dataset(frame, target="y", one_hot=True).steps
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    convert_like(tmp_path / "t.csv", str(tmp_path / "t.zarr"), steps)
+    np.testing.assert_array_equal(open_dataset(tmp_path / "t.zarr").X.compute(), [[1, 0], [0, 1]] * 6)
 
 
 def test_labels_beyond_the_integers_of_a_float_are_exact_in_text(tmp_path):

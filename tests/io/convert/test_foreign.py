@@ -62,6 +62,8 @@ def tar() -> bytes:
         (gzip.compress(b"RDX3\nX\n"), "a file of R"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 1\n", "git lfs pull"),
         (b"a,b\n1,\x002\n", "zero bytes"),
+        ("a,b\n1,2\n".encode("utf-16-le"), "encoding='utf-16-le'"),
+        ("a,b\n1,2\n".encode("utf-16-be"), "encoding='utf-16-be'"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",  # archives hold the time
 )
