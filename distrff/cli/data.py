@@ -238,7 +238,9 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     place = (Location.of(path, storage_options(options)),)
     counts = {key: report[key] for key in _REPORTED if key in report}
     if "read_as" in report:
-        click.echo(f"{public_name(path)} is read as: {report['read_as']}", err=True)
+        from distrff.cli import spelt_as_options
+
+        click.echo(f"{public_name(path)} is read as: {spelt_as_options(report['read_as'])}", err=True)
     dataset = open_dataset(rows)
     arrays = {name: stored_dataset(rows, target=id_array(i)) for i, name in enumerate(_ids(options))}
     dataset = with_ids(dataset, arrays) if arrays else dataset

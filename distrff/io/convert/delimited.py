@@ -108,8 +108,7 @@ class CsvSource(TextSource):
     def described(self) -> str:
         """How the text is read, with columns of codes such as 007 that are read as numbers."""
         codes = [
-            f"column {name!r} holds numbers such as {code}, whose zeros are lost: types={{{name!r}: 'text'}} "
-            f"keeps them"
+            f"column {name!r} holds {code}, which is read as a number: types={{{name!r}: 'text'}} keeps codes"
             for name, code in self._openings[0].codes.items()
             if name not in self._declared and _is_numeric(self.types[name])
         ]
@@ -433,11 +432,18 @@ _COMMA = re.compile(number_pattern(","))
 
 # Numbers and dates that are written for people.
 
-_GROUPED = r"[-+]?\d{1,3}([.,'\s_]\d{3})+([.,]\d+)?"
+_GROUPED = "[-+]?\\d{1,3}([.,'\\s_\u00a0\u2009\u202f\u2019]\\d{3})+([.,]\\d+)?"  # French blanks are narrow
 _DIGITS = rf"[-+]?\d+([.,]\d+)?|{_GROUPED}"
+_MONEY = r"([$€£¥]|EUR|USD|GBP|CHF|JPY)"
+_MONTH = r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
 _ODDITIES = {
     rf"({_DIGITS})\s*%": "write a percentage as a number alone",
-    rf"[$€£¥]\s*({_DIGITS})|({_DIGITS})\s*([$€£¥]|EUR|USD|GBP)": "write a sum of money as a number alone",
+    rf"{_MONEY}\s*({_DIGITS})|({_DIGITS})\s*{_MONEY}": "write a sum of money as a number alone",
+    rf"\d{{1,2}}[-./ ]?{_MONTH}[-./, ]+(\d{{4}}|\d\d)|{_MONTH} \d{{1,2}},? (\d{{4}}|\d\d)": "write a date "
+    "like 2020-12-31; pandas.to_datetime(column) reads names of months",
+    rf"\(({_DIGITS})\)|({_DIGITS})-|−({_DIGITS})": "write a negative number like -12",
+    rf"[<>≤≥~]\s*({_DIGITS})": "write the number alone, and its sign in a column of its own",
+    r"[-+]?\d+[.,]\d+\s*[kKMB]": "write the number out, like 5500 for 5.5k",
     r"\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)([ T]\d\d?:\d\d.*)?": "write a date with the year first, like "
     "2020-12-31; pandas.to_datetime(column, dayfirst=True) reads it if the day is first",
     _GROUPED: "write a number without thousands separators; "

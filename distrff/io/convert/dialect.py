@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from distrff.errors import InputError
@@ -123,8 +124,14 @@ def opening_of(head: bytes, given: Dialect, file: str, known: Sequence[str] = ()
         raise InputError(f"{file} is empty; give a file with rows")
     reading = _reading(text, given, file)
     dialect, first = reading.dialect, reading.records[0]
+    if len(first) == 1 < reading.n_fields - 1 and given.header is not False and reading.share > 0.5:
+        raise InputError(
+            f"{file}, line 1: one field, {first[0][:40]!r}, where most records have {reading.n_fields}; "
+            f"remove the lines before the names of the columns, such as comments and titles"
+        )
     if dialect.header is None:
         dialect = replace(dialect, header=_are_names(reading.records, known))
+        _refuse_years(reading.records, bool(dialect.header), known, file)
     names, n_bytes, n_lines = tuple(map(str, range(len(first)))), len(before), int(bool(before))
     if dialect.header:
         counted = dialect.records(_lines(text, dialect))
@@ -143,11 +150,11 @@ def opening_of(head: bytes, given: Dialect, file: str, known: Sequence[str] = ()
 
 
 def _codes_in(records: list[list[str]]) -> dict[int, str]:
-    """The first field of each column that is a number with a zero in front, as codes have it."""
+    """The first field of each column that is a number as codes have it: 007, or 1E5."""
     found: dict[int, str] = {}
     for record in records:
         for i, field in enumerate(record):
-            if i not in found and re.fullmatch(r"0\d+", field.strip()):
+            if i not in found and re.fullmatch(r"0\d+|\d+E\d+", field.strip()):
                 found[i] = field.strip()
     return found
 
@@ -260,12 +267,47 @@ def _check_decimal(reading: _Reading, file: str) -> None:
         what = f"both {first[',']} and {first['.']} may be numbers with a decimal sign"
     elif n_comma > n_point and all(re.fullmatch(_THOUSANDS % (",", r"\."), f) for f, _ in found[","]):
         what = f"the comma of {first[',']} may set decimals or thousands apart"
+    elif (place := _grouped_by_points(reading)) is not None:
+        field = next(field for field, i in found["."] if i == place)
+        where = f"{field!r} (column {names.get(place, place)!r})"
+        what = f"the point of {where} may set decimals or thousands apart"
     else:
         return
     raise InputError(f"{file}: {what}; give decimal=',' or decimal='.'")
 
 
+_MIN_GROUPED = 8  # in fewer numbers, three digits after each point are nothing strange
+
+
+def _grouped_by_points(reading: _Reading) -> int | None:
+    """The first column whose numbers have points before each three digits, and have them from 1000 on."""
+    for place, column in enumerate(zip_longest(*reading.records[1:], fillvalue=""), 1):
+        held = [field.strip() for field in column if field.strip() not in _MISSING]
+        grouped = sum(re.fullmatch(r"[-+]?[1-9]\d{0,2}(\.\d{3})+", field) is not None for field in held)
+        small = sum(re.fullmatch(r"[-+]?\d{1,3}", field) is not None for field in held)
+        if grouped and small and grouped + small == len(held) >= _MIN_GROUPED:
+            return place
+    return None
+
+
 # The names of columns.
+
+
+def _refuse_years(records: list[list[str]], are_names: bool, known: Sequence[str], file: str) -> None:
+    """Refuse a first record that may hold names such as 2019, 2020, or the values of a row."""
+    first, others = [field.strip() for field in records[0]], records[1:]
+    places = [i for i, field in enumerate(first) if _YEAR.fullmatch(field)]
+    years = {first[i] for i in places}
+    if are_names or known or not 1 < len(places) == len(years) or all(map(_is_typed, first)):
+        return
+    if not any(all(_YEAR.fullmatch(row[i].strip()) for i in places if i < len(row)) for row in others):
+        raise InputError(
+            f"{file}, line 1: {listed(first)} may be the names of the columns or a row; give header=True "
+            f"(--header) or header=False (--no-header)"
+        )
+
+
+_YEAR = re.compile(r"(19|20)\d\d", re.ASCII)
 
 
 def _are_names(records: list[list[str]], known: Sequence[str]) -> bool:

@@ -164,6 +164,14 @@ def test_types_that_do_not_fit(tmp_path, types, message):
         ("${i}", "a sum of money"),
         ("{i}.5 €", "a sum of money"),
         ("{i}%", "a percentage"),
+        ("USD {i}.50", "a sum of money"),
+        ('"Jan {i}, 2024"', "a date"),
+        ("{i}-Feb-2024", "a date"),
+        ("({i})", "a negative number"),
+        ("−{i}", "a negative number"),
+        ("<{i}.5", "its sign in a column of its own"),
+        ("{i}.5k", "the number out"),
+        ("{i}\u202f500", "a number without thousands separators"),
         ("31.12.2020", "the year first"),
         ("12/31/2020 10:00", "the year first"),
     ],
@@ -235,13 +243,14 @@ def test_a_fit_names_what_numbers_the_rows_and_what_is_constant(rng):
     assert "constant in all rows: column 'c'; nothing is learnt from them" in text
 
 
-def test_numbers_with_zeros_in_front_are_named_unless_they_are_declared(tmp_path):
-    (tmp_path / "t.csv").write_text("zip,x,y\n" + "02139,0.5,1\n10001,01,2\n" * 5)
+def test_numbers_that_may_be_codes_are_named_unless_they_are_declared(tmp_path):
+    (tmp_path / "t.csv").write_text("zip,x,y\n" + "02139,0.5,1\n10001,1E5,2\n" * 5)
     read_as = convert(tmp_path / "t.csv", str(tmp_path / "t.zarr"), target="y")["read_as"]
-    assert "column 'zip' holds numbers such as 02139, whose zeros are lost" in read_as
+    assert "column 'zip' holds 02139, which is read as a number: types={'zip': 'text'} keeps codes" in read_as
+    assert "column 'x' holds 1E5" in read_as
     types = {"zip": "text", "x": "text"}
     report = convert(tmp_path / "t.csv", str(tmp_path / "u.zarr"), target="y", types=types, one_hot=True)
-    assert "zeros" not in report["read_as"]
+    assert "codes" not in report["read_as"]
 
 
 def test_categories_of_numbers_are_found_in_a_file_with_decimal_commas(tmp_path):
@@ -270,3 +279,37 @@ def test_labels_beyond_the_integers_of_a_float_are_exact_in_text(tmp_path):
     frame.to_csv(tmp_path / "t.csv", index=False)
     convert_like(tmp_path / "t.csv", str(tmp_path / "t.zarr"), steps)
     assert open_dataset(tmp_path / "t.zarr").y.compute().tolist() == frame["y"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "a;y\n" + "985;1\n1.020;2\n8.000;3\n" * 4,
+            r"point of '1\.020' \(column 'a'\) may set decimals or th",
+        ),
+        (
+            "city,2019,2020\n" + "rome,.5,1.5\n" * 9,
+            r"line 1: city, 2019, 2020 may be the names .*header=True",
+        ),
+        (
+            "# made by a tool\n" + "a,b,c\n" + "1,2,3\n" * 9,
+            "line 1: one field, '# made by a tool', where most",
+        ),
+    ],
+)
+def test_first_lines_and_points_that_may_mean_two_things_are_refused(text_file, text, told):
+    with pytest.raises(InputError, match=told):
+        CsvSource([text_file(text.encode())])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a;y\n" + "985.5;1\n1.020;2\n" * 9,  # one digit, then three
+        "a;y\n" + "0.985;1\n1.020;2\n12;3\n" * 9,  # a zero in front
+        "rome,2019,2020\n" + "oslo,2018,2021\n" * 9,  # a row like the others
+    ],
+)
+def test_numbers_of_three_digits_and_rows_of_years_are_read(text_file, text):
+    assert CsvSource([text_file(text.encode())]).dialect.decimal == "."
