@@ -472,7 +472,7 @@ class KernelEstimator(BaseEstimator):
 
         A StandardScaler where the model scales, then the map as an RBFSampler, a Nystroem or what it is
         made of, then Ridge, RidgeClassifier, LinearSVC, LogisticRegression or PCA, all with their fitted
-        arrays set. It works in float64 where the rows do.
+        arrays set. It works in float64 where the rows do. Of a model of a table it takes the encoded columns.
 
         A clone of it that is fitted anew, as grids and `cross_val_score` do, has the same kernel, size and
         penalty: `gamma` is 1/(2ℓ²) of a Gaussian of width ℓ, and 1/ℓ of a Laplacian; `alpha` and `C` are as
