@@ -181,7 +181,7 @@ def open_dataset(
     else:
         texts = [name for name, kind in (types or {}).items() if kind == "text"]
         if steps is not None:
-            texts = [step.name for step in steps.columns if step.reads == "text"]
+            texts = list(steps.text_names)
         dataset = _of_parquet(parquet_table(path, storage_options, texts), options, steps)
         of_column = partial(stored_dataset, path, storage_options=storage_options)
         columns_of_ids = {name: of_column(target=name, columns=_without(columns, name)) for name in names}

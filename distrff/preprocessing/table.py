@@ -80,6 +80,12 @@ class TableSteps:
         return tuple(dict.fromkeys([*(step.name for step in self.columns), *target, *weight]))
 
     @property
+    def text_names(self) -> tuple[str, ...]:
+        """Names of the raw columns that are read as text."""
+        of_y = self.target.names if self.target is not None and self.target.kind == "labels" else ()
+        return (*(step.name for step in self.columns if step.reads == "text"), *of_y)
+
+    @property
     def required(self) -> tuple[str, ...]:
         """Names of the raw columns that leave out a row in which they have no value.
 

@@ -202,7 +202,9 @@ def convert(
         types=types, keep_index=keep_index,
     )  # fmt: skip
     dialect = Dialect(delimiter, decimal, header, quote, encoding)
-    source = open_source(src, dialect=dialect, x_name=x_name, y_name=y_name, storage_options=storage_options)
+    words = [str(name) for name, kind in (types or {}).items() if kind == "text"]
+    arrays: dict[str, Any] = {"x_name": x_name, "y_name": y_name, "storage_options": storage_options}
+    source = open_source(src, dialect=dialect, words=words, **arrays)
     options = _fitting_options(source, options, positive)
     if not isinstance(source, LibsvmSource):
         kinds = declared_kinds(source, options)
@@ -265,8 +267,8 @@ def convert_like(
     A column that is missing or of another kind than before is refused. `ids` are columns of delimited text
     that are stored beside X, as the arrays `id_array(0)` and so on.
     """
-    more: dict[str, Any] = {"known": steps.raw_names, "x_name": x_name, "y_name": y_name}
-    source = open_source(src, dialect=dialect, **more, storage_options=storage_options)
+    arrays: dict[str, Any] = {"x_name": x_name, "y_name": y_name, "storage_options": storage_options}
+    source = open_source(src, dialect=dialect, known=steps.raw_names, words=steps.text_names, **arrays)
     if ids and not isinstance(source, CsvSource):
         raise InputError(
             f"{source.name} has no columns that identify its rows; ids go with delimited text, Parquet "

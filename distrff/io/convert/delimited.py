@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, NamedTuple, NoReturn
@@ -53,17 +53,21 @@ class CsvSource(TextSource):
     `?` or one of NA, N/A, nan, null.
 
     What `dialect` leaves open is guessed. `known` lists columns that a model needs: if these are indices
-    there is no header; if the first record holds them all, it is one.
+    there is no header; if the first record holds them all, it is one. `words` are columns of text.
     """
 
     row_labels: frozenset[str] = frozenset()
 
     def __init__(
-        self, files: Sequence[TextFile], dialect: Dialect | None = None, known: Sequence[str] = ()
+        self,
+        files: Sequence[TextFile],
+        dialect: Dialect | None = None,
+        known: Sequence[str] = (),
+        words: Collection[str] = (),
     ) -> None:
-        dialect, self._known = dialect or Dialect(), known
+        dialect, self._known, self._words = dialect or Dialect(), known, words
         super().__init__([file._replace(encoding=dialect.encoding) for file in files])
-        opening = opening_of(head_of(self._files[0]), dialect, files[0].name, known)
+        opening = opening_of(head_of(self._files[0]), dialect, files[0].name, known, words)
         self.dialect, self.names, self._openings = opening.dialect, opening.names, {0: opening}
         if (twice := first_repeated(self.names)) is not None:
             raise InputError(
@@ -223,7 +227,7 @@ class CsvSource(TextSource):
             head, has_names = head_of(file), self.dialect.header
             if not head.strip() and not has_names:
                 return Opening(self.dialect, self.names, 0, 0)
-            found = opening_of(head, self.dialect, file.name, self._known)
+            found = opening_of(head, self.dialect, file.name, self._known, self._words)
             if has_names and found.names != self.names:
                 raise InputError(
                     f"{file.name}, line {found.n_lines}: the columns {listed(found.names)} are not those of "

@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -102,7 +102,9 @@ class Opening(NamedTuple):
     codes: Mapping[str, str] = {}  # the first of numbers that begin with a zero, by column
 
 
-def opening_of(head: bytes, given: Dialect, file: str, known: Sequence[str] = ()) -> Opening:
+def opening_of(
+    head: bytes, given: Dialect, file: str, known: Sequence[str] = (), words: Collection[str] = ()
+) -> Opening:
     """Return what the first bytes of a text tell of its dialect, where it was not given.
 
     A delimiter is judged by many records: by how many of them have the same number of fields, and how many
@@ -122,7 +124,7 @@ def opening_of(head: bytes, given: Dialect, file: str, known: Sequence[str] = ()
             raise not_utf8(f"{file}, line 1") from None
     if not text.strip():
         raise InputError(f"{file} is empty; give a file with rows")
-    reading = _reading(text, given, file)
+    reading = _reading(text, given, file, words)
     dialect, first = reading.dialect, reading.records[0]
     if len(first) == 1 < reading.n_fields - 1 and given.header is not False and reading.share > 0.5:
         raise InputError(
@@ -188,11 +190,11 @@ class _Reading(NamedTuple):
         return self.share * (self.typed + 0.5)
 
 
-def _reading(text: str, given: Dialect, file: str) -> _Reading:
+def _reading(text: str, given: Dialect, file: str, words: Collection[str]) -> _Reading:
     delimiter = given.delimiter or _delimiter_of(text, given, file)
     reading = _read(text, replace(given, delimiter=delimiter))
     if given.decimal is None:
-        _check_decimal(reading, file)
+        _check_decimal(reading, file, words)
     return reading
 
 
@@ -256,9 +258,19 @@ def _is_typed(field: str) -> bool:
     return any(pattern.fullmatch(field) for pattern in _TYPED.values())
 
 
-def _check_decimal(reading: _Reading, file: str) -> None:
-    """Refuse numbers of which both signs may be the decimal one, or commas that may be of thousands."""
-    fields = [(field.strip(), i) for record in reading.records[1:] for i, field in enumerate(record, 1)]
+def _check_decimal(reading: _Reading, file: str, words: Collection[str]) -> None:
+    """Refuse numbers of which both signs may be the decimal one, or commas that may be of thousands.
+
+    The columns `words`, by name or index, are known to hold text.
+    """
+    header = enumerate(reading.records[0], 1)
+    skipped = {i for i, name in header if name.strip() in words or str(i - 1) in words}
+    fields = [
+        (field.strip(), i)
+        for record in reading.records[1:]
+        for i, field in enumerate(record, 1)
+        if i not in skipped
+    ]
     found = {d: [at for at in fields if d in at[0] and re.fullmatch(number_pattern(d), at[0])] for d in ",."}
     n_comma, n_point = map(len, found.values())
     names = dict(enumerate(reading.records[0], 1)) if not any(map(_is_typed, reading.records[0])) else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from distrff.errors import InputError
@@ -29,6 +29,7 @@ def open_source(
     *,
     dialect: Dialect | None = None,
     known: Sequence[str] = (),
+    words: Collection[str] = (),
     x_name: str = "X",
     y_name: str | None = None,
     storage_options: Options = None,
@@ -37,8 +38,8 @@ def open_source(
 
     All have one format, which is recognized by the first bytes, not by the names: Parquet, a .npz or .npy
     file of NumPy, libsvm if the first lines have its form, else delimited text; text may be compressed by
-    gzip, bzip2, xz or Zstandard. `dialect` and `known` are those of `CsvSource`, `x_name` and `y_name` those
-    of `ArraySource`.
+    gzip, bzip2, xz or Zstandard. `dialect`, `known` and `words` are those of `CsvSource`, `x_name` and
+    `y_name` those of `ArraySource`.
     """
     files, dialect = files_of(paths, storage_options), dialect or Dialect()
     with storage_errors(f"{files[0].name} cannot be reached"):
@@ -60,7 +61,7 @@ def open_source(
         return LibsvmSource(files)
     refuse_other_libsvm(head, files[0].name)
     refuse_foreign(head, files[0].name)
-    return CsvSource(files, dialect, known)
+    return CsvSource(files, dialect, known, words)
 
 
 def files_of(paths: Any, storage_options: Options = None) -> list[TextFile]:

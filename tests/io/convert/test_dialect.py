@@ -313,3 +313,16 @@ def test_first_lines_and_points_that_may_mean_two_things_are_refused(text_file, 
 )
 def test_numbers_of_three_digits_and_rows_of_years_are_read(text_file, text):
     assert CsvSource([text_file(text.encode())]).dialect.decimal == "."
+
+
+def test_words_that_look_like_numbers_tell_nothing_of_the_decimal_sign(tmp_path):
+    (tmp_path / "t.csv").write_text("n,y\n" + '0.5,"1,5"\n12.5,"V27"\n' * 6)
+    with pytest.raises(
+        InputError, match=r"both '1,5' \(column 'y'\) and '0\.5' \(column 'n'\) may be numbers"
+    ):
+        convert(tmp_path / "t.csv", str(tmp_path / "t.zarr"), target="y")
+    convert(tmp_path / "t.csv", str(tmp_path / "t.zarr"), target="y", types={"y": "text"})
+    rows = open_dataset(tmp_path / "t.zarr")
+    assert rows.y.compute().tolist()[:2] == ["1,5", "V27"]
+    convert_like(tmp_path / "t.csv", str(tmp_path / "u.zarr"), rows.steps)
+    assert open_dataset(tmp_path / "u.zarr").y.compute().tolist() == rows.y.compute().tolist()
