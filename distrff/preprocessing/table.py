@@ -19,7 +19,7 @@ from distrff.preprocessing.encoders import (
     TargetStep,
     refuse_missing,
 )
-from distrff.preprocessing.words import Unseen
+from distrff.preprocessing.words import Unseen, number_in
 from distrff.utils.text import listed
 
 ColumnStep = NumberStep | OneHotEncoder | HashedStep | SecondsStep | CyclicTimeEncoder
@@ -81,9 +81,10 @@ class TableSteps:
 
     @property
     def text_names(self) -> tuple[str, ...]:
-        """Names of the raw columns that are read as text."""
+        """Names of the raw columns that are read as text, and do not only hold numbers."""
         of_y = self.target.names if self.target is not None and self.target.kind == "labels" else ()
-        return (*(step.name for step in self.columns if step.reads == "text"), *of_y)
+        numbers = {n for n, step in self.categories.items() if None not in map(number_in, step.categories)}
+        return (*(s.name for s in self.columns if s.reads == "text" and s.name not in numbers), *of_y)
 
     @property
     def required(self) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ class Stored:
         kind = drf.KernelRidgeClassifier if self.drawn.is_classifier else drf.KernelRidge
         return kind(fourier(16), 1e-2, dtype="float64", random_state=0).fit(rows)
 
-    def answers(self, model: Any) -> tuple[np.ndarray, float | None]:
+    def answers(self, model: Any, method: str = "predict") -> tuple[np.ndarray, float | None]:
         """The predictions in the order of the table, and the score if this storage holds the targets."""
         steps = model.model_.steps
         if steps is None:
@@ -58,7 +58,7 @@ class Stored:
         else:
             rows = self.opened(steps=steps if self.target else steps.for_prediction())
         is_frame = is_dataframe_like(self.source) or isinstance(self.source, pa.Table)
-        predicted = np.asarray(model.predict(self.source if is_frame and steps else rows))
+        predicted = np.asarray(getattr(model, method)(self.source if is_frame and steps else rows))
         return predicted[self.order], model.score(rows) if self.target else None
 
 
@@ -83,7 +83,7 @@ def compare(drawn: Drawn, name: str, *, says_types: bool) -> None:
                     fits[names] = model, *first.answers(model)
                     if says_types:
                         table = Stored(drawn, "pyarrow", Path(folder) / str(len(fits)))
-                        assert_close(fits[names][1], table.answers(table.fitted(names, words))[0])
+                        assert_same(model, first, table.fitted(names, words), table)
                 model, expected, expected_score = fits[names]
                 predicted, score = second.answers(model)
                 np.testing.assert_array_equal(predicted, expected, other)
@@ -92,12 +92,17 @@ def compare(drawn: Drawn, name: str, *, says_types: bool) -> None:
                 assert not says_types and any(repr(column) in str(refusal) for column in drawn.words), other
 
 
-def assert_close(predicted: np.ndarray, expected: np.ndarray) -> None:
-    """Labels are the same, numbers as far as columns of float32 and of float64 are."""
-    if expected.dtype.kind == "f":
-        np.testing.assert_allclose(predicted, expected, rtol=0, atol=1e-3 * np.abs(expected).max() + 1e-9)
-    else:
-        assert predicted.tolist() == expected.tolist()
+def assert_same(model: Any, first: Stored, other: Any, second: Stored) -> None:
+    """Both fits give the same values, as far as columns of float32 and of float64, in any order of rows, do.
+
+    Of classes these are the decisions: a label hangs on the last bit of a decision of 0.
+    """
+    is_classifier = hasattr(model, "classes_")
+    method = "decision_function" if is_classifier else "predict"
+    found, expected = (rows.answers(one, method)[0] for one, rows in ((model, first), (other, second)))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3 * np.abs(expected).max() + 1e-9)
+    if is_classifier:
+        assert model.classes_.tolist() == other.classes_.tolist()
 
 
 @pytest.mark.parametrize("name", STORAGES)

@@ -192,7 +192,7 @@ class _Reading(NamedTuple):
 
 def _reading(text: str, given: Dialect, file: str, words: Collection[str]) -> _Reading:
     delimiter = given.delimiter or _delimiter_of(text, given, file)
-    reading = _read(text, replace(given, delimiter=delimiter))
+    reading = _read(text, replace(given, delimiter=delimiter), words)
     if given.decimal is None:
         _check_decimal(reading, file, words)
     return reading
@@ -222,7 +222,7 @@ def _delimiter_of(text: str, given: Dialect, file: str) -> str:
     return best
 
 
-def _read(text: str, dialect: Dialect) -> _Reading:
+def _read(text: str, dialect: Dialect, words: Collection[str] = ()) -> _Reading:
     try:
         records = list(filter(None, dialect.records(_lines(text, dialect))))
     except csv.Error:  # a field of more than 128 KB
@@ -231,11 +231,19 @@ def _read(text: str, dialect: Dialect) -> _Reading:
     if not body:
         return _Reading(replace(dialect, decimal=dialect.decimal or "."), [[]], 0, 0.0, 0.0)
     ((n_fields, n),) = Counter(map(len, body)).most_common(1)
-    fields = [field.strip() for record in body if len(record) == n_fields for field in record]
-    fits = [tuple(bool(pattern.fullmatch(field)) for pattern in _TYPED.values()) for field in fields]
-    n_point, n_comma = map(sum, zip(*fits, strict=True))
+    fields = [at for record in body if len(record) == n_fields for at in enumerate(map(str.strip, record))]
+    fits = [tuple(bool(pattern.fullmatch(field)) for pattern in _TYPED.values()) for _, field in fields]
+    said = _places_of(words, records[0])
+    n_point, n_comma = (
+        sum(fit[d] for fit, (i, _) in zip(fits, fields, strict=True) if i not in said) for d in (0, 1)
+    )
     dialect = replace(dialect, decimal=dialect.decimal or ("," if n_comma > n_point else "."))
     return _Reading(dialect, records, n_fields, n / len(body), sum(map(any, fits)) / len(fields))
+
+
+def _places_of(columns: Collection[str], names: Sequence[str]) -> set[int]:
+    """The positions of columns that are given by name or by index."""
+    return {i for i, name in enumerate(names) if name.strip() in columns or str(i) in columns}
 
 
 def number_pattern(decimal: str) -> str:
@@ -263,14 +271,9 @@ def _check_decimal(reading: _Reading, file: str, words: Collection[str]) -> None
 
     The columns `words`, by name or index, are known to hold text.
     """
-    header = enumerate(reading.records[0], 1)
-    skipped = {i for i, name in header if name.strip() in words or str(i - 1) in words}
-    fields = [
-        (field.strip(), i)
-        for record in reading.records[1:]
-        for i, field in enumerate(record, 1)
-        if i not in skipped
-    ]
+    said = _places_of(words, reading.records[0])
+    rows = (enumerate(map(str.strip, record)) for record in reading.records[1:])
+    fields = [(field, i + 1) for row in rows for i, field in row if i not in said]
     found = {d: [at for at in fields if d in at[0] and re.fullmatch(number_pattern(d), at[0])] for d in ",."}
     n_comma, n_point = map(len, found.values())
     names = dict(enumerate(reading.records[0], 1)) if not any(map(_is_typed, reading.records[0])) else {}

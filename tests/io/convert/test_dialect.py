@@ -317,9 +317,7 @@ def test_numbers_of_three_digits_and_rows_of_years_are_read(text_file, text):
 
 def test_words_that_look_like_numbers_tell_nothing_of_the_decimal_sign(tmp_path):
     (tmp_path / "t.csv").write_text("n,y\n" + '0.5,"1,5"\n12.5,"V27"\n' * 6)
-    with pytest.raises(
-        InputError, match=r"both '1,5' \(column 'y'\) and '0\.5' \(column 'n'\) may be numbers"
-    ):
+    with pytest.raises(InputError, match=r"both '1,5' \(column 'y'\) and '0\.5' \(column 'n'\) may"):
         convert(tmp_path / "t.csv", str(tmp_path / "t.zarr"), target="y")
     convert(tmp_path / "t.csv", str(tmp_path / "t.zarr"), target="y", types={"y": "text"})
     rows = open_dataset(tmp_path / "t.zarr")
