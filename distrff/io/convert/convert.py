@@ -178,7 +178,7 @@ def convert(
     -----
     One pass over the files if the types of the columns decide everything; otherwise an earlier pass for
     categories, means, minima, and the number of columns of libsvm files. Text is decoded in as many threads
-    as there are cores; memory holds a few blocks of 8 MB and one shard, whatever the size of the files.
+    as there are cores; memory holds some blocks of 4 MB and one shard, whatever the size of the files.
     Shuffling takes as much further room on disk as the decoded rows. Rows of more than 2,048 columns of which
     fewer than a tenth are filled are stored as a sparse matrix: X is then a group with data, indices and
     indptr.

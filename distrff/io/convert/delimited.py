@@ -48,7 +48,7 @@ class TextBatch(NamedTuple):
 class CsvSource(TextSource):
     """Files of delimited text with the same columns, read by Arrow.
 
-    All columns are read with `types`, which are inferred from the first 8 MB until a `WiderTypes` gives wider
+    All columns are read with `types`, which are inferred from the first 4 MB until a `WiderTypes` gives wider
     ones: numbers are float64, text is a dictionary, the rest is as Arrow infers it. A missing value is empty,
     `?` or one of NA, N/A, nan, null.
 
