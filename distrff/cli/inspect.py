@@ -77,7 +77,7 @@ _ENDED = (
 
 def described_group(path: str, kind: str, remote: Remote) -> Described:
     """Describe a model, or sums of rows; everything is checked against its checksums."""
-    from distrff.io.groups import read_group
+    from distrff.io.storage import read_group
     from distrff.model.persistence import model_of
     from distrff.reductions.equispaced import ToeplitzStatistics
     from distrff.reductions.gram import GramStatistics

@@ -12,7 +12,7 @@ from scipy.sparse import issparse
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.errors import InputError
 from distrff.features.specification import MapSpecification
-from distrff.io.rows import Rows
+from distrff.io.dataset import Rows
 from distrff.model.importance import (
     ColumnGroup,
     Donors,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from distrff.engine.reduction import Arrays
-from distrff.io.rows import Rows
+from distrff.io.dataset import Rows
 from distrff.reductions.base import RowReduction
 from distrff.solvers.losses import Loss
 from distrff.solvers.sgd import LocalStart, LocalSteps

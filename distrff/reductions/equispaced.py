@@ -16,8 +16,8 @@ from distrff.errors import InputError, ModelFileError
 from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification
 from distrff.features.lattice import Lattice
 from distrff.features.registry import specification_from_dict
-from distrff.io.groups import contents_of, read_group, refuse_others, write_group
-from distrff.io.rows import RowBlock, Rows
+from distrff.io.dataset import RowBlock, Rows
+from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.kernels.base import Kernel
 from distrff.kernels.registry import kernel_from_dict
 from distrff.preprocessing.scaling import Scaling

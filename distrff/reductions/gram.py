@@ -12,8 +12,8 @@ from distrff.engine.reduction import Arrays
 from distrff.errors import InputError, ModelFileError, column_called
 from distrff.features.registry import specification_from_dict
 from distrff.features.specification import BlockMap, MapSpecification, named_to_send, sent_arrays
-from distrff.io.groups import contents_of, read_group, refuse_others, write_group
-from distrff.io.rows import RowBlock, Rows
+from distrff.io.dataset import RowBlock, Rows
+from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import NumericTargets, Targets, coding_from_parts, coding_parts

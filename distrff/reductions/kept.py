@@ -16,7 +16,7 @@ from distrff.utils.products import OneHotTile
 from distrff.utils.wanted import check_wanted
 
 if TYPE_CHECKING:  # a stored model's reader, which needs no Dask, comes past here
-    from distrff.io.rows import RowBlock, Rows
+    from distrff.io.dataset import RowBlock, Rows
 
 
 class KeptRows:

@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 
 from distrff.engine.reduction import Arrays
-from distrff.io.rows import Rows
+from distrff.io.dataset import Rows
 from distrff.reductions.base import RowReduction
 
 

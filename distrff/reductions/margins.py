@@ -11,7 +11,7 @@ import numpy as np
 
 from distrff.engine.reduction import Arrays
 from distrff.errors import InputError
-from distrff.io.rows import RowBlock, Rows
+from distrff.io.dataset import RowBlock, Rows
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.base import Folds, RowReduction
 from distrff.solvers.hard_margin import CriticalRows

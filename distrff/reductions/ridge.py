@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distrff.engine.reduction import Arrays
-from distrff.io.rows import Rows
+from distrff.io.dataset import Rows
 from distrff.reductions.base import Folds, RowReduction
 from distrff.solvers.ridge import RidgeMoments, ridge_moments
 from distrff.utils.products import add_transposed_product, in_float64, values_of

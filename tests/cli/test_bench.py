@@ -13,7 +13,7 @@ from distrff.engine.execution import PlannedWorkers
 from distrff.estimators.fitting.keeping import with_kept
 from distrff.estimators.fitting.plan import THIN_SLOWNESS, Size, count
 from distrff.features.specification import product_cost
-from distrff.io.rows import RowBlock
+from distrff.io.dataset import RowBlock
 
 
 @pytest.fixture(autouse=True)

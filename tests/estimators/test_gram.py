@@ -8,7 +8,7 @@ import pytest
 import distrff as drf
 from distrff.errors import InputError, ModelFileError
 from distrff.io.arrays import as_dataset
-from distrff.io.groups import read_group, write_group
+from distrff.io.storage import read_group, write_group
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets, NumericTargets
 from distrff.reductions.base import Folds

@@ -24,7 +24,7 @@ from distrff.estimators.fitting.plan import (
 )
 from distrff.features.lattice import Lattice
 from distrff.features.specification import MapSpecification
-from distrff.io.rows import Rows
+from distrff.io.dataset import Rows
 from distrff.preprocessing.scaling import Scaling
 from distrff.reductions.base import RowReduction
 from distrff.reductions.equispaced import EPS, FoldRows, ToeplitzReduction
