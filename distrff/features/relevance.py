@@ -26,7 +26,7 @@ from distrff.features.screening import explained_alone
 from distrff.features.specification import RowSource, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Laplacian, Stationary
-from distrff.preprocessing.scaling import EQUAL_TO_ROUNDING, Moments
+from distrff.preprocessing.moments import EQUAL_TO_ROUNDING, Moments
 from distrff.utils.lapack import factor, inverse_of_factor
 from distrff.utils.random import stream
 from distrff.utils.threads import one_blas_thread
