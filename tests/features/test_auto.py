@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.features import auto
+from distrff.features.search import candidates as auto
 from distrff.features.search.candidates import (
     MAPS,
     METRIC,

@@ -11,7 +11,7 @@ from scipy.linalg import subspace_angles
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.features import metric
+from distrff.features.search import metric
 from distrff.features.search.metric import (
     LearnedMetric,
     column_widths,
