@@ -17,8 +17,8 @@ from distrff.diagnostics.report import FitReport
 from distrff.engine.run import begin_run
 from distrff.errors import InputError
 from distrff.estimators.base import KernelEstimator
-from distrff.estimators.fitting.checkpoint import same_rows
 from distrff.estimators.importance import what_matters
+from distrff.fitting.checkpoint import same_rows
 from distrff.io.dataset import Dataset
 from distrff.model.class_errors import ClassErrors
 from distrff.model.evaluation import errors_of

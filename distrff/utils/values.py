@@ -25,7 +25,7 @@ from scipy.sparse import csr_matrix
 from distrff.errors import DistrffError
 
 _PACKAGES = (
-    "utils", "kernels", "solvers", "preprocessing", "features", "reductions", "estimators", "engine", "model",
+    "utils", "kernels", "solvers", "preprocessing", "features", "fitting", "estimators", "engine", "model",
 )  # fmt: skip
 ARRAY_KINDS = "biufcSUmM"
 """Of arrays whose bytes say everything: no objects."""

@@ -21,8 +21,8 @@ FLOORS = {
     "kernels": 3, "solvers": 3, "preprocessing": 3, "engine": 3,
     "features": 4, "io": 4,
     "metrics": 5,
-    "reductions": 6, "diagnostics": 6,
-    "model": 7,
+    "model": 6, "diagnostics": 6,
+    "fitting": 7,
     "estimators": 8,
     "cli": 9,
 }  # fmt: skip
