@@ -24,8 +24,8 @@ from distrff.diagnostics.plots import plot_relevance as plot_relevance
 from distrff.diagnostics.quality import Evaluation as Evaluation
 from distrff.engine.cluster import connect as connect
 from distrff.engine.observer import SweepProgress as SweepProgress
+from distrff.estimators.base import EXPECTED_FAILED_CHECKS as EXPECTED_FAILED_CHECKS
 from distrff.estimators.callbacks import EarlyStopping as EarlyStopping
-from distrff.estimators.checks import EXPECTED_FAILED_CHECKS as EXPECTED_FAILED_CHECKS
 from distrff.estimators.cross_validation import cross_val_predict as cross_val_predict
 from distrff.estimators.gram import fit_features as fit_features
 from distrff.estimators.gram import gradient_outer_product as gradient_outer_product
@@ -35,13 +35,13 @@ from distrff.estimators.ridge import KernelRidge as KernelRidge
 from distrff.estimators.ridge import KernelRidgeClassifier as KernelRidgeClassifier
 from distrff.estimators.svm import KernelLikelihoodClassifier as KernelLikelihoodClassifier
 from distrff.estimators.svm import KernelSVC as KernelSVC
-from distrff.features.auto import AutoFeatures as AutoFeatures
 from distrff.features.binning import RandomBinningFeatures as RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures as ConcatenatedFeatures
 from distrff.features.compose import LinearFeatures as LinearFeatures
 from distrff.features.equispaced import EquispacedFourierFeatures as EquispacedFourierFeatures
 from distrff.features.fourier import FourierFeatures as FourierFeatures
 from distrff.features.nystroem import NystroemFeatures as NystroemFeatures
+from distrff.features.search.candidates import AutoFeatures as AutoFeatures
 from distrff.features.transformer import TransformerFeatures as TransformerFeatures
 from distrff.io.convert.convert import convert as convert
 from distrff.io.open import open_dataset as open_dataset

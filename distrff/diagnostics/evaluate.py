@@ -20,11 +20,10 @@ from distrff.errors import InputError
 from distrff.features.specification import MapSpecification
 from distrff.io.dataset import Dataset, check_block
 from distrff.io.rows import RowBlock, Rows
-from distrff.model.folds import FoldModels
-from distrff.model.model import Model
+from distrff.model.model import FoldModels, Model
 from distrff.model.predict import light_model, restored
 from distrff.model.rows import rows_for
-from distrff.preprocessing.targets import ClassTargets, MultilabelTargets
+from distrff.preprocessing.coding import ClassTargets, MultilabelTargets
 
 Errors = NumberErrors | ClassErrors | LabelErrors
 

@@ -14,8 +14,7 @@ from sklearn.base import clone
 from distrff.errors import InputError
 from distrff.estimators.base import KernelEstimator
 from distrff.io.dataset import Dataset
-from distrff.model.folds import FoldModels
-from distrff.model.model import Model
+from distrff.model.model import FoldModels, Model
 from distrff.utils.keys import group_of
 
 METHODS = ("predict", "decision_function", "predict_proba")

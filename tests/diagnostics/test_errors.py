@@ -12,7 +12,7 @@ from distrff.diagnostics.number_errors import NumberErrors
 from distrff.features.fourier import FourierFeatures
 from distrff.io.arrays import as_dataset
 from distrff.kernels.stationary import Gaussian
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets
 from tests.support.models import frozen_model
 from tests.support.sweeps import swept
 
