@@ -25,7 +25,7 @@ from distrff.model.evaluation import errors_of
 from distrff.model.folds import FoldModels
 from distrff.model.model import Model
 from distrff.model.rows import rows_for
-from distrff.utils.keys import group_of
+from distrff.utils.random import group_of
 
 METHODS = ("predict", "decision_function", "predict_proba")
 

@@ -28,7 +28,7 @@ from distrff.features.relevance import Effort, relevant_length_scales
 from distrff.features.specification import RowsInMemory, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern, Stationary
-from distrff.utils.threads import one_blas_thread
+from distrff.utils.process import one_blas_thread
 
 # The average gradient outer product of a model of cosines and sines needs no row.
 

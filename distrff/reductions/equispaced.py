@@ -18,8 +18,7 @@ from distrff.features.lattice import Lattice
 from distrff.features.registry import specification_from_dict
 from distrff.io.groups import contents_of, read_group, refuse_others, write_group
 from distrff.io.rows import RowBlock, Rows
-from distrff.kernels.base import Kernel
-from distrff.kernels.registry import kernel_from_dict
+from distrff.kernels.base import Kernel, kernel_from_dict
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import (

@@ -15,8 +15,8 @@ from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
+from distrff.kernels.base import KERNELS
 from distrff.kernels.polynomial import Polynomial
-from distrff.kernels.registry import KERNELS
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
 from distrff.solvers.losses import MARGINS, NOISES
 
