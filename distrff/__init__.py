@@ -47,7 +47,7 @@ _NAMES = {
     "estimators.pca": "KernelPCA",
     "estimators.ridge": "KernelRidge KernelRidgeClassifier",
     "estimators.svm": "KernelLikelihoodClassifier KernelSVC",
-    "features.auto": "AutoFeatures",
+    "features.search.candidates": "AutoFeatures",
     "features.binning": "RandomBinningFeatures",
     "features.compose": "ConcatenatedFeatures LinearFeatures",
     "features.equispaced": "EquispacedFourierFeatures",

@@ -34,13 +34,13 @@ from distrff.estimators.ridge import KernelRidge as KernelRidge
 from distrff.estimators.ridge import KernelRidgeClassifier as KernelRidgeClassifier
 from distrff.estimators.svm import KernelLikelihoodClassifier as KernelLikelihoodClassifier
 from distrff.estimators.svm import KernelSVC as KernelSVC
-from distrff.features.auto import AutoFeatures as AutoFeatures
 from distrff.features.binning import RandomBinningFeatures as RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures as ConcatenatedFeatures
 from distrff.features.compose import LinearFeatures as LinearFeatures
 from distrff.features.equispaced import EquispacedFourierFeatures as EquispacedFourierFeatures
 from distrff.features.fourier import FourierFeatures as FourierFeatures
 from distrff.features.nystroem import NystroemFeatures as NystroemFeatures
+from distrff.features.search.candidates import AutoFeatures as AutoFeatures
 from distrff.features.transformer import TransformerFeatures as TransformerFeatures
 from distrff.io.convert.convert import convert as convert
 from distrff.io.open import open_dataset as open_dataset

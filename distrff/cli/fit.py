@@ -381,12 +381,12 @@ def _spelt(name: str) -> str:
 
 
 def _features(ctx: click.Context) -> FeatureMap:
-    from distrff.features.auto import AutoFeatures
     from distrff.features.binning import RandomBinningFeatures
     from distrff.features.compose import LinearFeatures
     from distrff.features.equispaced import EquispacedFourierFeatures
     from distrff.features.fourier import FourierFeatures
     from distrff.features.nystroem import NystroemFeatures
+    from distrff.features.search.candidates import AutoFeatures
 
     options = ctx.params
     if options["features"] == "linear":

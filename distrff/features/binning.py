@@ -12,10 +12,16 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
-from distrff.features.bandwidth import PILOT_COMPONENTS, BinningPilot, Pilot, PilotRows, binning_pilot_flops
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
 from distrff.features.bins import BinIds, Grids, laplacian_factors, min_passes, occupied_bins
 from distrff.features.projected import ProjectedSpecification
+from distrff.features.search.widths import (
+    PILOT_COMPONENTS,
+    BinningPilot,
+    Pilot,
+    PilotRows,
+    binning_pilot_flops,
+)
 from distrff.features.specification import (
     BlockMap,
     CarryingSpecification,

@@ -12,7 +12,8 @@ from typing import Self
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve
 
-from distrff.features.bandwidth import (
+from distrff.features.lattice import Box, Lattice
+from distrff.features.search.widths import (
     MAX_OUTPUTS,
     BinningPilot,
     PilotRows,
@@ -20,7 +21,6 @@ from distrff.features.bandwidth import (
     binning_pilot_flops,
     coded_targets,
 )
-from distrff.features.lattice import Box, Lattice
 from distrff.features.specification import Sample
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel

@@ -13,7 +13,8 @@ from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 
 from distrff.errors import ColumnError, InputError
-from distrff.features.bandwidth import (
+from distrff.features.search.screening import explained_alone
+from distrff.features.search.widths import (
     SAMPLE_ROWS,
     THINNING,
     ColumnRange,
@@ -22,7 +23,6 @@ from distrff.features.bandwidth import (
     coded_targets,
     search_rows,
 )
-from distrff.features.screening import explained_alone
 from distrff.features.specification import RowSource, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Laplacian, Stationary
