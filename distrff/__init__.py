@@ -40,7 +40,7 @@ _NAMES = {
     "engine.cluster": "connect",
     "engine.observer": "SweepProgress",
     "estimators.callbacks": "EarlyStopping",
-    "estimators.checks": "EXPECTED_FAILED_CHECKS",
+    "estimators.base": "EXPECTED_FAILED_CHECKS",
     "estimators.evaluation": "cross_val_predict evaluate",
     "estimators.gram": "fit_features gradient_outer_product gram",
     "estimators.importance": "partial_dependence permutation_importance",

@@ -30,8 +30,8 @@ from distrff.io.arrays import (
 )
 from distrff.io.dataset import check_finite, check_weights
 from distrff.io.partitions import paired
-from distrff.preprocessing.scaling import Moments
-from distrff.preprocessing.targets import plain_values
+from distrff.preprocessing.coding import plain_values
+from distrff.preprocessing.moments import Moments
 from distrff.utils.arrays import as_columns
 from distrff.utils.random import group_of, new_key
 

@@ -22,8 +22,7 @@ from distrff.estimators.importance import what_matters
 from distrff.io.dataset import Dataset
 from distrff.model.class_errors import ClassErrors
 from distrff.model.evaluation import errors_of
-from distrff.model.folds import FoldModels
-from distrff.model.model import Model
+from distrff.model.model import FoldModels, Model
 from distrff.model.rows import rows_for
 from distrff.utils.random import group_of
 

@@ -38,7 +38,7 @@ from distrff.model.model import Model
 from distrff.model.predict import light_model
 from distrff.model.rows import rows_for
 from distrff.model.write import frozen_model
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets
 from distrff.utils.html import Bars, Section, Table, html_card
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.text import listed, number_text

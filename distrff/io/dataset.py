@@ -21,8 +21,8 @@ from scipy.sparse import issparse
 from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
 from distrff.io.rows import RowBlock, Rows, Span
 from distrff.io.storage import Location
+from distrff.preprocessing.coding import is_number_type
 from distrff.preprocessing.table import FIELDS, TableSteps
-from distrff.preprocessing.targets import is_number_type
 from distrff.utils.arrays import as_columns
 from distrff.utils.html import html_card
 from distrff.utils.random import group_of, new_key

@@ -15,12 +15,11 @@ from distrff.features.specification import MapSpecification
 from distrff.io.dataset import Dataset, check_block
 from distrff.io.rows import RowBlock, Rows
 from distrff.model.class_errors import ClassErrors
-from distrff.model.folds import FoldModels
 from distrff.model.label_errors import LabelErrors
-from distrff.model.model import Model
+from distrff.model.model import FoldModels, Model
 from distrff.model.number_errors import DETAILED_TARGETS, NumberErrors
 from distrff.model.predict import light_model, restored
-from distrff.preprocessing.targets import ClassTargets, MultilabelTargets
+from distrff.preprocessing.coding import ClassTargets, MultilabelTargets
 
 Errors = NumberErrors | ClassErrors | LabelErrors
 

@@ -11,7 +11,7 @@ import numpy as np
 from distrff.engine.kept import Keeping
 from distrff.engine.reduction import Arrays, SharedArrays
 from distrff.features.specification import BlockMap, MapSpecification
-from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.coding import Scaling
 from distrff.utils.linalg import OneHotTile
 from distrff.utils.process import check_wanted
 

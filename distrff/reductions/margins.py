@@ -12,7 +12,7 @@ import numpy as np
 from distrff.engine.reduction import Arrays
 from distrff.errors import InputError
 from distrff.io.rows import RowBlock, Rows
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets
 from distrff.reductions.base import Folds, RowReduction
 from distrff.solvers.hard_margin import CriticalRows
 from distrff.solvers.losses import Loss

@@ -12,7 +12,7 @@ from distrff.io.arrays import as_dataset
 from distrff.kernels.stationary import Gaussian
 from distrff.model.evaluation import EvaluationReduction
 from distrff.model.number_errors import NumberErrors
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets
 from tests.support.models import frozen_model
 from tests.support.sweeps import swept
 

@@ -17,7 +17,7 @@ from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.search.candidates import AutoFeatures
 from distrff.io.dataset import Dataset
-from distrff.preprocessing.targets import ClassTargets, Targets
+from distrff.preprocessing.coding import ClassTargets, Targets
 from distrff.reductions.base import FOLD_RULES
 from distrff.reductions.margins import can_model, max_model_rows
 from distrff.solvers.losses import Loss, Squared, mean_curvature

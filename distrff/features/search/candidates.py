@@ -54,7 +54,7 @@ from distrff.features.specification import (
 )
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern, Stationary
-from distrff.preprocessing.scaling import Moments
+from distrff.preprocessing.moments import Moments
 from distrff.utils.nufft import MAX_DIMENSIONS
 from distrff.utils.process import one_blas_thread
 from distrff.utils.text import listed

@@ -26,7 +26,7 @@ from distrff.features.search.widths import (
 from distrff.features.specification import RowSource, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Laplacian, Stationary
-from distrff.preprocessing.scaling import EQUAL_TO_ROUNDING, Moments
+from distrff.preprocessing.moments import EQUAL_TO_ROUNDING, Moments
 from distrff.utils.linalg import factor, inverse_of_factor
 from distrff.utils.process import one_blas_thread
 from distrff.utils.random import stream

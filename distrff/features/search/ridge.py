@@ -24,7 +24,7 @@ from distrff.features.search.widths import (
 from distrff.features.specification import Sample
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
-from distrff.preprocessing.scaling import EQUAL_TO_ROUNDING
+from distrff.preprocessing.moments import EQUAL_TO_ROUNDING
 from distrff.solvers.band import path_ridge
 from distrff.solvers.ridge import noise_floor
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzProblem, half_of, whole_of
