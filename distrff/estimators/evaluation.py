@@ -12,16 +12,12 @@ from dask.base import tokenize
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from distrff.diagnostics.evaluation import Evaluation
 from distrff.diagnostics.report import FitReport
 from distrff.engine.run import begin_run
 from distrff.errors import InputError
 from distrff.estimators.base import KernelEstimator
 from distrff.estimators.fitting.checkpoint import same_rows
-from distrff.estimators.importance import what_matters
 from distrff.io.dataset import Dataset
-from distrff.model.class_errors import ClassErrors
-from distrff.model.evaluation import errors_of
 from distrff.model.model import FoldModels, Model
 from distrff.model.rows import rows_for
 from distrff.utils.random import group_of
