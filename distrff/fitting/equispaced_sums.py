@@ -19,8 +19,7 @@ from distrff.features.registry import specification_from_dict
 from distrff.fitting.rows import LIKE_THE_FIRST, check_parts, check_same_table, table_metadata, table_parts
 from distrff.io.groups import contents_of, read_group, refuse_others, write_group
 from distrff.io.rows import RowBlock, Rows
-from distrff.kernels.base import Kernel
-from distrff.kernels.registry import kernel_from_dict
+from distrff.kernels.base import Kernel, kernel_from_dict
 from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
 from distrff.preprocessing.folds import Folds
 from distrff.preprocessing.table import TableSteps

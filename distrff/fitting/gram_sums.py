@@ -28,8 +28,7 @@ from distrff.preprocessing.table import TableSteps
 from distrff.solvers.losses import Loss
 from distrff.solvers.ridge import pack, packed_length, recoded
 from distrff.utils.arrays import in_one_layout
-from distrff.utils.lapack import add_square
-from distrff.utils.products import add_lower_triangle, values_of
+from distrff.utils.linalg import add_lower_triangle, add_square, values_of
 from distrff.utils.text import in_one_line
 from distrff.utils.validation import check_count, one_of
 

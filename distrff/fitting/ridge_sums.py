@@ -13,7 +13,7 @@ from distrff.fitting.rows import RowReduction
 from distrff.io.rows import Rows
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.ridge import RidgeMoments, ridge_moments
-from distrff.utils.products import add_transposed_product, in_float64, values_of
+from distrff.utils.linalg import add_transposed_product, in_float64, values_of
 
 
 class _Tile(NamedTuple):

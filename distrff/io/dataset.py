@@ -25,7 +25,7 @@ from distrff.preprocessing.coding import is_number_type
 from distrff.preprocessing.table import FIELDS, TableSteps
 from distrff.utils.arrays import as_columns
 from distrff.utils.html import html_card
-from distrff.utils.keys import group_of, new_key
+from distrff.utils.random import group_of, new_key
 from distrff.utils.text import human_bytes, listed, number_text
 
 if TYPE_CHECKING:  # see arrays
