@@ -26,7 +26,7 @@ from distrff.estimators.fitting.sums import ToeplitzOptions, prepared_like, sums
 from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fourier import cosine_frequencies
-from distrff.features.metric import gradient_outer
+from distrff.features.search.metric import gradient_outer
 from distrff.io.arrays import as_dataset, as_frame
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_rows

@@ -20,7 +20,7 @@ from distrff.features.base import FeatureMap
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_rows
 from distrff.model.model import Model
-from distrff.preprocessing.targets import NumericTargets
+from distrff.preprocessing.coding import NumericTargets
 from distrff.solvers.pca import PrincipalComponents, principal_components
 from distrff.utils.validation import check_count
 

@@ -32,11 +32,10 @@ from distrff.estimators.fitting.toeplitz import Sums, fit_by_toeplitz, fit_toepl
 from distrff.features.base import FeatureMap
 from distrff.io.arrays import as_frame
 from distrff.io.dataset import Dataset
-from distrff.model.folds import FoldModels
-from distrff.model.model import Model, std_of
+from distrff.model.model import FoldModels, Model, std_of
 from distrff.model.persistence import save_model
 from distrff.model.rows import is_raw, raw_rows
-from distrff.preprocessing.targets import ClassTargets, NumericTargets, checked_classes
+from distrff.preprocessing.coding import ClassTargets, NumericTargets, checked_classes
 from distrff.reductions.equispaced import ToeplitzStatistics
 from distrff.reductions.gram import GramStatistics
 

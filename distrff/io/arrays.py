@@ -29,9 +29,9 @@ from distrff.io.dataset import (
 )
 from distrff.io.partitions import counted, dtypes_of, paired, persisted_text
 from distrff.io.rows import Rows, Span
+from distrff.preprocessing.coding import plain_values
 from distrff.preprocessing.table import FIELDS
-from distrff.preprocessing.targets import plain_values
-from distrff.utils.keys import new_key
+from distrff.utils.random import new_key
 from distrff.utils.text import first_repeated
 
 if TYPE_CHECKING:  # dask.array takes .3 s to import, and rows in memory need none of it

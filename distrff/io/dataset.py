@@ -21,11 +21,11 @@ from scipy.sparse import issparse
 from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
 from distrff.io.rows import RowBlock, Rows, Span
 from distrff.io.storage import Location
+from distrff.preprocessing.coding import is_number_type
 from distrff.preprocessing.table import FIELDS, TableSteps
-from distrff.preprocessing.targets import is_number_type
 from distrff.utils.arrays import as_columns
 from distrff.utils.html import html_card
-from distrff.utils.keys import group_of, new_key
+from distrff.utils.random import group_of, new_key
 from distrff.utils.text import human_bytes, listed, number_text
 
 if TYPE_CHECKING:  # see arrays

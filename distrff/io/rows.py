@@ -17,7 +17,7 @@ from scipy.sparse import issparse
 
 from distrff.errors import InputError
 from distrff.utils.arrays import in_one_layout, joined_rows
-from distrff.utils.wanted import check_wanted
+from distrff.utils.process import check_wanted
 
 # A decoded span: field name -> array; X may be CSR. All arrays of a span have the same number of rows.
 Span = dict[str, Any]

@@ -3,7 +3,7 @@
 from distrff.features import registry as registry  # all maps: loaded with the first task, hence idle memory
 from distrff.features.trigonometry import compile_loops
 from distrff.utils.jit import before_first_task
-from distrff.utils.products import compile_products
+from distrff.utils.linalg import compile_products
 
 before_first_task(compile_loops)
 before_first_task(compile_products)

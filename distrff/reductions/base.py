@@ -11,9 +11,8 @@ import numpy as np
 from distrff.engine.reduction import Arrays, Reduction, SharedArrays
 from distrff.errors import InputError, ModelFileError
 from distrff.features.specification import FEW_COLUMNS, BlockMap, MapSpecification
-from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.coding import Scaling, Targets
 from distrff.preprocessing.table import TableSteps
-from distrff.preprocessing.targets import Targets
 from distrff.reductions.kept import KeptRows
 from distrff.utils.random import row_hash
 from distrff.utils.text import listed

@@ -18,16 +18,9 @@ from distrff.features.lattice import Lattice
 from distrff.features.registry import specification_from_dict
 from distrff.io.groups import contents_of, read_group, refuse_others, write_group
 from distrff.io.rows import RowBlock, Rows
-from distrff.kernels.base import Kernel
-from distrff.kernels.registry import kernel_from_dict
-from distrff.preprocessing.scaling import Scaling
+from distrff.kernels.base import Kernel, kernel_from_dict
+from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
 from distrff.preprocessing.table import TableSteps
-from distrff.preprocessing.targets import (
-    NumericTargets,
-    Targets,
-    coding_from_parts,
-    coding_parts,
-)
 from distrff.reductions.base import (
     LIKE_THE_FIRST,
     Folds,

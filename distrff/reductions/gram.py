@@ -14,9 +14,8 @@ from distrff.features.registry import specification_from_dict
 from distrff.features.specification import BlockMap, MapSpecification, named_to_send, sent_arrays
 from distrff.io.groups import contents_of, read_group, refuse_others, write_group
 from distrff.io.rows import RowBlock, Rows
-from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
 from distrff.preprocessing.table import TableSteps
-from distrff.preprocessing.targets import NumericTargets, Targets, coding_from_parts, coding_parts
 from distrff.reductions.base import (
     LIKE_THE_FIRST,
     Folds,
@@ -29,8 +28,7 @@ from distrff.reductions.base import (
 from distrff.solvers.losses import Loss
 from distrff.solvers.ridge import pack, packed_length, recoded
 from distrff.utils.arrays import in_one_layout
-from distrff.utils.lapack import add_square
-from distrff.utils.products import add_lower_triangle, values_of
+from distrff.utils.linalg import add_lower_triangle, add_square, values_of
 from distrff.utils.text import in_one_line
 from distrff.utils.validation import check_count, one_of
 

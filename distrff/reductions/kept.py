@@ -11,9 +11,9 @@ import numpy as np
 from distrff.engine.kept import Keeping
 from distrff.engine.reduction import Arrays, SharedArrays
 from distrff.features.specification import BlockMap, MapSpecification
-from distrff.preprocessing.scaling import Scaling
-from distrff.utils.products import OneHotTile
-from distrff.utils.wanted import check_wanted
+from distrff.preprocessing.coding import Scaling
+from distrff.utils.linalg import OneHotTile
+from distrff.utils.process import check_wanted
 
 if TYPE_CHECKING:  # a stored model's reader, which needs no Dask, comes past here
     from distrff.io.rows import RowBlock, Rows

@@ -12,7 +12,7 @@ import numpy as np
 from distrff.engine.reduction import Arrays
 from distrff.errors import InputError
 from distrff.io.rows import RowBlock, Rows
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets
 from distrff.reductions.base import Folds, RowReduction
 from distrff.solvers.hard_margin import CriticalRows
 from distrff.solvers.losses import Loss
@@ -27,7 +27,7 @@ from distrff.solvers.objective import (
     weighted_sum,
 )
 from distrff.utils.arrays import chosen_rows, joined_rows
-from distrff.utils.products import add_transposed_product, values_of, zero_sums
+from distrff.utils.linalg import add_transposed_product, values_of, zero_sums
 
 MAX_BLOCK_TILES, MAX_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
 

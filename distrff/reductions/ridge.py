@@ -12,7 +12,7 @@ from distrff.engine.reduction import Arrays
 from distrff.io.rows import Rows
 from distrff.reductions.base import Folds, RowReduction
 from distrff.solvers.ridge import RidgeMoments, ridge_moments
-from distrff.utils.products import add_transposed_product, in_float64, values_of
+from distrff.utils.linalg import add_transposed_product, in_float64, values_of
 
 
 class _Tile(NamedTuple):

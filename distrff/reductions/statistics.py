@@ -13,9 +13,8 @@ from distrff.engine.reduction import Arrays, Reduction, SharedArrays
 from distrff.features.specification import MapReduction, MapSpecification
 from distrff.io.dataset import check_block
 from distrff.io.rows import RowBlock, Rows
-from distrff.preprocessing.comoments import CoMoments
-from distrff.preprocessing.scaling import Moments, Scaling
-from distrff.preprocessing.targets import LabelCounts
+from distrff.preprocessing.coding import LabelCounts, Scaling
+from distrff.preprocessing.moments import CoMoments, Moments
 from distrff.utils.arrays import chosen_rows, joined_rows
 from distrff.utils.random import stream
 

@@ -25,8 +25,7 @@ from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
 from distrff.features.binning import RandomBinningFeatures
 from distrff.io.arrays import as_dataset
 from distrff.kernels.stationary import Laplacian
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets, Scaling
 from distrff.reductions.margins import MarginReduction
 from distrff.solvers.losses import Hinge, Logistic
 from tests.benchmarks.labelled_rows import (

@@ -24,8 +24,7 @@ from distrff.features.fourier import FourierFeatures
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_dataset
 from distrff.kernels.stationary import Gaussian
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import NumericTargets
+from distrff.preprocessing.coding import NumericTargets, Scaling
 from distrff.reductions.gram import GramReduction
 from tests.benchmarks.measuring import (
     alternate,

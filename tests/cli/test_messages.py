@@ -24,7 +24,7 @@ OF_PYTHON = (
     "estimators/fitting/gram.py: this Gram has numbers",
     "estimators/fitting/options.py: fit_intercept must be",
     "estimators/ridge.py: class_weight cannot be applied to a Gram",
-    "features/auto.py: maps=",
+    "features/search/candidates.py: maps=",
     "features/base.py: kernel__",
     "io/arrays.py",  # of arrays in memory
     "io/open.py: sample_dim",

@@ -9,8 +9,7 @@ import distrff as drf
 from distrff.errors import InputError, ModelFileError
 from distrff.io.arrays import as_dataset
 from distrff.io.groups import read_group, write_group
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import ClassTargets, NumericTargets
+from distrff.preprocessing.coding import ClassTargets, NumericTargets, Scaling
 from distrff.reductions.base import Folds
 from distrff.reductions.gram import GramReduction
 from distrff.solvers.ridge import unpack

@@ -7,7 +7,7 @@ import pytest
 
 import distrff as drf
 from distrff.io.arrays import as_dataset
-from distrff.preprocessing.targets import ClassTargets, NumericTargets
+from distrff.preprocessing.coding import ClassTargets, NumericTargets
 from distrff.reductions.epoch import EpochReduction, sent_start
 from distrff.solvers.losses import Logistic, Squared
 from distrff.solvers.objective import Evaluation

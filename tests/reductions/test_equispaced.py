@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from distrff.features.lattice import Lattice
 from distrff.io.arrays import as_dataset
-from distrff.preprocessing.targets import ClassTargets, NumericTargets
+from distrff.preprocessing.coding import ClassTargets, NumericTargets
 from distrff.reductions.base import Folds
 from distrff.reductions.equispaced import (
     N_GROUPS,

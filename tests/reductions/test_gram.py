@@ -9,8 +9,8 @@ from sklearn.base import clone
 
 import distrff as drf
 from distrff.io.arrays import as_dataset
-from distrff.preprocessing.scaling import Moments, Scaling
-from distrff.preprocessing.targets import ClassTargets, NumericTargets
+from distrff.preprocessing.coding import ClassTargets, NumericTargets, Scaling
+from distrff.preprocessing.moments import Moments
 from distrff.reductions.base import Folds
 from distrff.reductions.gram import CurvatureGramReduction, GramReduction
 from distrff.solvers.losses import Laplace, Logistic, Probit, SquaredHinge

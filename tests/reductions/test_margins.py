@@ -12,8 +12,7 @@ from sklearn.base import clone
 import distrff as drf
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets, Scaling
 from distrff.reductions.base import Folds
 from distrff.reductions.margins import (
     MarginReduction,

@@ -24,7 +24,7 @@ from distrff.io.dataset import Dataset
 from distrff.io.groups import package_version
 from distrff.io.rows import Rows
 from distrff.io.storage import SEEN_BY_ALL, Location
-from distrff.utils.values import digest_of
+from distrff.utils.serialize import digest_of
 
 _TILE_ROWS = 2**14
 _LIBRARIES = ("numpy", "scipy", "numba")  # other versions have other last bits

@@ -25,15 +25,15 @@ from distrff.features.fourier import FourierBlockMap
 from distrff.features.projected import ProjectedBlockMap
 from distrff.features.specification import MapReduction, MapSpecification, sample_rows
 from distrff.io.dataset import Dataset
-from distrff.preprocessing.comoments import MAX_COLUMNS
-from distrff.preprocessing.scaling import Moments, Scaling
-from distrff.preprocessing.targets import (
+from distrff.preprocessing.coding import (
     ClassTargets,
     MultilabelTargets,
     NumericTargets,
+    Scaling,
     Targets,
     class_weights,
 )
+from distrff.preprocessing.moments import MAX_COLUMNS, Moments
 from distrff.reductions.base import Folds, RowReduction
 from distrff.reductions.kept import RowKeeping
 from distrff.reductions.mapped_rows import MappedRowsReduction

@@ -23,7 +23,7 @@ from distrff.estimators.fitting.result import (
 )
 from distrff.features.base import nested_sizes
 from distrff.features.specification import MapSpecification
-from distrff.preprocessing.targets import Targets
+from distrff.preprocessing.coding import Targets
 from distrff.reductions.base import HELD_OUT_STRIDE, Folds
 from distrff.reductions.gram import GramReduction, GramStatistics
 from distrff.reductions.mapped_rows import MappedRows

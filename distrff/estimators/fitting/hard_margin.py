@@ -10,7 +10,7 @@ import numpy as np
 from distrff.errors import InputError
 from distrff.estimators.fitting.margin_oracle import MarginOracle
 from distrff.estimators.fitting.result import MarginProblem, MarginSolution, Trace, coef_and_intercept
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets
 from distrff.solvers.hard_margin import NEGLIGIBLE, CriticalRows, HardMargin
 from distrff.solvers.status import History, Status, in_lockstep
 

@@ -20,8 +20,7 @@ from distrff.estimators.fitting.options import MarginOptions
 from distrff.estimators.fitting.plan import MIN_GATHERED_ROWS, Plan, margin_cuts
 from distrff.estimators.fitting.result import MarginProblem, coef_and_intercept
 from distrff.features.specification import MapSpecification
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets, Scaling
 from distrff.reductions.base import Folds
 from distrff.reductions.gram import CurvatureGramReduction
 from distrff.reductions.margins import (

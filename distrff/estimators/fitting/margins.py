@@ -29,8 +29,8 @@ from distrff.estimators.fitting.result import (
     end_of_grid,
     rkhs_norm,
 )
-from distrff.model.folds import FoldModels
-from distrff.preprocessing.targets import ClassTargets, Targets
+from distrff.model.model import FoldModels
+from distrff.preprocessing.coding import ClassTargets, Targets
 from distrff.reductions.margins import NearestSums
 from distrff.solvers.lbfgs import (
     HessianAt,

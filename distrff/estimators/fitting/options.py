@@ -13,11 +13,11 @@ from sklearn.base import clone
 from distrff.engine.segments import light_segmentation_of_features
 from distrff.errors import InputError, InputTypeError
 from distrff.estimators.fitting.plan import MAX_DIRECTIONS
-from distrff.features.auto import AutoFeatures
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures
+from distrff.features.search.candidates import AutoFeatures
 from distrff.io.dataset import Dataset
-from distrff.preprocessing.targets import ClassTargets, Targets
+from distrff.preprocessing.coding import ClassTargets, Targets
 from distrff.reductions.base import FOLD_RULES
 from distrff.reductions.margins import can_model, max_model_rows
 from distrff.solvers.losses import Loss, Squared, mean_curvature

@@ -9,7 +9,7 @@ import numpy as np
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.result import FitResult
 from distrff.model.model import Model
-from distrff.preprocessing.targets import ClassTargets, MultilabelTargets
+from distrff.preprocessing.coding import ClassTargets, MultilabelTargets
 from distrff.reductions.statistics import ColumnStatistics
 from distrff.utils.arrays import chosen_rows
 

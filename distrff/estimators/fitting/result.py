@@ -17,8 +17,8 @@ from distrff.estimators.fitting.options import MarginOptions, RidgeOptions
 from distrff.estimators.fitting.plan import Plan
 from distrff.features.base import FeatureMap
 from distrff.io.dataset import Dataset
-from distrff.model.folds import FoldModels
-from distrff.preprocessing.targets import ClassTargets, Targets
+from distrff.model.model import FoldModels
+from distrff.preprocessing.coding import ClassTargets, Targets
 from distrff.reductions.base import Folds
 from distrff.solvers.losses import MarginLoss
 from distrff.solvers.objective import Certificate, DualBundle, Evaluation

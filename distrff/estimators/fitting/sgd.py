@@ -29,8 +29,8 @@ from distrff.estimators.fitting.result import (
     in_units,
     iterative_result,
 )
-from distrff.preprocessing.scaling import drift_message, drift_shares
-from distrff.preprocessing.targets import ClassTargets, NumericTargets
+from distrff.preprocessing.coding import ClassTargets, NumericTargets
+from distrff.preprocessing.moments import drift_message, drift_shares
 from distrff.reductions.epoch import EpochReduction, sent_start
 from distrff.solvers.losses import SmoothedHinge
 from distrff.solvers.objective import Evaluation, Point

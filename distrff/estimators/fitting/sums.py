@@ -25,7 +25,7 @@ from distrff.estimators.fitting.toeplitz import fit_toeplitz_statistics, gathere
 from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification
 from distrff.io.dataset import Dataset
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets
 from distrff.reductions.base import HELD_OUT_STRIDE, Folds, check_same_table
 from distrff.reductions.equispaced import ToeplitzStatistics
 from distrff.reductions.gram import GramStatistics

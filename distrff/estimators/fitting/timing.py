@@ -25,7 +25,7 @@ from distrff.estimators.fitting.plan import (
 from distrff.features.lattice import Lattice
 from distrff.features.specification import MapSpecification
 from distrff.io.rows import Rows
-from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.coding import Scaling
 from distrff.reductions.base import RowReduction
 from distrff.reductions.equispaced import EPS, FoldRows, ToeplitzReduction
 from distrff.reductions.gram import GramReduction

@@ -27,8 +27,8 @@ from distrff.features.equispaced import EquispacedFourierFeatures, coef_of
 from distrff.features.lattice import Lattice, scaled_widths
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern
-from distrff.model.folds import FoldModels
-from distrff.preprocessing.targets import Targets
+from distrff.model.model import FoldModels
+from distrff.preprocessing.coding import Targets
 from distrff.reductions.base import Folds
 from distrff.reductions.equispaced import (
     EPS,

@@ -60,7 +60,7 @@ from distrff.io.convert.writer import (
 from distrff.io.rows import Span, prefetched
 from distrff.io.storage import Location, partial_folder, sync_files
 from distrff.utils.arrays import joined_rows
-from distrff.utils.values import DamagedValue, decoded, encoded
+from distrff.utils.serialize import DamagedValue, decoded, encoded
 
 logger = logging.getLogger(__name__)
 

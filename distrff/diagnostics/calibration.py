@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from distrff.diagnostics.evaluate import Errors, errors_of
 from distrff.errors import DataWarning, InputError, InputTypeError, warn
 from distrff.io.dataset import Dataset
-from distrff.model.evaluation import Errors, errors_of
-from distrff.model.folds import FoldModels
 from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals
-from distrff.model.model import Model
+from distrff.model.model import FoldModels, Model
 from distrff.model.rows import check_columns, check_target, rows_for
 
 

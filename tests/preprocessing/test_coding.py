@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrff.errors import InputError
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import (
+from distrff.preprocessing.coding import (
     ClassTargets,
     LabelCounts,
     NumericTargets,
+    Scaling,
     checked_classes,
     class_weights,
     coding_from_parts,
@@ -282,7 +282,7 @@ def test_counts_are_those_of_numpy_for_any_cuts(kind, seed, n, ends, weighted):
     ],
 )
 def test_what_has_no_classes_is_refused(y, ends, message, monkeypatch):
-    monkeypatch.setattr("distrff.preprocessing.targets._MAX_LABELS", 50)
+    monkeypatch.setattr("distrff.preprocessing.coding._MAX_LABELS", 50)
     with pytest.raises(InputError, match=message):
         counted(y, ends=ends)
     assert len(counted(np.arange(50), ends=ends).labels) == 50

@@ -1,4 +1,4 @@
-"""Signals that end the work by an exception in the main thread, which is raised again where it is lost."""
+"""This process: signals as exceptions, one BLAS thread, and threads whose work nobody waits for any more."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from threading import Lock
 from typing import Any, NoReturn
+
+from threadpoolctl import ThreadpoolController
+
+# Signals that end the work by an exception in the main thread, which is raised again where it is lost.
 
 _AGAIN_SECONDS = 0.01  # until a lost one is sent again; if another finalizer runs then, once more
 _NUMBER = "distrff_signal"  # the attribute of an exception that says which signal raised it
@@ -65,3 +71,76 @@ def signals_raise(
             for number, handler in handlers.items():  # None: not Python's own, which Python cannot set again
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
             sys.unraisablehook = report_before
+
+
+# One BLAS thread for work whose bits must not depend on how many there are.
+
+
+@cache
+def libraries() -> ThreadpoolController:
+    """Return the BLAS libraries of this process; cached, as the search takes milliseconds."""
+    return ThreadpoolController()
+
+
+class _OneThread:
+    """The limit that all users of this process share."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._n_users = 0
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the limit for a block."""
+        with self._lock:
+            # Each time: in some builds each thread has its own count.
+            limits = libraries().limit(limits=1, user_api="blas")
+            if self._n_users == 0:
+                self._first = limits
+            self._n_users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._n_users -= 1
+                if self._n_users == 0:
+                    self._first.restore_original_limits()
+
+
+one_blas_thread = _OneThread().held
+"""A context that limits BLAS to one thread. Contexts may overlap: the last to end restores the former number.
+
+`libraries().limit` alone would not do: of two tasks side by side, the first to end lifts the limit of both.
+"""
+
+
+# Tasks in threads of this process that nobody waits for any more, and how they end early.
+
+_THIS_THREAD = threading.local()
+_ABANDONED: set[str] = set()
+
+
+class Abandoned(Exception):
+    """Nobody waits for the result of this task."""
+
+
+@contextmanager
+def working_for(work: str) -> Iterator[None]:
+    """Say for which work this thread runs the block."""
+    before = getattr(_THIS_THREAD, "work", None)
+    _THIS_THREAD.work = work
+    try:
+        yield
+    finally:
+        _THIS_THREAD.work = before
+
+
+def abandon(work: str) -> None:
+    """Let all threads of a work end at their next tile."""
+    _ABANDONED.add(work)
+
+
+def check_wanted() -> None:
+    """Raise Abandoned if nobody waits for what this thread does."""
+    if _ABANDONED and getattr(_THIS_THREAD, "work", None) in _ABANDONED:
+        raise Abandoned

@@ -8,10 +8,7 @@ from scipy.sparse import csr_matrix
 from scipy.stats import sem
 
 import distrff as drf
-from distrff.engine.reduction import joined
-from distrff.errors import InputError
-from distrff.io.arrays import as_dataset
-from distrff.model.importance import (
+from distrff.diagnostics.replacement import (
     ColumnGroup,
     DonorReduction,
     ImportanceReduction,
@@ -22,6 +19,9 @@ from distrff.model.importance import (
     sent_donors,
     with_columns,
 )
+from distrff.engine.reduction import joined
+from distrff.errors import InputError
+from distrff.io.arrays import as_dataset
 from tests.support.models import frozen_model
 from tests.support.sweeps import merged_as_they_arrive, partials, swept
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from distrff.errors import InputError
 from distrff.metrics import r2_scores
-from distrff.preprocessing.scaling import Moments
+from distrff.preprocessing.moments import Moments
 from distrff.utils.arrays import as_columns
 from distrff.utils.random import row_hash
 from distrff.utils.sketch import QuantileSketch

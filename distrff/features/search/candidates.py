@@ -15,12 +15,12 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, PlanRefused
-from distrff.features.bandwidth import coded_targets, median_distance
 from distrff.features.base import FeatureMap
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.features.metric import (
+from distrff.features.nystroem import NystroemFeatures
+from distrff.features.search.metric import (
     ROWS,
     LearnedMetric,
     column_widths,
@@ -30,8 +30,8 @@ from distrff.features.metric import (
     metric_shares,
     scales_of,
 )
-from distrff.features.nystroem import NystroemFeatures
-from distrff.features.pilots import (
+from distrff.features.search.relevance import Effort, relevance_flops, shrunk_length_scales
+from distrff.features.search.ridge import (
     ANYWHERE,
     HERE,
     HERE_OR_SHORTER,
@@ -43,7 +43,7 @@ from distrff.features.pilots import (
     carried_on,
     steps_ahead,
 )
-from distrff.features.relevance import Effort, relevance_flops, shrunk_length_scales
+from distrff.features.search.widths import coded_targets, median_distance
 from distrff.features.specification import (
     MapCost,
     MapSpecification,
@@ -54,10 +54,10 @@ from distrff.features.specification import (
 )
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern, Stationary
-from distrff.preprocessing.scaling import Moments
+from distrff.preprocessing.moments import Moments
 from distrff.utils.nufft import MAX_DIMENSIONS
+from distrff.utils.process import one_blas_thread
 from distrff.utils.text import listed
-from distrff.utils.threads import one_blas_thread
 from distrff.utils.validation import check_count
 
 # What there is to choose from.

@@ -55,7 +55,7 @@ class Evaluation(StrictMapping):
 
     def to_html(self, *, title: str | None = None) -> str:
         """Return the evaluation as one self-contained HTML page; write it as UTF-8."""
-        from distrff.diagnostics.page_charts import error_charts
+        from distrff.diagnostics.pages import error_charts
 
         title = self._title() if title is None else title
         charts = error_charts(self)

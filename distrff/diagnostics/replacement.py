@@ -20,9 +20,9 @@ from distrff.io.dataset import check_block
 from distrff.io.rows import RowBlock, Rows
 from distrff.model.model import Model
 from distrff.model.predict import restored
-from distrff.preprocessing.scaling import Moments
+from distrff.preprocessing.coding import ClassTargets
+from distrff.preprocessing.moments import Moments
 from distrff.preprocessing.table import ColumnStep
-from distrff.preprocessing.targets import ClassTargets
 from distrff.utils.arrays import chosen_rows, dense_rows, joined_rows
 from distrff.utils.random import child_seed, row_hash
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import InputError
-from distrff.preprocessing.targets import MultilabelTargets
+from distrff.preprocessing.coding import MultilabelTargets
 from distrff.utils.sketch import QuantileSketch
 
 

@@ -7,12 +7,12 @@ import pytest
 from sklearn import metrics
 from sklearn.metrics import accuracy_score, mean_squared_error, r2_score
 
+from distrff.diagnostics.evaluate import EvaluationReduction
+from distrff.diagnostics.number_errors import NumberErrors
 from distrff.features.fourier import FourierFeatures
 from distrff.io.arrays import as_dataset
 from distrff.kernels.stationary import Gaussian
-from distrff.model.evaluation import EvaluationReduction
-from distrff.model.number_errors import NumberErrors
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets
 from tests.support.models import frozen_model
 from tests.support.sweeps import swept
 
@@ -117,7 +117,7 @@ def test_details_of_numbers(rng, cuts):
 
 
 def test_pictures_are_of_the_same_rows_however_these_are_cut(rng, monkeypatch):
-    monkeypatch.setattr("distrff.model.number_errors._SAMPLE_ROWS", 50)
+    monkeypatch.setattr("distrff.diagnostics.number_errors._SAMPLE_ROWS", 50)
     model, X = model_of(rng), rng.standard_normal((300, 2))
     y = model.predict(X) + rng.standard_normal(300)
     whole, cut = (scored(model, X, y, None, cuts).values() for cuts in ((), (7, 100, 101, 250)))

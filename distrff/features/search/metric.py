@@ -11,8 +11,8 @@ import numpy as np
 from scipy.linalg import eigh, svd
 
 from distrff.errors import InputError
-from distrff.features.bandwidth import PILOT_GRIDS, median_distance
-from distrff.features.pilots import (
+from distrff.features.search.relevance import Effort, relevant_length_scales
+from distrff.features.search.ridge import (
     ANYWHERE,
     HERE,
     MODELS,
@@ -24,11 +24,11 @@ from distrff.features.pilots import (
     carried_on,
     steps_ahead,
 )
-from distrff.features.relevance import Effort, relevant_length_scales
+from distrff.features.search.widths import PILOT_GRIDS, median_distance
 from distrff.features.specification import RowsInMemory, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern, Stationary
-from distrff.utils.threads import one_blas_thread
+from distrff.utils.process import one_blas_thread
 
 # The average gradient outer product of a model of cosines and sines needs no row.
 

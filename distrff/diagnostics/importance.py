@@ -9,12 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.diagnostics.strict import strict
-from distrff.engine.run import Run, begin_run
-from distrff.engine.segments import Segmentation, light_segmentation, light_segmentation_of_features
-from distrff.errors import ColumnError, InputError, InputTypeError
-from distrff.io.dataset import Dataset, check_known
-from distrff.model.dependence import (
+from distrff.diagnostics.dependence import (
     DependenceReduction,
     DependenceSums,
     Grid,
@@ -24,7 +19,7 @@ from distrff.model.dependence import (
     settings_to_send,
     with_parts,
 )
-from distrff.model.importance import (
+from distrff.diagnostics.replacement import (
     ColumnGroup,
     DonorReduction,
     Donors,
@@ -34,11 +29,16 @@ from distrff.model.importance import (
     WeightedMoments,
     column_groups,
 )
+from distrff.diagnostics.strict import strict
+from distrff.engine.run import Run, begin_run
+from distrff.engine.segments import Segmentation, light_segmentation, light_segmentation_of_features
+from distrff.errors import ColumnError, InputError, InputTypeError
+from distrff.io.dataset import Dataset, check_known
 from distrff.model.model import Model
 from distrff.model.predict import light_model
 from distrff.model.rows import rows_for
 from distrff.model.write import frozen_model
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets
 from distrff.utils.html import Bars, Section, Table, html_card
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.text import listed, number_text

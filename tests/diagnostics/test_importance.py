@@ -17,11 +17,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence as sklearn_partial_dependence
 
 import distrff as drf
+from distrff.diagnostics.importance import what_matters
+from distrff.diagnostics.replacement import RowDraw, donor_places
 from distrff.engine import segments
 from distrff.errors import DataWarning, InputError
-from distrff.estimators.importance import what_matters
 from distrff.io.arrays import as_dataset
-from distrff.model.importance import RowDraw, donor_places
 from distrff.utils.random import child_seed
 from tests.support.models import frozen_model
 

@@ -1,4 +1,4 @@
-"""The shift and scale of columns that a model carries with it."""
+"""Weighted moments of columns, merged without cancellation: what scaling, checks and a linear model need."""
 
 from __future__ import annotations
 
@@ -9,93 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from distrff.utils.arrays import dense_rows
 from distrff.utils.jit import scratch
-
-# Entries that are scaled at a time, in memory that stays in a cache. NumPy's float64 arrays of whole tiles
-# took 214 µs for 512 × 50 where malloc gives memory back at once, as on Dask's workers; this takes 66 µs.
-_STRIP_VALUES = 2**15
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """x ↦ (x − shift) / scale, column by column; None is a shift of 0, or a scale of 1.
-
-    A shift never comes without a scale.
-    """
-
-    shift: np.ndarray | None = None
-    scale: np.ndarray | None = None
-
-    @classmethod
-    def standard(cls, moments: Moments) -> Scaling:
-        """Return the scaling to mean 0 and deviation 1; constant columns are divided by 1."""
-        return cls(moments.mean, np.where(moments.is_constant(), 1.0, moments.standard_deviation()))
-
-    @classmethod
-    def uncentred(cls, moments: Moments) -> Scaling:
-        """Return the division by the root mean square √(Σ s x²/Σs), which keeps zeros; by 1 if all are 0."""
-        size = np.hypot(moments.mean, moments.standard_deviation())
-        return cls(scale=np.where(size > 0, size, 1.0))
-
-    def apply(self, X: Any, dtype: np.dtype) -> Any:
-        """Return the scaled rows in `dtype`, C-contiguous; CSR rows stay CSR where nothing shifts them.
-
-        Entries of CSR rows are put in the order of columns, in which products add them up.
-        Shift and scale act in float64, before the cast: a large common offset then
-        costs no digits of a float32 model.
-        """
-        # Numbers too large for the dtype become inf; every sweep refuses them, with the column or the dtype.
-        with np.errstate(over="ignore"):
-            if self.shift is None and issparse(X):
-                return self._apply_to_entries(X, dtype)
-            X = dense_rows(X)
-            if self.scale is None:
-                return np.ascontiguousarray(X, dtype=dtype)
-            scaled = np.empty(X.shape, dtype)
-            step = max(1, _STRIP_VALUES // max(1, X.shape[1]))
-            for first in range(0, len(X), step):
-                self._write(X[first : first + step], scaled[first : first + step])
-            return scaled
-
-    def _write(self, X: np.ndarray, scaled: np.ndarray) -> None:
-        is_exact = scaled.dtype == np.float64
-        exact = scaled if is_exact else scratch("scaled", len(X), X.shape[1], np.dtype(np.float64))
-        exact[...] = X
-        if self.shift is not None:
-            exact -= self.shift
-        exact /= self.scale
-        if not is_exact:
-            scaled[...] = exact
-
-    def _apply_to_entries(self, X: Any, dtype: np.dtype) -> Any:
-        X = X if X.has_sorted_indices else X.sorted_indices()
-        if self.scale is None:
-            return X.astype(dtype, copy=False)
-        entries = np.divide(X.data, self.scale[X.indices], dtype=np.float64).astype(dtype, copy=False)
-        return type(X)((entries, X.indices, X.indptr), shape=X.shape)
-
-    def equals(self, other: Scaling) -> bool:
-        """Return True if both have the same shift and scale, to the last bit."""
-        mine, its = self.arrays(), other.arrays()
-        return mine.keys() == its.keys() and all(np.array_equal(mine[name], its[name]) for name in mine)
-
-    def fits(self, n_columns: int) -> bool:
-        """Return whether it scales so many columns, as one from a file may not."""
-        if self.scale is None:
-            return self.shift is None
-        has_shift = self.shift is None or (
-            self.shift.shape == self.scale.shape and bool(np.isfinite(self.shift).all())
-        )
-        return has_shift and self.scale.shape == (n_columns,) and bool((self.scale > 0).all())
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays that a stored model keeps."""
-        arrays = {"column_shift": self.shift, "column_scale": self.scale}
-        return {name: A for name, A in arrays.items() if A is not None}
-
-
-# Weighted means and squared deviations of columns, merged without cancellation.
 
 # Relative differences up to this one are rounding.
 EQUAL_TO_ROUNDING = 8 * np.finfo(np.float64).eps
@@ -296,3 +210,78 @@ def drift_message(column_shares: np.ndarray, target_shares: np.ndarray, n_rows: 
         f"in {', '.join(names)}: up to {largest:.0%} of the variance lies between sixteenths of the rows; "
         "shuffle the rows first, or use another solver"
     )
+
+
+# Products of columns with each other and with the targets, from which a linear model of all rows follows.
+
+MAX_COLUMNS = 256
+"""Of rows and targets together: their products then take a few microseconds a row."""
+
+_RANK = 1e-10  # eigenvalues of correlations below this share of the largest are rounding
+
+
+@dataclass(frozen=True, eq=False)
+class CoMoments:
+    """Weight, means and summed products of deviations of some rows' columns."""
+
+    n_rows: int  # of positive weight
+    weight: float
+    mean: np.ndarray  # (c,)
+    products: np.ndarray  # (c, c): Σ s (x − mean)(x − mean)ᵀ
+
+    @classmethod
+    def empty(cls, n_columns: int) -> CoMoments:
+        """Return the co-moments of no rows."""
+        return cls(0, 0.0, np.zeros(n_columns), np.zeros((n_columns, n_columns)))
+
+    @classmethod
+    def of(cls, X: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None) -> CoMoments:
+        """Return the co-moments of the rows [x | y]; those of too large numbers are not finite."""
+        n, d = X.shape
+        s = np.ones(n) if sample_weight is None else np.ascontiguousarray(sample_weight)
+        weight = float(s.sum())
+        if weight == 0.0:
+            return cls.empty(d + Y.shape[1])
+        centred = scratch("columns and targets", n, d + Y.shape[1], np.dtype(np.float64))
+        centred[:, :d], centred[:, d:] = X, Y
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = s @ centred / weight
+            centred -= mean
+            products = centred.T @ (centred if sample_weight is None else s[:, None] * centred)
+        return cls(int(np.count_nonzero(s)), weight, mean, products)
+
+    def merge(self, other: CoMoments) -> CoMoments:
+        """Return the co-moments of both sets of rows (Chan, Golub and LeVeque 1983, equation 2.1)."""
+        weight = self.weight + other.weight
+        if weight == 0.0:
+            return self
+        share = other.weight / weight
+        with np.errstate(over="ignore", invalid="ignore"):
+            step = other.mean - self.mean
+            products = self.products + other.products + self.weight * share * np.outer(step, step)
+            return CoMoments(self.n_rows + other.n_rows, weight, self.mean + share * step, products)
+
+    def linear_mse(self, n_targets: int) -> np.ndarray | None:
+        """Return the mean squared error of least squares for the last columns, (n_targets,).
+
+        The columns before them and a constant predict; of linearly dependent ones a basis. The error
+        is that expected of other rows by generalised cross-validation, RSS/Σs·(1 − (r + 1)/n)⁻² with the
+        rank r (Golub, Heath and Wahba 1979). None where n ≤ r + 1, or numbers are too large.
+        """
+        d = len(self.mean) - n_targets
+        if not np.isfinite(self.products).all():
+            return None
+        size = np.sqrt(np.diag(self.products))
+        # A constant column of large numbers has deviations of rounding alone.
+        moves = size > 1e-12 * np.abs(self.mean) * np.sqrt(self.weight)
+        size = np.where(moves, size, 1.0)
+        R = np.where(np.outer(moves, moves), self.products / np.outer(size, size), 0.0)
+        values, V = np.linalg.eigh(R[:d, :d])
+        kept = values > _RANK * values.max(initial=0.0)
+        rank = int(kept.sum())
+        if self.n_rows <= rank + 1:
+            return None
+        explained = np.square(V[:, kept].T @ R[:d, d:]) / values[kept][:, None]
+        left = np.maximum(1.0 - explained.sum(axis=0), 0.0)
+        total = np.where(moves[d:], np.square(size[d:]), 0.0) / self.weight
+        return total * left / (1.0 - (rank + 1) / self.n_rows) ** 2

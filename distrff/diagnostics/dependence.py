@@ -9,11 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from distrff.engine.reduction import Arrays, Reduction
-from distrff.errors import InputError
-from distrff.features.specification import MapSpecification
-from distrff.io.rows import Rows
-from distrff.model.importance import (
+from distrff.diagnostics.replacement import (
     ColumnGroup,
     Donors,
     RowDraw,
@@ -21,6 +17,10 @@ from distrff.model.importance import (
     with_columns,
     within_bounds,
 )
+from distrff.engine.reduction import Arrays, Reduction
+from distrff.errors import InputError
+from distrff.features.specification import MapSpecification
+from distrff.io.rows import Rows
 from distrff.model.model import Model
 from distrff.model.predict import restored
 from distrff.preprocessing.encoders import (

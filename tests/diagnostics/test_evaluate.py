@@ -13,8 +13,8 @@ import pytest
 from sklearn.model_selection import PredefinedSplit
 
 import distrff as drf
+from distrff.diagnostics.evaluate import judge_fit
 from distrff.errors import InputError
-from distrff.estimators.evaluation import judge_fit
 from tests.support.pages import headings, words
 
 N = 600

@@ -9,7 +9,7 @@ import numpy as np
 
 from distrff.errors import InputError
 from distrff.model.intervals import class_scores
-from distrff.preprocessing.targets import ClassTargets, LabelCounts
+from distrff.preprocessing.coding import ClassTargets, LabelCounts
 from distrff.utils.sketch import QuantileSketch, aligned
 
 MAX_MATRIX = 64
