@@ -32,11 +32,11 @@ from distrff.io.dataset import (
 )
 from distrff.io.partitions import counted, dtypes_of, paired, persisted_text
 from distrff.io.storage import one_line
+from distrff.preprocessing.coding import plain_values
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.table import FIELDS
-from distrff.preprocessing.targets import plain_values
 from distrff.preprocessing.words import word_of
-from distrff.utils.keys import new_key
+from distrff.utils.random import new_key
 from distrff.utils.text import first_repeated, listed
 
 if TYPE_CHECKING:  # dask.array takes .3 s to import, and rows in memory need none of it

@@ -49,8 +49,8 @@ from distrff.io.storage import (
     remove_folder,
     storage_errors,
 )
+from distrff.utils.serialize import ARRAY_KINDS, DamagedValue, bytes_of, decoded, encoded, is_transposed
 from distrff.utils.text import human_bytes, in_one_line
-from distrff.utils.values import ARRAY_KINDS, DamagedValue, bytes_of, decoded, encoded, is_transposed
 
 KIND = "checkpoint"
 _FORMAT = 2

@@ -25,13 +25,13 @@ from scipy.sparse import issparse
 
 from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
 from distrff.io.storage import Location
+from distrff.preprocessing.coding import is_number_type
 from distrff.preprocessing.table import FIELDS, TableSteps
-from distrff.preprocessing.targets import is_number_type
 from distrff.utils.arrays import as_columns, in_one_layout, joined_rows
 from distrff.utils.html import html_card
-from distrff.utils.keys import group_of, new_key
+from distrff.utils.process import check_wanted
+from distrff.utils.random import group_of, new_key
 from distrff.utils.text import human_bytes, listed, number_text
-from distrff.utils.wanted import check_wanted
 
 if TYPE_CHECKING:  # see arrays
     import dask.array as da

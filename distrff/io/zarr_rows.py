@@ -52,7 +52,7 @@ from distrff.io.storage import (
 )
 from distrff.preprocessing.profile import Numbered, TableOptions, find_columns
 from distrff.preprocessing.table import FIELDS, TableSteps
-from distrff.utils.keys import group_of
+from distrff.utils.random import group_of
 
 if TYPE_CHECKING:  # see arrays
     import dask.array as da

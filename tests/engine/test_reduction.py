@@ -17,7 +17,7 @@ from distrff.engine.reduction import OrderedMerge, Reduction, merge_partials, n_
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import RowBlock
-from distrff.utils.wanted import Abandoned, abandon, working_for
+from distrff.utils.process import Abandoned, abandon, working_for
 
 X = np.arange(20.0).reshape(10, 2)
 

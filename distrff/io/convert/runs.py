@@ -38,7 +38,7 @@ from distrff.io.dataset import Span, prefetched
 from distrff.io.storage import ROOT, Location, partial_folder, replacing, storage_errors, sync_files
 from distrff.utils.arrays import joined_rows
 from distrff.utils.random import child_seed, row_hash
-from distrff.utils.values import DamagedValue, decoded, encoded
+from distrff.utils.serialize import DamagedValue, decoded, encoded
 
 KIND = "dataset"
 _CHUNK_BYTES = 4 * 2**20  # several tiles are cut from a chunk

@@ -15,7 +15,7 @@ from distrff.io.convert.text import CsvSource, TextFile, head_of
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, parquet_table
 from distrff.io.storage import Location, Options, first_bytes, size_and_version, storage_errors
 from distrff.io.tables import Table
-from distrff.utils.values import digest_of
+from distrff.utils.serialize import digest_of
 
 TableSource = CsvSource | ArraySource | Table
 """Each reads raw columns in pieces, and has the kinds, names, places and progress of a `Table`."""
