@@ -142,11 +142,9 @@ class RowDraw:
 
 def _joined(parts: Sequence[tuple[np.ndarray, RowBlock]]) -> tuple[np.ndarray, RowBlock]:
     numbers, blocks = zip(*parts, strict=True)
-    y, s = ([getattr(b, name) for b in blocks] for name in ("y", "sample_weight"))
-    X = joined_rows([block.X for block in blocks])
-    return np.concatenate(numbers), RowBlock(
-        blocks[0].start, X, *(None if v[0] is None else np.concatenate(v) for v in (y, s))
-    )
+    X, of_all = joined_rows([block.X for block in blocks]), list(zip(*blocks, strict=True))
+    y, s = (None if values[0] is None else np.concatenate(values) for values in of_all[2:4])
+    return np.concatenate(numbers), RowBlock(blocks[0].start, X, y, s)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ class KeptRows:
         for first in range(0, self.stop - self.start, n_rows):
             check_wanted()
             part = slice(first, first + n_rows)
-            X, y, s = (None if A is None else A[part] for A in self._block[1:])
+            given = self._block.X, self._block.y, self._block.sample_weight
+            X, y, s = (None if A is None else A[part] for A in given)
             yield self._block._replace(start=self.start + first, X=X, y=y, sample_weight=s)
 
     def features_at(self, start: int, n_rows: int, *, of_basis: bool) -> Any:

@@ -12,25 +12,27 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from dask.utils import is_dataframe_like, is_series_like
+from dask.utils import is_dataframe_like
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, InputTypeError
 from distrff.io.dataset import (
     BLOCK_BYTES,
     Dataset,
+    Field,
     Rows,
     Span,
-    check_lengths,
+    check_fields,
     check_real,
     check_shape,
     check_target_shape,
     check_weight_shape,
+    dataset_of,
     joined,
     native,
     sparse_share,
 )
-from distrff.io.partitions import counted, dtypes_of, paired, persisted_text
+from distrff.io.partitions import counted, dtypes_of, is_frame, paired, persisted_text
 from distrff.io.storage import one_line
 from distrff.preprocessing.coding import plain_values
 from distrff.preprocessing.encoders import RawColumn
@@ -147,26 +149,21 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         raise InputTypeError(f"X is a path, {X!r}; open it with distrff.open_dataset")
     fields = {"X": X, "y": y, "sample_weight": sample_weight}
     given = {name: as_frame(values) for name, values in fields.items() if name == "X" or values is not None}
-    given, persisted_bytes = paired(given)
+    return arrays_dataset(*paired(given))
+
+
+def arrays_dataset(given: dict[str, Any], persisted_bytes: int = 0) -> Dataset:
+    """The dataset of X, y and sample_weight as `paired` has them."""
     are_lazy = any(map(dask.is_dask_collection, given.values()))
     arrays, names = _lazy_arrays(given) if are_lazy else _arrays(given)
-    check_lengths({field: values.shape[0] for field, values in arrays.items()})
-    A, t = arrays["X"], arrays.get("y")
-    return Dataset(
-        reader=ArrayReader(arrays),
-        n_rows=A.shape[0],
-        n_columns=A.shape[1],
-        dtype=A.dtype,
-        source=_kind(given["X"]) + persisted_text(persisted_bytes),
+    A = arrays["X"]
+    return dataset_of(
+        ArrayReader(arrays),
+        {name: Field(values.shape, values.dtype, names.get(name)) for name, values in arrays.items()},
+        _kind(given["X"]) + persisted_text(persisted_bytes),
         row_bytes=sum(map(_row_bytes, arrays.values())),
         chunk_rows=max(A.chunks[0]) if is_dask_array(A) else block_rows(A),
         block_rows=max(A.chunks[0]) if is_dask_array(A) else 0,
-        column_names=names.get("X"),
-        target_names=names.get("y"),
-        y_dtype=None if t is None else t.dtype,
-        n_targets=0 if t is None else int(np.prod(t.shape[1:])),
-        y_is_1d=t is None or t.ndim == 1,
-        has_weights="sample_weight" in arrays,
         persisted_bytes=persisted_bytes,
         column_share=_column_share(A),
     )
@@ -194,19 +191,11 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
     arrays |= {f: v for f, v in given.items() if f not in frames and f not in concrete}
     for field, values in arrays.items():
         check_dask_array(values, field)
-        if field == "y":
-            check_target_shape(values.shape, values.dtype)
-            continue
-        if values.dtype.kind == "O":
+        if field != "y" and values.dtype.kind == "O":
             raise InputError(
                 f"{field} is a dask array of dtype object; convert it with {field}.astype(float)"
             )
-        check_real(values.dtype, field)
-        if field == "X":
-            check_shape(values.shape, field)
-        else:
-            check_weight_shape(values.shape)
-    check_lengths({f: a.shape[0] for f, a in (concrete | arrays).items()})
+    check_fields({field: (concrete | arrays)[field] for field in given})
     row_chunks = next(iter(arrays.values())).chunks[0]
     for field, values in concrete.items():
         arrays[field] = cut(values, (row_chunks, *values.shape[1:]))
@@ -276,11 +265,6 @@ def _is_sparse(values: Any) -> bool:
 def block_rows(X: np.ndarray) -> int:
     """Return the rows of a block of about 64 MB."""
     return max(1, min(X.shape[0], BLOCK_BYTES // (X.dtype.itemsize * X.shape[1])))
-
-
-def is_frame(values: Any) -> bool:
-    """Return whether `values` is a DataFrame or Series of pandas or dask."""
-    return is_dataframe_like(values) or is_series_like(values)
 
 
 def _kind(X: Any) -> str:

@@ -13,6 +13,7 @@ from decimal import Decimal
 from functools import partial
 from itertools import accumulate, islice, pairwise, repeat, takewhile
 from numbers import Number
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import dask
@@ -48,6 +49,7 @@ class RowBlock(NamedTuple):
     X: Any  # ndarray or CSR matrix of shape (r, d), of any real type, possibly a read-only view
     y: Any = None  # ndarray of shape (r,) or (r, k)
     sample_weight: Any = None  # float64 ndarray of shape (r,)
+    ids: Mapping[str, np.ndarray] = MappingProxyType({})  # columns that no model reads, by name
 
 
 @dataclass(frozen=True)
@@ -154,11 +156,13 @@ def _fill(out: Span, at: int, part: Span) -> None:
 
 
 def _tile(first: int, n: int, readers: Sequence[TileReader]) -> RowBlock:
-    fields: dict[str, Any] = {"X": None}
+    taken: dict[str, Any] = {"X": None}
     for reader in readers:
-        fields.update(reader.take(n))
-    # Only y and weights, which enter sums as they are; X is copied when it is scaled.
-    return RowBlock(first, **{name: A if name == "X" else in_one_layout(A) for name, A in fields.items()})
+        taken.update(reader.take(n))
+    # Only y, weights and ids, which enter sums as they are; X is copied when it is scaled.
+    taken = {name: A if name == "X" else in_one_layout(A) for name, A in taken.items()}
+    ids = {name.removeprefix(_ID): taken.pop(name) for name in list(taken) if name.startswith(_ID)}
+    return RowBlock(first, **taken, ids=ids)
 
 
 def cuts(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
@@ -337,8 +341,8 @@ class Dataset:
         rows = self.reader.rows(start, stop)
         if not self.id_readers:
             return rows
-        ids = [reader.rows(start, stop, ("y",)) for reader in self.id_readers.values()]
-        return IdentifiedRows(start, stop, rows, ids, tuple(self.id_readers))
+        ids = {name: reader.rows(start, stop, ("y",)) for name, reader in self.id_readers.items()}
+        return IdentifiedRows(start, stop, rows, ids)
 
     def sampled_rows(self) -> list[Rows]:
         """Return a few single rows, by which the same dataset is recognized."""
@@ -375,7 +379,52 @@ class Dataset:
         return f"<Dataset {self.source}: {shape}{y}{', weighted' if self.has_weights else ''}>"
 
 
-def check_lengths(lengths: dict[str, int]) -> None:
+class Field(NamedTuple):
+    """The form of X, y or the weights, before a row is read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    names: tuple[str, ...] | None = None  # of the columns
+
+
+def dataset_of(reader: Reader, fields: Mapping[str, Any], source: str, **more: Any) -> Dataset:
+    """The dataset of X, and y and sample_weight if there are any; each is a `Field`, or has its attributes.
+
+    `more` are further attributes of the dataset. Raises InputError as `check_fields` does.
+    """
+    check_fields(fields)
+    X, y = fields["X"], fields.get("y")
+    return Dataset(
+        reader=reader,
+        n_rows=X.shape[0],
+        n_columns=X.shape[1],
+        dtype=X.dtype,
+        source=source,
+        column_names=X.names,
+        target_names=None if y is None else y.names,
+        y_dtype=None if y is None else y.dtype,
+        n_targets=0 if y is None else math.prod(y.shape[1:]),
+        y_is_1d=y is None or len(y.shape) == 1,
+        has_weights="sample_weight" in fields,
+        **more,
+    )
+
+
+def check_fields(fields: Mapping[str, Any]) -> None:
+    """Refuse X, y and weights whose shapes, types or lengths no model can use; y may have any type."""
+    for name, values in fields.items():
+        if name == "y":
+            check_target_shape(values.shape, values.dtype)
+            continue
+        if name == "X":
+            check_shape(values.shape, name)
+        else:
+            check_weight_shape(values.shape)
+        check_real(values.dtype, name)
+    check_lengths({name: values.shape[0] for name, values in fields.items()})
+
+
+def check_lengths(lengths: Mapping[str, int]) -> None:
     """Refuse y or sample_weight of another length than X; `lengths` is keyed by field."""
     for field, length in lengths.items():
         if length != lengths["X"]:
@@ -496,17 +545,17 @@ class IdentifiedRows(Rows):
     """The rows of a dataset, and the same rows of each id column: the y of one of `ids`."""
 
     rows: Rows
-    ids: list[Rows]
-    names: tuple[str, ...]
+    ids: dict[str, Rows]
 
     def spans(self) -> Iterable[Iterator[Span]]:
-        """Return the spans of the rows, without their ids."""
-        return self.rows.spans()
+        """The spans of the rows, and those of each id."""
+        yield from self.rows.spans()
+        for name, column in self.ids.items():
+            for spans in column.spans():
+                yield ({_ID + name: span["y"]} for span in spans)
 
-    def id_tiles(self, n_rows: int) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the id columns of the same blocks, by name."""
-        for blocks in zip(*(column.tiles(n_rows) for column in self.ids), strict=True):
-            yield {name: block.y for name, block in zip(self.names, blocks, strict=True)}
+
+_ID = "id: "  # begins the names of id columns among the fields of a span
 
 
 def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:

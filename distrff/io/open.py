@@ -11,7 +11,7 @@ from dask.utils import is_dataframe_like
 
 from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, NonFiniteError, warn
-from distrff.io.arrays import as_dataset, as_frame, holds_more_than_numbers
+from distrff.io.arrays import arrays_dataset, as_dataset, as_frame, holds_more_than_numbers
 from distrff.io.dataset import Dataset, with_ids
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
 from distrff.io.partitions import paired, persisted_text
@@ -208,8 +208,9 @@ def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         return as_dataset(X, y, sample_weight)
     given, persisted_bytes = paired({"X": X, "y": y, "sample_weight": sample_weight})
     X, y, sample_weight = given.values()
+    options = TableOptions(one_hot=True, datetime="parts", keep_index=True)
     try:
-        opened = open_dataset(X, one_hot=True, datetime="parts", keep_index=True)
+        opened = _of_table(replace(frame_table(X), is_paired=True), options, None)
     except NonFiniteError as error:
         raise NonFiniteError(
             f"{error} to distrff.open_dataset(frame, target=..., one_hot=True) and fit what it returns, or "
@@ -221,7 +222,8 @@ def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
             f"column {name!r} of the frame is left out: {why}; see distrff.open_dataset",
             DataWarning,
         )
-    rows = as_dataset(values_of(opened), y, sample_weight)
+    fields = {"X": values_of(opened), "y": y, "sample_weight": sample_weight}
+    rows = arrays_dataset({name: as_frame(values) for name, values in fields.items() if values is not None})
     return replace(
         rows,
         column_names=opened.column_names,

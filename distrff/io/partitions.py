@@ -41,7 +41,7 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     _warn_of_labels(given)
     lazy = {name: values for name, values in given.items() if dask.is_dask_collection(values)}
     # Without the optimization the columns of one frame keep its tasks under the same keys.
-    parts = {name: v.to_delayed(optimize_graph=False) for name, v in lazy.items() if _is_frame(v)}
+    parts = {name: v.to_delayed(optimize_graph=False) for name, v in lazy.items() if is_frame(v)}
     arrays = {name: values for name, values in lazy.items() if _is_array(values)}
     graphs = {name: run[0].dask for name, run in parts.items()} | {n: A.dask for n, A in arrays.items()}
     present = [name for name, values in given.items() if values is not None]
@@ -97,7 +97,8 @@ def _warn_of_labels(given: Mapping[str, Any]) -> None:
             )
 
 
-def _is_frame(values: Any) -> bool:
+def is_frame(values: Any) -> bool:
+    """Whether `values` is a DataFrame or Series of pandas or dask."""
     return is_dataframe_like(values) or is_series_like(values)
 
 

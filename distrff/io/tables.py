@@ -21,7 +21,18 @@ from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, warn
 from distrff.io.arrays import of_one_length, raw_columns, raw_kind
-from distrff.io.dataset import BLOCK_BYTES, Dataset, Rows, Span, TileReader, cuts, lazy_blocks, native
+from distrff.io.dataset import (
+    BLOCK_BYTES,
+    Dataset,
+    Field,
+    Rows,
+    Span,
+    TileReader,
+    cuts,
+    dataset_of,
+    lazy_blocks,
+    native,
+)
 from distrff.io.partitions import counted, has_own_order, paired, persisted_text
 from distrff.io.storage import SPAN_BYTES, Location, is_local, one_line
 from distrff.io.zarr_rows import ZarrReader, dimensions_of, open_group
@@ -322,22 +333,17 @@ class TableReader:
 def table_dataset(reader: TableReader, **more: Any) -> Dataset:
     """Return the dataset of a reader's rows; `more` are further attributes of the dataset."""
     table, encoding = reader.table, reader.encoding
-    X, y = encoding.columns["X"], encoding.columns.get("y")
+    fields = {
+        name: Field((reader.n_rows, *columns.shape), columns.dtype, columns.labels)
+        for name, columns in encoding.columns.items()
+    }
     held_bytes, whole_rows = table.held(encoding.names, reader.chunk_rows, together=encoding.drops_rows)
-    return Dataset(
-        reader=reader,
-        n_rows=reader.n_rows,
-        n_columns=len(X.labels),
-        dtype=X.dtype,
-        source=table.name,
+    return dataset_of(
+        reader,
+        fields,
+        table.name,
         row_bytes=encoding.row_bytes,
         chunk_rows=reader.chunk_rows,
-        column_names=X.labels,
-        target_names=None if y is None else y.labels,
-        y_dtype=None if y is None else y.dtype,
-        n_targets=0 if y is None else len(y.labels),
-        y_is_1d=y is None or y.is_1d,
-        has_weights="sample_weight" in encoding.columns,
         held_bytes=held_bytes,
         whole_rows=whole_rows,
         block_rows=reader.chunk_rows if table.is_delayed else None,
@@ -714,6 +720,7 @@ class FrameTable(Table):
     """A pandas or dask DataFrame as a table, without rows until columns are chosen."""
 
     frame: Any = None
+    is_paired: bool = False  # whether `paired` has seen the frame
 
     def loaded(self, names: Sequence[str], steps: TableSteps | None = None) -> Table:
         """Return some columns; the partitions of a dask DataFrame are computed once to count their rows.
@@ -724,7 +731,9 @@ class FrameTable(Table):
         chosen = self.frame[[by_name[name] for name in names]]  # tasks get no others
         persisted_bytes, unseen = 0, None
         if is_delayed := dask.is_dask_collection(chosen):
-            of_rows, persisted_bytes = paired({"the DataFrame": chosen})
+            of_rows = {"the DataFrame": chosen}
+            if not self.is_paired:
+                of_rows, persisted_bytes = paired(of_rows)
             look = None if steps is None else partial(_unseen_in, steps=steps)
             found = counted(of_rows, look)["the DataFrame"]
             runs = [run for run, _ in found.parts]

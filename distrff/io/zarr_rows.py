@@ -26,14 +26,13 @@ from scipy.sparse import csr_matrix
 from distrff.errors import InputError
 from distrff.io.dataset import (
     Dataset,
+    Field,
     Rows,
     Span,
-    check_lengths,
-    check_real,
-    check_shape,
+    check_fields,
     check_target_shape,
-    check_weight_shape,
     cuts,
+    dataset_of,
     lazy_blocks,
     native,
     read_ahead,
@@ -316,14 +315,9 @@ def open_zarr(
         parts = _csr_parts(X, f"{source}/{x_name}") if is_sparse else {}
         shape = tuple(map(int, X.attrs["shape"])) if is_sparse else arrays["X"].shape
         stored = ZarrReader(parts | arrays, None, source, is_remote=is_remote)
-    check_shape(shape, "X")
-    check_real(stored.decoded_dtype("data" if is_sparse else "X"), "X")
-    if "y" in arrays:
-        check_target_shape(arrays["y"].shape, stored.decoded_dtype("y"))
-    if "sample_weight" in arrays:
-        check_weight_shape(arrays["sample_weight"].shape)
-        check_real(stored.decoded_dtype("sample_weight"), "sample_weight")
-    check_lengths({"X": shape[0]} | {f: z.shape[0] for f, z in arrays.items()})
+    fields = {"X": Field(shape, stored.decoded_dtype("data" if is_sparse else "X"))}
+    fields |= {f: Field(z.shape, stored.decoded_dtype(f)) for f, z in arrays.items() if f != "X"}
+    check_fields(fields)  # the next lines take X as a matrix
     n_rows, n_columns = shape
     chosen, column_names = _columns(group, x_name, n_columns, options.columns, source, is_sparse=is_sparse)
     stored.columns = None if is_sparse else chosen
@@ -336,19 +330,14 @@ def open_zarr(
         share = sparse_share(entries, n_columns)
     else:
         chunk_rows = min(n_rows, stored.held_rows("X"))
-    y = arrays.get("y")
-    return Dataset(
-        reader=CsrReader(stored, ("X", *arrays), n_rows, n_columns, chosen) if is_sparse else stored,
-        n_rows=n_rows,
-        n_columns=n_columns if chosen is None else len(chosen),
-        dtype=stored.dtype("data" if is_sparse else "X"),
-        source=source,
-        column_names=column_names,
-        target_names=(names["y"],) if y is not None and y.ndim == 1 else None,
-        y_dtype=None if y is None else stored.dtype("y"),
-        n_targets=0 if y is None else int(np.prod(y.shape[1:])),
-        y_is_1d=y is None or y.ndim == 1,
-        has_weights="sample_weight" in arrays,
+    n_chosen = n_columns if chosen is None else len(chosen)
+    fields["X"] = Field((n_rows, n_chosen), fields["X"].dtype, column_names)
+    if "y" in fields and len(fields["y"].shape) == 1:
+        fields["y"] = fields["y"]._replace(names=(names["y"],))
+    return dataset_of(
+        CsrReader(stored, ("X", *arrays), n_rows, n_columns, chosen) if is_sparse else stored,
+        fields,
+        source,
         steps=_steps(group, n_columns, chosen, source),
         row_bytes=bytes_of_row,
         chunk_rows=chunk_rows,

@@ -214,8 +214,8 @@ def test_types_may_widen_on_the_way(tmp_path, dst, small_blocks):
 
 @pytest.mark.parametrize("limit", [2**26, 2000])
 def test_shuffled_and_split(tmp_path, dst, small_blocks, monkeypatch, limit, rng):
-    monkeypatch.setattr(writer, "_BUCKET_BYTES", limit)
-    monkeypatch.setattr(writer, "_BUCKET_BITS", 2)
+    monkeypatch.setattr(writer, "_RANGE_BYTES", limit)
+    monkeypatch.setattr(writer, "_CELL_BITS", 4)
     frame = numbers(rng, 300).assign(y=np.arange(300))
     frame.to_csv(tmp_path / "rows.csv", index=False)
     seed = int(rng.integers(2**31))
