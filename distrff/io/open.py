@@ -20,15 +20,14 @@ from distrff.io.tables import (
     LEFT_OUT_ROW_NUMBERS,
     Table,
     choose_columns,
-    complete_rows_of,
     declared_kinds,
     encoded_dataset,
     frame_table,
     group_table,
+    match_of,
     matrix_table,
     profile_of,
     report_of_unseen,
-    unseen_of,
     with_row_numbers,
     xarray_table,
 )
@@ -322,9 +321,9 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
         steps = steps.for_names(table.kinds)
         steps.check_names(table.kinds, table.name)
         table, run = _with_rows(table, steps.raw_names, steps), Run()
-        kept = complete_rows_of(run, table, steps.required) if steps.required else None
+        kept, unseen = match_of(run, table, steps, steps.required)
         opened = encoded_dataset(table, steps.for_other_rows(), kept)
-        report = report_of_unseen(unseen_of(run, table, steps), steps, opened.n_rows)
+        report = report_of_unseen(unseen, steps, opened.n_rows)
         return replace(opened, steps=steps, table_report={**(opened.table_report or {}), **report})
     options = replace(options, types=declared_kinds(table, options) or None)
     table = with_row_numbers(table, options)
@@ -335,7 +334,7 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
     steps, report = choice.steps(profile, options)
     refuse_missing_values(steps, profile, options.missing)
     lacking = tuple(name for name in steps.required if name in report["missing"])
-    kept = complete_rows_of(run, table, lacking) if lacking else None
+    kept, _ = match_of(run, table, steps, lacking, are_own=True)
     return encoded_dataset(table, steps, kept, report)
 
 

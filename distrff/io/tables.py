@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask
@@ -547,21 +548,11 @@ def raw_segments(parts: Sequence[TablePart]) -> list[RawSegment]:
 
 
 @dataclass(frozen=True)
-class _RawReduction(Reduction):
-    """Reduction over batches of some columns."""
+class ProfileReduction(Reduction):
+    """Reduction to the `TableProfile` of some columns, of the kinds that are declared."""
 
     names: tuple[str, ...]
     batch_rows: int
-
-    def raw(self, part: TablePart) -> Iterator[dict[str, RawColumn]]:
-        for batch in part.batches(self.names, self.batch_rows):
-            yield raw_columns(batch, self.names)
-
-
-@dataclass(frozen=True)
-class ProfileReduction(_RawReduction):
-    """Reduction to the `TableProfile` of some columns, of the kinds that are declared."""
-
     max_words: int
     types: Mapping[str, str] | None = None
 
@@ -573,7 +564,7 @@ class ProfileReduction(_RawReduction):
 
     def update(self, found: TableProfile, rows: Any, arrays: Arrays) -> TableProfile:
         for part in rows.parts:
-            for raw in self.raw(part):
+            for raw in _raw(part, self.names, self.batch_rows):
                 found = found.merge(TableProfile.of(as_declared(raw, self.types), self.max_words))
         return found
 
@@ -581,69 +572,77 @@ class ProfileReduction(_RawReduction):
         return first.merge(second)
 
 
-@dataclass(frozen=True)
-class CompleteRowsReduction(_RawReduction):
-    """Reduction to the number of rows without a missing value in some columns, for each part."""
+class Match(NamedTuple):
+    """How rows of a table fit the steps of a model."""
 
-    def size_bytes(self, n_rows: int) -> int:
-        return 8
+    n_complete: tuple[int, ...] = ()  # of each part, rows without a missing value where the steps need one
+    unseen: Mapping[str, Unseen] = MappingProxyType({})  # rows with categories that the steps lack, by column
 
-    def zero(self) -> tuple[int, ...]:
-        return ()
-
-    def update(self, counts: tuple[int, ...], rows: Any, arrays: Arrays) -> tuple[int, ...]:
-        return counts + tuple(sum(map(_n_complete, self.raw(part))) for part in rows.parts)
+    def __add__(self, other: Any) -> Match:
+        return Match(self.n_complete + other.n_complete, Unseen.total([self.unseen, other.unseen]))
 
 
 @dataclass(frozen=True)
-class UnseenReduction(_RawReduction):
-    """Reduction to the rows with categories that the steps lack, by column."""
+class MatchReduction(Reduction):
+    """Reduction to how rows fit the steps: if `required` columns are filled, which categories are new."""
 
     steps: TableSteps
+    required: tuple[str, ...]
+    of_categories: tuple[str, ...]
+    batch_rows: int
 
     def size_bytes(self, n_rows: int) -> int:
-        return _WORD_BYTES * SHOWN * len(self.names)
+        return 8 + _WORD_BYTES * SHOWN * len(self.of_categories)
 
-    def zero(self) -> dict[str, Unseen]:
-        return {}
+    def zero(self) -> Match:
+        return Match()
 
-    def update(self, found: dict[str, Unseen], rows: Any, arrays: Arrays) -> dict[str, Unseen]:
-        new = (self.steps.unseen(raw) for part in rows.parts for raw in self.raw(part))
-        return Unseen.total(chain([found], new))
+    def update(self, found: Match, rows: Any, arrays: Arrays) -> Match:
+        names = tuple(dict.fromkeys(self.required + self.of_categories))
+        for part in rows.parts:
+            n_complete, unseen = 0, dict[str, Unseen]()
+            for raw in _raw(part, names, self.batch_rows):
+                kept = complete_rows(raw[name] for name in self.required)
+                n_complete += len(raw[names[0]]) if kept is None else int(np.count_nonzero(kept))
+                if self.of_categories:
+                    unseen = Unseen.total([unseen, self.steps.unseen(raw)])
+            found += Match((n_complete,), unseen)
+        return found
 
-    def merge(self, first: dict[str, Unseen], second: dict[str, Unseen]) -> dict[str, Unseen]:
-        return Unseen.total([first, second])
+    def merge(self, first: Match, second: Match) -> Match:
+        return first + second
 
 
-def _n_complete(raw: Mapping[str, RawColumn]) -> int:
-    kept = complete_rows(raw.values())
-    return len(next(iter(raw.values()))) if kept is None else int(np.count_nonzero(kept))
+def _raw(part: TablePart, names: tuple[str, ...], batch_rows: int) -> Iterator[dict[str, RawColumn]]:
+    for batch in part.batches(names, batch_rows):
+        yield raw_columns(batch, names)
 
 
 def profile_of(run: Run, table: Table, names: tuple[str, ...], options: TableOptions) -> TableProfile:
-    """Return the profile of some columns, after one pass over the table."""
+    """The profile of some columns, after one pass over the table."""
     reduction = ProfileReduction(names, _batch_rows(table), options.max_categories, options.types)
     return run.value(run.sweep_segments("table profile", raw_segments(table.parts), reduction))
 
 
-def complete_rows_of(run: Run, table: Table, names: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the number of rows of each part without a missing value in some columns, after one pass."""
-    reduction = CompleteRowsReduction(names, _batch_rows(table))
-    return run.value(run.sweep_segments("complete rows", raw_segments(table.parts), reduction))
+def match_of(
+    run: Run, table: Table, steps: TableSteps, required: tuple[str, ...], *, are_own: bool = False
+) -> tuple[tuple[int, ...] | None, Mapping[str, Unseen]]:
+    """The complete rows of each part, None where all are, and the categories that the steps lack.
 
-
-def unseen_of(run: Run, table: Table, steps: TableSteps) -> Mapping[str, Unseen]:
-    """Return the rows with categories that the steps lack, after a pass over the columns of categories.
-
-    Rows in memory are looked through in this process, which also encodes them.
+    After one pass over the columns that this takes, if any; `are_own` says that the steps were made of these
+    rows. Rows in memory are looked through in this process, which also encodes them.
     """
-    if table.unseen is not None or not steps.categories:
-        return table.unseen or {}
-    reduction = UnseenReduction(steps.names_of_unseen, _batch_rows(table), steps)
+    of_categories = () if are_own or table.unseen is not None else steps.names_of_unseen
+    if not required and not of_categories:
+        return None, table.unseen or {}
+    reduction = MatchReduction(steps, required, of_categories, _batch_rows(table))
     segments = raw_segments(table.parts)
     if table.is_stored or table.is_delayed:
-        return run.value(run.sweep_segments("unseen categories", segments, reduction))
-    return reduce(lambda found, rows: reduction.update(found, rows, {}), segments, reduction.zero())
+        label = "complete rows" if required else "unseen categories"
+        found = run.value(run.sweep_segments(label, segments, reduction))
+    else:
+        found = reduce(lambda total, rows: reduction.update(total, rows, {}), segments, reduction.zero())
+    return found.n_complete if required else None, table.unseen or found.unseen
 
 
 UNSEEN_SHARE = 0.01

@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from distrff.errors import InputError
+from distrff.preprocessing.words import number_pattern
 from distrff.utils.text import listed
 
 DELIMITERS = ",\t;|"
@@ -259,12 +260,6 @@ def _read(text: str, dialect: Dialect, words: Collection[str] = ()) -> _Reading:
 def _places_of(columns: Collection[str], names: Sequence[str]) -> set[int]:
     """The positions of columns that are given by name or by index."""
     return {i for i, name in enumerate(names) if name.strip() in columns or str(i) in columns}
-
-
-def number_pattern(decimal: str) -> str:
-    """Return the regular expression of a number without blanks around it."""
-    point = re.escape(decimal)
-    return rf"[-+]?([0-9]+{point}?[0-9]*|{point}[0-9]+)([eE][-+]?[0-9]+)?"
 
 
 _OTHERS = r"\d{4}-\d\d-\d\d([ T].*)?|\d\d:\d\d(:\d\d(\.\d*)?)?|[Tt]rue|[Ff]alse|TRUE|FALSE|[-+]?inf|"

@@ -29,12 +29,12 @@ from distrff.io.convert.dialect import (
     Opening,
     in_columns,
     not_utf8,
-    number_pattern,
     opening_of,
 )
 from distrff.io.storage import file_name, one_line, retryable, storage_errors
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.words import number_pattern
 from distrff.utils.text import first_repeated, listed
 
 BLOCK_BYTES = 4 * 2**20
