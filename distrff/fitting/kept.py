@@ -52,7 +52,7 @@ class KeptRows:
 
     def __sizeof__(self) -> int:
         """Return the bytes of the arrays, by which Dask judges where a task should run."""
-        return sum(map(_bytes_of, [*self._block[1:], *self._features]))
+        return sum(map(_bytes_of, [*self._block[1:4], *self._features]))
 
 
 def _bytes_of(values: Any) -> int:

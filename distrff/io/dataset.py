@@ -65,7 +65,7 @@ class Rows(ABC):
 
     @abstractmethod
     def spans(self) -> Iterable[Iterator[Span]]:
-        """Return iterators over decoded spans, each of some fields; none keeps a span that it has yielded."""
+        """Iterators over decoded spans, each of some fields; none keeps a span that it has yielded."""
 
     def tiles(self, n_rows: int) -> Iterator[RowBlock]:
         """Yield blocks cut at start, start + n_rows, ...; the last may be shorter.
@@ -97,7 +97,7 @@ class TileReader:
         self._left = n_rows
 
     def take(self, n: int) -> Span:
-        """Return the next `n` rows, 1 <= n <= rows left."""
+        """The next `n` rows, 1 <= n <= rows left."""
         self._refill()
         if n > self._size - self._at:
             return self._gather(n)
@@ -129,7 +129,7 @@ class TileReader:
         return out
 
     def _gather_sparse(self, n: int) -> Span:
-        """Return the next rows of a sparse matrix; their number of entries is not known beforehand."""
+        """The next rows of a sparse matrix; their number of entries is not known beforehand."""
         pieces: list[Span] = []
         while n:
             self._refill()
@@ -180,7 +180,7 @@ R = TypeVar("R")
 
 
 def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -> Iterator[R]:
-    """Return an iterator over the results of `calls`, in order, up to `n_ahead` computed ahead in threads.
+    """An iterator over the results of `calls`, in order, up to `n_ahead` computed ahead in threads.
 
     Work begins at once. At most n_ahead + 1 results are in memory, if the caller releases each before it
     takes the next. An exception is raised in the place of the result; after that, or when the iterator is
@@ -203,7 +203,7 @@ def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -
 
 
 def read_ahead(spans: Iterable[Span], n_ahead: int) -> Iterator[Span]:
-    """Return the spans in order, up to `n_ahead` read ahead in a thread; see `prefetched`.
+    """The spans in order, up to `n_ahead` read ahead in a thread; see `prefetched`.
 
     Only that thread iterates over `spans`, which must not keep a span that it has yielded.
     """
@@ -234,11 +234,11 @@ class Reader(Protocol):
     """Reads the rows of one source."""
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> Rows:
-        """Return the rows [start, stop), with the `fields` that the source has."""
+        """The rows [start, stop), with the `fields` that the source has."""
         ...
 
     def lazy(self, field: str) -> da.Array:
-        """Return one field as a lazy dask array with known chunks."""
+        """One field as a lazy dask array with known chunks."""
         ...
 
 
@@ -327,7 +327,7 @@ class Dataset:
         return self.column_share < 1.0
 
     def rows(self, start: int, stop: int) -> Rows:
-        """Return the rows [start, stop), to be read in a task.
+        """The rows [start, stop), to be read in a task.
 
         Raises
         ------
@@ -345,7 +345,7 @@ class Dataset:
         return IdentifiedRows(start, stop, rows, ids)
 
     def sampled_rows(self) -> list[Rows]:
-        """Return a few single rows, by which the same dataset is recognized."""
+        """A few single rows, by which the same dataset is recognized."""
         numbers = np.unique(np.linspace(0, self.n_rows - 1, _SAMPLED_ROWS).astype(np.int64))
         return [self.rows(int(i), int(i) + 1) for i in numbers]
 
@@ -434,7 +434,7 @@ def check_lengths(lengths: Mapping[str, int]) -> None:
 
 
 def sparse_share(row_entries: float, n_columns: int) -> float:
-    """Return the `column_share` of sparse rows with `row_entries` entries, below 1 even if all are filled."""
+    """The `column_share` of sparse rows with `row_entries` entries, below 1 even if all are filled."""
     return min(row_entries / n_columns, 1.0 - 2.0**-20)
 
 
@@ -447,7 +447,7 @@ def lazy_blocks(
     *,
     are_delayed: bool = False,
 ) -> da.Array:
-    """Return `field` as a dask array with blocks of `row_chunks` rows, each read by its own `Rows`.
+    """`field` as a dask array with blocks of `row_chunks` rows, each read by its own `Rows`.
 
     `columns` is the shape after the rows: (d,) or (). The graph holds one handle per block. `are_delayed`
     says that handles hold Delayed objects, which dask finds only in the arguments of tasks.
@@ -478,7 +478,7 @@ def lazy_blocks(
 
 
 def joined(blocks: list[Any], row_chunks: Sequence[int], columns: tuple[int, ...], meta: Any) -> da.Array:
-    """Return delayed blocks of rows as one dask array, whose blocks are named as reading."""
+    """Delayed blocks of rows as one dask array, whose blocks are named as reading."""
     import dask.array as da
 
     return da.concatenate(
@@ -501,7 +501,7 @@ def _read_field(rows: Rows, field: str) -> Any:
 
 
 def dataset_card(dataset: Dataset) -> str:
-    """Return the card; nothing is read."""
+    """The card; nothing is read."""
     shown = {
         "rows from": dataset.source,
         "rows": number_text(dataset.n_rows),
@@ -559,7 +559,7 @@ _ID = "id: "  # begins the names of id columns among the fields of a span
 
 
 def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
-    """Return the dataset with id columns, each given as the y of a dataset."""
+    """The dataset with id columns, each given as the y of a dataset."""
     for name, column in columns.items():
         if column.n_rows != dataset.n_rows:
             raise InputError(
@@ -620,7 +620,7 @@ def check_real(dtype: np.dtype, name: str) -> None:
 
 
 def native(dtype: np.dtype) -> np.dtype:
-    """Return `dtype` in native byte order, long double as float64, variable-length text as objects."""
+    """`dtype` in native byte order, long double as float64, variable-length text as objects."""
     if dtype.kind == "T":
         return np.dtype(object)
     return np.dtype(np.float64) if dtype.kind == "f" and dtype.itemsize > 8 else dtype.newbyteorder("=")

@@ -59,7 +59,7 @@ def open_dataset(
     ids: Sequence[str] | str = (),
     storage_options: dict[str, Any] | None = None,
 ) -> Dataset:
-    """Return the dataset that a path, a DataFrame or an xarray Dataset holds; rows are read in the tasks.
+    """The dataset that a path, a DataFrame or an xarray Dataset holds; rows are read in the tasks.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def open_dataset(
 
 
 def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
-    """Return whatever the user has as a `Dataset`; frames that hold more than numbers are encoded by steps.
+    """The user's data as a `Dataset`; frames that hold more than numbers are encoded by steps.
 
     As `as_dataset`, but text and categories become columns of 0 and 1, times become sine and cosine of year,
     weekday and hour. The dataset has these `steps`. Frames in memory are encoded in memory.
@@ -234,7 +234,7 @@ def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
 
 
 def values_of(dataset: Dataset) -> Any:
-    """Return X of a table in memory as an array, of a lazy one as a dask array."""
+    """X of a table in memory as an array, of a lazy one as a dask array."""
     if dataset.block_rows is not None:
         return dataset.X
     (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
@@ -242,25 +242,25 @@ def values_of(dataset: Dataset) -> Any:
 
 
 def is_table(data: Any) -> bool:
-    """Return whether data are a DataFrame, or an xarray Dataset."""
+    """Whether data are a DataFrame, or an xarray Dataset."""
     return is_dataframe_like(data) or (hasattr(data, "data_vars") and hasattr(data, "sizes"))
 
 
 def _first_given(options: TableOptions, besides: Sequence[str] = ()) -> str | None:
-    """Return the name of the first option that is not at its default."""
+    """The name of the first option that is not at its default."""
     others = (option for option in fields(options) if option.name not in besides)
     return next((o.name for o in others if getattr(options, o.name) != o.default), None)
 
 
 def _without(columns: Any, name: str) -> Any:
-    """Return the columns of X without one, which may be an id as well."""
+    """The columns of X without one, which may be an id as well."""
     if isinstance(columns, (list, tuple)):
         return [column for column in columns if column != name] or None
     return None if columns == name else columns
 
 
 def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | None) -> Dataset:
-    """Return the dataset of a Parquet table: numbers as they are, all else encoded by steps."""
+    """The dataset of a Parquet table: numbers as they are, all else encoded by steps."""
     if steps is not None:
         return _of_table(table, options, steps)
     table = with_row_numbers(table, options)
@@ -289,7 +289,7 @@ def _of_zarr(
     sample_dim: str | None,
     arrays: Mapping[str, str],
 ) -> Dataset:
-    """Return the dataset of a Zarr group: X as it is, or a table of its columns where values are missing.
+    """The dataset of a Zarr group: X as it is, or a table of its columns where values are missing.
 
     Arrays that name a value for missing ones are read once, to see whether it occurs.
     """
@@ -316,7 +316,7 @@ def _of_zarr(
 
 
 def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> Dataset:
-    """Return the rows of a table, encoded by the steps of a model or by those that its contents require."""
+    """The rows of a table, encoded by the steps of a model or by those that its contents require."""
     if steps is not None:
         steps = steps.for_names(table.kinds)
         steps.check_names(table.kinds, table.name)
@@ -364,7 +364,7 @@ def stored_dataset(
     x_name: str = "X",
     storage_options: Options = None,
 ) -> Dataset:
-    """Return the dataset of the numbers stored at `path`, as they are; see `open_dataset`."""
+    """The dataset of the numbers stored at `path`, as they are; see `open_dataset`."""
     options = TableOptions(target, columns, sample_weight=sample_weight)
     if stored_kind(path, storage_options) == "parquet":
         return open_parquet(parquet_table(path, storage_options), options)
@@ -372,7 +372,7 @@ def stored_dataset(
 
 
 def stored_kind(path: Any, storage_options: Options) -> str:
-    """Return "zarr" or "parquet", the format of what is at a path; a list of paths is Parquet."""
+    """The format of a stored dataset, "zarr" or "parquet"; a list of paths is Parquet."""
     if isinstance(path, (list, tuple)):
         return "parquet"
     location = Location.of(path, storage_options)
@@ -394,7 +394,7 @@ def stored_kind(path: Any, storage_options: Options) -> str:
 
 
 def takes_steps(path: Any, steps: TableSteps, x_name: str, storage_options: Options) -> bool:
-    """Return whether the steps of a model encode what is stored at `path`, which otherwise holds their X."""
+    """Whether the steps of a model encode what is stored at `path`, which otherwise holds their X."""
     if stored_kind(path, storage_options) == "parquet":
         return True
     location = Location.of(path, storage_options)
@@ -407,7 +407,7 @@ def takes_steps(path: Any, steps: TableSteps, x_name: str, storage_options: Opti
 
 
 def is_raw(path: Any, storage_options: Options) -> bool:
-    """Return whether `path` names existing files that are neither Zarr nor Parquet, so must be converted."""
+    """Whether `path` names existing files that are neither Zarr nor Parquet, so must be converted."""
     location = Location.of(path, storage_options)
     with location.reached() as (fs, inner):
         markers = [f"{inner.rstrip('/')}/{marker}" for marker in _ZARR_MARKERS]

@@ -75,7 +75,7 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
 
 
 def persisted_text(n_bytes: int) -> str:
-    """What reports add to the source of rows that stay in memory."""
+    """The words that reports add to the source of rows that stay in memory."""
     return f", of which {human_bytes(n_bytes)} stay in memory" if n_bytes else ""
 
 
@@ -157,7 +157,7 @@ def _frame(parts: list[Any], like: Any) -> Any:
 
 
 class Counted(NamedTuple):
-    """What is known of a partition before the passes."""
+    """Facts about a partition before the passes."""
 
     n_rows: int
     dtypes: tuple[tuple[Any, Any], ...]  # of each column, by name

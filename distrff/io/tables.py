@@ -131,25 +131,25 @@ class Table:
         """Raise InputError if these columns are not the same in all parts."""
 
     def loaded(self, names: Sequence[str], steps: TableSteps | None = None) -> Table:
-        """Return the table with the rows of these columns, if it has no rows before columns are chosen.
+        """The table with the rows of these columns, if it has no rows before columns are chosen.
 
         Where that takes a pass, it also looks for categories that the steps lack; see `unseen`.
         """
         return self
 
     def head(self, names: Sequence[str]) -> Table | None:
-        """Return the first part, in memory, with at least some columns; None if the rows have no order."""
+        """The first part, in memory, with at least some columns; None if the rows have no order."""
         return replace(self, parts=dask.compute(*self.parts[:1]), is_delayed=False)
 
     def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
-        """Return `held_bytes` and `whole_rows`, see `Dataset`, for decoding columns together or in packs.
+        """`held_bytes` and `whole_rows`, see `Dataset`, for decoding columns together or in packs.
 
         `n_rows` are those of the largest batch.
         """
         return 0, 0
 
     def joined(self, parts: Sequence[TablePart]) -> list[TablePart]:
-        """Return the rows of some parts in fewer parts, if that saves requests."""
+        """The rows of some parts in fewer parts, if that saves requests."""
         return list(parts)
 
     def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[Piece]:
@@ -163,11 +163,11 @@ class Table:
                 start += batch.num_rows
 
     def raw(self, piece: Piece, names: Sequence[str]) -> dict[str, RawColumn]:
-        """Return some columns of a batch; may be called in any thread."""
+        """Some columns of a batch; may be called in any thread."""
         return raw_columns(piece.batch, names)
 
     def place(self, piece: Piece, row: int) -> str:
-        """Return the name and number of a row of a batch, for messages."""
+        """The name and number of a row of a batch, for messages."""
         return f"{self.name}, row {piece.start + row}"
 
     def follow(self, steps: TableSteps) -> None:
@@ -210,14 +210,14 @@ class Encoding(ABC):
         return max(1, SPAN_BYTES // max(1, self.row_bytes))
 
     def restricted(self, fields: tuple[str, ...]) -> Encoding:
-        """Return the encoding of some of the fields."""
+        """The encoding of some of the fields."""
         found = copy(self)
         found.columns = {name: columns for name, columns in self.columns.items() if name in fields}
         return found
 
     @abstractmethod
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
-        """Return the arrays of a batch whose first row has this number in the table."""
+        """The arrays of a batch whose first row has this number in the table."""
 
 
 class StepsEncoding(Encoding):
@@ -234,7 +234,7 @@ class StepsEncoding(Encoding):
             self.columns["sample_weight"] = Columns((), (steps.weight,), np.dtype(np.float64), True)
 
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
-        """Return the arrays that the steps make from a batch."""
+        """The arrays that the steps make from a batch."""
         raw = raw_columns(batch, self.names)
         return self.steps.apply(raw, first_row=first_row, fields=tuple(self.columns))
 
@@ -251,7 +251,7 @@ class TableRows(Rows):
     encoding: Encoding = field(repr=False)
 
     def spans(self) -> Iterable[Iterator[Span]]:
-        """Return the one run of spans of all fields."""
+        """The one run of spans of all fields."""
         return [self._spans()]
 
     def _spans(self) -> Iterator[Span]:
@@ -283,7 +283,7 @@ class TableRows(Rows):
 
 
 def _rows_of(values: Any, begin: int, end: int) -> Any:
-    """Return rows of a batch; the lesser part of them as a copy, since a view keeps all of the batch."""
+    """Rows of a batch; the lesser part of them as a copy, since a view keeps all of the batch."""
     part = values[begin:end]
     return part.copy() if 2 * (end - begin) < values.shape[0] else part
 
@@ -309,7 +309,7 @@ class TableReader:
         return largest if self.table.is_delayed else min(self.encoding.batch_rows, largest)
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> TableRows:
-        """Return the rows [start, stop)."""
+        """The rows [start, stop)."""
         first = int(np.searchsorted(self._bounds, start, side="right")) - 1
         last = int(np.searchsorted(self._bounds, stop, side="left"))
         skipped = start - int(self._bounds[first])
@@ -317,7 +317,7 @@ class TableReader:
         return TableRows(start, stop, skipped, parts, self.encoding.restricted(fields))
 
     def lazy(self, field: str) -> da.Array:
-        """Return one field as a lazy array; its blocks are parts, small ones joined, alike for all fields."""
+        """One field as a lazy array; its blocks are parts, small ones joined, alike for all fields."""
         limit = max(1, BLOCK_BYTES // self.encoding.row_bytes)
         row_chunks: list[int] = []
         for start, stop in pairwise(self._bounds.tolist()):
@@ -332,7 +332,7 @@ class TableReader:
 
 
 def table_dataset(reader: TableReader, **more: Any) -> Dataset:
-    """Return the dataset of a reader's rows; `more` are further attributes of the dataset."""
+    """The dataset of a reader's rows; `more` are further attributes of the dataset."""
     table, encoding = reader.table, reader.encoding
     fields = {
         name: Field((reader.n_rows, *columns.shape), columns.dtype, columns.labels)
@@ -356,7 +356,7 @@ def table_dataset(reader: TableReader, **more: Any) -> Dataset:
 def encoded_dataset(
     table: Table, steps: TableSteps, kept: Sequence[int] | None, report: Mapping[str, Any] | None = None
 ) -> Dataset:
-    """Return the dataset of a table encoded by steps, which keep `kept` rows of each part.
+    """The dataset of a table encoded by steps, which keep `kept` rows of each part.
 
     `Dataset.table_report` is the report with the numbers of rows added.
     """
@@ -389,7 +389,7 @@ class ColumnSelection(NamedTuple):
         return tuple(dict.fromkeys([*self.columns, *self.target, *weight]))
 
     def steps(self, profile: TableProfile, options: TableOptions) -> tuple[TableSteps, dict[str, Any]]:
-        """Return the steps that these columns need, and the report of what they do; see `steps_of`."""
+        """The steps that these columns need, and the report of what they do; see `steps_of`."""
         steps, report = steps_of(
             profile, options, columns=self.columns, target=self.target, weight=self.weight
         )
@@ -398,7 +398,7 @@ class ColumnSelection(NamedTuple):
 
 
 def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
-    """Return the columns that the options select from a `Table`, or from any object with its `kinds`,
+    """The columns that the options select from a `Table`, or from any object with its `kinds`,
     `row_labels`, `odd` and `name`.
 
     A named column is refused if it is missing, of a kind that the options do not take, or named twice.
@@ -451,7 +451,7 @@ _INDEX = re.compile(
 
 
 def with_row_numbers(table: Any, options: TableOptions) -> Any:
-    """Return the table with the columns that only number its rows among its `row_labels`.
+    """The table with the columns that only number its rows among its `row_labels`.
 
     A column has to be called like an index as well: one that counts under another name, such as the days or
     the steps of a series in their order, is a feature. An index that pandas wrote to text has no name there;
@@ -473,7 +473,7 @@ def with_row_numbers(table: Any, options: TableOptions) -> Any:
 
 
 def with_row_labels(table: Any, names: frozenset[str]) -> Any:
-    """Return a table, or another object with `row_labels`, that has these."""
+    """A table, or another object with `row_labels`, that has these."""
     if isinstance(table, Table):
         return replace(table, row_labels=names)
     table.row_labels = names
@@ -490,12 +490,12 @@ def _numbers_rows(column: RawColumn, *, is_index: bool) -> bool:
 
 
 def declared_kinds(table: Any, options: TableOptions) -> dict[str, str]:
-    """Return the kinds of the columns whose types the user declared."""
+    """The kinds of the columns whose types the user declared."""
     return {named_columns(table, [name])[0]: TYPES[kind] for name, kind in (options.types or {}).items()}
 
 
 def named_columns(table: Any, keys: Any) -> list[str]:
-    """Return the names of columns given by name, or by index; indices do not count row labels."""
+    """The names of columns given by name, or by index; indices do not count row labels."""
     if keys is None:
         return []
     plain = [name for name in table.kinds if name not in table.row_labels]
@@ -510,7 +510,7 @@ def named_columns(table: Any, keys: Any) -> list[str]:
 
 
 def _left_out(kind: str | None, options: TableOptions) -> str | None:
-    """Return why columns of a kind are left out; None if they are not."""
+    """Why columns of a kind are left out; None if they are not."""
     if kind is None:
         return "its type is neither number, text, time nor a list of numbers"
     if kind == "text" and not options.one_hot:
@@ -536,7 +536,7 @@ class RawSegment:
 
 
 def raw_segments(parts: Sequence[TablePart]) -> list[RawSegment]:
-    """Return the parts in runs of at least 2¹⁷ rows; the last run may be shorter."""
+    """The parts in runs of at least 2¹⁷ rows; the last run may be shorter."""
     segments: list[RawSegment] = []
     run: list[TablePart] = []
     for part in parts:
@@ -650,7 +650,7 @@ UNSEEN_SHARE = 0.01
 
 
 def report_of_unseen(unseen: Mapping[str, Unseen], steps: TableSteps, n_rows: int) -> dict[str, Any]:
-    """Return the entry of a table's report for `unseen`, and warn where it is a large share of the rows."""
+    """The entry of a table's report for `unseen`, and warn where it is a large share of the rows."""
     for name, found in unseen.items():
         if found.n_rows > UNSEEN_SHARE * n_rows:
             some, own = ([*map(repr, words)] for words in (found.words, steps.categories[name].categories))
@@ -674,7 +674,7 @@ _VALUE_BYTES = 16  # about
 
 
 def _kind_of(arrow_array: Callable[[], pa.Array]) -> str | None:
-    """Return the kind of a column, given an empty array of it; None if Arrow has no type for it."""
+    """The kind of a column, given an empty array of it; None if Arrow has no type for it."""
     try:
         return raw_kind(arrow_array().type)
     except InputError:
@@ -722,7 +722,7 @@ class FrameTable(Table):
     is_paired: bool = False  # whether `paired` has seen the frame
 
     def loaded(self, names: Sequence[str], steps: TableSteps | None = None) -> Table:
-        """Return some columns; the partitions of a dask DataFrame are computed once to count their rows.
+        """Some columns; the partitions of a dask DataFrame are computed once to count their rows.
 
         The same pass looks for categories that the steps lack.
         """
@@ -752,7 +752,7 @@ class FrameTable(Table):
         )
 
     def head(self, names: Sequence[str]) -> Table | None:
-        """Return the first rows of some columns, of a dask DataFrame its first partition.
+        """The first rows of some columns, of a dask DataFrame its first partition.
 
         A shuffled one has no first rows, and would be computed as a whole for them.
         """
@@ -771,7 +771,7 @@ def _unseen_in(frame: pd.DataFrame, steps: TableSteps) -> dict[str, Unseen]:
 
 
 def frame_table(frame: Any) -> FrameTable:
-    """Return a pandas or dask DataFrame as a table; raises InputError if two columns have one name."""
+    """A pandas or dask DataFrame as a table; raises InputError if two columns have one name."""
     names = [str(name) for name in frame.columns]
     if (twice := first_repeated(names)) is not None:
         raise InputError(f"the DataFrame has two columns named {twice!r}; rename one")
@@ -785,13 +785,13 @@ def frame_table(frame: Any) -> FrameTable:
 
 
 def _value_bytes(column: Any) -> int:
-    """Return the bytes of a value, of a list as the first one has them; the values of dask are not known."""
+    """The bytes of a value, of a list as the first one has them; the values of dask are not known."""
     first = column.iloc[0] if isinstance(column, pd.Series) and len(column) else None
     return 8 * len(first) if isinstance(first, (list, np.ndarray)) else _VALUE_BYTES
 
 
 def _series_kind(dtype: Any) -> str | None:
-    """Return the kind of a column; "unknown" for objects, where the values decide."""
+    """The kind of a column; "unknown" for objects, where the values decide."""
     if isinstance(dtype, pd.SparseDtype):
         return _series_kind(dtype.subtype)
     if dtype == np.dtype(object):
@@ -830,7 +830,7 @@ class ArraysPart(TablePart):
 
 
 def xarray_table(data: Any, sample_dim: str | None, names: Sequence[str] = ()) -> Table:
-    """Return the data variables with the dimension `sample_dim` as a table; there must be one.
+    """The data variables with the dimension `sample_dim` as a table; there must be one.
 
     A variable with further dimensions becomes a column of lists, with entries in C order. Without
     `sample_dim` it is the one dimension that the variables `names` have in common, if there is one.
@@ -866,7 +866,7 @@ def xarray_table(data: Any, sample_dim: str | None, names: Sequence[str] = ()) -
 
 
 def _common_dimension(dims: Mapping[str, Sequence[str]], names: Sequence[str], source: str) -> str:
-    """Return the one dimension that the arrays `names` have in common; raise InputError if there is none."""
+    """The one dimension that the arrays `names` have in common; raise InputError if there is none."""
     shared = [set(dims[name]) for name in names if name in dims]
     common = set.intersection(*shared) if shared else set()
     if len(common) != 1:
@@ -935,13 +935,13 @@ class ZarrTable(Table):
     reader: Any = None
 
     def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
-        """Return the bytes of the decoded chunks beside a batch; all rows are read in batches."""
+        """The bytes of the decoded chunks beside a batch; all rows are read in batches."""
         spans = sum(self.reader.held_rows(a) * self.reader.row_bytes(a) for a in self.reader.arrays)
         return self.reader.held_bytes(0) + spans, 0
 
 
 def group_table(location: Location, sample_dim: str | None, names: Sequence[str] = ()) -> ZarrTable:
-    """Return the arrays of a Zarr group whose first dimension is `sample_dim` as a table.
+    """The arrays of a Zarr group whose first dimension is `sample_dim` as a table.
 
     As `xarray_table` for what xarray wrote there; coordinates are columns only where they are named.
     """
@@ -968,7 +968,7 @@ def group_table(location: Location, sample_dim: str | None, names: Sequence[str]
 
 
 def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions]:
-    """Return the columns of X, y and the weights of a Zarr group as a table, and its target and weights.
+    """The columns of X, y and the weights of a Zarr group as a table, and its target and weights.
 
     Columns without a name are numbered: X_0, X_1, ...
     """

@@ -241,7 +241,7 @@ def convert(
 def _place_of_checkpoint(
     checkpoint: Any, every: float | None, seed: int | None, src: Any, dst: Location
 ) -> Location:
-    """Return where the checkpoint is; refuse what cannot be one."""
+    """The place of the checkpoint; refuse a place that cannot hold one."""
     if seed is None:
         raise InputError(
             "a checkpoint is for a shuffle; give shuffle=0 or another seed as well, or no checkpoint"
@@ -282,12 +282,12 @@ def convert_like(
 
 
 def id_array(i: int) -> str:
-    """Return the name of the array of an id column in a converted group."""
+    """The name of the array of an id column in a converted group."""
     return f"ids/{i}"
 
 
 def _fitting_options(source: Source, options: TableOptions, positive: Any) -> TableOptions:
-    """Return the options with the target that the format itself defines, and its positive label."""
+    """The options with the target that the format itself defines, and its positive label."""
     if isinstance(source, LibsvmSource):
         for name in ("target", "columns", "drop", "sample_weight", "one_hot", "missing"):
             if getattr(options, name) != getattr(TableOptions, name):
@@ -472,7 +472,7 @@ class Conversion:
         self.checkpoint.keep("steps", (types, steps, report))
 
     def _over(self, function: Callable[[Any], Any], names: Sequence[str], merge: Merge, total: Any) -> Any:
-        """Return what a function makes of all pieces of the source, merged with a total in their order."""
+        """A function of all pieces of the source, merged with a total in their order."""
         source, checkpoint = self.source, self.checkpoint
         # The mark of the last piece, and the total up to it.
         done: tuple[Any, Any] = checkpoint.value("profile") or (None, total)
@@ -491,7 +491,7 @@ class Conversion:
 
 
 def _are_sparse(X: Any) -> bool:
-    """Return whether rows, the first ones, dense or CSR, decide that all are stored as a sparse matrix."""
+    """Whether rows, the first ones, dense or CSR, decide that all are stored as a sparse matrix."""
     n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
     return X.shape[1] > _MIN_SPARSE_COLUMNS and n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED
 
@@ -543,7 +543,7 @@ Over = Callable[[Callable[[Any], Any], Sequence[str], Merge, Any], Any]
 def _table_steps(
     source: TableSource, choice: ColumnSelection, options: TableOptions, over: Over
 ) -> tuple[TableSteps, dict[str, Any]]:
-    """Return the steps for a table, and the report of what they do; see `steps_of`.
+    """The steps for a table, and the report of what they do; see `steps_of`.
 
     Reads the first piece if the types of the columns decide everything; otherwise all rows once, for
     categories, means, and the minima of times.
@@ -566,7 +566,7 @@ def _table_steps(
 
 
 def _types_suffice(head: TableProfile, choice: ColumnSelection, options: TableOptions) -> bool:
-    """Return whether no row after the first ones can change the steps."""
+    """Whether no row after the first ones can change the steps."""
     if options.missing in ("mean", "indicator"):
         return False
     for name in choice.used:
@@ -585,7 +585,7 @@ _MAX_COLUMNS = 2**25
 
 
 def _libsvm_steps(source: LibsvmSource, over: Over, dtype: np.dtype, positive: Any) -> TableSteps:
-    """Return the steps for libsvm files, after one pass: all columns as one list, and the label.
+    """The steps for libsvm files, after one pass: all columns as one list, and the label.
 
     The index of the first column is 1, or 0 in files that use it.
     """
@@ -644,7 +644,7 @@ class TableEncoder:
         self._encoding = steps if is_of_fit else steps.for_other_rows()
 
     def encode(self, piece: Any) -> tuple[Span, int, Mapping[str, Unseen]]:
-        """Return the rows of a piece, the number of its raw rows, and categories that the fit never saw.
+        """The rows of a piece, the number of its raw rows, and categories that the fit never saw.
 
         Called in any thread.
 
@@ -669,7 +669,7 @@ class TableEncoder:
         return rows, len(next(iter(raw.values()))), {} if self._is_of_fit else self.steps.unseen(raw)
 
     def _too_large(self, piece: Any, raw: dict[str, RawColumn]) -> InputError:
-        """Return the error that says which number float32 cannot hold."""
+        """The error that says which number float32 cannot hold."""
         largest = np.finfo(np.float32).max
         for step in self.steps.columns:
             values = raw[step.name].values
@@ -732,7 +732,7 @@ class SparseEncoder:
         self._source, self.steps, self._step = source, steps, step
 
     def encode(self, piece: TextBlock) -> tuple[Span, int, Mapping[str, Unseen]]:
-        """Return the rows of a block, X in CSR, and their number; called in any thread.
+        """The rows of a block, X in CSR, and their number; called in any thread.
 
         There are no categories in it.
         """

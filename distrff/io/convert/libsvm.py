@@ -30,7 +30,7 @@ _NOT_FINITE = "this is no finite number; correct the value, or remove the line o
 
 
 def looks_like_libsvm(head: bytes) -> bool:
-    """Return whether the first lines of some text have the form of a libsvm file."""
+    """Whether the first lines of some text have the form of a libsvm file."""
     lines = _first_lines(head)
     return bool(lines) and all(map(_LINE.match, lines)) and any(b":" in line for line in lines)
 
@@ -52,7 +52,7 @@ def refuse_other_libsvm(head: bytes, name: str) -> None:
 
 
 def _first_lines(head: bytes) -> list[bytes]:
-    """Return up to ten lines without comments, and without the last one, if others remain."""
+    """Up to ten lines without comments, and without the last one, if others remain."""
     lines = [line.rstrip() for line in head[: 2**16].splitlines()[:10]]
     return [line for line in (lines[:-1] or lines) if line and not line.lstrip().startswith(b"#")]
 
@@ -66,7 +66,7 @@ class SparseRows(NamedTuple):
     starts: np.ndarray  # int64, of shape (r + 1,)
 
     def matrix(self, first_index: int, n_columns: int) -> csr_matrix:
-        """Return the rows as a matrix of shape (r, n_columns) whose first column is `first_index`."""
+        """The rows as a matrix of shape (r, n_columns) whose first column is `first_index`."""
         parts = (self.values, self.indices - np.int32(first_index), self.starts)
         return csr_matrix(parts, shape=(len(self.labels), n_columns), copy=False)
 

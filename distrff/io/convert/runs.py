@@ -688,7 +688,7 @@ class _Stage:
 
 
 class Checkpoint:
-    """What is finished of one conversion; without a location nothing is stored, and nothing is found.
+    """The finished part of one conversion; without a location nothing is stored, and nothing is found.
 
     `every` are the seconds between two writes. `done` says where the first pass is: the `mark` of the last
     piece of the source, how many raw and positive rows there were up to it, and whether it was the last one.
