@@ -551,8 +551,12 @@ class IdentifiedRows(Rows):
         """The spans of the rows, and those of each id."""
         yield from self.rows.spans()
         for name, column in self.ids.items():
-            for spans in column.spans():
-                yield ({_ID + name: span["y"]} for span in spans)
+            (spans,) = column.spans()
+            yield map(partial(_as_id, name), spans)
+
+
+def _as_id(name: str, span: Span) -> Span:
+    return {_ID + name: span["y"]}
 
 
 _ID = "id: "  # begins the names of id columns among the fields of a span
