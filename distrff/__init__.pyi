@@ -58,3 +58,5 @@ from distrff.reductions.equispaced import ToeplitzStatistics as ToeplitzStatisti
 from distrff.reductions.gram import GramStatistics as GramStatistics
 
 __version__: str
+
+_MODULES: dict[str, str]  # the module of each public name

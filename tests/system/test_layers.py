@@ -119,6 +119,7 @@ def test_every_module_is_in_a_room_that_imports_from_lower_floors_only():
     assert rooms == set(FLOORS)
     assert len(rooms - {"errors"}) <= MOST_ROOMS
     across = [i for i in inner_imports() if layer_of(i.importer) != layer_of(i.target)]
+    across = [i for i in across if i.target != "distrff"]  # whose names are loaded late, of all rooms
     upward = [i for i in across if FLOORS[layer_of(i.target)] >= FLOORS[layer_of(i.importer)]]
     assert not upward, "\n".join(map(str, upward))
     arrows = {(layer_of(i.importer), layer_of(i.target)) for i in across if layer_of(i.target) != "errors"}
@@ -126,7 +127,10 @@ def test_every_module_is_in_a_room_that_imports_from_lower_floors_only():
 
 
 RULES = {
-    "nothing imports the package root": lambda i, package: i.target == "distrff" and i.importer != "distrff",
+    # The command line is a user of the public names.
+    "only the command line imports the package root": lambda i, package: (
+        i.target == "distrff" and layer_of(i.importer) not in ("", "cli")
+    ),
     "imports are absolute": lambda i, package: i.target.startswith("."),
     "Dask is for the upper rooms": lambda i, package: (
         package in DASK and layer_of(i.importer) not in WITH_DASK
