@@ -38,7 +38,7 @@ _NAMES = {
     "diagnostics.plots": "plot_alpha_path plot_decision_surface plot_importance plot_kernel_error "
     "plot_learning_curve plot_partial_dependence plot_relevance",
     "engine.cluster": "connect",
-    "engine.observer": "SweepProgress",
+    "engine.progress": "SweepProgress",
     "estimators.callbacks": "EarlyStopping",
     "estimators.checks": "EXPECTED_FAILED_CHECKS",
     "estimators.evaluation": "cross_val_predict evaluate",

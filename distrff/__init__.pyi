@@ -19,7 +19,7 @@ from distrff.diagnostics.plots import plot_learning_curve as plot_learning_curve
 from distrff.diagnostics.plots import plot_partial_dependence as plot_partial_dependence
 from distrff.diagnostics.plots import plot_relevance as plot_relevance
 from distrff.engine.cluster import connect as connect
-from distrff.engine.observer import SweepProgress as SweepProgress
+from distrff.engine.progress import SweepProgress as SweepProgress
 from distrff.estimators.callbacks import EarlyStopping as EarlyStopping
 from distrff.estimators.checks import EXPECTED_FAILED_CHECKS as EXPECTED_FAILED_CHECKS
 from distrff.estimators.evaluation import cross_val_predict as cross_val_predict

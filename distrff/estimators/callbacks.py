@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from distrff.engine.observer import SweepProgress
+from distrff.engine.progress import SweepProgress
 from distrff.engine.run import Run, begin_run
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset

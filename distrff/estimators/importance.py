@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from distrff.diagnostics.strict import strict
+from distrff.engine.reduction import Segmentation, light_segmentation, light_segmentation_of_features
 from distrff.engine.run import Run, begin_run
-from distrff.engine.segments import Segmentation, light_segmentation, light_segmentation_of_features
 from distrff.errors import ColumnError, InputError, InputTypeError
 from distrff.io.dataset import Dataset, check_known
 from distrff.model.dependence import (

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.reduction import Arrays, Reduction
+from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
 from distrff.engine.run import Run, begin_run
-from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import InputError
 from distrff.features.specification import MapSpecification
 from distrff.io.dataset import Dataset, check_block

@@ -14,7 +14,7 @@ from distrff.features.specification import FEW_COLUMNS, BlockMap, MapSpecificati
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.targets import Targets
-from distrff.reductions.kept import KeptRows
+from distrff.reductions.kept import CachedRows
 from distrff.utils.random import row_hash
 from distrff.utils.text import listed
 from distrff.utils.validation import check_count
@@ -85,7 +85,7 @@ class RowReduction(Reduction):
         basis.
         """
         of_basis = of_basis or not block_map.has_basis
-        if isinstance(rows, KeptRows):
+        if isinstance(rows, CachedRows):
             found = rows.features_at(start, X.shape[0], of_basis=of_basis)
             if found is not None:
                 return found

@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import distrff as drf
-from distrff.engine.execution import PlannedWorkers
-from distrff.engine.segments import gram_segmentation, gram_stride
+from distrff.engine.reduction import gram_segmentation, gram_stride
+from distrff.engine.run import PlannedWorkers
 from distrff.errors import PlanRefused
 from distrff.estimators.fitting import keeping, plan
 from distrff.estimators.fitting.keeping import with_kept

@@ -14,14 +14,15 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from distrff.engine.checkpoint import Checkpoint, check_every, ending_on_sigterm
-from distrff.engine.execution import ClusterExecution, calling_modules, in_dask_task
+from distrff.engine.distributed import ClusterExecution
 from distrff.engine.run import Run
+from distrff.engine.tasks import calling_modules, in_dask_task
 from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.estimators.fitting.context import FitContext
 from distrff.estimators.fitting.plan import Plan
-from distrff.io.checkpoints import CheckpointStore, forgeries_refused
 from distrff.io.dataset import Dataset
 from distrff.io.groups import package_version
+from distrff.io.parts import CheckpointStore, forgeries_refused
 from distrff.io.rows import Rows
 from distrff.io.storage import SEEN_BY_ALL, Location
 from distrff.utils.values import digest_of

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.execution import LocalExecution
-from distrff.engine.run import Run
+from distrff.engine.run import LocalExecution, Run
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.options import RidgeOptions

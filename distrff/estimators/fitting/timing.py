@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.reduction import Arrays
-from distrff.engine.segments import light_segmentation
+from distrff.engine.reduction import Arrays, light_segmentation
 from distrff.estimators.fitting.context import FitContext
 from distrff.estimators.fitting.plan import (
     MAX_DIRECTIONS,

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.execution import LocalExecution
-from distrff.engine.run import Run
-from distrff.engine.segments import light_segmentation
+from distrff.engine.reduction import light_segmentation
+from distrff.engine.run import LocalExecution, Run
 from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.options import NO_GCV, RidgeOptions

@@ -36,17 +36,6 @@ import numpy as np
 import zarr
 
 from distrff.engine.checkpoint import DamagedPart, seconds_between
-from distrff.io.checkpoints import (
-    begun,
-    read_head,
-    read_part,
-    read_range,
-    remove_checkpoint,
-    remove_leftovers,
-    write_header,
-    write_part,
-    write_progress,
-)
 from distrff.io.convert.writer import (
     Buckets,
     GroupWriter,
@@ -56,6 +45,17 @@ from distrff.io.convert.writer import (
     n_buckets,
     rows_of_fields,
     sorted_by_key,
+)
+from distrff.io.parts import (
+    begun,
+    read_head,
+    read_part,
+    read_range,
+    remove_checkpoint,
+    remove_leftovers,
+    write_header,
+    write_part,
+    write_progress,
 )
 from distrff.io.rows import Span, prefetched
 from distrff.io.storage import Location, partial_folder, sync_files
