@@ -47,7 +47,7 @@ from distrff.engine.tasks import (
     say_of_last_write,
 )
 from distrff.errors import ClusterError
-from distrff.utils.keys import new_key
+from distrff.utils.random import new_key
 from distrff.utils.text import human_seconds
 
 # Tasks on a distributed cluster: one segment per thread, ordered merges, and recovery of lost values.

@@ -57,10 +57,9 @@ from distrff.engine.tasks import (
     say_of_last_write,
 )
 from distrff.errors import FrequencyMismatch, PlanRefused
+from distrff.utils.process import abandon, libraries
+from distrff.utils.serialize import compact
 from distrff.utils.text import human_bytes
-from distrff.utils.threads import libraries
-from distrff.utils.values import compact
-from distrff.utils.wanted import abandon
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from threadpoolctl import threadpool_info
 
 from distrff.engine.reduction import Arrays, Neighbour, Reduction, Rows, SharedArrays, joined
 from distrff.utils.jit import COUNTS, prepare_process
-from distrff.utils.keys import new_key
-from distrff.utils.wanted import working_for
+from distrff.utils.process import working_for
+from distrff.utils.random import new_key
 
 logger = logging.getLogger(__name__)
 

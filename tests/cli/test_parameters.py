@@ -10,14 +10,13 @@ from distrff.cli.fit import _class_weight, checked_estimator, fit
 from distrff.cli.options import KERNEL_NAMES, Names, Numbers, StorageOption, WordOrJson
 from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
-from distrff.features.auto import AutoFeatures
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
+from distrff.features.search.candidates import AutoFeatures
 from distrff.kernels.polynomial import Polynomial
-from distrff.kernels.registry import KERNELS
-from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
+from distrff.kernels.stationary import KERNELS, Exponential, Gaussian, Laplacian, Matern
 from distrff.solvers.losses import MARGINS, NOISES
 
 

@@ -24,7 +24,7 @@ from distrff.engine.reduction import Segmentation, gram_segmentation
 from distrff.engine.run import Run
 from distrff.io.arrays import as_dataset
 from distrff.io.open import open_dataset
-from distrff.preprocessing.targets import LabelCounts
+from distrff.preprocessing.coding import LabelCounts
 
 N = 640
 

@@ -19,10 +19,10 @@ import distrff as drf
 from distrff.engine import run as engine_run
 from distrff.engine.run import LocalExecution
 from distrff.errors import InputError, PlanRefused
-from distrff.estimators.fitting import keeping, sgd
+from distrff.fitting import keeping, sgd
+from distrff.fitting.kept import CachedRows, RowKeeping
 from distrff.io.arrays import as_dataset
-from distrff.preprocessing.scaling import Scaling
-from distrff.reductions.kept import CachedRows, RowKeeping
+from distrff.preprocessing.coding import Scaling
 from tests.support.commands import wait_until
 from tests.support.fits import blocks_of, within_patience
 
