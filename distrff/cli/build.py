@@ -341,7 +341,7 @@ def _kernel(ctx: click.Context) -> Any:
     found = {name: ctx.params[name] for name in _OF_KERNELS if ctx.params[name] is not None}
     kernel = found.get("kernel")
     if isinstance(kernel, dict):
-        from distrff.kernels.registry import kernel_from_dict
+        from distrff.kernels.base import kernel_from_dict
 
         for option in ("length_scale", "metric", "nu"):
             if option in found:
@@ -467,7 +467,7 @@ def fit(
     DATA is a Parquet file, folder or glob, a Zarr group, or files of text (CSV, TSV, libsvm) or of NumPy;
     a path or a URL. Everything that can be checked is checked before the first row is read.
     """
-    from distrff.io.checkpoints import has_written, note_model, remove_checkpoint
+    from distrff.io.parts import has_written, note_model, remove_checkpoint
     from distrff.io.storage import PAGE, Location, check_writable, refuse_overlap, write_file
 
     remote = storage_options(options)
@@ -497,7 +497,7 @@ def fit(
         extra = {"include_std": True} if options["include_std"] else {}
         estimator.save(out, overwrite=replaces, storage_options=remote, **extra)
         if page is not None and options["model"] != "pca":  # after the model is safe
-            from distrff.estimators.evaluation import judge_fit
+            from distrff.diagnostics.evaluate import judge_fit
 
             judge_fit(estimator)
     if kept is not None:
@@ -524,7 +524,7 @@ def fit(
 
 def _digest_of(model: Any) -> str:
     """Digest that tells models of one place apart."""
-    from distrff.utils.values import digest_of
+    from distrff.utils.serialize import digest_of
 
     return digest_of(model.coef, model.intercept)
 

@@ -75,7 +75,7 @@ _ENDED = (
 
 def described_group(path: str, kind: str, remote: Remote) -> Described:
     """Describe a model, or sums of rows; everything is checked against its checksums."""
-    from distrff.io.groups import read_group
+    from distrff.io.storage import read_group
     from distrff.model.persistence import model_of
 
     kinds = {
@@ -148,7 +148,7 @@ def described_results(header: dict[str, Any]) -> Described:
 
 def described_checkpoint(path: str, remote: Remote) -> Described:
     """Describe a checkpoint of a fit or a conversion: how far it is, and about how long the rest takes."""
-    from distrff.io.checkpoints import described
+    from distrff.io.parts import described
     from distrff.io.storage import Location
 
     found = described(Location.of(path, remote))

@@ -50,10 +50,9 @@ def kernel_error(ctx: click.Context, data: str, as_json: bool, **options: Any) -
 def _measured(features: Any, dataset: Dataset, options: dict[str, Any]) -> KernelError:
     import numpy as np
 
-    from distrff.estimators.fitting.context import features_dtype
     from distrff.estimators.gram import prepare_map
-    from distrff.utils.keys import group_of
-    from distrff.utils.random import resolve_seed
+    from distrff.fitting.context import features_dtype
+    from distrff.utils.random import group_of, resolve_seed
 
     seed = resolve_seed(options["random_state"])
     scale = options["scale"] or "auto"

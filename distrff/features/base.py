@@ -14,7 +14,16 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.errors import ColumnError, InputError
-from distrff.features.bandwidth import (
+from distrff.features.projected import ProjectedSpecification, projected_cost, projected_sample
+from distrff.features.search.metric import learned_metric, metric_flops
+from distrff.features.search.relevance import (
+    fallback_length_scales,
+    relevance_flops,
+    relevant_length_scales,
+    shrinking_errors,
+    shrunk_length_scales,
+)
+from distrff.features.search.widths import (
     SAMPLE_ROWS,
     SEARCH_ERRORS,
     FourierPilot,
@@ -22,15 +31,6 @@ from distrff.features.bandwidth import (
     PilotRows,
     automatic_length_scale,
     fourier_pilot_flops,
-)
-from distrff.features.metric import learned_metric, metric_flops
-from distrff.features.projected import ProjectedSpecification, projected_cost, projected_sample
-from distrff.features.relevance import (
-    fallback_length_scales,
-    relevance_flops,
-    relevant_length_scales,
-    shrinking_errors,
-    shrunk_length_scales,
 )
 from distrff.features.specification import (
     BlockMap,
@@ -41,12 +41,9 @@ from distrff.features.specification import (
     Sample,
     product_cost,
 )
-from distrff.kernels.base import Kernel
-from distrff.kernels.metric import LEARNED, MetricFactor
-from distrff.kernels.registry import kernel_from_dict
+from distrff.kernels.base import LEARNED, Kernel, MetricFactor, kernel_from_dict
 from distrff.kernels.stationary import Gaussian
-from distrff.utils.keys import group_of
-from distrff.utils.random import resolve_seed, stream
+from distrff.utils.random import group_of, resolve_seed, stream
 
 SPARSE_REMEDY = (
     "FourierFeatures do with widths other than 'ard', no metric to be learned, and sampling='iid', "

@@ -12,10 +12,16 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
-from distrff.features.bandwidth import PILOT_COMPONENTS, BinningPilot, Pilot, PilotRows, binning_pilot_flops
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
 from distrff.features.bins import BinIds, Grids, laplacian_factors, min_passes, occupied_bins
 from distrff.features.projected import ProjectedSpecification
+from distrff.features.search.widths import (
+    PILOT_COMPONENTS,
+    BinningPilot,
+    Pilot,
+    PilotRows,
+    binning_pilot_flops,
+)
 from distrff.features.specification import (
     BlockMap,
     CarryingSpecification,
@@ -26,7 +32,7 @@ from distrff.features.specification import (
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Laplacian
 from distrff.utils.jit import scratch
-from distrff.utils.products import OneHotTile
+from distrff.utils.linalg import OneHotTile
 from distrff.utils.random import mixed_bits
 from distrff.utils.validation import check_count
 

@@ -13,16 +13,16 @@ import numpy as np
 from sklearn.base import clone
 
 from distrff.errors import InputError, ModelFileError, column_called
-from distrff.features.bandwidth import (
+from distrff.features.base import KernelFeatureMap, KernelMapSpecification
+from distrff.features.lattice import PILOT_ROWS, Box, Lattice, beyond
+from distrff.features.search.relevance import relevant_length_scales
+from distrff.features.search.widths import (
     PILOT_COMPONENTS,
     FourierPilot,
     Pilot,
     PilotRows,
     automatic_length_scale,
 )
-from distrff.features.base import KernelFeatureMap, KernelMapSpecification
-from distrff.features.lattice import PILOT_ROWS, Box, Lattice, beyond
-from distrff.features.relevance import relevant_length_scales
 from distrff.features.specification import BlockMap, MapCost, MapSpecification, Sample, canonical_json
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Matern

@@ -10,7 +10,6 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.errors import DataWarning, InputError, ModelFileError, warn
-from distrff.features.bandwidth import Pilot, PilotRows
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
 from distrff.features.count_sketch import (
     SKETCH_COLUMNS,
@@ -39,6 +38,7 @@ from distrff.features.hadamard import (
     sorf_arrays,
 )
 from distrff.features.projected import ProjectedBlockMap
+from distrff.features.search.widths import Pilot, PilotRows
 from distrff.features.specification import (
     BlockMap,
     MapCost,
@@ -49,8 +49,7 @@ from distrff.features.specification import (
     product_cost,
 )
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
-from distrff.kernels.base import Kernel
-from distrff.kernels.metric import LEARNED
+from distrff.kernels.base import LEARNED, Kernel
 from distrff.utils.jit import scratch
 from distrff.utils.random import stream, streams_under
 from distrff.utils.validation import check_count, one_of

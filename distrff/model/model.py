@@ -16,19 +16,20 @@ from scipy.sparse import issparse, vstack
 from distrff.errors import InputError, InputTypeError, NonFiniteError
 from distrff.features.specification import MapSpecification, exact_digest, named_to_send, sent_arrays
 from distrff.model.intervals import Intervals, class_scores
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.table import TableSteps
-from distrff.preprocessing.targets import (
+from distrff.preprocessing.coding import (
     ClassTargets,
     MultilabelTargets,
     NumericTargets,
+    Scaling,
     Targets,
     coding_parts,
 )
+from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.table import TableSteps
 from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor
 from distrff.solvers.toeplitz import PosteriorSamples
-from distrff.utils.arrays import dense_rows, lay_out
+from distrff.utils.arrays import chosen_rows, dense_rows, lay_out
 from distrff.utils.html import html_card
 from distrff.utils.text import kernel_text, listed, number_text
 from distrff.utils.validation import one_of
@@ -502,3 +503,54 @@ def _check_finite(X: Any, start: int) -> None:
         raise NonFiniteError(
             f"X contains NaN or infinity in row {start + row}, column {column}; drop or fill such rows"
         )
+
+
+# Models that left out one fold of the rows each: predictions of rows by a model that did not see them.
+
+
+@dataclass(frozen=True, eq=False)
+class FoldModels:
+    """The coefficients, on the map of the final model, that were fitted without one of the folds each.
+
+    Map, widths, scaling and penalty are those of the final model, which all rows chose: only the
+    coefficients did not see a fold. Cross-validation of the penalty has the same models.
+    """
+
+    folds: Folds
+    coef: np.ndarray  # (n_folds, n_features, n_outputs), in the targets' own units
+    intercept: np.ndarray  # (n_folds, n_outputs)
+
+    def decision(self, model: Model, X: Any, start: int) -> np.ndarray:
+        """Return f(X) of shape (n_rows, n_outputs), each row by the model that left out its fold.
+
+        X has the rows from `start` on, by which they are assigned to folds. Costs as much as
+        `Model.decision`: each row goes through one model.
+        """
+        return self.output(model, X, np.arange(start, start + X.shape[0]), "decision")
+
+    def output(self, model: Model, X: Any, rows: np.ndarray, method: str) -> np.ndarray:
+        """Return what a method of the model, such as "predict", gives for the rows of these numbers."""
+        member = self.folds.of_numbers(rows)
+        found: np.ndarray | None = None
+        for fold in range(self.folds.n_folds):
+            own_rows = np.flatnonzero(member == fold)
+            if len(own_rows) or fold == 0:
+                own = replace(model, coef=self.coef[fold], intercept=self.intercept[fold])
+                part = np.asarray(getattr(own, method)(chosen_rows(X, own_rows)))
+                if found is None:
+                    found = np.empty((X.shape[0], *part.shape[1:]), part.dtype)
+                found[own_rows] = part
+        assert found is not None
+        return found
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return what is sent to tasks apart from them."""
+        return {"fold_coef": self.coef, "fold_intercept": self.intercept}
+
+    def light(self) -> FoldModels:
+        """Return itself without these arrays."""
+        return replace(self, coef=np.empty((0, 0, 0)), intercept=np.empty((0, 0)))
+
+    def restored(self, arrays: Mapping[str, np.ndarray]) -> FoldModels:
+        """Return itself in a task, with the arrays that were sent."""
+        return replace(self, coef=arrays["fold_coef"], intercept=arrays["fold_intercept"])

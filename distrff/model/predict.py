@@ -10,7 +10,7 @@ from distrff.engine.reduction import Arrays
 from distrff.errors import InputError
 from distrff.model.model import OUTSIDE, Model, std_of
 from distrff.model.persistence import posterior_arrays, posterior_of
-from distrff.preprocessing.targets import ClassTargets, NumericTargets
+from distrff.preprocessing.coding import ClassTargets, NumericTargets
 from distrff.utils.validation import one_of
 
 

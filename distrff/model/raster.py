@@ -23,7 +23,7 @@ from distrff.io.storage import ROOT, Location, replacing, storage_errors
 from distrff.model.model import Model, std_of
 from distrff.model.predict import light_model, restored
 from distrff.model.write import frozen_model
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets
 from distrff.utils.text import human_bytes, listed
 
 _CHUNK_CELLS, _MAX_CHUNKS = 2**20, 10**5

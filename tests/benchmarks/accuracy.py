@@ -19,9 +19,9 @@ import pandas as pd
 
 from distrff.estimators.ridge import KernelRidgeClassifier
 from distrff.estimators.svm import KernelSVC
-from distrff.features.bandwidth import PILOT_GRIDS
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.nystroem import NystroemFeatures
+from distrff.features.search.widths import PILOT_GRIDS
 from distrff.kernels.stationary import Gaussian, Laplacian
 from examples import digits as handwritten
 from examples import table1, uci

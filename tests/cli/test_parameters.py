@@ -14,11 +14,11 @@ from distrff.cli.build import MAPS, MODELS, checked_estimator, fit
 from distrff.cli.options import Names, StorageOption, Value, WordOrJson, parameters_of
 from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
-from distrff.features.auto import AutoFeatures
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
+from distrff.features.search.candidates import AutoFeatures
 from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
 

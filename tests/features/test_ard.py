@@ -17,12 +17,11 @@ import distrff as drf
 from distrff.errors import InputError, NonFiniteError
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from distrff.estimators.svm import KernelSVC
-from distrff.features.bandwidth import FourierPilot, PilotRows, search_rows
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.relevance import (
+from distrff.features.search.relevance import (
     CONSTANT_WIDTH,
     MarginalLikelihood,
     fallback_length_scales,
@@ -30,7 +29,8 @@ from distrff.features.relevance import (
     relevant_length_scales,
     shrunk_length_scales,
 )
-from distrff.features.screening import explained_alone
+from distrff.features.search.screening import explained_alone
+from distrff.features.search.widths import FourierPilot, PilotRows, search_rows
 from distrff.features.specification import RowsInMemory, RowSource, Sample
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of

@@ -15,8 +15,8 @@ from sklearn.base import clone
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.features import auto
-from distrff.features.auto import (
+from distrff.features.search import candidates as auto
+from distrff.features.search.candidates import (
     MAPS,
     METRIC,
     ONE_WIDTH,
@@ -33,8 +33,8 @@ from distrff.features.auto import (
     leads,
     own_units,
 )
-from distrff.features.metric import LearnedMetric
-from distrff.features.pilots import (
+from distrff.features.search.metric import LearnedMetric
+from distrff.features.search.ridge import (
     HERE,
     HERE_OR_SHORTER,
     FourierTrialModel,

@@ -11,10 +11,16 @@ from scipy.linalg import subspace_angles
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.features import metric
-from distrff.features.metric import LearnedMetric, column_widths, gradient_outer, metric_gains, metric_of
-from distrff.features.pilots import Judgement, Trial
-from distrff.features.relevance import CONSTANT_WIDTH
+from distrff.features.search import metric
+from distrff.features.search.metric import (
+    LearnedMetric,
+    column_widths,
+    gradient_outer,
+    metric_gains,
+    metric_of,
+)
+from distrff.features.search.relevance import CONSTANT_WIDTH
+from distrff.features.search.ridge import Judgement, Trial
 from distrff.features.specification import RowsInMemory, Sample
 from distrff.utils.random import stream
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from distrff.features.screening import explained_alone
+from distrff.features.search.screening import explained_alone
 
 
 def shares(X, y, s=None):

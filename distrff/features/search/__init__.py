@@ -1,0 +1,1 @@
+"""The search for maps, kernels, widths and metrics on a sample of the rows."""
