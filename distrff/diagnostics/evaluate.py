@@ -199,7 +199,7 @@ def judge_fit(estimator: Any) -> None:
 
 def _what_matters(estimator: Any) -> dict[str, Any]:
     """Return the importance of columns, and the dependence on the most important ones, for the report."""
-    from distrff.diagnostics.importance import what_matters  # loads dask.array, which a fit may not need
+    from distrff.diagnostics.dependence import what_matters  # loads dask.array, which a fit may not need
 
     rows = judged_rows(estimator).dataset
     # Each judged row is predicted anew for each column: together about as often as two passes do.
