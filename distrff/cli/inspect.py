@@ -130,7 +130,7 @@ def _with_names(values: dict[str, Any], metadata: dict[str, Any]) -> dict[str, A
 
 def _n_components(specification: dict[str, Any]) -> int:
     """Return the size of the map, as its parameter gives it."""
-    from distrff.features.registry import specification_from_dict
+    from distrff.features.base import specification_from_dict
 
     inner = specification.get("inner", specification)  # of a map with a metric
     sizes = [inner[size] for size in _SIZES if size in inner and inner["kind"] != "equispaced"]

@@ -17,7 +17,7 @@ from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run
 from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import InputError
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification
 from distrff.io.dataset import Dataset, check_block
 from distrff.io.rows import RowBlock, Rows
 from distrff.model.model import FoldModels, Model

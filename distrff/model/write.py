@@ -15,7 +15,7 @@ from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run
 from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import DataWarning, InputError, warn
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification
 from distrff.io.arrays import as_dataset, as_frame
 from distrff.io.dataset import Dataset, IdentifiedRows, check_block, with_ids
 from distrff.io.open import open_dataset

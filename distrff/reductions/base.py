@@ -10,7 +10,7 @@ import numpy as np
 
 from distrff.engine.reduction import Arrays, Reduction, SharedArrays
 from distrff.errors import InputError, ModelFileError
-from distrff.features.specification import FEW_COLUMNS, BlockMap, MapSpecification
+from distrff.features.base import FEW_COLUMNS, BlockMap, MapSpecification
 from distrff.preprocessing.coding import Scaling, Targets
 from distrff.preprocessing.table import TableSteps
 from distrff.reductions.kept import KeptRows

@@ -13,9 +13,8 @@ import numpy as np
 
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.errors import InputError, ModelFileError
-from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification
-from distrff.features.lattice import Lattice
-from distrff.features.registry import specification_from_dict
+from distrff.features.base import specification_from_dict
+from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification, Lattice
 from distrff.io.groups import contents_of, read_group, refuse_others, write_group
 from distrff.io.rows import RowBlock, Rows
 from distrff.kernels.base import Kernel, kernel_from_dict

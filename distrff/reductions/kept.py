@@ -10,7 +10,7 @@ import numpy as np
 
 from distrff.engine.kept import Keeping
 from distrff.engine.reduction import Arrays, SharedArrays
-from distrff.features.specification import BlockMap, MapSpecification
+from distrff.features.base import BlockMap, MapSpecification
 from distrff.preprocessing.coding import Scaling
 from distrff.utils.linalg import OneHotTile
 from distrff.utils.process import check_wanted

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.engine.reduction import Arrays, Reduction, SharedArrays
-from distrff.features.specification import MapReduction, MapSpecification
+from distrff.features.base import MapReduction, MapSpecification
 from distrff.io.dataset import check_block
 from distrff.io.rows import RowBlock, Rows
 from distrff.preprocessing.coding import LabelCounts, Scaling

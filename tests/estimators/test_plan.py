@@ -24,8 +24,8 @@ from distrff.estimators.fitting.plan import (
     worker_peak_bytes,
 )
 from distrff.estimators.fitting.timing import _share_left
+from distrff.features.base import product_cost
 from distrff.features.fourier import FourierSpecification
-from distrff.features.specification import product_cost
 from distrff.utils.text import human_bytes
 
 SHAPE = Size(

@@ -12,7 +12,7 @@ from distrff.errors import InputError, PlanRefused
 from distrff.estimators.fitting import plan as conjugate_plan
 from distrff.estimators.fitting.cg import walk_grid
 from distrff.estimators.fitting.plan import PRESUMED_SWEEPS, PRESUMED_SWEEPS_AN_ALPHA
-from distrff.features import bins as occupied_bins
+from distrff.features import binning as occupied_bins
 from distrff.solvers.losses import Logistic
 from tests.support.fits import objective_of, smallest_objective
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.features.lattice import Lattice
+from distrff.features.equispaced import Lattice
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import ClassTargets, NumericTargets
 from distrff.reductions.base import Folds

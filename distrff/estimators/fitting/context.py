@@ -19,11 +19,9 @@ from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, co
 from distrff.estimators.fitting.keeping import segments_a_worker, with_kept
 from distrff.estimators.fitting.options import FitOptions
 from distrff.estimators.fitting.plan import Plan, Size, count, first_that_fits
-from distrff.features.base import FeatureMap
+from distrff.features.base import FeatureMap, MapReduction, MapSpecification, ProjectedBlockMap, sample_rows
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fourier import FourierBlockMap
-from distrff.features.projected import ProjectedBlockMap
-from distrff.features.specification import MapReduction, MapSpecification, sample_rows
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import (
     ClassTargets,

@@ -21,8 +21,7 @@ from distrff.estimators.fitting.result import (
     ridge_fold_models,
     ridge_result,
 )
-from distrff.features.base import nested_sizes
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification, nested_sizes
 from distrff.preprocessing.coding import Targets
 from distrff.reductions.base import HELD_OUT_STRIDE, Folds
 from distrff.reductions.gram import GramReduction, GramStatistics

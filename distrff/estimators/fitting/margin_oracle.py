@@ -19,7 +19,7 @@ from distrff.estimators.fitting.gram import Grams, factor_gram, sample_of
 from distrff.estimators.fitting.options import MarginOptions
 from distrff.estimators.fitting.plan import MIN_GATHERED_ROWS, Plan, margin_cuts
 from distrff.estimators.fitting.result import MarginProblem, coef_and_intercept
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification
 from distrff.preprocessing.coding import ClassTargets, Scaling
 from distrff.reductions.base import Folds
 from distrff.reductions.gram import CurvatureGramReduction

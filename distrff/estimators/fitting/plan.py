@@ -21,9 +21,9 @@ from distrff.engine.segments import (
     sparse_segmentation,
 )
 from distrff.errors import PlanRefused
+from distrff.features.base import MapCost
 from distrff.features.binning import KEY_ROWS
-from distrff.features.lattice import resolved_share
-from distrff.features.specification import MapCost
+from distrff.features.equispaced import resolved_share
 from distrff.io.storage import SPAN_BYTES
 from distrff.reductions.equispaced import N_GROUPS, N_SAMPLES, FoldCuts, bytes_a_row, rows_a_call
 from distrff.reductions.margins import MAX_BLOCK_TILES, MAX_BLOCK_VALUES, WIDENING, rows_a_label

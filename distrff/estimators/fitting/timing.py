@@ -22,8 +22,8 @@ from distrff.estimators.fitting.plan import (
     sample_size,
     toeplitz_products,
 )
-from distrff.features.lattice import Lattice
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification
+from distrff.features.equispaced import Lattice
 from distrff.io.rows import Rows
 from distrff.preprocessing.coding import Scaling
 from distrff.reductions.base import RowReduction

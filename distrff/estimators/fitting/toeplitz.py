@@ -23,8 +23,7 @@ from distrff.estimators.fitting.result import (
     ridge_fold_models,
     ridge_result,
 )
-from distrff.features.equispaced import EquispacedFourierFeatures, coef_of
-from distrff.features.lattice import Lattice, scaled_widths
+from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, scaled_widths
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels
