@@ -64,8 +64,8 @@ _NAMES = {
     "model.persistence": "load_model",
     "model.raster": "predict_raster",
     "model.write": "write_predictions",
-    "reductions.equispaced": "ToeplitzStatistics",
-    "reductions.gram": "GramStatistics",
+    "fitting.equispaced_sums": "ToeplitzStatistics",
+    "fitting.gram_sums": "GramStatistics",
 }
 _MODULES = {name: f"distrff.{module}" for module, names in _NAMES.items() for name in names.split()}
 

@@ -43,6 +43,8 @@ from distrff.features.fourier import FourierFeatures as FourierFeatures
 from distrff.features.nystroem import NystroemFeatures as NystroemFeatures
 from distrff.features.search.candidates import AutoFeatures as AutoFeatures
 from distrff.features.transformer import TransformerFeatures as TransformerFeatures
+from distrff.fitting.equispaced_sums import ToeplitzStatistics as ToeplitzStatistics
+from distrff.fitting.gram_sums import GramStatistics as GramStatistics
 from distrff.io.convert.convert import convert as convert
 from distrff.io.open import open_dataset as open_dataset
 from distrff.kernels.polynomial import Polynomial as Polynomial
@@ -54,7 +56,5 @@ from distrff.kernels.stationary import Matern as Matern
 from distrff.model.persistence import load_model as load_model
 from distrff.model.raster import predict_raster as predict_raster
 from distrff.model.write import write_predictions as write_predictions
-from distrff.reductions.equispaced import ToeplitzStatistics as ToeplitzStatistics
-from distrff.reductions.gram import GramStatistics as GramStatistics
 
 __version__: str

@@ -25,8 +25,8 @@ from distrff.engine.observer import Observer, callbacks_of_fit
 from distrff.engine.progress import FitLine
 from distrff.engine.run import begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
-from distrff.estimators.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
-from distrff.estimators.fitting.context import (
+from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
+from distrff.fitting.context import (
     FitContext,
     PreparedFit,
     Start,
@@ -36,11 +36,11 @@ from distrff.estimators.fitting.context import (
     prepare,
     within_memory,
 )
-from distrff.estimators.fitting.options import FitOptions, SolverOptions, check_sparse_rows, takes_sparse_rows
-from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.quality import quality_of_fit
-from distrff.estimators.fitting.result import FitResult, Solver, fit_report
-from distrff.estimators.fitting.timing import predicted_seconds
+from distrff.fitting.options import FitOptions, SolverOptions, check_sparse_rows, takes_sparse_rows
+from distrff.fitting.plan import Plan
+from distrff.fitting.quality import quality_of_fit
+from distrff.fitting.result import FitResult, Solver, fit_report
+from distrff.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
 from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows

@@ -25,11 +25,11 @@ from distrff.utils.arrays import in_one_layout
 from distrff.utils.jit import COUNTS, scratch
 from distrff.utils.process import one_blas_thread
 from distrff.utils.random import group_of, resolve_seed, stream
+from distrff.utils.validation import FEW_COLUMNS
 
 # Fitted maps as small values that are sent to workers, and the cache that derives their arrays there.
 
 _MAX_MAPS, _MAX_BYTES = 8, 2**29  # of the block maps that a process keeps, unless one alone is larger
-FEW_COLUMNS = 2**20  # a row of so many columns is small, whatever is stored
 _SENT = "map_"  # the prefix of a map's arrays when they are sent beside others
 
 

@@ -27,7 +27,7 @@ from distrff.errors import DistrffError
 # Values as JSON beside plain arrays: what sums and solvers return, stored without pickle.
 
 _PACKAGES = (
-    "utils", "kernels", "solvers", "preprocessing", "features", "reductions", "estimators", "engine", "model",
+    "utils", "kernels", "solvers", "preprocessing", "features", "fitting", "estimators", "engine", "model",
 )  # fmt: skip
 ARRAY_KINDS = "biufcSUmM"
 """Of arrays whose bytes say everything: no objects."""
