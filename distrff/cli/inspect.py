@@ -164,7 +164,7 @@ def described_results(header: dict[str, Any]) -> Described:
 
 def described_checkpoint(path: str, remote: Remote) -> Described:
     """Describe a checkpoint: how far it is, and about how long the rest takes."""
-    from distrff.io.checkpoints import described
+    from distrff.io.parts import described
     from distrff.io.storage import Location
 
     found = described(Location.of(path, remote))

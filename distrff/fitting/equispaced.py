@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.execution import LocalExecution
-from distrff.engine.run import Run
-from distrff.engine.segments import light_segmentation
+from distrff.engine.reduction import light_segmentation
+from distrff.engine.run import LocalExecution, Run
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, scaled_widths
 from distrff.fitting.context import PreparedFit

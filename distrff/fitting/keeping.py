@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distrff.engine.execution import Workers
-from distrff.engine.segments import Segmentation
+from distrff.engine.reduction import Segmentation
+from distrff.engine.run import Workers
 from distrff.errors import PlanRefused
 from distrff.fitting.plan import (
     IDLE_BYTES,

@@ -10,9 +10,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from distrff.engine.reduction import Arrays, joined
+from distrff.engine.reduction import Arrays, gram_stride, joined
 from distrff.engine.run import Run
-from distrff.engine.segments import gram_stride
 from distrff.features.base import MapSpecification
 from distrff.fitting.context import PreparedFit
 from distrff.fitting.dual import DualAscent

@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.execution import LARGE_PARTIAL, PlannedWorkers, Workers
-from distrff.engine.reduction import n_levels
-from distrff.engine.segments import (
+from distrff.engine.distributed import LARGE_PARTIAL
+from distrff.engine.reduction import (
     Segmentation,
     gram_segmentation,
     gram_stride,
     light_segmentation,
     light_segmentation_of_features,
     margin_tile_rows,
+    n_levels,
     sampled_tile_rows,
     sparse_segmentation,
 )
+from distrff.engine.run import PlannedWorkers, Workers
 from distrff.errors import PlanRefused
 from distrff.features.base import MapCost
 from distrff.features.binning import KEY_ROWS

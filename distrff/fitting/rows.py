@@ -11,7 +11,7 @@ import numpy as np
 from distrff.engine.reduction import Arrays, Reduction, SharedArrays
 from distrff.errors import InputError, ModelFileError
 from distrff.features.base import BlockMap, MapSpecification
-from distrff.fitting.kept import KeptRows
+from distrff.fitting.kept import CachedRows
 from distrff.preprocessing.coding import Scaling, Targets
 from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
 from distrff.utils.text import listed
@@ -52,7 +52,7 @@ class RowReduction(Reduction):
         basis.
         """
         of_basis = of_basis or not block_map.has_basis
-        if isinstance(rows, KeptRows):
+        if isinstance(rows, CachedRows):
             found = rows.features_at(start, X.shape[0], of_basis=of_basis)
             if found is not None:
                 return found

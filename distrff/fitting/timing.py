@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.reduction import Arrays
-from distrff.engine.segments import light_segmentation
+from distrff.engine.reduction import Arrays, light_segmentation
 from distrff.features.base import MapSpecification
 from distrff.features.equispaced import Lattice
 from distrff.fitting.context import FitContext

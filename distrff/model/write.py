@@ -11,9 +11,8 @@ import numpy as np
 from dask.utils import is_dataframe_like
 from sklearn.utils.validation import check_is_fitted
 
-from distrff.engine.reduction import Arrays, Reduction
+from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
 from distrff.engine.run import Run, begin_run
-from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.base import MapSpecification
 from distrff.io.arrays import as_dataset, as_frame
