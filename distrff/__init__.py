@@ -42,7 +42,7 @@ _NAMES = {
     "plot_learning_curve plot_partial_dependence plot_relevance",
     "diagnostics.quality": "Evaluation",
     "engine.cluster": "connect",
-    "engine.observer": "SweepProgress",
+    "engine.progress": "SweepProgress",
     "estimators.callbacks": "EarlyStopping",
     "estimators.base": "EXPECTED_FAILED_CHECKS",
     "estimators.cross_validation": "cross_val_predict",
@@ -65,8 +65,8 @@ _NAMES = {
     "model.persistence": "load_model",
     "model.raster": "predict_raster",
     "model.write": "write_predictions",
-    "reductions.equispaced": "ToeplitzStatistics",
-    "reductions.gram": "GramStatistics",
+    "fitting.equispaced_sums": "ToeplitzStatistics",
+    "fitting.gram_sums": "GramStatistics",
 }
 _MODULES = {name: f"distrff.{module}" for module, names in _NAMES.items() for name in names.split()}
 

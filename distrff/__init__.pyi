@@ -23,7 +23,7 @@ from distrff.diagnostics.plots import plot_partial_dependence as plot_partial_de
 from distrff.diagnostics.plots import plot_relevance as plot_relevance
 from distrff.diagnostics.quality import Evaluation as Evaluation
 from distrff.engine.cluster import connect as connect
-from distrff.engine.observer import SweepProgress as SweepProgress
+from distrff.engine.progress import SweepProgress as SweepProgress
 from distrff.estimators.base import EXPECTED_FAILED_CHECKS as EXPECTED_FAILED_CHECKS
 from distrff.estimators.callbacks import EarlyStopping as EarlyStopping
 from distrff.estimators.cross_validation import cross_val_predict as cross_val_predict
@@ -43,6 +43,8 @@ from distrff.features.fourier import FourierFeatures as FourierFeatures
 from distrff.features.nystroem import NystroemFeatures as NystroemFeatures
 from distrff.features.search.candidates import AutoFeatures as AutoFeatures
 from distrff.features.transformer import TransformerFeatures as TransformerFeatures
+from distrff.fitting.equispaced_sums import ToeplitzStatistics as ToeplitzStatistics
+from distrff.fitting.gram_sums import GramStatistics as GramStatistics
 from distrff.io.convert.convert import convert as convert
 from distrff.io.open import open_dataset as open_dataset
 from distrff.kernels.polynomial import Polynomial as Polynomial
@@ -54,7 +56,5 @@ from distrff.kernels.stationary import Matern as Matern
 from distrff.model.persistence import load_model as load_model
 from distrff.model.raster import predict_raster as predict_raster
 from distrff.model.write import write_predictions as write_predictions
-from distrff.reductions.equispaced import ToeplitzStatistics as ToeplitzStatistics
-from distrff.reductions.gram import GramStatistics as GramStatistics
 
 __version__: str

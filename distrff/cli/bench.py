@@ -22,10 +22,9 @@ from distrff.utils.text import human_bytes, si_text
 if TYPE_CHECKING:
     from distributed import Future
 
-    from distrff.engine.execution import ClusterExecution
-    from distrff.estimators.fitting.plan import Plan
-    from distrff.io.dataset import Dataset
-    from distrff.io.rows import Rows
+    from distrff.engine.distributed import ClusterExecution
+    from distrff.fitting.plan import Plan
+    from distrff.io.dataset import Dataset, Rows
 
 _MAX_LISTED = 20
 
@@ -132,7 +131,8 @@ def cluster_rates(dataset: Dataset | None = None) -> dict[str, Any]:
     `blas_threads` are of a product in one thread, and a `memory_limit` of 0 is none. `task_seconds` are of
     a task that does nothing, from the client to a worker and back; `row_bytes` are decoded ones.
     """
-    from distrff.engine.execution import ClusterExecution, ambient_execution
+    from distrff.engine.distributed import ClusterExecution
+    from distrff.engine.run import ambient_execution
 
     execution = ambient_execution()
     if not isinstance(execution, ClusterExecution):
@@ -241,7 +241,7 @@ def arithmetic_rates(seconds: float) -> dict[str, Any]:
     """
     import numpy as np
 
-    from distrff.engine.record import blas_threads
+    from distrff.engine.tasks import blas_threads
     from distrff.features.trigonometry import compile_loops, paired_cos_sin
 
     compile_loops()
@@ -307,7 +307,7 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
     The parts follow one another in a thread, except transfers, which other tasks may hide. `busy_share` is
     the share of the threads that the fit's segments keep busy.
     """
-    from distrff.estimators.fitting.plan import THIN_SLOWNESS, factorisation_flops
+    from distrff.fitting.plan import THIN_SLOWNESS, factorisation_flops
 
     shape, n_threads = plan.size, rates["n_threads"]
     rounds = -(-plan.n_segments // n_threads)

@@ -78,7 +78,7 @@ def fit(
     DATA is a Parquet file, folder or glob, a Zarr group, or files of text (CSV, TSV, libsvm) or of NumPy;
     a path or a URL. Everything that can be checked is checked before the first row is read.
     """
-    from distrff.io.checkpoints import has_written, note_model, remove_checkpoint
+    from distrff.io.parts import has_written, note_model, remove_checkpoint
     from distrff.io.storage import PAGE, Location, check_writable, refuse_overlap, write_file
 
     remote = storage_options(options)
@@ -135,7 +135,7 @@ def fit(
 
 def _digest_of(model: Model) -> str:
     """Return what tells models of one place apart."""
-    from distrff.utils.values import digest_of
+    from distrff.utils.serialize import digest_of
 
     return digest_of(model.coef, model.intercept)
 
@@ -417,7 +417,8 @@ def _by_column(name: str, values: Sequence[tuple[str, Any]]) -> dict[str, Any] |
 
 
 def _kernel(options: Mapping[str, Any]) -> Kernel:
-    from distrff.kernels.registry import KERNELS, kernel_from_dict
+    from distrff.kernels.base import kernel_from_dict
+    from distrff.kernels.stationary import KERNELS
 
     kernel = options["kernel"]
     if isinstance(kernel, dict):

@@ -19,9 +19,8 @@ from distrff.diagnostics.strict import strict
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run
 from distrff.errors import ColumnError, InputError, InputTypeError
-from distrff.features.specification import MapSpecification
-from distrff.io.dataset import Dataset, check_block, check_known
-from distrff.io.rows import RowBlock, Rows
+from distrff.features.base import MapSpecification
+from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, check_known
 from distrff.model.model import Model
 from distrff.model.predict import light_model, restored
 from distrff.model.rows import rows_for

@@ -20,13 +20,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distrff.diagnostics.calibration import calibrated, out_of_fold
 from distrff.diagnostics.class_errors import ClassErrors
 from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, errors_of
-from distrff.engine.execution import Workers
-from distrff.engine.observer import Observer, callbacks_of_fit
-from distrff.engine.progress import FitLine
-from distrff.engine.run import begin_run
+from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
+from distrff.engine.run import Workers, begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
-from distrff.estimators.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
-from distrff.estimators.fitting.context import (
+from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
+from distrff.fitting.context import (
     FitContext,
     PreparedFit,
     Start,
@@ -36,15 +34,15 @@ from distrff.estimators.fitting.context import (
     prepare,
     within_memory,
 )
-from distrff.estimators.fitting.options import FitOptions, SolverOptions, check_sparse_rows, takes_sparse_rows
-from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.quality import quality_of_fit
-from distrff.estimators.fitting.result import FitResult, Solver, fit_report
-from distrff.estimators.fitting.timing import predicted_seconds
+from distrff.fitting.options import FitOptions, SolverOptions, check_sparse_rows, takes_sparse_rows
+from distrff.fitting.plan import Plan
+from distrff.fitting.quality import quality_of_fit
+from distrff.fitting.result import FitResult, Solver, fit_report
+from distrff.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
-from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.open import open_rows
+from distrff.io.parts import saving_buffer_bytes
 from distrff.io.storage import Location, held
 from distrff.model.answers import predict_with
 from distrff.model.model import FoldModels, Model

@@ -15,7 +15,7 @@ from distrff.errors import InputError
 from distrff.estimators.base import KernelEstimator
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model
-from distrff.utils.keys import group_of
+from distrff.utils.random import group_of
 
 METHODS = ("predict", "decision_function", "predict_proba")
 

@@ -14,7 +14,7 @@ from distrff.errors import InputError, InputTypeError
 from distrff.io.arrays import plain_array
 from distrff.model.rows import rows_to_predict
 from distrff.preprocessing.coding import NumericTargets
-from distrff.utils.keys import group_of
+from distrff.utils.random import group_of
 
 # In this module `model` is a `Model`, whose methods come here for rows that are not NumPy arrays.
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.sparse import issparse, vstack
 
 from distrff.errors import InputError, InputTypeError, NonFiniteError
-from distrff.features.specification import MapSpecification, exact_digest, named_to_send, sent_arrays
+from distrff.features.base import MapSpecification, exact_digest, named_to_send, sent_arrays
 from distrff.model.intervals import Intervals, class_scores
 from distrff.preprocessing.coding import (
     ClassTargets,
@@ -24,8 +24,8 @@ from distrff.preprocessing.coding import (
     Targets,
     coding_parts,
 )
+from distrff.preprocessing.folds import Folds
 from distrff.preprocessing.table import TableSteps
-from distrff.reductions.base import Folds
 from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor
 from distrff.solvers.toeplitz import PosteriorSamples

@@ -12,7 +12,8 @@ from typing import Self
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve
 
-from distrff.features.lattice import Box, Lattice
+from distrff.features.base import Sample
+from distrff.features.equispaced import Box, Lattice
 from distrff.features.search.widths import (
     MAX_OUTPUTS,
     BinningPilot,
@@ -21,14 +22,13 @@ from distrff.features.search.widths import (
     binning_pilot_flops,
     coded_targets,
 )
-from distrff.features.specification import Sample
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.preprocessing.moments import EQUAL_TO_ROUNDING
 from distrff.solvers.band import path_ridge
 from distrff.solvers.ridge import noise_floor
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzProblem, half_of, whole_of
-from distrff.utils.lapack import factor, solve_factor
+from distrff.utils.linalg import factor, solve_factor
 from distrff.utils.nufft import values_at
 from distrff.utils.random import child_seed, streams_under
 

@@ -11,15 +11,15 @@ from scipy.linalg import eigh, eigh_tridiagonal
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, NonFiniteError
-from distrff.features.bins import BinIds, Grids, occupied_bins
-from distrff.features.frequencies import draw_frequencies
-from distrff.features.specification import RowsInMemory, Sample
+from distrff.features.base import RowsInMemory, Sample
+from distrff.features.binning import BinIds, Grids, occupied_bins
+from distrff.features.fourier import draw_frequencies
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.utils.arrays import dense_rows
-from distrff.utils.products import OneHotTile
+from distrff.utils.linalg import OneHotTile
+from distrff.utils.process import one_blas_thread
 from distrff.utils.random import child_seed, stream
-from distrff.utils.threads import one_blas_thread
 
 SAMPLE_ROWS = 16_384  # that a search uses
 _DENSE_BYTES = 2**26
