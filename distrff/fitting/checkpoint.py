@@ -18,7 +18,7 @@ from distrff.engine.execution import ClusterExecution, calling_modules, in_dask_
 from distrff.engine.run import Run
 from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.fitting.context import FitContext
-from distrff.fitting.plan import Plan
+from distrff.fitting.cost import Plan
 from distrff.io.checkpoints import CheckpointStore, forgeries_refused
 from distrff.io.dataset import Dataset
 from distrff.io.groups import package_version

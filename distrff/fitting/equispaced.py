@@ -16,6 +16,7 @@ from distrff.errors import DataWarning, InputError, warn
 from distrff.features.equispaced import EquispacedFourierFeatures, coef_of
 from distrff.features.lattice import Lattice, scaled_widths
 from distrff.fitting.context import PreparedFit
+from distrff.fitting.cost import Plan
 from distrff.fitting.equispaced_sums import (
     EPS,
     N_GROUPS,
@@ -27,7 +28,6 @@ from distrff.fitting.equispaced_sums import (
     rows_a_call,
 )
 from distrff.fitting.options import NO_GCV, RidgeOptions
-from distrff.fitting.plan import Plan
 from distrff.fitting.result import (
     AlphaSearch,
     FitResult,
