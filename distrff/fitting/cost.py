@@ -25,7 +25,6 @@ from distrff.features.binning import KEY_ROWS
 from distrff.features.lattice import resolved_share
 from distrff.features.specification import MapCost
 from distrff.fitting.equispaced_sums import N_GROUPS, N_SAMPLES, FoldCuts, bytes_a_row, rows_a_call
-from distrff.fitting.light import MAX_BLOCK_TILES, MAX_BLOCK_VALUES, WIDENING, rows_a_label
 from distrff.io.storage import SPAN_BYTES
 from distrff.utils.html import Bars, Section, html_card
 from distrff.utils.nufft import fine_grid_bytes_of
@@ -896,6 +895,42 @@ def _with_samples(plan: Plan) -> Plan:
         worker_peak_bytes=max(plan.worker_peak_bytes, peak),
         client_peak_bytes=plan.client_peak_bytes + 3 * N_GROUPS * group,
     )
+
+
+# Models of few rows for margin losses.
+
+MAX_BLOCK_TILES, MAX_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
+_MAX_FEATURES = 4096  # with more, a Newton step of a model costs more than many sweeps
+_MIN_KEPT, _MAX_KEPT, _KEPT_ENTRIES = 2**10, 2**14, 2**21
+_GROWTH, _MIN_GROWN = 8, 2**14
+WIDENING = 4
+"""A pass for a model without a minimum keeps so many times the rows of one label, and none of the other."""
+
+
+def can_model(n_features: int, sparse_entries: int) -> bool:
+    """Return whether active-set models are worth their steps; with sparse features these are always cheap."""
+    return sparse_entries > 0 or n_features <= _MAX_FEATURES
+
+
+def rows_a_label(n_features: int, sparse_entries: int) -> int:
+    """Return how many rows of each label a sweep keeps for a model.
+
+    With dense features one for each feature, as many as can be between their bounds at an optimum, but at
+    least 1024. Sparse features may be more than the rows: then as many rows as have two million entries, 1024
+    to 16,384.
+    """
+    if sparse_entries:
+        return max(_MIN_KEPT, min(_MAX_KEPT, _KEPT_ENTRIES // sparse_entries))
+    return max(_MIN_KEPT, n_features)
+
+
+def max_model_rows(n_features: int, sparse_entries: int) -> int:
+    """Return how many rows a model may grow to.
+
+    Eight times the rows that a sweep keeps for a label, but at least 16,384: for a rare class against the
+    rest many rows may be on either side of the hinge, whatever the number of features.
+    """
+    return max(_MIN_GROWN, _GROWTH * rows_a_label(n_features, sparse_entries))
 
 
 # By epochs of SGD and their evaluations: no array of D × D, unless it is small.

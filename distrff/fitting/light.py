@@ -18,7 +18,16 @@ from distrff.errors import InputError
 from distrff.features.specification import MapSpecification
 from distrff.fitting.cg import RightSidesReduction
 from distrff.fitting.context import PreparedFit
-from distrff.fitting.cost import MIN_GATHERED_ROWS, Plan, margin_cuts
+from distrff.fitting.cost import (
+    MAX_BLOCK_TILES,
+    MAX_BLOCK_VALUES,
+    MIN_GATHERED_ROWS,
+    Plan,
+    can_model,
+    margin_cuts,
+    max_model_rows,
+    rows_a_label,
+)
 from distrff.fitting.dual import DualAscent
 from distrff.fitting.gram import Grams, factor_gram, sample_of
 from distrff.fitting.gram_sums import CurvatureGramReduction
@@ -46,8 +55,6 @@ from distrff.solvers.objective import (
 from distrff.solvers.ridge import GramProblem, RidgeEquations, RidgeMoments, ridge_system, total_gram
 from distrff.utils.arrays import chosen_rows, joined_rows
 from distrff.utils.linalg import add_transposed_product, values_of, zero_sums
-
-MAX_BLOCK_TILES, MAX_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
 
 
 class _Block(NamedTuple):
@@ -180,38 +187,6 @@ class SoftmaxReduction(LightReduction):
 
 
 # The sweep of hinge problems that finds the rows at which an active-set model differs from the hinge.
-
-_MAX_FEATURES = 4096  # with more, a Newton step of a model costs more than many sweeps
-_MIN_KEPT, _MAX_KEPT, _KEPT_ENTRIES = 2**10, 2**14, 2**21
-_GROWTH, _MIN_GROWN = 8, 2**14
-WIDENING = 4
-"""A pass for a model without a minimum keeps so many times the rows of one label, and none of the other."""
-
-
-def can_model(n_features: int, sparse_entries: int) -> bool:
-    """Return whether active-set models are worth their steps; with sparse features these are always cheap."""
-    return sparse_entries > 0 or n_features <= _MAX_FEATURES
-
-
-def rows_a_label(n_features: int, sparse_entries: int) -> int:
-    """Return how many rows of each label a sweep keeps for a model.
-
-    With dense features one for each feature, as many as can be between their bounds at an optimum, but at
-    least 1024. Sparse features may be more than the rows: then as many rows as have two million entries, 1024
-    to 16,384.
-    """
-    if sparse_entries:
-        return max(_MIN_KEPT, min(_MAX_KEPT, _KEPT_ENTRIES // sparse_entries))
-    return max(_MIN_KEPT, n_features)
-
-
-def max_model_rows(n_features: int, sparse_entries: int) -> int:
-    """Return how many rows a model may grow to.
-
-    Eight times the rows that a sweep keeps for a label, but at least 16,384: for a rare class against the
-    rest many rows may be on either side of the hinge, whatever the number of features.
-    """
-    return max(_MIN_GROWN, _GROWTH * rows_a_label(n_features, sparse_entries))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from sklearn.svm import SVC, LinearSVC
 import distrff as drf
 from distrff.engine import segments
 from distrff.errors import InputError
-from distrff.fitting import light
+from distrff.fitting import cost, light
 from distrff.fitting import margins as penalty_search
 from distrff.fitting import options as margin_options
 from distrff.fitting.dual import DualAscent
