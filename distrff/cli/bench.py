@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from distrff.engine.execution import ClusterExecution
     from distrff.fitting.cost import Plan
-    from distrff.io.dataset import Dataset
-    from distrff.io.rows import Rows
+    from distrff.io.dataset import Dataset, Rows
 
 _MAX_LISTED = 20
 

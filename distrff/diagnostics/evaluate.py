@@ -18,8 +18,7 @@ from distrff.engine.run import Run, begin_run
 from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import InputError
 from distrff.features.specification import MapSpecification
-from distrff.io.dataset import Dataset, check_block
-from distrff.io.rows import RowBlock, Rows
+from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
 from distrff.model.model import FoldModels, Model
 from distrff.model.predict import light_model, restored
 from distrff.model.rows import rows_for

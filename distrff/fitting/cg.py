@@ -24,7 +24,7 @@ from distrff.fitting.result import (
     ridge_fold_models,
 )
 from distrff.fitting.rows import RowReduction
-from distrff.io.rows import Rows
+from distrff.io.dataset import Rows
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.cg import (
     ConjugateGradients,

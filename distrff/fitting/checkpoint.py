@@ -20,10 +20,8 @@ from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.fitting.context import FitContext
 from distrff.fitting.cost import Plan
 from distrff.io.checkpoints import CheckpointStore, forgeries_refused
-from distrff.io.dataset import Dataset
-from distrff.io.groups import package_version
-from distrff.io.rows import Rows
-from distrff.io.storage import SEEN_BY_ALL, Location
+from distrff.io.dataset import Dataset, Rows
+from distrff.io.storage import SEEN_BY_ALL, Location, package_version
 from distrff.utils.serialize import digest_of
 
 _TILE_ROWS = 2**14

@@ -17,8 +17,8 @@ from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpe
 from distrff.features.lattice import Lattice
 from distrff.features.registry import specification_from_dict
 from distrff.fitting.rows import LIKE_THE_FIRST, check_parts, check_same_table, table_metadata, table_parts
-from distrff.io.groups import contents_of, read_group, refuse_others, write_group
-from distrff.io.rows import RowBlock, Rows
+from distrff.io.dataset import RowBlock, Rows
+from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.kernels.base import Kernel, kernel_from_dict
 from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
 from distrff.preprocessing.folds import Folds

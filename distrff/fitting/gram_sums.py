@@ -20,8 +20,8 @@ from distrff.fitting.rows import (
     table_metadata,
     table_parts,
 )
-from distrff.io.groups import contents_of, read_group, refuse_others, write_group
-from distrff.io.rows import RowBlock, Rows
+from distrff.io.dataset import RowBlock, Rows
+from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
 from distrff.preprocessing.folds import Folds
 from distrff.preprocessing.table import TableSteps

@@ -34,7 +34,7 @@ from distrff.fitting.gram_sums import CurvatureGramReduction
 from distrff.fitting.options import MarginOptions
 from distrff.fitting.result import MarginProblem, coef_and_intercept
 from distrff.fitting.rows import RowReduction
-from distrff.io.rows import RowBlock, Rows
+from distrff.io.dataset import RowBlock, Rows
 from distrff.preprocessing.coding import ClassTargets, Scaling
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.hard_margin import CriticalRows

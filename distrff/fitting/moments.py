@@ -11,8 +11,7 @@ from scipy.sparse import issparse
 
 from distrff.engine.reduction import Arrays, Reduction, SharedArrays
 from distrff.features.specification import MapReduction, MapSpecification
-from distrff.io.dataset import check_block
-from distrff.io.rows import RowBlock, Rows
+from distrff.io.dataset import RowBlock, Rows, check_block
 from distrff.preprocessing.coding import LabelCounts, Scaling
 from distrff.preprocessing.moments import CoMoments, Moments
 from distrff.utils.arrays import chosen_rows, joined_rows

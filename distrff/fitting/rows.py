@@ -12,7 +12,7 @@ from distrff.engine.kept import Keeping
 from distrff.engine.reduction import Arrays, Reduction, SharedArrays
 from distrff.errors import InputError, ModelFileError
 from distrff.features.specification import BlockMap, MapSpecification
-from distrff.io.rows import Rows
+from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import Scaling, Targets
 from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
 from distrff.utils.linalg import OneHotTile
@@ -139,7 +139,7 @@ def check_same_table(first: OfTable, second: OfTable) -> None:
 # Rows that stay in a worker's memory from pass to pass, with their features or without them.
 
 if TYPE_CHECKING:  # a stored model's reader, which needs no Dask, comes past here
-    from distrff.io.rows import RowBlock, Rows
+    from distrff.io.dataset import RowBlock, Rows
 
 
 class KeptRows:

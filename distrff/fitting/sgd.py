@@ -30,7 +30,7 @@ from distrff.fitting.result import (
     iterative_result,
 )
 from distrff.fitting.rows import RowReduction
-from distrff.io.rows import Rows
+from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import ClassTargets, NumericTargets
 from distrff.preprocessing.moments import drift_message, drift_shares
 from distrff.solvers.losses import Loss, SmoothedHinge

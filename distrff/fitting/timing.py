@@ -28,7 +28,7 @@ from distrff.fitting.cost import (
 from distrff.fitting.equispaced_sums import EPS, FoldRows, ToeplitzReduction
 from distrff.fitting.gram_sums import GramReduction
 from distrff.fitting.rows import RowReduction
-from distrff.io.rows import Rows
+from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import Scaling
 from distrff.solvers.toeplitz import Toeplitz
 

@@ -35,7 +35,6 @@ import numpy as np
 from distrff.engine.checkpoint import DamagedPart, Node, Step
 from distrff.engine.reduction import Partial
 from distrff.errors import CheckpointWarning, DistrffError, InputError, warn
-from distrff.io.groups import package_version
 from distrff.io.storage import (
     BUFFER_BYTES,
     FOLDER_MARK,
@@ -45,6 +44,7 @@ from distrff.io.storage import (
     Location,
     full_disk_errors,
     json_of,
+    package_version,
     patiently,
     remove_folder,
     storage_errors,

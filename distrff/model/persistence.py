@@ -10,7 +10,7 @@ import numpy as np
 from distrff.errors import DistrffError, ModelFileError
 from distrff.features.registry import specification_from_dict
 from distrff.features.specification import named_to_send, sent_arrays
-from distrff.io.groups import contents_of, read_group, refuse_others, write_group
+from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.model.intervals import INTERVAL_ARRAYS, Intervals
 from distrff.model.model import Model
 from distrff.preprocessing.coding import coding_from_parts, coding_parts

@@ -12,7 +12,7 @@ from distrff.cli.bench import fit_limits, rows_a_second
 from distrff.engine.execution import PlannedWorkers
 from distrff.features.specification import product_cost
 from distrff.fitting.cost import THIN_SLOWNESS, Size, count, with_kept
-from distrff.io.rows import RowBlock
+from distrff.io.dataset import RowBlock
 
 
 @pytest.fixture(autouse=True)

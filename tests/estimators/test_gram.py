@@ -9,7 +9,7 @@ import distrff as drf
 from distrff.errors import InputError, ModelFileError
 from distrff.fitting.gram_sums import GramReduction
 from distrff.io.arrays import as_dataset
-from distrff.io.groups import read_group, write_group
+from distrff.io.storage import read_group, write_group
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, Scaling
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.ridge import unpack
