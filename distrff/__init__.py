@@ -41,7 +41,7 @@ _NAMES = {
     "plot_learning_curve plot_partial_dependence plot_relevance",
     "diagnostics.quality": "Evaluation",
     "engine.cluster": "connect",
-    "engine.observer": "SweepProgress",
+    "engine.progress": "SweepProgress",
     "estimators.callbacks": "EarlyStopping",
     "estimators.base": "EXPECTED_FAILED_CHECKS",
     "estimators.cross_validation": "cross_val_predict",

@@ -23,7 +23,7 @@ from distrff.diagnostics.plots import plot_partial_dependence as plot_partial_de
 from distrff.diagnostics.plots import plot_relevance as plot_relevance
 from distrff.diagnostics.quality import Evaluation as Evaluation
 from distrff.engine.cluster import connect as connect
-from distrff.engine.observer import SweepProgress as SweepProgress
+from distrff.engine.progress import SweepProgress as SweepProgress
 from distrff.estimators.base import EXPECTED_FAILED_CHECKS as EXPECTED_FAILED_CHECKS
 from distrff.estimators.callbacks import EarlyStopping as EarlyStopping
 from distrff.estimators.cross_validation import cross_val_predict as cross_val_predict

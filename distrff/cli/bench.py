@@ -22,7 +22,7 @@ from distrff.utils.text import human_bytes, si_text
 if TYPE_CHECKING:
     from distributed import Future
 
-    from distrff.engine.execution import ClusterExecution
+    from distrff.engine.run import ClusterExecution
     from distrff.fitting.cost import Plan
     from distrff.io.dataset import Dataset, Rows
 
@@ -131,7 +131,8 @@ def cluster_rates(dataset: Dataset | None = None) -> dict[str, Any]:
     `blas_threads` are of a product in one thread, and a `memory_limit` of 0 is none. `task_seconds` are of
     a task that does nothing, from the client to a worker and back; `row_bytes` are decoded ones.
     """
-    from distrff.engine.execution import ClusterExecution, ambient_execution
+    from distrff.engine.distributed import ClusterExecution
+    from distrff.engine.run import ambient_execution
 
     execution = ambient_execution()
     if not isinstance(execution, ClusterExecution):
@@ -240,7 +241,7 @@ def arithmetic_rates(seconds: float) -> dict[str, Any]:
     """
     import numpy as np
 
-    from distrff.engine.record import blas_threads
+    from distrff.engine.tasks import blas_threads
     from distrff.features.trigonometry import compile_loops, paired_cos_sin
 
     compile_loops()

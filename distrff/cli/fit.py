@@ -78,7 +78,7 @@ def fit(
     DATA is a Parquet file, folder or glob, a Zarr group, or files of text (CSV, TSV, libsvm) or of NumPy;
     a path or a URL. Everything that can be checked is checked before the first row is read.
     """
-    from distrff.io.checkpoints import has_written, note_model, remove_checkpoint
+    from distrff.io.parts import has_written, note_model, remove_checkpoint
     from distrff.io.storage import PAGE, Location, check_writable, refuse_overlap, write_file
 
     remote = storage_options(options)

@@ -130,7 +130,7 @@ def _with_names(values: dict[str, Any], metadata: dict[str, Any]) -> dict[str, A
 
 def _n_components(specification: dict[str, Any]) -> int:
     """Return the size of the map, as its parameter gives it."""
-    from distrff.features.registry import specification_from_dict
+    from distrff.features.base import specification_from_dict
 
     inner = specification.get("inner", specification)  # of a map with a metric
     sizes = [inner[size] for size in _SIZES if size in inner and inner["kind"] != "equispaced"]
@@ -164,7 +164,7 @@ def described_results(header: dict[str, Any]) -> Described:
 
 def described_checkpoint(path: str, remote: Remote) -> Described:
     """Describe a checkpoint: how far it is, and about how long the rest takes."""
-    from distrff.io.checkpoints import described
+    from distrff.io.parts import described
     from distrff.io.storage import Location
 
     found = described(Location.of(path, remote))

@@ -19,7 +19,7 @@ from distrff.errors import PlanRefused
 from distrff.utils.text import human_bytes
 
 if TYPE_CHECKING:
-    from distrff.engine.execution import PlannedWorkers
+    from distrff.engine.run import PlannedWorkers
     from distrff.estimators.base import KernelEstimator
     from distrff.fitting.cost import Plan
     from distrff.io.dataset import Dataset
@@ -92,7 +92,7 @@ def planned_values(
     much memory as the fastest way needs, up to 1 TiB.
     """
     from distrff.engine.cluster import memory_limit_bytes
-    from distrff.engine.execution import PlannedWorkers
+    from distrff.engine.run import PlannedWorkers
 
     n_workers, limit = options["workers"], options["memory_limit"]
     n_bytes = memory_limit_bytes(limit or _MAX_POD, 1)

@@ -19,7 +19,7 @@ from distrff.diagnostics.replacement import (
 )
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.errors import InputError
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification
 from distrff.io.dataset import Rows
 from distrff.model.model import Model
 from distrff.model.predict import restored

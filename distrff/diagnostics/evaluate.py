@@ -13,11 +13,10 @@ from distrff.diagnostics.label_errors import LabelErrors
 from distrff.diagnostics.number_errors import DETAILED_TARGETS, NumberErrors
 from distrff.diagnostics.quality import Evaluation
 from distrff.diagnostics.report import FitReport
-from distrff.engine.reduction import Arrays, Reduction
+from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
 from distrff.engine.run import Run, begin_run
-from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import InputError
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
 from distrff.model.model import FoldModels, Model
 from distrff.model.predict import light_model, restored

@@ -30,8 +30,8 @@ from distrff.diagnostics.replacement import (
     column_groups,
 )
 from distrff.diagnostics.strict import strict
+from distrff.engine.reduction import Segmentation, light_segmentation, light_segmentation_of_features
 from distrff.engine.run import Run, begin_run
-from distrff.engine.segments import Segmentation, light_segmentation, light_segmentation_of_features
 from distrff.errors import ColumnError, InputError, InputTypeError
 from distrff.io.dataset import Dataset, check_known
 from distrff.model.model import Model

@@ -15,7 +15,7 @@ from scipy.sparse import csr_matrix, issparse
 
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.errors import InputError
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification
 from distrff.io.dataset import RowBlock, Rows, check_block
 from distrff.model.model import Model
 from distrff.model.predict import restored

@@ -20,10 +20,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distrff.diagnostics.calibration import calibrated, out_of_fold
 from distrff.diagnostics.class_errors import ClassErrors
 from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, errors_of
-from distrff.engine.execution import Workers
-from distrff.engine.observer import Observer, callbacks_of_fit
-from distrff.engine.progress import FitLine
-from distrff.engine.run import begin_run
+from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
+from distrff.engine.run import Workers, begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
 from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
 from distrff.fitting.context import (
@@ -41,9 +39,9 @@ from distrff.fitting.options import FitOptions, SolverOptions, check_sparse_rows
 from distrff.fitting.result import FitResult, Solver, fit_report, quality_of_fit
 from distrff.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
-from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.open import open_rows
+from distrff.io.parts import saving_buffer_bytes
 from distrff.io.storage import Location, held
 from distrff.model.answers import predict_with
 from distrff.model.model import FoldModels, Model

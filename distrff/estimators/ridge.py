@@ -11,8 +11,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distrff.engine.observer import Observer, callbacks_of_fit
-from distrff.engine.progress import FitLine
+from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.base import KernelClassifier, KernelEstimator
 from distrff.features.base import FeatureMap

@@ -8,22 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.execution import LARGE_PARTIAL, PlannedWorkers, Workers
-from distrff.engine.reduction import n_levels
-from distrff.engine.segments import (
+from distrff.engine.distributed import LARGE_PARTIAL
+from distrff.engine.reduction import (
     Segmentation,
     gram_segmentation,
     gram_stride,
     light_segmentation,
     light_segmentation_of_features,
     margin_tile_rows,
+    n_levels,
     sampled_tile_rows,
     sparse_segmentation,
 )
+from distrff.engine.run import PlannedWorkers, Workers
 from distrff.errors import PlanRefused
+from distrff.features.base import MapCost
 from distrff.features.binning import KEY_ROWS
-from distrff.features.lattice import resolved_share
-from distrff.features.specification import MapCost
+from distrff.features.equispaced import resolved_share
 from distrff.fitting.equispaced_sums import N_GROUPS, N_SAMPLES, FoldCuts, bytes_a_row, rows_a_call
 from distrff.io.storage import SPAN_BYTES
 from distrff.utils.html import Bars, Section, html_card

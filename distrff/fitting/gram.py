@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.execution import LocalExecution
-from distrff.engine.run import Run
+from distrff.engine.run import LocalExecution, Run
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
-from distrff.features.base import nested_sizes
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification, nested_sizes
 from distrff.fitting.context import PreparedFit
 from distrff.fitting.cost import MAX_PATH_BYTES, Plan
 from distrff.fitting.gram_sums import GramReduction, GramStatistics

@@ -11,11 +11,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from distrff.engine.reduction import Arrays, joined
+from distrff.engine.reduction import Arrays, gram_stride, joined
 from distrff.engine.run import Run
-from distrff.engine.segments import gram_stride
 from distrff.errors import InputError
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification
 from distrff.fitting.cg import RightSidesReduction
 from distrff.fitting.context import PreparedFit
 from distrff.fitting.cost import (

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import clone
 
-from distrff.engine.segments import light_segmentation_of_features
+from distrff.engine.reduction import light_segmentation_of_features
 from distrff.errors import InputError, InputTypeError
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from distrff.engine.kept import Keeping
 from distrff.engine.reduction import Arrays, Reduction, SharedArrays
+from distrff.engine.tasks import CacheForm
 from distrff.errors import InputError, ModelFileError
-from distrff.features.specification import BlockMap, MapSpecification
+from distrff.features.base import BlockMap, MapSpecification
 from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import Scaling, Targets
 from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
@@ -55,7 +55,7 @@ class RowReduction(Reduction):
         basis.
         """
         of_basis = of_basis or not block_map.has_basis
-        if isinstance(rows, KeptRows):
+        if isinstance(rows, CachedRows):
             found = rows.features_at(start, X.shape[0], of_basis=of_basis)
             if found is not None:
                 return found
@@ -142,7 +142,7 @@ if TYPE_CHECKING:  # a stored model's reader, which needs no Dask, comes past he
     from distrff.io.dataset import RowBlock, Rows
 
 
-class KeptRows:
+class CachedRows:
     """The rows [start, stop) as they were read; `features` holds those of each of their tiles, in order.
 
     It is no dataclass: Dask would look for tasks in all fields of one, tile by tile.
@@ -186,7 +186,7 @@ def _bytes_of(values: Any) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowKeeping(Keeping):
+class RowKeeping(CacheForm):
     """Keeps decoded rows, and with `with_features` the features of their tiles, in the map's own dtype.
 
     `of_basis` are the values of the map's basis in their place, as light passes multiply them.
@@ -205,15 +205,15 @@ class RowKeeping(Keeping):
     def light(self) -> Self:
         return replace(self, specification=self.specification.without_arrays())
 
-    def keep(self, rows: Rows, arrays: Arrays) -> KeptRows:
+    def keep(self, rows: Rows, arrays: Arrays) -> CachedRows:
         (block,) = rows.tiles(rows.stop - rows.start)
         block = block._replace(**{name: _apart(getattr(block, name)) for name in ("X", "y", "sample_weight")})
         if not self.with_features:
-            return KeptRows(block, self.tile_rows, of_basis=self.of_basis, features=[])
+            return CachedRows(block, self.tile_rows, of_basis=self.of_basis, features=[])
         block_map = self.specification.build_sent(arrays)
         of_basis = self.of_basis or not block_map.has_basis
         features = self._features(block_map, block.X, of_basis=of_basis)
-        return KeptRows(block, self.tile_rows, of_basis=of_basis, features=features)
+        return CachedRows(block, self.tile_rows, of_basis=of_basis, features=features)
 
     def _features(self, block_map: BlockMap, X: Any, *, of_basis: bool) -> list[Any]:
         tile_of = block_map.basis_tile if of_basis else block_map.tile

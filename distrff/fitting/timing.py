@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.reduction import Arrays
-from distrff.engine.segments import light_segmentation
-from distrff.features.lattice import Lattice
-from distrff.features.specification import MapSpecification
+from distrff.engine.reduction import Arrays, light_segmentation
+from distrff.features.base import MapSpecification
+from distrff.features.equispaced import Lattice
 from distrff.fitting.cg import ProductReduction
 from distrff.fitting.context import FitContext
 from distrff.fitting.cost import (

@@ -12,7 +12,7 @@ import yaml
 from dask.utils import parse_bytes
 
 from distrff.cli.plan import _CLIENT_IDLE_BYTES
-from distrff.engine.execution import PlannedWorkers
+from distrff.engine.run import PlannedWorkers
 from distrff.errors import PlanRefused
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.base import FeatureMap

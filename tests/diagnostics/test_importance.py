@@ -19,7 +19,7 @@ from sklearn.inspection import partial_dependence as sklearn_partial_dependence
 import distrff as drf
 from distrff.diagnostics.importance import what_matters
 from distrff.diagnostics.replacement import RowDraw, donor_places
-from distrff.engine import segments
+from distrff.engine import reduction
 from distrff.errors import DataWarning, InputError
 from distrff.io.arrays import as_dataset
 from distrff.utils.random import child_seed
@@ -200,7 +200,7 @@ def test_sorted_rows_are_judged_as_shuffled_ones(rng):
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_the_same_bits_for_any_storage_chunks_and_workers(rng, cluster, tmp_path, monkeypatch, weighted):
-    monkeypatch.setattr(segments, "_LIGHT_SEGMENT_ROWS", 300)  # so that there are several
+    monkeypatch.setattr(reduction, "_LIGHT_SEGMENT_ROWS", 300)  # so that there are several
     X = rng.standard_normal((1500, 3))
     y, s = X[:, 0] * X[:, 1], rng.exponential(size=1500) if weighted else None
     model = drf.KernelRidge(SMALL, alpha=1e-2).fit(X, y)

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC, LinearSVC
 
 import distrff as drf
-from distrff.engine import segments
+from distrff.engine import reduction
 from distrff.errors import InputError
 from distrff.fitting import cost, light
 from distrff.fitting import margins as penalty_search
@@ -646,7 +646,7 @@ def test_hessians_of_samples_and_of_all_rows(rng, monkeypatch):
     X = rng.standard_normal((3000, 2))
     y = np.where(X[:, 0] < 1.8, np.digitize(X[:, 1], [0.0]), 2)  # the last class is rare
     for name, value in (("_MIN_SAMPLE_ROWS", 256), ("_LEAST_SAMPLE_PER_FEATURE", 1), ("_LIGHT_COLUMNS", 4)):
-        monkeypatch.setattr(segments, name, value)
+        monkeypatch.setattr(reduction, name, value)
     monkeypatch.setattr(light, "_LIGHT_SWEEPS", 0.2)
     strides, curved = [], MarginOracle._curved
 

@@ -11,11 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import distrff as drf
-from distrff.engine.execution import PlannedWorkers
-from distrff.engine.segments import gram_segmentation, gram_stride
+from distrff.engine.reduction import gram_segmentation, gram_stride
+from distrff.engine.run import PlannedWorkers
 from distrff.errors import PlanRefused
+from distrff.features.base import product_cost
 from distrff.features.fourier import FourierSpecification
-from distrff.features.specification import product_cost
 from distrff.fitting import cost
 from distrff.fitting.cost import (
     PRESUMED_SWEEPS,

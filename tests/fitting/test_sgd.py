@@ -8,7 +8,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import distrff as drf
-from distrff.engine.execution import PlannedWorkers
+from distrff.engine.run import PlannedWorkers
 from distrff.errors import DataWarning, InputError, PlanRefused
 from distrff.fitting.cost import count, metric_rows, refusal
 from distrff.fitting.sgd import _SGDOracle

@@ -6,7 +6,7 @@ import pytest
 from sklearn.base import clone
 
 import distrff as drf
-from distrff.engine import execution
+from distrff.engine import run as engine_run
 from distrff.engine.run import Run
 from distrff.errors import InputError, PlanRefused
 from distrff.features import bins as occupied_bins
@@ -121,7 +121,7 @@ def test_what_needs_dense_features_is_refused(rng, act, message):
 
 
 def test_a_plan_that_does_not_fit_names_n_bins(rng, monkeypatch):
-    monkeypatch.setattr(execution, "MEMORY_LIMIT", 10**9)
+    monkeypatch.setattr(engine_run, "MEMORY_LIMIT", 10**9)
     (X, Y), map_ = rows(rng, 50), features(rng, 50_000_000)
     for estimator in (
         drf.KernelRidge(map_, alpha=1.0, scale="none"),

@@ -98,7 +98,7 @@ BINS = drf.RandomBinningFeatures(drf.Laplacian(4.0), 10, random_state=0)
 @pytest.mark.parametrize("has_factor", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, monkeypatch, has_factor):
     """With the Gram of a sample of the rows, or where none fits."""
-    monkeypatch.setattr("distrff.engine.segments._MIN_SAMPLE_ROWS", 2048)
+    monkeypatch.setattr("distrff.engine.reduction._MIN_SAMPLE_ROWS", 2048)
     if not has_factor:
         monkeypatch.setattr(cost, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
     data = rows[0], np.column_stack([rows[1], np.cos(rows[1])]), np.abs(rows[0][:, 0])
@@ -143,7 +143,7 @@ def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, mo
 )
 def test_classes_on_workers(rows, assert_same_on_workers, monkeypatch, estimator):
     """Every solver: preconditioners from a sample of the rows, models of a part of them."""
-    monkeypatch.setattr("distrff.engine.segments._MIN_SAMPLE_ROWS", 2048)
+    monkeypatch.setattr("distrff.engine.reduction._MIN_SAMPLE_ROWS", 2048)
     has_two = getattr(estimator, "noise", None) == "probit"
     X, y = rows[0][:6007], np.digitize(rows[1][:6007], [-0.5] if has_two else [-0.5, 0.5])
     data = X, y, np.abs(X[:, 0])
@@ -293,7 +293,7 @@ SETTINGS = settings(max_examples=15, suppress_health_check=[HealthCheck.function
 def many_cuts(small_segments, monkeypatch):
     """Segments and tiles of a few hundred rows, so that chunks straddle all of them."""
     for name, rows in (("_MIN_SEGMENT_ROWS", 128), ("_LIGHT_SEGMENT_ROWS", 400), ("_MAX_TILE_ROWS", 512)):
-        monkeypatch.setattr(f"distrff.engine.segments.{name}", rows)
+        monkeypatch.setattr(f"distrff.engine.reduction.{name}", rows)
 
 
 @cache
