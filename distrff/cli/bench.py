@@ -21,8 +21,8 @@ from distrff.utils.text import human_bytes, si_text
 if TYPE_CHECKING:
     from distributed import Future
 
-    from distrff.engine.distributed import ClusterExecution
-    from distrff.fitting.plan import Plan
+    from distrff.engine.run import ClusterExecution
+    from distrff.fitting.cost import Plan
     from distrff.io.dataset import Dataset, Rows
 
 _MAX_LISTED = 20
@@ -306,7 +306,7 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
     The parts follow one another in a thread, except transfers, which other tasks may hide. `busy_share` is
     the share of the threads that the fit's segments keep busy.
     """
-    from distrff.fitting.plan import THIN_SLOWNESS, factorisation_flops
+    from distrff.fitting.cost import THIN_SLOWNESS, factorisation_flops
 
     shape, n_threads = plan.size, rates["n_threads"]
     rounds = -(-plan.n_segments // n_threads)

@@ -497,7 +497,7 @@ def fit(
         extra = {"include_std": True} if options["include_std"] else {}
         estimator.save(out, overwrite=replaces, storage_options=remote, **extra)
         if page is not None and options["model"] != "pca":  # after the model is safe
-            from distrff.diagnostics.evaluate import judge_fit
+            from distrff.diagnostics.report import judge_fit
 
             judge_fit(estimator)
     if kept is not None:

@@ -34,10 +34,9 @@ from distrff.fitting.context import (
     prepare,
     within_memory,
 )
+from distrff.fitting.cost import Plan
 from distrff.fitting.options import FitOptions, SolverOptions, check_sparse_rows, takes_sparse_rows
-from distrff.fitting.plan import Plan
-from distrff.fitting.quality import quality_of_fit
-from distrff.fitting.result import FitResult, Solver, fit_report
+from distrff.fitting.result import FitResult, Solver, fit_report, quality_of_fit
 from distrff.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows

@@ -27,8 +27,7 @@ from distrff.fitting.options import (
     growing_options,
     ridge_options,
 )
-from distrff.fitting.quality import quality_of_numbers
-from distrff.fitting.result import FitResult
+from distrff.fitting.result import FitResult, quality_of_numbers
 from distrff.fitting.sgd import fit_ridge_by_sgd
 from distrff.fitting.sums import Growth, Statistics
 from distrff.io.arrays import as_frame
