@@ -103,8 +103,7 @@ def written_rows(method: str, model: str, data: str, options: Mapping[str, Any])
     from distrff.io.results import ResultPlace
     from distrff.io.storage import Location, refuse_overlap
     from distrff.model.persistence import load_model
-    from distrff.model.predict import RowResults
-    from distrff.model.write import write_rows
+    from distrff.model.write import RowResults, write_rows
 
     remote = storage_options(options)
     out = Location.of(options["out"], remote)

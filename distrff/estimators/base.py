@@ -12,7 +12,6 @@ from typing import Any, Self
 import dask
 import numpy as np
 from dask.utils import is_dataframe_like
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -43,13 +42,12 @@ from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.open import open_rows
 from distrff.io.storage import Location, held
-from distrff.model.answers import predict_with
 from distrff.model.calibration import calibrated, out_of_fold
 from distrff.model.class_errors import ClassErrors
 from distrff.model.evaluation import Errors, errors_of
 from distrff.model.model import FoldModels, Model
 from distrff.model.persistence import save_model
-from distrff.model.rows import encoded, is_raw, raw_rows
+from distrff.model.rows import is_raw, raw_rows, rows_to_predict
 from distrff.model.to_sklearn import sklearn_pipeline
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.utils.text import listed
@@ -382,31 +380,35 @@ class KernelEstimator(BaseEstimator):
             check_label_types(dataset)
         return dataset
 
-    def _output(self, X: Any, method: str, **options: str) -> Any:
-        """Return `method` of the frozen model, lazily for rows that are not in memory.
+    def _answer(self, X: Any, method: str, *values: Any, **options: Any) -> Any:
+        """A method of the frozen model for rows, lazily where these are not in memory.
 
         Of rows in memory it warns that some are outside of the bounds of the model.
         """
         check_is_fitted(self, "model_")
+        rows = self._rows_to_predict(X)
+        found = getattr(self.model_, method)(rows, *values, **options)
+        if isinstance(rows, np.ndarray) and (n := np.count_nonzero(self.model_.outside(rows))):
+            warn(f"{n} of {len(rows)} rows are outside the bounds of the model: NaN", DataWarning)
+        return found
+
+    def _rows_to_predict(self, X: Any) -> Any:
+        """Rows in memory as an array or CSR, after scikit-learn's checks of them; others as a dask array."""
         X = as_frame(X)
         if is_raw(self.model_.steps, X):
-            X = encoded(self.model_, X)
-        elif isinstance(X, Dataset) or (is_dataframe_like(X) and dask.is_dask_collection(X)):
+            return rows_to_predict(self.model_, X)
+        is_lazy = dask.is_dask_collection(X)
+        if isinstance(X, Dataset) or (is_lazy and is_dataframe_like(X)):
             dataset = as_dataset(X)
             self._check_columns(dataset)
-            X = dataset.X
-        elif not dask.is_dask_collection(X):
-            sparse = "csr" if self.model_.specification.takes_sparse_rows else False
-            finite = not self.model_.skips_missing or "allow-nan"
-            X = validate_data(
-                self, X, dtype="numeric", accept_sparse=sparse, ensure_all_finite=finite, reset=False
-            )
-        if dask.is_dask_collection(X):
-            return predict_with(self.model_, X, method, **options)
-        found = getattr(self.model_, method)(X, **options)
-        if method != "std" and not issparse(X) and (n := np.count_nonzero(self.model_.outside(X))):
-            warn(f"{n} of {len(X)} rows are outside the bounds of the model: NaN", DataWarning)
-        return found
+            return dataset.X
+        if is_lazy:
+            return X
+        sparse = "csr" if self.model_.specification.takes_sparse_rows else False
+        finite = not self.model_.skips_missing or "allow-nan"
+        return validate_data(
+            self, X, dtype="numeric", accept_sparse=sparse, ensure_all_finite=finite, reset=False
+        )
 
     def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Take intervals, or prediction sets, from rows that the fit did not see; return the estimator.
@@ -555,14 +557,14 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         A row that may have several labels has 0 or 1 for each. One that lacks a value, where the fit dropped
         such rows, has None if labels are text; else such rows are refused by an InputError.
         """
-        return self._output(X, "predict")
+        return self._answer(X, "predict")
 
     def decision_function(self, X: Any) -> Any:
         """Return f(x): (n_samples,) for two classes, positive for the second, else (n_samples, n_classes).
 
         Of several labels of a row a column each, positive where the row is predicted to have it.
         """
-        F = self._output(X, "decision")
+        F = self._answer(X, "decision")
         return F[:, 0] if F.shape[1] == 1 else F
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> Any:
@@ -596,8 +598,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         more pass at first use, which carries no guarantee: the models of the folds saw fewer rows, and
         all rows chose map and penalty.
         """
-        intervals = self._with_intervals("predict_set").checked_intervals("predict_set")
-        return self._output(X, "class_scores") <= intervals.radius(coverage)[0]
+        self._with_intervals("predict_set")
+        return self._answer(X, "predict_set", coverage)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy, in one light pass over rows of any storage.

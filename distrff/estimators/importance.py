@@ -35,7 +35,6 @@ from distrff.model.importance import (
     column_groups,
 )
 from distrff.model.model import Model
-from distrff.model.predict import light_model
 from distrff.model.rows import rows_for
 from distrff.model.write import frozen_model
 from distrff.preprocessing.coding import ClassTargets
@@ -331,7 +330,7 @@ def permutation_importance(
     kind = "classes" if frozen.is_classifier else "numeric"
     donors = _drawn(run, frozen, dataset, kind, max_rows, seed)
     draw = RowDraw.of(dataset.n_rows, max_rows, seed, "judged rows")
-    light, sent = light_model(frozen)
+    light, sent = frozen.for_tasks()
     cuts = _cuts(frozen, dataset, len(groups), draw)
     reduction = ImportanceReduction(
         light,
@@ -451,7 +450,7 @@ def _dependence(
     """Return the curves of some grids, by a pass over the rows."""
     n_values = tuple(len(grid.values) for grid in grids)
     draw = RowDraw.of(dataset.n_rows, max_rows, seed, "judged rows")
-    light, sent = light_model(frozen)
+    light, sent = frozen.for_tasks()
     cuts = _cuts(frozen, dataset, sum(n_values), draw)
     batch_rows = _batch_rows(dataset, n_results(frozen) * max(n_values))
     positions = tuple(grid.positions for grid in grids)

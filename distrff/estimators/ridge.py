@@ -505,12 +505,11 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         ndarray or dask array of shape (n_samples,) or (n_samples, n_targets)
             With `return_std`, a pair of them.
         """
-        of = std_of(return_std)
-        prediction = self._output(X, "predict", outside=outside)
-        if not return_std:
-            return prediction
-        self._with_posterior()
-        return prediction, self._output(X, "std", of=of)
+        if return_std:
+            std_of(return_std)
+            check_is_fitted(self, "model_")
+            self._with_posterior()
+        return self._answer(X, "predict", return_std, outside=outside)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
         """Return the lower and the upper ends of intervals for new targets, lazily for dask arrays.
@@ -542,8 +541,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         the folds saw fewer rows, and all rows chose map and alpha. All intervals of a target have the
         same width, also where the model is less sure; see `return_std` of `predict` for that.
         """
-        intervals = self._with_intervals("predict_interval").checked_intervals("predict_interval")
-        return intervals.around(self._output(X, "predict"), coverage)
+        self._with_intervals("predict_interval")
+        return self._answer(X, "predict_interval", coverage)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return r², the share of the targets' variance explained, averaged over targets.

@@ -276,7 +276,7 @@ class KernelLikelihoodClassifier(MarginClassifier):
 
         Ψ(f/σ) for two classes; for more, those of one against the rest divided by their sum, or softmax.
         """
-        return self._output(X, "predict_proba")
+        return self._answer(X, "predict_proba")
 
     def _options(self) -> MarginOptions:
         one_of("noise", self.noise, NOISES)

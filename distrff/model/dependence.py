@@ -22,7 +22,6 @@ from distrff.model.importance import (
     within_bounds,
 )
 from distrff.model.model import Model
-from distrff.model.predict import restored
 from distrff.preprocessing.encoders import (
     PARTS,
     CyclicTimeEncoder,
@@ -65,7 +64,7 @@ class DependenceReduction(Reduction):
         return DependenceSums(0, 0, tuple(WeightedMoments.empty(m * k) for m in self.n_values))
 
     def update(self, sums: DependenceSums, rows: Rows, arrays: Arrays) -> DependenceSums:
-        model = restored(self.model, arrays)
+        model = self.model.restored(arrays)
         for drawn in self.draw.batches(rows, self.tile_rows, self.batch_rows):
             numbers, batch, n_outside = within_bounds(model, *drawn)
             s = np.ones(len(numbers)) if batch.sample_weight is None else batch.sample_weight

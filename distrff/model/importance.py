@@ -19,7 +19,6 @@ from distrff.features.specification import MapSpecification
 from distrff.io.dataset import check_block
 from distrff.io.rows import RowBlock, Rows
 from distrff.model.model import Model
-from distrff.model.predict import restored
 from distrff.preprocessing.coding import ClassTargets
 from distrff.preprocessing.moments import Moments
 from distrff.preprocessing.table import ColumnStep
@@ -353,7 +352,7 @@ class ImportanceReduction(Reduction):
         return ImportanceSums(0, 0, empty, (empty,) * len(self.groups))
 
     def update(self, sums: ImportanceSums, rows: Rows, arrays: Arrays) -> ImportanceSums:
-        model, (donors, cumulated) = restored(self.model, arrays), sent_donors(arrays)
+        model, (donors, cumulated) = self.model.restored(arrays), sent_donors(arrays)
         for drawn in self.draw.batches(rows, self.tile_rows, self.batch_rows):
             numbers, batch, n_outside = within_bounds(model, *drawn)
             s = np.ones(len(numbers)) if batch.sample_weight is None else batch.sample_weight
