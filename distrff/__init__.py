@@ -33,17 +33,19 @@ _NAMES = {
     "diagnostics.bounds": "bounds features_needed",
     "diagnostics.error_plots": "plot_confusion plot_precision_recall plot_predicted_against_actual "
     "plot_reliability plot_residuals plot_roc",
-    "diagnostics.evaluation": "Evaluation",
+    "diagnostics.calibration": "calibrate",
+    "diagnostics.evaluate": "evaluate",
+    "diagnostics.importance": "partial_dependence permutation_importance",
     "diagnostics.kernel_error": "kernel_error",
     "diagnostics.plots": "plot_alpha_path plot_decision_surface plot_importance plot_kernel_error "
     "plot_learning_curve plot_partial_dependence plot_relevance",
+    "diagnostics.quality": "Evaluation",
     "engine.cluster": "connect",
     "engine.observer": "SweepProgress",
     "estimators.callbacks": "EarlyStopping",
     "estimators.base": "EXPECTED_FAILED_CHECKS",
-    "estimators.evaluation": "cross_val_predict evaluate",
+    "estimators.cross_validation": "cross_val_predict",
     "estimators.gram": "fit_features gradient_outer_product gram",
-    "estimators.importance": "partial_dependence permutation_importance",
     "estimators.pca": "KernelPCA",
     "estimators.ridge": "KernelRidge KernelRidgeClassifier",
     "estimators.svm": "KernelLikelihoodClassifier KernelSVC",
@@ -59,12 +61,11 @@ _NAMES = {
     "kernels.polynomial": "Polynomial",
     "kernels.stationary": "Cauchy Exponential Gaussian Laplacian Matern",
     "metrics": "metrics",
-    "model.calibration": "calibrate",
     "model.persistence": "load_model",
     "model.raster": "predict_raster",
     "model.write": "write_predictions",
-    "reductions.equispaced": "ToeplitzStatistics",
-    "reductions.gram": "GramStatistics",
+    "fitting.equispaced_sums": "ToeplitzStatistics",
+    "fitting.gram_sums": "GramStatistics",
 }
 _MODULES = {name: f"distrff.{module}" for module, names in _NAMES.items() for name in names.split()}
 

@@ -33,7 +33,7 @@ from distrff.io.partitions import paired
 from distrff.preprocessing.coding import plain_values
 from distrff.preprocessing.moments import Moments
 from distrff.utils.arrays import as_columns
-from distrff.utils.keys import group_of, new_key
+from distrff.utils.random import group_of, new_key
 
 if TYPE_CHECKING:  # see io.arrays
     import dask.array as da

@@ -32,7 +32,7 @@ from distrff.errors import (
     PrecisionWarning,
     Terminated,
 )
-from distrff.utils.signals import signals_raise
+from distrff.utils.process import signals_raise
 from distrff.utils.text import public_text
 
 __all__ = ["main"]

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from distributed import Future
 
     from distrff.engine.execution import ClusterExecution
-    from distrff.estimators.fitting.plan import Plan
-    from distrff.io.dataset import Dataset
-    from distrff.io.rows import Rows
+    from distrff.fitting.plan import Plan
+    from distrff.io.dataset import Dataset, Rows
 
 _MAX_LISTED = 20
 
@@ -307,7 +306,7 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
     The parts follow one another in a thread, except transfers, which other tasks may hide. `busy_share` is
     the share of the threads that the fit's segments keep busy.
     """
-    from distrff.estimators.fitting.plan import THIN_SLOWNESS, factorisation_flops
+    from distrff.fitting.plan import THIN_SLOWNESS, factorisation_flops
 
     shape, n_threads = plan.size, rates["n_threads"]
     rounds = -(-plan.n_segments // n_threads)

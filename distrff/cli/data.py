@@ -17,7 +17,7 @@ from distrff.errors import InputError
 from distrff.utils.text import listed, public_name
 
 if TYPE_CHECKING:
-    from distrff.estimators.fitting.sums import Statistics
+    from distrff.fitting.sums import Statistics
     from distrff.io.convert.dialect import Dialect
     from distrff.io.dataset import Dataset
     from distrff.model.model import Model

@@ -108,7 +108,7 @@ def fit(
         extra = {"include_std": True} if options["include_std"] else {}
         estimator.save(out, overwrite=replaces, storage_options=remote, **extra)
         if page is not None and options["model"] != "pca":  # after the model is safe
-            from distrff.estimators.evaluation import judge_fit
+            from distrff.diagnostics.evaluate import judge_fit
 
             judge_fit(estimator)
     if kept is not None:
@@ -135,7 +135,7 @@ def fit(
 
 def _digest_of(model: Model) -> str:
     """Return what tells models of one place apart."""
-    from distrff.utils.values import digest_of
+    from distrff.utils.serialize import digest_of
 
     return digest_of(model.coef, model.intercept)
 
@@ -417,7 +417,8 @@ def _by_column(name: str, values: Sequence[tuple[str, Any]]) -> dict[str, Any] |
 
 
 def _kernel(options: Mapping[str, Any]) -> Kernel:
-    from distrff.kernels.registry import KERNELS, kernel_from_dict
+    from distrff.kernels.base import kernel_from_dict
+    from distrff.kernels.stationary import KERNELS
 
     kernel = options["kernel"]
     if isinstance(kernel, dict):

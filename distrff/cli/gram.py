@@ -37,7 +37,7 @@ from distrff.errors import InputError
 from distrff.utils.text import public_name
 
 if TYPE_CHECKING:
-    from distrff.estimators.fitting.sums import Statistics
+    from distrff.fitting.sums import Statistics
 
 _KINDS = ("gram", "toeplitz")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -222,9 +222,9 @@ def solve(ctx: click.Context, path: str, out: str, overwrite: bool, as_json: boo
 
 def _load(path: str, remote: dict[str, Any] | None) -> Statistics:
     """Return the sums at a path; raise InputError for anything else."""
+    from distrff.fitting.equispaced_sums import ToeplitzStatistics
+    from distrff.fitting.gram_sums import GramStatistics
     from distrff.io.storage import Location, header_of
-    from distrff.reductions.equispaced import ToeplitzStatistics
-    from distrff.reductions.gram import GramStatistics
 
     kind = (header_of(Location.of(path, remote).root() or {}) or {}).get("kind")
     kinds: dict[Any, Any] = {"gram": GramStatistics, "toeplitz": ToeplitzStatistics}
@@ -236,7 +236,7 @@ def _load(path: str, remote: dict[str, Any] | None) -> Statistics:
 
 
 def _noun(sums: Statistics) -> str:
-    from distrff.reductions.gram import GramStatistics
+    from distrff.fitting.gram_sums import GramStatistics
 
     return "Gram" if isinstance(sums, GramStatistics) else "sum on equispaced features"
 

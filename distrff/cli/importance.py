@@ -29,7 +29,7 @@ def importance(
     numbers, with the rise of the mean squared error, or the accuracy of classes. Columns
     that one raw column of a table became are replaced together. Give rows that the fit did not see.
     """
-    from distrff.estimators.importance import permutation_importance
+    from distrff.diagnostics.importance import permutation_importance
 
     fitted, dataset = model_and_targets(model, data, options)
     with workers_of(options):

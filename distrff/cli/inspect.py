@@ -77,10 +77,10 @@ _ENDED = (
 
 def described_group(path: str, kind: str, remote: Remote) -> Described:
     """Describe a model, or sums of rows; everything is checked against its checksums."""
-    from distrff.io.groups import read_group
+    from distrff.fitting.equispaced_sums import ToeplitzStatistics
+    from distrff.fitting.gram_sums import GramStatistics
+    from distrff.io.storage import read_group
     from distrff.model.persistence import model_of
-    from distrff.reductions.equispaced import ToeplitzStatistics
-    from distrff.reductions.gram import GramStatistics
 
     checks = {"model": model_of, "gram": GramStatistics.of_group, "toeplitz": ToeplitzStatistics.of_group}
     arrays, metadata = read_group(path, kind=kind, storage_options=remote)

@@ -61,10 +61,9 @@ def _measured(features: Any, dataset: Dataset, options: dict[str, Any]) -> Kerne
     import numpy as np
 
     from distrff.diagnostics import kernel_error as measuring
-    from distrff.estimators.fitting.context import features_dtype
     from distrff.estimators.gram import prepare_map
-    from distrff.utils.keys import group_of
-    from distrff.utils.random import resolve_seed
+    from distrff.fitting.context import features_dtype
+    from distrff.utils.random import group_of, resolve_seed
 
     seed = resolve_seed(options["random_state"])
     preparation = prepare_map(features, dataset, scale=options["scale"], random_state=seed)

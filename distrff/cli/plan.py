@@ -21,7 +21,7 @@ from distrff.utils.text import human_bytes
 if TYPE_CHECKING:
     from distrff.engine.execution import PlannedWorkers
     from distrff.estimators.base import KernelEstimator
-    from distrff.estimators.fitting.plan import Plan
+    from distrff.fitting.plan import Plan
     from distrff.io.dataset import Dataset
 
     Counted = Callable[[KernelEstimator, PlannedWorkers], Plan]
@@ -135,7 +135,7 @@ def _if_one_thread_worked(
     estimator: KernelEstimator, counted: Counted, workers: PlannedWorkers, plan: Plan
 ) -> list[str]:
     """Return a note where workers of one thread need far less, since each thread holds a Gram of its own."""
-    from distrff.estimators.fitting.plan import min_memory_limit
+    from distrff.fitting.plan import min_memory_limit
 
     if not plan.has_gram:
         return []
@@ -152,7 +152,7 @@ def _if_one_thread_worked(
 
 def _pod(plan: Plan) -> str:
     """Return the memory of a worker's pod."""
-    from distrff.estimators.fitting.plan import min_memory_limit
+    from distrff.fitting.plan import min_memory_limit
 
     return _quantity(min_memory_limit(plan), plan.memory_limit)
 

@@ -82,7 +82,7 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     Rows of a table go through the steps that the model was fitted with, its target included; those that
     these leave out are counted as rows_dropped.
     """
-    from distrff.estimators.evaluation import evaluate
+    from distrff.diagnostics.evaluate import evaluate
 
     fitted, dataset = model_and_targets(model, data, options)
     with workers_of(options):

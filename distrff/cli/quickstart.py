@@ -199,7 +199,7 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Clock) -> di
 
 def _scores(model: KernelRidge, linear: KernelRidge, test: Dataset, best: float) -> dict[str, Any]:
     """Return RMSE and R² of the true function, which has the RMSE `best`, and of both models."""
-    from distrff.model.evaluation import errors_of
+    from distrff.diagnostics.evaluate import errors_of
 
     found = {
         name: errors_of(one.model_, test).scores()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from distrff.diagnostics.evaluation import quality_line, quality_sections
+from distrff.diagnostics.quality import quality_line, quality_sections
 from distrff.diagnostics.strict import StrictMapping
 from distrff.utils.html import Bars, Chart, Facts, Items, Part, Section, Table, html_card, html_page
 from distrff.utils.text import human_bytes, human_seconds, kernel_text, number_text, quantity_text
@@ -79,7 +79,7 @@ class FitReport(StrictMapping):
         scores : {"columns": [...], "rows": [[...], ...]}, optional
             A table of this model and others; the first column names the rows.
         """
-        from distrff.diagnostics.page_charts import dependence_charts, error_charts, page_charts
+        from distrff.diagnostics.pages import dependence_charts, error_charts, page_charts
 
         sections = []
         if scores and scores["rows"]:

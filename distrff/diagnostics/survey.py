@@ -15,8 +15,7 @@ from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run
 from distrff.engine.segments import gram_segmentation, light_segmentation
 from distrff.errors import InputError
-from distrff.io.dataset import Dataset
-from distrff.io.rows import RowBlock, Rows
+from distrff.io.dataset import Dataset, RowBlock, Rows
 from distrff.io.storage import SPAN_BYTES
 from distrff.io.zarr_rows import SHARD_BYTES, CsrReader, ZarrReader, row_bytes
 from distrff.preprocessing.coding import LabelCounts

@@ -48,11 +48,10 @@ from distrff.engine.reduction import (
     reduce_rows,
 )
 from distrff.errors import ClusterError
-from distrff.utils.keys import new_key
+from distrff.utils.process import abandon, libraries
+from distrff.utils.random import new_key
+from distrff.utils.serialize import compact
 from distrff.utils.text import human_seconds
-from distrff.utils.threads import libraries
-from distrff.utils.values import compact
-from distrff.utils.wanted import abandon
 
 _LOCAL_SCHEDULERS = {
     "sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing",

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from distrff.engine.record import begin_task
 from distrff.engine.reduction import Arrays, Rows, SharedArrays, joined, with_retries
-from distrff.utils.wanted import working_for
+from distrff.utils.process import working_for
 
 
 class Keeping(ABC):

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 
 from distrff.engine.record import WorkRecord, begin_task, end_task
-from distrff.utils.wanted import working_for
+from distrff.utils.process import working_for
 
 logger = logging.getLogger(__name__)
 

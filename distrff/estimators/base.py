@@ -16,13 +16,16 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from distrff.diagnostics.calibration import calibrated, out_of_fold
+from distrff.diagnostics.class_errors import ClassErrors
+from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, errors_of
 from distrff.engine.execution import Workers
 from distrff.engine.observer import Observer, callbacks_of_fit
 from distrff.engine.progress import FitLine
 from distrff.engine.run import begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
-from distrff.estimators.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
-from distrff.estimators.fitting.context import (
+from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
+from distrff.fitting.context import (
     FitContext,
     PreparedFit,
     Start,
@@ -32,19 +35,16 @@ from distrff.estimators.fitting.context import (
     prepare,
     within_memory,
 )
-from distrff.estimators.fitting.options import FitOptions, SolverOptions, check_sparse_rows, takes_sparse_rows
-from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.quality import quality_of_fit
-from distrff.estimators.fitting.result import FitResult, Solver, fit_report
-from distrff.estimators.fitting.timing import predicted_seconds
+from distrff.fitting.options import FitOptions, SolverOptions, check_sparse_rows, takes_sparse_rows
+from distrff.fitting.plan import Plan
+from distrff.fitting.quality import quality_of_fit
+from distrff.fitting.result import FitResult, Solver, fit_report
+from distrff.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
 from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.open import open_rows
 from distrff.io.storage import Location, held
-from distrff.model.calibration import calibrated, out_of_fold
-from distrff.model.class_errors import ClassErrors
-from distrff.model.evaluation import Errors, errors_of
 from distrff.model.model import FoldModels, Model
 from distrff.model.persistence import save_model
 from distrff.model.rows import is_raw, raw_rows, rows_to_predict
@@ -436,7 +436,7 @@ class KernelEstimator(BaseEstimator):
         """
         check_is_fitted(self, "model_")
         dataset = self._rows_to_judge(X, y, sample_weight)
-        if self._fit_rows is not None and same_rows(begin_run(), self._fit_rows, dataset):
+        if self._saw(dataset):
             raise InputError(
                 "these are the rows of the fit, whose errors are too small for any guarantee; calibrate on "
                 "rows that it did not see"
@@ -518,6 +518,30 @@ class KernelEstimator(BaseEstimator):
         dataset = self._dataset(X, y, sample_weight)
         self._check_columns(dataset)
         return dataset
+
+    def _judged_rows(self, data: Any, y: Any, sample_weight: Any) -> JudgedRows:
+        """Rows to judge the model on, and the models of the fit that did not see them; by default those of
+        the fit."""
+        if data is not None:
+            dataset = self._rows_to_judge(data, y, sample_weight)
+        elif y is not None or sample_weight is not None:
+            raise InputError("y and sample_weight go with data; give the rows, too")
+        elif self._fit_rows is not None:
+            dataset = self._fit_rows
+        elif self.has_grown:
+            raise InputError("partial_fit keeps no rows to judge; give data, best rows that it never saw")
+        else:
+            raise InputError(ROWS_UNKNOWN)
+        if self.has_grown:
+            return JudgedRows(dataset, None, "rows that partial_fit may have seen")
+        if not self._saw(dataset):
+            return JudgedRows(dataset, None, "other rows")
+        folds = self._out_of_fold_models()
+        return JudgedRows(dataset, folds, "the rows of the fit" if folds is None else "out of fold")
+
+    def _saw(self, dataset: Dataset) -> bool:
+        """Whether these are the rows of the fit, as far as it keeps them."""
+        return self._fit_rows is not None and same_rows(begin_run(), self._fit_rows, dataset)
 
     def _check_columns(self, dataset: Dataset) -> None:
         self._check_columns_are(dataset, self.model_.column_names)

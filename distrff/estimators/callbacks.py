@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
+from distrff.diagnostics.evaluate import errors_of
 from distrff.engine.observer import SweepProgress
 from distrff.engine.run import Run, begin_run
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
-from distrff.model.evaluation import errors_of
 from distrff.utils.validation import check_count, is_finite
 
 

@@ -11,12 +11,12 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from distrff.errors import InputError
 from distrff.estimators.base import KernelEstimator
-from distrff.estimators.fitting.context import PreparedFit
-from distrff.estimators.fitting.gram import gram_passes
-from distrff.estimators.fitting.options import FitOptions, map_options
-from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.result import FitResult
 from distrff.features.base import FeatureMap
+from distrff.fitting.context import PreparedFit
+from distrff.fitting.gram import gram_passes
+from distrff.fitting.options import FitOptions, map_options
+from distrff.fitting.plan import Plan
+from distrff.fitting.result import FitResult
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_rows
 from distrff.model.model import Model

@@ -15,29 +15,29 @@ from distrff.engine.observer import Observer, callbacks_of_fit
 from distrff.engine.progress import FitLine
 from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.base import KernelClassifier, KernelEstimator
-from distrff.estimators.fitting.cg import fit_by_conjugate_gradients
-from distrff.estimators.fitting.context import PreparedFit
-from distrff.estimators.fitting.gram import Grams, fit_by_gram, fit_statistics
-from distrff.estimators.fitting.options import (
+from distrff.features.base import FeatureMap
+from distrff.fitting.cg import fit_by_conjugate_gradients
+from distrff.fitting.context import PreparedFit
+from distrff.fitting.equispaced import Sums, fit_by_toeplitz, fit_toeplitz_statistics
+from distrff.fitting.equispaced_sums import ToeplitzStatistics
+from distrff.fitting.gram import Grams, fit_by_gram, fit_statistics
+from distrff.fitting.gram_sums import GramStatistics
+from distrff.fitting.options import (
     GrowingOptions,
     RidgeOptions,
     growing_options,
     ridge_options,
 )
-from distrff.estimators.fitting.quality import quality_of_numbers
-from distrff.estimators.fitting.result import FitResult
-from distrff.estimators.fitting.sgd import fit_ridge_by_sgd
-from distrff.estimators.fitting.sums import Growth, Statistics
-from distrff.estimators.fitting.toeplitz import Sums, fit_by_toeplitz, fit_toeplitz_statistics
-from distrff.features.base import FeatureMap
+from distrff.fitting.quality import quality_of_numbers
+from distrff.fitting.result import FitResult
+from distrff.fitting.sgd import fit_ridge_by_sgd
+from distrff.fitting.sums import Growth, Statistics
 from distrff.io.arrays import as_frame
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model, std_of
 from distrff.model.persistence import save_model
 from distrff.model.rows import is_raw, raw_rows
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, checked_classes
-from distrff.reductions.equispaced import ToeplitzStatistics
-from distrff.reductions.gram import GramStatistics
 
 # What ridge models for numbers and for classes share.
 

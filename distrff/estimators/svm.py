@@ -9,11 +9,11 @@ import numpy as np
 
 from distrff.errors import InputError
 from distrff.estimators.base import KernelClassifier
-from distrff.estimators.fitting.margins import fit_margins
-from distrff.estimators.fitting.options import MarginOptions, margin_options
-from distrff.estimators.fitting.result import FitResult
-from distrff.estimators.fitting.sgd import fit_margins_by_sgd
 from distrff.features.base import FeatureMap
+from distrff.fitting.margins import fit_margins
+from distrff.fitting.options import MarginOptions, margin_options
+from distrff.fitting.result import FitResult
+from distrff.fitting.sgd import fit_margins_by_sgd
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
 from distrff.solvers.losses import MARGINS, NOISES

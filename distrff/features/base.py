@@ -41,12 +41,9 @@ from distrff.features.specification import (
     Sample,
     product_cost,
 )
-from distrff.kernels.base import Kernel
-from distrff.kernels.metric import LEARNED, MetricFactor
-from distrff.kernels.registry import kernel_from_dict
+from distrff.kernels.base import LEARNED, Kernel, MetricFactor, kernel_from_dict
 from distrff.kernels.stationary import Gaussian
-from distrff.utils.keys import group_of
-from distrff.utils.random import resolve_seed, stream
+from distrff.utils.random import group_of, resolve_seed, stream
 
 SPARSE_REMEDY = (
     "FourierFeatures do with widths other than 'ard', no metric to be learned, and sampling='iid', "

@@ -32,7 +32,7 @@ from distrff.features.specification import (
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Laplacian
 from distrff.utils.jit import scratch
-from distrff.utils.products import OneHotTile
+from distrff.utils.linalg import OneHotTile
 from distrff.utils.random import mixed_bits
 from distrff.utils.validation import check_count
 

@@ -49,8 +49,7 @@ from distrff.features.specification import (
     product_cost,
 )
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
-from distrff.kernels.base import Kernel
-from distrff.kernels.metric import LEARNED
+from distrff.kernels.base import LEARNED, Kernel
 from distrff.utils.jit import scratch
 from distrff.utils.random import stream, streams_under
 from distrff.utils.validation import check_count, one_of

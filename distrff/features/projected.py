@@ -19,8 +19,8 @@ from distrff.features.specification import (
     exact_digest,
     named_to_send,
 )
-from distrff.kernels.metric import MetricFactor
-from distrff.utils.threads import one_blas_thread
+from distrff.kernels.base import MetricFactor
+from distrff.utils.process import one_blas_thread
 
 _STRIP_ROWS = 512  # of float64, beside the rows and their projections
 

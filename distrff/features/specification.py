@@ -16,11 +16,11 @@ import numpy as np
 from distrff.errors import FrequencyMismatch, InputError
 from distrff.utils.arrays import in_one_layout
 from distrff.utils.jit import COUNTS, scratch
+from distrff.utils.process import one_blas_thread
 from distrff.utils.random import stream
-from distrff.utils.threads import one_blas_thread
+from distrff.utils.validation import FEW_COLUMNS
 
 _MAX_MAPS, _MAX_BYTES = 8, 2**29  # of the block maps that a process keeps, unless one alone is larger
-FEW_COLUMNS = 2**20  # a row of so many columns is small, whatever is stored
 _SENT = "map_"  # the prefix of a map's arrays when they are sent beside others
 
 

@@ -35,7 +35,6 @@ import numpy as np
 from distrff.engine.checkpoint import DamagedPart, Node, Step
 from distrff.engine.reduction import Partial
 from distrff.errors import CheckpointWarning, DistrffError, InputError, warn
-from distrff.io.groups import package_version
 from distrff.io.storage import (
     BUFFER_BYTES,
     FOLDER_MARK,
@@ -45,12 +44,13 @@ from distrff.io.storage import (
     Location,
     full_disk_errors,
     json_of,
+    package_version,
     patiently,
     remove_folder,
     storage_errors,
 )
+from distrff.utils.serialize import ARRAY_KINDS, DamagedValue, bytes_of, decoded, encoded, is_transposed
 from distrff.utils.text import human_bytes, in_one_line
-from distrff.utils.values import ARRAY_KINDS, DamagedValue, bytes_of, decoded, encoded, is_transposed
 
 KIND = "checkpoint"
 _FORMAT = 2

@@ -17,7 +17,7 @@ from dask.utils import is_dataframe_like, is_series_like
 
 from distrff.engine.execution import ambient_execution
 from distrff.errors import DataWarning, InputError, PlanRefused, warn
-from distrff.utils.keys import new_key
+from distrff.utils.random import new_key
 from distrff.utils.text import human_bytes, listed
 
 logger = logging.getLogger(__name__)

@@ -23,8 +23,8 @@ from distrff.preprocessing.coding import (
     Targets,
     coding_parts,
 )
+from distrff.preprocessing.folds import Folds
 from distrff.preprocessing.table import TableSteps
-from distrff.reductions.base import Folds
 from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor
 from distrff.solvers.toeplitz import PosteriorSamples

@@ -10,12 +10,11 @@ import numpy as np
 from distrff.errors import DistrffError, ModelFileError
 from distrff.features.registry import specification_from_dict
 from distrff.features.specification import named_to_send, sent_arrays
-from distrff.io.groups import contents_of, read_group, refuse_others, write_group
+from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.model.intervals import INTERVAL_ARRAYS, Intervals
 from distrff.model.model import Model, posterior_arrays, posterior_of
 from distrff.preprocessing.coding import coding_from_parts, coding_parts
-from distrff.preprocessing.table import TableSteps
-from distrff.reductions.base import names_fit, steps_fit
+from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
 from distrff.solvers.losses import NOISES
 from distrff.utils.text import in_one_line, public_name
 from distrff.utils.validation import is_number

@@ -25,7 +25,7 @@ from distrff.io.partitions import paired
 from distrff.preprocessing.coding import NumericTargets
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.arrays import as_columns
-from distrff.utils.keys import group_of
+from distrff.utils.random import group_of
 from distrff.utils.text import listed
 
 _EMBEDDED_BYTES = 2**20  # a larger model is a task of its own, on which all blocks depend

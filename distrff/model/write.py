@@ -17,7 +17,7 @@ from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.specification import MapSpecification
 from distrff.io.arrays import as_dataset, as_frame
-from distrff.io.dataset import Dataset, IdentifiedRows, check_block, with_ids
+from distrff.io.dataset import Dataset, IdentifiedRows, RowBlock, Rows, check_block, with_ids
 from distrff.io.open import open_dataset
 from distrff.io.parquet_rows import SUFFIXES
 from distrff.io.partitions import paired
@@ -31,7 +31,6 @@ from distrff.io.results import (
     arrow_type,
     mark_written,
 )
-from distrff.io.rows import RowBlock, Rows
 from distrff.io.storage import Location
 from distrff.model.model import OUTSIDE, Model, std_of
 from distrff.model.rows import check_has_columns, fitted_columns, is_raw

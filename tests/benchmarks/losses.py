@@ -23,10 +23,10 @@ from distrff.engine.run import Run
 from distrff.engine.segments import light_segmentation_of_features, margin_tile_rows
 from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
 from distrff.features.binning import RandomBinningFeatures
+from distrff.fitting.margin_sums import MarginReduction
 from distrff.io.arrays import as_dataset
 from distrff.kernels.stationary import Laplacian
 from distrff.preprocessing.coding import ClassTargets, Scaling
-from distrff.reductions.margins import MarginReduction
 from distrff.solvers.losses import Hinge, Logistic
 from tests.benchmarks.labelled_rows import (
     KINDS,

@@ -21,11 +21,11 @@ from distrff.engine.run import Run
 from distrff.engine.segments import gram_segmentation, gram_tile_rows
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures
+from distrff.fitting.gram_sums import GramReduction
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_dataset
 from distrff.kernels.stationary import Gaussian
 from distrff.preprocessing.coding import NumericTargets, Scaling
-from distrff.reductions.gram import GramReduction
 from tests.benchmarks.measuring import (
     alternate,
     draw_rows,

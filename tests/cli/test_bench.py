@@ -10,10 +10,10 @@ import pytest
 from distrff.cli import bench
 from distrff.cli.bench import fit_limits, rows_a_second
 from distrff.engine.execution import PlannedWorkers
-from distrff.estimators.fitting.keeping import with_kept
-from distrff.estimators.fitting.plan import THIN_SLOWNESS, Size, count
 from distrff.features.specification import product_cost
-from distrff.io.rows import RowBlock
+from distrff.fitting.keeping import with_kept
+from distrff.fitting.plan import THIN_SLOWNESS, Size, count
+from distrff.io.dataset import RowBlock
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 import zarr
 
 import distrff as drf
-from distrff.estimators.fitting import plan
+from distrff.fitting import plan
 from distrff.model.persistence import load_model
 
 FIT_KEYS = {

@@ -16,8 +16,7 @@ from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.search.candidates import AutoFeatures
 from distrff.kernels.polynomial import Polynomial
-from distrff.kernels.registry import KERNELS
-from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
+from distrff.kernels.stationary import KERNELS, Exponential, Gaussian, Laplacian, Matern
 from distrff.solvers.losses import MARGINS, NOISES
 
 

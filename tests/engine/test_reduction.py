@@ -16,8 +16,8 @@ from distrff.engine.record import begin_task
 from distrff.engine.reduction import OrderedMerge, Reduction, merge_partials, n_levels, reduce_rows
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset
-from distrff.io.rows import RowBlock
-from distrff.utils.wanted import Abandoned, abandon, working_for
+from distrff.io.dataset import RowBlock
+from distrff.utils.process import Abandoned, abandon, working_for
 
 X = np.arange(20.0).reshape(10, 2)
 

@@ -7,11 +7,11 @@ import pytest
 
 import distrff as drf
 from distrff.errors import InputError, ModelFileError
+from distrff.fitting.gram_sums import GramReduction
 from distrff.io.arrays import as_dataset
-from distrff.io.groups import read_group, write_group
+from distrff.io.storage import read_group, write_group
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, Scaling
-from distrff.reductions.base import Folds
-from distrff.reductions.gram import GramReduction
+from distrff.preprocessing.folds import Folds
 from distrff.solvers.ridge import unpack
 from tests.support.fits import fourier, ridge, ridge_classifier
 from tests.support.sweeps import of_features

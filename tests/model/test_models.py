@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 import distrff as drf
 from distrff.errors import InputError, ModelFileError
 from distrff.features.fourier import FourierFeatures
-from distrff.io.groups import read_group, write_group
+from distrff.io.storage import read_group, write_group
 from distrff.kernels.stationary import Gaussian
 from distrff.preprocessing.coding import Scaling
 from tests.support.models import frozen_model

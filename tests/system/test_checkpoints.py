@@ -23,7 +23,7 @@ from distrff.engine.reduction import Partial
 from distrff.errors import InputError
 from distrff.io.checkpoints import CheckpointStore, StoredSum, read_part, remove_checkpoint, write_part
 from distrff.io.storage import BUFFER_BYTES, Location
-from distrff.utils.values import DamagedValue, decoded, encoded
+from distrff.utils.serialize import DamagedValue, decoded, encoded
 from tests.support.fits import classes_of, fourier, margin_classifier, small_ridge
 
 pytestmark = pytest.mark.usefixtures("small_segments")

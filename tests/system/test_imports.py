@@ -45,7 +45,7 @@ def test_a_fit_of_rows_in_memory_loads_what_it_needs():
 
 def test_the_first_task_of_a_worker_loads_all_maps():
     """Else later passes load them, above the idle memory that plans start from."""
-    loaded = loaded_by("import distrff.reductions.statistics")
+    loaded = loaded_by("import distrff.fitting.moments")
     assert "distrff.features.registry" in loaded
     assert "sklearn.decomposition" not in loaded
 

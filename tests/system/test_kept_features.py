@@ -19,10 +19,10 @@ import distrff as drf
 from distrff.engine import execution
 from distrff.engine.execution import LocalExecution
 from distrff.errors import InputError, PlanRefused
-from distrff.estimators.fitting import keeping, sgd
+from distrff.fitting import keeping, sgd
+from distrff.fitting.kept import KeptRows, RowKeeping
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import Scaling
-from distrff.reductions.kept import KeptRows, RowKeeping
 from tests.support.commands import wait_until
 from tests.support.fits import blocks_of, within_patience
 

@@ -56,8 +56,8 @@ from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern, Stationary
 from distrff.preprocessing.moments import Moments
 from distrff.utils.nufft import MAX_DIMENSIONS
+from distrff.utils.process import one_blas_thread
 from distrff.utils.text import listed
-from distrff.utils.threads import one_blas_thread
 from distrff.utils.validation import check_count
 
 # What there is to choose from.

@@ -28,7 +28,7 @@ from distrff.features.search.widths import PILOT_GRIDS, median_distance
 from distrff.features.specification import RowsInMemory, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern, Stationary
-from distrff.utils.threads import one_blas_thread
+from distrff.utils.process import one_blas_thread
 
 # The average gradient outer product of a model of cosines and sines needs no row.
 

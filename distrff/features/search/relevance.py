@@ -27,9 +27,9 @@ from distrff.features.specification import RowSource, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Laplacian, Stationary
 from distrff.preprocessing.moments import EQUAL_TO_ROUNDING, Moments
-from distrff.utils.lapack import factor, inverse_of_factor
+from distrff.utils.linalg import factor, inverse_of_factor
+from distrff.utils.process import one_blas_thread
 from distrff.utils.random import stream
-from distrff.utils.threads import one_blas_thread
 
 # The eigenvalues of K are at most its number of rows, a few thousand, and rounded by about 1e-12. With this
 # jitter C is positive definite in float64 however small the noise.

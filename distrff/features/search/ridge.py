@@ -28,7 +28,7 @@ from distrff.preprocessing.moments import EQUAL_TO_ROUNDING
 from distrff.solvers.band import path_ridge
 from distrff.solvers.ridge import noise_floor
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzProblem, half_of, whole_of
-from distrff.utils.lapack import factor, solve_factor
+from distrff.utils.linalg import factor, solve_factor
 from distrff.utils.nufft import values_at
 from distrff.utils.random import child_seed, streams_under
 

@@ -17,9 +17,9 @@ from distrff.features.specification import RowsInMemory, Sample
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.utils.arrays import dense_rows
-from distrff.utils.products import OneHotTile
+from distrff.utils.linalg import OneHotTile
+from distrff.utils.process import one_blas_thread
 from distrff.utils.random import child_seed, stream
-from distrff.utils.threads import one_blas_thread
 
 SAMPLE_ROWS = 16_384  # that a search uses
 _DENSE_BYTES = 2**26

@@ -19,8 +19,8 @@ from distrff.errors import InputError
 from distrff.io import checkpoints, storage
 from distrff.io.convert import convert as convert_module
 from distrff.io.convert import npz as array_blocks
+from distrff.io.convert import runs as writer
 from distrff.io.convert import text as texts
-from distrff.io.convert import writer
 from distrff.io.convert.convert import convert
 from distrff.io.storage import Location
 from tests.support import commands
@@ -357,7 +357,7 @@ def test_only_one_process_works_on_it(rows, fate):
 SLOW = """
 import time
 from distrff.io import checkpoints
-from distrff.io.convert import text as texts, writer
+from distrff.io.convert import text as texts, runs as writer
 from distrff.cli import main
 
 texts.BLOCK_BYTES = 600
