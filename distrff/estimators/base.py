@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
@@ -24,6 +24,7 @@ from distrff.engine.observer import Observer, callbacks_of_fit
 from distrff.engine.progress import FitLine
 from distrff.engine.run import begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
+from distrff.features.base import FeatureMap
 from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
 from distrff.fitting.context import (
     FitContext,
@@ -51,6 +52,30 @@ from distrff.model.rows import is_raw, raw_rows, rows_to_predict
 from distrff.model.to_sklearn import sklearn_pipeline
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.utils.text import listed
+
+
+@dataclass(eq=False, repr=False)
+class SolverParameters:
+    """Parameters of all estimators with a choice of solvers; see `KernelRidge`.
+
+    As fields of dataclasses they are written once. The constructors take no part in this but to store them,
+    as scikit-learn's `clone` and `get_params` expect.
+    """
+
+    features: FeatureMap | None = None
+    _: KW_ONLY
+    cv: int = 5
+    fold_by: str = "hash"
+    fit_intercept: bool = True
+    scale: str = "auto"
+    dtype: str = "auto"
+    solver: str = "auto"
+    tol: float = 1e-3
+    max_sweeps: int | None = None
+    keep_features: Any = "auto"
+    random_state: int | None = None
+    warm_start: bool = False
+    callbacks: Any = None
 
 
 class KernelEstimator(BaseEstimator):
@@ -355,8 +380,7 @@ class KernelEstimator(BaseEstimator):
         storage_options : dict, optional
             For fsspec.
         """
-        check_is_fitted(self, "model_")
-        save_model(self.model_, url, overwrite=overwrite, storage_options=storage_options)
+        save_model(self._frozen(), url, overwrite=overwrite, storage_options=storage_options)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -385,12 +409,16 @@ class KernelEstimator(BaseEstimator):
 
         Of rows in memory it warns that some are outside of the bounds of the model.
         """
-        check_is_fitted(self, "model_")
-        rows = self._rows_to_predict(X)
-        found = getattr(self.model_, method)(rows, *values, **options)
-        if isinstance(rows, np.ndarray) and (n := np.count_nonzero(self.model_.outside(rows))):
+        model, rows = self._frozen(), self._rows_to_predict(X)
+        found = getattr(model, method)(rows, *values, **options)
+        if isinstance(rows, np.ndarray) and (n := np.count_nonzero(model.outside(rows))):
             warn(f"{n} of {len(rows)} rows are outside the bounds of the model: NaN", DataWarning)
         return found
+
+    def _frozen(self) -> Model:
+        """The frozen model; raises NotFittedError where there is none."""
+        check_is_fitted(self, "model_")
+        return self.model_
 
     def _rows_to_predict(self, X: Any) -> Any:
         """Rows in memory as an array or CSR, after scikit-learn's checks of them; others as a dask array."""
@@ -434,28 +462,27 @@ class KernelEstimator(BaseEstimator):
         -----
         One light pass, of n predictions. Errors are kept to 2⁻¹⁰, rounded up.
         """
-        check_is_fitted(self, "model_")
-        dataset = self._rows_to_judge(X, y, sample_weight)
+        model, dataset = self._frozen(), self._rows_to_judge(X, y, sample_weight)
         if self._saw(dataset):
             raise InputError(
                 "these are the rows of the fit, whose errors are too small for any guarantee; calibrate on "
                 "rows that it did not see"
             )
-        self.model_ = calibrated(self.model_, dataset)
+        self.model_ = calibrated(model, dataset)
         return self
 
     def _with_intervals(self, method: str) -> Model:
         """Return the model with its intervals, which are computed at first use from the rows of the fit."""
-        check_is_fitted(self, "model_")
-        if self.model_.intervals is None:
-            self.model_.check_intervals_belong(method)
+        model = self._frozen()
+        if model.intervals is None:
+            model.check_intervals_belong(method)
             folds = self._out_of_fold_models()
             if folds is None or self._fit_rows is None:
                 raise InputError(
                     f"there are no errors of rows that the model did not see: {self._why_no_folds(folds)}; "
                     f"call calibrate with rows that the fit did not see"
                 )
-            self.model_ = out_of_fold(self.model_, self._fit_rows, folds)
+            self.model_ = out_of_fold(model, self._fit_rows, folds)
         return self.model_
 
     @property
@@ -496,12 +523,10 @@ class KernelEstimator(BaseEstimator):
         Structured draws of frequencies become dense matrices. The decision values of
         a `KernelLikelihoodClassifier` are divided by its `sigma`, as probabilities take them.
         """
-        check_is_fitted(self, "model_")
-        return sklearn_pipeline(self.model_, self.get_params(deep=False))
+        return sklearn_pipeline(self._frozen(), self.get_params(deep=False))
 
     def _errors(self, X: Any, y: Any, sample_weight: Any) -> Errors:
-        check_is_fitted(self, "model_")
-        errors = errors_of(self.model_, self._rows_to_judge(X, y, sample_weight))
+        errors = errors_of(self._frozen(), self._rows_to_judge(X, y, sample_weight))
         if errors.n_outside:
             what = "are left out" if self.model_.measure == "r2" else "count as wrong"
             warn(f"{errors.n_outside} rows are outside the bounds of the model and {what}", DataWarning)
