@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
 
-from distrff.engine.reduction import Arrays, Reduction
+from distrff.engine.reduction import Arrays, Reduction, gram_segmentation, light_segmentation
 from distrff.engine.run import Run
-from distrff.engine.segments import gram_segmentation, light_segmentation
 from distrff.errors import InputError
 from distrff.io.dataset import Dataset, RowBlock, Rows
 from distrff.io.storage import SPAN_BYTES

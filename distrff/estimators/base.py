@@ -19,10 +19,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distrff.diagnostics.calibration import calibrated, out_of_fold
 from distrff.diagnostics.class_errors import ClassErrors
 from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, errors_of
-from distrff.engine.execution import Workers
-from distrff.engine.observer import Observer, callbacks_of_fit
-from distrff.engine.progress import FitLine
-from distrff.engine.run import begin_run
+from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
+from distrff.engine.run import Workers, begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
 from distrff.features.base import FeatureMap
 from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
@@ -36,15 +34,14 @@ from distrff.fitting.context import (
     prepare,
     within_memory,
 )
+from distrff.fitting.cost import Plan
 from distrff.fitting.options import FitOptions, SolverOptions, check_sparse_rows, takes_sparse_rows
-from distrff.fitting.plan import Plan
-from distrff.fitting.quality import quality_of_fit
-from distrff.fitting.result import FitResult, Solver, fit_report
+from distrff.fitting.result import FitResult, Solver, fit_report, quality_of_fit
 from distrff.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
-from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.open import open_rows
+from distrff.io.parts import saving_buffer_bytes
 from distrff.io.storage import Location, held
 from distrff.model.model import FoldModels, Model
 from distrff.model.persistence import save_model

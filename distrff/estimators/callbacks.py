@@ -6,7 +6,7 @@ import math
 from typing import Any, Self
 
 from distrff.diagnostics.evaluate import errors_of
-from distrff.engine.observer import SweepProgress
+from distrff.engine.progress import SweepProgress
 from distrff.engine.run import Run, begin_run
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset

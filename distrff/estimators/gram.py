@@ -10,8 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from distrff.engine.observer import Observer
-from distrff.engine.progress import FitLine
+from distrff.engine.progress import FitLine, Observer
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures

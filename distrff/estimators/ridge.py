@@ -11,8 +11,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from distrff.engine.observer import Observer, callbacks_of_fit
-from distrff.engine.progress import FitLine
+from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.base import KernelClassifier, KernelEstimator, SolverParameters
 from distrff.fitting.cg import fit_by_conjugate_gradients
@@ -26,8 +25,7 @@ from distrff.fitting.options import (
     growing_options,
     ridge_options,
 )
-from distrff.fitting.quality import quality_of_numbers
-from distrff.fitting.result import FitResult
+from distrff.fitting.result import FitResult, quality_of_numbers
 from distrff.fitting.sgd import fit_ridge_by_sgd
 from distrff.fitting.sums import RunningSums, Statistics
 from distrff.io.arrays import as_frame

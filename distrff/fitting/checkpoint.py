@@ -14,13 +14,14 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from distrff.engine.checkpoint import Checkpoint, check_every, ending_on_sigterm
-from distrff.engine.execution import ClusterExecution, calling_modules, in_dask_task
+from distrff.engine.distributed import ClusterExecution
 from distrff.engine.run import Run
+from distrff.engine.tasks import calling_modules, in_dask_task
 from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.fitting.context import FitContext
-from distrff.fitting.plan import Plan
-from distrff.io.checkpoints import CheckpointStore, forgeries_refused
+from distrff.fitting.cost import Plan
 from distrff.io.dataset import Dataset, Rows
+from distrff.io.parts import CheckpointStore, forgeries_refused
 from distrff.io.storage import SEEN_BY_ALL, Location, package_version
 from distrff.utils.serialize import digest_of
 

@@ -9,29 +9,29 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from distrff.engine.execution import Workers
-from distrff.engine.kept import Kept
-from distrff.engine.observer import Observer
-from distrff.engine.reduction import Arrays, Reduction
-from distrff.engine.run import Run, begin_run, check_reading
-from distrff.engine.segments import Segmentation, gram_stride, gram_tile_rows, light_segmentation
+from distrff.engine.progress import Observer
+from distrff.engine.reduction import (
+    Arrays,
+    Reduction,
+    Segmentation,
+    gram_stride,
+    gram_tile_rows,
+    light_segmentation,
+)
+from distrff.engine.run import Run, Workers, begin_run, check_reading
+from distrff.engine.tasks import SegmentCache
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
-from distrff.features.base import FeatureMap
+from distrff.features.base import FeatureMap, MapReduction, MapSpecification, ProjectedBlockMap, sample_rows
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fourier import FourierBlockMap
-from distrff.features.projected import ProjectedBlockMap
-from distrff.features.specification import MapReduction, MapSpecification, sample_rows
-from distrff.fitting.keeping import segments_a_worker, with_kept
-from distrff.fitting.kept import RowKeeping
-from distrff.fitting.mapped_rows import MappedRowsReduction
+from distrff.fitting.cost import Plan, Size, count, first_that_fits, segments_a_worker, with_kept
 from distrff.fitting.moments import (
     ColumnStatistics,
     ColumnStatisticsReduction,
     MapSumsReduction,
 )
 from distrff.fitting.options import FitOptions
-from distrff.fitting.plan import Plan, Size, count, first_that_fits
-from distrff.fitting.rows import RowReduction
+from distrff.fitting.rows import MappedRowsReduction, RowKeeping, RowReduction
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import (
     ClassTargets,
@@ -108,7 +108,7 @@ class FitContext:
         reduction: Reduction,
         cuts: Segmentation,
         arrays: Arrays | None = None,
-        kept: Kept | None = None,
+        kept: SegmentCache | None = None,
     ) -> Any:
         """Return what one pass over all rows sums up; `arrays` go to each of its tasks.
 
@@ -185,7 +185,9 @@ class PreparedFit(FitContext):
         reduction = self.reduction(MappedRowsReduction, dtype=plan.size.dtype, tile_rows=cuts.tile_rows)
         return self.run.sweep("mapped rows", self.dataset, reduction, cuts)
 
-    def kept(self, passes: str, plan: Plan, cuts: Segmentation, *, of_basis: bool = True) -> Kept | None:
+    def kept(
+        self, passes: str, plan: Plan, cuts: Segmentation, *, of_basis: bool = True
+    ) -> SegmentCache | None:
         """Return what is to stay of the rows between the passes of a name and these cuts; None for nothing.
 
         `of_basis` says whether the passes multiply the values of the map's basis, or its features.

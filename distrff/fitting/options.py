@@ -10,13 +10,12 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from sklearn.base import clone
 
-from distrff.engine.segments import light_segmentation_of_features
+from distrff.engine.reduction import light_segmentation_of_features
 from distrff.errors import InputError, InputTypeError
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.search.candidates import AutoFeatures
-from distrff.fitting.margin_sums import can_model, max_model_rows
-from distrff.fitting.plan import MAX_DIRECTIONS
+from distrff.fitting.cost import MAX_DIRECTIONS, can_model, max_model_rows
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets, Targets
 from distrff.preprocessing.folds import FOLD_RULES

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.observer import Observer
+from distrff.engine.progress import Observer
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification

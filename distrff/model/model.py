@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import issparse, vstack
 
 from distrff.errors import InputError, InputTypeError, NonFiniteError
-from distrff.features.specification import MapSpecification, exact_digest, named_to_send, sent_arrays
+from distrff.features.base import MapSpecification, exact_digest, named_to_send, sent_arrays
 from distrff.model.intervals import Intervals, class_scores
 from distrff.preprocessing.coding import (
     ClassTargets,

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import DistrffError, ModelFileError
-from distrff.features.registry import specification_from_dict
-from distrff.features.specification import named_to_send, sent_arrays
+from distrff.features.base import named_to_send, sent_arrays, specification_from_dict
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.model.intervals import INTERVAL_ARRAYS, Intervals
 from distrff.model.model import Model, posterior_arrays, posterior_of

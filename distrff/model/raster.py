@@ -17,7 +17,7 @@ import zarr
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import begin_run
 from distrff.errors import DataWarning, InputError, PlanRefused, warn
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification
 from distrff.io.results import open_array
 from distrff.io.storage import ROOT, Location, replacing, storage_errors
 from distrff.model.model import Model, std_of

@@ -11,11 +11,10 @@ import numpy as np
 from dask.utils import is_dataframe_like
 from sklearn.utils.validation import check_is_fitted
 
-from distrff.engine.reduction import Arrays, Reduction
+from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
 from distrff.engine.run import Run, begin_run
-from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import DataWarning, InputError, warn
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification
 from distrff.io.arrays import as_dataset, as_frame
 from distrff.io.dataset import Dataset, IdentifiedRows, RowBlock, Rows, check_block, with_ids
 from distrff.io.open import open_dataset

@@ -15,8 +15,7 @@ import pytest
 import zarr
 
 import distrff as drf
-from distrff.engine.execution import LocalExecution
-from distrff.engine.run import Run
+from distrff.engine.run import LocalExecution, Run
 from distrff.errors import InputError, NonFiniteError
 from distrff.io import results as result_files
 from distrff.io.arrays import as_dataset

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import queue
-import sys
 import time
 import uuid
 import weakref
@@ -15,16 +14,11 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import parent_process
-from types import FrameType
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
 
 import dask
-from dask.base import unpack_collections
-from dask.system import CPU_COUNT
-from distributed import Client, Future, KilledWorker, default_client, get_worker
-from distributed.system import MEMORY_LIMIT
+from distributed import Client, Future, KilledWorker
 
 from distrff.engine.checkpoint import (
     DamagedPart,
@@ -35,272 +29,26 @@ from distrff.engine.checkpoint import (
     without_damaged,
     write_sum,
 )
-from distrff.engine.kept import Kept, keep_rows
 from distrff.engine.progress import RowCount
-from distrff.engine.record import WorkRecord, begin_task, peak_so_far
-from distrff.engine.reduction import (
-    OrderedMerge,
+from distrff.engine.reduction import OrderedMerge, Reduction, Rows
+from distrff.engine.tasks import (
     Partial,
-    Reduction,
-    Rows,
+    SegmentCache,
+    WorkRecord,
+    begin_task,
+    delayed_task,
+    in_dask_task,
+    keep_rows,
     merge_partials,
     merged_here,
+    peak_so_far,
     reduce_rows,
+    rows_in,
+    say_of_last_write,
 )
 from distrff.errors import ClusterError
-from distrff.utils.process import abandon, libraries
 from distrff.utils.random import new_key
-from distrff.utils.serialize import compact
 from distrff.utils.text import human_seconds
-
-_LOCAL_SCHEDULERS = {
-    "sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing",
-}  # fmt: skip
-_SYNCHRONOUS = {"sync", "synchronous", "single-threaded"}
-_HERE = ""  # the address of this process among workers
-_IN_THREADS = {None, "threads", "threading"} | _SYNCHRONOUS
-
-
-class Workers(Protocol):
-    """The workers as a plan counts them."""
-
-    @property
-    def n_workers(self) -> int: ...
-
-    @property
-    def threads_per_worker(self) -> int: ...
-
-    @property
-    def memory_limit(self) -> int:
-        """Bytes a worker; 0 for none."""
-
-    @property
-    def in_client(self) -> bool:
-        """Whether tasks share the client's process, and its memory."""
-
-    @property
-    def is_nested(self) -> bool:
-        """Whether others may run beside it: in a Dask task, or in a child process without a cluster."""
-
-    @property
-    def hold_values(self) -> bool:
-        """Whether results stay in the process that made them: not with dask's scheduler of processes."""
-
-
-@dataclass(frozen=True)
-class PlannedWorkers:
-    """Workers that need not exist yet."""
-
-    n_workers: int
-    threads_per_worker: int
-    memory_limit: int
-    in_client: bool = False
-    is_nested: bool = False
-    hold_values: bool = True
-
-
-class LocalExecution:
-    """Runs tasks as one of dask's own schedulers would, in rounds of one segment per thread.
-
-    Handles on results are the results themselves. In this process functions are called directly: a single
-    call in this thread, several in threads of its own. The pool and the callbacks of dask's configuration are
-    not used. Blocks of dask arrays need a graph, and so do schedulers that start processes or are functions.
-    """
-
-    n_workers = 1
-    in_client = True
-
-    def __init__(self, scheduler: str | None) -> None:
-        self._scheduler = scheduler
-        self.is_nested = in_dask_task() or parent_process() is not None
-        self.hold_values = scheduler in _IN_THREADS
-        self.n_threads = 1 if scheduler in _SYNCHRONOUS else int(dask.config.get("num_workers", CPU_COUNT))
-        self.threads_per_worker = self.n_threads
-        self.memory_limit = int(MEMORY_LIMIT)
-        self._fit = uuid.uuid4().hex
-
-    def reduce(
-        self,
-        reduction: Reduction,
-        segments: list[Rows],
-        progress: RowCount,
-        sent: list[Any],
-        sums: PassSums | None = None,
-        *,
-        kept: Kept | None = None,
-        group: str = "sum",
-    ) -> Partial:
-        """Return the merged partial of all segments; `sums` are those that a checkpoint has, and gets.
-
-        `kept` are the segments that stay in memory from pass to pass. `group` names the tasks on Dask's
-        dashboard, as everywhere below.
-        """
-
-        def one_pass() -> Partial:
-            progress.update(-progress.n)  # a repeated pass counts from zero
-            return self._pass(reduction, segments, progress, sent, sums, kept, group)
-
-        return without_damaged(sums, one_pass)
-
-    def _pass(
-        self,
-        reduction: Reduction,
-        segments: list[Rows],
-        progress: RowCount,
-        sent: list[Any],
-        sums: PassSums | None,
-        kept: Kept | None,
-        group: str,
-    ) -> Partial:
-        merge = OrderedMerge(len(segments), lambda total, others: merge_partials(reduction, total, others))
-        left, of_pass = list(range(len(segments))), uuid.uuid4().hex
-        if sums is not None:
-            for node in sums.in_order():
-                merge.add(node[1], read_sum(sums.file(node), node), node[0])
-            left = sums.segments_left()
-            progress.update(_n_rows(segments) - _n_rows([segments[i] for i in left]))
-        try:
-            for start in range(0, len(left), self.n_threads):
-                batch = left[start : start + self.n_threads]
-                rows = self._kept_rows(segments, batch, kept, of_pass)
-                calls = [(reduction, rows[i], sent, self._fit, of_pass) for i in batch]
-                partials = self.submit_all(reduce_rows, calls, group=group)
-                for i, summed in zip(batch, partials, strict=True):
-                    merge.add(i, summed)
-                    progress.update(segments[i].stop - segments[i].start)
-                del partials, summed  # or they would be alive beside those of the next round
-                if sums is not None and sums.is_due():
-                    sums.write(merge.waiting)
-        except BaseException as error:
-            abandon(of_pass)
-            if sums is not None:
-                _tell_of_last_write(error)
-                sums.write(merge.waiting)
-            raise
-        return merge.result()
-
-    def _kept_rows(
-        self, segments: list[Rows], numbers: list[int], kept: Kept | None, of_pass: str
-    ) -> dict[int, Rows]:
-        """Return the rows of some segments by number: those that are kept, else the handles to read them."""
-        rows = {i: segments[i] for i in numbers}
-        if kept is None:
-            return rows
-        threads = {_HERE: self.n_threads}
-        calls = {}
-        for i in numbers:
-            level = kept.level_with_room(_HERE, threads, len(segments)) if kept.value(i) is None else None
-            if level is not None:
-                kept.put(i, _HERE, level, None)
-                keeping = kept.levels[level].keeping
-                calls[i] = level, (keeping, segments[i], kept.arrays(), self._fit, of_pass)
-        try:
-            values = self.submit_all(keep_rows, [call for _, call in calls.values()], group="keep")
-        except BaseException:
-            kept.forget()
-            raise
-        for (i, (level, _)), value in zip(calls.items(), values, strict=True):
-            kept.put(i, _HERE, level, value)
-        return rows | {i: value for i in numbers if (value := kept.value(i)) is not None}
-
-    def measure_idle(self, needed: Any) -> None:
-        """Leave it to the first task, which finds its rows in this process anyway."""
-
-    def measured(self) -> WorkRecord:
-        """Return nothing beside the tasks' own records: what the client does is not the work of a task."""
-        return WorkRecord()
-
-    def send(self, arrays: dict[str, Any]) -> Any:
-        return arrays
-
-    def submit(self, function: Callable[..., Any], *args: Any, group: str | None = None) -> Any:
-        return self.submit_all(function, [args], group=group)[0]
-
-    def submit_all(
-        self,
-        function: Callable[..., Any],
-        calls: list[tuple],
-        *,
-        group: str | None = None,
-        costs: Sequence[float] | None = None,
-    ) -> list[Any]:
-        # One BLAS thread per task, as on the workers of a cluster: the same bits, and no more threads than
-        # cores.
-        with libraries().limit(limits=1, user_api="blas"):
-            if self._scheduler not in _IN_THREADS or unpack_collections(calls)[0]:
-                tasks = [_task(function, args, group) for args in calls]
-                return list(dask.compute(*tasks, scheduler=self._scheduler))
-            n_threads = min(self.n_threads, len(calls))
-            if n_threads <= 1:
-                return [function(*args) for args in calls]
-            return _in_threads(function, calls, n_threads)
-
-    def gather(self, handles: list[Any]) -> list[Any]:
-        return [compact(handle) for handle in handles]
-
-    def settle(self, handle: Any) -> Any:
-        return handle
-
-
-def _in_threads(function: Callable[..., Any], calls: list[tuple], n_threads: int) -> list[Any]:
-    """Return `function(*args)` for each of the calls; after a failure, or Ctrl-C, none is begun any more."""
-    pool = ThreadPoolExecutor(n_threads, "distrff")
-    try:
-        return list(pool.map(lambda args: function(*args), calls))
-    finally:
-        # Threads cannot be interrupted: nobody waits for what they have begun.
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _task(function: Callable[..., Any], args: tuple, group: str | None) -> Any:
-    """Return a delayed task, in a group of its function's name if no other is given."""
-    return dask.delayed(function, pure=False)(*args, dask_key_name=new_key(group or function))
-
-
-def _n_rows(segments: list[Rows]) -> int:
-    return sum(rows.stop - rows.start for rows in segments)
-
-
-def ambient_execution() -> Execution:
-    """Return the execution on the ambient cluster or in this process.
-
-    Inside a Dask task that is this thread only, so that a search over parameters cannot wait for itself. Else
-    it is the default client, unless dask's configuration names a local scheduler; without a client it is
-    dask's configured scheduler.
-    """
-    if _in_worker():
-        return LocalExecution("synchronous")
-    scheduler = dask.config.get("scheduler", None)
-    if scheduler in _LOCAL_SCHEDULERS:
-        return LocalExecution(scheduler)
-    try:
-        client = default_client()
-    except ValueError:
-        return LocalExecution(scheduler)
-    return ClusterExecution(client)
-
-
-def in_dask_task() -> bool:
-    """Return whether this runs in a task of a Dask worker, or of one of dask's own schedulers."""
-    # dask.local calls the tasks of those schedulers, also in the threads of its pools.
-    return _in_worker() or "dask.local" in calling_modules()
-
-
-def calling_modules() -> Iterator[str]:
-    """Yield the names of the modules whose functions led here, the nearest first."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        yield frame.f_globals.get("__name__", "")
-        frame = frame.f_back
-
-
-def _in_worker() -> bool:
-    try:
-        get_worker()
-    except ValueError:
-        return False
-    return True
-
 
 # Tasks on a distributed cluster: one segment per thread, ordered merges, and recovery of lost values.
 
@@ -350,7 +98,7 @@ class ClusterExecution:
                 "which it would block; call it in a thread, such as: await asyncio.to_thread(model.fit, X, y)"
             )
         self.client = client
-        self.roll = Roll(client)
+        self.roll = WorkerList(client)
         self.is_nested = in_dask_task()
         self._fit = uuid.uuid4().hex
         self._calls = _CALLS.setdefault(client, WeakSet())
@@ -395,7 +143,7 @@ class ClusterExecution:
         sent: list[Any],
         sums: PassSums | None = None,
         *,
-        kept: Kept | None = None,
+        kept: SegmentCache | None = None,
         group: str = "sum",
     ) -> ClusterValue | Partial:
         """Return the merged partial: a value on the workers, or the partial itself if partials are small.
@@ -429,14 +177,14 @@ class ClusterExecution:
         progress: RowCount,
         sent: list[Call],
         sums: PassSums | None,
-        kept: Kept | None,
+        kept: SegmentCache | None,
         here: bool,
         per_thread: int,
         group: str,
     ) -> Future | Partial:
         threads = self.roll.running_threads()  # first, so that earlier losses do not count for this pass
         arrays = futures_in(sent)
-        flight = Flight(self.roll)
+        flight = Pending(self.roll)
         merge = OrderedMerge(
             len(segments),
             partial(merged_here, reduction)
@@ -464,12 +212,12 @@ class ClusterExecution:
                 if index is None:
                     continue
                 rows, where = self._rows_for(worker, segments, index, kept, now)
-                task = _task(reduce_rows, (reduction, rows, arrays, self._fit), group)
+                task = delayed_task(reduce_rows, (reduction, rows, arrays, self._fit), group)
                 under_way[flight.compute(task, where).key] = index, worker
 
         with flight.cancelled_on_failure(), saving.at_failure():
             saving.take_stored()
-            progress.update(_n_rows(segments) - _n_rows([segments[i] for i in left]))
+            progress.update(rows_in(segments) - rows_in([segments[i] for i in left]))
             start_where_free()
             for future in flight.completed():
                 if future.key not in under_way:
@@ -484,7 +232,12 @@ class ClusterExecution:
             return saving.result()
 
     def _rows_for(
-        self, worker: str, segments: list[Rows], index: int, kept: Kept | None, threads: Mapping[str, int]
+        self,
+        worker: str,
+        segments: list[Rows],
+        index: int,
+        kept: SegmentCache | None,
+        threads: Mapping[str, int],
     ) -> tuple[Any, str]:
         """Return what a task takes as the rows of a segment, and the worker that it is for.
 
@@ -501,14 +254,14 @@ class ClusterExecution:
             kept.put(index, worker, level, value)
         return value.call.future(), ANY_WORKER
 
-    def _keep(self, kept: Kept, level: int, rows: Rows, worker: str) -> ClusterValue:
+    def _keep(self, kept: SegmentCache, level: int, rows: Rows, worker: str) -> ClusterValue:
         """Return a segment that stays: made on the worker that sums it first, later on any."""
         arrays, places = calls_in(kept.arrays()), [worker]
 
         def begin() -> Future:
             where = [places.pop()] if places else None
             taken = (kept.levels[level].keeping, rows, futures_in(arrays), self._fit)
-            task = _task(keep_rows, taken, "keep")
+            task = delayed_task(keep_rows, taken, "keep")
             with large_graphs():
                 return self.client.compute(task, workers=where, allow_other_workers=where is not None)
 
@@ -550,7 +303,7 @@ class ClusterExecution:
         # out of it, or each value would keep the arguments of all on the workers.
         def begin(taken: tuple, number: int) -> Future:
             where = None if dealt is None else self._place_of(number, dealt)
-            task = _task(function, futures_in(taken), group)
+            task = delayed_task(function, futures_in(taken), group)
             return self.client.compute(task, workers=where, allow_other_workers=where is not None)
 
         return [self._value_of(partial(begin, calls_in(args), i)) for i, args in enumerate(calls)]
@@ -577,7 +330,7 @@ class ClusterExecution:
     def gather(self, handles: list[Any]) -> list[Any]:
         def look() -> list[Any]:
             found = [h.call.future() if isinstance(h, ClusterValue) else h for h in handles]
-            flight = Flight(self.roll)
+            flight = Pending(self.roll)
             for future in found:
                 if isinstance(future, Future):
                     flight.watch(future)
@@ -636,25 +389,16 @@ class ClusterExecution:
         ) from cause
 
 
-Execution = LocalExecution | ClusterExecution
-
-
 # The partials of a pass on their way into the tree of merges, and from there to a checkpoint.
 
 _COLLECT_SECONDS = 2.0  # so that little of what a worker has finished is lost with it
 _LAST_SECONDS = 15.0  # for a last write: batch systems and Kubernetes kill 30 s after they have asked
 
 
-def _tell_of_last_write(error: BaseException) -> None:
-    """Say at once what a person who pressed Ctrl-C waits for."""
-    if isinstance(error, KeyboardInterrupt):
-        logger.warning("interrupted: what is finished is saved first")
-
-
 class _Saving:
     """What both ways of saving share: what is finished is saved when the pass fails or is interrupted."""
 
-    def __init__(self, flight: Flight, merge: OrderedMerge, sums: PassSums | None) -> None:
+    def __init__(self, flight: Pending, merge: OrderedMerge, sums: PassSums | None) -> None:
         self._flight, self._merge, self._sums = flight, merge, sums
 
     def take_stored(self) -> None:
@@ -671,7 +415,7 @@ class _Saving:
             raise
         except BaseException as error:
             if self._sums is not None:
-                _tell_of_last_write(error)
+                say_of_last_write(error)
                 with suppress(Exception):  # of workers that are gone, beside the failure itself
                     self._save_last(self._sums)
             raise
@@ -690,7 +434,7 @@ class _SavingHere(_Saving):
     each thread: workers keep the rows that came with a task until its result is released.
     """
 
-    def __init__(self, flight: Flight, merge: OrderedMerge, sums: PassSums | None, n_threads: int) -> None:
+    def __init__(self, flight: Pending, merge: OrderedMerge, sums: PassSums | None, n_threads: int) -> None:
         super().__init__(flight, merge, sums)
         self._n_threads = n_threads
         self._landed: dict[int, Future] = {}
@@ -742,7 +486,7 @@ class _SavingThere(_Saving):
     worker dies, the scheduler reads it again, and does not go back to the rows.
     """
 
-    def __init__(self, flight: Flight, merge: OrderedMerge, sums: PassSums | None) -> None:
+    def __init__(self, flight: Pending, merge: OrderedMerge, sums: PassSums | None) -> None:
         super().__init__(flight, merge, sums)
         self._writing: dict[str, tuple[tuple[int, int], Future]] = {}  # node and partial of each write
         self._seconds = 0.0  # of the writes that have ended since they began together
@@ -811,12 +555,12 @@ ANY_WORKER = "any"
 _LOST_SECONDS = 0.1
 
 
-class Flight:
+class Pending:
     """Futures under way; raises Lost if some will never finish."""
 
-    def __init__(self, roll: Roll) -> None:
+    def __init__(self, roll: WorkerList) -> None:
         self.client = roll.client
-        self._watch = Watch(roll)
+        self._watch = Liveness(roll)
         self._landed: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._under_way: dict[str, Future] = {}
         self._alive: WeakSet[Future] = WeakSet()
@@ -949,7 +693,7 @@ class Call:
     nothing refers to it, and can still be computed again from the rows.
     """
 
-    def __init__(self, begin: Callable[[], Future], roll: Roll) -> None:
+    def __init__(self, begin: Callable[[], Future], roll: WorkerList) -> None:
         self._begin = begin
         self._roll = roll
         self._value: Callable[[], ClusterValue | None] = lambda: None
@@ -1040,7 +784,7 @@ _MAX_LOOKS = 11
 _RECENT_SECONDS = 0.5
 
 
-class Roll:
+class WorkerList:
     """The workers of a cluster, and how often (`n_losses`) all values on them were lost."""
 
     def __init__(self, client: Client) -> None:
@@ -1124,14 +868,14 @@ class Roll:
             time.sleep(0.1)
 
 
-class Watch:
+class Liveness:
     """Raises an error when waiting for futures has become useless.
 
     That is Lost if all workers have been replaced, or all are idle although tasks wait; ClusterError if the
     scheduler is out of reach, or no worker takes tasks for a minute.
     """
 
-    def __init__(self, roll: Roll) -> None:
+    def __init__(self, roll: WorkerList) -> None:
         self.seconds = _LOOK_SECONDS
         self._roll = roll
         self._due = time.monotonic() + self.seconds

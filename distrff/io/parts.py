@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from distrff.engine.checkpoint import DamagedPart, Node, Step
-from distrff.engine.reduction import Partial
+from distrff.engine.tasks import Partial
 from distrff.errors import CheckpointWarning, DistrffError, InputError, warn
 from distrff.io.storage import (
     BUFFER_BYTES,
