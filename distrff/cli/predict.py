@@ -117,8 +117,7 @@ def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> 
     from distrff.engine.run import Run
     from distrff.io.results import ResultPlace
     from distrff.io.storage import Location, refuse_overlap
-    from distrff.model.predict import RowResults
-    from distrff.model.write import write_rows
+    from distrff.model.write import RowResults, write_rows
 
     remote = storage_options(options)
     out = Location.of(options["out"], remote)

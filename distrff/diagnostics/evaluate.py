@@ -18,7 +18,6 @@ from distrff.errors import InputError
 from distrff.features.base import MapSpecification
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
 from distrff.model.model import FoldModels, Model
-from distrff.model.predict import light_model, restored
 from distrff.model.rows import rows_for
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets
 
@@ -56,7 +55,7 @@ class EvaluationReduction(Reduction):
         return min(self.model.n_outputs, self.n_sketched or DETAILED_TARGETS)
 
     def update(self, errors: Errors, rows: Rows, arrays: Arrays) -> Errors:
-        model = restored(self.model, arrays)
+        model = self.model.restored(arrays)
         folds = None if self.folds is None else self.folds.restored(arrays)
         for block in rows.tiles(self.tile_rows):
             if block.y is None:
@@ -95,7 +94,7 @@ def errors_of(
     see it. Of so many targets the residuals are sketched; by default of the first few.
     """
     run = begin_run() if run is None else run
-    light, sent = light_model(model)
+    light, sent = model.for_tasks()
     if folds is not None:
         folds, sent = folds.light(), {**sent, **folds.arrays()}
     cuts = judging_cuts(model, dataset)
