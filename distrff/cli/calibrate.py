@@ -29,7 +29,7 @@ def calibrate(model: str, data: str, as_json: bool, **options: Any) -> None:
     the intervals. For some coverages it prints the half width of the intervals, target by target, or the
     largest score, 1 − p or minus the margin, of a class in a set.
     """
-    from distrff.diagnostics.calibration import calibrated
+    from distrff.diagnostics.evaluate import calibrated
     from distrff.model.persistence import save_model
 
     remote = storage_options(options)

@@ -17,9 +17,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distrff.diagnostics.calibration import calibrated, out_of_fold
-from distrff.diagnostics.class_errors import ClassErrors
-from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, errors_of
+from distrff.diagnostics.errors import ClassErrors
+from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, calibrated, errors_of, out_of_fold
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.engine.run import Workers, begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
