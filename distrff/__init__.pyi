@@ -58,3 +58,5 @@ from distrff.model.raster import predict_raster as predict_raster
 from distrff.model.write import write_predictions as write_predictions
 
 __version__: str
+
+_MODULES: dict[str, str]  # the module of each public name

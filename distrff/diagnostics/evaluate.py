@@ -17,7 +17,6 @@ from distrff.features.base import MapSpecification
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
 from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals
 from distrff.model.model import FoldModels, Model
-from distrff.model.predict import light_model, restored
 from distrff.model.rows import check_columns, check_target, rows_for
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets
 
@@ -119,7 +118,7 @@ def errors_of(
     see it. Of so many targets the residuals are sketched.
     """
     run = begin_run() if run is None else run
-    light, sent = light_model(model)
+    light, sent = model.for_tasks()
     if folds is not None:
         folds, sent = folds.light(), {**sent, **folds.arrays()}
     cuts = judging_cuts(model, dataset)
@@ -162,7 +161,7 @@ class ErrorSum(Reduction):
         return (1 + n_sketches) * min(_SKETCH_BYTES, 64 * n_rows)
 
     def update(self, total: Errors | None, rows: Rows, arrays: Arrays) -> Errors:
-        model = restored(self.model, arrays)
+        model = self.model.restored(arrays)
         folds = None if self.folds is None else self.folds.restored(arrays)
         for block in rows.tiles(self.tile_rows):
             if block.y is None:

@@ -22,7 +22,6 @@ from distrff.errors import ColumnError, InputError, InputTypeError
 from distrff.features.base import MapSpecification
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, check_known
 from distrff.model.model import Model
-from distrff.model.predict import light_model, restored
 from distrff.model.rows import rows_for
 from distrff.model.write import frozen_model
 from distrff.preprocessing.coding import ClassTargets
@@ -549,7 +548,7 @@ def drawn_rows(
     check_known(dataset, kind)
     most = min(max_rows, max(_MIN_ROWS, _MAX_BYTES // dataset.row_bytes))
     draw, cuts = RowDraw.of(dataset.n_rows, most, seed), judging_cuts(model, dataset)
-    light, sent = light_model(model)
+    light, sent = model.for_tasks()
     reduction = DrawSum(light, draw, kind, dataset.row_bytes, cuts.tile_rows)
     try:
         rows: DrawnRows = run.value(run.sweep("drawn rows", dataset, reduction, cuts, sent))
@@ -581,7 +580,7 @@ class DrawSum(Reduction):
         return -(-n_rows // self.draw.stride) * (self.row_bytes + 8 * (2 + 2 * k)) + 48 * k
 
     def update(self, total: DrawnRows | None, rows: Rows, arrays: Arrays) -> DrawnRows:
-        model = restored(self.model, arrays)
+        model = self.model.restored(arrays)
         drawn = reduce(DrawnRows.__add__, map(self._of_block, rows.tiles(self.tile_rows)))
         outside = outside_rows(model, drawn.X)
         usable = drawn.at(np.flatnonzero(~outside & (drawn.weight > 0)))
@@ -667,7 +666,7 @@ def of_columns(
     columns: Sequence[Any],
 ) -> list[Means]:
     """The value of `judge` for each of the columns, a task for each."""
-    light, sent = light_model(model)
+    light, sent = model.for_tasks()
     n = len(rows)
     tasks = [ColumnTask(i * n, (i + 1) * n, column) for i, column in enumerate(columns)]
     return run.value(run.sweep_segments(label, tasks, ColumnSum(light, judge), {**sent, **rows.arrays()}))
@@ -696,6 +695,6 @@ class ColumnSum(Reduction):
         return 2**16
 
     def update(self, total: list[Means] | None, task: ColumnTask, arrays: Arrays) -> list[Means]:
-        model = restored(self.model, arrays)
+        model = self.model.restored(arrays)
         rows = DrawnRows.received(arrays, model.n_columns)
         return self.merge(total, [self.judge(model, rows, task.column)])
