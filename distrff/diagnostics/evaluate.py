@@ -15,7 +15,7 @@ from distrff.diagnostics.quality import Evaluation
 from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
 from distrff.engine.run import Run, begin_run
 from distrff.errors import InputError
-from distrff.features.base import MapSpecification
+from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
 from distrff.model.model import FoldModels, Model
 from distrff.model.rows import rows_for
@@ -35,7 +35,7 @@ class EvaluationReduction(Reduction):
     folds: FoldModels | None = None
     n_sketched: int | None = None  # targets whose residuals are sketched; default the first few
 
-    def shared(self) -> MapSpecification:
+    def shared(self) -> FittedMap:
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:
