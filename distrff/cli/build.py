@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -70,13 +71,18 @@ _RENAMED = {("EquispacedFourierFeatures", "tol"): "kernel_tol", ("KernelPCA", "n
 _NO_OPTIONS = ("features", "fit_intercept", "warm_start", "callbacks", "maps")
 
 
+@cache
 def options_of(name: str) -> dict[str, str]:
     """The options of a class, and the parameters that they stand for."""
     found = {_RENAMED.get((name, p), p): p for p in parameters_of(name) if p not in _NO_OPTIONS}
     if name in MODELS.values():
         return found if name == "KernelPCA" else found | {"no_intercept": "fit_intercept"}
     found.pop("random_state", None)  # the estimator's
-    return found | dict.fromkeys(_OF_KERNELS) if "kernel" in found else found  # type: ignore[return-value]
+    return found | dict.fromkeys(_OF_KERNELS, "kernel") if "kernel" in found else found
+
+
+def _owners(option: str, classes: Mapping[str, str]) -> list[str]:
+    return [word for word, name in classes.items() if option in options_of(name)]
 
 
 def _either(words: Sequence[str]) -> str:
@@ -84,141 +90,89 @@ def _either(words: Sequence[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _owners(option: str, classes: Mapping[str, str]) -> list[str]:
-    return [word for word, name in classes.items() if option in options_of(name)]
+# In the place of a docstring's first sentence: what several classes mean by an option, or how it is given.
+_HELP = {
+    "C": "Weight of the loss against the penalty; cv chooses it, and inf is the hard margin of --model svc.",
+    "alpha": "Penalty, or one for each target; cv and gcv choose it by cross-validation.",
+    "cv": "Folds for --alpha cv or --C cv.",
+    "dtype": "Type of features and products; sums are float64.",
+    "features": "auto chooses map, kernel and widths by small models on a sample; it is fourier where "
+    "--kernel, --nu, --length-scale, --metric, --form or --sampling is given. equispaced is for 1 to 3 "
+    "columns. binning is for --kernel laplacian, which is its default.",
+    "include_std": "Store what predict --return-std needs, a D × D matrix, or of --features equispaced 64 "
+    "sampled models; of --model ridge or ridge-classifier.",
+    "kernel": 'JSON, as text or a .json file, says its own widths: {"kernel": "matern", "nu": 2.5, '
+    '"length_scale": "auto"}; sums and products are {"kernel": "sum", "k1": {...}, "k2": {...}}.  [default: '
+    "gaussian]",
+    "kernel_tol": "Largest error of the kernel, as a share of k(0).",
+    "length_scale": "Width of the kernel, or one for each column; auto finds one by a small fit on a "
+    "sample, ard one for each column by the likelihood of a smaller sample. --features equispaced chooses "
+    "both by held-out errors of all rows, and has ard as its default.  [default: auto]",
+    "max_sweeps": "Light sweeps at most.  [default: 200]",
+    "metric": "Learn which directions of the columns matter; with one width. JSON of --kernel may give its "
+    '"metric" as a list of rows.  [default: each column alike]',
+    "model": "Numbers by ridge, labels by the next three, principal components by pca.",
+    "multi_class": "One class against the rest each, or one loss for all.",
+    "n_components": "Number of features; of --features equispaced the most, by default up to 1,048,576. "
+    "--features auto has this number unless it chooses binning or equispaced features.",
+    "n_grids": "Number of grids, each of one entry in a row.",
+    "noise": "What blurs the sign of f.",
+    "nu": "Smoothness of --kernel matern; auto, the default of --features equispaced and for these alone, "
+    "chooses it by held-out errors.  [default: 1.5]",
+    "random_state": "Seed; by default a fresh one, which the result names.",
+    "sampling": "How frequencies are drawn; auto takes the fastest of the accurate ways.",
+    "scale": "Bring columns to mean 0 and deviation 1 first; auto only divides those of sparse rows, which "
+    "stay sparse.",
+    "solver": "For ridge gram, or cg, which needs less memory and a given --alpha; lbfgs for smooth losses, "
+    "smoothed for the hinge; sgd for any loss on shuffled rows, where no Gram fits in memory.",
+    "tol": "Relative duality gap to be reached; of cg and equispaced features the relative residual.",
+}
+# Where the docstring does not say how the command line takes it, or there is no parameter of this name.
+_GIVEN: dict[str, dict[str, Any]] = {
+    "C": {"metavar": "cv|inf|NUMBER"},
+    "features": {"type": click.Choice([*MAPS]), "default": "auto"},
+    "form": {"type": click.Choice(["cos_sin", "phase"]), "metavar": None},  # complex is for transform alone
+    "include_std": {"is_flag": True},
+    "kernel": {"type": WordOrJson(*KERNELS), "metavar": "|".join([*KERNELS, "JSON"])},
+    "length_scale": {"type": Value("float, tuple"), "metavar": "auto|ard|NUMBER|NUMBER,..."},
+    "metric": {"type": click.Choice(["learned"])},
+    "model": {"type": click.Choice([*MODELS]), "default": "ridge"},
+    "nu": {"type": Value("float"), "metavar": "auto|NUMBER"},
+    "random_state": {"type": int},
+}
 
 
-def _of_map(name: str, spelt: str | None = None, help: str | None = None, **changed: Any) -> Any:
-    return _of("features", MAPS, name, spelt, help, **changed)
+def _options(section: str, names: str) -> Any:
+    return together(*map(option, names.split()), section=section)
 
 
-def _of_model(name: str, spelt: str | None = None, help: str | None = None, **changed: Any) -> Any:
-    return _of("model", MODELS, name, spelt, help, **changed)
+def option(name: str) -> Any:
+    """The option of a parameter of models or maps; its help says which have it, unless nearly all do."""
+    help, settings = _HELP.get(name), _GIVEN.get(name, {})
+    for selector, classes in (("model", MODELS), ("features", MAPS)):
+        words = [] if name in _OF_KERNELS else _owners(name, classes)
+        if words:
+            parameter_name = options_of(classes[words[0]])[name]
+            of = "" if len(words) > len(classes) - 3 else f"Of --{selector} {_either(words)}."
+            return parameter([classes[word] for word in words], parameter_name, name, help, of=of, **settings)
+    return click.option(spelt_as_option(name), help=help, **settings)
 
 
-def _of(selector: str, classes: Mapping[str, str], name: str, spelt: Any, help: Any, **changed: Any) -> Any:
-    """The option of a parameter, which says which of some classes have it, unless all that take data do."""
-    words = _owners(spelt or name, classes)
-    of = "" if len(words) > len(classes) - 3 else f"Of --{selector} {_either(words)}."
-    return parameter([classes[word] for word in words], name, spelt, help, of=of, **changed)
-
-
-map_options = together(
-    click.option(
-        "--features",
-        type=click.Choice([*MAPS]),
-        default="auto",
-        help="auto chooses map, kernel and widths by small models on a sample; it is fourier where --kernel, "
-        "--nu, --length-scale, --metric, --form or --sampling is given. equispaced is for 1 to 3 columns. "
-        "binning is for --kernel laplacian, which is its default.",
-    ),
-    _of_map(
-        "n_components",
-        help="Number of features; of --features equispaced the most, by default up to 1,048,576. "
-        "--features auto has this number unless it chooses binning or equispaced features.",
-    ),
-    _of_map("n_grids", help="Number of grids, each of one entry in a row."),
-    _of_map("n_bins"),
-    click.option(
-        "--kernel",
-        type=WordOrJson(*KERNELS),
-        metavar="|".join([*KERNELS, "JSON"]),
-        help='JSON, as text or a .json file, says its own widths: {"kernel": "matern", "nu": 2.5, '
-        '"length_scale": "auto"}; sums and products are {"kernel": "sum", "k1": {...}, "k2": {...}}.  '
-        "[default: gaussian]",
-    ),
-    click.option(
-        "--nu",
-        type=Value("float"),
-        metavar="auto|NUMBER",
-        help="Smoothness of --kernel matern; auto, the default of --features equispaced and for these alone, "
-        "chooses it by held-out errors.  [default: 1.5]",
-    ),
-    click.option(
-        "--length-scale",
-        type=Value("float, tuple"),
-        metavar="auto|ard|NUMBER|NUMBER,...",
-        help="Width of the kernel, or one for each column; auto finds one by a small fit on a sample, ard "
-        "one for each column by the likelihood of a smaller sample. --features equispaced chooses both by "
-        "held-out errors of all rows, and has ard as its default.  [default: auto]",
-    ),
-    _of_map("tol", "kernel_tol", help="Largest error of the kernel, as a share of k(0)."),
-    _of_map("bounds"),
-    _of_map("period"),
-    click.option(
-        "--metric",
-        type=click.Choice(["learned"]),
-        help="Learn which directions of the columns matter; with one width. JSON of --kernel may give its "
-        '"metric" as a list of rows.  [default: each column alike]',
-    ),
-    _of_map("form", type=click.Choice(["cos_sin", "phase"]), metavar=None),
-    _of_map("sampling", help="How frequencies are drawn; auto takes the fastest of the accurate ways."),
-    _of_map("landmarks"),
-    _of_model(
-        "scale",
-        help="Bring columns to mean 0 and deviation 1 first; auto only divides those of sparse rows, which "
-        "stay sparse.",
-    ),
-    _of_model("random_state", help="Seed; by default a fresh one, which the result names.", type=int),
-    section="Feature map and kernel",
+map_options = _options(
+    "Feature map and kernel",
+    "features n_components n_grids n_bins kernel nu length_scale kernel_tol bounds period metric form "
+    "sampling landmarks scale random_state",
 )
-
-model_options = together(
-    click.option(
-        "--model",
-        type=click.Choice([*MODELS]),
-        default="ridge",
-        help="Numbers by ridge, labels by the next three, principal components by pca.",
-    ),
-    _of_model("loss"),
-    _of_model("noise", help="What blurs the sign of f."),
-    _of_model("sigma"),
-    _of_model("multi_class", help="One class against the rest each, or one loss for all."),
-    _of_model("class_weight"),
-    flag("--no-intercept", "Fit without the constant b."),
-    _of_model("n_components", "n_outputs"),
-    section="Model",
-)
-
-penalty_options = together(
-    _of_model("alpha", help="Penalty, or one for each target; cv and gcv choose it by cross-validation."),
-    _of_model("alphas"),
-    _of_model("C", metavar="cv|inf|NUMBER"),
-    _of_model("Cs"),
-    _of_model("cv", help="Folds for --alpha cv or --C cv."),
-    _of_model("fold_by"),
-    section="Penalty",
-)
-
-solver_options = together(
-    _of_model(
-        "solver",
-        help="For ridge gram, or cg, which needs less memory and a given --alpha; lbfgs for smooth losses, "
-        "smoothed for the hinge; sgd for any loss on shuffled rows, where no Gram fits in memory.",
-    ),
-    _of_model(
-        "tol",
-        help="Relative duality gap to be reached; of cg and equispaced features the relative residual.",
-    ),
-    _of_model("max_sweeps", help="Light sweeps at most.  [default: 200]"),
-    _of_model("keep_features"),
-    _of_model("dtype", help="Type of features and products; sums are float64."),
-    flag(
-        "--include-std",
-        "Store what predict --return-std needs, a D × D matrix, or of --features equispaced 64 sampled "
-        "models; of --model ridge or ridge-classifier.",
-    ),
-    section="Solver",
-)
-
+intercept_option = flag("--no-intercept", "Fit without the constant b.")
 fit_options = together(
     row_options,
     sample_dim_option,
     table_options,
-    model_options,
+    _options("Model", "model loss noise sigma multi_class class_weight"),
+    together(intercept_option, option("n_outputs"), section="Model"),
     map_options,
-    penalty_options,
-    solver_options,
+    _options("Penalty", "alpha alphas C Cs cv fold_by"),
+    _options("Solver", "solver tol max_sweeps keep_features dtype include_std"),
     cluster_options,
 )
 
@@ -328,7 +282,7 @@ def _features(ctx: click.Context) -> Any:
     """The map of the options, not fitted."""
     options, name = ctx.params, MAPS[ctx.params["features"]]
     own = options_of(name)
-    values = {p: options[option] for option, p in own.items() if p and options[option] is not None}
+    values = {p: options[option] for option, p in own.items() if options[option] is not None}
     if "kernel" in own:
         values["kernel"] = _kernel(ctx)
     if name == "AutoFeatures" and options.get("include_std"):

@@ -13,7 +13,9 @@ from distrff.cli.build import (
     KEYS,
     check_target,
     checked_map,
+    intercept_option,
     map_options,
+    option,
     refuse,
     show_defaults,
     show_left_out,
@@ -33,7 +35,6 @@ from distrff.cli.data import (
     table_options,
     workers_of,
 )
-from distrff.cli.options import flag, parameter, parameters
 from distrff.errors import InputError
 from distrff.utils.text import public_name
 
@@ -66,8 +67,8 @@ _KINDS = ("gram", "toeplitz")
     default=5,
     help="Folds whose sums are kept apart, for solve --alpha cv; 1 keeps the sum of all rows.",
 )
-@parameter("KernelRidge", "fold_by")
-@parameter("KernelRidge", "dtype", help="Type of features and products; sums are float64.")
+@option("fold_by")
+@option("dtype")
 @cluster_options
 @verbosity_options
 @click.pass_context
@@ -115,10 +116,8 @@ def _gram_of(ctx: click.Context, data: str) -> tuple[Any, int]:
 
 def _gram_like(ctx: click.Context, data: str, like: str) -> tuple[Any, int]:
     options = ctx.params
-    given = [option for option in gram.params if option.expose_value]
-    # A file of options may be that of the first Gram.
-    names = [str(option.name) for option in given if option.name not in _WITH_LIKE]
-    for name in names:
+    for name in options.keys() - {*_WITH_LIKE}:
+        # A file of options may be that of the first Gram.
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             refuse(ctx, name, "a Gram of its own, not with --like, which has all of these")
     first = _load(like, storage_options(options))
@@ -175,10 +174,11 @@ def merge(grams: tuple[str, ...], out: str, overwrite: bool, as_json: bool, **op
 @command()
 @click.argument("path", metavar="GRAM")
 @result_options
-@parameters("KernelRidge", "alpha alphas")
-@flag("--no-intercept", "Fit without the constant b.")
-@parameter("KernelRidge", "tol", help="Of equispaced features the relative residual to be reached.")
-@flag("--include-std", "Store what predict --return-std needs, a D × D matrix or 64 sampled models.")
+@option("alpha")
+@option("alphas")
+@intercept_option
+@option("tol")
+@option("include_std")
 @storage_option
 @verbosity_options
 @click.pass_context

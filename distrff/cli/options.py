@@ -43,16 +43,26 @@ def parameters_of(name: str) -> dict[str, Parameter]:
     function: Any = node if isinstance(node, ast.FunctionDef) else _constructor(node, known)
     if function is None:
         return {}
+    constants = {one.id: n.value for n in tree.body if isinstance(n, ast.Assign) for one in _names(n)}
     arguments = function.args
-    positional = arguments.args[1:] if function is not node else arguments.args
-    left = len(positional) - len(arguments.defaults)
-    defaults = [None] * left + arguments.defaults + arguments.kw_defaults
+    named = [*arguments.args[function is not node :], *arguments.kwonlyargs]
+    defaults = [*arguments.defaults, *arguments.kw_defaults]
+    defaults = [None] * (len(named) - len(defaults)) + defaults
     return {
-        argument.arg: Parameter(
-            default if default is None else ast.literal_eval(default), *described.get(argument.arg, ("", ""))
-        )
-        for argument, default in zip(positional + arguments.kwonlyargs, defaults, strict=True)
+        argument.arg: Parameter(_literal(default, constants), *described.get(argument.arg, ("", "")))
+        for argument, default in zip(named, defaults, strict=True)
     }
+
+
+def _names(node: ast.Assign) -> list[ast.Name]:
+    return [target for target in node.targets if isinstance(target, ast.Name)]
+
+
+def _literal(default: ast.expr | None, constants: dict[str, ast.expr]) -> Any:
+    """Value of a default: a literal, or a constant of the module; None where there is none."""
+    if isinstance(default, ast.Name):
+        default = constants[default.id]
+    return None if default is None else ast.literal_eval(default)
 
 
 def _constructor(node: Any, known: dict[str, Any]) -> ast.FunctionDef | None:

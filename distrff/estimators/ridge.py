@@ -132,16 +132,13 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
                 "anew, with these rows alone",
                 DataWarning,
             )
-        before = self._growth
-        options = growing_options(self) if before is None else before.options
-        if before is not None and is_raw(before.sums.steps, X := as_frame(X)):
-            assert before.sums.steps is not None
-            X, y, sample_weight = raw_rows(before.sums.steps, X, y, sample_weight), None, None
-        dataset = self._rows_to_fit(X, y, sample_weight)
+        before, given = self._growth, checked_classes(classes)
         if before is None:
-            options = replace(options, classes=checked_classes(classes))
+            options = replace(growing_options(self), classes=given)
         else:
-            self._check_grows(X, dataset, before.sums, checked_classes(classes))
+            X, y, sample_weight = self._later_rows(before.sums, X, y, sample_weight)
+            _check_classes(before.sums, given)
+        dataset = self._rows_to_fit(X, y, sample_weight)
         observer = Observer(callbacks_of_fit(self.callbacks), FitLine())
         try:
             if before is None:
@@ -158,29 +155,18 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         self._solve_sums()
         return self
 
-    def _check_grows(self, X: Any, dataset: Dataset, sums: Statistics, classes: np.ndarray | None) -> None:
-        """Raise InputError for rows of other columns or targets than those of the first call."""
+    def _later_rows(self, sums: Statistics, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        """Rows of a later call: raw tables go through the steps of the first one."""
+        X = as_frame(X)
+        if is_raw(sums.steps, X):
+            assert sums.steps is not None
+            return raw_rows(sums.steps, X, y, sample_weight), None, None
         if not isinstance(X, Dataset) and not dask.is_dask_collection(X):
             try:
                 validate_data(self, X, reset=False, skip_check_array=True)
             except ValueError as error:  # in scikit-learn's own words, which its checks expect
                 raise InputError(str(error)) from None
-        self._check_columns_are(dataset, sums.column_names)
-        targets = sums.targets
-        if isinstance(targets, ClassTargets):
-            if dataset.n_targets > 1:
-                raise InputError(
-                    f"y has {dataset.n_targets} columns, but that of the first call had one, of class labels"
-                )
-            if classes is not None and not np.array_equal(classes, targets.classes):
-                raise InputError(
-                    f"classes are {classes.tolist()[:20]}, but those of the first call were "
-                    f"{targets.classes.tolist()[:20]}; they cannot change"
-                )
-        elif dataset.n_targets != targets.n_outputs:
-            raise InputError(
-                f"y has {dataset.n_targets} column(s), but that of the first call had {targets.n_outputs}"
-            )
+        return X, y, sample_weight
 
     def _solve_sums(self) -> None:
         """Set the fitted attributes from the sums, or remember why these do not suffice yet."""
@@ -297,6 +283,19 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         if self._fold_models is None and isinstance(sums, Sums):
             self._fold_models = sums.fold_models(np.atleast_1d(self.alpha_))
         return self._fold_models
+
+
+def _check_classes(sums: Statistics, classes: np.ndarray | None) -> None:
+    targets = sums.targets
+    if (
+        classes is not None
+        and isinstance(targets, ClassTargets)
+        and classes.tolist() != targets.classes.tolist()
+    ):
+        raise InputError(
+            f"classes are {classes.tolist()[:20]}, but those of the first call were "
+            f"{targets.classes.tolist()[:20]}; they cannot change"
+        )
 
 
 @dataclass(eq=False, repr=False)

@@ -84,7 +84,7 @@ def prepared_like(
     """
     if dataset.n_columns != like.specification.n_columns:
         raise InputError(
-            f"the data has {dataset.n_columns} columns, but the Gram to be like has "
+            f"X has {dataset.n_columns} columns, but the rows that were summed before have "
             f"{like.specification.n_columns}"
         )
     if dataset.is_sparse and not like.specification.takes_sparse_rows:
@@ -93,7 +93,9 @@ def prepared_like(
         )
     n_targets = 1 if isinstance(like.targets, ClassTargets) else like.targets.n_outputs
     if dataset.n_targets != n_targets:
-        raise InputError(f"the data has {dataset.n_targets} targets, but the Gram to be like has {n_targets}")
+        raise InputError(
+            f"y has {dataset.n_targets} column(s), but the rows that were summed before have {n_targets}"
+        )
     check_same_table(like, dataset)
     options = (ToeplitzOptions if isinstance(like, ToeplitzStatistics) else FitOptions)(
         features=like.features if isinstance(like, ToeplitzStatistics) else None,  # type: ignore[arg-type]  # only the specification is known
