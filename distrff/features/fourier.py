@@ -58,7 +58,7 @@ _SOBOL_BITS = 52  # numbers k/2⁵² + 2⁻⁵³ are exact in float64, and none 
 def draw_frequencies(
     kernel: Kernel, n_frequencies: int, n_columns: int, *, sampling: str, seed: int
 ) -> np.ndarray:
-    """Return frequencies of the kernel's spectral measure, (n_columns, n_frequencies), float64.
+    """Frequencies of the kernel's spectral measure, (n_columns, n_frequencies), float64.
 
     The leading m columns are the draw for `n_frequencies=m`. With "orthogonal", within each block of
     `n_columns` frequencies the directions are the rows of a Haar-distributed orthogonal matrix and the radii
@@ -87,7 +87,7 @@ def draw_frequencies(
 
 
 def component_order(shares: Sequence[float], n: int) -> np.ndarray:
-    """Return the component of each of n frequencies, in proportion to the shares on every prefix.
+    """The component of each of n frequencies, in proportion to the shares on every prefix.
 
     The t-th frequency goes to the component that is furthest behind, by the largest share·t − count, so the
     first frequencies do not depend on n. None of c components is ever ahead of its share by more than
@@ -141,7 +141,7 @@ def _quasi_random_frequencies(
 
 
 def _haar_orthogonal(size: int, rng: np.random.Generator) -> np.ndarray:
-    """Return a Haar-distributed orthogonal matrix (Mezzadri 2007: QR with R's diagonal made positive)."""
+    """A Haar-distributed orthogonal matrix (Mezzadri 2007: QR with R's diagonal made positive)."""
     Q, R = np.linalg.qr(rng.standard_normal((size, size)))
     return Q * np.sign(np.diag(R))
 
@@ -192,7 +192,7 @@ MIN_STRUCTURED_COLUMNS = 128
 
 
 def resolved_sampling(sampling: str, kernel: Kernel, n_frequencies: int, n_columns: int) -> str:
-    """Return the sampling that "auto" chooses; any other is returned unchanged.
+    """The sampling that "auto" chooses; any other is returned unchanged.
 
     "sorf" from 128 columns on if there are at least half as many frequencies as columns after padding,
     else "orthogonal"; "iid" where the measure is not rotation invariant.
