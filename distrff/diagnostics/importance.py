@@ -19,7 +19,7 @@ from distrff.diagnostics.strict import strict
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run
 from distrff.errors import ColumnError, InputError, InputTypeError
-from distrff.features.base import MapSpecification
+from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, check_known
 from distrff.model.model import Model
 from distrff.model.rows import rows_for
@@ -562,7 +562,7 @@ class DrawSum(Reduction):
     row_bytes: int
     tile_rows: int
 
-    def shared(self) -> MapSpecification:
+    def shared(self) -> FittedMap:
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:
@@ -678,7 +678,7 @@ class ColumnSum(Reduction):
     model: Model
     judge: Callable[[Model, DrawnRows, Any], Means]
 
-    def shared(self) -> MapSpecification:
+    def shared(self) -> FittedMap:
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:
