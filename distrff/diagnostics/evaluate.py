@@ -13,7 +13,7 @@ from distrff.diagnostics.quality import Evaluation
 from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
 from distrff.engine.run import Run, begin_run
 from distrff.errors import DataWarning, InputError, InputTypeError, warn
-from distrff.features.base import MapSpecification
+from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
 from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals
 from distrff.model.model import FoldModels, Model
@@ -153,7 +153,7 @@ class ErrorSum(Reduction):
     folds: FoldModels | None = None
     n_sketched: int = 1  # targets whose residuals are sketched
 
-    def shared(self) -> MapSpecification:
+    def shared(self) -> FittedMap:
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:

@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.base import KernelClassifier, KernelEstimator, SolverParameters
+from distrff.features.fitted import Trait
 from distrff.fitting.cg import fit_by_conjugate_gradients
 from distrff.fitting.context import PreparedFit
 from distrff.fitting.equispaced import Sums, fit_by_toeplitz, fit_toeplitz_statistics
@@ -256,7 +257,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             assert again.grams is not None
             self._grams = again.grams.kept()
         grams: Grams | Sums | None = getattr(self, "_grams", None)
-        if model.specification.is_sparse:
+        if Trait.SPARSE in model.specification.traits:
             raise InputError(
                 "standard deviations need a Gram of the features, and those of random binning are too many "
                 "for one; use FourierFeatures or NystroemFeatures"

@@ -23,7 +23,7 @@ from numba.np.arrayobj import make_array
 from scipy.sparse import csr_matrix, issparse
 
 from distrff.errors import InputError
-from distrff.features.base import MapCost
+from distrff.features.fitted import MapCost
 from distrff.features.trigonometry import flat_elements
 from distrff.kernels.base import Kernel
 from distrff.utils.jit import compiled, compiles_once, scratch
@@ -39,7 +39,7 @@ class Projection(ABC):
 
     @abstractmethod
     def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
-        """Return W of shape (n_columns, n_frequencies) in this dtype."""
+        """W of shape (n_columns, n_frequencies) in this dtype."""
 
     @abstractmethod
     def project(self, X: Any, theta: np.ndarray) -> None:
@@ -47,7 +47,7 @@ class Projection(ABC):
 
     @abstractmethod
     def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:
-        """Return a bound of each frequency's |ωᵀx| over all x with |x_j| ≤ magnitude_j."""
+        """A bound of each frequency's |ωᵀx| over all x with |x_j| ≤ magnitude_j."""
 
 
 class Interleaved(Projection):
@@ -100,12 +100,12 @@ LANES = 16
 
 
 def padded_size(n_columns: int) -> int:
-    """Return d' = 2^k, the smallest size of a transform that takes so many columns."""
+    """d' = 2^k, the smallest size of a transform that takes so many columns."""
     return max(RADIX, 1 << (n_columns - 1).bit_length())
 
 
 def _vectors(context, builder, array_type, array, offsets):
-    """Return the vector pointers at these elements of an array."""
+    """The vector pointers at these elements of an array."""
     data = make_array(array_type)(context, builder, array).data
     pointer = ir.VectorType(context.get_data_type(array_type.dtype), _LANES[array_type.dtype]).as_pointer()
     return [builder.bitcast(cgutils.gep_inbounds(builder, data, k), pointer) for k in offsets]
@@ -140,7 +140,7 @@ def _splat(builder, value, lanes):
 
 
 def _butterflies(builder, x):
-    """Return H·x for a list of 2, 4 or 8 vectors."""
+    """H·x for a list of 2, 4 or 8 vectors."""
     half = 1
     while half < len(x):
         for i in range(len(x)):
@@ -339,7 +339,7 @@ def fastfood_arrays(
 
 
 def hadamard_cost(sampling: str, n_frequencies: int, n_columns: int) -> MapCost:
-    """Return the cost of SORF or Fastfood; the last block is always computed as a whole.
+    """The cost of SORF or Fastfood; the last block is always computed as a whole.
 
     A transform with its diagonal takes log₂ d' + 1 flops for each number of a block, the scale one flop for
     each frequency.
@@ -356,7 +356,7 @@ def hadamard_cost(sampling: str, n_frequencies: int, n_columns: int) -> MapCost:
 
 
 def sorf(arrays: Mapping[str, np.ndarray], widths: np.ndarray) -> HadamardProducts:
-    """Return the projection of `sorf_arrays`."""
+    """The projection of `sorf_arrays`."""
     diagonals = arrays["signs"].astype(np.float64)
     size = diagonals.shape[2]
     diagonals[:, 0, : len(widths)] /= widths
@@ -365,7 +365,7 @@ def sorf(arrays: Mapping[str, np.ndarray], widths: np.ndarray) -> HadamardProduc
 
 
 def fastfood(arrays: Mapping[str, np.ndarray], widths: np.ndarray) -> HadamardProducts:
-    """Return the projection of `fastfood_arrays`."""
+    """The projection of `fastfood_arrays`."""
     diagonals = np.stack([arrays["signs"], arrays["normal"]], axis=1).astype(np.float64)
     size, radii = diagonals.shape[2], arrays["radii"]
     diagonals[:, 0, : len(widths)] /= widths
@@ -486,7 +486,7 @@ def sketch_arrays(
 
 
 def sketch_cost(n_columns: int) -> MapCost:
-    """Return the cost of a sketch and a product with its columns, for each frequency."""
+    """The cost of a sketch and a product with its columns, for each frequency."""
     return MapCost(
         row_flops=2.0 * n_columns,
         feature_flops=2.0 * SKETCH_COLUMNS,
@@ -496,7 +496,7 @@ def sketch_cost(n_columns: int) -> MapCost:
 
 
 def gaussian_sketch_error(squared_distance: Any) -> Any:
-    """Return a bound of |E⟨z(x), z(x')⟩ − k(x − x')| for the Gaussian kernel under a CountSketch.
+    """A bound of |E⟨z(x), z(x')⟩ − k(x − x')| for the Gaussian kernel under a CountSketch.
 
     `squared_distance` is ‖δ‖², of coordinates divided by their widths, as a number or an array.
     For given S the mean over g is exp(−t/2) with t = ‖Sδ‖². S preserves squared norms on average,
@@ -511,7 +511,7 @@ def gaussian_sketch_error(squared_distance: Any) -> Any:
 
 
 def sketched_rows(X: Any, seed: int) -> Any:
-    """Return X Sᵀ, in CSR, for a CountSketch S to B columns: distances between rows stay nearly the same."""
+    """X Sᵀ, in CSR, for a CountSketch S to B columns: distances between rows stay nearly the same."""
     rng, d = stream(seed, "sketched rows"), X.shape[1]
     buckets, signs = rng.integers(0, SKETCH_COLUMNS, d), 2.0 * rng.integers(0, 2, d) - 1.0
     return csr_matrix(X) @ csr_matrix((signs, (np.arange(d), buckets)), shape=(d, SKETCH_COLUMNS))

@@ -13,7 +13,7 @@ from numba import njit
 
 
 def compiled(fastmath: Iterable[str] = ()) -> Callable[[Callable[..., None]], Any]:
-    """Return a decorator that compiles a function, which then runs without the global interpreter lock.
+    """A decorator that compiles a function, which then runs without the global interpreter lock.
 
     Each type of arguments is compiled at its first call, and cached on disk where a folder can be written.
     `fastmath` are LLVM's names of the reorderings that the compiler may do: none as a rule, so that results
@@ -77,7 +77,7 @@ _kept = threading.local()
 
 
 def scratch(purpose: str, n_rows: int, n_columns: int, dtype: np.dtype) -> np.ndarray:
-    """Return an uninitialised array of shape (n_rows, n_columns), this thread's own until its next call.
+    """An uninitialised array of shape (n_rows, n_columns), this thread's own until its next call.
 
     Each purpose has its own array. A thread keeps at most 16 MiB per purpose; larger arrays are new.
     """

@@ -78,7 +78,7 @@ def signals_raise(
 
 @cache
 def libraries() -> ThreadpoolController:
-    """Return the BLAS libraries of this process; cached, as the search takes milliseconds."""
+    """The BLAS libraries of this process; cached, as the search takes milliseconds."""
     return ThreadpoolController()
 
 
