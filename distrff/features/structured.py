@@ -1,4 +1,4 @@
-"""Structured frequencies: the product with rows is some Hadamard transforms, or a sketch and a small product."""
+"""Structured frequencies: products with rows are Hadamard transforms, or a sketch and a small product."""
 
 from __future__ import annotations
 
