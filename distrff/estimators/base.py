@@ -24,18 +24,10 @@ from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.engine.run import Workers, begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
 from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
-from distrff.fitting.context import (
-    FitContext,
-    PreparedFit,
-    Start,
-    begin,
-    choose_solver,
-    expected_plan,
-    prepare,
-    within_memory,
-)
+from distrff.fitting.problem import FitContext, PreparedFit, Start
+from distrff.fitting.fit import begin, choose_solver, expected_plan, prepare, within_memory
 from distrff.fitting.cost import Plan
-from distrff.fitting.options import FitOptions, SolverOptions, check_sparse_rows, takes_sparse_rows
+from distrff.fitting.problem import Problem, check_sparse_rows, takes_sparse_rows
 from distrff.fitting.result import FitResult, Solver, fit_report, quality_of_fit
 from distrff.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype

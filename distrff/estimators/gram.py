@@ -16,10 +16,11 @@ from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fourier import cosine_frequencies
 from distrff.features.search.metric import gradient_outer
-from distrff.fitting.context import PreparedFit, begin, prepare
+from distrff.fitting.problem import PreparedFit
+from distrff.fitting.fit import begin, prepare
 from distrff.fitting.equispaced_sums import ToeplitzStatistics
 from distrff.fitting.gram_sums import GramStatistics
-from distrff.fitting.options import (
+from distrff.fitting.problem import (
     DTYPES,
     SCALES,
     FitOptions,

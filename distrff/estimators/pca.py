@@ -12,10 +12,10 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from distrff.errors import InputError
 from distrff.estimators.base import KernelEstimator
 from distrff.features.base import FeatureMap
-from distrff.fitting.context import PreparedFit
+from distrff.fitting.problem import PreparedFit
 from distrff.fitting.cost import Plan
 from distrff.fitting.gram import gram_passes
-from distrff.fitting.options import FitOptions, map_options
+from distrff.fitting.problem import FitOptions, map_options
 from distrff.fitting.result import FitResult
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_rows

@@ -16,12 +16,12 @@ from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.base import KernelClassifier, KernelEstimator
 from distrff.features.base import FeatureMap
 from distrff.fitting.cg import fit_by_conjugate_gradients
-from distrff.fitting.context import PreparedFit
+from distrff.fitting.problem import PreparedFit
 from distrff.fitting.equispaced import Sums, fit_by_toeplitz, fit_toeplitz_statistics
 from distrff.fitting.equispaced_sums import ToeplitzStatistics
 from distrff.fitting.gram import Grams, fit_by_gram, fit_statistics
 from distrff.fitting.gram_sums import GramStatistics
-from distrff.fitting.options import (
+from distrff.fitting.problem import (
     GrowingOptions,
     RidgeOptions,
     growing_options,

@@ -11,7 +11,7 @@ from distrff.errors import InputError
 from distrff.estimators.base import KernelClassifier
 from distrff.features.base import FeatureMap
 from distrff.fitting.margins import fit_margins
-from distrff.fitting.options import MarginOptions, margin_options
+from distrff.fitting.problem import MarginOptions, margin_options
 from distrff.fitting.result import FitResult
 from distrff.fitting.sgd import fit_margins_by_sgd
 from distrff.io.dataset import Dataset

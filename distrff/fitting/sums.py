@@ -11,21 +11,13 @@ from distrff.engine.progress import Observer
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification
-from distrff.fitting.context import (
-    PreparedFit,
-    begin,
-    choose_solver,
-    expected_plan,
-    first_pass,
-    prepare,
-    weight_of_rows,
-)
 from distrff.fitting.equispaced import fit_toeplitz_statistics, gathered, summed
 from distrff.fitting.equispaced_sums import ToeplitzStatistics
+from distrff.fitting.fit import begin, choose, expected_plan, first_pass, prepare, weight_of_rows
 from distrff.fitting.gram import fit_statistics, gram_passes
 from distrff.fitting.gram_sums import GramStatistics
 from distrff.fitting.moments import ColumnStatistics
-from distrff.fitting.options import FitOptions, GrowingOptions, check_rows_of_search
+from distrff.fitting.problem import PreparedFit, Problem
 from distrff.fitting.result import FitResult, notes_on_rows, of_map
 from distrff.fitting.rows import check_same_table
 from distrff.io.dataset import Dataset
@@ -36,22 +28,13 @@ from distrff.solvers.ridge import unpack
 Statistics = GramStatistics | ToeplitzStatistics
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ToeplitzOptions(FitOptions):
-    """Parameters of sums on equispaced features."""
-
-    @property
-    def candidates(self) -> tuple[str, ...]:
-        return ("toeplitz",)
-
-
 def sums_of(fit: PreparedFit, folds: Folds | None, like: Statistics | None = None) -> Statistics:
     """Return the sums of a fit's rows, by folds if they are given.
 
     Of equispaced features that no Gram was planned for, those of the Toeplitz matrix; their kernel before a
     choice is that of `like`.
     """
-    plan = choose_solver(fit, fit.targets.n_outputs, fit.specification.n_features)
+    _, plan = choose(fit, fit.targets.n_outputs, fit.specification.n_features)
     dataset = fit.dataset
     known: dict[str, Any] = {
         "n_rows": dataset.n_rows,
@@ -95,14 +78,16 @@ def prepared_like(
     if dataset.n_targets != n_targets:
         raise InputError(f"the data has {dataset.n_targets} targets, but the Gram to be like has {n_targets}")
     check_same_table(like, dataset)
-    options = (ToeplitzOptions if isinstance(like, ToeplitzStatistics) else FitOptions)(
-        features=like.features if isinstance(like, ToeplitzStatistics) else None,  # type: ignore[arg-type]  # only the specification is known
+    is_toeplitz = isinstance(like, ToeplitzStatistics)
+    problem = Problem(
+        features=like.features if is_toeplitz else None,  # type: ignore[arg-type,union-attr]  # only the specification is known
+        solver="toeplitz" if is_toeplitz else "gram",
         target_kind=like.targets.kind,
         n_folds=like.n_folds,
         dtype=like.dtype,
         seed=seed,
     )
-    fit = begin(dataset, options, observer=observer)
+    fit = begin(dataset, problem, observer=observer)
     statistics = first_pass(fit)
     if isinstance(like.targets, ClassTargets):
         assert statistics.labels is not None
@@ -115,7 +100,7 @@ def prepared_like(
         scaling=like.scaling,
         targets=like.targets,
         specification=like.specification,
-        features=options.features,
+        features=problem.features,
         mean_square_norm=1.0,
         weight=weight_of_rows(statistics, like.targets),
     )
@@ -144,7 +129,7 @@ class Growth:
     columns: ColumnStatistics  # without a sample
     features: FeatureMap
     folds: Folds | None  # of the next rows
-    options: GrowingOptions  # of the first call
+    problem: Problem  # of the first call
     sources: tuple[str, ...]  # of the rows, each once
     n_calls: int = 1
     notes: tuple[str, ...] = ()
@@ -153,12 +138,12 @@ class Growth:
     workers: tuple[int, int] = (1, 1)  # and threads, of the last call
 
     @classmethod
-    def first(cls, dataset: Dataset, options: GrowingOptions, observer: Observer) -> Growth:
+    def first(cls, dataset: Dataset, problem: Problem, observer: Observer) -> Growth:
         """Return the sums of the first rows, from which map, scaling and targets follow."""
-        fit = begin(dataset, options, observer=observer)
+        fit = begin(dataset, problem, observer=observer)
         expected_plan(fit)  # refuses before the first task
         prepared = prepare(fit)
-        folds = prepared.folds_apart(options.n_folds, options.fold_rule)
+        folds = prepared.folds_apart(problem.n_folds, problem.fold_rule)
         sums = sums_of(prepared, folds)
         observer.passes(prepared.run.sweeps)
         assert prepared.features is not None
@@ -167,7 +152,7 @@ class Growth:
             columns=replace(prepared.statistics, samples=()),
             features=prepared.features,
             folds=_after(folds, dataset.n_rows),
-            options=options,
+            problem=problem,
             sources=(dataset.source,),
             notes=tuple(notes_on_rows(prepared, sums.dtype)),
             sweeps=tuple(prepared.run.sweeps),
@@ -177,7 +162,7 @@ class Growth:
 
     def with_rows(self, dataset: Dataset, observer: Observer) -> Growth:
         """Return the sums with those of more rows, whose numbers go on from the ones before."""
-        fit = prepared_like(dataset, self.sums, seed=self.options.seed, observer=observer)
+        fit = prepared_like(dataset, self.sums, seed=self.problem.seed, observer=observer)
         sums = self.sums + sums_of(fit, self.folds, self.sums)  # both are of one kind
         observer.passes(fit.run.sweeps)
         notes = notes_on_rows(replace(fit, features=self.features), self.sums.dtype)
@@ -194,7 +179,7 @@ class Growth:
             workers=_workers(fit),
         )
 
-    def solved(self, options: GrowingOptions) -> FitResult:
+    def solved(self, problem: Problem) -> FitResult:
         """Return the model of all rows so far.
 
         Raises InputError for too few rows or classes, or a search whose folds the calls did not sum.
@@ -205,18 +190,18 @@ class Growth:
                 f"all rows so far are of the class {labels.labels.tolist()[0]!r}; a classifier needs "
                 f"rows of at least two classes"
             )
-        if options.search is not None and by != options.fold_rule:
+        if problem.penalty.search is not None and by != problem.fold_rule:
             raise InputError(
-                f"alpha={options.search!r} needs folds that the first call of partial_fit did not sum, as "
+                f"alpha={problem.penalty.search!r} needs folds that the first call of partial_fit did not sum, as "
                 f"alpha was another then; give the number that alpha was, or begin again with all rows"
             )
-        if options.search is not None:
-            check_rows_of_search("alpha", options.search, max(2, self.sums.n_folds), self.sums.n_rows)
+        if problem.penalty.search is not None:
+            problem.check_rows_of_search(self.sums.n_folds, self.sums.n_rows)
         if isinstance(self.sums, ToeplitzStatistics):
-            result = fit_toeplitz_statistics(self.sums, options)
+            result = fit_toeplitz_statistics(self.sums, problem)
         else:
             n_folds = HELD_OUT_STRIDE if by == "one held out" else self.sums.n_folds
-            result = fit_statistics(self.sums, options, n_folds=n_folds)
+            result = fit_statistics(self.sums, problem, n_folds=n_folds)
         features = self.features
         if result.features is not None:
             features = features.resolved_as(result.features)

@@ -20,7 +20,7 @@ from sklearn.preprocessing import (
 import distrff as drf
 from distrff.errors import DataWarning, InputError
 from distrff.features.nystroem import pivoted
-from distrff.fitting.context import choose_solver
+from distrff.fitting.fit import choose_solver
 from tests.support.fits import stored
 
 

@@ -408,7 +408,7 @@ def test_a_sample_preconditions_like_all_rows(rng, monkeypatch):
     sampled = in_process(drf.KernelSVC(features, 1.0, random_state=0, scale="none"), X, y, s)
     assert sampled.plan_.size.gram_stride == 4
     assert "one row in 4" in repr(sampled.report_)
-    monkeypatch.setattr("distrff.fitting.context.gram_stride", lambda n, D: 1)
+    monkeypatch.setattr("distrff.fitting.fit.gram_stride", lambda n, D: 1)
     full = in_process(drf.KernelSVC(features, 1.0, random_state=0, scale="none"), X, y, s)
     assert full.plan_.size.gram_stride == 1
     assert sampled.report_["primal"] == pytest.approx(full.report_["primal"], rel=2e-3)

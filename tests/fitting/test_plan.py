@@ -17,14 +17,8 @@ from distrff.errors import PlanRefused
 from distrff.features.base import product_cost
 from distrff.features.fourier import FourierSpecification
 from distrff.fitting import cost
-from distrff.fitting.cost import (
-    PRESUMED_SWEEPS,
-    THIN_SLOWNESS,
-    Size,
-    first_that_fits,
-    with_kept,
-    worker_peak_bytes,
-)
+from distrff.fitting.gram import worker_peak_bytes
+from distrff.fitting.cost import PRESUMED_SWEEPS, THIN_SLOWNESS, Size, first_that_fits, with_kept
 from distrff.fitting.timing import _share_left
 from distrff.utils.text import human_bytes
 

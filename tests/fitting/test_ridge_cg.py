@@ -10,7 +10,7 @@ from distrff.errors import InputError, PlanRefused
 from distrff.fitting import cost
 from distrff.fitting.cg import ProductReduction, RidgePasses
 from distrff.fitting.cost import PRESUMED_SWEEPS
-from distrff.fitting.options import factor_levels
+from distrff.fitting.problem import factor_levels
 from tests.support.fits import classes_of, in_process, interrupt_after, mismatch_once, stored
 
 D = 32

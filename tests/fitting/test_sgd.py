@@ -10,7 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 import distrff as drf
 from distrff.engine.run import PlannedWorkers
 from distrff.errors import DataWarning, InputError, PlanRefused
-from distrff.fitting.cost import count, metric_rows, refusal
+from distrff.fitting.sgd import metric_rows
+from distrff.fitting.cost import count, refusal
 from distrff.fitting.sgd import _SGDOracle
 from tests.support.fits import LOSSES, fourier, interrupt_after, margin_classifier
 

@@ -12,7 +12,8 @@ from distrff.errors import InputError, PlanRefused
 from distrff.features import bins as occupied_bins
 from distrff.fitting import cost as conjugate_plan
 from distrff.fitting.cg import walk_grid
-from distrff.fitting.cost import PRESUMED_SWEEPS, PRESUMED_SWEEPS_AN_ALPHA
+from distrff.fitting.cg import PRESUMED_SWEEPS_AN_ALPHA
+from distrff.fitting.cost import PRESUMED_SWEEPS
 from distrff.solvers.losses import Logistic
 from tests.support.fits import objective_of, smallest_objective
 

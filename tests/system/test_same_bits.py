@@ -21,7 +21,7 @@ from sklearn.base import clone
 
 import distrff as drf
 from distrff.fitting import cost
-from distrff.fitting.cost import worker_peak_bytes
+from distrff.fitting.gram import worker_peak_bytes
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 
