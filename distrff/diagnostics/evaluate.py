@@ -12,14 +12,12 @@ from distrff.diagnostics.class_errors import ClassErrors
 from distrff.diagnostics.label_errors import LabelErrors
 from distrff.diagnostics.number_errors import DETAILED_TARGETS, NumberErrors
 from distrff.diagnostics.quality import Evaluation
-from distrff.diagnostics.report import FitReport
 from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
 from distrff.engine.run import Run, begin_run
 from distrff.errors import InputError
 from distrff.features.base import MapSpecification
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
 from distrff.model.model import FoldModels, Model
-from distrff.model.predict import light_model, restored
 from distrff.model.rows import rows_for
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets
 
@@ -57,7 +55,7 @@ class EvaluationReduction(Reduction):
         return min(self.model.n_outputs, self.n_sketched or DETAILED_TARGETS)
 
     def update(self, errors: Errors, rows: Rows, arrays: Arrays) -> Errors:
-        model = restored(self.model, arrays)
+        model = self.model.restored(arrays)
         folds = None if self.folds is None else self.folds.restored(arrays)
         for block in rows.tiles(self.tile_rows):
             if block.y is None:
@@ -96,7 +94,7 @@ def errors_of(
     see it. Of so many targets the residuals are sketched; by default of the first few.
     """
     run = begin_run() if run is None else run
-    light, sent = light_model(model)
+    light, sent = model.for_tasks()
     if folds is not None:
         folds, sent = folds.light(), {**sent, **folds.arrays()}
     cuts = judging_cuts(model, dataset)
@@ -173,45 +171,6 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
         **(errors.values() if isinstance(errors, ClassErrors) else errors.values(dataset.target_names)),
     }
     return Evaluation(values)
-
-
-_DRAWN_COLUMNS = 4
-_MOST_JUDGED, _LEAST_JUDGED, _CURVE_ROWS = 5_000, 500, 1_000
-_DETAILS = ("targets", "labels", "classes", "confusion", "confused", "roc", "precision_recall", "reliability")
-
-
-def judge_fit(estimator: Any) -> None:
-    """Take into an estimator's report how good it is on its rows, and what matters to it there.
-
-    Three or four light passes, of which those for the columns judge some thousand rows.
-    """
-    evaluation = evaluate(estimator)
-    report = estimator.report_.to_dict()
-    of_linear = {name: value for name, value in report["quality"].items() if name.startswith("linear_")}
-    quality = {name: value for name, value in evaluation.items() if name not in _DETAILS} | of_linear
-    report |= {"quality": quality, "evaluation": evaluation.to_dict()}
-    if not estimator.model_.is_multilabel:  # which columns matter is not judged for several labels
-        report |= _what_matters(estimator)
-    estimator.report_ = FitReport(report)
-
-
-def _what_matters(estimator: Any) -> dict[str, Any]:
-    """Return the importance of columns, and the dependence on the most important ones, for the report."""
-    from distrff.diagnostics.importance import what_matters  # loads dask.array, which a fit may not need
-
-    rows = judged_rows(estimator).dataset
-    # Each judged row is predicted anew for each column: together about as often as two passes do.
-    n_judged = min(_MOST_JUDGED, max(_LEAST_JUDGED, 2 * rows.n_rows // (1 + rows.n_columns)))
-    importance, dependence = what_matters(
-        estimator.model_,
-        rows,
-        n_columns=_DRAWN_COLUMNS,
-        max_rows=n_judged,
-        max_curve_rows=_CURVE_ROWS,
-        random_state=estimator.seed_,
-    )
-    found = {"importance": importance.to_dict()}
-    return found if dependence is None else found | {"dependence": dependence.to_dict()}
 
 
 class JudgedRows(NamedTuple):

@@ -677,7 +677,10 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
                 f"alpha={problem.penalty.value.max():g} is too large to compute with; use a smaller one"
             )
         if problem.penalty.value.min() < floor:
-            text = f"alpha={problem.penalty.value.min():g} is below {floor:.3g}, where rounding of the sums may show"
+            text = (
+                f"alpha={problem.penalty.value.min():g} is below {floor:.3g}, where rounding of the sums may "
+                f"show"
+            )
             warn(text, DataWarning)
             notes.append(text)
     run.begin_phase("model")

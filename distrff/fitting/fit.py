@@ -149,6 +149,12 @@ def usable(problem: Problem) -> list[Solver]:
     return [one for one, refusal in zip(solvers, refusals, strict=True) if refusal is None]
 
 
+def solvable(problem: Problem) -> Problem:
+    """The problem itself; raises InputError where no solver takes it."""
+    usable(problem)
+    return problem
+
+
 def choose(
     fit: FitContext, n_outputs: int, n_features: int | None = None, *, outputs_are_presumed: bool = False
 ) -> tuple[Solver, Plan]:

@@ -187,8 +187,8 @@ def fit_statistics(statistics: GramStatistics, problem: Problem, *, n_folds: int
         and problem.penalty.value.min() < floor
     ):
         raise InputError(
-            f"alpha={problem.penalty.value.min():g} is below the rounding noise of this float32 Gram ({floor:.3g}); "
-            f"use a larger alpha, or make the Gram with dtype='float64'"
+            f"alpha={problem.penalty.value.min():g} is below the rounding noise of this float32 Gram "
+            f"({floor:.3g}); use a larger alpha, or make the Gram with dtype='float64'"
         )
     return _solved(grams, problem, n_folds=n_folds or statistics.n_folds, plan=None, notes=[])
 
@@ -730,8 +730,8 @@ def needs_gram(problem: Problem) -> str:
     solver, search = problem.solver, problem.penalty.search
     asked = f"solver={solver!r}" if solver == "gram" else f"alpha={search!r}"
     return (
-        f"{asked} needs a Gram, and features of random binning are too many for one; use solver='auto' or 'cg' "
-        f"with a number for alpha or alpha='cv', or 'sgd' with a number, or FourierFeatures or "
+        f"{asked} needs a Gram, and features of random binning are too many for one; use solver='auto' or "
+        f"'cg' with a number for alpha or alpha='cv', or 'sgd' with a number, or FourierFeatures or "
         f"NystroemFeatures"
     )
 
@@ -762,7 +762,7 @@ def unwritten(problem: Problem) -> str | None:
 def ridge_size(problem: Problem, size: Size) -> Size:
     """The size with the numbers that a choice of alpha by any solver adds."""
     penalty, k, n_folds = problem.penalty, size.n_outputs, problem.n_folds
-    if problem.loss is None or problem.grows:
+    if problem.loss is None:
         n_eigensystems = int(problem.n_components is not None)
         return replace(size, n_folds=n_folds, n_light_columns=k, n_eigensystems=n_eigensystems)
     holds_one_out = penalty.search == "gcv" and gcv_may_overfit(size.n_features, size.n_rows)

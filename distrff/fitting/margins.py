@@ -69,8 +69,8 @@ class Margins:
         name, solver = problem.loss_name, problem.solver
         if problem.is_hard and problem.is_sparse:
             return (
-                f"C={problem.C!r} needs dense features, and those of random binning are sparse; use a finite C "
-                f"(solver='smoothed' for the hinge, 'lbfgs' for other losses, 'sgd' or 'auto' for any), or "
+                f"C={problem.C!r} needs dense features, and those of random binning are sparse; use a finite "
+                f"C (solver='smoothed' for the hinge, 'lbfgs' for other losses, 'sgd' or 'auto' for any), or "
                 f"FourierFeatures or NystroemFeatures"
             )
         if solver in ("auto", problem.smooth_solver):

@@ -129,9 +129,18 @@ class Problem:
         return self.is_equispaced and (by_itself or self.solver == "toeplitz")
 
     @property
+    def goes_on(self) -> bool:
+        """Whether the solver takes a point to start from."""
+        if not self.is_ridge:
+            return self.loss is not None
+        has_passes = self.solver in ("cg", "sgd") or (self.solver == "auto" and self.is_sparse)
+        return has_passes and not self.is_equispaced
+
+    @property
     def fold_rule(self) -> str:
-        """How rows are assigned to folds: for "gcv" one is held out of any number of rows."""
-        return "one held out" if self.penalty.search == "gcv" else self.fold_by
+        """How rows are assigned to folds. For "gcv" of rows that come in several calls one in five is held
+        out, as a fit does of few rows: how many they will be is not known."""
+        return "one held out" if self.grows and self.penalty.search == "gcv" else self.fold_by
 
     @property
     def min_alpha(self) -> float | None:
@@ -154,7 +163,11 @@ class Problem:
         # there was no difference beyond chance.
         if self.penalty.value is None or self.is_hard:
             return None
-        return float(self.penalty.value.mean()) if self.is_ridge else 1 / (self.C * mean_curvature(self.margin_loss))
+        return (
+            float(self.penalty.value.mean())
+            if self.is_ridge
+            else 1 / (self.C * mean_curvature(self.margin_loss))
+        )
 
     def shares_loss(self, targets: Targets) -> bool:
         """Whether all classes share one loss; two classes have one problem, hence one loss, anyway."""

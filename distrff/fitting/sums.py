@@ -119,17 +119,14 @@ def _check_bounds(dataset: Dataset, statistics: ColumnStatistics, like: Toeplitz
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Growth:
-    """What the calls of `partial_fit` have summed so far; solved when a model is asked for.
-
-    It has no row and no handle, so that it can be pickled.
-    """
+class RunningSums:
+    """Sums of all calls of `partial_fit` so far. They hold no row and no handle, and can be pickled."""
 
     sums: Statistics
     columns: ColumnStatistics  # without a sample
     features: FeatureMap
     folds: Folds | None  # of the next rows
-    problem: Problem  # of the first call
+    problem: Problem  # of the first call, with those of now by which a model is solved
     sources: tuple[str, ...]  # of the rows, each once
     n_calls: int = 1
     notes: tuple[str, ...] = ()
@@ -138,7 +135,7 @@ class Growth:
     workers: tuple[int, int] = (1, 1)  # and threads, of the last call
 
     @classmethod
-    def first(cls, dataset: Dataset, problem: Problem, observer: Observer) -> Growth:
+    def first(cls, dataset: Dataset, problem: Problem, observer: Observer) -> RunningSums:
         """Return the sums of the first rows, from which map, scaling and targets follow."""
         fit = begin(dataset, problem, observer=observer)
         expected_plan(fit)  # refuses before the first task
@@ -160,7 +157,7 @@ class Growth:
             workers=_workers(prepared),
         )
 
-    def with_rows(self, dataset: Dataset, observer: Observer) -> Growth:
+    def with_rows(self, dataset: Dataset, observer: Observer) -> RunningSums:
         """Return the sums with those of more rows, whose numbers go on from the ones before."""
         fit = prepared_like(dataset, self.sums, seed=self.problem.seed, observer=observer)
         sums = self.sums + sums_of(fit, self.folds, self.sums)  # both are of one kind
@@ -192,8 +189,9 @@ class Growth:
             )
         if problem.penalty.search is not None and by != problem.fold_rule:
             raise InputError(
-                f"alpha={problem.penalty.search!r} needs folds that the first call of partial_fit did not sum, as "
-                f"alpha was another then; give the number that alpha was, or begin again with all rows"
+                f"alpha={problem.penalty.search!r} needs folds that the first call of partial_fit did not "
+                f"sum, as alpha was another then; give the number that alpha was, or begin again with all "
+                f"rows"
             )
         if problem.penalty.search is not None:
             problem.check_rows_of_search(self.sums.n_folds, self.sums.n_rows)
