@@ -289,6 +289,12 @@ class Plan:
         return {name.replace("stride", "one_in"): value for name, value in values.items()}
 
     @property
+    def fits(self) -> bool:
+        """Whether it fits in the workers' memory."""
+        limit = _USABLE_SHARE * self.memory_limit
+        return not self.memory_limit or self.worker_peak_bytes + IDLE_BYTES <= limit
+
+    @property
     def has_gram(self) -> bool:
         """Whether a matrix of D × D is made, of all rows or of a sample."""
         return self.solver == "gram" or self.stride > 0
@@ -430,14 +436,9 @@ def planned(
 def first_that_fits(plans: Iterable[Plan]) -> Plan:
     """The first of a solver's plans that fits in memory; if none does the last, which takes the least."""
     for plan in plans:
-        if fits(plan):
+        if plan.fits:
             break
     return plan
-
-
-def fits(plan: Plan) -> bool:
-    """Return whether the plan fits in its workers' memory."""
-    return not plan.memory_limit or plan.worker_peak_bytes + IDLE_BYTES <= _USABLE_SHARE * plan.memory_limit
 
 
 def min_memory_limit(plan: Plan) -> float:
@@ -464,9 +465,8 @@ def _remedies(plan: Plan, cost: Callable[[Size, Workers], Iterator[Plan]]) -> li
     size, remedies = plan.size, []
 
     def does_fit(changed: Size, threads: int = plan.threads_per_worker) -> bool:
-        return fits(
-            first_that_fits(cost(changed, PlannedWorkers(plan.n_workers, threads, plan.memory_limit)))
-        )
+        workers = PlannedWorkers(plan.n_workers, threads, plan.memory_limit)
+        return first_that_fits(cost(changed, workers)).fits
 
     if does_fit(size.in_small_chunks()):
         n_bytes = human_bytes(size.reading_bytes(plan.segment_rows))

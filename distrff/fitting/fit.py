@@ -18,7 +18,7 @@ from distrff.engine.run import Workers, begin_run, check_reading
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
 from distrff.features.base import FeatureMap, MapReduction, MapSpecification, sample_rows
 from distrff.features.equispaced import EquispacedFourierFeatures
-from distrff.fitting.cost import Plan, Size, first_that_fits, fits, refusal, with_kept
+from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
 from distrff.fitting.equispaced import with_samples
 from distrff.fitting.gram import GramRidge
 from distrff.fitting.moments import (
@@ -193,7 +193,7 @@ def choose(
         if isinstance(one, GramRidge):
             sized = replace(sized, dtype=fit.gram_dtype)
         plan = first_that_fits(one.cost(sized, fit.workers))
-        if fits(plan):
+        if plan.fits:
             return one, with_kept(plan, problem.keep_features, fit.workers)
         refused = refused or (plan, one)
     assert refused is not None

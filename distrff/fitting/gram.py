@@ -76,7 +76,8 @@ class GramRidge:
     """
 
     def refuses(self, problem: Problem) -> str | None:
-        return needs_gram(problem) if problem.is_sparse else unwritten(problem)
+        has_gram = problem.loss is not None  # else the map alone may be wanted
+        return needs_gram(problem) if has_gram and problem.is_sparse else unwritten(problem)
 
     def size(self, problem: Problem, size: Size) -> Size:
         return ridge_size(problem, size)

@@ -20,7 +20,7 @@ from sklearn.preprocessing import (
 import distrff as drf
 from distrff.errors import DataWarning, InputError
 from distrff.features.nystroem import pivoted
-from distrff.fitting.fit import choose_solver
+from distrff.fitting.fit import choose
 from tests.support.fits import stored
 
 
@@ -171,10 +171,11 @@ def test_a_gram_that_is_to_be_like_another_counts_the_factor(problem, monkeypatc
     plans = []
 
     def kept(*args, **kwargs):
-        plans.append(choose_solver(*args, **kwargs))
-        return plans[-1]
+        found = choose(*args, **kwargs)
+        plans.append(found[1])
+        return found
 
-    monkeypatch.setattr("distrff.fitting.sums.choose_solver", kept)
+    monkeypatch.setattr("distrff.fitting.sums.choose", kept)
     first = drf.gram(problem.X, nystroem(), problem.y, scale="none")
     drf.gram(problem.X, y=problem.y, like=first)
     assert plans[0].size.triangle_numbers == 48**2
