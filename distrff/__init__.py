@@ -33,8 +33,7 @@ _NAMES = {
     "diagnostics.bounds": "bounds features_needed",
     "diagnostics.error_plots": "plot_confusion plot_precision_recall plot_predicted_against_actual "
     "plot_reliability plot_residuals plot_roc",
-    "diagnostics.calibration": "calibrate",
-    "diagnostics.evaluate": "evaluate",
+    "diagnostics.evaluate": "calibrate evaluate",
     "diagnostics.dependence": "partial_dependence",
     "diagnostics.importance": "permutation_importance",
     "diagnostics.kernel_error": "kernel_error",

@@ -3,7 +3,6 @@
 from distrff import metrics as metrics
 from distrff.diagnostics import bounds as bounds
 from distrff.diagnostics.bounds import features_needed as features_needed
-from distrff.diagnostics.calibration import calibrate as calibrate
 from distrff.diagnostics.dependence import partial_dependence as partial_dependence
 from distrff.diagnostics.error_plots import plot_confusion as plot_confusion
 from distrff.diagnostics.error_plots import plot_precision_recall as plot_precision_recall
@@ -11,6 +10,7 @@ from distrff.diagnostics.error_plots import plot_predicted_against_actual as plo
 from distrff.diagnostics.error_plots import plot_reliability as plot_reliability
 from distrff.diagnostics.error_plots import plot_residuals as plot_residuals
 from distrff.diagnostics.error_plots import plot_roc as plot_roc
+from distrff.diagnostics.evaluate import calibrate as calibrate
 from distrff.diagnostics.evaluate import evaluate as evaluate
 from distrff.diagnostics.importance import permutation_importance as permutation_importance
 from distrff.diagnostics.kernel_error import kernel_error as kernel_error

@@ -30,10 +30,10 @@ from distrff.cli.options import (
     flag,
     given,
     parameter,
-    parameters_of,
     spelt_as_option,
     together,
 )
+from distrff.cli.signatures import parameters_of
 from distrff.errors import CheckpointWarning, InputError, warn
 from distrff.utils.text import listed
 

@@ -110,12 +110,10 @@ cluster_options = together(
     parameter(
         "connect", "n_workers", "workers", help="Local worker processes.  [default: one for each core]"
     ),
-    parameter(
-        "connect",
-        "memory_limit",
-        help="Of each local worker, such as 4GB.  [default: an equal share of this machine's]",
+    click.option(
+        "--memory-limit",
         metavar="SIZE",
-        type=str,
+        help="Of each local worker, such as 4GB.  [default: an equal share of this machine's]",
     ),
     section="Workers",
 )

@@ -2,90 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import cache, partial, reduce
-from importlib.util import find_spec
+from functools import partial, reduce
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-import distrff as drf
+from distrff.cli.signatures import parameters_of
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Parameter(NamedTuple):
-    """A parameter of a public name, as its signature and its docstring have it."""
-
-    default: Any
-    kind: str  # the type in words: 'float, "cv" or "gcv"'
-    text: str
-
-
-@cache
-def parameters_of(name: str) -> dict[str, Parameter]:
-    """Parameters of a public function or constructor, read from the source of its module.
-
-    Importing the module would load NumPy, Numba and scikit-learn: two seconds for `--help`, and for each
-    misspelt option.
-    """
-    spec = find_spec(drf._MODULES[name])
-    assert spec is not None
-    assert spec.origin is not None
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-    known = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    node = known[name]
-    described = _described(ast.get_docstring(node) or "")
-    function: Any = node if isinstance(node, ast.FunctionDef) else _constructor(node, known)
-    if function is None:
-        return {}
-    constants = {one.id: n.value for n in tree.body if isinstance(n, ast.Assign) for one in _names(n)}
-    arguments = function.args
-    named = [*arguments.args[function is not node :], *arguments.kwonlyargs]
-    defaults = [*arguments.defaults, *arguments.kw_defaults]
-    defaults = [None] * (len(named) - len(defaults)) + defaults
-    return {
-        argument.arg: Parameter(_literal(default, constants), *described.get(argument.arg, ("", "")))
-        for argument, default in zip(named, defaults, strict=True)
-    }
-
-
-def _names(node: ast.Assign) -> list[ast.Name]:
-    return [target for target in node.targets if isinstance(target, ast.Name)]
-
-
-def _literal(default: ast.expr | None, constants: dict[str, ast.expr]) -> Any:
-    """Value of a default: a literal, or a constant of the module; None where there is none."""
-    if isinstance(default, ast.Name):
-        default = constants[default.id]
-    return None if default is None else ast.literal_eval(default)
-
-
-def _constructor(node: Any, known: dict[str, Any]) -> ast.FunctionDef | None:
-    """The `__init__` of a class, or of a base in the same module."""
-    for one in node.body:
-        if isinstance(one, ast.FunctionDef) and one.name == "__init__":
-            return one
-    bases = (known[base.id] for base in node.bases if isinstance(base, ast.Name) and base.id in known)
-    return next(filter(None, (_constructor(base, known) for base in bases)), None)
-
-
-def _described(docstring: str) -> dict[str, tuple[str, str]]:
-    """Type and text of each parameter of a numpydoc docstring."""
-    section = re.search(
-        r"^Parameters\n-+\n(.*?)(?:\n\n\w[^\n]*\n-{3,}|\Z)", docstring, re.DOTALL | re.MULTILINE
-    )
-    found: dict[str, tuple[str, str]] = {}
-    for head, text in re.findall(
-        r"^(\w.*)\n?((?:(?: .*)?\n?)*)", section[1] if section else "", re.MULTILINE
-    ):
-        names, _, kind = head.partition(" : ")
-        found |= dict.fromkeys(names.split(", "), (kind, " ".join(text.split())))
-    return found
 
 
 # Values of options that are more than one word or number.

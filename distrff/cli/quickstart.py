@@ -12,7 +12,7 @@ import click
 import distrff as drf
 from distrff.cli.command import command, show, verbosity_options
 from distrff.cli.data import workers_of
-from distrff.cli.options import flag, parameter
+from distrff.cli.options import flag
 
 if TYPE_CHECKING:
     from distrff.cli.synthetic import KnownTruth
@@ -32,7 +32,7 @@ KIND = "quickstart"  # what the root of the folder says of itself
     default=Path("distrff-quickstart"),
     help="Where data, model and report are put.",
 )
-@parameter("connect", "n_workers", "workers", help="Processes.  [default: one a core, at most 8]")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a core, at most 8]")
 @click.option("--memory-limit", help="Of each worker, such as 4GB.  [default: an equal share of the memory]")
 @click.option("--random-state", type=click.IntRange(min=0), default=0, help="Seed of rows and features.")
 @flag("--overwrite", "Replace what an earlier quickstart left in --dir.")

@@ -27,7 +27,6 @@ from distrff.diagnostics.importance import (
     of_columns,
     output_names,
     outside_rows,
-    shown_lines,
     with_columns,
 )
 from distrff.diagnostics.strict import strict
@@ -45,7 +44,7 @@ from distrff.preprocessing.encoders import (
     SecondsStep,
 )
 from distrff.utils.arrays import chosen_rows, dense_rows
-from distrff.utils.html import Section, Table, html_card
+from distrff.utils.html import Section, Table, html_card, page_lines
 from distrff.utils.random import resolve_seed
 from distrff.utils.validation import check_count
 
@@ -120,21 +119,22 @@ class PartialDependence:
         """Return the result as strict JSON data: the attributes, each curve as a dict of its own."""
         return strict(vars(self) | {"curves": [vars(curve) for curve in self.curves]})
 
-    def _table(self) -> Table:
+    def __repr__(self) -> str:
+        lines = page_lines(judged_facts(self).items(), self._sections())
+        return "\n".join(["<PartialDependence", *lines]) + ">"
+
+    def _repr_html_(self) -> str:
+        return html_card("Partial dependence", judged_facts(self).items(), (), self._sections())
+
+    def _sections(self) -> list[Section]:
         """The ends of each curve, as far as they fit."""
         rows = []
         for curve in self.curves[:SHOWN_ROWS]:
             low, high = curve.mean.min(axis=0), curve.mean.max(axis=0)
             for name, a, b in list(zip(self.outputs, low, high, strict=True))[:SHOWN_ROWS]:
                 rows.append([curve.column, len(curve.values), name, float(a), float(b)])
-        return Table(["column", "values", "output", f"lowest mean {self.result}", "highest"], rows)
-
-    def __repr__(self) -> str:
-        return "\n".join(["<PartialDependence", *shown_lines(judged_facts(self), self._table())]) + ">"
-
-    def _repr_html_(self) -> str:
-        parts = [Section("Curves", [self._table()])]
-        return html_card("Partial dependence", judged_facts(self).items(), (), parts)
+        heads = ["column", "values", "output", f"lowest mean {self.result}", "highest"]
+        return [Section("Curves", [Table(heads, rows)])]
 
 
 def partial_dependence(

@@ -6,7 +6,7 @@ curves of the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from distrff.diagnostics.strict import strict
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run
 from distrff.errors import ColumnError, InputError, InputTypeError
-from distrff.features.base import MapSpecification
+from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, check_known
 from distrff.model.model import Model
 from distrff.model.rows import rows_for
@@ -28,7 +28,7 @@ from distrff.preprocessing.coding import ClassTargets
 from distrff.preprocessing.moments import Moments
 from distrff.preprocessing.table import ColumnStep
 from distrff.utils.arrays import chosen_rows, dense_rows, joined_rows
-from distrff.utils.html import Bars, Section, Table, html_card
+from distrff.utils.html import Bars, Section, Table, html_card, page_lines
 from distrff.utils.random import child_seed, resolve_seed, row_hash
 from distrff.utils.text import listed, number_text
 from distrff.utils.validation import check_count, is_finite
@@ -111,24 +111,21 @@ class PermutationImportance:
 
     def lines(self) -> list[str]:
         """The result as lines of text: the rows that were judged, then a row for each column."""
-        return shown_lines(self._facts(), self._table())
+        return [*page_lines(self._facts().items(), self._sections())]
 
     def __repr__(self) -> str:
         return "\n".join(["<PermutationImportance", *self.lines()]) + ">"
 
     def _repr_html_(self) -> str:
-        bars = [
-            (c.column, c.importance, f"{number_text(c.importance)} ± {number_text(c.std_error)}")
-            for c in self.columns[:SHOWN_ROWS]
-        ]
-        parts = [Section(self._table().columns[1], [Bars(bars)])]
-        return html_card("Permutation importance", self._facts().items(), (), parts)
+        return html_card("Permutation importance", self._facts().items(), (), self._sections())
 
-    def _table(self) -> Table:
+    def _sections(self) -> list[Section]:
+        columns = self.columns[:SHOWN_ROWS]
         falls = {"r2": "fall of R²", "accuracy": "fall of accuracy"}[self.measure]
         rises = ["rise of MSE" if len(self.targets) == 1 else f"rise of MSE, {t}" for t in self.targets]
-        rows = [[c.column, c.importance, c.std_error, *(c.mse_rise or ())] for c in self.columns[:SHOWN_ROWS]]
-        return Table(["column", falls, "± standard error", *rises], rows)
+        rows = [[c.column, c.importance, c.std_error, *(c.mse_rise or ())] for c in columns]
+        bars = Bars([(c.column, c.importance, number_text(c.importance)) for c in columns])
+        return [Section(falls, [bars, Table(["column", falls, "± standard error", *rises], rows)])]
 
     def _facts(self) -> dict[str, str]:
         name = {"r2": "R²", "accuracy": "accuracy"}[self.measure]
@@ -143,16 +140,9 @@ class PermutationImportance:
 def judged_facts(found: Any) -> dict[str, str]:
     """How many rows a result is of, as names with their values."""
     facts = {"rows judged": f"{number_text(found.n_judged)} of {number_text(found.n_samples)}"}
-    return facts | ({"outside the bounds, left out": number_text(found.n_outside)} if found.n_outside else {})
-
-
-def shown_lines(facts: Mapping[str, str], table: Table) -> list[str]:
-    """Facts and a table as lines of text, the columns of the table one under the other."""
-    rows = [[v if isinstance(v, str) else number_text(v) for v in row] for row in table.rows]
-    texts = [[*table.columns], *rows]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    lines = ["  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)).rstrip() for row in texts]
-    return [*(f"{name}: {value}" for name, value in facts.items()), *lines]
+    if found.n_outside:
+        facts["outside the bounds, left out"] = number_text(found.n_outside)
+    return facts
 
 
 def permutation_importance(
@@ -572,7 +562,7 @@ class DrawSum(Reduction):
     row_bytes: int
     tile_rows: int
 
-    def shared(self) -> MapSpecification:
+    def shared(self) -> FittedMap:
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:
@@ -688,7 +678,7 @@ class ColumnSum(Reduction):
     model: Model
     judge: Callable[[Model, DrawnRows, Any], Means]
 
-    def shared(self) -> MapSpecification:
+    def shared(self) -> FittedMap:
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:

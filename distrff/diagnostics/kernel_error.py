@@ -27,10 +27,11 @@ from distrff.diagnostics.bounds import (
     spectral_norm_error,
 )
 from distrff.errors import InputError, NonFiniteError
-from distrff.features.base import FeatureMap, MapSpecification, ProjectedSpecification
-from distrff.features.binning import BinningSpecification, HashedBinningSpecification
-from distrff.features.fourier import FourierSpecification
-from distrff.features.nystroem import NystroemSpecification
+from distrff.features.base import FeatureMap
+from distrff.features.binning import BinningMap, HashedBinningMap
+from distrff.features.fitted import FittedMap, ProjectedMap
+from distrff.features.fourier import FourierMap
+from distrff.features.nystroem import NystroemMap
 from distrff.features.structured import SKETCH_COLUMNS
 from distrff.io.arrays import as_dataset
 from distrff.kernels.base import Kernel, Scaled
@@ -367,20 +368,20 @@ class MapTheory(NamedTuple):
     expected_is_bound: bool = False
 
 
-def theory_of(spec: MapSpecification, pairs: PairFacts, delta: float) -> MapTheory | None:
+def theory_of(spec: FittedMap, pairs: PairFacts, delta: float) -> MapTheory | None:
     """Return the theory of a map; None if no theorem bounds the errors of its draws."""
-    if isinstance(spec, ProjectedSpecification):
+    if isinstance(spec, ProjectedMap):
         return theory_of(spec.inner, pairs, delta)
     # Orthogonal and Sobol frequencies err less than independent ones: by factors of 0.56 and 0.65 with 256
     # columns for a Gaussian kernel of 16. But these are measurements; no theorem here bounds such draws.
-    if isinstance(spec, FourierSpecification) and spec.form in FORMS:
+    if isinstance(spec, FourierMap) and spec.form in FORMS:
         if spec.sampling == "iid":
             return _independent(spec, pairs, delta)
         if spec.sampling == "countsketch" and _is_gaussian(spec.kernel):
             return _sketched(spec, pairs, delta)
-    if isinstance(spec, BinningSpecification | HashedBinningSpecification):
+    if isinstance(spec, BinningMap | HashedBinningMap):
         return _bins(spec, pairs, delta)
-    if isinstance(spec, NystroemSpecification):
+    if isinstance(spec, NystroemMap):
         # The projection on landmarks: bounds that hold with certainty, and no mean over draws.
         bound = nystroem_pairs_error(pairs.residuals, pairs.others)
         return MapTheory(bound, lambda block, _: nystroem_spectral_error(block.residuals))
@@ -391,7 +392,7 @@ def _is_gaussian(kernel: Kernel) -> bool:
     return _is_gaussian(kernel.k) if isinstance(kernel, Scaled) else isinstance(kernel, Gaussian)
 
 
-def _independent(spec: FourierSpecification, pairs: PairFacts, delta: float) -> MapTheory:
+def _independent(spec: FourierMap, pairs: PairFacts, delta: float) -> MapTheory:
     """Return the theory of independent frequencies.
 
     With κ = k/k(0), the variance is k(0)²/D·(1 + κ(2δ) − 2κ(δ)²) for "cos_sin" and
@@ -408,7 +409,7 @@ def _independent(spec: FourierSpecification, pairs: PairFacts, delta: float) -> 
     return MapTheory(unit * pairs_error(delta, D, pairs.k.size), spectral_bound, square)
 
 
-def _sketched(spec: FourierSpecification, pairs: PairFacts, delta: float) -> MapTheory:
+def _sketched(spec: FourierMap, pairs: PairFacts, delta: float) -> MapTheory:
     """Return the theory of independent frequencies of a Gaussian kernel after a common CountSketch.
 
     The variance is at most k(0)²/D given the sketch; the squared error of the sketch is added to it.
@@ -424,9 +425,7 @@ def _sketched(spec: FourierSpecification, pairs: PairFacts, delta: float) -> Map
     return MapTheory(bound, spectral_bound, square, expected_is_bound=True)
 
 
-def _bins(
-    spec: BinningSpecification | HashedBinningSpecification, pairs: PairFacts, delta: float
-) -> MapTheory:
+def _bins(spec: BinningMap | HashedBinningMap, pairs: PairFacts, delta: float) -> MapTheory:
     """Return the theory of P independent indicators of a shared bin, or of a shared column for hashed bins.
 
     The variance is k(0)²/P·κ(1 − κ) without hashing; there bins never collide, and the bounds of hashed bins

@@ -16,9 +16,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distrff.diagnostics.calibration import calibrated, out_of_fold
-from distrff.diagnostics.class_errors import ClassErrors
-from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, errors_of
+from distrff.diagnostics.errors import ClassErrors
+from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, calibrated, errors_of, out_of_fold
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.engine.run import Workers, begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
@@ -562,15 +561,12 @@ class KernelEstimator(BaseEstimator):
         return self._fit_rows is not None and same_rows(begin_run(), self._fit_rows, dataset)
 
     def _check_columns(self, dataset: Dataset) -> None:
-        self._check_columns_are(dataset, self.model_.column_names)
-
-    def _check_columns_are(self, dataset: Dataset, expected: tuple[str, ...] | None) -> None:
         if dataset.n_columns != self.n_features_in_:
             raise InputError(
                 f"X has {dataset.n_columns} features, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input"
             )
-        names = dataset.column_names
+        names, expected = dataset.column_names, self.model_.column_names
         if expected is not None and names is not None and names != expected:
             raise InputError(
                 f"The feature names should match those that were passed during fit: got the columns "

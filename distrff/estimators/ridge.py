@@ -131,7 +131,9 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         if before is None:
             problem = replace(problem, classes=checked_classes(classes))
         else:
-            self._check_grows(X, dataset, before.sums, checked_classes(classes))
+            X, y, sample_weight = self._later_rows(before.sums, X, y, sample_weight)
+            _check_classes(before.sums, given)
+        dataset = self._rows_to_fit(X, y, sample_weight)
         observer = Observer(callbacks_of_fit(self.callbacks), FitLine())
         try:
             if before is None:
@@ -148,29 +150,18 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         self._solve_sums()
         return self
 
-    def _check_grows(self, X: Any, dataset: Dataset, sums: Statistics, classes: np.ndarray | None) -> None:
-        """Raise InputError for rows of other columns or targets than those of the first call."""
+    def _later_rows(self, sums: Statistics, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        """Rows of a later call: raw tables go through the steps of the first one."""
+        X = as_frame(X)
+        if is_raw(sums.steps, X):
+            assert sums.steps is not None
+            return raw_rows(sums.steps, X, y, sample_weight), None, None
         if not isinstance(X, Dataset) and not dask.is_dask_collection(X):
             try:
                 validate_data(self, X, reset=False, skip_check_array=True)
             except ValueError as error:  # in scikit-learn's own words, which its checks expect
                 raise InputError(str(error)) from None
-        self._check_columns_are(dataset, sums.column_names)
-        targets = sums.targets
-        if isinstance(targets, ClassTargets):
-            if dataset.n_targets > 1:
-                raise InputError(
-                    f"y has {dataset.n_targets} columns, but that of the first call had one, of class labels"
-                )
-            if classes is not None and not np.array_equal(classes, targets.classes):
-                raise InputError(
-                    f"classes are {classes.tolist()[:20]}, but those of the first call were "
-                    f"{targets.classes.tolist()[:20]}; they cannot change"
-                )
-        elif dataset.n_targets != targets.n_outputs:
-            raise InputError(
-                f"y has {dataset.n_targets} column(s), but that of the first call had {targets.n_outputs}"
-            )
+        return X, y, sample_weight
 
     def _solve_sums(self) -> None:
         """Set the fitted attributes from the sums, or remember why these do not suffice yet."""
@@ -261,7 +252,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             assert again.grams is not None
             self._grams = again.grams.kept()
         grams: Grams | Sums | None = getattr(self, "_grams", None)
-        if model.specification.is_sparse:
+        if Trait.SPARSE in model.specification.traits:
             raise InputError(
                 "standard deviations need a Gram of the features, and those of random binning are too many "
                 "for one; use FourierFeatures or NystroemFeatures"
@@ -287,6 +278,19 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         if self._fold_models is None and isinstance(sums, Sums):
             self._fold_models = sums.fold_models(np.atleast_1d(self.alpha_))
         return self._fold_models
+
+
+def _check_classes(sums: Statistics, classes: np.ndarray | None) -> None:
+    targets = sums.targets
+    if (
+        classes is not None
+        and isinstance(targets, ClassTargets)
+        and classes.tolist() != targets.classes.tolist()
+    ):
+        raise InputError(
+            f"classes are {classes.tolist()[:20]}, but those of the first call were "
+            f"{targets.classes.tolist()[:20]}; they cannot change"
+        )
 
 
 @dataclass(eq=False, repr=False)

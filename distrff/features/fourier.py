@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
 from scipy.stats import qmc
 
 from distrff.errors import DataWarning, InputError, ModelFileError, warn
-from distrff.features.base import (
-    BlockMap,
-    KernelFeatureMap,
-    KernelMapSpecification,
+from distrff.features.base import KernelFeatureMap, Sample
+from distrff.features.fitted import (
+    Arrays,
+    FittedMap,
+    KernelMap,
     MapCost,
-    MapSpecification,
-    ProjectedBlockMap,
-    Sample,
+    ProjectedMap,
+    Trait,
     canonical_json,
     cost_of_parts,
+    having_prefix,
+    prefixed,
     product_cost,
 )
 from distrff.features.structured import (
@@ -203,13 +205,18 @@ def resolved_sampling(sampling: str, kernel: Kernel, n_frequencies: int, n_colum
     return "sorf" if wide else "orthogonal"
 
 
+class _Phases(NamedTuple):
+    """What a ready map makes phases of."""
+
+    projection: Projection
+    offsets: ByDtype | None  # b of the form "phase"
+
+
 @dataclass(frozen=True)
-class FourierSpecification(KernelMapSpecification):
-    """Seed, sizes and kernel, from which the frequencies follow; `sampling` is never "auto"."""
+class FourierMap(KernelMap):
+    """Cosines of the phases X W; seed, sizes and kernel, from which W follows; `sampling` is never "auto"."""
 
     kind: ClassVar[str] = "fourier"
-    nested: ClassVar[bool] = True
-    rescaled_when_nested: ClassVar[bool] = True
 
     n_components: int = 0
     form: str = "cos_sin"
@@ -219,6 +226,10 @@ class FourierSpecification(KernelMapSpecification):
     def __post_init__(self) -> None:
         if self.form not in FORMS or self.sampling not in (*SAMPLINGS, *_DRAWS):
             raise ModelFileError(f"a stored map has the form {self.form!r} and sampling {self.sampling!r}")
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        return frozenset({Trait.NESTED, Trait.RESCALED})
 
     @property
     def n_features(self) -> int:
@@ -252,7 +263,7 @@ class FourierSpecification(KernelMapSpecification):
     def takes_sparse_rows(self) -> bool:
         return self.sampling in SPARSE_SAMPLINGS
 
-    def derive_arrays(self) -> dict[str, np.ndarray]:
+    def derive(self) -> dict[str, np.ndarray]:
         kernel, m, n_columns, sampling = self.kernel, self.n_frequencies, self.n_columns, self.sampling
         arrays = {}
         if sampling in SAMPLINGS:
@@ -262,27 +273,14 @@ class FourierSpecification(KernelMapSpecification):
             for index, (prefix, component, n) in enumerate(self._components()[0]):
                 component.widths(n_columns)  # refuses columns that they do not fit
                 drawn = _DRAWS[sampling](component, n, n_columns, streams_under(self.seed, sampling, index))
-                arrays |= {prefix + name: A for name, A in drawn.items()}
+                arrays |= prefixed(prefix, drawn)
         if self.form == "phase":
             arrays["phases"] = stream(self.seed, "phases").uniform(0.0, 2 * np.pi, m)
         return arrays
 
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> FourierBlockMap:
-        return FourierBlockMap(self._projection(arrays), arrays.get("phases"), self.form, self.at_zero)
-
-    def _projection(self, arrays: Mapping[str, np.ndarray]) -> Projection:
-        if self.sampling in SAMPLINGS:
-            return DenseProduct(arrays["frequencies"])
-        components, order = self._components()
-        parts = []
-        for prefix, component, _ in components:
-            own = {name.removeprefix(prefix): A for name, A in arrays.items() if name.startswith(prefix)}
-            parts.append(_PROJECTIONS[self.sampling](own, component.widths(self.n_columns)))
-        return parts[0] if len(parts) == 1 else Interleaved(parts, order)
-
     def _components(self) -> tuple[list[tuple[str, Kernel, int]], np.ndarray]:
-        """Return (prefix of the names of its arrays, component, number of its frequencies) for each component
-        of the kernel, and the index of each frequency's component."""
+        """Prefix of its arrays' names, component and number of frequencies, for each component of the kernel;
+        and the index of each frequency's component."""
         components = self.kernel.components()
         order = component_order([share for share, _ in components], self.n_frequencies)
         counts = np.bincount(order, minlength=len(components)).tolist()
@@ -290,33 +288,41 @@ class FourierSpecification(KernelMapSpecification):
         kernels = [component for _, component in components]
         return list(zip(prefixes, kernels, counts, strict=True)), order
 
-
-def _frequencies(n_components: int, form: str) -> int:
-    return n_components // 2 if form == "cos_sin" else n_components
-
-
-class FourierBlockMap(BlockMap):
-    """Cosines of the phases X W, strip by strip of rows."""
-
-    def __init__(self, projection: Projection, phases: np.ndarray | None, form: str, at_zero: float) -> None:
+    def prepare(self, arrays: Arrays) -> _Phases:
         compile_loops()
-        m = projection.n_frequencies
-        self.form = form
-        self.projection = projection
-        self.n_features = 2 * m if form == "cos_sin" else m
-        self._scale = float(np.sqrt((2.0 if form == "phase" else 1.0) * at_zero / m))
-        self._phases = None if phases is None else ByDtype(phases)
+        projection = self._projection(arrays)
+        if projection.n_frequencies * (2 if self.form == "cos_sin" else 1) != self.n_components:
+            raise InputError("the frequencies of a Fourier map do not fit its size; fit the model again")
+        offsets = arrays.get("phases")
+        return _Phases(projection, None if offsets is None else ByDtype(offsets))
+
+    def _projection(self, arrays: Arrays) -> Projection:
+        if self.sampling in SAMPLINGS:
+            return DenseProduct(arrays["frequencies"])
+        components, order = self._components()
+        parts = [
+            _PROJECTIONS[self.sampling](having_prefix(prefix, arrays), component.widths(self.n_columns))
+            for prefix, component, _ in components
+        ]
+        return parts[0] if len(parts) == 1 else Interleaved(parts, order)
 
     @property
-    def phases(self) -> np.ndarray | None:
-        """b of shape (n_features,) in the form "phase"."""
-        return None if self._phases is None else self._phases[np.float64]
+    def frequencies(self) -> np.ndarray:
+        """W of a ready map, of shape (n_columns, n_frequencies), float64."""
+        projection: Projection = self.prepared.projection
+        return projection.frequencies()
+
+    def n_phases_beyond(self, limit: float, magnitude: np.ndarray) -> int:
+        projection: Projection = self.prepared.projection
+        return int((projection.largest_phases(magnitude) > limit).sum())
 
     def apply(self, X: Any, out: np.ndarray | None = None) -> np.ndarray:
-        n, m = X.shape[0], self.projection.n_frequencies
+        # Strip by strip of rows; a dense product also by strips of frequencies.
+        projection: Projection = self.prepared.projection
+        n, m = X.shape[0], self.n_frequencies
         dtype = np.result_type(X.dtype, np.complex64) if self.form == "complex" else X.dtype
         Z = np.empty((n, self.n_features), dtype) if out is None else out
-        product = self.projection if isinstance(self.projection, DenseProduct) else None
+        product = projection if isinstance(projection, DenseProduct) else None
         columns = min(m, _STRIP_COLUMNS) if product and X.dtype == np.float32 and not issparse(X) else m
         rows = max(LANES, _STRIP_BYTES // (columns * X.dtype.itemsize) // LANES * LANES)
         for start in range(0, n, rows):
@@ -326,40 +332,46 @@ class FourierBlockMap(BlockMap):
                 if product:
                     product.project(strip, theta, first)
                 else:
-                    self.projection.project(strip, theta)
+                    projection.project(strip, theta)
                 self._write(theta, Z[start : start + rows], first)
         return Z
 
     def _write(self, theta: np.ndarray, Z: np.ndarray, first: int) -> None:
         """Write the features of the frequencies from `first` on to their columns of Z."""
-        width = Z.shape[1] // self.projection.n_frequencies  # columns a frequency
+        width = self.n_features // self.n_frequencies  # columns a frequency
         Z = Z[:, width * first : width * (first + theta.shape[1])]
-        if self._phases is not None:
-            theta += self._phases[theta.dtype][first : first + theta.shape[1]]
-            cosine(theta, Z, self._scale)
+        scale = float(np.sqrt((2.0 if self.form == "phase" else 1.0) * self.at_zero / self.n_frequencies))
+        offsets: ByDtype | None = self.prepared.offsets
+        if offsets is not None:
+            theta += offsets[theta.dtype][first : first + theta.shape[1]]
+            cosine(theta, Z, scale)
         else:  # e^{iθ} in memory is the adjacent pair cos θ, sin θ
-            paired_cos_sin(theta, Z.view(theta.dtype) if self.form == "complex" else Z, self._scale)
+            paired_cos_sin(theta, Z.view(theta.dtype) if self.form == "complex" else Z, scale)
 
 
-def _frequencies_of(block_map: BlockMap) -> np.ndarray:
-    if isinstance(block_map, ProjectedBlockMap):
-        return block_map.P.T @ _frequencies_of(block_map.inner)
-    assert isinstance(block_map, FourierBlockMap)
-    return block_map.projection.frequencies()
+def _frequencies(n_components: int, form: str) -> int:
+    return n_components // 2 if form == "cos_sin" else n_components
 
 
-def cosine_frequencies(specification: MapSpecification) -> np.ndarray:
-    """Return the frequencies of a map of pairs of cosines and sines, (n_columns, n_frequencies).
+def _frequencies_of(ready: Any) -> np.ndarray:
+    if isinstance(ready, ProjectedMap):
+        P, inner = ready.prepared
+        return np.asarray(P.T @ _frequencies_of(inner))
+    return np.asarray(ready.frequencies)
+
+
+def cosine_frequencies(fitted: FittedMap) -> np.ndarray:
+    """The frequencies of a map of pairs of cosines and sines, (n_columns, n_frequencies).
 
     Raises InputError for any other map.
     """
-    inner = getattr(specification, "inner", specification)
-    if not isinstance(inner, FourierSpecification) or inner.form != "cos_sin":
+    inner = getattr(fitted, "inner", fitted)
+    if not isinstance(inner, FourierMap) or inner.form != "cos_sin":
         raise InputError(
             "gradients follow from the Gram of cosines and sines alone, and this map is "
             f"{inner.kind}; use FourierFeatures with form='cos_sin'"
         )
-    return _frequencies_of(specification.build())
+    return _frequencies_of(fitted.build())
 
 
 class FourierFeatures(KernelFeatureMap):
@@ -413,7 +425,7 @@ class FourierFeatures(KernelFeatureMap):
         How they were drawn, which differs from `sampling` for ``"auto"``.
     frequencies_ : ndarray of shape (n_columns, n_frequencies)
         W itself; for a structured draw or a metric it is computed at each access.
-    specification_ : FourierSpecification or ProjectedSpecification
+    specification_ : FourierMap or ProjectedMap
     seed_, n_features_in_ : int
 
     Notes
@@ -468,7 +480,7 @@ class FourierFeatures(KernelFeatureMap):
     def _kernel_cost(self, kernel: Kernel, n_columns: int) -> MapCost:
         return self._specification(kernel, n_columns).cost
 
-    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> FourierSpecification:
+    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> FourierMap:
         specification = self._specification(kernel, sample.X.shape[1])
         if specification.n_features != self.n_components:
             warn(
@@ -479,9 +491,9 @@ class FourierFeatures(KernelFeatureMap):
         self.sampling_ = specification.sampling
         return replace(specification, seed=sample.seed)
 
-    def _specification(self, kernel: Kernel, n_columns: int) -> FourierSpecification:
+    def _specification(self, kernel: Kernel, n_columns: int) -> FourierMap:
         D = self.n_features_for(n_columns)
-        return FourierSpecification(
+        return FourierMap(
             n_columns=n_columns,
             kernel_json=canonical_json(kernel.to_dict()),
             n_components=D,
@@ -498,8 +510,7 @@ class FourierFeatures(KernelFeatureMap):
 
     @property
     def frequencies_(self) -> np.ndarray:
-        block_map = self._block_map()
-        return _frequencies_of(block_map)
+        return _frequencies_of(self._ready())
 
     def output_dtype(self, dtype: np.dtype) -> np.dtype:
         real = super().output_dtype(dtype)

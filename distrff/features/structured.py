@@ -23,7 +23,7 @@ from numba.np.arrayobj import make_array
 from scipy.sparse import csr_matrix, issparse
 
 from distrff.errors import InputError
-from distrff.features.base import MapCost
+from distrff.features.fitted import MapCost
 from distrff.features.trigonometry import flat_elements
 from distrff.kernels.base import Kernel
 from distrff.utils.jit import compiled, compiles_once, scratch

@@ -22,7 +22,6 @@ from distrff.engine.reduction import (
 )
 from distrff.engine.run import PlannedWorkers, Workers
 from distrff.errors import PlanRefused
-from distrff.features.base import MapCost
 from distrff.features.binning import KEY_ROWS
 from distrff.features.equispaced import resolved_share
 from distrff.io.storage import SPAN_BYTES

@@ -411,9 +411,7 @@ def _targets(statistics: ColumnStatistics, problem: Problem) -> Targets:
     return ClassTargets(labels.labels, class_weights(problem.class_weight, labels.labels, labels.weights))
 
 
-def _mean_square_norm(
-    specification: MapSpecification, statistics: ColumnStatistics, scaling: Scaling
-) -> float:
+def _mean_square_norm(specification: FittedMap, statistics: ColumnStatistics, scaling: Scaling) -> float:
     """Return k(0), or the mean of ‖z(x)‖² over rows of the sample where it depends on the row."""
     if np.isfinite(specification.at_zero):
         return specification.at_zero
@@ -462,13 +460,13 @@ class _RowsOfFit:
     fit: FitContext
     scaling: Scaling
     n_outputs: int
-    before: MapSpecification | None = None  # the map that rows go through first
+    before: FittedMap | None = None  # the map that rows go through first
 
     @property
     def n_rows(self) -> int:
         return self.fit.dataset.n_rows
 
-    def after(self, step: MapSpecification) -> _RowsOfFit:
+    def after(self, step: FittedMap) -> _RowsOfFit:
         return replace(self, before=step)
 
     def __call__(self, map_reduction: MapReduction, *, min_features: int = 0) -> Any:

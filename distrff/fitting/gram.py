@@ -470,8 +470,8 @@ def gram_system(
         n_rows=n_rows,
         n_targets=targets.n_outputs,
         fit_intercept=fit_intercept,
-        sizes=nested_sizes(specification),
-        rescaled=specification.rescaled_when_nested,
+        sizes=specification.nested_sizes(),
+        rescaled=Trait.RESCALED in specification.traits,
         offset=None if fit_intercept else targets.shift / targets.scale,
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 from distrff.engine.reduction import gram_stride, light_segmentation_of_features
 from distrff.engine.run import Workers
 from distrff.errors import InputError
+from distrff.features.fitted import Trait
 from distrff.fitting.active_set import finish_exactly
 from distrff.fitting.cg import light_plan
 from distrff.fitting.cost import (

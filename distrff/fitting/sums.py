@@ -48,7 +48,7 @@ def sums_of(fit: PreparedFit, folds: Folds | None, like: Statistics | None = Non
     if plan.solver == "toeplitz":
         features = fit.features
         assert isinstance(features, EquispacedFourierFeatures)
-        assert isinstance(fit.specification, EquispacedSpecification)
+        assert isinstance(fit.specification, EquispacedMap)
         own = features.chosen_kernel, features.tol
         kernel, tol = (like.kernel, like.tol) if isinstance(like, ToeplitzStatistics) else own
         parts = tuple(gathered(summed(fit, plan, folds)))
@@ -67,7 +67,7 @@ def prepared_like(
     """
     if dataset.n_columns != like.specification.n_columns:
         raise InputError(
-            f"the data has {dataset.n_columns} columns, but the Gram to be like has "
+            f"X has {dataset.n_columns} columns, but the rows that were summed before have "
             f"{like.specification.n_columns}"
         )
     if dataset.is_sparse and not like.specification.takes_sparse_rows:
@@ -76,7 +76,9 @@ def prepared_like(
         )
     n_targets = 1 if isinstance(like.targets, ClassTargets) else like.targets.n_outputs
     if dataset.n_targets != n_targets:
-        raise InputError(f"the data has {dataset.n_targets} targets, but the Gram to be like has {n_targets}")
+        raise InputError(
+            f"y has {dataset.n_targets} column(s), but the rows that were summed before have {n_targets}"
+        )
     check_same_table(like, dataset)
     is_toeplitz = isinstance(like, ToeplitzStatistics)
     problem = Problem(

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import issparse, vstack
 
 from distrff.errors import InputError, InputTypeError, NonFiniteError
-from distrff.features.base import MapSpecification, exact_digest, named_to_send, sent_arrays
+from distrff.features.fitted import FittedMap, Trait, exact_digest, named_to_send, sent_arrays
 from distrff.model.intervals import Intervals, class_scores
 from distrff.preprocessing.coding import (
     ClassTargets,
@@ -54,7 +54,7 @@ class Model:
     ----------
     kind : str
         The estimator that made it, e.g. "KernelRidge".
-    specification : MapSpecification
+    specification : FittedMap
     scaling : Scaling
     targets : Targets
     coef : ndarray of shape (n_features, n_outputs), float64
@@ -91,7 +91,7 @@ class Model:
     """
 
     kind: str
-    specification: MapSpecification
+    specification: FittedMap
     scaling: Scaling
     targets: Targets
     coef: np.ndarray
@@ -402,7 +402,7 @@ class Model:
 
     def _transform(self, X: Any) -> Any:
         block_map = self.specification.build(self.arrays)
-        if self.specification.is_sparse:
+        if Trait.SPARSE in self.specification.traits:
             return vstack([block_map.apply(strip) for _, strip in self._strips(X)], format="csr")
         Z = np.empty((X.shape[0], self.specification.n_features), self.dtype)
         for rows, strip in self._strips(X):

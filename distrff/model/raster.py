@@ -17,7 +17,7 @@ import zarr
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import begin_run
 from distrff.errors import DataWarning, InputError, PlanRefused, warn
-from distrff.features.base import MapSpecification
+from distrff.features.fitted import FittedMap
 from distrff.io.results import open_array
 from distrff.io.storage import ROOT, Location, replacing, storage_errors
 from distrff.model.model import Model, std_of
@@ -234,7 +234,7 @@ class RasterReduction(Reduction):
     order: tuple[int, ...]  # the dimension of each column of the model
     return_std: bool | str
 
-    def shared(self) -> MapSpecification:
+    def shared(self) -> FittedMap:
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:

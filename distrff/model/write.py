@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
 from distrff.engine.run import Run, begin_run
 from distrff.errors import DataWarning, InputError, warn
-from distrff.features.base import MapSpecification
+from distrff.features.fitted import FittedMap, Trait
 from distrff.io.arrays import as_dataset, as_frame
 from distrff.io.dataset import Dataset, IdentifiedRows, RowBlock, Rows, check_block, with_ids
 from distrff.io.open import open_dataset
@@ -91,7 +91,7 @@ class RowResults:
             raise InputError(
                 f"a {self.model.kind} has no decision function, which only classifiers have; use predict"
             )
-        if self.method == "transform" and self.model.specification.is_sparse:
+        if self.method == "transform" and Trait.SPARSE in self.model.specification.traits:
             raise InputError(
                 "features of random binning are sparse, and are not written as a dense array; call the "
                 "model's transform on blocks of rows, which returns scipy CSR matrices"
@@ -158,7 +158,7 @@ class WriteReduction(Reduction):
     done: frozenset[int]
     tile_rows: int
 
-    def shared(self) -> MapSpecification:
+    def shared(self) -> FittedMap:
         return self.results.model.specification
 
     def size_bytes(self, n_rows: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -89,6 +89,30 @@ def html_page(
 
 
 html_card = partial(html_page, is_card=True)
+
+
+def page_lines(facts: Iterable[Sequence[Any]], sections: Iterable[Section]) -> Iterator[str]:
+    """Facts and sections as lines of text; drawings are left out."""
+    yield from (f"{name}: {_shown(value)}" for name, value in facts)
+    for section in sections:
+        lines = [line for part in section.parts for line in _part_lines(part)]
+        if lines:
+            yield f"{section.heading}:"
+            yield from (f"  {line}" for line in lines)
+
+
+def _part_lines(part: Part) -> Iterator[str]:
+    if isinstance(part, Table):
+        rows = [[str(_shown(value)) for value in row] for row in (part.columns, *part.rows)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            yield "  ".join(map(str.ljust, row, widths)).rstrip()
+    elif isinstance(part, Facts):
+        yield from (f"{name}: {_shown(value)}" for name, value in part.pairs)
+    elif isinstance(part, Items):
+        yield from part.sentences
+    elif isinstance(part, str):
+        yield part
 
 
 @cache

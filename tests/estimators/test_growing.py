@@ -161,9 +161,9 @@ def test_a_call_that_fails_changes_nothing(problem):
     for rows, targets, message in (
         (pd.DataFrame(bad, columns=list("abcd")), Y, "NaN"),
         (pd.DataFrame(X[:, :3], columns=list("abc")), Y, "feature names should match"),
-        (da.from_array(X[:, :3]), Y, "X has 3 features, but KernelRidge is expecting 4"),
+        (da.from_array(X[:, :3]), Y, "X has 3 columns, but the rows that were summed before have 4"),
         (pd.DataFrame(X, columns=list("abdc")), Y, "feature names should match"),
-        (pd.DataFrame(X, columns=list("abcd")), Y[:, :2], "2 column.s., but that of the first call had 3"),
+        (pd.DataFrame(X, columns=list("abcd")), Y[:, :2], r"y has 2 column\(s\), but .* before have 3"),
     ):
         with pytest.raises(InputError, match=message):
             model.partial_fit(rows, targets)

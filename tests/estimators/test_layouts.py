@@ -17,6 +17,7 @@ from scipy.sparse import csr_matrix, issparse
 from sklearn.decomposition import PCA
 
 import distrff as drf
+from distrff.features.fitted import Trait
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
@@ -162,7 +163,7 @@ def answers(estimator, X):
         if hasattr(estimator, method) and has_it:
             Z = getattr(estimator, method)(X)
             made[method] = Z.toarray() if issparse(Z) else np.asarray(Z)
-    if isinstance(estimator, drf.KernelRidge) and not estimator.model_.specification.is_sparse:
+    if isinstance(estimator, drf.KernelRidge) and Trait.SPARSE not in estimator.model_.specification.traits:
         made["std"] = np.asarray(estimator.predict(X, return_std=True)[1])
     elif getattr(estimator, "posterior", None) is not None:
         made["std"] = estimator.std(X)

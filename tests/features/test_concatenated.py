@@ -9,8 +9,8 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from distrff.errors import InputError
 from distrff.features import nystroem
-from distrff.features.base import product_cost
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
+from distrff.features.fitted import Trait, product_cost
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.transformer import TransformerFeatures
@@ -63,10 +63,10 @@ def test_equal_maps_differ_and_own_seeds_are_kept(rng):
     one, other = pair.fit(X).maps_
     assert one.seed_ != other.seed_
     assert (one.frequencies_ != other.frequencies_).all()
-    assert not pair.specification_.carries_arrays  # unless a part does
+    assert Trait.FROM_ROWS not in pair.specification_.traits  # unless a part does
     maps = [NystroemFeatures(Gaussian(), 30), NystroemFeatures(Laplacian(), 30)]
     assert ConcatenatedFeatures(maps, weights=[2.0, 0.5]).fit(X).specification_.at_zero == 2.5
-    assert mixed().fit(X).specification_.carries_arrays
+    assert Trait.FROM_ROWS in mixed().fit(X).specification_.traits
     assert math.isnan(mixed().fit(X).specification_.at_zero)
     pair.set_params(maps__1__random_state=5)
     assert pair.fit(X).maps_[1].seed_ == 5

@@ -12,8 +12,8 @@ import pytest
 from sklearn.base import clone
 
 from distrff.errors import InputError, ModelFileError
-from distrff.features.base import specification_from_dict
 from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, lattice_of
+from distrff.features.fitted import map_from_dict
 from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
@@ -385,7 +385,7 @@ def test_what_is_decided_depends_on_the_seed_alone(rng):
 def test_a_map_comes_back_from_json_and_pickle_with_the_same_bits(rng, kernel, d):
     map_, X = fitted(rng, kernel, d, tol=1e-2, period={0: 3.0})
     spec, Z = map_.specification_, map_.transform(X)
-    stored = specification_from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
+    stored = map_from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
     assert type(stored) is type(spec) and stored == spec and hash(stored) == hash(spec)
     assert stored.lattice == map_.lattice_ and stored.kernel == kernel
     assert stored.build().apply(X).tobytes() == Z.tobytes()
@@ -521,7 +521,7 @@ def test_what_is_no_lattice_is_refused(data):
 def test_a_lattice_of_other_columns_is_refused(rng):
     data = fitted(rng, d=2)[0].specification_.to_dict()
     with pytest.raises(ModelFileError, match="differ in columns"):
-        specification_from_dict(data | {"n_columns": 3})
+        map_from_dict(data | {"n_columns": 3})
 
 
 def test_images_of_a_periodic_column_count_for_the_errors_of_another(rng):

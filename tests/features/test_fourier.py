@@ -71,11 +71,9 @@ def test_values_are_the_formula_in_the_dtype_of_the_rows(rng, n_components, form
     elif form == "complex":
         expected = np.exp(1j * theta) * np.sqrt(2.0 / m)
     else:
-        phases = map_.specification_.derive_arrays()["phases"]
+        phases = map_.specification_.derive()["phases"]
         assert np.all((phases >= 0) & (phases <= 2 * np.pi))
-        assert (
-            FourierFeatures(None, 200, form="phase").fit(X).specification_.derive_arrays()["phases"].max() > 5
-        )
+        assert FourierFeatures(None, 200, form="phase").fit(X).specification_.derive()["phases"].max() > 5
         expected = np.cos(theta + phases) * np.sqrt(4.0 / m)
     Z = map_.transform(X)
     assert Z.dtype == np.result_type(dtype, np.complex64 if form == "complex" else dtype)

@@ -12,9 +12,9 @@ from sklearn.base import clone
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 
 from distrff.errors import InputError, InputTypeError
-from distrff.features.base import MapCost, specification_from_dict
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
+from distrff.features.fitted import MapCost, Trait, map_from_dict
 from distrff.features.fourier import FORMS, SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.transformer import TransformerFeatures
@@ -129,7 +129,7 @@ def test_a_map_comes_back_from_json_arrays_and_pickle_with_the_same_bits(rng, na
     X = rng.standard_normal((40, D_COLUMNS))
     map_ = fitted(name, X, rng)
     spec, Z = map_.specification_, dense(map_.transform(X))
-    stored = specification_from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
+    stored = map_from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
     assert isinstance(stored, type(spec))
     assert stored == spec and hash(stored) == hash(spec)
     arrays = {key: A.copy() for key, A in spec.checked_arrays().items()}
@@ -139,9 +139,9 @@ def test_a_map_comes_back_from_json_arrays_and_pickle_with_the_same_bits(rng, na
     assert len(pickle.dumps(light)) < 4000
     np.testing.assert_array_equal(dense(light.build(arrays).apply(X)), Z)
     np.testing.assert_array_equal(dense(pickle.loads(pickle.dumps(map_)).transform(X)), Z)
-    assert spec.carries_arrays == spec.arrays_at_hand or name == "transformer"
+    assert (Trait.FROM_ROWS in spec.traits) == spec.arrays_at_hand or name == "transformer"
     assert not light.arrays_at_hand
-    if not spec.carries_arrays:
+    if Trait.FROM_ROWS not in spec.traits:
         np.testing.assert_array_equal(dense(stored.build().apply(X)), Z)
         assert len(pickle.dumps(map_)) < 4000
 
@@ -168,7 +168,7 @@ def test_columns_are_numbered_after_the_class_and_other_numbers_of_them_refused(
         assert map_.set_output(transform="pandas").transform(X).columns.tolist() == names
     if name in ("linear", "transformer", "concatenated", "binning", "hashed"):  # no smaller maps within
         assert map_.nested_sizes() == (n_features,)
-        assert not map_.specification_.rescaled_when_nested
+        assert Trait.RESCALED not in map_.specification_.traits
     map_.set_output(transform="default")
     with pytest.raises(InputError, match=r"shape \(n_samples, 20\), got a dask array of shape \(4, 2\)"):
         map_.transform(da.zeros((4, 2)))

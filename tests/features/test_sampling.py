@@ -221,7 +221,7 @@ def test_frequencies_are_those_of_the_formula(rng, sampling, n_columns):
     widths = tuple(rng.uniform(1.0, 4.0, n_columns))
     options = dict(n_components=300, n_columns=n_columns, seed=seed_of(rng))
     map_ = fitted(sampling, kernel=Matern(widths, nu=2.5), **options)
-    W = dense_of(sampling, map_.specification_.derive_arrays(), np.array(widths))
+    W = dense_of(sampling, map_.specification_.derive(), np.array(widths))
     assert map_.frequencies_.shape == (n_columns, 150)
     np.testing.assert_allclose(map_.frequencies_, W, rtol=0, atol=1e-12 * np.abs(W).max())
     if sampling == "sorf" and n_columns in (16, 32):  # the directions of a block are orthogonal
@@ -237,7 +237,7 @@ def test_frequencies_are_those_of_the_formula(rng, sampling, n_columns):
 def test_rows_of_any_number_give_cosines_of_the_dense_product(rng, sampling, kernel, form, dtype):
     map_ = fitted(sampling, kernel=kernel, n_components=90, form=form, seed=seed_of(rng))
     X = rng.standard_normal((53, D_COLUMNS)).astype(dtype)
-    arrays = map_.specification_.derive_arrays()
+    arrays = map_.specification_.derive()
     theta = X.astype(float) @ map_.frequencies_ + arrays.get("phases", 0.0)
     m = theta.shape[1]
     scale = np.sqrt((2.0 if form == "phase" else 1.0) * kernel.at_zero / m)
@@ -288,7 +288,7 @@ def test_the_cost_is_known_before_the_fit_and_counts_the_arrays(sampling, kernel
     map_ = fitted(sampling, kernel=kernel, form=form)
     spec = map_.specification_
     assert spec.cost == map_.cost_for(D_COLUMNS)
-    drawn = sum(A.nbytes for name, A in spec.derive_arrays().items() if name != "phases")
+    drawn = sum(A.nbytes for name, A in spec.derive().items() if name != "phases")
     assert drawn <= 8 * spec.cost.numbers(spec.n_features)
     large, iid = (FourierFeatures(None, sampling=s).cost_for(784).numbers(8192) for s in (sampling, "iid"))
     assert large < iid / 150 or sampling not in ("sorf", "fastfood")
@@ -317,7 +317,7 @@ def test_the_flops_of_a_row_are_those_of_the_loops(form):
 def test_no_phase_is_larger_than_its_bound(rng, sampling, kernel):
     map_ = fitted(sampling, kernel=kernel, seed=seed_of(rng))
     X = 10 * rng.standard_normal((200, D_COLUMNS))
-    bound = map_.specification_.build().projection.largest_phases(np.abs(X).max(axis=0))
+    bound = map_.specification_.build().prepared.projection.largest_phases(np.abs(X).max(axis=0))
     largest = np.abs(X @ map_.frequencies_).max(axis=0)
     assert np.all(largest <= bound * (1 + 1e-12))
     assert np.all(bound <= 100 * largest)
@@ -415,7 +415,7 @@ def test_the_sketch_keeps_squared_lengths(rng):
     delta, lengths = rng.standard_normal(1000), np.empty(400)
     for i in range(400):
         map_ = fitted("countsketch", kernel=Gaussian(), n_components=2, n_columns=1000, seed=seed_of(rng))
-        arrays = map_.specification_.derive_arrays()
+        arrays = map_.specification_.derive()
         lengths[i] = np.square(np.bincount(arrays["buckets"], arrays["signs"] * delta)).sum()
     lengths /= delta @ delta
     deviation = np.sqrt(2 / SKETCH_COLUMNS)
