@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.base import KernelClassifier, KernelEstimator, SolverParameters
+from distrff.features.fitted import Trait
 from distrff.fitting.equispaced import Sums, fit_toeplitz_statistics
 from distrff.fitting.equispaced_sums import ToeplitzStatistics
 from distrff.fitting.fit import solvable
@@ -122,14 +123,9 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
                 "anew, with these rows alone",
                 DataWarning,
             )
-        before = self._growth
-        problem = growing_problem(self) if before is None else before.problem
-        if before is not None and is_raw(before.sums.steps, X := as_frame(X)):
-            assert before.sums.steps is not None
-            X, y, sample_weight = raw_rows(before.sums.steps, X, y, sample_weight), None, None
-        dataset = self._rows_to_fit(X, y, sample_weight)
+        before, given = self._growth, checked_classes(classes)
         if before is None:
-            problem = replace(problem, classes=checked_classes(classes))
+            problem = replace(growing_problem(self), classes=given)
         else:
             X, y, sample_weight = self._later_rows(before.sums, X, y, sample_weight)
             _check_classes(before.sums, given)

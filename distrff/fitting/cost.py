@@ -24,6 +24,7 @@ from distrff.engine.run import PlannedWorkers, Workers
 from distrff.errors import PlanRefused
 from distrff.features.binning import KEY_ROWS
 from distrff.features.equispaced import resolved_share
+from distrff.features.fitted import MapCost
 from distrff.io.storage import SPAN_BYTES
 from distrff.utils.html import Bars, Section, html_card
 from distrff.utils.text import human_bytes, human_seconds, number_text

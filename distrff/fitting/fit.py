@@ -16,7 +16,7 @@ from distrff.engine.reduction import (
 )
 from distrff.engine.run import Workers, begin_run, check_reading
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
-from distrff.features.base import FeatureMap, MapReduction, MapSpecification, sample_rows
+from distrff.features.base import FeatureMap, FittedMap, MapReduction, sample_rows
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
 from distrff.fitting.equispaced import with_samples

@@ -11,8 +11,9 @@ import numpy as np
 
 from distrff.engine.run import LocalExecution, Run, Workers
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
-from distrff.features.base import MapSpecification, nested_sizes
+from distrff.features.base import FittedMap
 from distrff.features.equispaced import EquispacedFourierFeatures
+from distrff.features.fitted import Trait
 from distrff.fitting.cost import (
     _REDUCTION_SLOWNESS,
     MAX_DIRECTIONS,
@@ -463,7 +464,7 @@ def _products_of(mapped: MappedRows, folds: Folds, problem: GramProblem | None) 
 
 
 def gram_system(
-    specification: MapSpecification, targets: Targets, *, n_rows: int, fit_intercept: bool
+    specification: FittedMap, targets: Targets, *, n_rows: int, fit_intercept: bool
 ) -> GramProblem:
     """Return the ridge problem that Grams of this specification pose."""
     return GramProblem(

@@ -101,7 +101,7 @@ class Margins:
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         problem, run = fit.problem, fit.run
         grams = None
-        if not fit.specification.is_sparse and not plan.size.dual_rows:
+        if Trait.SPARSE not in fit.specification.traits and not plan.size.dual_rows:
             run.begin_phase("Gram of the preconditioner")
             grams = factor_gram(fit, plan)
         folds = fit.folds("folds", problem.n_folds, problem.fold_by) if problem.penalty.search else None

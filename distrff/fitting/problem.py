@@ -14,9 +14,8 @@ from distrff.engine.reduction import Arrays, Reduction, Segmentation, gram_tile_
 from distrff.engine.run import Run, Workers
 from distrff.engine.tasks import SegmentCache
 from distrff.errors import InputError, InputTypeError
-from distrff.features.base import SPARSE_REMEDY, FeatureMap, MapSpecification, ProjectedBlockMap
+from distrff.features.base import SPARSE_REMEDY, FeatureMap, FittedMap
 from distrff.features.equispaced import EquispacedFourierFeatures
-from distrff.features.fourier import FourierBlockMap
 from distrff.features.search.candidates import AutoFeatures
 from distrff.fitting.cost import Plan, segments_a_worker
 from distrff.fitting.moments import ColumnStatistics
@@ -547,7 +546,7 @@ class PreparedFit(FitContext):
     statistics: ColumnStatistics
     scaling: Scaling
     targets: Targets
-    specification: MapSpecification  # of the fitted map
+    specification: FittedMap  # of the fitted map
     features: FeatureMap | None  # the fitted map itself; None where only its specification is known
     mean_square_norm: float  # mean of ‖z(x)‖²: k(0), or measured for maps that have none
     weight: float  # Σs, class weights included
@@ -617,16 +616,12 @@ class PreparedFit(FitContext):
         A phase θ in float32 is off by about 2⁻²⁴·θ; counted are frequencies for which
         Σ_j |ω_j|·max|x_j|, or another bound of |θ| over the rows, exceeds 2¹⁴.
         """
-        block_map, magnitude, scaling = self.specification.build(), self.statistics.magnitude, self.scaling
+        magnitude, scaling = self.statistics.magnitude, self.scaling
         if scaling.shift is not None:
             magnitude = magnitude + np.abs(scaling.shift)
         if scaling.scale is not None:
             magnitude = magnitude / scaling.scale
-        if isinstance(block_map, ProjectedBlockMap):
-            magnitude, block_map = np.abs(block_map.P) @ magnitude, block_map.inner
-        if not isinstance(block_map, FourierBlockMap):
-            return 0
-        return int((block_map.projection.largest_phases(magnitude) > _LARGEST_FLOAT32_PHASE).sum())
+        return self.specification.build().n_phases_beyond(_LARGEST_FLOAT32_PHASE, magnitude)
 
     def starting_point(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Return coef (D, k) and intercept (k,) to go on from, in coded units; None for a fit anew."""

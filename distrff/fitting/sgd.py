@@ -13,6 +13,7 @@ from scipy.sparse import issparse
 from distrff.engine.reduction import Arrays
 from distrff.engine.run import Workers
 from distrff.errors import DataWarning, warn
+from distrff.features.fitted import Trait
 from distrff.fitting.cost import (
     PRESUMED_EPOCHS,
     PRESUMED_PASSES,
@@ -234,7 +235,7 @@ class _SGDOracle:
         self._fit = fit
         self._margins = MarginOracle(fit, plan)
         self.given = given = fit.problem
-        self._smooth = smooth_loss(given.margin_loss, is_sparse=fit.specification.is_sparse)
+        self._smooth = smooth_loss(given.margin_loss, is_sparse=Trait.SPARSE in fit.specification.traits)
         self._epsilon = self._smooth.epsilon if isinstance(self._smooth, SmoothedHinge) else 0.0
         metric, X0 = self._metric(plan, given.C)
         if (start := fit.starting_columns()) is not None:

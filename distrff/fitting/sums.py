@@ -10,7 +10,7 @@ import numpy as np
 from distrff.engine.progress import Observer
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
-from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification
+from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedMap
 from distrff.fitting.equispaced import fit_toeplitz_statistics, gathered, summed
 from distrff.fitting.equispaced_sums import ToeplitzStatistics
 from distrff.fitting.fit import begin, choose, expected_plan, first_pass, prepare, weight_of_rows

@@ -10,6 +10,7 @@ import numpy as np
 
 from distrff.engine.reduction import Arrays, light_segmentation
 from distrff.features.equispaced import Lattice
+from distrff.features.fitted import FittedMap
 from distrff.fitting.cg import MAX_DIRECTIONS, ProductReduction, sample_size
 from distrff.fitting.cost import PRESUMED_PASSES, PRESUMED_SWEEPS, THIN_SLOWNESS, Plan, Size
 from distrff.fitting.equispaced import toeplitz_products
