@@ -16,9 +16,7 @@ from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fourier import cosine_frequencies
 from distrff.features.search.metric import gradient_outer
-from distrff.fitting.equispaced_sums import ToeplitzStatistics
 from distrff.fitting.fit import begin, prepare
-from distrff.fitting.gram_sums import GramStatistics
 from distrff.fitting.problem import (
     DTYPES,
     SCALES,
@@ -28,7 +26,8 @@ from distrff.fitting.problem import (
     checked_folds,
     checked_map,
 )
-from distrff.fitting.sums import prepared_like, sums_of
+from distrff.fitting.running import prepared_like, sums_of
+from distrff.fitting.sums import GramStatistics, ToeplitzStatistics
 from distrff.io.arrays import as_dataset, as_frame
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_rows

@@ -15,10 +15,8 @@ from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.base import KernelClassifier, KernelEstimator, SolverParameters
 from distrff.features.fitted import Trait
 from distrff.fitting.equispaced import Sums, fit_toeplitz_statistics
-from distrff.fitting.equispaced_sums import ToeplitzStatistics
 from distrff.fitting.fit import solvable
 from distrff.fitting.gram import Grams, fit_statistics
-from distrff.fitting.gram_sums import GramStatistics
 from distrff.fitting.problem import (
     Penalty,
     PreparedFit,
@@ -27,7 +25,8 @@ from distrff.fitting.problem import (
     ridge_problem,
 )
 from distrff.fitting.result import FitResult, quality_of_numbers
-from distrff.fitting.sums import RunningSums, Statistics
+from distrff.fitting.running import RunningSums
+from distrff.fitting.sums import GramStatistics, Statistics, ToeplitzStatistics
 from distrff.io.arrays import as_frame
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model, std_of

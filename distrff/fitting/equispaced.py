@@ -22,7 +22,6 @@ from distrff.fitting.equispaced_sums import (
     FoldRows,
     SignReduction,
     ToeplitzReduction,
-    ToeplitzStatistics,
     bytes_a_row,
     rows_a_call,
 )
@@ -35,6 +34,7 @@ from distrff.fitting.result import (
     ridge_fold_models,
     ridge_result,
 )
+from distrff.fitting.sums import ToeplitzStatistics
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels

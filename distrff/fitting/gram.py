@@ -25,7 +25,7 @@ from distrff.fitting.cost import (
     planned,
     ready_bytes,
 )
-from distrff.fitting.gram_sums import GramReduction, GramStatistics
+from distrff.fitting.gram_sums import GramReduction
 from distrff.fitting.problem import PreparedFit, Problem
 from distrff.fitting.result import (
     AlphaSearch,
@@ -35,6 +35,7 @@ from distrff.fitting.result import (
     ridge_result,
 )
 from distrff.fitting.rows import MappedRows
+from distrff.fitting.sums import GramStatistics
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.preprocessing.folds import HELD_OUT_STRIDE, Folds
 from distrff.solvers.pca import principal_components
@@ -149,18 +150,8 @@ def fit_statistics(statistics: GramStatistics, problem: Problem, *, n_folds: int
     Raises InputError if the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"``
     needs them, or was summed in float32 and alpha is below its rounding noise.
     """
-    has_classes = statistics.targets.kind != "numeric"
-    if has_classes != (problem.target_kind == "classes"):
-        raise InputError(
-            "this Gram has class labels as targets; use KernelRidgeClassifier"
-            if has_classes
-            else "this Gram has numbers as targets; use KernelRidge, or make it with targets='classes'"
-        )
+    statistics.check_for(problem.target_kind)
     problem.check_targets(statistics.targets)
-    if statistics.n_rows < 1 or not statistics.weight > 0:
-        raise InputError(
-            f"this Gram has {statistics.n_rows} rows of weight {statistics.weight:g}; add rows before fitting"
-        )
     if problem.penalty.search == "cv" and statistics.n_folds < 2:
         raise InputError(
             "alpha='cv' needs a Gram with folds: make it with cv=5, or use alpha='gcv'; "

@@ -175,7 +175,7 @@ def test_a_gram_that_is_to_be_like_another_counts_the_factor(problem, monkeypatc
         plans.append(found[1])
         return found
 
-    monkeypatch.setattr("distrff.fitting.sums.choose", kept)
+    monkeypatch.setattr("distrff.fitting.running.choose", kept)
     first = drf.gram(problem.X, nystroem(), problem.y, scale="none")
     drf.gram(problem.X, y=problem.y, like=first)
     assert plans[0].size.triangle_numbers == 48**2
