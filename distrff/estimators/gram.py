@@ -52,7 +52,7 @@ def gram(
     dtype: str = "auto",
     random_state: int | None = None,
 ) -> GramStatistics | ToeplitzStatistics:
-    """Return the Gram of all rows, from which ridge models follow without the rows.
+    """Gram of all rows, from which ridge models follow without the rows.
 
     Of `EquispacedFourierFeatures` these are the sums that make its Toeplitz matrix: `ToeplitzStatistics`.
 
@@ -139,7 +139,7 @@ def _observed() -> Iterator[Observer]:
 def fit_features(
     features: FeatureMap, data: Any, y: Any = None, *, scale: str = "auto", random_state: int | None = None
 ) -> FeatureMap:
-    """Return a clone of the map, fitted to a dataset of any storage in one pass over its rows.
+    """A clone of the map, fitted to a dataset of any storage in one pass over its rows.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def fit_features(
 def prepare_map(
     features: FeatureMap, dataset: Dataset, *, scale: str, random_state: int | None = None
 ) -> PreparedFit:
-    """Return a clone of the map, fitted to a dataset, with the scaling of its rows."""
+    """A clone of the map, fitted to a dataset, with the scaling of its rows."""
     one_of("scale", scale, SCALES)
     features.check_parameters()
     check_sparse_rows(dataset.is_sparse, features, scale)
@@ -202,7 +202,7 @@ def _kind_of(dataset: Dataset) -> str:
 
 
 def gradient_outer_product(model: Any, gram: GramStatistics) -> np.ndarray:
-    """Return the average outer product of a model's gradients, M = Σ s ∇f ∇fᵀ/Σs, without any row.
+    """Average outer product of a model's gradients, M = Σ s ∇f ∇fᵀ/Σs, without any row.
 
     Its eigenvectors of large eigenvalues are the directions along which f varies, and the roots of its
     diagonal say how much it varies with each column (Radhakrishnan, Beaglehole, Pandit and Belkin 2024,

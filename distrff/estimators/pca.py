@@ -80,7 +80,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
     _target_kind = "none"
 
     def transform(self, X: Any) -> Any:
-        """Return the coordinates of rows along the components, lazily for dask arrays.
+        """Coordinates of rows along the components, lazily for dask arrays.
 
         Parameters
         ----------

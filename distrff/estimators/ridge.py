@@ -431,7 +431,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         return self._grow(X, y, sample_weight)
 
     def predict(self, X: Any, return_std: Any = False, *, outside: str = "nan") -> Any:
-        """Return predictions, lazily for dask arrays.
+        """Predictions, lazily for dask arrays.
 
         Parameters
         ----------
@@ -462,7 +462,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         return self._answer(X, "predict", return_std, outside=outside)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
-        """Return the lower and the upper ends of intervals for new targets, lazily for dask arrays.
+        """Lower and upper ends of intervals for new targets, lazily for dask arrays.
 
         f(x) ± r, where r is the ⌈(n + 1)·coverage⌉-th smallest |y − f(x)| of n rows, target by target.
 
@@ -495,7 +495,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         return self._answer(X, "predict_interval", coverage)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return r², the share of the targets' variance explained, averaged over targets.
+        """r², the share of the targets' variance explained, averaged over targets.
 
         Targets that are equal in all rows have none to explain. Without others the result is NaN, with a
         DataWarning. One light pass over rows of any storage; dask arrays are not brought to memory.

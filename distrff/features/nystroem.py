@@ -141,7 +141,7 @@ class NystroemMap(KernelMap, MapFromRows):
 
 
 def _cholesky_factor(kernel: Kernel, landmarks: np.ndarray) -> np.ndarray:
-    """Return the lower factor of K_LL, its rows in LAPACK's order; the same bits in every process."""
+    """The lower factor of K_LL, its rows in LAPACK's order; the same bits in every process."""
     if not len(landmarks):
         return np.empty((0, 0))
     with one_blas_thread():
@@ -156,7 +156,7 @@ def _cholesky_factor(kernel: Kernel, landmarks: np.ndarray) -> np.ndarray:
 
 
 def pivoted(kernel: Kernel, landmarks: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the landmarks in the order of pivoted Cholesky, and the numerical rank of K_LL.
+    """The landmarks in the order of pivoted Cholesky, and the numerical rank of K_LL.
 
     The next landmark is always the one that the previous ones explain least (LAPACK's dpstrf; Higham 2002,
     "Accuracy and Stability of Numerical Algorithms", section 10.3). M³/3 flops.
@@ -320,7 +320,7 @@ class LowestKeys:
         return self.merge(total, self._lowest(self.keys(numbers, rows), numbers, rows))
 
     def keys(self, numbers: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """Return the keys of rows with these numbers."""
+        """The keys of rows with these numbers."""
         return row_hash(numbers, self.seed)
 
     def merge(self, first: Lowest, second: Lowest) -> Lowest:
@@ -357,7 +357,7 @@ class LowestLeverageKeys(LowestKeys):
         return -np.log(u * 2.0**-53) / np.concatenate(strips)
 
     def scores(self, X: np.ndarray) -> np.ndarray:
-        """Return k(x, x) − k(x, P)(K_PP + penalty·I)⁻¹k(P, x), proportional to ridge leverage scores."""
+        """k(x, x) − k(x, P)(K_PP + penalty·I)⁻¹k(P, x), proportional to ridge leverage scores."""
         K = self.kernel.block(X, self.pilot)
         norms = squared_norms(self.kernel, X)
         U = solve_factor(self._factor, K.T, overwrite=True)
@@ -375,7 +375,7 @@ class LowestLeverageKeys(LowestKeys):
 
 
 def squared_norms(kernel: Kernel, X: np.ndarray) -> np.ndarray:
-    """Return k(x, x) of each row."""
+    """k(x, x) of each row."""
     if kernel.is_shift_invariant:
         return np.full(len(X), kernel.at_zero)
     return np.asarray([kernel.block(x, x)[0, 0] for x in X[:, None, :]])
@@ -384,7 +384,7 @@ def squared_norms(kernel: Kernel, X: np.ndarray) -> np.ndarray:
 def chosen_landmarks(
     row_source: RowSource, kernel: Kernel, *, landmarks: str, n_landmarks: int, n_columns: int, seed: int
 ) -> np.ndarray:
-    """Return the landmark rows, float64 of shape (n_landmarks, n_columns), in the order of their keys.
+    """The landmark rows, float64 of shape (n_landmarks, n_columns), in the order of their keys.
 
     Where fewer rows have a positive weight, these are all of them.
 

@@ -80,7 +80,7 @@ class TransformerMap(MapFromRows):
 
 
 def dense_output(transformer: Any, X: np.ndarray) -> np.ndarray:
-    """Return the transformed rows as a dense matrix; raise InputError if they are not a matrix of numbers."""
+    """The transformed rows as a dense matrix; raises InputError if they are not a matrix of numbers."""
     Z = transformer.transform(X)
     if hasattr(Z, "toarray"):
         Z = Z.toarray()
@@ -190,7 +190,7 @@ def _is_seed(name: str) -> bool:
 
 
 def _fingerprint(transformer: Any) -> str:
-    """Return a digest of what a transformer holds, the same in each process; a random one if it has none."""
+    """A digest of what a transformer holds, the same in each process; a random one if it has none."""
     try:
         return str(joblib.hash(transformer))
     except Exception:  # whatever pickling a stranger's class or function raises
@@ -221,7 +221,7 @@ STORABLE = {cls.__name__: cls for cls in _ATTRIBUTES}
 
 
 def fitted_arrays(transformer: Any) -> dict[str, np.ndarray]:
-    """Return the arrays that a fitted transformer of a storable class needs to transform rows."""
+    """The arrays that a fitted transformer of a storable class needs to transform rows."""
     found = {name.strip("_"): getattr(transformer, name, None) for name in _ATTRIBUTES[type(transformer)]}
     arrays = {name: np.asarray(value) for name, value in found.items() if value is not None}
     if isinstance(transformer, SplineTransformer):
@@ -232,7 +232,7 @@ def fitted_arrays(transformer: Any) -> dict[str, np.ndarray]:
 
 
 def json_parameters(transformer: Any) -> dict[str, Any]:
-    """Return the constructor's parameters as strict JSON data, without those that only `fit` uses."""
+    """The constructor's parameters as strict JSON data, without those that only `fit` uses."""
     params = transformer.get_params(deep=False)
     for name in ("random_state", "knots", "n_knots"):
         params.pop(name, None)
@@ -245,7 +245,7 @@ def json_parameters(transformer: Any) -> dict[str, Any]:
 def restored(
     name: str, parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray], n_columns: int, n_outputs: int
 ) -> Any:
-    """Return the fitted transformer from its class name, parameters and arrays.
+    """The fitted transformer from its class name, parameters and arrays.
 
     Raises ModelFileError if the parameters do not give `n_outputs` columns: a damaged file could ask for more
     than fit in memory.

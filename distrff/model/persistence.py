@@ -51,7 +51,7 @@ def save_model(
 
 
 def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Model:
-    """Return the model stored at `url`; it predicts on NumPy arrays without a cluster.
+    """Model stored at `url`; it predicts on NumPy arrays without a cluster.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Mo
 
 
 def model_of(url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
-    """Return the model of a group read from `url`; raise ModelFileError if it cannot predict."""
+    """Model of a group that was read from `url`; raises ModelFileError if it cannot predict."""
     with contents_of(url, "model"):
         model = _model_of(arrays, metadata)
     wrong = what_is_wrong(model)
@@ -113,7 +113,7 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
 
 
 def what_is_wrong(model: Model) -> str | None:
-    """Return why the model cannot predict, in a few words; None if it can."""
+    """The reason why the model cannot predict, in a few words; None if it can."""
     try:
         wrong = next((message for message, holds in _CHECKS.items() if not holds(model)), None)
         if wrong is None:
