@@ -14,7 +14,7 @@ from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import Scaling, Targets
 from distrff.utils.linalg import OneHotTile
-from distrff.utils.process import check_wanted
+from distrff.utils.process import check_cancelled
 
 
 @dataclass(frozen=True, kw_only=True)

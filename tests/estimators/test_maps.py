@@ -18,7 +18,6 @@ from sklearn.preprocessing import (
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError
-from distrff.features.nystroem import pivoted
 from distrff.fitting.fit import choose
 from tests.support.fits import stored
 
