@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from scipy.sparse import issparse
@@ -25,26 +25,9 @@ from distrff.features.fitted import (
     prefixed,
     product_cost,
 )
-from distrff.features.structured import (
-    LANES,
-    SKETCH_COLUMNS,
-    ByDtype,
-    CountSketch,
-    Interleaved,
-    Projection,
-    fastfood,
-    fastfood_arrays,
-    hadamard_cost,
-    padded_size,
-    sketch_arrays,
-    sketch_cost,
-    sketched_rows,
-    sorf,
-    sorf_arrays,
-)
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
 from distrff.kernels.base import LEARNED, Kernel
-from distrff.utils.jit import scratch
+from distrff.utils.jit import ByDtype, scratch
 from distrff.utils.random import PathStreams, stream, streams_under
 from distrff.utils.validation import check_count, one_of
 
@@ -146,7 +129,25 @@ def _haar_orthogonal(size: int, rng: np.random.Generator) -> np.ndarray:
     return Q * np.sign(np.diag(R))
 
 
-class DenseProduct(Projection):
+# How the phases X W are computed: by a matrix product, or by a structured one.
+
+
+class Projection(Protocol):
+    """The map from rows to phases; W of shape (n_columns, n_frequencies) need not exist as a matrix."""
+
+    n_frequencies: int
+
+    def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
+        """W of shape (n_columns, n_frequencies) in this dtype."""
+
+    def project(self, X: Any, theta: np.ndarray) -> None:
+        """Write X W into `theta`, which has contiguous rows; X is a matrix of its dtype, perhaps CSR."""
+
+    def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:
+        """A bound of each frequency's |ωᵀx| over all x with |x_j| ≤ magnitude_j."""
+
+
+class DenseProduct:
     """The matrix product with W itself."""
 
     def __init__(self, W: np.ndarray) -> None:
@@ -174,13 +175,9 @@ _STRIP_BYTES = 2**20  # of phases: they stay in a core's cache between the produ
 # Frequencies of one product in float32: with 50 columns BLAS then reaches 94 GF/s, and 73 with 1024 at once.
 # Features take a tenth less time, a fifth with 10 columns. In float64 they take as long, and longer with 784.
 _STRIP_COLUMNS = 512
+_STRIP_ROWS = 16  # strips are multiples of them: structured products take tiles of so many rows
 
-# The structured samplings: how each draws its arrays, and the projection of these.
-
-_DRAWS = {"sorf": sorf_arrays, "fastfood": fastfood_arrays, "countsketch": sketch_arrays}
-_PROJECTIONS = {"sorf": sorf, "fastfood": fastfood, "countsketch": CountSketch}
-
-STRUCTURED_SAMPLINGS = tuple(_DRAWS)
+STRUCTURED_SAMPLINGS = ("sorf", "fastfood", "countsketch")
 SPARSE_SAMPLINGS = (*SAMPLINGS, "countsketch")
 """The samplings that compute phases from CSR rows without making them dense."""
 SAMPLING_CHOICES = (*SAMPLINGS, *STRUCTURED_SAMPLINGS, "auto")
@@ -201,7 +198,8 @@ def resolved_sampling(sampling: str, kernel: Kernel, n_frequencies: int, n_colum
         return sampling
     if not kernel.is_spherical:
         return "iid"
-    wide = n_columns >= MIN_STRUCTURED_COLUMNS and 2 * n_frequencies >= padded_size(n_columns)
+    padded_size = 1 << (n_columns - 1).bit_length()  # of the transform
+    wide = n_columns >= MIN_STRUCTURED_COLUMNS and 2 * n_frequencies >= padded_size
     return "sorf" if wide else "orthogonal"
 
 
@@ -224,7 +222,7 @@ class FourierMap(KernelMap):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.form not in FORMS or self.sampling not in (*SAMPLINGS, *_DRAWS):
+        if self.form not in FORMS or self.sampling not in (*SAMPLINGS, *STRUCTURED_SAMPLINGS):
             raise ModelFileError(f"a stored map has the form {self.form!r} and sampling {self.sampling!r}")
 
     @property
@@ -246,11 +244,10 @@ class FourierMap(KernelMap):
             dense = product_cost(self.n_columns)
             cost = replace(dense, feature_numbers=2 * dense.feature_numbers)  # as drawn and as used
         else:
-            d, is_sketch = self.n_columns, self.sampling == "countsketch"
+            from distrff.features.structured import structured_cost
+
             counts = [m for _, _, m in self._components()[0] if m]
-            cost = cost_of_parts(
-                (sketch_cost(d) if is_sketch else hadamard_cost(self.sampling, m, d), m) for m in counts
-            )
+            cost = cost_of_parts((structured_cost(self.sampling, m, self.n_columns), m) for m in counts)
         share = self.n_frequencies / self.n_components
         return replace(
             cost,
@@ -269,10 +266,12 @@ class FourierMap(KernelMap):
         if sampling in SAMPLINGS:
             arrays["frequencies"] = draw_frequencies(kernel, m, n_columns, sampling=sampling, seed=self.seed)
         else:
+            from distrff.features.structured import DRAWS
+
             require_spherical(kernel, sampling)
             for index, (prefix, component, n) in enumerate(self._components()[0]):
                 component.widths(n_columns)  # refuses columns that they do not fit
-                drawn = _DRAWS[sampling](component, n, n_columns, streams_under(self.seed, sampling, index))
+                drawn = DRAWS[sampling](component, n, n_columns, streams_under(self.seed, sampling, index))
                 arrays |= prefixed(prefix, drawn)
         if self.form == "phase":
             arrays["phases"] = stream(self.seed, "phases").uniform(0.0, 2 * np.pi, m)
@@ -299,9 +298,11 @@ class FourierMap(KernelMap):
     def _projection(self, arrays: Arrays) -> Projection:
         if self.sampling in SAMPLINGS:
             return DenseProduct(arrays["frequencies"])
+        from distrff.features.structured import PROJECTIONS, Interleaved
+
         components, order = self._components()
-        parts = [
-            _PROJECTIONS[self.sampling](having_prefix(prefix, arrays), component.widths(self.n_columns))
+        parts: list[Projection] = [
+            PROJECTIONS[self.sampling](having_prefix(prefix, arrays), component.widths(self.n_columns))
             for prefix, component, _ in components
         ]
         return parts[0] if len(parts) == 1 else Interleaved(parts, order)
@@ -324,7 +325,7 @@ class FourierMap(KernelMap):
         Z = np.empty((n, self.n_features), dtype) if out is None else out
         product = projection if isinstance(projection, DenseProduct) else None
         columns = min(m, _STRIP_COLUMNS) if product and X.dtype == np.float32 and not issparse(X) else m
-        rows = max(LANES, _STRIP_BYTES // (columns * X.dtype.itemsize) // LANES * LANES)
+        rows = max(_STRIP_ROWS, _STRIP_BYTES // (columns * X.dtype.itemsize) // _STRIP_ROWS * _STRIP_ROWS)
         for start in range(0, n, rows):
             strip = X[start : start + rows]
             for first in range(0, m, columns):
@@ -472,6 +473,8 @@ class FourierFeatures(KernelFeatureMap):
         super()._prepare_trial(smaller)
 
     def _pilot(self, rows: Any) -> Any:
+        from distrff.features.structured import SKETCH_COLUMNS, sketched_rows
+
         # Frequencies of a million columns would take gigabytes.
         is_sketch = self.sampling == "countsketch" and rows.X.shape[1] > SKETCH_COLUMNS
         rows = replace(rows, X=sketched_rows(rows.X, rows.seed)) if is_sketch else rows

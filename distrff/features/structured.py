@@ -10,7 +10,6 @@ data have the same bits whatever rows are transformed with it.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,34 +25,14 @@ from distrff.errors import InputError
 from distrff.features.fitted import MapCost
 from distrff.features.trigonometry import flat_elements
 from distrff.kernels.base import Kernel
-from distrff.utils.jit import compiled, compiles_once, scratch
+from distrff.utils.jit import ByDtype, compiled, compiles_once, scratch
 from distrff.utils.random import PathStreams, stream
 
-# How the phases X W are computed: by a matrix product, or by a structured one.
 
+class Interleaved:
+    """Several projections, as `FourierMap` takes them; `order` holds the one of each frequency."""
 
-class Projection(ABC):
-    """The map from rows to phases; W of shape (n_columns, n_frequencies) need not exist as a matrix."""
-
-    n_frequencies: int
-
-    @abstractmethod
-    def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
-        """W of shape (n_columns, n_frequencies) in this dtype."""
-
-    @abstractmethod
-    def project(self, X: Any, theta: np.ndarray) -> None:
-        """Write X W into `theta`, which has contiguous rows; X is a matrix of its dtype, perhaps CSR."""
-
-    @abstractmethod
-    def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:
-        """A bound of each frequency's |ωᵀx| over all x with |x_j| ≤ magnitude_j."""
-
-
-class Interleaved(Projection):
-    """The frequencies of several projections; `order` holds the index of each frequency's projection."""
-
-    def __init__(self, parts: Sequence[Projection], order: np.ndarray) -> None:
+    def __init__(self, parts: Sequence[Any], order: np.ndarray) -> None:
         self.n_frequencies = len(order)
         self._parts = [(part, np.flatnonzero(order == i)) for i, part in enumerate(parts)]
 
@@ -75,19 +54,6 @@ class Interleaved(Projection):
         for part, members in self._parts:
             bound[members] = part.largest_phases(magnitude)
         return bound
-
-
-class ByDtype:
-    """A float64 array that is cast once to each dtype in use."""
-
-    def __init__(self, A: np.ndarray) -> None:
-        self._cast = {np.dtype(np.float64): A}
-
-    def __getitem__(self, dtype: Any) -> np.ndarray:
-        dtype = np.dtype(dtype)
-        if dtype not in self._cast:
-            self._cast[dtype] = self._cast[np.dtype(np.float64)].astype(dtype)
-        return self._cast[dtype]
 
 
 # The fast Walsh-Hadamard transform of many rows at once, rows last.
@@ -374,7 +340,7 @@ def fastfood(arrays: Mapping[str, np.ndarray], widths: np.ndarray) -> HadamardPr
     return HadamardProducts(diagonals, arrays["order"].astype(np.intp), radii, scale, widths)
 
 
-class HadamardProducts(Projection):
+class HadamardProducts:
     """Blocks of d' phases: scale · H diag(…) Π H diag(…) x, tile by tile of rows.
 
     The `diagonals` of each block, (n_blocks, n_transforms, d'), are applied first to last; the first one
@@ -517,7 +483,7 @@ def sketched_rows(X: Any, seed: int) -> Any:
     return csr_matrix(X) @ csr_matrix((signs, (np.arange(d), buckets)), shape=(d, SKETCH_COLUMNS))
 
 
-class CountSketch(Projection):
+class CountSketch:
     """X ↦ (X diag(widths)⁻¹ Sᵀ) G from `sketch_arrays`: O(nonzeros + B·m) a row, CSR or dense."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], widths: np.ndarray) -> None:
@@ -579,3 +545,16 @@ def _add_sparse(data, indices, starts, buckets, factors, sketch):
         for p in range(starts[i], starts[i + 1]):
             j = indices[p]
             sketch[i, buckets[j]] += factors[j] * data[p]
+
+
+# What Fourier features need of each sampling.
+
+DRAWS = {"sorf": sorf_arrays, "fastfood": fastfood_arrays, "countsketch": sketch_arrays}
+PROJECTIONS: dict[str, Any] = {"sorf": sorf, "fastfood": fastfood, "countsketch": CountSketch}
+
+
+def structured_cost(sampling: str, n_frequencies: int, n_columns: int) -> MapCost:
+    """The cost of the phases of one component of a kernel."""
+    if sampling == "countsketch":
+        return sketch_cost(n_columns)
+    return hadamard_cost(sampling, n_frequencies, n_columns)

@@ -16,7 +16,7 @@ from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import Scaling, Targets
 from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
 from distrff.utils.linalg import OneHotTile
-from distrff.utils.process import check_wanted
+from distrff.utils.process import check_cancelled
 from distrff.utils.text import listed
 from distrff.utils.validation import check_count
 
@@ -156,7 +156,7 @@ class CachedRows:
     def tiles(self, n_rows: int) -> Iterator[RowBlock]:
         """Yield blocks cut at start, start + n_rows, ...; the last may be shorter. Dense ones are views."""
         for first in range(0, self.stop - self.start, n_rows):
-            check_wanted()
+            check_cancelled()
             part = slice(first, first + n_rows)
             X, y, s = (None if A is None else A[part] for A in self._block[1:])
             yield self._block._replace(start=self.start + first, X=X, y=y, sample_weight=s)
@@ -220,7 +220,7 @@ class RowKeeping(CacheForm):
         firsts = range(0, X.shape[0], self.tile_rows)
         features = []
         for first in firsts:
-            check_wanted()
+            check_cancelled()
             tile = self.scaling.apply(X[first : first + self.tile_rows], np.dtype(self.dtype))
             features.append(_copied(tile_of(tile)))  # a map may write its next tile where it wrote this one
         return features

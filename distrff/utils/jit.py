@@ -1,4 +1,4 @@
-"""What a process keeps: compiled loops, arrays for the next tile, and counts."""
+"""What a process keeps: compiled loops, arrays for the next tile or cast once, and counts."""
 
 from __future__ import annotations
 
@@ -88,3 +88,16 @@ def scratch(purpose: str, n_rows: int, n_columns: int, dtype: np.dtype) -> np.nd
     if purpose not in buffers or buffers[purpose].nbytes < n_bytes:
         buffers[purpose] = np.empty(n_bytes, np.uint8)
     return buffers[purpose][:n_bytes].view(dtype).reshape(n_rows, n_columns)
+
+
+class ByDtype:
+    """A float64 array that is cast once to each dtype in use."""
+
+    def __init__(self, A: np.ndarray) -> None:
+        self._cast = {np.dtype(np.float64): A}
+
+    def __getitem__(self, dtype: Any) -> np.ndarray:
+        dtype = np.dtype(dtype)
+        if dtype not in self._cast:
+            self._cast[dtype] = self._cast[np.dtype(np.float64)].astype(dtype)
+        return self._cast[dtype]
