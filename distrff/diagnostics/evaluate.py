@@ -78,7 +78,7 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
 
 
 class JudgedRows(NamedTuple):
-    """Rows with targets, and what a model knows of them."""
+    """Rows with targets, and how a model knows them."""
 
     dataset: Dataset
     folds: FoldModels | None  # of the fit to these rows, if it held some out
@@ -86,7 +86,7 @@ class JudgedRows(NamedTuple):
 
 
 def judged_rows(model: Any, data: Any = None, y: Any = None, sample_weight: Any = None) -> JudgedRows:
-    """The rows to judge a model on: an estimator knows those of its fit."""
+    """The rows to judge a model on; an estimator knows the rows of its fit."""
     if hasattr(model, "_judged_rows"):
         found: JudgedRows = model._judged_rows(data, y, sample_weight)
         return found

@@ -1,4 +1,4 @@
-"""What predictions depend on: permutation importance, from rows that are drawn from all of the data.
+"""Which columns predictions depend on: permutation importance, from rows that are drawn from all of the data.
 
 The drawn rows are predicted again, a task for each column, with other values in this column; `dependence` has
 curves of the same rows.
@@ -28,7 +28,7 @@ from distrff.preprocessing.coding import ClassTargets
 from distrff.preprocessing.moments import Moments
 from distrff.preprocessing.table import ColumnStep
 from distrff.utils.arrays import chosen_rows, dense_rows, joined_rows
-from distrff.utils.html import Bars, Section, Table, html_card, page_lines
+from distrff.utils.html import Bars, Section, Table, html_card, page_lines, part_lines
 from distrff.utils.random import child_seed, resolve_seed, row_hash
 from distrff.utils.text import listed, number_text
 from distrff.utils.validation import check_count, is_finite
@@ -45,7 +45,7 @@ SHOWN_ROWS = 20
 
 @dataclass(frozen=True)
 class ColumnImportance:
-    """How much worse predictions are without what one column says.
+    """How much worse predictions are without the values of one column.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class PermutationImportance:
     Attributes
     ----------
     measure : {"r2", "accuracy"}
-        What falls.
+        The score that falls.
     score : float
         R² or accuracy of the judged rows as they are; R² in units of the variance of all rows' targets.
     mse : tuple of float, or None
@@ -87,7 +87,7 @@ class PermutationImportance:
     columns : tuple of ColumnImportance
         The most important first.
     n_samples, n_judged, n_outside : int
-        All rows, those judged, and those left out because they are outside of the bounds of the model.
+        All rows, the judged ones, and those left out, which are outside of the bounds of the model.
     n_unseen : int
         Rows judged whose label the model never saw; they are wrong before and after.
     seed : int
@@ -105,27 +105,28 @@ class PermutationImportance:
     seed: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as strict JSON data: the attributes, each column as a dict of its own."""
+        """The result as strict JSON data: the attributes, each column as a dict of its own."""
         found = vars(self) | {"columns": [vars(column) for column in self.columns]}
         return strict(found)
 
     def lines(self) -> list[str]:
         """The result as lines of text: the rows that were judged, then a row for each column."""
-        return [*page_lines(self._facts().items(), self._sections())]
+        return [*page_lines(self._facts().items()), *part_lines(self._table())]
 
     def __repr__(self) -> str:
         return "\n".join(["<PermutationImportance", *self.lines()]) + ">"
 
     def _repr_html_(self) -> str:
-        return html_card("Permutation importance", self._facts().items(), (), self._sections())
+        table = self._table()
+        bars = Bars([(name, fall, number_text(fall)) for name, fall, *_ in table.rows])
+        sections = [Section(table.columns[1], [bars, table])]
+        return html_card("Permutation importance", self._facts().items(), (), sections)
 
-    def _sections(self) -> list[Section]:
-        columns = self.columns[:SHOWN_ROWS]
+    def _table(self) -> Table:
         falls = {"r2": "fall of R²", "accuracy": "fall of accuracy"}[self.measure]
         rises = ["rise of MSE" if len(self.targets) == 1 else f"rise of MSE, {t}" for t in self.targets]
-        rows = [[c.column, c.importance, c.std_error, *(c.mse_rise or ())] for c in columns]
-        bars = Bars([(c.column, c.importance, number_text(c.importance)) for c in columns])
-        return [Section(falls, [bars, Table(["column", falls, "± standard error", *rises], rows)])]
+        rows = [[c.column, c.importance, c.std_error, *(c.mse_rise or ())] for c in self.columns[:SHOWN_ROWS]]
+        return Table(["column", falls, "± standard error", *rises], rows)
 
     def _facts(self) -> dict[str, str]:
         name = {"r2": "R²", "accuracy": "accuracy"}[self.measure]
@@ -155,7 +156,7 @@ def permutation_importance(
     max_rows: int = MAX_ROWS,
     random_state: int | None = 0,
 ) -> PermutationImportance:
-    """Return how much worse a model predicts rows when a column's values come from other rows.
+    """How much worse a model predicts rows when a column's values come from other rows.
 
     With x' = x except for the column j, which is another row's, the importance of j is the mean over rows of
 
@@ -263,7 +264,7 @@ def importance_of(
 
 
 def _units(targets: Moments) -> np.ndarray:
-    """By what squared errors are divided, so that their mean over targets is that of 1 − R².
+    """Divisors of squared errors, so that their mean over targets is that of 1 − R².
 
     Targets that do not vary have no R², and do not count.
     """
@@ -315,12 +316,12 @@ def _rise(model: Model, rows: DrawnRows, columns: ReplacedColumns) -> Means:
 
 
 def n_results(model: Model) -> int:
-    """Return how many numbers a row has."""
+    """Number of results that a row has."""
     return max(2, model.n_outputs) if model.likelihood is not None else model.n_outputs
 
 
 def output_names(model: Model, dataset: Dataset) -> tuple[str, ...]:
-    """Return the names of the results: classes, or targets."""
+    """The names of the results: classes, or targets."""
     k = n_results(model)
     if isinstance(model.targets, ClassTargets):
         labels = [str(label) for label in model.targets.classes.tolist()]

@@ -18,7 +18,7 @@ _UNBALANCED = 0.1
 
 
 class Evaluation(StrictMapping):
-    """A read-only mapping of strict JSON values; what `evaluate` returns.
+    """The result of `evaluate`: a read-only mapping of strict JSON values.
 
     Keys
     ----
@@ -53,7 +53,7 @@ class Evaluation(StrictMapping):
     """
 
     def to_html(self, *, title: str | None = None) -> str:
-        """Return the evaluation as one self-contained HTML page; write it as UTF-8."""
+        """The evaluation as one self-contained HTML page; write it as UTF-8."""
         from distrff.diagnostics.pages import error_charts
 
         title = self._title() if title is None else title
@@ -72,11 +72,11 @@ class Evaluation(StrictMapping):
         return "\n".join([head, *(f"  {line}" for line in lines)])
 
 
-# In words: what is first read of a model.
+# In words.
 
 
 def quality_line(quality: Mapping[str, Any]) -> str:
-    """Return the error beside those of simpler models, in one line."""
+    """The error beside those of simpler models, in one line."""
     where = rows_text(quality)
     if quality["kind"] == "numbers":
         line = f"R² {_r2_text(quality['r2'])}, RMSE {number_text(quality['rmse'])} {where}"
@@ -103,7 +103,7 @@ def quality_line(quality: Mapping[str, Any]) -> str:
 
 
 def _r2_text(r2: float | None) -> str:
-    """Return R² for reading; None and NaN are that of targets without any variance."""
+    """R² for reading; None and NaN stand for targets without any variance."""
     is_defined = r2 is not None and not math.isnan(r2)
     return number_text(r2) if is_defined else "not defined (all targets are equal)"
 
@@ -156,7 +156,7 @@ _SHARES = {
 
 
 def share_text(share: float | None) -> str:
-    """Return a share of 1 with three digits, or of what is missing to 1 where that is small."""
+    """A share of 1 with three significant digits; near 1, of the part that is missing to 1."""
     if share is None:
         return "–"
     if 0 < share < 0.01:
@@ -168,7 +168,7 @@ def share_text(share: float | None) -> str:
 
 
 def rows_text(quality: Mapping[str, Any]) -> str:
-    """Return on which rows a model was judged, as the end of a sentence."""
+    """On which rows a model was judged, as the end of a sentence."""
     rows = quality["rows"]
     if rows == "out of fold":
         return "on rows left out"
@@ -186,7 +186,7 @@ def _judged_on(quality: Mapping[str, Any]) -> str:
 
 
 def unseen_line(evaluation: Mapping[str, Any]) -> str:
-    """Return which labels the model never saw, and how many rows have them."""
+    """Which labels the model never saw, and how many rows have them."""
     shown = [f"{one['label']!r} ({one['n_rows']:,})" for one in evaluation["unseen_labels"][:_MAX_LINES]]
     more = evaluation["n_unseen_labels"] - len(shown)
     others = f" and {more} more" if more else ""
@@ -202,7 +202,7 @@ def unseen_line(evaluation: Mapping[str, Any]) -> str:
 def evaluation_sections(
     evaluation: Mapping[str, Any], charts: Mapping[str, Any] | None = None
 ) -> list[Section]:
-    """Return the sections of an evaluation below its facts; `charts` are given by heading."""
+    """The sections of an evaluation below its facts; `charts` are given by heading."""
     sections = [Section(heading, [chart, *_legend(heading)]) for heading, chart in (charts or {}).items()]
     if evaluation["kind"] == "numbers":
         return [*sections, Section("Residuals", _residuals(evaluation["targets"]), wide=True)]
@@ -270,7 +270,7 @@ def _classes(evaluation: Mapping[str, Any]) -> list[Part]:
 
 
 def _never_predicted(evaluation: Mapping[str, Any]) -> list[Any]:
-    """Return the labels of the classes that have rows but are never predicted."""
+    """The labels of the classes that have rows but are never predicted."""
     return [
         one["label"] for one in evaluation["classes"] if one["n_rows"] > 0 and not one["predicted_weight"] > 0
     ]
@@ -279,7 +279,7 @@ def _never_predicted(evaluation: Mapping[str, Any]) -> list[Any]:
 def quality_sections(
     report: Mapping[str, Any], errors: Mapping[str, Any], curves: Mapping[str, Any]
 ) -> list[Section]:
-    """Return the sections with which the page of a fit begins; charts are given by heading."""
+    """The sections with which the page of a fit begins; charts are given by heading."""
     sections = []
     if report.get("quality"):
         parts: list[Part] = [Facts(quality_facts(report["quality"]))]
@@ -294,7 +294,7 @@ def quality_sections(
 
 
 def _advice(report: Mapping[str, Any], quality: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what to try, where a simpler model does as well or a larger one may do better."""
+    """Sentences with something to try, where a simpler model does as well or a larger one may do better."""
     if quality["rows"] == "the rows of the fit":
         yield (
             "The fit held no rows out, so the model saw the rows that judge it here. Judge it on other rows "

@@ -101,8 +101,11 @@ def gram(
     if not dataset.n_targets:
         raise InputError("the Gram needs y; give it, or open the dataset with target=…")
     if like is not None:
+        if cv is not None and cv != like.n_folds:
+            raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
         with _observed() as observer:
-            return _gram_like(dataset, like, observer, seed=seed, fold_by=fold_by, cv=cv)
+            fit = prepared_like(dataset, like, seed=seed, observer=observer)
+            return sums_of(fit, fit.folds_apart(like.n_folds, fold_by), like)
     if features is None:
         raise InputError("features is None; give a feature map, or `like` an earlier Gram")
     one_of("targets", targets, ("auto", "numeric", "classes"))
@@ -173,29 +176,12 @@ def prepare_map(
     return prepare(begin(dataset, problem))
 
 
-def _gram_like(
-    dataset: Dataset,
-    like: GramStatistics | ToeplitzStatistics,
-    observer: Observer,
-    *,
-    seed: int,
-    fold_by: str,
-    cv: int | None,
-) -> GramStatistics | ToeplitzStatistics:
-    if cv is not None and cv != like.n_folds:
-        raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
-    fit = prepared_like(dataset, like, seed=seed, observer=observer)
-    return sums_of(fit, fit.folds_apart(like.n_folds, fold_by), like)
-
-
 def _kind(dataset: Dataset, targets: str) -> str:
+    """Kind of the targets; "auto" takes numbers as numbers, and all else as labels."""
     if targets == "auto":
-        targets = _kind_of(dataset)
+        is_number = dataset.y_dtype is not None and dataset.y_dtype.kind in "fiu"
+        targets = "numeric" if is_number else "classes"
     return "multilabel" if targets == "classes" and dataset.n_targets > 1 else targets
-
-
-def _kind_of(dataset: Dataset) -> str:
-    return "numeric" if dataset.y_dtype is not None and dataset.y_dtype.kind in "fiu" else "classes"
 
 
 # How a model varies, from its Gram.
