@@ -23,7 +23,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from distrff.engine.reduction import Partial, n_levels
+from distrff.engine.reduction import n_levels
+from distrff.engine.tasks import Partial
 from distrff.errors import CheckpointWarning, DistrffError, InputError, Terminated, warn
 from distrff.utils.process import signals_raise
 from distrff.utils.serialize import NotStorable, encoded, update_digest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Self
@@ -12,47 +12,64 @@ from typing import Any, Self
 import dask
 import numpy as np
 from dask.utils import is_dataframe_like
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distrff.diagnostics.calibration import calibrated, out_of_fold
-from distrff.diagnostics.class_errors import ClassErrors
-from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, errors_of
-from distrff.engine.execution import Workers
-from distrff.engine.observer import Observer, callbacks_of_fit
-from distrff.engine.progress import FitLine
-from distrff.engine.run import begin_run
+from distrff.diagnostics.errors import ClassErrors
+from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, calibrated, errors_of, out_of_fold
+from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
+from distrff.engine.run import Workers, begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
+from distrff.features.base import FeatureMap
 from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
-from distrff.fitting.context import (
+from distrff.fitting.cost import Plan
+from distrff.fitting.fit import begin, choose, expected_plan, prepare, within_memory
+from distrff.fitting.problem import (
     FitContext,
     PreparedFit,
+    Problem,
     Start,
-    begin,
-    choose_solver,
-    expected_plan,
-    prepare,
-    within_memory,
+    check_sparse_rows,
+    takes_sparse_rows,
 )
-from distrff.fitting.options import FitOptions, SolverOptions, check_sparse_rows, takes_sparse_rows
-from distrff.fitting.plan import Plan
-from distrff.fitting.quality import quality_of_fit
-from distrff.fitting.result import FitResult, Solver, fit_report
+from distrff.fitting.result import FitResult, fit_report, quality_of_fit
 from distrff.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
-from distrff.io.checkpoints import saving_buffer_bytes
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.open import open_rows
+from distrff.io.parts import saving_buffer_bytes
 from distrff.io.storage import Location, held
-from distrff.model.answers import predict_with
 from distrff.model.model import FoldModels, Model
 from distrff.model.persistence import save_model
-from distrff.model.rows import encoded, is_raw, raw_rows
+from distrff.model.rows import is_raw, raw_rows, rows_to_predict
 from distrff.model.to_sklearn import sklearn_pipeline
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.utils.text import listed
+
+
+@dataclass(eq=False, repr=False)
+class SolverParameters:
+    """Parameters of all estimators with a choice of solvers; see `KernelRidge`.
+
+    As fields of dataclasses they are written once. The constructors take no part in this but to store them,
+    as scikit-learn's `clone` and `get_params` expect.
+    """
+
+    features: FeatureMap | None = None
+    _: KW_ONLY
+    cv: int = 5
+    fold_by: str = "hash"
+    fit_intercept: bool = True
+    scale: str = "auto"
+    dtype: str = "auto"
+    solver: str = "auto"
+    tol: float = 1e-3
+    max_sweeps: int | None = None
+    keep_features: Any = "auto"
+    random_state: int | None = None
+    warm_start: bool = False
+    callbacks: Any = None
 
 
 class KernelEstimator(BaseEstimator):
@@ -62,8 +79,6 @@ class KernelEstimator(BaseEstimator):
     scale: str
     model_: Model
     _target_kind: str
-    _solvers: Mapping[str, Solver]
-    """By the names that plans give them."""
     _forgotten: tuple[str, ...] = ()
     """Attributes that only some fits set; each fit deletes those of the one before."""
     _planned: Plan | None = None
@@ -129,9 +144,9 @@ class KernelEstimator(BaseEstimator):
         KeyboardInterrupt
             In light sweeps after the best model so far was kept, with the status INTERRUPTED.
         """
-        options = self._options()
+        problem = self._problem()
         dataset = self._rows_to_fit(X, y, sample_weight)
-        start = self._start(options, dataset)
+        start = self._start(problem, dataset)
         if start is not None:
             if checkpoint is not None:
                 raise InputError(
@@ -139,13 +154,13 @@ class KernelEstimator(BaseEstimator):
                     "estimator's model; use one of them"
                 )
             assert self.features_ is not None
-            options = replace(options, features=self.features_)
+            problem = replace(problem, features=self.features_)
         self._forget(*self._forgotten, *self._not_pickled)
         if checkpoint is None and checkpoint_every is not None:
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
         callbacks = callbacks_of_fit(getattr(self, "callbacks", None))
         observer = Observer(callbacks, FitLine())
-        fit = replace(begin(dataset, options, saving_buffer_bytes(checkpoint), observer), start=start)
+        fit = replace(begin(dataset, problem, saving_buffer_bytes(checkpoint), observer), start=start)
         run = fit.run
         assert run is not None
         expected = expected_plan(fit)  # refuses before the first task
@@ -166,7 +181,7 @@ class KernelEstimator(BaseEstimator):
         for name in names:
             self.__dict__.pop(name, None)
 
-    def _start(self, options: FitOptions, dataset: Dataset) -> Start | None:
+    def _start(self, problem: Problem, dataset: Dataset) -> Start | None:
         """Return the model to go on from by ``warm_start=True``; None where the fit begins anew.
 
         Raises InputError where it cannot go on: for other columns, or parameters of another map.
@@ -176,7 +191,7 @@ class KernelEstimator(BaseEstimator):
             raise InputError(f"warm_start must be True or False, got {is_warm!r}")
         if not is_warm or self.has_grown or "model_" not in self.__dict__ or "features_" not in self.__dict__:
             return None
-        if not isinstance(options, SolverOptions) or not options.goes_on:
+        if not problem.goes_on:
             return None
         self._check_columns(dataset)
         changed = [name for name, text in self._of_map().items() if self._map_of_fit.get(name) != text]
@@ -189,13 +204,13 @@ class KernelEstimator(BaseEstimator):
         return Start(model.scaling, model.targets, model.coef, model.intercept)
 
     def _of_map(self) -> dict[str, str]:
-        """Return the parameters that decide map and scaling, as text."""
+        """Parameters that decide map and scaling, as text."""
         return described(self.features, "features") | {"scale": self.scale}
 
     def _fit(self, fit: FitContext, expected: Plan) -> None:
         """Fit the model, which was planned as `expected` before the first pass."""
         fit = prepare(fit)
-        dataset, plan = fit.dataset, choose_solver(fit, fit.targets.n_outputs, fit.specification.n_features)
+        solver, plan = choose(fit, fit.targets.n_outputs, fit.specification.n_features)
         planned = self._planned
         # The report shows the seconds that `plan` predicted, if that was for this fit.
         if planned is not None and planned.with_seconds(None) == expected:
@@ -204,7 +219,7 @@ class KernelEstimator(BaseEstimator):
         observer.model_of = partial(self._model, fit, plan.size.dtype)
         if plan.is_direct:
             observer.n_passes = plan.n_sweeps
-        result = self._solvers[plan.solver](fit, plan)
+        result = solver.solve(fit, plan)
         observer.passes(fit.run.sweeps)
         observer.close()  # before warnings
         fit.run.measure_peaks()
@@ -215,14 +230,14 @@ class KernelEstimator(BaseEstimator):
         self.features_, self._map_of_fit = fit.features, self._of_map()
         self._fold_models = result.fold_models
         # Stored rows are a handle of some bytes; those in memory are the caller's own, or a copy of a frame.
-        self._fit_rows = dataset if dataset.block_rows in (None, 0) else None
+        self._fit_rows = fit.dataset if fit.dataset.block_rows in (None, 0) else None
         model = self._model(fit, result.dtype, result.coef, result.intercept, result.targets)
-        self._store(result, model, fit.options.seed, fit)
+        self._store(result, model, fit.problem.seed, fit)
 
     def _model(
         self, fit: PreparedFit, dtype: str, coef: np.ndarray, intercept: np.ndarray, targets: Targets
     ) -> Model:
-        """Return the frozen model of the coefficients of a fit, without its report."""
+        """Frozen model of the coefficients of a fit, without its report."""
         dataset = fit.dataset
         return Model(
             kind=type(self).__name__,
@@ -259,7 +274,7 @@ class KernelEstimator(BaseEstimator):
             warn(result.shortfall, ConvergenceWarning)
 
     def _quality(self, result: FitResult, model: Model, fit: PreparedFit | None) -> dict[str, Any] | None:
-        """Return how good the model is, for the report; None of a fit to sums, which do not say."""
+        """Quality of the model, for the report; None for a fit to sums, which do not tell it."""
         return None if fit is None else quality_of_fit(fit, result, model)
 
     def _keep(self, result: FitResult, model: Model) -> None:
@@ -267,11 +282,11 @@ class KernelEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _of_model(self, dataset: Dataset) -> dict[str, Any]:
-        """Return the parts that only models of this kind have."""
+        """Fields that only models of this kind have."""
         return {}
 
     def _out_of_fold_models(self) -> FoldModels | None:
-        """Return the models that left out a fold each; None where the fit held no folds out."""
+        """Models that left out a fold each; None where the fit held no folds out."""
         return self._fold_models
 
     def __getstate__(self) -> dict[str, Any]:
@@ -281,15 +296,15 @@ class KernelEstimator(BaseEstimator):
 
     def check_parameters(self) -> None:
         """Raise InputError for the first parameter that is wrong for any data."""
-        self._options()
+        self._problem()
 
-    def _options(self) -> FitOptions:
+    def _problem(self) -> Problem:
         raise NotImplementedError
 
     def plan(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: str | None = None
     ) -> Plan:
-        """Return what `fit` on these rows will cost, with seconds from a short measurement.
+        """Plan of a `fit` to these rows: its cost, with seconds from a short measurement.
 
         The report of a fit with the same plan shows them beside the seconds that it took. The number of light
         sweeps of a margin loss is known only after the fit: ten are planned, and ten for each C of a grid.
@@ -305,12 +320,12 @@ class KernelEstimator(BaseEstimator):
             If it would not fit in the workers' memory; the message names the smallest
             changes that fit.
         """
-        fit = begin(self._rows_to_fit(X, y, sample_weight), self._options(), saving_buffer_bytes(checkpoint))
+        fit = begin(self._rows_to_fit(X, y, sample_weight), self._problem(), saving_buffer_bytes(checkpoint))
         dataset, run, plan = fit.dataset, fit.run, expected_plan(fit)
         assert run is not None
         first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
         try:
-            run.compute_all(check_rows, [(first, fit.options.target_kind)])
+            run.compute_all(check_rows, [(first, fit.problem.target_kind)])
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
         self._planned = plan.with_seconds(predicted_seconds(fit, plan))
@@ -325,7 +340,7 @@ class KernelEstimator(BaseEstimator):
         *,
         checkpoint: str | None = None,
     ) -> Plan:
-        """Return what `fit` on these rows would cost on workers that need not exist yet.
+        """Plan of a `fit` to these rows on workers that need not exist yet.
 
         The plan is counted alone: no task runs, and nothing is measured.
 
@@ -341,8 +356,8 @@ class KernelEstimator(BaseEstimator):
             If it would not fit in their memory; the message names the smallest changes that fit.
         """
         dataset = self._rows_to_fit(X, y, sample_weight)
-        options, buffer = self._options().for_dataset(dataset), saving_buffer_bytes(checkpoint)
-        fit = FitContext(dataset, options, workers, saving_buffer=buffer)
+        problem, buffer = self._problem().for_dataset(dataset), saving_buffer_bytes(checkpoint)
+        fit = FitContext(dataset, problem, workers, saving_buffer=buffer)
         return expected_plan(within_memory(fit))
 
     def save(
@@ -357,8 +372,7 @@ class KernelEstimator(BaseEstimator):
         storage_options : dict, optional
             For fsspec.
         """
-        check_is_fitted(self, "model_")
-        save_model(self.model_, url, overwrite=overwrite, storage_options=storage_options)
+        save_model(self._frozen(), url, overwrite=overwrite, storage_options=storage_options)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -382,31 +396,39 @@ class KernelEstimator(BaseEstimator):
             check_label_types(dataset)
         return dataset
 
-    def _output(self, X: Any, method: str, **options: str) -> Any:
-        """Return `method` of the frozen model, lazily for rows that are not in memory.
+    def _answer(self, X: Any, method: str, *values: Any, **options: Any) -> Any:
+        """A method of the frozen model for rows, lazily where these are not in memory.
 
         Of rows in memory it warns that some are outside of the bounds of the model.
         """
+        model, rows = self._frozen(), self._rows_to_predict(X)
+        found = getattr(model, method)(rows, *values, **options)
+        if isinstance(rows, np.ndarray) and (n := np.count_nonzero(model.outside(rows))):
+            warn(f"{n} of {len(rows)} rows are outside the bounds of the model: NaN", DataWarning)
+        return found
+
+    def _frozen(self) -> Model:
+        """The frozen model; raises NotFittedError where there is none."""
         check_is_fitted(self, "model_")
+        return self.model_
+
+    def _rows_to_predict(self, X: Any) -> Any:
+        """Rows in memory as an array or CSR, after scikit-learn's checks of them; others as a dask array."""
         X = as_frame(X)
         if is_raw(self.model_.steps, X):
-            X = encoded(self.model_, X)
-        elif isinstance(X, Dataset) or (is_dataframe_like(X) and dask.is_dask_collection(X)):
+            return rows_to_predict(self.model_, X)
+        is_lazy = dask.is_dask_collection(X)
+        if isinstance(X, Dataset) or (is_lazy and is_dataframe_like(X)):
             dataset = as_dataset(X)
             self._check_columns(dataset)
-            X = dataset.X
-        elif not dask.is_dask_collection(X):
-            sparse = "csr" if self.model_.specification.takes_sparse_rows else False
-            finite = not self.model_.skips_missing or "allow-nan"
-            X = validate_data(
-                self, X, dtype="numeric", accept_sparse=sparse, ensure_all_finite=finite, reset=False
-            )
-        if dask.is_dask_collection(X):
-            return predict_with(self.model_, X, method, **options)
-        found = getattr(self.model_, method)(X, **options)
-        if method != "std" and not issparse(X) and (n := np.count_nonzero(self.model_.outside(X))):
-            warn(f"{n} of {len(X)} rows are outside the bounds of the model: NaN", DataWarning)
-        return found
+            return dataset.X
+        if is_lazy:
+            return X
+        sparse = "csr" if self.model_.specification.takes_sparse_rows else False
+        finite = not self.model_.skips_missing or "allow-nan"
+        return validate_data(
+            self, X, dtype="numeric", accept_sparse=sparse, ensure_all_finite=finite, reset=False
+        )
 
     def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Take intervals, or prediction sets, from rows that the fit did not see; return the estimator.
@@ -432,28 +454,27 @@ class KernelEstimator(BaseEstimator):
         -----
         One light pass, of n predictions. Errors are kept to 2⁻¹⁰, rounded up.
         """
-        check_is_fitted(self, "model_")
-        dataset = self._rows_to_judge(X, y, sample_weight)
+        model, dataset = self._frozen(), self._rows_to_judge(X, y, sample_weight)
         if self._saw(dataset):
             raise InputError(
                 "these are the rows of the fit, whose errors are too small for any guarantee; calibrate on "
                 "rows that it did not see"
             )
-        self.model_ = calibrated(self.model_, dataset)
+        self.model_ = calibrated(model, dataset)
         return self
 
     def _with_intervals(self, method: str) -> Model:
-        """Return the model with its intervals, which are computed at first use from the rows of the fit."""
-        check_is_fitted(self, "model_")
-        if self.model_.intervals is None:
-            self.model_.check_intervals_belong(method)
+        """Model with its intervals, which are computed at first use from the rows of the fit."""
+        model = self._frozen()
+        if model.intervals is None:
+            model.check_intervals_belong(method)
             folds = self._out_of_fold_models()
             if folds is None or self._fit_rows is None:
                 raise InputError(
                     f"there are no errors of rows that the model did not see: {self._why_no_folds(folds)}; "
                     f"call calibrate with rows that the fit did not see"
                 )
-            self.model_ = out_of_fold(self.model_, self._fit_rows, folds)
+            self.model_ = out_of_fold(model, self._fit_rows, folds)
         return self.model_
 
     @property
@@ -467,7 +488,7 @@ class KernelEstimator(BaseEstimator):
         return "the rows of the fit were lazy arrays, or stayed where it was fitted"
 
     def to_sklearn(self) -> Any:
-        """Return a fitted scikit-learn pipeline of stock parts that predicts as this model does.
+        """A fitted scikit-learn pipeline of stock parts that predicts as this model does.
 
         A StandardScaler where the model scales, then the map as an RBFSampler, a Nystroem or what it is
         made of, then Ridge, RidgeClassifier, LinearSVC, LogisticRegression or PCA, all with their fitted
@@ -494,19 +515,17 @@ class KernelEstimator(BaseEstimator):
         Structured draws of frequencies become dense matrices. The decision values of
         a `KernelLikelihoodClassifier` are divided by its `sigma`, as probabilities take them.
         """
-        check_is_fitted(self, "model_")
-        return sklearn_pipeline(self.model_, self.get_params(deep=False))
+        return sklearn_pipeline(self._frozen(), self.get_params(deep=False))
 
     def _errors(self, X: Any, y: Any, sample_weight: Any) -> Errors:
-        check_is_fitted(self, "model_")
-        errors = errors_of(self.model_, self._rows_to_judge(X, y, sample_weight))
+        errors = errors_of(self._frozen(), self._rows_to_judge(X, y, sample_weight))
         if errors.n_outside:
             what = "are left out" if self.model_.measure == "r2" else "count as wrong"
             warn(f"{errors.n_outside} rows are outside the bounds of the model and {what}", DataWarning)
         return errors
 
     def _rows_to_judge(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
-        """Return rows with targets, of the columns of the fit or of a raw table."""
+        """Rows with targets, of the columns of the fit or of a raw table."""
         X = as_frame(X)
         if is_raw(self.model_.steps, X):
             assert self.model_.steps is not None
@@ -542,15 +561,12 @@ class KernelEstimator(BaseEstimator):
         return self._fit_rows is not None and same_rows(begin_run(), self._fit_rows, dataset)
 
     def _check_columns(self, dataset: Dataset) -> None:
-        self._check_columns_are(dataset, self.model_.column_names)
-
-    def _check_columns_are(self, dataset: Dataset, expected: tuple[str, ...] | None) -> None:
         if dataset.n_columns != self.n_features_in_:
             raise InputError(
                 f"X has {dataset.n_columns} features, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input"
             )
-        names = dataset.column_names
+        names, expected = dataset.column_names, self.model_.column_names
         if expected is not None and names is not None and names != expected:
             raise InputError(
                 f"The feature names should match those that were passed during fit: got the columns "
@@ -574,23 +590,23 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return targets.classes
 
     def predict(self, X: Any) -> Any:
-        """Return the predicted labels, lazily for dask arrays.
+        """Predicted labels, lazily for dask arrays.
 
         A row that may have several labels has 0 or 1 for each. One that lacks a value, where the fit dropped
         such rows, has None if labels are text; else such rows are refused by an InputError.
         """
-        return self._output(X, "predict")
+        return self._answer(X, "predict")
 
     def decision_function(self, X: Any) -> Any:
-        """Return f(x): (n_samples,) for two classes, positive for the second, else (n_samples, n_classes).
+        """f(x): (n_samples,) for two classes, positive for the second, else (n_samples, n_classes).
 
         Of several labels of a row a column each, positive where the row is predicted to have it.
         """
-        F = self._output(X, "decision")
+        F = self._answer(X, "decision")
         return F[:, 0] if F.shape[1] == 1 else F
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> Any:
-        """Return which classes are in each row's prediction set, lazily for dask arrays.
+        """Classes in each row's prediction set, lazily for dask arrays.
 
         A class is in the set if it fits at least as well as the true classes of other rows mostly do: its
         score, 1 − p of a likelihood, else minus the margin, is at most the ⌈(n + 1)·coverage⌉-th smallest of
@@ -620,11 +636,11 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         more pass at first use, which carries no guarantee: the models of the folds saw fewer rows, and
         all rows chose map and penalty.
         """
-        intervals = self._with_intervals("predict_set").checked_intervals("predict_set")
-        return self._output(X, "class_scores") <= intervals.radius(coverage)[0]
+        self._with_intervals("predict_set")
+        return self._answer(X, "predict_set", coverage)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy, in one light pass over rows of any storage.
+        """Accuracy, in one light pass over rows of any storage.
 
         Of several labels of a row it is the share of the rows with all of them right.
         """

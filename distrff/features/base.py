@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
@@ -14,36 +13,178 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.errors import ColumnError, InputError
-from distrff.features.projected import ProjectedSpecification, projected_cost, projected_sample
-from distrff.features.search.metric import learned_metric, metric_flops
-from distrff.features.search.relevance import (
-    fallback_length_scales,
-    relevance_flops,
-    relevant_length_scales,
-    shrinking_errors,
-    shrunk_length_scales,
-)
-from distrff.features.search.widths import (
-    SAMPLE_ROWS,
-    SEARCH_ERRORS,
-    FourierPilot,
-    Pilot,
-    PilotRows,
-    automatic_length_scale,
-    fourier_pilot_flops,
-)
-from distrff.features.specification import (
-    BlockMap,
+from distrff.features.fitted import (
+    FittedMap,
+    KernelMap,
     MapCost,
-    MapSpecification,
-    RowsInMemory,
-    RowSource,
-    Sample,
+    ProjectedMap,
+    ProjectionMap,
+    Trait,
     product_cost,
+    project,
+    projected_cost,
 )
-from distrff.kernels.base import LEARNED, Kernel, MetricFactor, kernel_from_dict
+from distrff.kernels.base import LEARNED, Kernel, MetricFactor
 from distrff.kernels.stationary import Gaussian
+from distrff.utils.process import one_blas_thread
 from distrff.utils.random import group_of, resolve_seed, stream
+
+# The sums over all rows that a map takes before it is fitted, each in one pass.
+
+
+class MapReduction(Protocol):
+    """A sum over blocks of rows: zero, update, merge; a small value that can be pickled.
+
+    Rows come scaled, in the dtype in which the map will be applied to them.
+    """
+
+    @property
+    def label(self) -> str:
+        """The name of the pass in reports."""
+
+    def zero(self) -> Any:
+        """Return a fresh total, of no rows."""
+
+    def update(self, total: Any, start: int, X: np.ndarray, sample_weight: np.ndarray | None) -> Any:
+        """Return the total with the rows from number `start` on added; it may be changed in place."""
+
+    def merge(self, first: Any, second: Any) -> Any:
+        """Return the total of both, earlier rows first; neither is changed."""
+
+    def size_bytes(self, n_rows: int) -> int:
+        """Return the bytes of the total of that many rows, at most."""
+
+
+class RowSource(Protocol):
+    """All rows of a fit, which a map may reduce before it is fitted."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    def __call__(self, reduction: MapReduction, *, min_features: int = 0) -> Any:
+        """Return the total over all rows.
+
+        Z will have at least `min_features` columns, which a plan may refuse before the pass.
+        """
+
+    def run_all(
+        self, function: Callable[..., Any], arrays: Mapping[str, np.ndarray], calls: list[tuple]
+    ) -> list[Any]:
+        """Return `function(arrays, *call)` for each of the calls, which may run side by side."""
+
+    def of_map(self, features: Any) -> RowSource:
+        """Return the same rows for a fit of this map."""
+
+    def check_size(self, n_features: int) -> None:
+        """Raise PlanRefused where a model of so many features would not fit in the workers' memory."""
+
+    def after(self, step: FittedMap) -> RowSource:
+        """Return the source of the rows that this map makes of them."""
+
+
+_SAMPLE_ROWS = 16_384
+_SAMPLE_BYTES = 2**25
+_MIN_SAMPLE_ROWS = 2_048
+
+
+def sample_rows(n_columns: int) -> int:
+    """Return how many rows are sampled: 16,384, fewer but at least 2,048 of more than 256 columns."""
+    return min(_SAMPLE_ROWS, max(_MIN_SAMPLE_ROWS, _SAMPLE_BYTES // (8 * n_columns)))
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What a map is fitted to: a sample of rows in memory, and the source of all rows.
+
+    A `y` that does not hold numbers is taken as class labels.
+    """
+
+    X: Any  # (n_samples, n_columns), dense or CSR
+    y: Any
+    sample_weight: Any
+    seed: int
+    row_source: RowSource
+    has_classes: bool = False
+    """Whether y stands for classes: labels, or ±1 by class."""
+    column_scale: np.ndarray | None = None
+    """What the columns were divided by; None for 1."""
+    column_shift: np.ndarray | None = None
+    """What was subtracted from the columns before; None for 0."""
+    penalty: float | None = None
+    """The ridge penalty that the model will have, for each unit of weight; None where it is to be chosen."""
+    column_ranges: np.ndarray | None = None
+    """Least and largest values of the columns over all rows, unscaled, (2, n_columns); None: the sample's."""
+    column_names: tuple[str, ...] | None = None
+
+    @property
+    def ranges(self) -> np.ndarray:
+        """Least and largest values of the columns over all rows of positive weight, (2, n_columns)."""
+        if self.column_ranges is not None:
+            return self.column_ranges
+        X = self.X[self.weights > 0]
+        return np.stack([X.min(axis=0), X.max(axis=0)]).astype(np.float64)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """One weight a row, float64."""
+        if self.sample_weight is None:
+            return np.ones(self.X.shape[0])
+        return np.asarray(self.sample_weight, dtype=np.float64)
+
+    def in_own_units(self) -> Sample:
+        """Return the sample with its columns as they were before they were scaled."""
+        X = self.X if self.column_scale is None else self.X * self.column_scale
+        X = X if self.column_shift is None else X + self.column_shift
+        return replace(self, X=X, column_scale=None, column_shift=None)
+
+    def shuffled_rows(self, name: str) -> np.ndarray:
+        """Return the numbers of the rows of positive weight in the random order of that name."""
+        return stream(self.seed, name).permutation(np.flatnonzero(self.weights > 0))
+
+    @property
+    def n_weighted_rows(self) -> int:
+        """About how many of all rows have a positive weight, from their share in the sample."""
+        return round(np.count_nonzero(self.weights) / self.X.shape[0] * self.row_source.n_rows)
+
+
+@dataclass(frozen=True, eq=False)
+class RowsInMemory:
+    """All rows in memory, as a `RowSource`."""
+
+    X: Any
+    sample_weight: np.ndarray | None
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.X.shape[0])
+
+    def __call__(self, reduction: MapReduction, *, min_features: int = 0) -> Any:
+        return reduction.update(reduction.zero(), 0, self.X, self.sample_weight)
+
+    def run_all(
+        self, function: Callable[..., Any], arrays: Mapping[str, np.ndarray], calls: list[tuple]
+    ) -> list[Any]:
+        return [function(arrays, *call) for call in calls]
+
+    def of_map(self, features: Any) -> RowSource:
+        return self
+
+    def check_size(self, n_features: int) -> None:
+        """Rows in memory have no workers."""
+
+    def after(self, step: FittedMap) -> RowsInMemory:
+        with one_blas_thread():  # the same bits whatever the threads
+            return RowsInMemory(step.build().apply(self.X), self.sample_weight)
+
+
+def projected_sample(sample: Sample, metric: MetricFactor) -> Sample:
+    """The sample with its rows, and those of its source, projected."""
+    step = ProjectionMap.of(metric, sample.X.shape[1])
+    with one_blas_thread():  # the same bits whatever the client's threads
+        X = project(sample.X, np.asarray(metric))
+    return replace(sample, X=X, row_source=sample.row_source.after(step))
+
 
 SPARSE_REMEDY = (
     "FourierFeatures do with widths other than 'ard', no metric to be learned, and sampling='iid', "
@@ -58,8 +199,12 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     """
 
     random_state: int | None = None
-    keeps_units: ClassVar[bool] = False
-    """Whether estimators leave the columns of its rows unscaled."""
+    traits: ClassVar[frozenset[Trait]] = frozenset()
+    """Of every fitted map of the class, as far as they are known before a fit."""
+
+    @property
+    def keeps_units(self) -> bool:
+        return Trait.OWN_UNITS in self.traits
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fix the map for rows like those of X.
@@ -156,7 +301,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.n_features_in_ = sample.X.shape[1]
         specification = self._specify(sample)
         self.specification_ = (
-            specification.digested(specification.derive_arrays()) if is_part else specification.with_digest()
+            specification.digested(specification.derive()) if is_part else specification.with_digest()
         )
         return self
 
@@ -234,7 +379,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Return how many rows a fit needs."""
         return 1
 
-    def _specify(self, sample: Sample) -> MapSpecification:
+    def _specify(self, sample: Sample) -> FittedMap:
         raise NotImplementedError
 
     def transform(self, X: Any) -> Any:
@@ -257,10 +402,10 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self.specification_.build().apply(self._rows(X, reset=False))
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Write z(X) into `out` without copies or checks; see `BlockMap.apply`."""
-        return self._block_map().apply(X, out)
+        """Write z(X) into `out` without copies or checks; see `FittedMap.apply`."""
+        return self._ready().apply(X, out)
 
-    def _block_map(self) -> BlockMap:
+    def _ready(self) -> FittedMap:
         check_is_fitted(self, "specification_")
         return self.specification_.build()
 
@@ -284,7 +429,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             dtype=dtype,
             chunks=(X.chunks[0], (self.specification_.n_features,)),
             meta=csr_matrix((0, 0), dtype=dtype)
-            if self.specification_.is_sparse
+            if Trait.SPARSE in self.specification_.traits
             else np.empty((0, 0), dtype=dtype),
         )
 
@@ -298,7 +443,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Halvings of D down to 16; only (D,) for a map that is not nested.
         """
         check_is_fitted(self, "specification_")
-        return nested_sizes(self.specification_)
+        return self.specification_.nested_sizes()
 
     @property
     def _n_features_out(self) -> int:
@@ -321,38 +466,22 @@ def _usable_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
     return s
 
 
-def transform_block(X: Any, specification: MapSpecification) -> np.ndarray:
+def transform_block(X: Any, specification: FittedMap) -> np.ndarray:
     """Return z(X) for one block of a dask array."""
     dtype = np.float32 if X.dtype == np.float32 else np.float64
     rows = X.tocsr().astype(dtype, copy=False) if issparse(X) else np.ascontiguousarray(X, dtype=dtype)
     return specification.build().apply(rows)
 
 
-def nested_sizes(specification: MapSpecification) -> tuple[int, ...]:
-    """Return the sizes of the nested maps, ascending: D halved down to 16, even numbers only."""
-    sizes = [specification.n_features]
-    while specification.nested and sizes[-1] % 4 == 0 and sizes[-1] >= 32:
-        sizes.append(sizes[-1] // 2)
-    return tuple(reversed(sizes))
+def search_module(name: str) -> Any:
+    """A module of the search, loaded when widths are first searched for.
+
+    By name: the search draws maps itself, and so imports this module.
+    """
+    return import_module(f"distrff.features.search.{name}")
 
 
 # The base of the maps of a kernel: the parameter, its widths, and the kernel in the specification.
-
-
-@dataclass(frozen=True)
-class KernelMapSpecification(MapSpecification):
-    """A fitted map of a kernel, every width a number."""
-
-    kernel_json: str = ""
-
-    @cached_property
-    def kernel(self) -> Kernel:
-        """The kernel itself."""
-        return kernel_from_dict(json.loads(self.kernel_json))
-
-    @property
-    def at_zero(self) -> float:
-        return self.kernel.at_zero
 
 
 class KernelFeatureMap(FeatureMap):
@@ -383,13 +512,13 @@ class KernelFeatureMap(FeatureMap):
         """The kernel as given, perhaps with undecided widths."""
         return self._default_kernel if self.kernel is None else self.kernel
 
-    def _pilot(self, rows: PilotRows) -> Pilot:
+    def _pilot(self, rows: Any) -> Any:
         """Return the small model that widths are judged by; that of Fourier features by default."""
-        return FourierPilot(rows, n_components=int(self.n_components))
+        return search_module("widths").FourierPilot(rows, n_components=int(self.n_components))
 
     def _pilot_flops(self, n_rows: int, n_columns: int) -> float:
         """Return about how many flops one held-out error of the pilot takes."""
-        return fourier_pilot_flops(n_rows, int(self.n_components))
+        return float(search_module("widths").fourier_pilot_flops(n_rows, int(self.n_components)))
 
     def _metric_components(self) -> int:
         """Size of the pilot with which a metric is learned, at most."""
@@ -399,24 +528,30 @@ class KernelFeatureMap(FeatureMap):
         """Set and return the kernel with every width a number; explicit widths stay as they are."""
         kernel, search = self._chosen_kernel, None
         if kernel.metric == LEARNED:
-            kernel, search = learned_metric(
+            kernel, search = search_module("metric").learned_metric(
                 kernel, sample, self._metric_components(), by_bins=self.sparse_entries > 0
             )
         elif kernel.is_ard:
-            kernel, search = relevant_length_scales(kernel, sample)
+            kernel, search = search_module("relevance").relevant_length_scales(kernel, sample)
             if "note" in search:
-                kernel, search = fallback_length_scales(self._chosen_kernel, search, sample, self._pilot)
+                kernel, search = search_module("relevance").fallback_length_scales(
+                    self._chosen_kernel, search, sample, self._pilot
+                )
             if self._shrinks_ard:
-                kernel, search = shrunk_length_scales(self._chosen_kernel, search, sample, self._pilot)
+                kernel, search = search_module("relevance").shrunk_length_scales(
+                    self._chosen_kernel, search, sample, self._pilot
+                )
         elif kernel.is_auto:
             metric = kernel.metric
             judged = sample if metric is None else projected_sample(sample, metric)
-            kernel, search = automatic_length_scale(kernel.without_metric(), judged, self._pilot)
+            kernel, search = search_module("widths").automatic_length_scale(
+                kernel.without_metric(), judged, self._pilot
+            )
             kernel = kernel if metric is None else kernel.set_params(metric=metric)
         self.kernel_, self.length_scale_search_ = kernel, search
         return kernel
 
-    def _specify(self, sample: Sample) -> MapSpecification:
+    def _specify(self, sample: Sample) -> FittedMap:
         self.check_parameters()
         kernel = self._decide_widths(sample)
         metric = kernel.metric
@@ -424,9 +559,9 @@ class KernelFeatureMap(FeatureMap):
             return self._specify_kernel(kernel, sample)
         inner = self._specify_kernel(kernel.without_metric(), projected_sample(sample, metric))
         arrays = {"metric": np.asarray(metric)}
-        return ProjectedSpecification(n_columns=sample.X.shape[1], inner=inner, arrays=arrays)
+        return ProjectedMap(n_columns=sample.X.shape[1], inner=inner, arrays=arrays)
 
-    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> KernelMapSpecification:
+    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> KernelMap:
         """Return the specification of the map of a kernel without metric, every width a number."""
         raise NotImplementedError
 
@@ -451,12 +586,13 @@ class KernelFeatureMap(FeatureMap):
         if not self._chosen_kernel.is_auto:
             return 0.0
         if self._chosen_kernel.metric == LEARNED:
-            return metric_flops(n_rows, n_columns, self._metric_components())
-        pilot_flops = self._pilot_flops(min(n_rows, SAMPLE_ROWS), n_columns)
+            return float(search_module("metric").metric_flops(n_rows, n_columns, self._metric_components()))
+        widths, relevance = search_module("widths"), search_module("relevance")
+        pilot_flops = self._pilot_flops(min(n_rows, widths.SAMPLE_ROWS), n_columns)
         if not self._chosen_kernel.is_ard:
-            return SEARCH_ERRORS * pilot_flops
-        shrinking = shrinking_errors(n_columns) * pilot_flops if self._shrinks_ard else 0.0
-        return relevance_flops(n_rows, n_columns) + shrinking
+            return float(widths.SEARCH_ERRORS * pilot_flops)
+        shrinking = relevance.shrinking_errors(n_columns) * pilot_flops if self._shrinks_ard else 0.0
+        return float(relevance.relevance_flops(n_rows, n_columns) + shrinking)
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
         kernel = self._chosen_kernel.with_widths(1.0)

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from distrff.engine.run import Run
+from distrff.engine.reduction import Arrays, gram_stride
+from distrff.engine.run import Run, Workers
 from distrff.errors import InputError
-from distrff.fitting.context import PreparedFit
-from distrff.fitting.gram import factor_gram, problem_of
-from distrff.fitting.options import RidgeOptions, factor_levels
-from distrff.fitting.plan import MAX_DIRECTIONS, Plan, light_cuts, sample_size, walk_stride
+from distrff.fitting.cost import (
+    MAX_DIRECTIONS,
+    PRESUMED_SWEEPS,
+    Plan,
+    Size,
+    client_peak_bytes,
+    light_cuts,
+    light_peak_bytes,
+    model_peak_bytes,
+    planned,
+)
+from distrff.fitting.gram import (
+    factor_gram,
+    factor_levels,
+    gram_peak_bytes,
+    needs_gram,
+    needs_number,
+    ridge_size,
+    system_of,
+    unwritten,
+)
+from distrff.fitting.problem import PreparedFit, Problem
 from distrff.fitting.result import (
     AlphaSearch,
     FitResult,
@@ -22,12 +41,8 @@ from distrff.fitting.result import (
     iterative_result,
     ridge_fold_models,
 )
-from distrff.fitting.ridge_sums import (
-    ComplementMomentsReduction,
-    HeldOutErrorReduction,
-    ProductReduction,
-    RightSidesReduction,
-)
+from distrff.fitting.rows import RowReduction
+from distrff.io.dataset import Rows
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.cg import (
     ConjugateGradients,
@@ -43,64 +58,248 @@ from distrff.solvers.ridge import (
     choose_alpha,
     default_alphas,
     extended,
+    ridge_moments,
 )
 from distrff.solvers.status import History, Status, in_lockstep
+from distrff.utils.linalg import add_transposed_product, in_float64, values_of
 
 
-def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
-    """Return the fit for given penalties, or for sparse features the fit of least held-out error.
+class _Tile(NamedTuple):
+    """Rows, their features and their values."""
 
-    Only the Gram of a sample has size D².
+    B: Any
+    """Z, or the values of the map's basis; overwritten by the next tile."""
+    F: np.ndarray
+    """Z·coef + intercept."""
+    y: np.ndarray
+    """Targets as they were read."""
+    s: np.ndarray
+    fold: np.ndarray | None
 
-    Raises InputError if sums over the rows are not finite.
+
+@dataclass(frozen=True, kw_only=True)
+class RidgePass(RowReduction):
+    """The base of these passes. Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
+
+    Products are float64 whatever the `dtype` of the features: they are cheap beside the cosines, and the
+    accuracy of a solution is then that of the features. Tiles are so small that their features stay in a
+    cache.
     """
-    options, k = fit.options, fit.targets.n_outputs
-    assert isinstance(options, RidgeOptions)
-    notes = [] if options.must_be_cg else ["the Gram does not fit in memory: solver='cg' was used"]
-    if options.alpha is None:
-        fit.run.begin_phase("choice of alpha")
-        search = search_alpha(fit, plan)
-    else:
-        search = AlphaSearch(options.alpha)
-    alpha = np.broadcast_to(search.alpha, (k,))
-    start, preconditioner = search.start, None
-    if plan.stride:
-        fit.run.begin_phase("preconditioner")
-        preconditioner = sample_preconditioner(fit, plan, alpha)
-        start = preconditioner.solution()
-    if options.search is None and fit.start is not None:  # a search has folds, which the earlier model saw
-        start = fit.starting_point()
-    if start is None:
-        start = np.zeros((fit.specification.n_features, k)), np.zeros(k)
-    fit.run.begin_phase("light sweeps")
-    passes = RidgePasses(fit, plan)
-    systems = _Systems(start, alpha, options.tol)
-    if search.interruption is None:
-        status, interruption = systems.solve(passes, preconditioner, options.max_sweeps)
-    else:
-        status, interruption = Status.of_interruption(search.interruption), search.interruption
-        how = "stopped" if status is Status.STOPPED else "interrupted"
-        notes.append(f"{how} in the search for alpha: the model is the mean of some folds' models")
-    result = iterative_result(
-        fit,
-        plan,
-        search,
-        systems.solution(),
-        solver="cg",
-        measure="relative residual",
-        error=systems.relative_residual,
-        history=systems.history,
-        status=status,
-        preconditioner=plan.preconditioner,
-        n_sweeps=passes.n_sweeps,
-        interruption=interruption,
-        notes=notes,
-    )
-    if not search.fold_solutions:
-        return result
-    folds = fit.folds("folds", options.n_folds, options.fold_by)
-    models = ridge_fold_models(folds, fit.targets, search.fold_solutions, fit_intercept=options.fit_intercept)
-    return replace(result, fold_models=models)
+
+    offset: np.ndarray | None  # (k,), added to the coded targets
+    folds: Folds | None = None
+
+    def _tiles(self, rows: Rows, arrays: Arrays, *, of_basis: bool = False) -> Iterator[_Tile]:
+        """Yield tiles with Z itself, or with the values of the map's basis in its place."""
+        block_map, coef = self.block_map(arrays), arrays["coef"]
+        if of_basis:
+            coef = block_map.basis_coef(coef, np.dtype(np.float64))
+        for block in rows.tiles(self.tile_rows):
+            n = block.X.shape[0]
+            B = in_float64(self.tile_of(block_map, rows, block.start, block.X, of_basis=of_basis))
+            s = self.targets.row_weights(block.y, block.sample_weight)
+            yield _Tile(
+                B=B,
+                F=values_of(B, coef) + arrays["intercept"],
+                y=block.y,
+                s=np.ones(n) if s is None else s,
+                fold=None if self.folds is None else self.folds.of_rows(block.start, block.start + n),
+            )
+
+    def _coded(self, tile: _Tile) -> np.ndarray:
+        """Return the coded targets of a tile."""
+        Y = self.targets.encode(tile.y)
+        return Y if self.offset is None else Y + self.offset
+
+
+@dataclass(frozen=True, kw_only=True)
+class RightSidesReduction(RidgePass):
+    """Reduction to the `RidgeMoments` of rows and a first model.
+
+    A row costs 2dD + 6Dk flops and D cosines.
+    """
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * self.specification.n_features * (2 + 2 * self.targets.n_outputs)
+
+    def update(self, total: RidgeMoments | None, rows: Rows, arrays: Arrays) -> RidgeMoments | None:
+        for tile in self._tiles(rows, arrays):
+            Y = self._coded(tile)
+            total = self.merge(total, ridge_moments(tile.B, Y, Y - tile.F, tile.s))
+        return total
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComplementMomentsReduction(RidgePass):
+    """Reduction to the `RidgeMoments` of the rows outside each held-out fold; None if there are none.
+
+    Tasks are sent `coef` of shape (D, 0) and `intercept` of shape (0,): there is no first model.
+
+    A row costs 2dD flops, and 2Dk more for each of the folds.
+    """
+
+    held_out: tuple[int, ...]
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * len(self.held_out) * self.specification.n_features * (2 + self.targets.n_outputs)
+
+    def zero(self) -> list[RidgeMoments | None]:
+        return [None] * len(self.held_out)
+
+    def update(
+        self, total: list[RidgeMoments | None], rows: Rows, arrays: Arrays
+    ) -> list[RidgeMoments | None]:
+        for tile in self._tiles(rows, arrays):
+            Y, others = self._coded(tile), [np.flatnonzero(tile.fold != fold) for fold in self.held_out]
+            moments = [
+                ridge_moments(tile.B[i], Y[i], tile.F[i], tile.s[i]) if len(i) else None for i in others
+            ]
+            total = self.merge(total, moments)
+        return total
+
+    def merge(
+        self, first: list[RidgeMoments | None], second: list[RidgeMoments | None]
+    ) -> list[RidgeMoments | None]:
+        merge = super().merge
+        return [merge(a, b) for a, b in zip(first, second, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductReduction(RidgePass):
+    """Reduction to Σ s·[z | 1]·fᵀ of shape (D + 1, m), of values f = coefᵀz + intercept.
+
+    With coef = V and intercept = −z̄ᵀV the first D rows are ZᵀS(Z − z̄)·V, which is the product of the centred
+    Gram with V up to rounding; the last row serves to correct that.
+
+    A row costs 2dD + 4Dm flops and D cosines.
+    """
+
+    held_out: tuple[int | None, ...]  # the fold that the product with each direction leaves out
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * (self.specification.n_features + 1) * len(self.held_out)
+
+    def zero(self) -> np.ndarray:
+        return np.zeros((self.specification.n_features + 1, len(self.held_out)))
+
+    def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
+        block_map, of_basis = self.block_map(arrays), None
+        for tile in self._tiles(rows, arrays, of_basis=True):
+            F = tile.s[:, None] * tile.F
+            if tile.fold is not None:
+                F = np.where(tile.fold[:, None] == np.array(self.held_out), 0.0, F)
+            if of_basis is None:
+                of_basis = np.zeros((tile.B.shape[1], F.shape[1])) if block_map.has_basis else total[:-1]
+            add_transposed_product(of_basis.T, F.T, tile.B)
+            total[-1] += F.sum(axis=0)
+        if of_basis is not None and block_map.has_basis:
+            total[:-1] += block_map.feature_sums(of_basis.T).T
+        return total
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutErrorReduction(RidgePass):
+    """Reduction to Σ s·(y − f)² and Σ s, of shape (2, m), of each model over its held-out fold.
+
+    Tasks are sent `coef` of shape (D, m) and `intercept` of shape (m,).
+    """
+
+    held_out: tuple[int, ...]  # the fold of each of m models
+    outputs: tuple[int, ...]  # the target of each model
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * 2 * len(self.held_out)
+
+    def zero(self) -> np.ndarray:
+        return np.zeros((2, len(self.held_out)))
+
+    def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
+        for tile in self._tiles(rows, arrays, of_basis=True):
+            assert tile.fold is not None
+            is_judged = tile.fold[:, None] == np.array(self.held_out)
+            squares = np.square(self._coded(tile)[:, list(self.outputs)] - tile.F)
+            total[0] += tile.s @ np.where(is_judged, squares, 0.0)
+            total[1] += tile.s @ is_judged
+        return total
+
+
+class ConjugateGradientRidge:
+    """Ridge by conjugate gradients, without a Gram of all rows: for given penalties, or on sparse features.
+
+    Only the Gram of a sample, whose factors are the preconditioner, has size D².
+    """
+
+    def refuses(self, problem: Problem) -> str | None:
+        search = problem.penalty.search
+        if search == "gcv" and problem.is_sparse:
+            return needs_gram(problem)
+        return unwritten(problem) if search is None or problem.is_sparse else needs_number(problem)
+
+    def size(self, problem: Problem, size: Size) -> Size:
+        return ridge_size(problem, size)
+
+    def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
+        """Preconditioned by factors or by a diagonal; the folds of a search side by side, or in turn."""
+        if size.n_factors and not size.sparse_entries:
+            yield light_plan(size, size.n_factors, workers)
+        yield light_plan(size, 0, workers)
+        yield light_plan(size, 0, workers, max_folds=1)
+
+    def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
+        problem, k = fit.problem, fit.targets.n_outputs
+        notes = (
+            []
+            if problem.solver == "cg" or problem.is_sparse
+            else ["the Gram does not fit in memory: solver='cg' was used"]
+        )
+        if problem.penalty.value is None:
+            fit.run.begin_phase("choice of alpha")
+            search = search_alpha(fit, plan)
+        else:
+            search = AlphaSearch(problem.penalty.value)
+        alpha = np.broadcast_to(search.alpha, (k,))
+        start, preconditioner = search.start, None
+        if plan.stride:
+            fit.run.begin_phase("preconditioner")
+            preconditioner = sample_preconditioner(fit, plan, alpha)
+            start = preconditioner.solution()
+        if (
+            problem.penalty.search is None and fit.start is not None
+        ):  # a search has folds, which the earlier model saw
+            start = fit.starting_point()
+        if start is None:
+            start = np.zeros((fit.specification.n_features, k)), np.zeros(k)
+        fit.run.begin_phase("light sweeps")
+        passes = RidgePasses(fit, plan)
+        systems = _Systems(start, alpha, problem.tol)
+        if search.interruption is None:
+            status, interruption = systems.solve(passes, preconditioner, problem.max_sweeps)
+        else:
+            status, interruption = Status.of_interruption(search.interruption), search.interruption
+            how = "stopped" if status is Status.STOPPED else "interrupted"
+            notes.append(f"{how} in the search for alpha: the model is the mean of some folds' models")
+        result = iterative_result(
+            fit,
+            plan,
+            search,
+            systems.solution(),
+            solver="cg",
+            measure="relative residual",
+            error=systems.relative_residual,
+            history=systems.history,
+            status=status,
+            preconditioner=plan.preconditioner,
+            n_sweeps=passes.n_sweeps,
+            interruption=interruption,
+            notes=notes,
+        )
+        if not search.fold_solutions:
+            return result
+        folds = fit.folds("folds", problem.n_folds, problem.fold_by)
+        models = ridge_fold_models(
+            folds, fit.targets, search.fold_solutions, fit_intercept=problem.fit_intercept
+        )
+        return replace(result, fold_models=models)
 
 
 class _Systems:
@@ -188,7 +387,7 @@ class RidgePasses:
         self._cuts = light_cuts(plan.size)
         self._kept = fit.kept("light", plan, self._cuts)
         self._shared: dict[str, Any] = {
-            "offset": problem_of(fit).offset,
+            "offset": system_of(fit).offset,
             "dtype": plan.size.dtype,
             "tile_rows": self._cuts.tile_rows,
             "folds": folds,
@@ -206,7 +405,7 @@ class RidgePasses:
         """Tell callbacks of the last pass, once, after which the error is known."""
 
         def parts() -> tuple[Any, ...]:
-            at, targets, fit_intercept = solution(), self._fit.targets, self._fit.options.fit_intercept
+            at, targets, fit_intercept = solution(), self._fit.targets, self._fit.problem.fit_intercept
             return *in_units(targets, at.coef, at.intercept, fit_intercept=fit_intercept), targets
 
         if self._n_told < self.n_sweeps:
@@ -220,7 +419,7 @@ class RidgePasses:
         moments: RidgeMoments = self._sum("right sides", RightSidesReduction, coef, intercept)
         equations = None
         if moments.is_finite:
-            equations = RidgeEquations.of(moments, fit_intercept=self._fit.options.fit_intercept)
+            equations = RidgeEquations.of(moments, fit_intercept=self._fit.problem.fit_intercept)
         if equations is None or not np.isfinite(np.linalg.norm(equations.B)):
             raise InputError(
                 "the sums over the rows are not finite: some values are too large for the features' dtype; "
@@ -260,7 +459,7 @@ class RidgePasses:
                     f"fold {fold} has all rows of positive weight, so that none are left to fit; give more "
                     f"rows, or fold_by='contiguous'"
                 )
-            equations[fold] = RidgeEquations.of(sums, fit_intercept=self._fit.options.fit_intercept)
+            equations[fold] = RidgeEquations.of(sums, fit_intercept=self._fit.problem.fit_intercept)
         return equations
 
     def held_out_errors(
@@ -308,15 +507,14 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     Raises InputError if one fold has all rows of positive weight. A KeyboardInterrupt before the first judged
     solution is raised again, since there is nothing to keep; a later one is returned, with the choice so far.
     """
-    options, n = fit.options, fit.options.n_folds
-    assert isinstance(options, RidgeOptions)
-    passes = RidgePasses(fit, plan, fit.folds("folds", n, options.fold_by))
+    problem, n = fit.problem, fit.problem.n_folds
+    passes = RidgePasses(fit, plan, fit.folds("folds", n, problem.fold_by))
     groups = [range(i, min(i + plan.folds_per_task, n)) for i in range(0, n, plan.folds_per_task)]
-    if options.alphas is None:
+    if problem.penalty.grid is None:
         default, _ = default_alphas(fit.weight, fit.mean_square_norm, floor=0.0)
         alphas, base = extended(default, floor=0.0)
     else:
-        alphas, base = options.alphas, slice(0, len(options.alphas))
+        alphas, base = problem.penalty.grid, slice(0, len(problem.penalty.grid))
     tried: list[int] = []
     # By fold and tried alpha: Σ s·(y − f)² and Σ s over the fold, of shape (2, k).
     judged: dict[int, list[np.ndarray]] = {fold: [] for fold in range(n)}
@@ -380,8 +578,7 @@ class _FoldModels:
     """The models that leave out one of some folds each, solved for one alpha after another."""
 
     def __init__(self, fit: PreparedFit, passes: RidgePasses, folds: range) -> None:
-        assert isinstance(fit.options, RidgeOptions)
-        self._passes, self._options, self._unit = passes, fit.options, np.square(fit.targets.scale)
+        self._passes, self._problem, self._unit = passes, fit.problem, np.square(fit.targets.scale)
         self._equations = passes.complements(folds)
         self._places: dict[_Member, _Place] = {
             (fold, j): _Place(np.zeros(len(e.B)), e.B[:, j], 0.0)
@@ -428,7 +625,7 @@ class _FoldModels:
 
     def _solve(self, alpha: float, systems: dict[_Member, ConjugateGradients]) -> None:
         """Advance all systems until they converge or their sweeps are spent."""
-        left, equations = self._options.max_sweeps, self._equations
+        left, equations = self._problem.max_sweeps, self._equations
 
         def respond(residuals: dict[_Member, np.ndarray]) -> dict[_Member, Response]:
             nonlocal left
@@ -447,7 +644,7 @@ class _FoldModels:
 
     def _bound(self, member: _Member) -> float:
         fold, output = member
-        return max(self._options.tol, _MIN_TOL) * float(np.linalg.norm(self._equations[fold].B[:, output]))
+        return max(self._problem.tol, _MIN_TOL) * float(np.linalg.norm(self._equations[fold].B[:, output]))
 
     def _intercept(self, member: _Member) -> float:
         fold, output = member
@@ -523,6 +720,90 @@ def sample_preconditioner(fit: PreparedFit, plan: Plan, alpha: np.ndarray) -> Fa
     # That of a sum over fewer rows.
     floor = np.sqrt(plan.stride) * grams.noise_floor(size.n_features)
     levels = factor_levels(alpha)
-    calls = [(grams.total, max(floor, level), grams.problem) for level in levels]
+    calls = [(grams.total, max(floor, level), grams.system) for level in levels]
     nearest = np.abs(np.log(alpha[:, None] / levels)).argmin(axis=1)
     return FactorPreconditioner(fit.run, fit.run.submit_all(sampled_factor, calls), nearest)
+
+
+# What they cost.
+
+
+def light_plan(size: Size, n_factors: int, workers: Workers, max_folds: int = MAX_DIRECTIONS) -> Plan:
+    s, threads = size, workers.threads_per_worker
+    stride = gram_stride(s.n_rows, s.n_features) if n_factors else 0
+    sample_rows = s.n_rows / stride if stride else 0.0
+    folds_at_once = min(max_folds, _folds_at_once(s))
+    in_search = min(MAX_DIRECTIONS, s.n_outputs * folds_at_once)
+    after_it = s.n_outputs if s.n_folds > 1 else max(s.n_outputs, s.n_light_columns)
+    max_columns = max(in_search, after_it)
+    n_search = _search_sweeps(s, folds_at_once)
+    light = s.n_rows * (
+        (PRESUMED_SWEEPS + n_search) * s.basis_flops
+        + 4.0 * s.row_entries * (PRESUMED_SWEEPS * after_it + n_search * in_search)
+    )
+    factor = sample_rows * (s.map_flops + s.gram_size**2) + n_factors * float(s.n_features) ** 3 / 3
+    peak_bytes = max(
+        light_peak_bytes(s, max_columns, threads),
+        _factor_peak_bytes(s, stride, n_factors, threads),
+        model_peak_bytes(s, threads),
+    )
+    return planned(
+        "cg",
+        s,
+        workers,
+        light_cuts(s),
+        n_passes=bool(stride) + PRESUMED_SWEEPS + n_search,
+        folds_per_task=folds_at_once,
+        flops=light + factor + s.map_factor_flops,
+        cosines=((PRESUMED_SWEEPS + n_search) * s.n_rows + sample_rows) * s.row_entries,
+        worker_peak_bytes=peak_bytes,
+        client_peak_bytes=client_peak_bytes(replace(s, n_outputs=max_columns)),
+        stride=stride,
+        n_factors=n_factors,
+        n_search_sweeps=n_search,
+    )
+
+
+def _folds_at_once(size: Size) -> int:
+    """Return how many folds a search solves together: a function of n, D, k and the number of folds alone."""
+    numbers = max(1, size.n_features * size.n_outputs)
+    max_folds = min(MAX_DIRECTIONS // max(1, size.n_outputs), _MAX_DIRECTION_NUMBERS // numbers)
+    return max(1, min(size.n_folds, max_folds))
+
+
+def walk_stride(n_alphas: int) -> int:
+    """Return the stride in which a search walks down a grid of alphas before it looks in between."""
+    return 1 << max(0, (n_alphas // 6).bit_length() - 1)
+
+
+def _search_sweeps(size: Size, folds_at_once: int) -> int:
+    """Return the sweeps presumed for a search by folds, as if its first walk went to the end of the grid."""
+    if size.n_folds == 1:
+        return 0
+    stride = walk_stride(size.n_alphas)
+    n_alphas = -(-size.n_alphas // stride) + 2 * (stride.bit_length() - 1)
+    turns = -(-size.n_outputs * folds_at_once // MAX_DIRECTIONS)
+    return -(-size.n_folds // folds_at_once) * (1 + n_alphas * turns * PRESUMED_SWEEPS_AN_ALPHA)
+
+
+def _factor_peak_bytes(size: Size, stride: int, n_factors: int, threads: int) -> int:
+    """Return the largest resident set above idle of the sample's Gram sweep, and the factors."""
+    if not stride:
+        return 0
+    return gram_peak_bytes(sample_size(size, stride), 1, threads) + 8 * n_factors * size.gram_size**2
+
+
+def sample_size(size: Size, stride: int) -> Size:
+    """Return the size of a sample's Gram.
+
+    Its products are in float64: the rows are few, and float32 rounding would cost light sweeps where alpha is
+    small.
+    """
+    return replace(size, dtype="float64", n_folds=1, gram_stride=stride)
+
+
+PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error
+
+
+# In all of them together: half a gigabyte, of which the client holds some at a time.
+_MAX_DIRECTION_NUMBERS = 2**26

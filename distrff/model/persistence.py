@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import DistrffError, ModelFileError
-from distrff.features.registry import specification_from_dict
-from distrff.features.specification import named_to_send, sent_arrays
+from distrff.features.fitted import Trait, map_from_dict, named_to_send, sent_arrays
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.model.intervals import INTERVAL_ARRAYS, Intervals
-from distrff.model.model import Model
+from distrff.model.model import Model, posterior_arrays, posterior_of
 from distrff.preprocessing.coding import coding_from_parts, coding_parts
 from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
 from distrff.solvers.losses import NOISES
-from distrff.solvers.ridge import PosteriorFactor
-from distrff.solvers.toeplitz import PosteriorSamples
 from distrff.utils.text import in_one_line, public_name
 from distrff.utils.validation import is_number
 
@@ -34,9 +31,7 @@ def save_model(
     arrays, metadata = coding_parts(model.scaling, model.targets)
     derived = model.specification.checked_arrays() if model.arrays is None else model.arrays
     arrays |= named_to_send(derived)
-    arrays |= {"coef": model.coef, "intercept": model.intercept}
-    if model.posterior is not None:
-        arrays |= posterior_arrays(model.posterior)
+    arrays |= {"coef": model.coef, "intercept": model.intercept} | posterior_arrays(model.posterior)
     interval_metadata = None
     if model.intervals is not None:
         interval_arrays, interval_metadata = model.intervals.to_parts()
@@ -56,7 +51,7 @@ def save_model(
 
 
 def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Model:
-    """Return the model stored at `url`; it predicts on NumPy arrays without a cluster.
+    """Model stored at `url`; it predicts on NumPy arrays without a cluster.
 
     Raises
     ------
@@ -67,7 +62,7 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Mo
 
 
 def model_of(url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
-    """Return the model of a group read from `url`; raise ModelFileError if it cannot predict."""
+    """Model of a group that was read from `url`; raises ModelFileError if it cannot predict."""
     with contents_of(url, "model"):
         model = _model_of(arrays, metadata)
     wrong = what_is_wrong(model)
@@ -79,14 +74,14 @@ def model_of(url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, 
 def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
     scaling, targets = coding_from_parts(arrays, metadata)
     names = metadata["column_names"]
-    specification = specification_from_dict(metadata["specification"])
+    specification = map_from_dict(metadata["specification"])
     of_map = sent_arrays(arrays)
     steps = metadata.get("steps")  # models of earlier versions have none
     known = {*coding_parts(scaling, targets)[0], "coef", "intercept"}
     intervals = metadata.get("intervals")  # likewise
     known |= set() if intervals is None else {*INTERVAL_ARRAYS}
     refuse_others(arrays, known, prefixes=("map_", "posterior_"))
-    if specification.needs_arrays and not of_map:  # derived ones may be of any size
+    if Trait.NO_ARRAYS not in specification.traits and not of_map:  # derived ones may be of any size
         raise ModelFileError("it lacks the arrays of its map; save the model again")
     if of_map:
         # A process keeps one map per digest, but the digest in the file may belong to other arrays: the file
@@ -111,42 +106,6 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
     )
 
 
-def posterior_arrays(posterior: PosteriorFactor | PosteriorSamples) -> dict[str, np.ndarray]:
-    """Return the arrays from which `posterior_of` restores the posterior."""
-    if isinstance(posterior, PosteriorSamples):
-        return {
-            "posterior_samples": np.stack([posterior.C.real, posterior.C.imag]),
-            "posterior_noise": posterior.noise,
-            "posterior_scalars": np.asarray([posterior.effective_dimension]),
-        }
-    return {
-        "posterior_factor": posterior.L,
-        "posterior_z_mean": posterior.z_mean,
-        "posterior_noise": posterior.noise,
-        "posterior_scalars": np.asarray([posterior.intercept_variance, posterior.effective_dimension]),
-    }
-
-
-def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | PosteriorSamples | None:
-    """Return the posterior in the arrays of a model; None if there is none."""
-    if "posterior_samples" in arrays:
-        real, imaginary = arrays["posterior_samples"]
-        return PosteriorSamples(
-            C=real + np.complex64(1j) * imaginary,
-            noise=arrays["posterior_noise"],
-            effective_dimension=float(arrays["posterior_scalars"][0]),
-        )
-    if "posterior_factor" not in arrays:
-        return None
-    return PosteriorFactor(
-        L=arrays["posterior_factor"],
-        z_mean=arrays["posterior_z_mean"],
-        noise=arrays["posterior_noise"],
-        intercept_variance=float(arrays["posterior_scalars"][0]),
-        effective_dimension=float(arrays["posterior_scalars"][1]),
-    )
-
-
 # Whether the parts of a stored model fit together, checked before they are used.
 #
 # Checksums find damage, but not a malicious file or one from a faulty program. These checks bound the arrays
@@ -154,7 +113,7 @@ def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | Posterio
 
 
 def what_is_wrong(model: Model) -> str | None:
-    """Return why the model cannot predict, in a few words; None if it can."""
+    """The reason why the model cannot predict, in a few words; None if it can."""
     try:
         wrong = next((message for message, holds in _CHECKS.items() if not holds(model)), None)
         if wrong is None:

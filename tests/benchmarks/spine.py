@@ -16,9 +16,9 @@ from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
-from distrff.engine.record import peak_resident_bytes, resident_bytes
+from distrff.engine.reduction import gram_segmentation, gram_tile_rows
 from distrff.engine.run import Run
-from distrff.engine.segments import gram_segmentation, gram_tile_rows
+from distrff.engine.tasks import peak_resident_bytes, resident_bytes
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures
 from distrff.fitting.gram_sums import GramReduction

@@ -8,8 +8,8 @@ import zarr
 from dask.utils import key_split
 
 import distrff as drf
-from distrff.engine.execution import reduce_rows
 from distrff.engine.reduction import Reduction
+from distrff.engine.tasks import reduce_rows
 from distrff.utils.random import group_of, new_key
 from tests.support.fits import fourier, margin_classifier
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.decomposition import PCA
 from sklearn.decomposition import KernelPCA as ExactKernelPCA
 
 import distrff as drf
 from distrff.diagnostics.bounds import spectral_norm_error
-from distrff.engine import execution
+from distrff.engine import run as engine_run
 from distrff.errors import InputError, NonFiniteError, PlanRefused
 from distrff.io.arrays import as_dataset
 from tests.support.fits import fourier, in_process, never
@@ -94,15 +93,6 @@ def test_dask_arrays_give_lazy_dask_arrays_with_the_same_numbers(problem, dtype,
     np.testing.assert_allclose(T.compute(), estimator.transform(X), atol=atol)
 
 
-def test_names_and_the_frozen_model(problem):
-    frame = pd.DataFrame(problem.X, columns=list("abcd"))
-    estimator = drf.KernelPCA(fourier(), 3, scale="standard").fit(frame)
-    assert estimator.model_.kind == "KernelPCA"
-    np.testing.assert_array_equal(estimator.model_.transform(problem.X), estimator.transform(frame))
-    assert estimator.get_feature_names_out().tolist() == ["kernelpca0", "kernelpca1", "kernelpca2"]
-    assert estimator.feature_names_in_.tolist() == list("abcd")
-
-
 def test_a_target_is_not_looked_at_and_constant_rows_have_no_variance(problem):
     alone = drf.KernelPCA(fourier(length_scale="auto"), random_state=0, scale="none").fit(problem.X)
     beside = drf.KernelPCA(fourier(length_scale="auto"), random_state=0, scale="none").fit(
@@ -146,7 +136,7 @@ def test_bad_rows_and_what_does_not_fit(problem, monkeypatch):
     fitted = drf.KernelPCA(fourier(), scale="none").fit(problem.X)
     with pytest.raises(ValueError, match="3 features, but KernelPCA is expecting 4"):
         fitted.transform(problem.X[:, :3])
-    monkeypatch.setattr(execution, "reduce_rows", never)
+    monkeypatch.setattr(engine_run, "reduce_rows", never)
     with pytest.raises(PlanRefused):
         drf.KernelPCA(fourier(2**20), scale="none").fit(problem.X)
 

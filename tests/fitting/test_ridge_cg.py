@@ -5,13 +5,12 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import distrff as drf
-from distrff.engine import execution
+from distrff.engine import run as engine_run
 from distrff.errors import InputError, PlanRefused
-from distrff.fitting import plan
-from distrff.fitting.cg import RidgePasses
-from distrff.fitting.options import factor_levels
-from distrff.fitting.plan import PRESUMED_SWEEPS
-from distrff.fitting.ridge_sums import ProductReduction
+from distrff.fitting import cost
+from distrff.fitting.cg import ProductReduction, RidgePasses
+from distrff.fitting.cost import PRESUMED_SWEEPS
+from distrff.fitting.gram import factor_levels
 from tests.support.fits import classes_of, in_process, interrupt_after, mismatch_once, stored
 
 D = 32
@@ -29,8 +28,8 @@ def model(alpha=1.0, kind=drf.KernelRidge, features=FOURIER, **options):
 def preconditioner(request, monkeypatch):
     """Each of the three there are: small problems would only ever see the first."""
     if request.param == "sample":
-        monkeypatch.setattr("distrff.engine.segments._MIN_SAMPLE_ROWS", 1)
-        monkeypatch.setattr("distrff.engine.segments._MOST_SAMPLE_PER_FEATURE", 8)
+        monkeypatch.setattr("distrff.engine.reduction._MIN_SAMPLE_ROWS", 1)
+        monkeypatch.setattr("distrff.engine.reduction._MOST_SAMPLE_PER_FEATURE", 8)
     if request.param == "diagonal":
         no_factor(monkeypatch)
     return {"sample": "factor of the Gram of one row in 4", "diagonal": "diagonal"}.get(
@@ -39,7 +38,7 @@ def preconditioner(request, monkeypatch):
 
 
 def no_factor(monkeypatch):
-    monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
+    monkeypatch.setattr("distrff.fitting.cg._factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
 
 
 def equations(fitted, X, Y, s):
@@ -125,9 +124,9 @@ def test_targets_that_are_constant(problem, preconditioner):
 
 def test_rows_that_weigh_nothing(problem, monkeypatch):
     """Few rows have weight, and a sample has none of them."""
-    monkeypatch.setattr("distrff.engine.segments._MIN_SAMPLE_ROWS", 1)
-    monkeypatch.setattr("distrff.engine.segments._MOST_SAMPLE_PER_FEATURE", 1)
-    monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_PER_FEATURE", 1)
+    monkeypatch.setattr("distrff.engine.reduction._MIN_SAMPLE_ROWS", 1)
+    monkeypatch.setattr("distrff.engine.reduction._MOST_SAMPLE_PER_FEATURE", 1)
+    monkeypatch.setattr("distrff.engine.reduction._LEAST_SAMPLE_PER_FEATURE", 1)
     s = np.zeros(900)
     s[:2] = 1.0
     fitted = model(0.1, tol=1e-8).fit(problem.X, problem.y, s)
@@ -226,8 +225,8 @@ def wide(alpha, **options):
 
 def test_auto_takes_cg_where_the_gram_alone_does_not_fit(problem, monkeypatch):
     too_much = wide(1.0, solver="gram").plan(problem.X, problem.y).worker_peak_bytes
-    limit = int((too_much + plan.IDLE_BYTES) / plan._USABLE_SHARE) - 2**20
-    monkeypatch.setattr(execution, "MEMORY_LIMIT", limit)
+    limit = int((too_much + cost.IDLE_BYTES) / cost._USABLE_SHARE) - 2**20
+    monkeypatch.setattr(engine_run, "MEMORY_LIMIT", limit)
     assert "preconditioner: diagonal" in str(wide(30.0).plan(problem.X, problem.y))
     fitted = wide(30.0).fit(problem.X, problem.y)
     assert fitted.report_["solver"] == "cg"
@@ -238,6 +237,6 @@ def test_auto_takes_cg_where_the_gram_alone_does_not_fit(problem, monkeypatch):
     for refused in (wide(30.0, solver="gram"), wide("gcv")):
         with pytest.raises(PlanRefused):
             refused.fit(problem.X, problem.y)
-    monkeypatch.setattr(execution, "MEMORY_LIMIT", 2**28)
+    monkeypatch.setattr(engine_run, "MEMORY_LIMIT", 2**28)
     with pytest.raises(PlanRefused, match="smallest changes that fit"):
         model(solver="auto").fit(problem.X, problem.y)

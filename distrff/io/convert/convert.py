@@ -16,9 +16,8 @@ import zarr
 from scipy.sparse import issparse
 
 from distrff.engine.checkpoint import check_every, ending_on_sigterm
-from distrff.engine.progress_bar import Progress
+from distrff.engine.progress import pass_line
 from distrff.errors import InputError, NonFiniteError
-from distrff.io.checkpoints import forgeries_refused
 from distrff.io.convert.dialect import Dialect
 from distrff.io.convert.libsvm import LibsvmSource
 from distrff.io.convert.npz import ArraySource
@@ -38,6 +37,7 @@ from distrff.io.convert.runs import (
 from distrff.io.convert.sources import Source, TableSource, files_of, open_source, version_of
 from distrff.io.convert.text import CsvSource, TextBlock, WiderTypes
 from distrff.io.dataset import Span, in_order
+from distrff.io.parts import forgeries_refused
 from distrff.io.storage import (
     Location,
     check_writable,
@@ -520,14 +520,14 @@ def _disk_room(group: zarr.Group) -> Iterator[Path]:
 
 @contextmanager
 def _progress(label: str, source: Source, checkpoint: Checkpoint) -> Iterator[AdvanceTo]:
-    """Yield a function that tells a progress bar and a checkpoint how much of the source is read."""
+    """Yield a function that tells a line of progress and a checkpoint how much of the source is read."""
     total = max(1, source.total)
 
     def advance_to(position: int) -> None:
-        bar.update(position - bar.n)
+        line.update(position - line.n)
         checkpoint.record(label, position, total, source.unit)
 
-    with Progress(label, total, source.unit) as bar:
+    with pass_line(label, total, source.unit) as line:
         yield advance_to
 
 

@@ -42,7 +42,8 @@ from scipy.sparse import csr_matrix, issparse
 
 from distrff.engine.checkpoint import DamagedPart, seconds_between
 from distrff.errors import InputError
-from distrff.io.checkpoints import (
+from distrff.io.dataset import Span, prefetched
+from distrff.io.parts import (
     begun,
     read_head,
     read_part,
@@ -53,7 +54,6 @@ from distrff.io.checkpoints import (
     write_part,
     write_progress,
 )
-from distrff.io.dataset import Span, prefetched
 from distrff.io.storage import ROOT, Location, partial_folder, replacing, storage_errors, sync_files
 from distrff.utils.arrays import joined_rows
 from distrff.utils.random import child_seed, row_hash

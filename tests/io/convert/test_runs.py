@@ -17,7 +17,7 @@ from scipy.stats import chi2
 from sklearn.datasets import dump_svmlight_file
 
 from distrff.errors import InputError
-from distrff.io import checkpoints, storage
+from distrff.io import parts, storage
 from distrff.io.convert import convert as convert_module
 from distrff.io.convert import npz as array_blocks
 from distrff.io.convert import runs
@@ -40,7 +40,7 @@ class Fate:
         self.last: float = np.inf
         self.n_moments = 0
         for place, name in (
-            (checkpoints, "_write_whole"),
+            (parts, "_write_whole"),
             (runs.GrowingArray, "_flush"),
             (zarr.Array, "resize"),
             (convert_module, "mark_complete"),
@@ -286,7 +286,7 @@ def test_other_options_files_and_checkpoints_are_refused(rows, fate):
     os.utime(files[0], (1, 1))
     with pytest.raises(InputError, match=r"files was 2 files, .* version .*, now 2 files, .* version"):
         convert(files, out / "rows.zarr", **options, chunk_rows=3)
-    checkpoints.begun(Location(str(out / "fit")), {"fingerprint": {}})
+    parts.begun(Location(str(out / "fit")), {"fingerprint": {}})
     with pytest.raises(InputError, match="fit is the checkpoint of a fit; choose another place"):
         convert(files, out / "rows.zarr", **options | {"checkpoint": out / "fit"})
     for wrong, message in (
@@ -358,12 +358,12 @@ def test_only_one_process_works_on_it(rows, fate):
 
 SLOW = """
 import time
-from distrff.io import checkpoints
+from distrff.io import parts
 from distrff.io.convert import text as texts, runs
 from distrff.cli import main
 
 texts.BLOCK_BYTES = 600
-whole, flush = checkpoints._write_whole, runs.GrowingArray._flush
+whole, flush = parts._write_whole, runs.GrowingArray._flush
 
 def slowly(function):
     def slow(*args):
@@ -371,7 +371,7 @@ def slowly(function):
         return function(*args)
     return slow
 
-checkpoints._write_whole = slowly(whole)
+parts._write_whole = slowly(whole)
 runs.GrowingArray._flush = slowly(flush)
 main(prog_name="distrff")
 """
