@@ -499,9 +499,10 @@ class _Run:
         records = []
         for offsets, checks, kind in zip(self.offsets, self.checks, self.layout.kinds, strict=True):
             ends = (offsets[first : stop + 1] - offsets[first]).tolist()
-            found = memoryview(read_range(self.location, int(offsets[first]), int(offsets[stop])))
-            for check, (begin, end) in zip(checks[first:stop], pairwise(ends), strict=True):
-                if end > begin and zlib.crc32(found[begin:end]) != check:
+            begin, end = int(offsets[first]), int(offsets[stop])  # stores refuse a range of no bytes
+            found = memoryview(read_range(self.location, begin, end) if begin < end else b"")
+            for check, (a, b) in zip(checks[first:stop], pairwise(ends), strict=True):
+                if b > a and zlib.crc32(found[a:b]) != check:
                     raise DamagedPart(f"{self.location} is damaged")
             records.append(np.frombuffer(found, kind))
         return self.layout.unpacked(records, self.words)
