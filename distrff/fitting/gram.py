@@ -12,7 +12,6 @@ import numpy as np
 from distrff.engine.run import LocalExecution, Run, Workers
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
 from distrff.features.base import FittedMap
-from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fitted import Trait
 from distrff.fitting.cost import (
     _REDUCTION_SLOWNESS,
@@ -741,7 +740,7 @@ def needs_number(problem: Problem) -> str:
 def unwritten(problem: Problem) -> str | None:
     """Why equispaced features in their default number are refused by models that write them out."""
     features = problem.features
-    if not isinstance(features, EquispacedFourierFeatures):
+    if Trait.SUMS not in features.traits:
         return None
     if features.n_components is not None and not features.chosen_kernel.has_undecided_smoothness:
         return None
