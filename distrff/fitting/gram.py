@@ -739,8 +739,8 @@ def needs_number(problem: Problem) -> str:
 
 def unwritten(problem: Problem) -> str | None:
     """Why equispaced features in their default number are refused by models that write them out."""
-    features = problem.features
-    if Trait.SUMS not in features.traits:
+    features: Any = problem.features
+    if not problem.is_equispaced:
         return None
     if features.n_components is not None and not features.chosen_kernel.has_undecided_smoothness:
         return None
