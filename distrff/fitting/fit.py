@@ -16,8 +16,8 @@ from distrff.engine.reduction import (
 )
 from distrff.engine.run import Workers, begin_run, check_reading
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
-from distrff.features.base import FeatureMap, FittedMap, MapReduction, sample_rows
-from distrff.features.fitted import Trait
+from distrff.features.base import FeatureMap, MapReduction, sample_rows
+from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
 from distrff.fitting.equispaced import with_samples
 from distrff.fitting.gram import GramRidge

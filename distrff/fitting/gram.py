@@ -11,8 +11,7 @@ import numpy as np
 
 from distrff.engine.run import LocalExecution, Run, Workers
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
-from distrff.features.base import FittedMap
-from distrff.features.fitted import Trait
+from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import (
     _REDUCTION_SLOWNESS,
     MAX_DIRECTIONS,

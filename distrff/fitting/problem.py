@@ -14,8 +14,8 @@ from distrff.engine.reduction import Arrays, Reduction, Segmentation, gram_tile_
 from distrff.engine.run import Run, Workers
 from distrff.engine.tasks import SegmentCache
 from distrff.errors import InputError, InputTypeError
-from distrff.features.base import SPARSE_REMEDY, FeatureMap, FittedMap
-from distrff.features.fitted import Trait
+from distrff.features.base import SPARSE_REMEDY, FeatureMap
+from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import Plan, segments_a_worker
 from distrff.fitting.moments import ColumnStatistics
 from distrff.fitting.rows import MappedRowsReduction, RowKeeping, RowReduction
