@@ -206,7 +206,16 @@ def statistics_of(X, y, s=None, *, targets=None, spec=SPEC, scaling=None, n_fold
     reduction = GramReduction(**fields, folds=folds, members=tuple(range(n_folds)))
     A = reduction.update(reduction.zero(), as_dataset(X, y, s).rows(0, len(X)), {})
     A = np.array([unpack(triangle) for triangle in reduction.finish(A)])
-    return drf.GramStatistics(A, len(X), spec, scaling, targets, "float64", 64, np.ndim(y) == 1)
+    return drf.GramStatistics(
+        A=A,
+        n_rows=len(X),
+        specification=spec,
+        scaling=scaling,
+        targets=targets,
+        dtype="float64",
+        tile_rows=64,
+        y_is_1d=np.ndim(y) == 1,
+    )
 
 
 def few_rows(rng, n, offset=0.0):

@@ -14,6 +14,7 @@ from sklearn.preprocessing import (
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError
+from distrff.fitting.fit import choose
 from tests.support.fits import stored
 
 
@@ -122,6 +123,21 @@ def test_more_landmarks_than_rows_are_as_many_as_rows(problem, act):
         act(nystroem(n_components=901), problem)
     plan = drf.KernelRidge(nystroem(n_components=901), alpha=1.0, scale="none").plan(problem.X, problem.y)
     assert plan.size.n_features == 900
+
+
+def test_a_gram_that_is_to_be_like_another_counts_the_factor(problem, monkeypatch):
+    plans = []
+
+    def kept(*args, **kwargs):
+        found = choose(*args, **kwargs)
+        plans.append(found[1])
+        return found
+
+    monkeypatch.setattr("distrff.fitting.running.choose", kept)
+    first = drf.gram(problem.X, nystroem(), problem.y, scale="none")
+    drf.gram(problem.X, y=problem.y, like=first)
+    assert plans[0].size.triangle_numbers == 48**2
+    assert plans[1].worker_peak_bytes == plans[0].worker_peak_bytes
 
 
 # Models on maps side by side and on scikit-learn's transformers
