@@ -25,7 +25,7 @@ from distrff.solvers.ridge import unpack
 
 
 def sums_of(fit: PreparedFit, folds: Folds | None, like: Statistics | None = None) -> Statistics:
-    """Return the sums of a fit's rows, by folds if they are given.
+    """The sums of a fit's rows, by folds if they are given.
 
     Of equispaced features that no Gram was planned for, those of the Toeplitz matrix; their kernel before a
     choice is that of `like`.
@@ -57,7 +57,7 @@ def sums_of(fit: PreparedFit, folds: Folds | None, like: Statistics | None = Non
 def prepared_like(
     dataset: Dataset, like: Statistics, *, seed: int, observer: Observer | None = None
 ) -> PreparedFit:
-    """Return a fit of other rows with map, scaling and targets of sums, after its first pass.
+    """A fit of other rows with map, scaling and targets of sums, after its first pass.
 
     Raises InputError for rows of other columns or targets, or outside the bounds of equispaced features.
     """
@@ -134,7 +134,7 @@ class RunningSums:
 
     @classmethod
     def first(cls, dataset: Dataset, problem: Problem, observer: Observer) -> RunningSums:
-        """Return the sums of the first rows, from which map, scaling and targets follow."""
+        """The sums of the first rows, from which map, scaling and targets follow."""
         fit = begin(dataset, problem, observer=observer)
         expected_plan(fit)  # refuses before the first task
         prepared = prepare(fit)
@@ -156,7 +156,7 @@ class RunningSums:
         )
 
     def with_rows(self, dataset: Dataset, observer: Observer) -> RunningSums:
-        """Return the sums with those of more rows, whose numbers go on from the ones before."""
+        """The sums with those of more rows, whose numbers go on from the ones before."""
         fit = prepared_like(dataset, self.sums, seed=self.problem.seed, observer=observer)
         sums = self.sums + sums_of(fit, self.folds, self.sums)  # both are of one kind
         observer.passes(fit.run.sweeps)
@@ -175,7 +175,7 @@ class RunningSums:
         )
 
     def solved(self, problem: Problem) -> FitResult:
-        """Return the model of all rows so far.
+        """The model of all rows so far.
 
         Raises InputError for too few rows or classes, or a search whose folds the calls did not sum.
         """
@@ -217,5 +217,5 @@ def _workers(fit: PreparedFit) -> tuple[int, int]:
 
 
 def _after(folds: Folds | None, n_rows: int) -> Folds | None:
-    """Return the folds of the rows that come after so many more."""
+    """The folds of the rows that come after so many more."""
     return None if folds is None else replace(folds, first_row=folds.first_row + n_rows)

@@ -11,8 +11,7 @@ from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import ClassTargets, NumericTargets
 from distrff.solvers.losses import Logistic, Squared
 from distrff.solvers.objective import Evaluation
-from distrff.solvers.sgd import Epoch, LocalSteps, SGDProblem
-from distrff.solvers.spectral_metric import SpectralMetric
+from distrff.solvers.sgd import Epoch, LocalSteps, SGDProblem, SpectralMetric
 from tests.support.sweeps import merged_as_they_arrive, of_features, partials
 
 D, N_ROWS, SEGMENT, BATCH = 8, 330, 50, 16

@@ -7,7 +7,7 @@ import pytest
 
 from distrff.errors import InputError
 from distrff.solvers.hard_margin import CriticalRows, HardMargin, WorkingRows, nearest_points
-from distrff.solvers.status import in_lockstep
+from distrff.solvers.objective import in_lockstep
 
 UNIT = 2.0**-53
 

@@ -16,9 +16,8 @@ from distrff.solvers.lbfgs import (
     solve_smoothed,
 )
 from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SquaredHinge
-from distrff.solvers.objective import Certificate
+from distrff.solvers.objective import Certificate, in_lockstep
 from distrff.solvers.ridge import ridge_system
-from distrff.solvers.status import in_lockstep
 from tests.support.solvers import evaluation, gram
 
 LOSSES = [Logistic(), Probit(), Laplace(), SquaredHinge()]

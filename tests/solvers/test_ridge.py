@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from scipy.linalg import eigh
 
 from distrff.errors import InputError
-from distrff.solvers.band import BandRidge, TridiagonalRidge
 from distrff.solvers.ridge import (
+    BandRidge,
     GramProblem,
     RidgeEquations,
     RidgeSystem,
+    TridiagonalRidge,
     above_noise,
     choose_alpha,
     fold_errors,

@@ -8,11 +8,19 @@ from scipy.sparse import csr_matrix
 from distrff.errors import InputError
 from distrff.solvers.lbfgs import Preconditioner
 from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, Squared, SquaredHinge
-from distrff.solvers.objective import Certificate
+from distrff.solvers.objective import Certificate, in_lockstep
 from distrff.solvers.ridge import ridge_system, solve_ridge
-from distrff.solvers.sgd import Epoch, LocalSteps, SGDProblem, batch_rows, ridge_start, sgd, smooth_loss
-from distrff.solvers.spectral_metric import SpectralMetric, max_directions
-from distrff.solvers.status import in_lockstep
+from distrff.solvers.sgd import (
+    Epoch,
+    LocalSteps,
+    SGDProblem,
+    SpectralMetric,
+    batch_rows,
+    max_directions,
+    ridge_start,
+    sgd,
+    smooth_loss,
+)
 from tests.support.solvers import evaluation, gram
 
 LOSSES = [Logistic(), Probit(), Laplace(), SquaredHinge(), Squared(), Hinge()]
