@@ -15,7 +15,6 @@ from distrff.solvers.ridge import (
     TridiagonalRidge,
     above_noise,
     choose_alpha,
-    fold_errors,
     gcv_errors,
     held_out_error,
     noise_floor,
@@ -136,31 +135,6 @@ def test_what_no_system_is_made_of_is_refused():
     with pytest.raises(InputError, match="weights sum to 1"):
         posterior_factor(ridge_system(gram(Z, Y, s / s.sum()), 1, fit_intercept=True), 1e-3)
     assert not ridge_moments(np.array([[1.0, np.inf]]), np.ones((1, 1)), np.ones((1, 1)), None).is_finite
-
-
-def test_cv_of_an_empty_fold_weighs_nothing_and_of_all_rows_is_refused():
-    A = gram(*regression_rows(1, 20, 3, 1))
-    problem = GramProblem(20, 1, True, (3,), False)
-    found = fold_errors(A, [np.zeros_like(A)[None]], 0, [np.ones(1)], problem)
-    assert found.weight == 0
-    assert found.errors[0] == 0
-    with pytest.raises(InputError, match="fewer folds"):
-        fold_errors(A, [A[None]], 0, [np.ones(1)], problem)
-
-
-def test_inputs_are_not_changed():
-    Z, Y, s = regression_rows(2, 20, 4, 1)
-    A, A_fold = gram(Z, Y, s), gram(Z[:5], Y[:5], s[:5])
-    system = ridge_system(A, 1, fit_intercept=True, feature_scale=2.0)
-    inputs = A, A_fold, system.G
-    copies = [array.copy() for array in inputs]
-    held_out_error(A, np.ones((1, 4, 1)), np.ones((1, 1)), feature_scale=2.0)
-    solve_ridge(system, 1.0)
-    posterior_factor(system, 1.0)
-    fold_errors(A, [A_fold[None]], 0, [np.ones(1)] * 2, GramProblem(20, 1, True, (2, 4), True, np.ones(1)))
-    gcv_errors(A, 2, np.ones(1), GramProblem(20, 1, True, (2, 4), True, np.ones(1)))
-    for array, copy in zip(inputs, copies, strict=True):
-        np.testing.assert_array_equal(array, copy)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -289,23 +263,6 @@ def test_agrees_with_eigh_to_twelve_digits(reduced):
     # Condition at most 1.5e3 / 1e2 = 15 (the smallest eigenvalue of G is near 600·(1 − 1/√3)² = 107);
     # √D·eps·15 = 5e-14.
     assert np.linalg.norm(reduced(G).solve(B, alphas) - expected) <= 1e-12 * np.linalg.norm(expected)
-
-
-@PATHS
-@pytest.mark.parametrize("D", [3, 15, 64, 65, 66, 130, 600])
-def test_panels_of_any_size(reduced, D, rng):
-    Z, B = rng.standard_normal((2 * D, D)), rng.standard_normal((D, 2))
-    Z[:, : D // 2] = 0.0  # whose reflections do nothing
-    G, alphas = Z.T @ Z, np.array([1.0, 100.0])
-    path, expected = reduced(G), eigh_solutions(G, B, alphas)
-    # As in the first test, with the largest eigenvalue below 2·D·(1 + 1/√2)² = 6·D and ‖w‖ ≤ ‖B‖/alpha.
-    for w, reference, alpha in zip(path.solve(B, alphas), expected, alphas, strict=True):
-        tolerance = 30 * D * EPS * (1 + 6 * D / alpha)
-        assert np.linalg.norm(w - reference) <= tolerance * np.linalg.norm(B) / alpha
-    np.testing.assert_allclose(path.eigenvalues(), np.linalg.eigvalsh(G), atol=D * EPS * 6 * D)
-    dimensions = [np.trace(np.linalg.solve(G + alpha * np.eye(D), G)) for alpha in alphas]
-    # Each of D eigenvalues of rounding size, D·eps·largest, adds at most that over alpha.
-    np.testing.assert_allclose(path.effective_dimension(alphas), dimensions, atol=D * D * EPS * 6 * D)
 
 
 @PATHS
