@@ -56,7 +56,7 @@ from distrff.solvers.ridge import (
     RidgeEquations,
     RidgeMoments,
     RidgeSolution,
-    choose_alpha,
+    choose_penalty,
     default_alphas,
     extended,
     ridge_moments,
@@ -558,15 +558,15 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     sums = np.array([judged[fold] for fold in folds])[:, order]  # (n_folds, n_tried, 2, k)
     by_fold, weights = sums[:, :, 0], sums[:, 0, 1, 0]
     grid = alphas[np.sort(tried)]
-    choice = choose_alpha(by_fold, weights, alphas=grid)
+    choice = choose_penalty(by_fold, weights, penalties=grid)
     with np.errstate(divide="ignore", invalid="ignore"):
         fold_scores = by_fold.mean(axis=2).T / weights
     return AlphaSearch(
-        alpha=np.array([choice.alpha]),
+        alpha=np.array([choice.penalty]),
         score=choice.score,
         criterion=f"mean squared error over {len(folds)} held-out folds",
         results={"alphas": grid, "mean_score": choice.scores, "fold_scores": fold_scores},
-        notes=[] if interruption else end_of_grid("alpha", choice.alpha, alphas, choice.scores),
+        notes=[] if interruption else end_of_grid("alpha", choice.penalty, alphas, choice.scores),
         start=best,
         # Folds that are judged in groups may agree on another alpha than the first group.
         fold_solutions=best_models if len(groups) == 1 and not interruption else [],

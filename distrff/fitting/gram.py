@@ -45,7 +45,7 @@ from distrff.solvers.ridge import (
     PosteriorFactor,
     RidgeSolution,
     above_noise,
-    choose_alpha,
+    choose_penalty,
     default_alphas,
     extended,
     fold_errors,
@@ -673,7 +673,8 @@ def _best(
     the end, or more, was chosen.
     """
     choices = [
-        choose_alpha(e, weights, alphas=grid) for e, grid in zip(errors, grids.of_size.values(), strict=True)
+        choose_penalty(e, weights, penalties=grid)
+        for e, grid in zip(errors, grids.of_size.values(), strict=True)
     ]
     best, base = choices[-1], grids.base
     judged = np.flatnonzero(np.isfinite(best.scores))
@@ -685,16 +686,16 @@ def _best(
     noise = f"the rounding noise of {grams.dtype} products"
     remedy = ", and needs dtype='float64' (--dtype float64)" if grams.dtype == "float32" else ""
     notes = [f"alphas below {noise} were left out: {grids.dropped}"] if grids.dropped else []
-    below = f"alpha={best.alpha:g} is the smallest above {noise}: a smaller one may be better{remedy}"
+    below = f"alpha={best.penalty:g} is the smallest above {noise}: a smaller one may be better{remedy}"
     usable = grid[np.isfinite(scores)]
     is_cut = grids.ends_at_floor or len(usable) < len(grid)
     search = AlphaSearch(
-        alpha=np.array([best.alpha]),
+        alpha=np.array([best.penalty]),
         score=best.score,
         criterion=criterion,
         results={"alphas": grid, "mean_score": scores},
-        learning_curve=[[size, c.score, c.alpha] for size, c in zip(grids.of_size, choices, strict=True)],
-        notes=notes + end_of_grid("alpha", best.alpha, usable, scores, below=below if is_cut else None),
+        learning_curve=[[size, c.score, c.penalty] for size, c in zip(grids.of_size, choices, strict=True)],
+        notes=notes + end_of_grid("alpha", best.penalty, usable, scores, below=below if is_cut else None),
     )
     return search, best.index, tried
 

@@ -53,7 +53,7 @@ from distrff.solvers.lbfgs import (
 )
 from distrff.solvers.losses import MARGINS
 from distrff.solvers.objective import Evaluation, Point, Status, in_lockstep
-from distrff.solvers.ridge import RidgeSolution, solution_of
+from distrff.solvers.ridge import RidgeSolution, choose_penalty, solution_of
 
 _MIN_PENALTY = 1e-8  # of Σs·mean‖z‖², where C is infinite
 
@@ -423,28 +423,30 @@ def search_penalty(
             break
         sums[C] = _held_out_sums(solution, n_folds)
         means[C] = _means(points, len(starts))
-        if _best(sums) == C:
+        if _choice(sums)[0] == C:
             best_points = points
         to_try = to_try or _beyond_the_ends(sums, grid, max_decades)
+    best, scores = _choice(sums) if sums else (float(grid[0]), np.empty(0))
     tried = sorted(sums)
     totals = np.array([sums[C] for C in tried]).reshape(-1, n_folds, 2)
-    mean_scores = totals[:, :, 1].sum(axis=1) / totals[:, :, 0].sum(axis=1)
-    best = _best(sums) if tried else float(grid[0])
     return PenaltySearch(
         C=best,
         grid=np.array(tried),
         fold_scores=totals[:, :, 1] / totals[:, :, 0],
-        mean_scores=mean_scores,
+        mean_scores=scores,
         starts=means[best] if means else _means(points, len(starts)),
         fold_models=None if interruption else _fold_models(oracle, best_points),
         interruption=interruption,
     )
 
 
-def _best(sums: Mapping[float, np.ndarray]) -> float:
-    """The C of least mean held-out loss; the smaller of equals."""
-    losses = {C: float(of_folds[:, 1].sum() / of_folds[:, 0].sum()) for C, of_folds in sums.items()}
-    return min(sorted(losses), key=lambda C: losses[C])
+def _choice(sums: Mapping[float, np.ndarray]) -> tuple[float, np.ndarray]:
+    """The C of least mean held-out loss, and the mean loss of each; the smaller of equals."""
+    tried = np.array(sorted(sums))
+    totals = np.array([sums[C] for C in tried])  # (m, n_folds, 2)
+    errors, weights = totals[:, :, 1].T[:, :, None], totals[0, :, 0]
+    choice = choose_penalty(errors, weights, penalties=1 / tried)
+    return float(tried[choice.index]), choice.scores
 
 
 def _fold_models(oracle: MarginOracle, points: Mapping[MarginProblem, np.ndarray]) -> FoldModels:
@@ -463,7 +465,7 @@ def _fold_models(oracle: MarginOracle, points: Mapping[MarginProblem, np.ndarray
 
 def _beyond_the_ends(sums: Mapping[float, np.ndarray], grid: np.ndarray, max_decades: int) -> list[float]:
     """The next C beyond an end of those tried, if this end is the best of them, else none."""
-    best = _best(sums)
+    best, _ = _choice(sums)
     # A difference of some digits at most: powers of ten are rounded.
     if best == max(sums) and best < 0.9 * grid[-1] * 10.0**max_decades:
         return [10 * best]

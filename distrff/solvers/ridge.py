@@ -480,7 +480,7 @@ def unpack(packed: np.ndarray) -> np.ndarray:
 # Ridge from the Grams of folds: the steps that run where the Grams are, each a plain function of arrays.
 #
 # A learning curve in the number of features takes the same steps for each nested size: `fold_errors` of every
-# fold (or `gcv_errors`), then `choose_alpha`.
+# fold (or `gcv_errors`), then `choose_penalty`.
 
 
 @dataclass(frozen=True)
@@ -744,7 +744,7 @@ _MAX_GCV_SHARE = 1 / 20
 
 
 @dataclass(frozen=True, eq=False)
-class AlphaChoice:
+class PenaltyChoice:
     """The alpha of smallest error.
 
     Attributes
@@ -758,7 +758,7 @@ class AlphaChoice:
     """
 
     index: int
-    alpha: float
+    penalty: float
     score: float
     scores: np.ndarray
 
@@ -855,23 +855,23 @@ def gcv_may_overfit(dimension: float, n_rows: int) -> bool:
     return dimension > _MAX_GCV_SHARE * n_rows
 
 
-def choose_alpha(errors: np.ndarray, weights: np.ndarray, *, alphas: np.ndarray) -> AlphaChoice:
-    """The alpha, shared by all targets, of smallest weighted mean squared error.
+def choose_penalty(errors: np.ndarray, weights: np.ndarray, *, penalties: np.ndarray) -> PenaltyChoice:
+    """The penalty, shared by all targets, of smallest weighted mean error.
 
-    The score of an alpha is Σ_folds errors / Σ_folds weights, averaged over the targets. Of equal scores the
-    largest alpha wins; an alpha with NaN in any fold or target never does. `errors` of shape (K, m, k) are
-    the held-out sums of squares of K folds; GCV errors count as one fold of weight 1.
+    The score of a penalty is Σ_folds errors / Σ_folds weights, averaged over the targets. Of equal scores the
+    largest penalty wins; one with NaN in any fold or target never does. `errors` of shape (K, m, k) are
+    the held-out sums of squares, or of losses, of K folds; GCV errors count as one fold of weight 1.
     """
     scores = np.sum(errors, axis=0).mean(axis=1) / np.sum(weights)
     usable = np.flatnonzero(np.isfinite(scores))
     if not len(usable):
         raise InputError(
-            f"none of the {len(alphas)} alphas up to {np.max(alphas):g} gives a usable model; "
+            f"none of the {len(penalties)} alphas up to {np.max(penalties):g} gives a usable model; "
             "give larger alphas, or use dtype='float64'"
         )
-    # lexsort orders by its last key first: the score, then falling alpha.
-    index = int(usable[np.lexsort((-np.asarray(alphas)[usable], scores[usable]))[0]])
-    return AlphaChoice(index, float(alphas[index]), float(scores[index]), scores)
+    # lexsort orders by its last key first: the score, then falling penalty.
+    index = int(usable[np.lexsort((-np.asarray(penalties)[usable], scores[usable]))[0]])
+    return PenaltyChoice(index, float(penalties[index]), float(scores[index]), scores)
 
 
 # The final ridge model by Cholesky, and the posterior spread of its predictions.

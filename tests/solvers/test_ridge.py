@@ -14,7 +14,7 @@ from distrff.solvers.ridge import (
     RidgeSystem,
     TridiagonalRidge,
     above_noise,
-    choose_alpha,
+    choose_penalty,
     gcv_errors,
     held_out_error,
     noise_floor,
@@ -164,19 +164,19 @@ def test_gcv_of_an_interpolating_model_is_nan():
 
 def test_choice_pools_folds_by_weight_and_averages_targets():
     errors = np.array([[[3.0, 1.0], [2.0, 2.0]], [[10.0, 10.0], [0.0, 4.0]]])
-    choice = choose_alpha(errors, np.array([1.0, 3.0]), alphas=np.array([0.1, 1.0]))
+    choice = choose_penalty(errors, np.array([1.0, 3.0]), penalties=np.array([0.1, 1.0]))
     np.testing.assert_allclose(choice.scores, [24 / 2 / 4, 8 / 2 / 4])
-    assert (choice.index, choice.alpha, choice.score) == (1, 1.0, 1.0)
+    assert (choice.index, choice.penalty, choice.score) == (1, 1.0, 1.0)
     # Equal scores go to the largest alpha; NaN in one fold excludes one.
     for alphas in ([0.1, 1.0, 10.0, 5.0], [10.0, 5.0, 1.0, 0.1]):
         errors = np.where(np.array(alphas) > 8, 2.0, 1.0)[None, :, None]
-        assert choose_alpha(errors, np.ones(1), alphas=np.array(alphas)).alpha == 5.0
+        assert choose_penalty(errors, np.ones(1), penalties=np.array(alphas)).penalty == 5.0
     errors = np.array([[[np.nan], [2.0], [3.0]], [[0.0], [2.0], [3.0]]])
-    choice = choose_alpha(errors, np.ones(2), alphas=np.array([0.1, 1.0, 10.0]))
-    assert choice.alpha == 1.0
+    choice = choose_penalty(errors, np.ones(2), penalties=np.array([0.1, 1.0, 10.0]))
+    assert choice.penalty == 1.0
     assert np.isnan(choice.scores[0])
     with pytest.raises(InputError, match="larger alphas"):
-        choose_alpha(errors[:, :1], np.ones(2), alphas=np.array([0.1]))
+        choose_penalty(errors[:, :1], np.ones(2), penalties=np.array([0.1]))
 
 
 @settings(max_examples=20)
@@ -185,8 +185,8 @@ def test_choice_depends_on_the_grid_not_on_its_order(seed):
     rng = np.random.default_rng(seed)
     alphas, errors = np.geomspace(1e-3, 1, 6), rng.integers(0, 3, (2, 6, 2)).astype(float)
     order = rng.permutation(6)
-    first = choose_alpha(errors, np.ones(2), alphas=alphas)
-    assert choose_alpha(errors[:, order], np.ones(2), alphas=alphas[order]).alpha == first.alpha
+    first = choose_penalty(errors, np.ones(2), penalties=alphas)
+    assert choose_penalty(errors[:, order], np.ones(2), penalties=alphas[order]).penalty == first.penalty
 
 
 def test_noise_floor_and_what_is_below_it():
