@@ -19,7 +19,6 @@ from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, co
 from distrff.features.base import FeatureMap, FittedMap, MapReduction, sample_rows
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
-from distrff.fitting.equispaced import with_samples
 from distrff.fitting.gram import GramRidge
 from distrff.fitting.moments import (
     ColumnStatistics,
@@ -140,18 +139,25 @@ def candidates(problem: Problem) -> list[str]:
     return ["margins", "sgd"] if problem.solver == "auto" and not problem.is_sparse else ["margins"]
 
 
-def usable(problem: Problem) -> list[Solver]:
-    """The candidates that do not refuse the problem; raises InputError with the first refusal if all do."""
-    solvers = [solver(name) for name in candidates(problem)]
-    refusals = [one.refuses(problem) for one in solvers]
+def usable(problem: Problem) -> Iterator[Solver]:
+    """Yields candidates that do not refuse the problem, each loaded when it is asked for.
+
+    Raises InputError with the first refusal if all do.
+    """
+    refusals = []
+    for name in candidates(problem):
+        one = solver(name)
+        refusal = one.refuses(problem)
+        if refusal is None:
+            yield one
+        refusals.append(refusal)
     if all(refusals):
         raise InputError(str(refusals[0]))
-    return [one for one, refusal in zip(solvers, refusals, strict=True) if refusal is None]
 
 
 def solvable(problem: Problem) -> Problem:
     """The problem itself; raises InputError where no solver takes it."""
-    usable(problem)
+    next(usable(problem))
     return problem
 
 
@@ -229,6 +235,8 @@ def with_posterior(plan: Plan) -> Plan:
     The client holds three copies: as it arrives, whole, and encoded.
     """
     if plan.solver == "toeplitz":
+        from distrff.fitting.equispaced import with_samples
+
         return with_samples(plan)
     return replace(plan, client_peak_bytes=plan.client_peak_bytes + 3 * 8 * plan.size.n_features**2)
 

@@ -368,6 +368,9 @@ class Grams:
         found: PosteriorFactor = self.run.compute(of, source, alpha, self.system)
         return replace(found, noise=found.noise * np.square(self.targets.scale))
 
+    def fold_models(self, alpha: np.ndarray) -> None:
+        """None: the fit has kept these models, where it held folds out."""
+
     def kept(self) -> Grams:
         """The part that is kept after the fit: the sum, without the Grams of the folds, or the rows."""
         if self.rows is None:

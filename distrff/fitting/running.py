@@ -11,7 +11,6 @@ from distrff.engine.progress import Observer
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedMap
-from distrff.fitting.equispaced import fit_toeplitz_statistics, gathered, summed
 from distrff.fitting.fit import begin, choose, expected_plan, first_pass, prepare, weight_of_rows
 from distrff.fitting.gram import fit_statistics, gram_passes
 from distrff.fitting.moments import ColumnStatistics
@@ -47,6 +46,8 @@ def sums_of(fit: PreparedFit, folds: Folds | None, like: Statistics | None = Non
         assert isinstance(fit.specification, EquispacedMap)
         own = features.chosen_kernel, features.tol
         kernel, tol = (like.kernel, like.tol) if isinstance(like, ToeplitzStatistics) else own
+        from distrff.fitting.equispaced import gathered, summed
+
         parts = tuple(gathered(summed(fit, plan, folds)))
         return ToeplitzStatistics(parts=parts, kernel=kernel, tol=tol, **known)
     grams = fit.run.gather(gram_passes(fit, plan, folds))
@@ -111,6 +112,18 @@ def _check_bounds(dataset: Dataset, statistics: ColumnStatistics, like: Toeplitz
             f"{dataset.source} has columns from {ends[0].tolist()} to {ends[1].tolist()}, outside the "
             f"bounds of the sums to be like, {list(like.specification.lattice.bounds)}; make those wider"
         )
+
+
+def solved(sums: Statistics, problem: Problem, *, n_folds: int | None = None) -> FitResult:
+    """The ridge model of sums in the client's memory; the first fold of a Gram is one of `n_folds`.
+
+    Raises InputError for sums that the problem cannot be solved by.
+    """
+    if isinstance(sums, GramStatistics):
+        return fit_statistics(sums, problem, n_folds=n_folds)
+    from distrff.fitting.equispaced import fit_toeplitz_statistics
+
+    return fit_toeplitz_statistics(sums, problem)
 
 
 # Rows that come in several calls.
@@ -193,11 +206,8 @@ class RunningSums:
             )
         if problem.penalty.search is not None:
             problem.check_rows_of_search(self.sums.n_folds, self.sums.n_rows)
-        if isinstance(self.sums, ToeplitzStatistics):
-            result = fit_toeplitz_statistics(self.sums, problem)
-        else:
-            n_folds = HELD_OUT_STRIDE if by == "one held out" else self.sums.n_folds
-            result = fit_statistics(self.sums, problem, n_folds=n_folds)
+        n_folds = HELD_OUT_STRIDE if by == "one held out" else self.sums.n_folds
+        result = solved(self.sums, problem, n_folds=n_folds)
         features = self.features
         if result.features is not None:
             features = features.resolved_as(result.features)
