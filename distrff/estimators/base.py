@@ -21,7 +21,6 @@ from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, calib
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.engine.run import Workers, begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
-from distrff.features.base import FeatureMap
 from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
 from distrff.fitting.cost import Plan
 from distrff.fitting.fit import begin, choose, expected_plan, prepare, within_memory
@@ -55,7 +54,7 @@ class SolverParameters:
     as scikit-learn's `clone` and `get_params` expect.
     """
 
-    features: FeatureMap | None = None
+    features: Any = None
     _: KW_ONLY
     cv: int = 5
     fold_by: str = "hash"
