@@ -87,7 +87,7 @@ _FAR_LESS, _WORTH_A_NOTE = 2 / 3, 2**32  # share and bytes of a pod's memory tha
 def planned_values(
     estimator: KernelEstimator, dataset: Dataset, options: Mapping[str, Any]
 ) -> tuple[str, list[str]]:
-    """Return the values as YAML, for workers of as many threads as `--threads-per-worker` says, and notes.
+    """Values as YAML, for workers of as many threads as `--threads-per-worker` says, and notes.
 
     They are counted for workers that need not be there yet. Without `--memory-limit` these may have as
     much memory as the fastest way needs, up to 1 TiB.
@@ -119,7 +119,7 @@ def planned_values(
 def _if_the_penalty_were_given(
     estimator: KernelEstimator, counted: Counted, workers: PlannedWorkers
 ) -> list[str]:
-    """Return what a pod would need without the search for the penalty, where there is one and that fits."""
+    """A note of what a pod would need if the penalty were given, where it is searched and that fits."""
     parameters = estimator.get_params(deep=False)
     for name, grid in (("alpha", "alphas"), ("C", "Cs")):
         if not isinstance(parameters.get(name), str):
@@ -137,7 +137,7 @@ def _if_the_penalty_were_given(
 def _if_one_thread_worked(
     estimator: KernelEstimator, counted: Counted, workers: PlannedWorkers, plan: Plan
 ) -> list[str]:
-    """Return a note where workers of one thread need far less, since each thread holds a Gram of its own."""
+    """A note where workers of one thread need far less, since each thread holds a Gram of its own."""
     from distrff.fitting.cost import min_memory_limit
 
     if not plan.has_gram:
@@ -154,7 +154,7 @@ def _if_one_thread_worked(
 
 
 def _pod(plan: Plan) -> str:
-    """Return the memory of a worker's pod."""
+    """Memory of a worker's pod."""
     from distrff.fitting.cost import min_memory_limit
 
     return _quantity(min_memory_limit(plan), plan.memory_limit)
@@ -185,7 +185,7 @@ def _lines(plan: Plan, n_workers: int | None) -> list[str]:
 
 
 def _same_twice(resources: list[str]) -> list[str]:
-    """Return equal limits and requests, so that nothing else on the node takes the planned memory."""
+    """Equal limits and requests, so that nothing else on the node takes the planned memory."""
     return [
         line
         for kind in ("limits", "requests")
@@ -194,7 +194,7 @@ def _same_twice(resources: list[str]) -> list[str]:
 
 
 def _quantity(n_bytes: float, at_most: int = 0) -> str:
-    """Return a Kubernetes quantity of so many bytes, rounded up, but not above `at_most` if given."""
+    """A Kubernetes quantity of so many bytes, rounded up, but not above `at_most` if given."""
     mebibytes = math.ceil(n_bytes / _MiB / _STEP) * _STEP
     if at_most:
         mebibytes = min(mebibytes, at_most // _MiB)

@@ -33,7 +33,6 @@ from distrff.fitting.problem import (
     takes_sparse_rows,
 )
 from distrff.fitting.result import FitResult, fit_report, quality_of_fit
-from distrff.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.open import open_rows
@@ -42,7 +41,6 @@ from distrff.io.storage import Location, held
 from distrff.model.model import FoldModels, Model
 from distrff.model.persistence import save_model
 from distrff.model.rows import is_raw, raw_rows, rows_to_predict
-from distrff.model.to_sklearn import sklearn_pipeline
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.utils.text import listed
 
@@ -327,6 +325,8 @@ class KernelEstimator(BaseEstimator):
             run.compute_all(check_rows, [(first, fit.problem.target_kind)])
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
+        from distrff.fitting.timing import predicted_seconds
+
         self._planned = plan.with_seconds(predicted_seconds(fit, plan))
         return self._planned
 
@@ -514,6 +514,8 @@ class KernelEstimator(BaseEstimator):
         Structured draws of frequencies become dense matrices. The decision values of
         a `KernelLikelihoodClassifier` are divided by its `sigma`, as probabilities take them.
         """
+        from distrff.model.to_sklearn import sklearn_pipeline  # with all maps and their equals
+
         return sklearn_pipeline(self._frozen(), self.get_params(deep=False))
 
     def _errors(self, X: Any, y: Any, sample_weight: Any) -> Errors:

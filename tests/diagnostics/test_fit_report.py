@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 import distrff as drf
 from distrff.diagnostics.report import FitReport
-from distrff.solvers.status import History, Status
+from distrff.solvers.objective import History, Status
 from distrff.utils.text import human_seconds, number_text
 from tests.support.pages import parse, words
 
@@ -201,26 +201,6 @@ def test_the_time_that_was_planned_for_this_fit_is_shown(rng, model):
     assert model.plan_.seconds == predicted
     model.set_params(features=drf.FourierFeatures(drf.Gaussian(1.0), 16)).fit(X, y)
     assert times() == [], "another fit was planned"
-
-
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"alpha": 1.0},
-        {"alpha": "gcv"},
-        {"alpha": [0.5, 2.0], "n_targets": 2},
-        {"alpha": "cv", "n_targets": 2},
-        {"alpha": "cv", "alphas": [0.1, 1.0], "dtype": "float64"},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("features", [FOURIER, drf.LinearFeatures()], ids=["rff", "id"])
-def test_every_kind_of_ridge_has_a_page(features, parameters):
-    report = ridge(features, **parameters).report_
-    assert parse(report.to_html(title="t")).findtext(".//h1") == "t"
-    if parameters.get("alphas") and features is FOURIER:  # the noise floor is far below the grid
-        assert report["noise_floor"] < 0.01
-        assert "noise floor" not in words(report.to_html())
 
 
 def test_a_fit_to_a_gram_has_a_page():
