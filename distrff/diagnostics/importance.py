@@ -342,9 +342,7 @@ def permutation_importance(
         cuts.tile_rows,
         _batch_rows(dataset, frozen.n_outputs),
     )
-    sums: ImportanceSums = run.value(
-        run.sweep("importance", dataset, reduction, cuts, {**sent, **donors.arrays()})
-    )
+    sums: ImportanceSums = run.total("importance", dataset, reduction, cuts, {**sent, **donors.arrays()})
     _check_judged(sums.losses, sums.losses.n_left_out)
     if sums.n_unseen == sums.n_judged and isinstance(frozen.targets, ClassTargets):
         raise InputError(
@@ -457,7 +455,7 @@ def _dependence(
     positions = tuple(grid.positions for grid in grids)
     reduction = DependenceReduction(light, positions, n_values, draw, cuts.tile_rows, batch_rows)
     arrays = {**sent, **settings_to_send([grid.settings for grid in grids])}
-    sums: DependenceSums = run.value(run.sweep("dependence", dataset, reduction, cuts, arrays))
+    sums: DependenceSums = run.total("dependence", dataset, reduction, cuts, arrays)
     for curve in sums.curves:
         _check_judged(curve, sums.n_outside + curve.n_left_out)
     curves = [_curve(grid, found) for grid, found in zip(grids, sums.curves, strict=True)]
@@ -525,7 +523,7 @@ def _drawn(run: Run, model: Model, dataset: Dataset, kind: str, max_rows: int, s
     n_targets = dataset.n_targets if kind == "numeric" else 0
     reduction = DonorReduction(draw, kind, n_targets, dataset.row_bytes, cuts.tile_rows)
     try:
-        drawn: Donors = run.value(run.sweep("donors", dataset, reduction, cuts))
+        drawn: Donors = run.total("donors", dataset, reduction, cuts)
     except ColumnError as error:
         raise error.named(dataset.column_names) from None
     return drawn.usable(model)

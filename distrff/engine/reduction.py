@@ -85,12 +85,14 @@ class OrderedMerge:
     themselves, and at most two per level wait. With several workers that each take neighbours in order, at
     most two per level wait on each worker.
 
-    `merge(partial, neighbours)` is the sum of a partial with its neighbours, one after another; each is a
-    pair of its partial and whether it lies before. All merges that one arrival makes possible are one call,
-    so that they are one task.
+    `merge(partial, neighbours, node)` is the sum of a partial with its neighbours, one after another, and the
+    node that it fills; each neighbour is a pair of its partial and whether it lies before. All merges that
+    one arrival makes possible are one call, so that they are one task.
     """
 
-    def __init__(self, n_segments: int, merge: Callable[[Any, list[Neighbour]], Any]) -> None:
+    def __init__(
+        self, n_segments: int, merge: Callable[[Any, list[Neighbour], tuple[int, int]], Any]
+    ) -> None:
         self._level_sizes = [n_segments]
         while self._level_sizes[-1] > 1:
             self._level_sizes.append(-(-self._level_sizes[-1] // 2))
@@ -107,21 +109,14 @@ class OrderedMerge:
                     break
                 neighbours.append((self._waiting.pop((level, neighbour)), neighbour < index))
             level, index = level + 1, index // 2
-        self._waiting[level, index] = self._merge(partial, neighbours) if neighbours else partial
+        self._waiting[level, index] = (
+            self._merge(partial, neighbours, (level, index)) if neighbours else partial
+        )
 
     @property
     def n_waiting(self) -> int:
         """The number of partials that wait for their neighbour."""
         return len(self._waiting)
-
-    @property
-    def waiting(self) -> Mapping[tuple[int, int], Any]:
-        """The partials that wait for their neighbour, by level and index; the total at the end."""
-        return dict(self._waiting)
-
-    def replace(self, node: tuple[int, int], partial: Any) -> None:
-        """Put an equal partial in the place of one that waits."""
-        self._waiting[node] = partial
 
     def result(self) -> Any:
         """Return the total."""

@@ -21,6 +21,7 @@ import dask
 from distributed import get_worker
 from threadpoolctl import threadpool_info
 
+from distrff.engine.checkpoint import DamagedPart, Node, PassSums
 from distrff.engine.reduction import Arrays, Neighbour, Reduction, Rows, SharedArrays, joined
 from distrff.utils.jit import COUNTS, prepare_process
 from distrff.utils.process import working_for
@@ -144,16 +145,27 @@ class Partial:
     record: WorkRecord
 
 
-def reduce_rows(reduction: Reduction, rows: Rows, sent: list[Arrays], fit: str, of_pass: str = "") -> Partial:
-    """Return the partial of one segment, from the rows and the arrays that were sent.
+def reduce_rows(
+    reduction: Reduction,
+    rows: Rows,
+    sent: list[Arrays],
+    fit: str,
+    of_pass: str = "",
+    sums: PassSums | None = None,
+    segment: int = 0,
+) -> Partial:
+    """Sum one segment, from the rows and the arrays that were sent.
 
-    `of_pass` names the pass in this process, by which it can be abandoned.
+    `of_pass` names the pass in this process, by which it can be abandoned; `sums` are those of a checkpoint.
     """
     begin_task(fit)
     started, arrays = time.perf_counter(), joined(sent)
     with working_for(of_pass):
         value = with_retries(lambda: reduction.finish(reduction.update(reduction.zero(), rows, arrays)), rows)
-    return Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
+    partial = Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
+    if sums is not None:
+        sums.note((0, segment), partial)
+    return partial
 
 
 def with_retries(work: Callable[[], R], rows: Rows) -> R:
@@ -169,20 +181,47 @@ def with_retries(work: Callable[[], R], rows: Rows) -> R:
     return work()
 
 
-def merge_partials(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
-    """Return the sum of a partial with its neighbours, one after another, each before or after it."""
+def merge_partials(
+    reduction: Reduction,
+    sums: PassSums | None,
+    partial: Partial,
+    neighbours: list[Neighbour],
+    node: Node,
+    *,
+    is_task: bool = True,
+) -> Partial:
+    """Sum a partial with its neighbours, one after another, each before or after it.
+
+    Where it is no task, the record leaves out the process, which is the client.
+    """
     started = time.perf_counter()
-    merged = merged_here(reduction, partial, neighbours)
-    return Partial(merged.value, merged.record.merge(end_task(0, time.perf_counter() - started)))
-
-
-def merged_here(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
-    """Return the same sum, without a record of the process that computes it."""
     value, record = partial.value, partial.record
     for neighbour, is_before in neighbours:
         first, second = (neighbour.value, value) if is_before else (value, neighbour.value)
         value, record = reduction.merge(first, second), record.merge(neighbour.record)
-    return Partial(value, record)
+    if is_task:
+        record = record.merge(end_task(0, time.perf_counter() - started))
+    merged = Partial(value, record)
+    if sums is not None:
+        sums.note(node, merged)
+    return merged
+
+
+def read_sum(sums: PassSums, node: Node) -> Partial:
+    """Read a stored sum, in the place of its segments."""
+    found: Partial = sums.folder.read(node)
+    return found
+
+
+def stored_sums(sums: PassSums) -> dict[Node, Partial]:
+    """Read all stored sums that are not damaged."""
+    found = {}
+    for node in sums.found:
+        try:
+            found[node] = read_sum(sums, node)
+        except DamagedPart as damaged:
+            logger.warning("%s; its rows are summed again", damaged)
+    return found
 
 
 # What stays on the workers between the passes of a fit: the rows of segments, or what was made of them.
@@ -294,7 +333,7 @@ def _part(worker: str, threads: Mapping[str, int], n_segments: int) -> int:
 
 
 def say_of_last_write(error: BaseException) -> None:
-    """Say at once what a person who pressed Ctrl-C waits for."""
+    """Tell whoever pressed Ctrl-C at once what there is to wait for."""
     if isinstance(error, KeyboardInterrupt):
         logger.warning("interrupted: what is finished is saved first")
 

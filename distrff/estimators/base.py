@@ -152,10 +152,10 @@ class KernelEstimator(BaseEstimator):
             if place is not None:
                 fit = with_checkpoint(fit, self, expected, place, checkpoint_every)
             try:
-                with kept_to_the_end(fit.run):
-                    self._fit(fit, expected)
+                with kept_to_the_end(run):
+                    run.surviving(lambda: self._fit(fit, expected))
             finally:
-                run.forget_kept()
+                run.forget_caches()
                 observer.close()
         return self
 
@@ -308,7 +308,7 @@ class KernelEstimator(BaseEstimator):
         assert run is not None
         first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
         try:
-            run.compute_all(check_rows, [(first, fit.options.target_kind)])
+            run.map(check_rows, [(first, fit.options.target_kind)])
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
         self._planned = plan.with_seconds(predicted_seconds(fit, plan))

@@ -79,7 +79,7 @@ def _check_seen(run: Run, store: CheckpointStore) -> None:
     if not isinstance(execution, ClusterExecution):
         return
     futures = {
-        worker: execution.submit_to(worker, _sees, store) for worker in execution.roll.running_threads()
+        worker: execution.submit_to(worker, _sees, store) for worker in execution.workers.running_threads()
     }
     for worker, future in futures.items():
         with suppress(ClusterError, TimeoutError):  # a worker that leaves now is no reason
@@ -114,9 +114,7 @@ def _contents(run: Run, dataset: Dataset) -> dict[str, Any]:
     """Return the digest of rows in this process; of others that of a few, and the versions of their files."""
     if dataset.block_rows == 0:
         return {"the rows": _digest_of_rows(dataset.rows(0, dataset.n_rows))}
-    sampled = run.compute_all(
-        _digest_of_rows, [(rows,) for rows in dataset.sampled_rows()], group="checkpoint"
-    )
+    sampled = run.map(_digest_of_rows, [(rows,) for rows in dataset.sampled_rows()], group="checkpoint")
     files = [place.versions() for place in dataset.places]
     return {"a sample of the rows": digest_of(sampled), "versions of the files": digest_of(files)}
 

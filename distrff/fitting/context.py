@@ -120,7 +120,7 @@ class FitContext:
         `kept` is what stays of the rows between passes of these cuts.
         """
         assert self.run is not None
-        return self.run.value(self.run.sweep(label, self.dataset, reduction, cuts, arrays, kept))
+        return self.run.total(label, self.dataset, reduction, cuts, arrays, kept)
 
     def of_map(self) -> dict[str, Any]:
         """Return what a plan counts of the map beside its features."""
@@ -188,7 +188,7 @@ class PreparedFit(FitContext):
         """Return a handle on the features of all rows, which are few, from one pass."""
         cuts = light_segmentation(self.dataset.n_rows, self.dataset.n_columns)
         reduction = self.reduction(MappedRowsReduction, dtype=plan.size.dtype, tile_rows=cuts.tile_rows)
-        return self.run.sweep("mapped rows", self.dataset, reduction, cuts)
+        return self.run.reduce("mapped rows", self.dataset, reduction, cuts)
 
     def kept(
         self, passes: str, plan: Plan, cuts: Segmentation, *, of_basis: bool = True
@@ -210,7 +210,7 @@ class PreparedFit(FitContext):
             segments_a_worker(n, cuts, plan.n_workers) for n in (plan.kept_features, plan.kept_rows)
         )
         levels = [(keeping, n_features), (replace(keeping, with_features=False), n_rows)]
-        return self.run.kept(passes, cuts, levels)
+        return self.run.cache(passes, cuts, levels)
 
     def frequencies_beyond_float32(self) -> int:
         """Return how many frequencies have phases on the data that float32 cannot hold well.
@@ -625,7 +625,7 @@ class _RowsOfFit:
         run = self.fit.run
         assert run is not None
         sent = run.send(dict(arrays))
-        return run.compute_all(function, [(sent, *call) for call in calls], group="search")
+        return run.map(function, [(sent, *call) for call in calls], group="search")
 
     def check_size(self, n_features: int) -> None:
         choose_solver(self.fit, self.n_outputs, n_features)

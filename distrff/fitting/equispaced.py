@@ -140,7 +140,7 @@ class Sums:
         assert folds is not None
         again, setting = summed(self.fit, self.plan, folds), self.chosen.setting
         own = setting.kernel, setting.lattice, self.offset, options.fit_intercept, alpha, options.tol
-        found = self.run.compute_all(solve_without, [(again.total, part, *own) for part in again.parts])
+        found = self.run.map(solve_without, [(again.total, part, *own) for part in again.parts])
         solutions = [(one.solution.coef, one.solution.intercept) for one in found]
         return ridge_fold_models(folds, self.targets, solutions, fit_intercept=options.fit_intercept)
 
@@ -164,9 +164,9 @@ class Sums:
             call_rows=2 * call_rows,
         )
         segments = [FoldRows(fit.dataset.rows(a, b), members) for a, b, members in cuts.tasks()]
-        merged = fit.run.sweep_segments("signs", segments, reduction)
+        merged = fit.run.reduce("signs", segments, reduction)
         own = setting.kernel, lattice, self.offset, fit.options.fit_intercept, alpha, seed
-        found = fit.run.compute_all(sampled, [(self.total, merged, g, *own) for g in range(N_GROUPS)])
+        found = fit.run.map(sampled, [(self.total, merged, g, *own) for g in range(N_GROUPS)])
         dimension = float(np.mean([dimension for _, dimension in found]))
         if not fit.weight > dimension:
             raise InputError(
@@ -200,7 +200,7 @@ def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
         call_rows=2 * plan.tile_rows,
     )
     segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in cuts.tasks()]
-    merged = fit.run.sweep_segments("sums", segments, reduction)
+    merged = fit.run.reduce("sums", segments, reduction)
     parts = fit.run.submit_all(part_of, [(merged, fold) for fold in range(n_folds)])
     return Sums(
         run=fit.run,
@@ -490,7 +490,7 @@ class Search:
             alphas = self.alphas[places].tolist()
             problem = setting.kernel, setting.lattice, sums.offset, self.options.fit_intercept
             tasks.append((sums.total, sums.parts[fold], *problem, alphas, patience, tol))
-        found: list[Judged] = sums.run.compute_all(judge, tasks)
+        found: list[Judged] = sums.run.map(judge, tasks)
         return found
 
     def _climb(self, groups: Sequence[tuple[int, ...]], by: int, *, margin: float = _MARGIN) -> None:

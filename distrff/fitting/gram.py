@@ -145,7 +145,7 @@ def _solved(
     if options.alpha is not None:
         begun = grams.begin_solution(options.alpha)  # on a cluster beside the learning curve
         search = _given(grams, options.alpha)
-        solution = run.value(begun)
+        solution = run.get(begun)
     else:
         has_models = options.search == "cv" and folds is not None  # of the folds
         search = _searched(grams, options, n_folds, with_solutions=has_models)
@@ -259,12 +259,12 @@ class Grams:
             whole.append((self.total, source, fold, [*empty[:-1], grids[-1]], *others))
             smaller.append((self.total, source, fold, [*grids[:-1], empty[-1]], *others))
         if len(self.problem.sizes) == 1:
-            return self.run.compute_all(function, whole, costs=[1.0] * len(whole))
+            return self.run.map(function, whole, costs=[1.0] * len(whole))
         # A reduction takes about the cube of its size, which by rows is at most their number.
         most = math.inf if self.rows is None else self.problem.n_rows
         *of_smaller, of_whole = (float(min(size, most)) ** 3 for size in self.problem.sizes)
         costs = [of_whole] * len(whole) + [sum(of_smaller)] * len(smaller)
-        found = self.run.compute_all(function, whole + smaller, costs=costs)
+        found = self.run.map(function, whole + smaller, costs=costs)
         pairs = zip(found[: len(calls)], found[len(calls) :], strict=True)
         return [replace(one, errors=[*others.errors[:-1], one.errors[-1]]) for one, others in pairs]
 
@@ -286,11 +286,11 @@ class Grams:
         """Return the model of all rows, then for each held-out fold that of the other rows."""
         is_by_rows = self.rows is not None
         if not held_out and not is_by_rows:  # without the Grams of folds, which may be on other workers
-            return [self.run.value(self.begin_solution(alpha))]
+            return [self.run.get(self.begin_solution(alpha))]
         solve, source = (row_solution_without, self.rows) if is_by_rows else (solution_without, self.parts)
         folds = (None, *held_out)
         calls: list[tuple] = [(self.total, source, fold, alpha, self.problem) for fold in folds]
-        return self.run.compute_all(solve, calls, group="solution of", costs=[1.0] * len(calls))
+        return self.run.map(solve, calls, group="solution of", costs=[1.0] * len(calls))
 
     def noise_floor(self, size: int | None = None) -> float:
         """Return the alpha below which the solution of `size` features, or of all, is noise."""
@@ -328,7 +328,7 @@ def gram_passes(
         together = plan.folds_per_task == n_folds
         members = [tuple(range(n_folds))] if together else [(fold,) for fold in range(n_folds)]
     return [
-        fit.run.sweep(
+        fit.run.reduce(
             "Gram" if len(members) == 1 else f"Gram of fold {group[0]}",
             fit.dataset,
             fit.reduction(
@@ -601,7 +601,7 @@ def _gcv_errors(
         (grams.total, size, grid, grams.problem, None if bases is None else bases[size])
         for size, grid in grids.items()
     ]
-    found = grams.run.compute_all(gcv_errors, calls, costs=[float(size) ** 3 for size in grids])
+    found = grams.run.map(gcv_errors, calls, costs=[float(size) ** 3 for size in grids])
     return [(errors * np.square(grams.targets.scale), dimensions) for errors, dimensions in found]
 
 

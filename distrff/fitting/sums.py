@@ -68,9 +68,9 @@ def sums_of(fit: PreparedFit, folds: Folds | None, like: Statistics | None = Non
         assert isinstance(fit.specification, EquispacedSpecification)
         own = features.chosen_kernel, features.tol
         kernel, tol = (like.kernel, like.tol) if isinstance(like, ToeplitzStatistics) else own
-        parts = tuple(gathered(summed(fit, plan, folds)))
+        parts = tuple(fit.run.surviving(lambda: gathered(summed(fit, plan, folds))))
         return ToeplitzStatistics(parts=parts, kernel=kernel, tol=tol, **known)
-    grams = fit.run.gather(gram_passes(fit, plan, folds))
+    grams = fit.run.surviving(lambda: fit.run.gather(gram_passes(fit, plan, folds)))
     A = np.stack([unpack(triangle) for part in grams for triangle in part])
     return GramStatistics(A=A, dtype=plan.size.dtype, tile_rows=plan.tile_rows, **known)
 
@@ -157,7 +157,8 @@ class Growth:
         """Return the sums of the first rows, from which map, scaling and targets follow."""
         fit = begin(dataset, options, observer=observer)
         expected_plan(fit)  # refuses before the first task
-        prepared = prepare(fit)
+        assert fit.run is not None
+        prepared = fit.run.surviving(lambda: prepare(fit))
         folds = prepared.folds_apart(options.n_folds, options.fold_rule)
         sums = sums_of(prepared, folds)
         observer.passes(prepared.run.sweeps)

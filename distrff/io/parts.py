@@ -214,28 +214,43 @@ def _order(A: np.ndarray) -> str:
     return "F" if is_transposed(A) else "C"
 
 
-# A sum, which tasks write and read.
+# The sums of a pass, which tasks write and read.
 
 
 @dataclass(frozen=True)
-class StoredSum:
-    """The place of one sum."""
+class StoredSums:
+    """The stored sums of one pass, in a folder."""
 
     location: Location
 
-    def write(self, partial: Partial) -> None:
-        write_part(self.location, *encoded(partial))
+    def __hash__(self) -> int:
+        return hash(str(self.location))
 
-    def read(self) -> Partial:
+    def _place(self, node: Node) -> Location:
+        return self.location.within(f"{node[0]}-{node[1]}.part")
+
+    def nodes(self) -> list[Node]:
+        found = map(_NODE.fullmatch, self.location.names())
+        return [(int(name[1]), int(name[2])) for name in found if name is not None]
+
+    def write(self, node: Node, partial: Partial) -> None:
+        write_part(self._place(node), *encoded(partial))
+
+    def read(self, node: Node) -> Partial:
+        place = self._place(node)
         try:
-            found = decoded(*read_part(self.location))
+            found = decoded(*read_part(place))
             if not isinstance(found, Partial):
-                raise DamagedPart(f"{self.location} holds no sum")
+                raise DamagedPart(f"{place} holds no sum")
         except (DamagedPart, DamagedValue) as error:
             with suppress(DistrffError):
-                self.location.remove()
+                place.remove()
             raise DamagedPart(str(error)) from error
         return found
+
+    def remove(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            self._place(node).remove()
 
 
 def saving_buffer_bytes(checkpoint: Any) -> int | None:
@@ -320,6 +335,7 @@ class CheckpointStore:
             # With a token, as another process may write here that this one does not know of.
             name = f"{self._n_files:06d}-{secrets.token_hex(4)}.part"
             write_part(self.location.within(f"steps/{name}"), tree, arrays)
+            self._places |= {step.key: (name, i) for i, step in enumerate(steps)}
         if self.location.header() is None:  # someone removed it: what follows is worth keeping all the same
             write_header(self.location, self._header)
         write_progress(self.location, progress)
@@ -330,22 +346,11 @@ class CheckpointStore:
     def passes(self) -> Iterable[str]:
         return self.location.within("sums").names()
 
-    def nodes(self, key: str) -> list[Node]:
-        found = map(_NODE.fullmatch, self.location.within(f"sums/{key}").names())
-        return [(int(name[1]), int(name[2])) for name in found if name is not None]
+    def sums(self, key: str) -> StoredSums:
+        return StoredSums(self.location.within(f"sums/{key}"))
 
-    def sum_file(self, key: str, node: Node) -> StoredSum:
-        return StoredSum(self._sum(key, node))
-
-    def _sum(self, key: str, node: Node) -> Location:
-        return self.location.within(f"sums/{key}/{node[0]}-{node[1]}.part")
-
-    def remove(self, key: str, nodes: Iterable[Node] | None = None) -> None:
-        if nodes is None:
-            self.location.within(f"sums/{key}").remove()
-            return
-        for node in nodes:
-            self._sum(key, node).remove()
+    def remove(self, key: str) -> None:
+        self.sums(key).location.remove()
 
     def is_seen(self) -> bool:
         """Whether this process sees this checkpoint; for workers, which write to it themselves."""

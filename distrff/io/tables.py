@@ -617,13 +617,13 @@ def _n_complete(raw: Mapping[str, RawColumn]) -> int:
 def profile_of(run: Run, table: Table, names: tuple[str, ...], options: TableOptions) -> TableProfile:
     """Return the profile of some columns, after one pass over the table."""
     reduction = ProfileReduction(names, _batch_rows(table), options.max_categories, options.types)
-    return run.value(run.sweep_segments("table profile", raw_segments(table.parts), reduction))
+    return run.total("table profile", raw_segments(table.parts), reduction)
 
 
 def complete_rows_of(run: Run, table: Table, names: tuple[str, ...]) -> tuple[int, ...]:
     """Return the number of rows of each part without a missing value in some columns, after one pass."""
     reduction = CompleteRowsReduction(names, _batch_rows(table))
-    return run.value(run.sweep_segments("complete rows", raw_segments(table.parts), reduction))
+    return run.total("complete rows", raw_segments(table.parts), reduction)
 
 
 def unseen_of(run: Run, table: Table, steps: TableSteps) -> Mapping[str, Unseen]:
@@ -636,7 +636,7 @@ def unseen_of(run: Run, table: Table, steps: TableSteps) -> Mapping[str, Unseen]
     reduction = UnseenReduction(steps.names_of_unseen, _batch_rows(table), steps)
     segments = raw_segments(table.parts)
     if table.is_stored or table.is_delayed:
-        return run.value(run.sweep_segments("unseen categories", segments, reduction))
+        return run.total("unseen categories", segments, reduction)
     return reduce(lambda found, rows: reduction.update(found, rows, {}), segments, reduction.zero())
 
 

@@ -194,7 +194,7 @@ def test_values_are_made_again_from_the_rows_on(rows, start_cluster, large, tmp_
     _, client = start_cluster(1)
     run, cuts = Run(), Segmentation(len(rows[0]), 5000, 1000)
     factors = {"factors": np.array([1.0, 2.0, 3.0])}
-    total = run.sweep("sum", as_dataset(*rows), SumOfRows(str(tmp_path)), cuts, factors)
+    total = run.reduce("sum", as_dataset(*rows), SumOfRows(str(tmp_path)), cuts, factors)
     doubled = run.submit(np.multiply, total, 2)
     expected = run.gather([total, doubled])
     assert len(list(tmp_path.iterdir())) == cuts.n_segments
