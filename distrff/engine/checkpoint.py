@@ -231,6 +231,9 @@ class Replay:
         self._n_steps += 1
         return True
 
+    def close(self) -> None:
+        self._file.close()
+
     def rewind(self) -> None:
         """Begin again with the first step."""
         self._file.seek(0)

@@ -641,7 +641,10 @@ class Run:
                     self.execution.recover(lost)
                     self._begin_again(*before)
         finally:
-            self._survives, self._replay = False, None
+            self._survives = False
+            if self._replay is not None:
+                self._replay.close()
+                self._replay = None
 
     def _begin_again(self, n_sweeps: int, n_phases: int, seconds: float) -> None:
         assert self._memory is not None

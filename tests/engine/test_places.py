@@ -31,7 +31,7 @@ def test_what_calls_took_is_freed_while_their_values_stay(cluster, client):
     held = run.submit(np.zeros, 2**16)
     values = run.submit_all(np.sum, [(held,), (held,)], costs=[1.0, 2.0])
     assert run.gather(values) == [0.0, 0.0]
-    task = cluster.scheduler.tasks[held.future.key]
+    task = cluster.scheduler.tasks[held.made.key]
     assert task.who_has
     del held
     wait_until(lambda: not task.who_has)
