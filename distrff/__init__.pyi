@@ -3,15 +3,15 @@
 from distrff import metrics as metrics
 from distrff.diagnostics import bounds as bounds
 from distrff.diagnostics.bounds import features_needed as features_needed
-from distrff.diagnostics.calibration import calibrate as calibrate
+from distrff.diagnostics.dependence import partial_dependence as partial_dependence
 from distrff.diagnostics.error_plots import plot_confusion as plot_confusion
 from distrff.diagnostics.error_plots import plot_precision_recall as plot_precision_recall
 from distrff.diagnostics.error_plots import plot_predicted_against_actual as plot_predicted_against_actual
 from distrff.diagnostics.error_plots import plot_reliability as plot_reliability
 from distrff.diagnostics.error_plots import plot_residuals as plot_residuals
 from distrff.diagnostics.error_plots import plot_roc as plot_roc
+from distrff.diagnostics.evaluate import calibrate as calibrate
 from distrff.diagnostics.evaluate import evaluate as evaluate
-from distrff.diagnostics.importance import partial_dependence as partial_dependence
 from distrff.diagnostics.importance import permutation_importance as permutation_importance
 from distrff.diagnostics.kernel_error import kernel_error as kernel_error
 from distrff.diagnostics.plots import plot_alpha_path as plot_alpha_path
@@ -58,3 +58,5 @@ from distrff.model.raster import predict_raster as predict_raster
 from distrff.model.write import write_predictions as write_predictions
 
 __version__: str
+
+_MODULES: dict[str, str]  # the module of each public name

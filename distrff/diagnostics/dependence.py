@@ -1,28 +1,41 @@
-"""Mean results of a frozen model over rows in which some columns are set to one value after another."""
+"""How the mean of a model's predictions moves with the value of a column: partial dependence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
-from distrff.diagnostics.replacement import (
+from distrff.diagnostics.importance import (
+    MAX_ROWS,
+    SHOWN_ROWS,
     ColumnGroup,
-    Donors,
-    RowDraw,
-    WeightedMoments,
+    DrawnRows,
+    Means,
+    PermutationImportance,
+    chosen_groups,
+    column_groups,
+    drawn_rows,
+    importance_of,
+    judged_facts,
+    means,
+    model_to_explain,
+    n_results,
+    of_columns,
+    output_names,
+    outside_rows,
+    shown_lines,
     with_columns,
-    within_bounds,
 )
-from distrff.engine.reduction import Arrays, Reduction
+from distrff.diagnostics.strict import strict
+from distrff.engine.run import Run, begin_run
 from distrff.errors import InputError
-from distrff.features.specification import MapSpecification
-from distrff.io.dataset import Rows
+from distrff.io.dataset import Dataset
 from distrff.model.model import Model
-from distrff.model.predict import restored
+from distrff.model.rows import rows_for
 from distrff.preprocessing.encoders import (
     PARTS,
     CyclicTimeEncoder,
@@ -31,95 +44,245 @@ from distrff.preprocessing.encoders import (
     OneHotEncoder,
     SecondsStep,
 )
-from distrff.utils.arrays import dense_rows
+from distrff.utils.arrays import chosen_rows, dense_rows
+from distrff.utils.html import Section, Table, html_card
+from distrff.utils.random import resolve_seed
+from distrff.utils.validation import check_count
+
+_GRID_SIZE = 20
 
 
-@dataclass(frozen=True)
-class DependenceSums:
-    """For each setting of columns, moments of the results of all judged rows."""
+@dataclass(frozen=True, eq=False)
+class DependenceCurve:
+    """Mean results with one column set to some values.
 
+    Attributes
+    ----------
+    column : str
+        The raw column or the column of X; of a time also the part of it, as in "departure_hour".
+    kind : {"number", "category", "time"}
+    values : tuple
+        Numbers in rising order; categories, the most frequent first; hours, days or months.
+    unit : str or None
+        Of numbers that stand for points in time.
+    shares : tuple of float, or None
+        The share of the sample's weight with each category.
+    mean, std_error, std : ndarray of shape (n_values, n_outputs)
+        The mean result over the judged rows, its standard error, and the deviation over the rows. The same
+        rows are judged for all values, so differences along the curve are more exact than each mean.
+    n_left_out : int
+        Rows that one of the values moves outside of the bounds of the model.
+    """
+
+    column: str
+    kind: str
+    values: tuple[Any, ...]
+    unit: str | None
+    shares: tuple[float, ...] | None
+    mean: np.ndarray
+    std_error: np.ndarray
+    std: np.ndarray
+    n_left_out: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PartialDependence:
+    """Curves of mean results against columns; see `partial_dependence`.
+
+    Attributes
+    ----------
+    result : {"prediction", "probability", "decision"}
+        What the curves show.
+    outputs : tuple of str
+        Names of the targets or classes, one for each column of `mean`.
+    curves : tuple of DependenceCurve
+    n_samples, n_judged, n_outside : int
+        All rows, those judged, and those left out because they are outside of the bounds of the model.
+    seed : int
+    """
+
+    result: str
+    outputs: tuple[str, ...]
+    curves: tuple[DependenceCurve, ...]
+    n_samples: int
     n_judged: int
     n_outside: int
-    curves: tuple[WeightedMoments, ...]  # of one column for each pair of value and output
+    seed: int
+
+    def __getitem__(self, column: str) -> DependenceCurve:
+        """Return the curve of a column."""
+        for curve in self.curves:
+            if curve.column == column:
+                return curve
+        raise KeyError(column)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as strict JSON data: the attributes, each curve as a dict of its own."""
+        return strict(vars(self) | {"curves": [vars(curve) for curve in self.curves]})
+
+    def _table(self) -> Table:
+        """The ends of each curve, as far as they fit."""
+        rows = []
+        for curve in self.curves[:SHOWN_ROWS]:
+            low, high = curve.mean.min(axis=0), curve.mean.max(axis=0)
+            for name, a, b in list(zip(self.outputs, low, high, strict=True))[:SHOWN_ROWS]:
+                rows.append([curve.column, len(curve.values), name, float(a), float(b)])
+        return Table(["column", "values", "output", f"lowest mean {self.result}", "highest"], rows)
+
+    def __repr__(self) -> str:
+        return "\n".join(["<PartialDependence", *shown_lines(judged_facts(self), self._table())]) + ">"
+
+    def _repr_html_(self) -> str:
+        parts = [Section("Curves", [self._table()])]
+        return html_card("Partial dependence", judged_facts(self).items(), (), parts)
 
 
-@dataclass(frozen=True)
-class DependenceReduction(Reduction):
-    """Reduction to `DependenceSums`; the values are sent apart, as `settings_to_send` returns them."""
+def partial_dependence(
+    model: Any,
+    data: Any,
+    columns: str | int | Sequence[str | int],
+    *,
+    sample_weight: Any = None,
+    grid_size: int = _GRID_SIZE,
+    max_rows: int = 2_000,
+    random_state: int | None = 0,
+) -> PartialDependence:
+    """Return the mean result of a model over rows in which a column is set to one value after another.
 
-    model: Model
-    positions: tuple[tuple[int, ...], ...]  # of each curve
-    n_values: tuple[int, ...]
-    draw: RowDraw
-    tile_rows: int
-    batch_rows: int
+    For the value v of a column it is Σᵢ sᵢ f(xᵢ with v in this column)/Σᵢ sᵢ, where f is the prediction of
+    numbers, the probability of each class where the model has them, else the decision values.
 
-    def shared(self) -> MapSpecification:
-        return self.model.specification
+    Parameters
+    ----------
+    model : fitted estimator or Model
+        Not of principal components.
+    data : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
+        As for `permutation_importance`; a target is not needed.
+    columns : str, int or sequence of these
+        Raw columns, or columns of X by name or index. Numbers are set to quantiles of a sample of the rows,
+        or to all their values if these are few; categories and hashed words one at a time, the most frequent
+        first; of a time's parts, the months, the days of the week and the hours of the day, each a curve of
+        its own. Where a value may be missing, it is set to one that is there.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights are multiplicities.
+    grid_size : int
+        At most so many values of numbers or categories.
+    max_rows : int
+        At most so many rows are judged.
+    random_state : int or None
 
-    def size_bytes(self, n_rows: int) -> int:
-        return 8 * 6 * sum(self.n_values) * n_results(self.model)
+    Returns
+    -------
+    PartialDependence
 
-    def zero(self) -> DependenceSums:
-        k = n_results(self.model)
-        return DependenceSums(0, 0, tuple(WeightedMoments.empty(m * k) for m in self.n_values))
+    Raises
+    ------
+    InputError
+        For data that do not fit the model, a column that it does not have, or one of lists of numbers, whose
+        columns of X can be named instead.
 
-    def update(self, sums: DependenceSums, rows: Rows, arrays: Arrays) -> DependenceSums:
-        model = restored(self.model, arrays)
-        for drawn in self.draw.batches(rows, self.tile_rows, self.batch_rows):
-            numbers, batch, n_outside = within_bounds(model, *drawn)
-            s = np.ones(len(numbers)) if batch.sample_weight is None else batch.sample_weight
-            curves = []
-            for i, positions in enumerate(self.positions):
-                found = [
-                    _results_inside(model, with_columns(batch.X, positions, values[None]))
-                    for values in arrays[f"{_SETTINGS}{i}"]
-                ]
-                kept = np.logical_and.reduce([inside for _, inside in found])
-                curves.append(WeightedMoments.of(np.column_stack([F for F, _ in found]), s, kept))
-            sums = self.merge(sums, DependenceSums(len(numbers), n_outside, tuple(curves)))
-        return sums
+    Notes
+    -----
+    One pass over the rows, which draws 20,000 or `max_rows` of them for the values of the columns, as in
+    `permutation_importance`; then a task for each curve predicts `max_rows` of these, drawn evenly, once for
+    each value: max_rows·grid_size predictions a column.
 
-    def merge(self, first: DependenceSums, second: DependenceSums) -> DependenceSums:
-        return DependenceSums(
-            first.n_judged + second.n_judged,
-            first.n_outside + second.n_outside,
-            tuple(a.merge(b) for a, b in zip(first.curves, second.curves, strict=True)),
-        )
-
-
-_SETTINGS = "values of curve "
+    J. Friedman, Greedy function approximation, Annals of Statistics 29 (2001), section 8.2.
+    """
+    frozen = model_to_explain(model)
+    check_count("max_rows", max_rows, 2)
+    check_count("grid_size", grid_size, 2)
+    seed = resolve_seed(random_state)
+    dataset = rows_for(frozen, data, None, sample_weight, with_target=False)
+    groups = chosen_groups(with_parts(frozen, column_groups(frozen, dataset.column_names)), columns)
+    run = begin_run()
+    rows = drawn_rows(run, frozen, dataset, max(max_rows, MAX_ROWS), seed, with_target=False)
+    grids = [grid for group in groups for grid in grids_of(group, rows, grid_size)]
+    return dependence_on(run, frozen, dataset, grids, rows.thinned(max_rows, seed), seed)
 
 
-def settings_to_send(settings: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the values of the columns of each curve, each of shape (n_values, n_positions), by name."""
-    return {f"{_SETTINGS}{i}": np.asarray(values) for i, values in enumerate(settings)}
+def what_matters(
+    model: Any,
+    data: Any,
+    *,
+    n_columns: int = 3,
+    max_rows: int = MAX_ROWS,
+    max_curve_rows: int = 2_000,
+    random_state: int | None = 0,
+) -> tuple[PermutationImportance, PartialDependence | None]:
+    """Importance of all columns, and the curves of the few most important ones, from one pass over the rows.
+
+    Curves are of columns whose importance is more than twice its standard error and that have a scale or
+    categories; None if there are no such columns. The parameters are those of `permutation_importance` and
+    `partial_dependence`.
+    """
+    frozen, seed = model_to_explain(model), resolve_seed(random_state)
+    dataset, run = rows_for(frozen, data), begin_run()
+    groups = column_groups(frozen, dataset.column_names)
+    rows = drawn_rows(run, frozen, dataset, MAX_ROWS, seed, with_target=True)
+    importance = importance_of(run, frozen, dataset, groups, rows.thinned(max_rows, seed), seed)
+    matter = [c.column for c in importance.columns if c.importance > 2 * c.std_error][:n_columns]
+    grids: list[Grid] = []
+    for group in chosen_groups(groups, matter or None) if matter else ():
+        with suppress(InputError):  # such as lists of numbers
+            grids += grids_of(group, rows)
+    if not grids:
+        return importance, None
+    return importance, dependence_on(run, frozen, dataset, grids, rows.thinned(max_curve_rows, seed), seed)
 
 
-def result_kind(model: Model) -> str:
+def dependence_on(
+    run: Run, model: Model, dataset: Dataset, grids: Sequence[Grid], rows: DrawnRows, seed: int
+) -> PartialDependence:
+    """The curves of some grids, of the predictions of drawn rows."""
+    found = of_columns(run, "dependence", model, rows, _mean_results, grids)
+    for curve in found:
+        if curve.n_left_out == len(rows):
+            raise InputError(
+                f"no judged row stays within the bounds of the model ({rows.n_outside + len(rows)} are "
+                f"outside); give other rows, or judge more by a larger max_rows"
+            )
+    return PartialDependence(
+        result=_result_kind(model),
+        outputs=output_names(model, dataset),
+        curves=tuple(map(_curve, grids, found)),
+        n_samples=dataset.n_rows,
+        n_judged=len(rows),
+        n_outside=rows.n_outside,
+        seed=seed,
+    )
+
+
+def _mean_results(model: Model, rows: DrawnRows, grid: Grid) -> Means:
+    """Mean results for each pair of value and output."""
+    F = np.zeros((len(rows), len(grid.settings), n_results(model)))
+    left_out = np.zeros(len(rows), dtype=bool)
+    for i, values in enumerate(grid.settings):
+        X = with_columns(rows.X, grid.positions, values[None])
+        outside = outside_rows(model, X)
+        left_out |= outside
+        if len(inside := np.flatnonzero(~outside)):
+            F[inside, i] = _results(model, chosen_rows(X, inside))
+    return means(F.reshape(len(rows), -1), rows.weight, left_out)
+
+
+def _result_kind(model: Model) -> str:
     """Return what curves show: "probability" of each class, "decision" values, or a "prediction"."""
     if model.likelihood is not None:
         return "probability"
     return "decision" if model.is_classifier or model.is_multilabel else "prediction"
 
 
-def n_results(model: Model) -> int:
-    """Return how many numbers a row has."""
-    return max(2, model.n_outputs) if model.likelihood is not None else model.n_outputs
-
-
-def results(model: Model, X: Any) -> np.ndarray:
+def _results(model: Model, X: Any) -> np.ndarray:
     """Return the numbers of each row, of shape (n_rows, n_results)."""
     return model.predict_proba(X) if model.likelihood is not None else model.decision(X)
 
 
-def _results_inside(model: Model, X: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers of each row, and which rows are within the bounds of the model."""
-    inside = np.ones(X.shape[0], dtype=bool) if issparse(X) else ~model.outside(X)
-    F = np.zeros((X.shape[0], n_results(model)))
-    if inside.any():
-        F[inside] = results(model, X if inside.all() else X[inside])
-    return F, inside
+def _curve(grid: Grid, found: Means) -> DependenceCurve:
+    mean, error, std = (part.reshape(len(grid.values), -1) for part in found[:3])
+    return DependenceCurve(
+        grid.column, grid.kind, grid.values, grid.unit, grid.shares, mean, error, std, found.n_left_out
+    )
 
 
 # The values that a column is set to.
@@ -159,13 +322,12 @@ def with_parts(model: Model, groups: Sequence[ColumnGroup]) -> list[ColumnGroup]
     return [*groups, *single]
 
 
-def grids_of(group: ColumnGroup, donors: Donors, grid_size: int) -> list[Grid]:
+def grids_of(group: ColumnGroup, rows: DrawnRows, grid_size: int = _GRID_SIZE) -> list[Grid]:
     """Return the grids of a column: one, or for a time's parts one each."""
     step = group.step
     n_made = 1 if step is None else len(step.names_out)
     indicator = n_made - 1 if step is not None and step.indicates else None
-    values = dense_rows(donors.X[:, list(group.positions)])
-    s = np.ones(len(values)) if donors.sample_weight is None else donors.sample_weight
+    values, s = dense_rows(rows.X[:, list(group.positions)]), rows.weight
     flags = [j for j, made in enumerate(group.made) if made == indicator]
     if flags:
         present = values[:, flags[0]] == 0

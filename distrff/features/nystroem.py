@@ -12,10 +12,11 @@ import numpy as np
 from scipy.linalg import LinAlgError, eigvalsh
 
 from distrff.errors import DataWarning, InputError, warn
-from distrff.features.base import KernelFeatureMap, KernelMapSpecification
-from distrff.features.specification import (
+from distrff.features.base import (
     BlockMap,
     CarryingSpecification,
+    KernelFeatureMap,
+    KernelMapSpecification,
     MapCost,
     RowSource,
     Sample,

@@ -1,6 +1,5 @@
 """What is summed over rows: each reduction is one pass."""
 
-from distrff.features import registry as registry  # all maps: loaded with the first task, hence idle memory
 from distrff.features.trigonometry import compile_loops
 from distrff.utils.jit import before_first_task
 from distrff.utils.linalg import compile_products

@@ -19,8 +19,8 @@ import numpy as np
 from scipy.sparse import diags_array, hstack, issparse
 
 from distrff.engine.reduction import Arrays
-from distrff.fitting.margin_oracle import FeaturesOf, HingePoint, MarginOracle
-from distrff.fitting.margin_sums import WIDENING, NearestRows, NearestSums
+from distrff.fitting.cost import WIDENING
+from distrff.fitting.light import FeaturesOf, HingePoint, MarginOracle, NearestRows, NearestSums
 from distrff.fitting.result import MarginProblem
 from distrff.solvers.active_set import ActiveSetModel, ActiveSetSolution, ascend, first_multipliers, minimise
 

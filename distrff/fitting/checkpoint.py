@@ -19,7 +19,7 @@ from distrff.engine.run import Run
 from distrff.engine.tasks import calling_modules, in_dask_task
 from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.fitting.context import FitContext
-from distrff.fitting.plan import Plan
+from distrff.fitting.cost import Plan
 from distrff.io.dataset import Dataset, Rows
 from distrff.io.parts import CheckpointStore, forgeries_refused
 from distrff.io.storage import SEEN_BY_ALL, Location, package_version

@@ -21,22 +21,17 @@ from distrff.engine.reduction import (
 from distrff.engine.run import Run, Workers, begin_run, check_reading
 from distrff.engine.tasks import SegmentCache
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
-from distrff.features.base import FeatureMap
+from distrff.features.base import FeatureMap, MapReduction, MapSpecification, ProjectedBlockMap, sample_rows
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fourier import FourierBlockMap
-from distrff.features.projected import ProjectedBlockMap
-from distrff.features.specification import MapReduction, MapSpecification, sample_rows
-from distrff.fitting.keeping import segments_a_worker, with_kept
-from distrff.fitting.kept import RowKeeping
-from distrff.fitting.mapped_rows import MappedRowsReduction
+from distrff.fitting.cost import Plan, Size, count, first_that_fits, segments_a_worker, with_kept
 from distrff.fitting.moments import (
     ColumnStatistics,
     ColumnStatisticsReduction,
     MapSumsReduction,
 )
 from distrff.fitting.options import FitOptions
-from distrff.fitting.plan import Plan, Size, count, first_that_fits
-from distrff.fitting.rows import RowReduction
+from distrff.fitting.rows import MappedRowsReduction, RowKeeping, RowReduction
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import (
     ClassTargets,

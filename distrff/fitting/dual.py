@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from distrff.fitting.context import PreparedFit
-from distrff.fitting.mapped_rows import MappedRows
-from distrff.fitting.plan import Plan
+from distrff.fitting.cost import Plan
 from distrff.fitting.result import MarginProblem
+from distrff.fitting.rows import MappedRows
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.dual import DualPoint, DualRows, ascend_pairs
 from distrff.solvers.ridge_rows import products_of_rows

@@ -12,9 +12,9 @@ import numpy as np
 from distrff.engine.reduction import light_segmentation
 from distrff.engine.run import LocalExecution, Run
 from distrff.errors import DataWarning, InputError, warn
-from distrff.features.equispaced import EquispacedFourierFeatures, coef_of
-from distrff.features.lattice import Lattice, scaled_widths
+from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, scaled_widths
 from distrff.fitting.context import PreparedFit
+from distrff.fitting.cost import Plan
 from distrff.fitting.equispaced_sums import (
     EPS,
     N_GROUPS,
@@ -26,7 +26,6 @@ from distrff.fitting.equispaced_sums import (
     rows_a_call,
 )
 from distrff.fitting.options import NO_GCV, RidgeOptions
-from distrff.fitting.plan import Plan
 from distrff.fitting.result import (
     AlphaSearch,
     FitResult,

@@ -13,9 +13,8 @@ import numpy as np
 
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.errors import InputError, ModelFileError
-from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification
-from distrff.features.lattice import Lattice
-from distrff.features.registry import specification_from_dict
+from distrff.features.base import specification_from_dict
+from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification, Lattice
 from distrff.fitting.rows import LIKE_THE_FIRST, check_parts, check_same_table, table_metadata, table_parts
 from distrff.io.dataset import RowBlock, Rows
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group

@@ -10,13 +10,11 @@ import numpy as np
 
 from distrff.engine.run import LocalExecution, Run
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
-from distrff.features.base import nested_sizes
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification, nested_sizes
 from distrff.fitting.context import PreparedFit
+from distrff.fitting.cost import MAX_PATH_BYTES, Plan
 from distrff.fitting.gram_sums import GramReduction, GramStatistics
-from distrff.fitting.mapped_rows import MappedRows
 from distrff.fitting.options import RidgeOptions
-from distrff.fitting.plan import MAX_PATH_BYTES, Plan
 from distrff.fitting.result import (
     AlphaSearch,
     FitResult,
@@ -24,6 +22,7 @@ from distrff.fitting.result import (
     ridge_fold_models,
     ridge_result,
 )
+from distrff.fitting.rows import MappedRows
 from distrff.preprocessing.coding import Targets
 from distrff.preprocessing.folds import HELD_OUT_STRIDE, Folds
 from distrff.solvers.ridge import (

@@ -10,8 +10,13 @@ import numpy as np
 
 from distrff.engine.reduction import Arrays
 from distrff.errors import InputError, ModelFileError, column_called
-from distrff.features.registry import specification_from_dict
-from distrff.features.specification import BlockMap, MapSpecification, named_to_send, sent_arrays
+from distrff.features.base import (
+    BlockMap,
+    MapSpecification,
+    named_to_send,
+    sent_arrays,
+    specification_from_dict,
+)
 from distrff.fitting.rows import (
     LIKE_THE_FIRST,
     RowReduction,

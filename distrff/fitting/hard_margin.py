@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import InputError
-from distrff.fitting.margin_oracle import MarginOracle
+from distrff.fitting.light import MarginOracle
 from distrff.fitting.result import MarginProblem, MarginSolution, Trace, coef_and_intercept
 from distrff.preprocessing.coding import ClassTargets
 from distrff.solvers.hard_margin import NEGLIGIBLE, CriticalRows, HardMargin

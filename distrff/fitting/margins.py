@@ -12,12 +12,11 @@ import numpy as np
 from distrff.errors import InputError
 from distrff.fitting.active_set import finish_exactly
 from distrff.fitting.context import PreparedFit
+from distrff.fitting.cost import Plan
 from distrff.fitting.gram import Grams, factor_gram
 from distrff.fitting.hard_margin import solve_hard_margins
-from distrff.fitting.margin_oracle import HingePoint, MarginOracle, SoftmaxOracle
-from distrff.fitting.margin_sums import NearestSums
+from distrff.fitting.light import HingePoint, MarginOracle, NearestSums, SoftmaxOracle
 from distrff.fitting.options import MarginOptions
-from distrff.fitting.plan import Plan
 from distrff.fitting.result import (
     Constant,
     FitResult,

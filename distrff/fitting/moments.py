@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.engine.reduction import Arrays, Reduction, SharedArrays
-from distrff.features.specification import MapReduction, MapSpecification
+from distrff.features.base import MapReduction, MapSpecification
 from distrff.io.dataset import RowBlock, Rows, check_block
 from distrff.preprocessing.coding import LabelCounts, Scaling
 from distrff.preprocessing.moments import CoMoments, Moments

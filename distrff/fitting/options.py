@@ -15,8 +15,7 @@ from distrff.errors import InputError, InputTypeError
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.search.candidates import AutoFeatures
-from distrff.fitting.margin_sums import can_model, max_model_rows
-from distrff.fitting.plan import MAX_DIRECTIONS
+from distrff.fitting.cost import MAX_DIRECTIONS, can_model, max_model_rows
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets, Targets
 from distrff.preprocessing.folds import FOLD_RULES
@@ -130,6 +129,13 @@ class RidgeOptions(SolverOptions):
     search: str | None  # how alpha is chosen, "cv" or "gcv"; None for a given one
     alpha: np.ndarray | None  # (1,) or (n_targets,)
     alphas: np.ndarray | None  # grid, ascending; None for the default one
+    grows: bool = False  # whether later calls may bring the rows that a search needs
+
+    @property
+    def fold_rule(self) -> str:
+        """How rows are assigned to folds. For "gcv" of rows that come in several calls one in five is held
+        out, as a fit does of few rows: how many they will be is not known."""
+        return "one held out" if self.grows and self.search == "gcv" else self.fold_by
 
     @property
     def goes_on(self) -> bool:
@@ -175,7 +181,9 @@ class RidgeOptions(SolverOptions):
                 f"class_weight={self.class_weight!r} is for one column of class labels; several labels of a "
                 f"row share its weight: give sample_weight"
             )
-        if self.search is not None:
+        if self.grows and self.target_kind == "multilabel" and self.classes is not None:
+            raise InputError("classes are for one column of class labels; several labels are columns of y")
+        if self.search is not None and not self.grows:
             check_rows_of_search("alpha", self.search, max(2, self.n_folds), dataset.n_rows)
 
     def check_targets(self, targets: Targets) -> None:
@@ -203,37 +211,8 @@ class RidgeOptions(SolverOptions):
         return self.solver == "cg" or (self.solver == "auto" and self.features.sparse_entries > 0)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class GrowingOptions(RidgeOptions):
-    """Parameters of a ridge model whose rows come in several calls: how many, the first cannot tell."""
-
-    @property
-    def may_take_sums(self) -> bool:
-        return False
-
-    @property
-    def candidates(self) -> tuple[str, ...]:
-        is_toeplitz = isinstance(self.features, EquispacedFourierFeatures) and self.solver != "gram"
-        return ("toeplitz",) if is_toeplitz else ("gram",)
-
-    def check_dataset(self, dataset: Dataset) -> None:
-        """Raise as that of one fit, but for few rows: later ones may suffice for a search."""
-        RidgeOptions.check_dataset(replace(self, search=None), dataset)
-        if self.target_kind == "multilabel" and self.classes is not None:
-            raise InputError("classes are for one column of class labels; several labels are columns of y")
-
-    def work(self, n_rows: int, n_features: int, n_outputs: int) -> dict[str, Any]:
-        return {"n_folds": self.n_folds, "n_alphas": 1, "n_light_columns": n_outputs}
-
-    @property
-    def fold_rule(self) -> str:
-        """How rows are assigned to folds. For "gcv" one is held out of any number of rows, as `fit` does of
-        few: which they will be is not known."""
-        return "one held out" if self.search == "gcv" else self.fold_by
-
-
-def growing_options(estimator: Any) -> GrowingOptions:
-    """Return the parameters of a ridge estimator, validated for rows that come in several calls."""
+def growing_options(estimator: Any) -> RidgeOptions:
+    """Parameters of a ridge estimator whose rows come in several calls, validated for that."""
     options = ridge_options(estimator)
     is_equispaced = isinstance(options.features, EquispacedFourierFeatures)
     if options.features.sparse_entries:
@@ -256,13 +235,13 @@ def growing_options(estimator: Any) -> GrowingOptions:
             "fold_by='contiguous' needs the number of all rows, which partial_fit does not know; use "
             "fold_by='hash', a number for alpha, or fit all rows at once"
         )
-    solver = options.solver if is_equispaced else "gram"
-    changed = {
-        "features": options.features.for_gram(),
-        "solver": solver,
-        "n_folds": 2 if options.search == "gcv" else options.n_folds,
-    }
-    return GrowingOptions(**{f.name: getattr(options, f.name) for f in fields(options)} | changed)
+    return replace(
+        options,
+        features=options.features.for_gram(),
+        solver=options.solver if is_equispaced else "gram",
+        n_folds=2 if options.search == "gcv" else options.n_folds,
+        grows=True,
+    )
 
 
 def factor_levels(alpha: np.ndarray) -> np.ndarray:

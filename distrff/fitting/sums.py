@@ -25,7 +25,7 @@ from distrff.fitting.equispaced_sums import ToeplitzStatistics
 from distrff.fitting.gram import fit_statistics, gram_passes
 from distrff.fitting.gram_sums import GramStatistics
 from distrff.fitting.moments import ColumnStatistics
-from distrff.fitting.options import FitOptions, GrowingOptions, check_rows_of_search
+from distrff.fitting.options import FitOptions, RidgeOptions, check_rows_of_search
 from distrff.fitting.result import FitResult, notes_on_rows, of_map
 from distrff.fitting.rows import check_same_table
 from distrff.io.dataset import Dataset
@@ -84,7 +84,7 @@ def prepared_like(
     """
     if dataset.n_columns != like.specification.n_columns:
         raise InputError(
-            f"the data has {dataset.n_columns} columns, but the Gram to be like has "
+            f"X has {dataset.n_columns} columns, but the rows that were summed before have "
             f"{like.specification.n_columns}"
         )
     if dataset.is_sparse and not like.specification.takes_sparse_rows:
@@ -93,7 +93,9 @@ def prepared_like(
         )
     n_targets = 1 if isinstance(like.targets, ClassTargets) else like.targets.n_outputs
     if dataset.n_targets != n_targets:
-        raise InputError(f"the data has {dataset.n_targets} targets, but the Gram to be like has {n_targets}")
+        raise InputError(
+            f"y has {dataset.n_targets} column(s), but the rows that were summed before have {n_targets}"
+        )
     check_same_table(like, dataset)
     options = (ToeplitzOptions if isinstance(like, ToeplitzStatistics) else FitOptions)(
         features=like.features if isinstance(like, ToeplitzStatistics) else None,  # type: ignore[arg-type]  # only the specification is known
@@ -134,17 +136,14 @@ def _check_bounds(dataset: Dataset, statistics: ColumnStatistics, like: Toeplitz
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Growth:
-    """What the calls of `partial_fit` have summed so far; solved when a model is asked for.
-
-    It has no row and no handle, so that it can be pickled.
-    """
+class RunningSums:
+    """Sums of all calls of `partial_fit` so far. They hold no row and no handle, and can be pickled."""
 
     sums: Statistics
     columns: ColumnStatistics  # without a sample
     features: FeatureMap
     folds: Folds | None  # of the next rows
-    options: GrowingOptions  # of the first call
+    options: RidgeOptions  # of the first call, with those of now by which a model is solved
     sources: tuple[str, ...]  # of the rows, each once
     n_calls: int = 1
     notes: tuple[str, ...] = ()
@@ -153,7 +152,7 @@ class Growth:
     workers: tuple[int, int] = (1, 1)  # and threads, of the last call
 
     @classmethod
-    def first(cls, dataset: Dataset, options: GrowingOptions, observer: Observer) -> Growth:
+    def first(cls, dataset: Dataset, options: RidgeOptions, observer: Observer) -> RunningSums:
         """Return the sums of the first rows, from which map, scaling and targets follow."""
         fit = begin(dataset, options, observer=observer)
         expected_plan(fit)  # refuses before the first task
@@ -176,7 +175,7 @@ class Growth:
             workers=_workers(prepared),
         )
 
-    def with_rows(self, dataset: Dataset, observer: Observer) -> Growth:
+    def with_rows(self, dataset: Dataset, observer: Observer) -> RunningSums:
         """Return the sums with those of more rows, whose numbers go on from the ones before."""
         fit = prepared_like(dataset, self.sums, seed=self.options.seed, observer=observer)
         sums = self.sums + sums_of(fit, self.folds, self.sums)  # both are of one kind
@@ -195,7 +194,7 @@ class Growth:
             workers=_workers(fit),
         )
 
-    def solved(self, options: GrowingOptions) -> FitResult:
+    def solved(self, options: RidgeOptions) -> FitResult:
         """Return the model of all rows so far.
 
         Raises InputError for too few rows or classes, or a search whose folds the calls did not sum.

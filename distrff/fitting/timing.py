@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from distrff.engine.reduction import Arrays, light_segmentation
-from distrff.features.lattice import Lattice
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification
+from distrff.features.equispaced import Lattice
+from distrff.fitting.cg import ProductReduction
 from distrff.fitting.context import FitContext
-from distrff.fitting.equispaced_sums import EPS, FoldRows, ToeplitzReduction
-from distrff.fitting.gram_sums import GramReduction
-from distrff.fitting.plan import (
+from distrff.fitting.cost import (
     MAX_DIRECTIONS,
     PRESUMED_PASSES,
     PRESUMED_SWEEPS,
@@ -25,7 +24,8 @@ from distrff.fitting.plan import (
     sample_size,
     toeplitz_products,
 )
-from distrff.fitting.ridge_sums import ProductReduction
+from distrff.fitting.equispaced_sums import EPS, FoldRows, ToeplitzReduction
+from distrff.fitting.gram_sums import GramReduction
 from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import Scaling

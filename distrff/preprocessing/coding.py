@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -104,8 +105,42 @@ class Scaling:
 # Targets.
 
 
+class TargetCoding(ABC):
+    """How the targets of rows become the columns that solvers see, and back.
+
+    A model is fitted to ``(y − shift) / scale`` of numbers, and of labels to ±1.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def n_outputs(self) -> int:
+        """Columns of coded targets."""
+
+    @abstractmethod
+    def fits(self, n_outputs: int) -> bool:
+        """Whether it codes so many outputs, as one from a file may not."""
+
+    @abstractmethod
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Coded targets of shape (n_rows, n_outputs), float64."""
+
+    def row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+        """Weights of rows; None where all are 1."""
+        return sample_weight
+
+    @abstractmethod
+    def same_kind(self, other: Targets) -> bool:
+        """Whether sums over targets of both can be added, once they are shifted and scaled alike."""
+
+    def same_targets(self, other: Targets) -> bool:
+        """Whether models of both predict the same targets."""
+        return self.same_kind(other)
+
+
 @dataclass(frozen=True)
-class NumericTargets:
+class NumericTargets(TargetCoding):
     """y ↦ (y − shift) / scale, target by target.
 
     The shift is about the mean: the products in a tile then lose no digits to a common offset. The scale is
@@ -128,29 +163,30 @@ class NumericTargets:
         return len(self.shift)
 
     def fits(self, n_outputs: int) -> bool:
-        """Return whether it codes so many outputs, as one from a file may not."""
         return self.shift.shape == self.scale.shape == (n_outputs,)
 
     def encode(self, y: np.ndarray) -> np.ndarray:
-        """Return the coded targets of shape (n_rows, n_outputs), float64."""
         Y = as_columns(np.asarray(y, dtype=np.float64))
         return (Y - self.shift) / self.scale
 
-    def row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
-        """Return the rows' weights; None where all are 1."""
-        return sample_weight
-
     def same_kind(self, other: Targets) -> bool:
-        """Return True if both code numeric targets, equally many; shift and scale may differ."""
         return isinstance(other, NumericTargets) and len(self.shift) == len(other.shift)
 
-    def same_targets(self, other: Targets) -> bool:
-        """Return True if a model of these predicts the same targets as one of the other."""
-        return self.same_kind(other)
+
+class LabelTargets(TargetCoding):
+    """Labels as columns of ±1."""
+
+    @property
+    def shift(self) -> np.ndarray:
+        return np.zeros(self.n_outputs)
+
+    @property
+    def scale(self) -> np.ndarray:
+        return np.ones(self.n_outputs)
 
 
 @dataclass(frozen=True)
-class ClassTargets:
+class ClassTargets(LabelTargets):
     """Labels as ±1: one column for two classes (the second is +1), else one column for each class.
 
     `classes` are the sorted labels; `class_weight` multiplies the weights of the rows of each.
@@ -165,16 +201,7 @@ class ClassTargets:
     def n_outputs(self) -> int:
         return 1 if len(self.classes) == 2 else len(self.classes)
 
-    @property
-    def shift(self) -> np.ndarray:
-        return np.zeros(self.n_outputs)
-
-    @property
-    def scale(self) -> np.ndarray:
-        return np.ones(self.n_outputs)
-
     def fits(self, n_outputs: int) -> bool:
-        """Return whether it codes so many outputs, as one from a file may not."""
         classes, weights = self.classes, self.class_weight
         is_list = classes.ndim == 1 and len(classes) > 1 and self.n_outputs == n_outputs
         return is_list and (weights is None or weights.shape == classes.shape)
@@ -200,24 +227,21 @@ class ClassTargets:
         return index
 
     def encode(self, y: np.ndarray) -> np.ndarray:
-        """Return the coded targets of shape (n_rows, n_outputs), float64.
-
-        Raises InputError if a label is not among the classes.
-        """
+        """Coded targets of shape (n_rows, n_outputs); raises InputError for a label of no class."""
         index = self._known_indices(y)
         if self.n_outputs == 1:
             return np.where(index == 1, 1.0, -1.0)[:, None]
         return np.where(index[:, None] == np.arange(len(self.classes)), 1.0, -1.0)
 
     def row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
-        """Return sample weights times class weights; None where all are 1."""
+        """Sample weights times class weights; None where all are 1."""
         if self.class_weight is None:
             return sample_weight
         by_class = self.class_weight[self._known_indices(y)]
         return by_class if sample_weight is None else by_class * sample_weight
 
     def decode(self, F: np.ndarray) -> np.ndarray:
-        """Return the predicted labels from decision values of shape (n_rows, n_outputs)."""
+        """Predicted labels from decision values of shape (n_rows, n_outputs)."""
         return self.classes[self.chosen(F)]
 
     def chosen(self, F: np.ndarray) -> np.ndarray:
@@ -225,7 +249,6 @@ class ClassTargets:
         return (F[:, 0] > 0).astype(np.intp) if self.n_outputs == 1 else F.argmax(axis=1)
 
     def same_kind(self, other: Targets) -> bool:
-        """Return True if both code the same labels alike."""
         return (
             isinstance(other, ClassTargets)
             and np.array_equal(self.classes, other.classes)
@@ -233,7 +256,7 @@ class ClassTargets:
         )
 
     def same_targets(self, other: Targets) -> bool:
-        """Return True if a model of these predicts the same classes, in whatever weights."""
+        """Whether models of both predict the same classes, in whatever weights."""
         return isinstance(other, ClassTargets) and np.array_equal(self.classes, other.classes)
 
     def _weights(self) -> np.ndarray:
@@ -265,7 +288,7 @@ class ClassTargets:
 
 
 @dataclass(frozen=True)
-class MultilabelTargets:
+class MultilabelTargets(LabelTargets):
     """Several labels of each row, 0 or 1 each, as columns of ±1: a row may have any number of them."""
 
     n_labels: int
@@ -278,39 +301,19 @@ class MultilabelTargets:
 
     @property
     def classes(self) -> np.ndarray:
-        """The positions of the labels, as scikit-learn's multilabel classifiers number them."""
-        return np.arange(self.n_labels)
-
-    @property
-    def shift(self) -> np.ndarray:
-        return np.zeros(self.n_labels)
-
-    @property
-    def scale(self) -> np.ndarray:
-        return np.ones(self.n_labels)
+        return np.arange(self.n_labels)  # as scikit-learn's multilabel classifiers number labels
 
     def fits(self, n_outputs: int) -> bool:
-        """Return whether it codes so many outputs, as one from a file may not."""
         return type(self.n_labels) is int and self.n_labels == n_outputs > 1
 
     def encode(self, y: np.ndarray) -> np.ndarray:
-        """Return the coded targets of shape (n_rows, n_outputs), float64."""
         return 2.0 * as_columns(np.asarray(y, dtype=np.float64)) - 1.0
 
-    def row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
-        """Return the rows' weights; None where all are 1."""
-        return sample_weight
-
     def decode(self, F: np.ndarray) -> np.ndarray:
-        """Return 1 for each label that a row is predicted to have, else 0, of the shape of F."""
+        """1 for each label that a row is predicted to have, else 0, of the shape of F."""
         return (F > 0).astype(np.int64)
 
     def same_kind(self, other: Targets) -> bool:
-        """Return True if both code as many labels."""
-        return self == other
-
-    def same_targets(self, other: Targets) -> bool:
-        """Return True if a model of these predicts as many labels as one of the other."""
         return self == other
 
 

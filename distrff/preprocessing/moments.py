@@ -285,3 +285,12 @@ class CoMoments:
         left = np.maximum(1.0 - explained.sum(axis=0), 0.0)
         total = np.where(moves[d:], np.square(size[d:]), 0.0) / self.weight
         return total * left / (1.0 - (rank + 1) / self.n_rows) ** 2
+
+
+def r2_scores(squared_error: np.ndarray, targets: Moments) -> np.ndarray:
+    """1 − Σs(ŷ − y)²/Σs(y − ȳ)² of each target; for a constant target 1 without error, else 0."""
+    # Rounding can leave deviations from the mean of equal numbers, and r² would be arbitrary.
+    total = np.where(targets.has_one_value(), 0.0, targets.deviations)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        r2 = 1.0 - squared_error / total
+    return np.where(total > 0, r2, np.where(squared_error > 0, 0.0, 1.0))

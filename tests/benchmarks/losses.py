@@ -23,7 +23,7 @@ from distrff.engine.reduction import light_segmentation_of_features, margin_tile
 from distrff.engine.run import Run
 from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
 from distrff.features.binning import RandomBinningFeatures
-from distrff.fitting.margin_sums import MarginReduction
+from distrff.fitting.light import MarginReduction
 from distrff.io.arrays import as_dataset
 from distrff.kernels.stationary import Laplacian
 from distrff.preprocessing.coding import ClassTargets, Scaling

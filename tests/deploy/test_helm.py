@@ -18,7 +18,7 @@ from distrff.estimators.ridge import KernelRidge
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierFeatures
 from distrff.features.search.candidates import AutoFeatures
-from distrff.fitting.plan import Plan
+from distrff.fitting.cost import Plan
 from tests.deploy import chart
 from tests.deploy.chart import manifests_of
 from tests.deploy.kubernetes import job

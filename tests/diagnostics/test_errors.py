@@ -7,8 +7,8 @@ import pytest
 from sklearn import metrics
 from sklearn.metrics import accuracy_score, mean_squared_error, r2_score
 
-from distrff.diagnostics.evaluate import EvaluationReduction
-from distrff.diagnostics.number_errors import NumberErrors
+from distrff.diagnostics.errors import NumberErrors
+from distrff.diagnostics.evaluate import ErrorSum
 from distrff.features.fourier import FourierFeatures
 from distrff.io.arrays import as_dataset
 from distrff.kernels.stationary import Gaussian
@@ -26,7 +26,7 @@ def model_of(rng, k=1, classes=None):
 
 
 def scored(model, X, y, s=None, cuts=()):
-    return swept(EvaluationReduction(model, 16), as_dataset(X, y, s), cuts=cuts)
+    return swept(ErrorSum(model, 16, None, min(8, model.n_outputs)), as_dataset(X, y, s), cuts=cuts)
 
 
 @pytest.mark.parametrize("k", [1, 3])
@@ -75,7 +75,7 @@ def test_classification_scores_are_those_of_scikit_learn(rng, classes, weighted)
 def test_r2_of_equal_targets_is_not_defined(targets, predictions):
     """scikit-learn has 0 or 1, which a mean over targets or folds takes for a result."""
     Y, F = (np.reshape(np.array(A, float), (2, -1)) for A in (targets, predictions))
-    errors = NumberErrors.of(F, Y, None, np.arange(2), np.zeros(2, bool), 1)
+    errors = NumberErrors.of(F, Y, np.ones(2), np.arange(2), np.zeros(2, bool), 1)
     of_others = r2_score(Y[:, 1:], F[:, 1:]) if Y.shape[1] > 1 else np.nan
     np.testing.assert_equal(errors.scores()["r2"], of_others)
     np.testing.assert_equal(
@@ -86,7 +86,9 @@ def test_r2_of_equal_targets_is_not_defined(targets, predictions):
 def test_relative_error_of_targets_that_are_zero_is_unknown():
     zeros, ones = np.zeros((2, 1)), np.ones((2, 1))
     assert np.isnan(
-        NumberErrors.of(ones, zeros, None, np.arange(2), np.zeros(2, bool), 1).scores()["relative_error"]
+        NumberErrors.of(ones, zeros, np.ones(2), np.arange(2), np.zeros(2, bool), 1).scores()[
+            "relative_error"
+        ]
     )
 
 
@@ -117,7 +119,7 @@ def test_details_of_numbers(rng, cuts):
 
 
 def test_pictures_are_of_the_same_rows_however_these_are_cut(rng, monkeypatch):
-    monkeypatch.setattr("distrff.diagnostics.number_errors._SAMPLE_ROWS", 50)
+    monkeypatch.setattr("distrff.diagnostics.errors._SAMPLE_ROWS", 50)
     model, X = model_of(rng), rng.standard_normal((300, 2))
     y = model.predict(X) + rng.standard_normal(300)
     whole, cut = (scored(model, X, y, None, cuts).values() for cuts in ((), (7, 100, 101, 250)))
@@ -167,7 +169,7 @@ def test_details_of_classes_are_those_of_scikit_learn(rng, n_classes, weighted, 
     )
     for c, one in enumerate(values["classes"]):
         assert (one["label"], one["n_rows"]) == (classes[c], np.count_nonzero(y == classes[c]))
-        found = [one["precision"] or 0.0, one["recall"], one["f1"]]
+        found = [np.nan_to_num(one["precision"]), one["recall"], one["f1"]]
         assert found == pytest.approx([precision[c], recall[c], f1[c]], **near)
     assert values["log_loss"] == pytest.approx(
         metrics.log_loss(y, P, labels=classes, sample_weight=s), **near

@@ -13,7 +13,7 @@ import pytest
 from sklearn.model_selection import PredefinedSplit
 
 import distrff as drf
-from distrff.diagnostics.evaluate import judge_fit
+from distrff.diagnostics.report import judge_fit
 from distrff.errors import InputError
 from tests.support.pages import headings, words
 

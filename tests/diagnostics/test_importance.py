@@ -1,6 +1,7 @@
 """Permutation importance and partial dependence of every model, against NumPy and scikit-learn."""
 
 import json
+from itertools import pairwise
 
 import dask
 import dask.array as da
@@ -12,16 +13,18 @@ import zarr
 from distributed import Client
 from pyarrow import parquet
 from scipy.sparse import csr_matrix
+from scipy.stats import sem
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence as sklearn_partial_dependence
 
 import distrff as drf
-from distrff.diagnostics.importance import what_matters
-from distrff.diagnostics.replacement import RowDraw, donor_places
+from distrff.diagnostics.dependence import what_matters
+from distrff.diagnostics.importance import DrawnRows, RowDraw, column_groups, means, with_columns
 from distrff.engine import reduction
 from distrff.errors import DataWarning, InputError
 from distrff.io.arrays import as_dataset
+from distrff.preprocessing.moments import Moments
 from distrff.utils.random import child_seed
 from tests.support.models import frozen_model
 
@@ -50,13 +53,97 @@ def rows(rng):
     return X, X[:, 0] + np.sin(X[:, 1]) + 0.1 * rng.standard_normal(300)
 
 
-def donors_of(X, place, seed=0, max_rows=20_000, s=None):
+def replaced(X, place, seed=0, s=None):
     """The rows whose values replace those of all rows in a column."""
-    n = len(X)
-    given = RowDraw.of(n, max_rows, seed, "donors").rows(0, n)
-    given = given if s is None else given[s[given] > 0]
-    cumulated = None if s is None else np.cumsum(s[given])
-    return X[given][donor_places(np.arange(n), child_seed(seed, "donors", place), len(given), cumulated)]
+    s = np.ones(len(X)) if s is None else s
+    places, rows = np.flatnonzero(s > 0), np.empty_like(X)
+    rows[places] = X[places][
+        drawn(X[places], places, s[places]).replacements(child_seed(seed, "donors", place))
+    ]
+    return rows
+
+
+def drawn(X, numbers, s):
+    none = np.empty((len(X), 0))
+    return DrawnRows(numbers, X, none, s, none, Moments.empty(0), 0, len(X))
+
+
+# Rows that are drawn by their numbers, and columns that are replaced.
+
+
+@pytest.mark.parametrize(("n", "max_rows"), [(1, 2), (100, 100), (101, 100), (1000, 7), (5000, 300)])
+def test_rows_are_drawn_by_number(rng, n, max_rows):
+    draw = RowDraw.of(n, max_rows, int(rng.integers(2**40)))
+    drawn = draw.rows(0, n)
+    assert n // draw.stride <= len(drawn) <= max_rows
+    assert (np.diff(drawn) > 0).all()
+    if n <= max_rows:
+        np.testing.assert_array_equal(drawn, np.arange(n))
+    runs = drawn // draw.stride
+    assert len(np.unique(runs)) == len(runs)  # one of each
+    cuts = np.unique([0, n, *rng.integers(0, n + 1, 5)])
+    parts = [draw.rows(a, b) for a, b in pairwise(cuts.tolist())]
+    np.testing.assert_array_equal(np.concatenate(parts), drawn)
+
+
+def test_each_row_of_a_run_has_the_same_chance():
+    places = RowDraw(5, 11).rows(0, 50_000) % 5
+    counts = np.bincount(places, minlength=5)
+    # A seed that is fixed: 2000 ± 40 each.
+    assert np.abs(counts - 2000).max() < 250
+
+
+def test_rows_lend_their_values_by_their_weight():
+    """Each of 60,000 rows takes a value of one of its own kind, whose weight is 1, 3 or 2."""
+    kinds = np.arange(60_000) % 3
+    weight = np.array([1.0, 3.0, 2.0])[kinds]
+    places = drawn(kinds[:, None], np.arange(60_000), weight).replacements(7)
+    assert np.abs(np.bincount(kinds[places]) - 10_000 * np.array([1, 3, 2])).max() < 600
+
+
+@pytest.mark.parametrize("positions", [(1,), (0, 3), (4, 2, 1)])
+@pytest.mark.parametrize("same_for_all", [False, True])
+def test_replaced_columns_of_dense_and_sparse_rows(rng, positions, same_for_all):
+    X = rng.standard_normal((30, 5)) * (rng.random((30, 5)) < 0.4)
+    values = rng.standard_normal((1 if same_for_all else 30, len(positions)))
+    values *= rng.random(values.shape) < 0.6
+    expected = X.copy()
+    expected[:, list(positions)] = values
+    before = X.copy()
+    sparse = csr_matrix(X)
+    np.testing.assert_array_equal(with_columns(X, positions, values), expected)
+    replaced = with_columns(sparse, positions, values)
+    np.testing.assert_array_equal(replaced.toarray(), expected)
+    assert (replaced.nnz, replaced.dtype) == (np.count_nonzero(expected), X.dtype)
+    np.testing.assert_array_equal(X, before)
+    np.testing.assert_array_equal(sparse.toarray(), before)
+    assert with_columns(X.astype("f4"), positions, values).dtype == np.float32
+
+
+def test_standard_errors(rng):
+    values = rng.standard_normal((50, 3)) + 9
+    for alike in (np.ones(50), np.full(50, 2.5)):
+        np.testing.assert_allclose(means(values, alike, np.zeros(50, bool)).error, sem(values), rtol=1e-12)
+    s, out = rng.exponential(size=50), np.arange(50) < 20
+    found, kept = means(values, s, out), s[20:]
+    mean = np.average(values[20:], axis=0, weights=kept)
+    variance = np.average((values[20:] - mean) ** 2, axis=0, weights=kept)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(found.error, np.sqrt(variance / (kept.sum() ** 2 / np.sum(kept**2) - 1)))
+    assert found.n_left_out == 20
+    assert np.isnan(means(values, s, np.arange(50) > 0).error).all()
+    assert np.isnan(means(values, s, s > 0).mean).all()
+
+
+def test_groups_of_a_model_without_steps(rng):
+    model = frozen_model(SMALL, rng)
+    assert [(g.name, g.positions) for g in column_groups(model, None)] == [("0", (0,)), ("1", (1,))]
+    assert [g.name for g in column_groups(model, ("u", "v"))] == ["u", "v"]
+    named = frozen_model(SMALL, rng, column_names=("a", "b"))
+    assert [g.name for g in column_groups(named, ("u", "v"))] == ["a", "b"]
+
+
+# What columns of arrays matter.
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -76,7 +163,7 @@ def test_importance_is_that_of_numpy(rows, name):
     assert found.score == pytest.approx(model.score(X, y), abs=1e-9)
     for column in found.columns:
         changed, j = X.copy(), int(column.column)
-        changed[:, j] = donors_of(X, j, 3)[:, j]
+        changed[:, j] = replaced(X, j, 3)[:, j]
         rise = losses(changed) - losses(X)
         near = {"rel": 1e-5, "abs": 1e-6} if name == "equispaced" else {"rel": 1e-9, "abs": 1e-11}
         assert column.importance == pytest.approx(rise.mean() / unit, **near)
@@ -144,7 +231,7 @@ def test_several_targets_count_in_units_of_their_variance(rows):
     varying = [0, 1]  # a constant has no R²
     for column in found.columns:
         changed, j = X.copy(), int(column.column)
-        changed[:, j] = donors_of(X, j)[:, j]
+        changed[:, j] = replaced(X, j)[:, j]
         rise = ((model.predict(changed) - Y) ** 2 - (model.predict(X) - Y) ** 2).mean(axis=0)
         np.testing.assert_allclose(column.mse_rise, rise, rtol=1e-8, atol=1e-8)
         expected = np.mean(rise[varying] / Y[:, varying].var(axis=0))
@@ -275,7 +362,7 @@ def test_weights_are_multiplicities(rng):
     n = s.sum() ** 2 / np.sum(s**2)
     for column in found.columns:
         changed, j = X.copy(), int(column.column)
-        changed[:, j] = donors_of(X, j, s=s)[:, j]
+        changed[:, j] = replaced(X, j, s=s)[:, j]
         rise = (model.predict(changed) - y) ** 2 - (model.predict(X) - y) ** 2
         mean = np.average(rise, weights=s)
         assert column.mse_rise[0] == pytest.approx(mean, rel=1e-9)
@@ -375,7 +462,7 @@ def test_columns_of_one_raw_column_are_replaced_together(table):
         at = [i for i, name in enumerate(names) if name.startswith(column.column)]
         assert len(at) == column.n_columns
         changed = X.copy()
-        changed[:, at] = donors_of(X, at[0])[:, at]
+        changed[:, at] = replaced(X, at[0])[:, at]
         rise = (predict(changed) - table.y) ** 2 - (predict(X) - table.y) ** 2
         assert column.mse_rise[0] == pytest.approx(rise.mean(), rel=1e-8)
     for raw in (table, table.drop(columns="y")):

@@ -11,6 +11,7 @@ from scipy.linalg import subspace_angles
 
 import distrff as drf
 from distrff.errors import InputError
+from distrff.features.base import RowsInMemory, Sample
 from distrff.features.search import metric
 from distrff.features.search.metric import (
     LearnedMetric,
@@ -21,7 +22,6 @@ from distrff.features.search.metric import (
 )
 from distrff.features.search.relevance import CONSTANT_WIDTH
 from distrff.features.search.ridge import Judgement, Trial
-from distrff.features.specification import RowsInMemory, Sample
 from distrff.utils.random import stream
 
 

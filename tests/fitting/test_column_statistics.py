@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from distrff.features.specification import sample_rows
+from distrff.features.base import sample_rows
 from distrff.fitting.moments import ColumnStatisticsReduction
 from distrff.io.arrays import as_dataset
 from tests.support.sweeps import partials, swept

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import distrff as drf
-from distrff.fitting.epoch import EpochReduction, sent_start
+from distrff.fitting.sgd import EpochReduction, sent_start
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import ClassTargets, NumericTargets
 from distrff.solvers.losses import Logistic, Squared

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.features.lattice import Lattice
+from distrff.features.equispaced import Lattice
 from distrff.fitting.equispaced_sums import (
     N_GROUPS,
     N_SAMPLES,

@@ -16,12 +16,11 @@ from sklearn.svm import SVC, LinearSVC
 import distrff as drf
 from distrff.engine import reduction
 from distrff.errors import InputError
-from distrff.fitting import margin_oracle, plan
+from distrff.fitting import cost, light
 from distrff.fitting import margins as penalty_search
 from distrff.fitting import options as margin_options
 from distrff.fitting.dual import DualAscent
-from distrff.fitting.margin_oracle import MarginOracle
-from distrff.fitting.margin_sums import MarginReduction
+from distrff.fitting.light import MarginOracle, MarginReduction
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.lbfgs import Preconditioner, solve_smoothed
 from distrff.solvers.losses import MARGINS, NOISES
@@ -629,7 +628,7 @@ def test_one_pass_makes_the_hessians_of_all_classes(rng, monkeypatch, loss):
     # All of these rows are summed, in one pass for all that ask.
     assert by_hessians.report_["sweep_labels"].count("Hessian") == len(n_together)
     n_asked = len(n_together)
-    monkeypatch.setattr(plan, "_MAX_HESSIAN_SWEEPS", 0)
+    monkeypatch.setattr(cost, "_MAX_HESSIAN_SWEEPS", 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it may need more than its 200 sweeps
         without = clone(model).fit(X, y)
@@ -648,7 +647,7 @@ def test_hessians_of_samples_and_of_all_rows(rng, monkeypatch):
     y = np.where(X[:, 0] < 1.8, np.digitize(X[:, 1], [0.0]), 2)  # the last class is rare
     for name, value in (("_MIN_SAMPLE_ROWS", 256), ("_LEAST_SAMPLE_PER_FEATURE", 1), ("_LIGHT_COLUMNS", 4)):
         monkeypatch.setattr(reduction, name, value)
-    monkeypatch.setattr(margin_oracle, "_LIGHT_SWEEPS", 0.2)
+    monkeypatch.setattr(light, "_LIGHT_SWEEPS", 0.2)
     strides, curved = [], MarginOracle._curved
 
     def seen(self, points, stride):

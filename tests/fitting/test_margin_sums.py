@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.fitting.margin_sums import (
+from distrff.fitting.light import (
     MarginReduction,
     NearestRowsReduction,
     SmallestMargins,

@@ -7,11 +7,10 @@ from sklearn.exceptions import ConvergenceWarning
 import distrff as drf
 from distrff.engine import run as engine_run
 from distrff.errors import InputError, PlanRefused
-from distrff.fitting import plan
-from distrff.fitting.cg import RidgePasses
+from distrff.fitting import cost
+from distrff.fitting.cg import ProductReduction, RidgePasses
+from distrff.fitting.cost import PRESUMED_SWEEPS
 from distrff.fitting.options import factor_levels
-from distrff.fitting.plan import PRESUMED_SWEEPS
-from distrff.fitting.ridge_sums import ProductReduction
 from tests.support.fits import classes_of, in_process, interrupt_after, mismatch_once, stored
 
 D = 32
@@ -39,7 +38,7 @@ def preconditioner(request, monkeypatch):
 
 
 def no_factor(monkeypatch):
-    monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
+    monkeypatch.setattr(cost, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
 
 
 def equations(fitted, X, Y, s):
@@ -226,7 +225,7 @@ def wide(alpha, **options):
 
 def test_auto_takes_cg_where_the_gram_alone_does_not_fit(problem, monkeypatch):
     too_much = wide(1.0, solver="gram").plan(problem.X, problem.y).worker_peak_bytes
-    limit = int((too_much + plan.IDLE_BYTES) / plan._USABLE_SHARE) - 2**20
+    limit = int((too_much + cost.IDLE_BYTES) / cost._USABLE_SHARE) - 2**20
     monkeypatch.setattr(engine_run, "MEMORY_LIMIT", limit)
     assert "preconditioner: diagonal" in str(wide(30.0).plan(problem.X, problem.y))
     fitted = wide(30.0).fit(problem.X, problem.y)

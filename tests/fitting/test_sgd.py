@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 import distrff as drf
 from distrff.engine.run import PlannedWorkers
 from distrff.errors import DataWarning, InputError, PlanRefused
-from distrff.fitting.plan import count, metric_rows, refusal
+from distrff.fitting.cost import count, metric_rows, refusal
 from distrff.fitting.sgd import _SGDOracle
 from tests.support.fits import LOSSES, fourier, interrupt_after, margin_classifier
 
@@ -118,7 +118,7 @@ def test_an_interrupted_fit_keeps_the_best_model(rows, monkeypatch, build):
 
 def test_auto_takes_it_where_no_gram_fits(rows, monkeypatch):
     X, y, _ = rows
-    monkeypatch.setattr("distrff.fitting.plan.fits", lambda plan: plan.solver == "sgd")
+    monkeypatch.setattr("distrff.fitting.cost.fits", lambda plan: plan.solver == "sgd")
     fitted = drf.KernelSVC(FEATURES, 1.0, random_state=0).fit(X, y > 0)
     assert fitted.report_["solver"] == "sgd"
     assert "does not fit in the workers' memory" in repr(fitted.report_)

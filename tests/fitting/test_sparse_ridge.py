@@ -10,9 +10,9 @@ from distrff.engine import run as engine_run
 from distrff.engine.run import Run
 from distrff.errors import InputError, PlanRefused
 from distrff.features import bins as occupied_bins
-from distrff.fitting import plan as conjugate_plan
+from distrff.fitting import cost as conjugate_plan
 from distrff.fitting.cg import walk_grid
-from distrff.fitting.plan import PRESUMED_SWEEPS, PRESUMED_SWEEPS_AN_ALPHA
+from distrff.fitting.cost import PRESUMED_SWEEPS, PRESUMED_SWEEPS_AN_ALPHA
 from distrff.solvers.losses import Logistic
 from tests.support.fits import objective_of, smallest_objective
 
@@ -332,8 +332,8 @@ def test_many_classes_and_C_by_folds(rng):
 
 def test_models_of_few_rows_end_the_hinge(rng, monkeypatch):
     """Of so few that they must grow."""
-    monkeypatch.setattr("distrff.fitting.margin_sums._MIN_KEPT", 40)
-    monkeypatch.setattr("distrff.fitting.margin_sums._KEPT_ENTRIES", 800)
+    monkeypatch.setattr("distrff.fitting.light._MIN_KEPT", 40)
+    monkeypatch.setattr("distrff.fitting.light._KEPT_ENTRIES", 800)
     X, y = plane_rows(rng, 600)
     binned = features(rng).fit(X)
     found = drf.KernelSVC(binned, 5.0, random_state=0, scale="none").fit(X, y)

@@ -24,8 +24,7 @@ from distrff.io.results import ResultPlace, open_array
 from distrff.io.storage import Location
 from distrff.model import write
 from distrff.model.model import Model
-from distrff.model.predict import RowResults
-from distrff.model.write import output_segmentation, write_rows
+from distrff.model.write import RowResults, output_segmentation, write_rows
 from distrff.solvers.ridge import PosteriorFactor
 from tests.support.models import frozen_model
 

@@ -19,8 +19,8 @@ import distrff as drf
 from distrff.engine import run as engine_run
 from distrff.engine.run import LocalExecution
 from distrff.errors import InputError, PlanRefused
-from distrff.fitting import keeping, sgd
-from distrff.fitting.kept import CachedRows, RowKeeping
+from distrff.fitting import cost, sgd
+from distrff.fitting.rows import CachedRows, RowKeeping
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import Scaling
 from tests.support.commands import wait_until
@@ -142,14 +142,14 @@ def test_as_much_is_kept_as_there_is_room_for(labelled, client, monkeypatch, roo
     """The rest is kept as rows, or read again, whichever worker takes it."""
     expected = bits(model("hinge", "fourier", keep_features=False).fit(*labelled))
     all_kept = model("hinge", "fourier", keep_features=True).fit(*labelled).plan_
-    monkeypatch.setattr(keeping, "_room", lambda plan, workers: room * all_kept.kept_bytes)
+    monkeypatch.setattr(cost, "_room", lambda plan, workers: room * all_kept.kept_bytes)
     fitted = model("hinge", "fourier").fit(*labelled)
     plan = fitted.plan_
     assert 0 < plan.kept_features < plan.size.n_rows
     assert plan.kept_bytes <= room * all_kept.kept_bytes
     assert f"kept between light sweeps: features of {plan.kept_features:,} rows" in repr(plan)
     assert bits(fitted) == expected
-    monkeypatch.setattr(keeping, "_pays", lambda size: False)
+    monkeypatch.setattr(cost, "_pays", lambda size: False)
     fitted = model("hinge", "fourier").fit(*labelled)
     assert (fitted.plan_.kept_features, fitted.plan_.kept_rows > 0) == (0, True)
     assert bits(fitted) == expected
@@ -310,7 +310,7 @@ def test_a_fit_that_fails_keeps_nothing(labelled, client):
 
 
 def test_all_or_a_refusal(labelled, client, monkeypatch):
-    monkeypatch.setattr(keeping, "_room", lambda plan, workers: 1000.0)
+    monkeypatch.setattr(cost, "_room", lambda plan, workers: 1000.0)
     with pytest.raises(
         PlanRefused,
         match=r"keep_features=True needs .* 60% of its memory limit .*; use keep_features='auto'",

@@ -15,7 +15,15 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, PlanRefused
-from distrff.features.base import FeatureMap
+from distrff.features.base import (
+    FeatureMap,
+    MapCost,
+    MapSpecification,
+    RowSource,
+    Sample,
+    product_cost,
+    sample_rows,
+)
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fourier import FourierFeatures
@@ -44,14 +52,6 @@ from distrff.features.search.ridge import (
     steps_ahead,
 )
 from distrff.features.search.widths import coded_targets, median_distance
-from distrff.features.specification import (
-    MapCost,
-    MapSpecification,
-    RowSource,
-    Sample,
-    product_cost,
-    sample_rows,
-)
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern, Stationary
 from distrff.preprocessing.moments import Moments

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.linalg import eigh, svd
 
 from distrff.errors import InputError
+from distrff.features.base import RowsInMemory, Sample
 from distrff.features.search.relevance import Effort, relevant_length_scales
 from distrff.features.search.ridge import (
     ANYWHERE,
@@ -25,7 +26,6 @@ from distrff.features.search.ridge import (
     steps_ahead,
 )
 from distrff.features.search.widths import PILOT_GRIDS, median_distance
-from distrff.features.specification import RowsInMemory, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern, Stationary
 from distrff.utils.process import one_blas_thread

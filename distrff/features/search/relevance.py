@@ -13,6 +13,7 @@ from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 
 from distrff.errors import ColumnError, InputError
+from distrff.features.base import RowSource, Sample
 from distrff.features.search.screening import explained_alone
 from distrff.features.search.widths import (
     SAMPLE_ROWS,
@@ -23,7 +24,6 @@ from distrff.features.search.widths import (
     coded_targets,
     search_rows,
 )
-from distrff.features.specification import RowSource, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Laplacian, Stationary
 from distrff.preprocessing.moments import EQUAL_TO_ROUNDING, Moments

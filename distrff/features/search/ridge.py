@@ -12,7 +12,8 @@ from typing import Self
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve
 
-from distrff.features.lattice import Box, Lattice
+from distrff.features.base import Sample
+from distrff.features.equispaced import Box, Lattice
 from distrff.features.search.widths import (
     MAX_OUTPUTS,
     BinningPilot,
@@ -21,7 +22,6 @@ from distrff.features.search.widths import (
     binning_pilot_flops,
     coded_targets,
 )
-from distrff.features.specification import Sample
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.preprocessing.moments import EQUAL_TO_ROUNDING

@@ -11,9 +11,9 @@ from scipy.linalg import eigh, eigh_tridiagonal
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, NonFiniteError
-from distrff.features.bins import BinIds, Grids, occupied_bins
-from distrff.features.frequencies import draw_frequencies
-from distrff.features.specification import RowsInMemory, Sample
+from distrff.features.base import RowsInMemory, Sample
+from distrff.features.binning import BinIds, Grids, occupied_bins
+from distrff.features.fourier import draw_frequencies
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.utils.arrays import dense_rows
