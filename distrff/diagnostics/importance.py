@@ -669,7 +669,7 @@ def of_columns(
     light, sent = model.for_tasks()
     n = len(rows)
     tasks = [ColumnTask(i * n, (i + 1) * n, column) for i, column in enumerate(columns)]
-    return run.total(label, tasks, ColumnSum(light, judge), {**sent, **rows.arrays()})
+    return run.total(label, tasks, ColumnSum(light, judge), arrays={**sent, **rows.arrays()})
 
 
 @dataclass(frozen=True)

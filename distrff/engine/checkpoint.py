@@ -292,7 +292,6 @@ class Checkpoint:
         self._finished: set[str] = set()  # passes whose sums can go once these steps are written
         self._progress = {k: v for k, v in store.progress().items() if k not in _OF_PASS}
         self._due = time.monotonic() + seconds_between(every)
-        self.has_read = False  # any value or sum
         self.is_written = True  # whether the last write succeeded
         self._begin()
 
@@ -329,7 +328,6 @@ class Checkpoint:
             logger.warning("%s; it is computed again", damaged)
             return None
         self.n_read += len(sweeps)
-        self.has_read = True
         return sweeps, values
 
     def keep(self, key: str, sweeps: Sweeps, values: list[Any]) -> bool:
@@ -349,7 +347,6 @@ class Checkpoint:
         """The sums of a pass; to look for those of which none are stored costs no request."""
         folder = self.store.sums(key)
         found = _largest(folder.nodes(), n_segments) if key in self._with_sums else ()
-        self.has_read = self.has_read or bool(found)
         return PassSums(folder, self.every, n_segments, found)
 
     def finish(self, passes: Iterable[str]) -> None:

@@ -21,7 +21,7 @@ from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.fitting.context import FitContext
 from distrff.fitting.cost import Plan
 from distrff.io.dataset import Dataset, Rows
-from distrff.io.parts import CheckpointStore, forgeries_refused
+from distrff.io.parts import CheckpointStore
 from distrff.io.storage import SEEN_BY_ALL, Location, package_version
 from distrff.utils.serialize import digest_of
 
@@ -203,7 +203,7 @@ def kept_to_the_end(run: Run | None) -> Iterator[None]:
         return
     checkpoint, store = run.checkpoint, run.checkpoint.store
     assert isinstance(store, CheckpointStore)
-    with ending_on_sigterm(), forgeries_refused(store.location, lambda: checkpoint.has_read):
+    with ending_on_sigterm():
         try:
             yield
             # Without the sums of the last passes: what is left to do takes seconds, and they are large.

@@ -381,16 +381,14 @@ def begun(location: Location, header: Mapping[str, Any], what: str = "fit") -> d
         raise InputError(f"{location} is not a checkpoint of distrff; choose another place")
     if found.get("format") != _FORMAT:
         raise InputError(f"{location} was written by another distrff; choose another place")
-    if (other := found.get("of", "fit")) != what:
-        raise InputError(f"{location} is the checkpoint of a {in_one_line(other)}; choose another place")
-    if differences := _differences(found.get("fingerprint"), header["fingerprint"]):
+    _check_sealed(location, found)
+    if found["of"] != what:
+        raise InputError(f"{location} is the checkpoint of a {found['of']}; choose another place")
+    if differences := _differences(found["fingerprint"], header["fingerprint"]):
         raise InputError(
             f"{location} is the checkpoint of another {what}: {'; '.join(differences)}; choose another "
             f"place, or delete it"
         )
-    _check(location, found, header)
-    if found.get("checksum") != _checksum(found):
-        raise InputError(f"{location} is damaged (its header has another checksum); delete it")
     return found
 
 
@@ -410,55 +408,34 @@ def has_written(location: Location, place: Location, digest: Callable[[], str]) 
 
 
 _OURS = re.compile(r"progress\.json|steps|sums|runs|\w+\.part|" + re.escape(FOLDER_MARK))
-_TEXTS = ("of", "version", "estimator", "model", "source", "solver", "dst", "label", "stage", "unit")
-_COUNTS = ("n_rows", "n_sweeps", "n_segments", "n_segments_done", "done", "total")
-_TIMES = ("seconds", "seconds_of_usual_pass", "seconds_left_of_pass", "seconds_left_of_stage", "written")
-_MAX_NUMBER = 2**63
-_TOKEN = re.compile("[0-9a-f]{8}")
-
-
-def _check(location: Location, document: Mapping[str, Any], needed: Iterable[str] = ()) -> None:
-    """Raise InputError if values of a header or of the progress are not what they must be, or are missing."""
-    for name in {*needed, *document}:
-        value = document.get(name)
-        if not (_is_sound(name, value) or (value is None and name not in needed)):
-            raise InputError(f"{location} is damaged ({name} is {in_one_line(value)}); delete it")
-
-
-def _is_sound(name: str, value: Any) -> bool:
-    if name in _TEXTS:
-        return isinstance(value, str)
-    if name == "token":  # part of a folder's name
-        return isinstance(value, str) and _TOKEN.fullmatch(value) is not None
-    if name in ("fingerprint", "report"):
-        return isinstance(value, dict)
-    if name == "seed":
-        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if name in _COUNTS or name in _TIMES:
-        kinds = int if name in _COUNTS else int | float
-        return isinstance(value, kinds) and not isinstance(value, bool) and 0 <= value < _MAX_NUMBER
-    return True
 
 
 def write_header(location: Location, header: Mapping[str, Any]) -> None:
     """Write the header of a checkpoint."""
-    header = dict(header) | {"checksum": _checksum(header)}
-    text = json.dumps({"attributes": {ROOT: header}}, indent=2, allow_nan=False)
-    with storage_errors(f"{location} could not be written"):
-        _write_whole(location.within(FOLDER_MARK), [text.encode()])
-
-
-def _checksum(header: Mapping[str, Any]) -> str:
-    """Return the checksum of a header's other values: a seed with one flipped bit is a seed as well."""
-    others = {name: value for name, value in header.items() if name != "checksum"}
-    return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
+    _write_document(location, FOLDER_MARK, {"attributes": {ROOT: _sealed(header)}})
 
 
 def write_progress(location: Location, progress: Mapping[str, Any]) -> None:
     """Write how far it is, for `described`."""
-    text = json.dumps(dict(progress), indent=2, allow_nan=False)
+    _write_document(location, "progress.json", _sealed(progress))
+
+
+def _write_document(location: Location, name: str, document: Any) -> None:
+    text = json.dumps(document, indent=2, allow_nan=False)
     with storage_errors(f"{location} could not be written"):
-        _write_whole(location.within("progress.json"), [text.encode()])
+        _write_whole(location.within(name), [text.encode()])
+
+
+def _sealed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document with the checksum of its other values: a seed with one flipped bit is a seed as well."""
+    others = {name: value for name, value in document.items() if name != "checksum"}
+    text = json.dumps(others, sort_keys=True)
+    return others | {"checksum": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def _check_sealed(location: Location, header: Mapping[str, Any]) -> None:
+    if header != _sealed(header):
+        raise InputError(f"{location} is damaged (its header has another checksum); delete it")
 
 
 def remove_leftovers(location: Location) -> None:
@@ -486,9 +463,8 @@ _MAX_DIFFERENCES = 6
 _DIGEST = re.compile("[0-9a-f]{32}")  # which tells nobody anything
 
 
-def _differences(stored: Any, mine: Mapping[str, Any]) -> list[str]:
-    """Return in words what differs between two fingerprints."""
-    stored = stored if isinstance(stored, dict) else {}
+def _differences(stored: Mapping[str, Any], mine: Mapping[str, Any]) -> list[str]:
+    """The differences between two fingerprints, in words."""
     changed = []
     for name, value in mine.items():
         other = stored.get(name)
@@ -506,44 +482,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:38]}…{text[-41:]}"  # paths differ at their ends
 
 
-@contextmanager
-def forgeries_refused(location: Location, has_read: Callable[[], bool]) -> Iterator[None]:
-    """Raise InputError where the block stumbles after it has read values of a checkpoint.
-
-    Values are whole, as their checksum says, but nothing says what they must be: that follows from the steps
-    before. So whoever forges a checkpoint can cause errors of any kind, though none before a value was read.
-    The same errors may have other causes, so the message does not advise to delete what took hours.
-    """
-    try:
-        yield
-    except _STUMBLES as error:
-        if isinstance(error, DistrffError) or not has_read():
-            raise
-        raise InputError(
-            f"it failed after it had read values of {location} ({type(error).__name__}: "
-            f"{in_one_line(error)}); try it without this checkpoint: if it succeeds then, these values were "
-            f"altered, and can be deleted"
-        ) from error
-
-
-_STUMBLES = (
-    TypeError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    RuntimeError,
-    AssertionError,
-)
-
-
 # What `distrff inspect` shows.
 
 
 def described(location: Location) -> dict[str, Any]:
     """Return header, progress and size of a checkpoint, which may be written at the same time."""
     header, progress = location.header() or {}, read_progress(location)
-    _check(location, header)
+    _check_sealed(location, header)
     fs, path = location.file_system()
     with storage_errors(f"{location} cannot be read"):
         fs.invalidate_cache(path)
@@ -560,6 +505,4 @@ def read_progress(location: Location) -> dict[str, Any]:
         found = json_of(fs, f"{path}/progress.json", MAX_JSON_BYTES)
     except (OSError, ValueError, RecursionError):
         return {}
-    found = {k: v for k, v in found.items() if v is not None} if isinstance(found, dict) else {}
-    _check(location, found)
-    return found
+    return found if isinstance(found, dict) and found == _sealed(found) else {}

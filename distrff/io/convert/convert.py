@@ -37,7 +37,6 @@ from distrff.io.convert.runs import (
 from distrff.io.convert.sources import Source, TableSource, files_of, open_source, version_of
 from distrff.io.convert.text import CsvSource, TextBlock, WiderTypes
 from distrff.io.dataset import Span, in_order
-from distrff.io.parts import forgeries_refused
 from distrff.io.storage import (
     Location,
     check_writable,
@@ -338,7 +337,7 @@ class Conversion:
     def written_to(self, location: Location, *, overwrite: bool = False) -> dict[str, Any]:
         """Write the rows to a Zarr group and return the report; see `convert`."""
         started, checkpoint = time.perf_counter(), self.checkpoint
-        with nullcontext() if checkpoint is None else _resuming(checkpoint):
+        with nullcontext() if checkpoint is None else ending_on_sigterm():
             report = None if checkpoint is None else checkpoint.finished(location)
             while report is None:
                 token = None if checkpoint is None else checkpoint.token
@@ -539,12 +538,6 @@ def _are_sparse(X: Any) -> bool:
     """Return whether rows, the first ones, dense or CSR, decide that all are stored as a sparse matrix."""
     n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
     return X.shape[1] > _MIN_SPARSE_COLUMNS and n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED
-
-
-@contextmanager
-def _resuming(checkpoint: ConversionCheckpoint) -> Iterator[None]:
-    with ending_on_sigterm(), forgeries_refused(checkpoint.location, lambda: checkpoint.was_there):
-        yield
 
 
 @contextmanager

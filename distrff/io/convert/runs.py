@@ -603,7 +603,6 @@ class ConversionCheckpoint:
         self._group: zarr.Group | None = None
         self._codes: list[dict[str, int]] = []
         self._stage: _Stage | None = None
-        self.was_there = False
 
     @classmethod
     def begin(
@@ -611,10 +610,7 @@ class ConversionCheckpoint:
     ) -> ConversionCheckpoint:
         """Create the checkpoint, or find that of the same conversion; raise InputError for any other one."""
         header = {"fingerprint": fingerprint, "dst": fingerprint["dst"], "token": secrets.token_hex(4)}
-        was_there = location.header() is not None
-        found = cls(location, begun(location, header, "conversion"), every)
-        found.was_there = was_there
-        return found
+        return cls(location, begun(location, header, "conversion"), every)
 
     @property
     def token(self) -> str:
