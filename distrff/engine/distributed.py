@@ -7,7 +7,6 @@ import math
 import queue
 import time
 import uuid
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
@@ -25,6 +24,7 @@ from distrff.engine.reduction import OrderedMerge, Reduction, Rows
 from distrff.engine.tasks import (
     Partial,
     SegmentCache,
+    Workers,
     WorkRecord,
     begin_task,
     delayed_task,
@@ -56,7 +56,7 @@ _LAST_SECONDS = 15.0  # for a last write: batch systems and Kubernetes kill 30 s
 _FUTURES: WeakKeyDictionary[Client, WeakSet[Future]] = WeakKeyDictionary()
 
 
-class ClusterExecution:
+class ClusterExecution(Workers):
     """Runs tasks through a `distributed.Client`, which stays in this object and is never pickled.
 
     Each thread has one segment under way, and if partials are small a second one ready, so that no thread
@@ -77,9 +77,6 @@ class ClusterExecution:
     called from the event loop of an asynchronous client.
     """
 
-    in_client = False
-    hold_values = True
-
     def __init__(self, client: Client) -> None:
         if client.asynchronous:
             raise ClusterError(
@@ -88,7 +85,6 @@ class ClusterExecution:
             )
         self.client = client
         self.workers = WorkerList(client)
-        self.is_nested = in_dask_task()
         self._fit = uuid.uuid4().hex
         self._futures = _FUTURES.setdefault(client, WeakSet())
         known = list(self.workers.known().values())
@@ -97,10 +93,13 @@ class ClusterExecution:
                 "the cluster has no workers; add some (cluster.scale(2), or `dask worker ADDRESS`) "
                 "and try again"
             )
-        self.n_workers = len(known)
+        super().__init__(
+            n_workers=len(known),
+            threads_per_worker=max(worker["nthreads"] for worker in known),
+            memory_limit=min((w["memory_limit"] for w in known if w["memory_limit"]), default=0),
+            is_nested=in_dask_task(),
+        )
         self.n_threads = sum(worker["nthreads"] for worker in known)
-        self.threads_per_worker = max(worker["nthreads"] for worker in known)
-        self.memory_limit = min((w["memory_limit"] for w in known if w["memory_limit"]), default=0)
 
     def measure_idle(self, needed: Any) -> None:
         """Have each worker measure its idle memory; those that join later do so in their first task.
@@ -149,13 +148,9 @@ class ClusterExecution:
         pending = Pending(self.workers, self._futures)
         # The client merges small partials faster than tasks would.
         in_client = size * len(segments) <= _SMALL_BYTES
-        partials: _Partials
-        if in_client:
-            merge: Callable[..., Any] = partial(merge_partials, reduction, sums, is_task=False)
-            partials = _InClient(pending, sums, len(segments), merge, self.n_threads)
-        else:
-            merge = partial(pending.submit, merge_partials, reduction, sums, group="merge")
-            partials = _OnWorkers(pending, sums, len(segments), merge)
+        partials = _Partials(
+            pending, reduction, len(segments), sums, in_client=in_client, n_at_once=self.n_threads
+        )
         under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
 
         def start_where_free() -> None:
@@ -319,64 +314,58 @@ class ClusterExecution:
 # The partials of a pass on their way into the tree of merges.
 
 
-class _Partials(ABC):
-    """The partials of one pass, after those that a checkpoint has."""
+class _Partials:
+    """The partials of one pass, after those that a checkpoint has; small ones are merged `in_client`.
+
+    These are fetched when a task ends more than two seconds after the last time, or when there is one for
+    each thread: workers keep the rows that came with a task until its result is released.
+    """
 
     def __init__(
-        self, pending: Pending, sums: PassSums | None, n_segments: int, merge: Callable[..., Any]
+        self,
+        pending: Pending,
+        reduction: Reduction,
+        n_segments: int,
+        sums: PassSums | None,
+        *,
+        in_client: bool,
+        n_at_once: int,
     ) -> None:
-        self._pending, self._sums, self._n_segments = pending, sums, n_segments
+        self._pending, self._n_segments, self._sums = pending, n_segments, sums
+        self._in_client, self._n_at_once = in_client, n_at_once
+        merge: Callable[..., Any] = partial(merge_partials, reduction, sums, is_task=False)
+        if not in_client:
+            merge = partial(pending.submit, merge_partials, reduction, sums, group="merge")
         self._merge = OrderedMerge(n_segments, merge)
+        self._landed: dict[int, Future] = {}
+        self._collected = time.monotonic()
 
     def take_stored(self) -> list[int]:
         """Take the sums that are stored; return the segments that are left."""
         if self._sums is None:
             return list(range(self._n_segments))
-        stored = self._stored(self._sums)
+        stored: Mapping[Node, Any] = (
+            stored_sums(self._sums) if self._in_client else self._read_there(self._sums)
+        )
         for (level, index), summed in stored.items():
             self._merge.add(index, summed, level)
         return self._sums.segments_left(stored)
 
-    @abstractmethod
-    def _stored(self, sums: PassSums) -> dict[Node, Any]:
-        """The stored sums that are not damaged."""
+    def _read_there(self, sums: PassSums) -> dict[Node, Future]:
+        read = {node: self._pending.submit(read_sum, sums, node, group="checkpoint") for node in sums.found}
+        for future in self._pending.completed(but=DamagedPart):
+            if future.status == "error":
+                logger.warning("%s; its rows are summed again", future.exception())
+        return {node: future for node, future in read.items() if future.status == "finished"}
 
-    @abstractmethod
     def take(self, index: int, future: Future) -> None:
         """Take the partial of a segment."""
-
-    @abstractmethod
-    def total(self) -> Any:
-        """The merged partial of all segments."""
-
-
-class _InClient(_Partials):
-    """Small partials, which are merged in the client.
-
-    They are fetched when a task ends more than two seconds after the last time, or when there is one for
-    each thread: workers keep the rows that came with a task until its result is released.
-    """
-
-    def __init__(
-        self, pending: Pending, sums: PassSums | None, n_segments: int, merge: Callable[..., Any], n: int
-    ) -> None:
-        super().__init__(pending, sums, n_segments, merge)
-        self._n_at_once = n
-        self._landed: dict[int, Future] = {}
-        self._collected = time.monotonic()
-
-    def _stored(self, sums: PassSums) -> dict[Node, Any]:
-        return stored_sums(sums)
-
-    def take(self, index: int, future: Future) -> None:
+        if not self._in_client:
+            self._merge.add(index, future)
+            return
         self._landed[index] = future
         if len(self._landed) >= self._n_at_once or time.monotonic() - self._collected > _COLLECT_SECONDS:
             self._collect()
-
-    def total(self) -> Partial:
-        self._collect()
-        total: Partial = self._merge.result()
-        return total
 
     def _collect(self) -> None:
         landed, self._landed = self._landed, {}
@@ -386,25 +375,11 @@ class _InClient(_Partials):
             self._merge.add(index, summed)
         self._collected = time.monotonic()
 
-
-class _OnWorkers(_Partials):
-    """Large partials, which are merged on the workers."""
-
-    def _stored(self, sums: PassSums) -> dict[Node, Any]:
-        read = {node: self._pending.submit(read_sum, sums, node, group="checkpoint") for node in sums.found}
-        for _ in self._pending.completed(but=DamagedPart):
-            pass
-        for future in read.values():
-            if future.status != "finished":
-                logger.warning("%s; its rows are summed again", future.exception())
-        return {node: future for node, future in read.items() if future.status == "finished"}
-
-    def take(self, index: int, future: Future) -> None:
-        self._merge.add(index, future)
-
-    def total(self) -> Future:
-        total: Future = self._merge.result()
-        return total
+    def total(self) -> Any:
+        """The merged partial of all segments."""
+        if self._landed:
+            self._collect()
+        return self._merge.result()
 
 
 # Futures under way on a cluster, watched until the last has finished.

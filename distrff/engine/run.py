@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing import parent_process
 from statistics import median
@@ -43,6 +42,7 @@ from distrff.engine.tasks import (
     Level,
     Partial,
     SegmentCache,
+    Workers,
     WorkRecord,
     delayed_task,
     in_dask_task,
@@ -71,45 +71,7 @@ _HERE = ""  # the address of this process among workers
 _IN_THREADS = {None, "threads", "threading"} | _SYNCHRONOUS
 
 
-class Workers(Protocol):
-    """The workers as a plan counts them."""
-
-    @property
-    def n_workers(self) -> int: ...
-
-    @property
-    def threads_per_worker(self) -> int: ...
-
-    @property
-    def memory_limit(self) -> int:
-        """Bytes a worker; 0 for none."""
-
-    @property
-    def in_client(self) -> bool:
-        """Whether tasks share the client's process, and its memory."""
-
-    @property
-    def is_nested(self) -> bool:
-        """Whether others may run beside it: in a Dask task, or in a child process without a cluster."""
-
-    @property
-    def hold_values(self) -> bool:
-        """Whether results stay in the process that made them: not with dask's scheduler of processes."""
-
-
-@dataclass(frozen=True)
-class PlannedWorkers:
-    """Workers that need not exist yet."""
-
-    n_workers: int
-    threads_per_worker: int
-    memory_limit: int
-    in_client: bool = False
-    is_nested: bool = False
-    hold_values: bool = True
-
-
-class LocalExecution:
+class LocalExecution(Workers):
     """Runs tasks as one of dask's own schedulers would, in rounds of one segment per thread.
 
     Handles on results are the results themselves. In this process functions are called directly: a single
@@ -117,16 +79,17 @@ class LocalExecution:
     not used. Blocks of dask arrays need a graph, and so do schedulers that start processes or are functions.
     """
 
-    n_workers = 1
-    in_client = True
-
     def __init__(self, scheduler: str | None) -> None:
-        self._scheduler = scheduler
-        self.is_nested = in_dask_task() or parent_process() is not None
-        self.hold_values = scheduler in _IN_THREADS
-        self.n_threads = 1 if scheduler in _SYNCHRONOUS else int(dask.config.get("num_workers", CPU_COUNT))
-        self.threads_per_worker = self.n_threads
-        self.memory_limit = int(MEMORY_LIMIT)
+        n_threads = 1 if scheduler in _SYNCHRONOUS else int(dask.config.get("num_workers", CPU_COUNT))
+        super().__init__(
+            n_workers=1,
+            threads_per_worker=n_threads,
+            memory_limit=int(MEMORY_LIMIT),
+            in_client=True,
+            is_nested=in_dask_task() or parent_process() is not None,
+            hold_values=scheduler in _IN_THREADS,
+        )
+        self._scheduler, self.n_threads = scheduler, n_threads
         self._fit = uuid.uuid4().hex
 
     def reduce(

@@ -332,6 +332,18 @@ def _part(worker: str, threads: Mapping[str, int], n_segments: int) -> int:
 # What both kinds of execution do with tasks.
 
 
+@dataclass(frozen=True)
+class Workers:
+    """Workers as a plan counts them, which need not exist yet."""
+
+    n_workers: int
+    threads_per_worker: int
+    memory_limit: int  # bytes a worker; 0 for none
+    in_client: bool = False  # tasks share the client's process, and its memory
+    is_nested: bool = False  # others may run beside it: in a Dask task, or a child process without a cluster
+    hold_values: bool = True  # results stay in the process that made them: not with dask's pool of processes
+
+
 def say_of_last_write(error: BaseException) -> None:
     """Tell whoever pressed Ctrl-C at once what there is to wait for."""
     if isinstance(error, KeyboardInterrupt):

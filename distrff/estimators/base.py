@@ -19,7 +19,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distrff.diagnostics.errors import ClassErrors
 from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, calibrated, errors_of, out_of_fold
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
-from distrff.engine.run import Workers, begin_run
+from distrff.engine.run import begin_run
+from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
 from distrff.features.base import FeatureMap
 from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
@@ -350,7 +351,7 @@ class KernelEstimator(BaseEstimator):
 
         Parameters
         ----------
-        workers : PlannedWorkers
+        workers : Workers
         checkpoint : str, optional
             That of the fit, as for `plan`.
 

@@ -18,8 +18,8 @@ from distrff.engine.reduction import (
     gram_tile_rows,
     light_segmentation,
 )
-from distrff.engine.run import Run, Workers, begin_run, check_reading
-from distrff.engine.tasks import SegmentCache
+from distrff.engine.run import Run, begin_run, check_reading
+from distrff.engine.tasks import SegmentCache, Workers
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
 from distrff.features.base import FeatureMap, MapReduction, MapSpecification, ProjectedBlockMap, sample_rows
 from distrff.features.equispaced import EquispacedFourierFeatures

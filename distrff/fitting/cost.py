@@ -20,7 +20,7 @@ from distrff.engine.reduction import (
     sampled_tile_rows,
     sparse_segmentation,
 )
-from distrff.engine.run import PlannedWorkers, Workers
+from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
 from distrff.features.base import MapCost
 from distrff.features.binning import KEY_ROWS
@@ -512,7 +512,7 @@ def _remedies(plan: Plan) -> list[str]:
     size, remedies = plan.size, []
 
     def does_fit(changed: Size, threads: int = plan.threads_per_worker) -> bool:
-        return fits(count(plan.solver, changed, PlannedWorkers(plan.n_workers, threads, plan.memory_limit)))
+        return fits(count(plan.solver, changed, Workers(plan.n_workers, threads, plan.memory_limit)))
 
     if does_fit(size.in_small_chunks()):
         n_bytes = human_bytes(size.reading_bytes(plan.segment_rows))

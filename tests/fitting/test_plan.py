@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import distrff as drf
 from distrff.engine.reduction import gram_segmentation, gram_stride
-from distrff.engine.run import PlannedWorkers
+from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
 from distrff.features.base import product_cost
 from distrff.features.fourier import FourierSpecification
@@ -48,7 +48,7 @@ TWO_THREADS = dict(n_workers=2, threads_per_worker=2)
 
 
 def count(size, solver="gram", **cluster):
-    return first_that_fits([cost.count(solver, size, PlannedWorkers(**cluster))])
+    return first_that_fits([cost.count(solver, size, Workers(**cluster))])
 
 
 def limit_above(n_bytes):
@@ -304,14 +304,14 @@ LIGHT = replace(
 def test_kept_features_are_counted_and_stay_below_the_share_at_which_dask_writes_to_disk(solver, wish):
     before = None
     for limit in (2, 4, 8, 16, 32, 64):
-        workers = PlannedWorkers(**CLUSTER, memory_limit=limit * 2**30)
+        workers = Workers(**CLUSTER, memory_limit=limit * 2**30)
         without = cost.count(solver, LIGHT, workers)
         needed = LIGHT.n_rows * (4 * LIGHT.n_features + LIGHT.row_bytes) // 2 * (1 + (solver == "sgd"))
         if wish is True and cost._room(without, workers) < needed:
             with pytest.raises(PlanRefused, match="keep_features=True needs") as refused:
                 with_kept(without, wish, workers)
             number, unit = re.search(r"a memory limit of ([\d.e+]+) (\w+)$", str(refused.value)).groups()
-            enough = PlannedWorkers(**CLUSTER, memory_limit=int(float(number) * UNITS[unit]))
+            enough = Workers(**CLUSTER, memory_limit=int(float(number) * UNITS[unit]))
             assert with_kept(cost.count(solver, LIGHT, enough), wish, enough).kept_features == LIGHT.n_rows
             continue
         found = with_kept(without, wish, workers)
@@ -328,8 +328,8 @@ def test_kept_features_are_counted_and_stay_below_the_share_at_which_dask_writes
 
 
 def test_nothing_is_kept_without_a_limit_a_wish_or_light_passes():
-    unlimited = PlannedWorkers(**CLUSTER, memory_limit=0)
-    limited = PlannedWorkers(**CLUSTER, memory_limit=64 * 2**30)
+    unlimited = Workers(**CLUSTER, memory_limit=0)
+    limited = Workers(**CLUSTER, memory_limit=64 * 2**30)
     assert with_kept(cost.count("gram", LIGHT, unlimited), "auto", unlimited).kept_bytes == 0
     assert with_kept(cost.count("gram", LIGHT, unlimited), True, unlimited).kept_features == LIGHT.n_rows
     assert with_kept(cost.count("gram", LIGHT, limited), False, limited).kept_bytes == 0
@@ -338,14 +338,14 @@ def test_nothing_is_kept_without_a_limit_a_wish_or_light_passes():
 
 @pytest.mark.parametrize("wish", ["auto", True])
 def test_a_fit_inside_another_task_keeps_nothing_unless_told(wish):
-    workers = PlannedWorkers(1, 1, 64 * 2**30, in_client=True, is_nested=True)
+    workers = Workers(1, 1, 64 * 2**30, in_client=True, is_nested=True)
     found = with_kept(cost.count("gram", LIGHT, workers), wish, workers)
     assert found.kept_features == (LIGHT.n_rows if wish is True else 0)
     assert found.kept_rows == 0
 
 
 def test_nothing_is_kept_by_processes_that_would_be_sent_it():
-    workers = PlannedWorkers(1, 2, 64 * 2**30, in_client=True, hold_values=False)
+    workers = Workers(1, 2, 64 * 2**30, in_client=True, hold_values=False)
     assert with_kept(cost.count("gram", LIGHT, workers), "auto", workers).kept_bytes == 0
     with pytest.raises(PlanRefused, match="dask's processes send it to and fro"):
         with_kept(cost.count("gram", LIGHT, workers), True, workers)
@@ -353,7 +353,7 @@ def test_nothing_is_kept_by_processes_that_would_be_sent_it():
 
 def test_workers_that_keep_one_segment_more_than_others_are_counted():
     """Eight segments on five workers: some keep two."""
-    workers = PlannedWorkers(5, 1, 64 * 2**30)
+    workers = Workers(5, 1, 64 * 2**30)
     cuts = cost.margin_cuts(LIGHT)
     assert cuts.n_segments % 5
     found = with_kept(cost.count("gram", LIGHT, workers), True, workers)
@@ -363,7 +363,7 @@ def test_workers_that_keep_one_segment_more_than_others_are_counted():
 
 @pytest.mark.parametrize("solver", ["gram", "cg"])
 def test_kept_features_are_made_once_in_the_seconds_that_are_predicted(solver):
-    workers = PlannedWorkers(**CLUSTER, memory_limit=64 * 2**30)
+    workers = Workers(**CLUSTER, memory_limit=64 * 2**30)
     without = cost.count(solver, LIGHT, workers)
     kept = with_kept(without, True, workers)
     assert _share_left(without, 20) == _share_left(kept, 1) == _share_left(kept, 0) == 1
@@ -377,7 +377,7 @@ def test_kept_features_are_made_once_in_the_seconds_that_are_predicted(solver):
 
 def test_cheap_features_are_made_again_and_their_rows_stay():
     few_columns = replace(LIGHT, n_columns=1, map_cost=product_cost(1))
-    workers = PlannedWorkers(**CLUSTER, memory_limit=64 * 2**30)
+    workers = Workers(**CLUSTER, memory_limit=64 * 2**30)
     found = with_kept(cost.count("gram", few_columns, workers), "auto", workers)
     assert (found.kept_features, found.kept_rows) == (0, LIGHT.n_rows)
     assert "rows without features" in repr(found)
