@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
+from dask.sizeof import sizeof
 from distributed.protocol import pickle
 
 from distrff.engine.reduction import n_levels
@@ -201,43 +202,46 @@ def _warn_of_failure(reason: object) -> None:
 class Replay:
     """The values of a solve, in their order, for the case that its cluster is lost and it begins again.
 
-    Beyond 64 MB they are in a temporary file.
+    Beyond 64 MB they are in a temporary file. Larger ones, such as a Gram that is fetched at the end, are
+    computed again.
     """
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(_MAX_WAITING_BYTES)  # noqa: SIM115
-        self._n_steps = self._n_left = 0
+        self._sizes: list[int] = []  # of the steps so far; 0 of those that are computed again
+        self._n_steps = 0  # since the beginning
 
     @property
     def may_skip(self) -> bool:
         """Whether more values are stored, so that handles made now may never be needed."""
-        return self._n_left > 0
+        return self._n_steps < len(self._sizes)
 
     def next_key(self, *what: Any) -> str:
-        """The order alone says which values are meant, as the same process gets them."""
+        """Nothing: the order alone says which values are meant, as the same process gets them."""
         return ""
 
     def found(self, key: str) -> tuple[Sweeps, list[Any]] | None:
-        """Sweeps and values of the next step, if there is one."""
-        if not self._n_left:
+        """Sweeps and values of the next step, if it is stored."""
+        self._n_steps += 1
+        if self._n_steps > len(self._sizes) or not (size := self._sizes[self._n_steps - 1]):
             return None
-        self._n_left -= 1
-        step: tuple[Sweeps, list[Any]] = pickle.pickle.load(self._file)
+        step: tuple[Sweeps, list[Any]] = pickle.loads(self._file.read(size))
         return step
 
     def keep(self, key: str, sweeps: Sweeps, values: list[Any]) -> bool:
-        """Store a step behind the others."""
-        self._file.write(pickle.dumps((sweeps, values)))
-        self._n_steps += 1
+        """Store the step that was not found."""
+        if self._n_steps > len(self._sizes):
+            is_small = sizeof(values) <= _MAX_WAITING_BYTES
+            self._sizes.append(self._file.write(pickle.dumps((sweeps, values))) if is_small else 0)
         return True
-
-    def close(self) -> None:
-        self._file.close()
 
     def rewind(self) -> None:
         """Begin again with the first step."""
         self._file.seek(0)
-        self._n_left = self._n_steps
+        self._n_steps = 0
+
+    def close(self) -> None:
+        self._file.close()
 
 
 @dataclass(frozen=True)

@@ -199,9 +199,6 @@ class LocalExecution(Workers):
     def gather(self, handles: list[Any]) -> list[Any]:
         return [compact(handle) for handle in handles]
 
-    def settle(self, handle: Any) -> Any:
-        return handle
-
 
 def _in_threads(function: Callable[..., Any], calls: list[tuple], n_threads: int) -> list[Any]:
     """Return `function(*args)` for each of the calls; after a failure, or Ctrl-C, none is begun any more."""
