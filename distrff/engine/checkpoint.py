@@ -1,9 +1,9 @@
-"""What a killed fit had finished, and how the same fit goes on from there with the same bits.
+"""Checkpoints: a killed fit goes on from the values and sums that it had finished, to the same bits.
 
 Between passes over the rows, a fit is a sequence of steps in the client, each of which depends on the values
 before it only. So a checkpoint holds these values, each under a digest of everything that led to it, and of
-the pass under way the sums of its finished segments, as the nodes of the tree in which they are merged. A fit
-that is started again takes each value that it would compute from the checkpoint, runs its own steps between
+the pass under way the sums of its finished segments, as the nodes of the tree in which they are merged, each
+written by the process that has it. A fit that is started again takes each value that it would compute from the checkpoint, runs its own steps between
 them, and computes what it does not find. No solver has a state to be stored: L-BFGS, conjugate gradients and
 SGD go through the same numbers again, without a pass.
 
@@ -85,7 +85,7 @@ class SumFolder(Protocol):
         """Write a sum, completely or not at all."""
 
     def read(self, node: Node) -> Any:
-        """Return a sum; a file that is not as it was written is removed, and raises DamagedPart."""
+        """A sum; a file that is not as it was written is removed, and raises DamagedPart."""
 
     def remove(self, nodes: Iterable[Node]) -> None:
         """Remove some sums."""
@@ -265,7 +265,7 @@ class PartialStore(Protocol):
         """Keys of all stored steps."""
 
     def step(self, key: str) -> tuple[Sweeps, list[Any]]:
-        """Return the sweeps and the values of a stored step; raise DamagedPart if it cannot be read."""
+        """Read the sweeps and the values of a stored step; raise DamagedPart if it cannot be read."""
 
     def append(self, steps: list[Step], progress: Mapping[str, Any]) -> None:
         """Store some steps, all or none, and how far the fit is."""
@@ -348,7 +348,7 @@ class Checkpoint:
         return True
 
     def sums(self, key: str, n_segments: int) -> PassSums:
-        """The sums of a pass; to look for those of which none are stored costs no request."""
+        """The sums of a pass; a pass without stored sums costs no request."""
         folder = self.store.sums(key)
         found = _largest(folder.nodes(), n_segments) if key in self._with_sums else ()
         return PassSums(folder, self.every, n_segments, found)

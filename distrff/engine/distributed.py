@@ -138,7 +138,7 @@ class ClusterExecution(Workers):
         cache: SegmentCache | None = None,
         group: str = "sum",
     ) -> Future | Partial:
-        """Return the merged partial: a future, or the partial itself if partials are small.
+        """Sum all segments: the merged partial as a future, or itself if partials are small.
 
         `sums` are those of a checkpoint, `cache` the segments that stay on the workers.
         """
@@ -230,7 +230,7 @@ class ClusterExecution(Workers):
         return value, ANY_WORKER
 
     def send(self, arrays: dict[str, Any]) -> Any:
-        """Return an argument for tasks: small arrays themselves, sent with each task, else a future."""
+        """An argument for tasks: small arrays themselves, sent with each task, else a future."""
         if sum(A.nbytes for A in arrays.values()) <= _SMALL_ARRAYS:
             return arrays
         return self.submit(dict, arrays, group="arrays")
@@ -242,7 +242,7 @@ class ClusterExecution(Workers):
             return self._known(self.client.submit(function, *args, key=key, pure=False))
 
     def submit_to(self, worker: str, function: Callable[..., Any], *args: Any) -> Future:
-        """Return the future of a task that only this worker may run; for measurements."""
+        """Begin a task that only this worker may run; for measurements."""
         self.workers.check_connection()
         return self.client.submit(function, *args, key=new_key(function), pure=False, workers=[worker])
 
@@ -434,7 +434,7 @@ class Pending:
             yield future
 
     def gathered(self, futures: list[Any]) -> list[Any]:
-        """Return the results of finished futures, which may still be lost on their way here.
+        """The results of finished futures, which may still be lost on their way here.
 
         The client's own `gather` would wait forever for a value that no worker will compute again.
         """
@@ -512,7 +512,7 @@ class Lost(ClusterError):
 
 
 def large_graphs() -> Any:
-    """Return a context in which tasks that carry rows are sent without a warning about their size."""
+    """A context in which tasks that carry rows are sent without a warning about their size."""
     return dask.config.set({"distributed.admin.large-graph-warning-threshold": "64GB"})
 
 
@@ -542,7 +542,7 @@ class WorkerList:
         self._say_at = 0.0
 
     def known(self) -> dict[str, dict[str, Any]]:
-        """Return what the scheduler knows about each worker now, by address.
+        """The scheduler's present knowledge of each worker, by address.
 
         Between a request and its response the client may overwrite this with a summary that lists no workers;
         then it is requested again.
@@ -578,7 +578,7 @@ class WorkerList:
             )
 
     def running_threads(self) -> dict[str, int]:
-        """Return the threads of each worker that now takes tasks, by address."""
+        """The threads of each worker that now takes tasks, by address."""
         workers, self._asked = self.known(), time.monotonic()
         self._threads = {
             a: worker["nthreads"] for a, worker in workers.items() if worker["status"] == "running"
@@ -586,7 +586,7 @@ class WorkerList:
         return self._threads
 
     def recent_threads(self) -> dict[str, int]:
-        """Return the same as of half a second ago at most; a task for a lost worker goes elsewhere."""
+        """The same as of half a second ago at most; a task for a lost worker goes elsewhere."""
         if time.monotonic() > self._asked + _RECENT_SECONDS:
             self.running_threads()
         return self._threads
@@ -656,7 +656,7 @@ class Liveness:
 
 
 def _has_tasks_to_give(dask_scheduler: Any) -> bool:
-    """Return whether tasks wait on the scheduler; large ones may still be on their way to it."""
+    """Whether tasks wait on the scheduler; large ones may still be on their way to it."""
     return any(task.state in ("waiting", "queued", "no-worker") for task in dask_scheduler.tasks.values())
 
 
@@ -677,7 +677,7 @@ def _nobody_works(workers: dict[str, dict[str, Any]]) -> ClusterError:
 
 
 def _free_places(threads: Mapping[str, int], busy: Counter[str], per_thread: int) -> list[str]:
-    """Return a worker's address for each task that it could take, the least busy workers first.
+    """A worker's address for each task that it could take, the least busy workers first.
 
     `threads` are those of the workers that take tasks now. If all are gone, one task waits for the next
     worker to join.
@@ -715,11 +715,11 @@ class SegmentShares:
             first_thread += count
 
     def __bool__(self) -> bool:
-        """Return whether any segment is left."""
+        """Whether any segment is left."""
         return any(self._left.values()) or any(self._cached.values())
 
     def take(self, worker: str, present: Iterable[str] = ()) -> int | None:
-        """Return the next segment for a worker, which may have joined later; None if others keep the rest.
+        """The next segment for a worker, which may have joined later; None if others keep the rest.
 
         `present` are the workers that take tasks now.
         """

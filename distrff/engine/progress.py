@@ -27,7 +27,7 @@ _LOG_SECONDS = 10.0
 
 
 class RowCount(Protocol):
-    """What a pass tells of its rows."""
+    """Counts the rows of a pass."""
 
     n: int
 
@@ -40,7 +40,7 @@ def _is_notebook(stream: Any) -> bool:
 
 
 def is_watched(stream: Any) -> bool:
-    """Return whether a person sees what is drawn over: a terminal, or a notebook."""
+    """Whether a person sees what is drawn over: a terminal, or a notebook."""
     return stream.isatty() or _is_notebook(stream)
 
 
@@ -236,9 +236,9 @@ Callback = Callable[[SweepProgress], Any]
 
 
 def callbacks_of_fit(given: Any) -> list[Callback]:
-    """Return what is called in a new fit; a callback with a method `begin_fit` begins there with a new state.
+    """Callbacks of a new fit; one with a method `begin_fit` begins there with a new state.
 
-    Raises InputError for what is no list of functions.
+    Raises InputError if `given` is no list of functions.
     """
     if given is None:
         return []
@@ -260,7 +260,7 @@ _MAX_GAP = 0.999
 
 
 def expected_sweeps(errors: Sequence[float], tol: float, presumed: int = PRESUMED_SWEEPS) -> int:
-    """Return about how many light sweeps a solver takes, from the errors after each of those so far.
+    """About how many light sweeps a solver takes, from the errors after each of those so far.
 
     ln(e/(1 − e)) is taken to go on falling as it did over the later half of the sweeps, by the best errors so
     far, since errors rise at times and fall in jumps. A gap e relative to the objective is e/(1 − e) relative
@@ -285,7 +285,7 @@ def expected_sweeps(errors: Sequence[float], tol: float, presumed: int = PRESUME
 
 
 def _height(error: float) -> float:
-    """Return ln(e/(1 − e)), which errors of 1 and more continue."""
+    """ln(e/(1 − e)), continued for errors of 1 and more."""
     return math.log(error) - math.log1p(-min(error, _MAX_GAP))
 
 

@@ -103,7 +103,7 @@ class LocalExecution(Workers):
         cache: SegmentCache | None = None,
         group: str = "sum",
     ) -> Partial:
-        """Return the merged partial of all segments; `sums` are those of a checkpoint.
+        """Sum all segments; `sums` are those of a checkpoint.
 
         `cache` are the segments that stay in memory from pass to pass. `group` names the tasks on Dask's
         dashboard, as everywhere below.
@@ -143,7 +143,7 @@ class LocalExecution(Workers):
     def _rows_of(
         self, segments: list[Rows], numbers: list[int], cache: SegmentCache | None, of_pass: str
     ) -> dict[int, Rows]:
-        """Return the rows of some segments by number: those that are kept, else the handles to read them."""
+        """The rows of some segments by number: those that are kept, else the handles to read them."""
         rows = {i: segments[i] for i in numbers}
         if cache is None:
             return rows
@@ -168,7 +168,7 @@ class LocalExecution(Workers):
         """Leave it to the first task, which finds its rows in this process anyway."""
 
     def measured(self) -> WorkRecord:
-        """Return nothing beside the tasks' own records: what the client does is not the work of a task."""
+        """Nothing beside the tasks' own records: the client's work is not that of a task."""
         return WorkRecord()
 
     def send(self, arrays: dict[str, Any]) -> Any:
@@ -201,7 +201,7 @@ class LocalExecution(Workers):
 
 
 def _in_threads(function: Callable[..., Any], calls: list[tuple], n_threads: int) -> list[Any]:
-    """Return `function(*args)` for each of the calls; after a failure, or Ctrl-C, none is begun any more."""
+    """`function(*args)` for each of the calls; after a failure, or Ctrl-C, none is begun any more."""
     pool = ThreadPoolExecutor(n_threads, "distrff")
     try:
         return list(pool.map(lambda args: function(*args), calls))
@@ -216,7 +216,7 @@ _LOCAL_SCHEDULERS = {
 
 
 def ambient_execution() -> Execution:
-    """Return the execution on the ambient cluster or in this process.
+    """The execution on the ambient cluster or in this process.
 
     Inside a Dask task that is this thread only, so that a search over parameters cannot wait for itself. Else
     it is the default client, unless dask's configuration names a local scheduler; without a client it is
@@ -259,7 +259,7 @@ class SegmentSource(Protocol):
     def held_bytes(self) -> int: ...
 
     def rows(self, start: int, stop: int) -> Rows:
-        """Return the handle from which a task reads the rows [start, stop)."""
+        """The handle from which a task reads the rows [start, stop)."""
 
 
 class Handle:
@@ -346,7 +346,7 @@ class Run:
         arrays: Arrays | None = None,
         cache: SegmentCache | None = None,
     ) -> Handle:
-        """Return a handle on the reduction of all rows; `arrays` are sent to each task.
+        """A handle on the reduction of all rows; `arrays` are sent to each task.
 
         Without `cuts` the rows are given segments, such as those that cannot be cut by row number. `cache`
         are the segments of these cuts that stay on the workers.
@@ -419,7 +419,7 @@ class Run:
         return total
 
     def cache(self, passes: str, cuts: Segmentation, levels: Sequence[tuple[CacheForm, int]]) -> SegmentCache:
-        """Return what stays of the segments of some passes: forms to keep them in, and of each how many.
+        """The cache of some passes: forms in which their segments stay, and how many in each.
 
         All passes of one name share it while their cuts are the same. For other cuts it is freed, and begun
         anew: a plan has room for one.
@@ -440,7 +440,7 @@ class Run:
             cache.forget()
 
     def share(self, shared: SharedArrays | None) -> list[Any]:
-        """Return a list of one handle on shared arrays, the same for the whole run; empty without arrays."""
+        """A list of one handle on shared arrays, the same for the whole run; empty without arrays."""
         if shared is None:
             return []
         if shared not in self._sent:
@@ -449,12 +449,12 @@ class Run:
         return self._sent[shared]
 
     def send(self, arrays: dict[str, Any]) -> Handle:
-        """Return an argument for several tasks, which is sent once."""
+        """Send arrays once, as an argument for several tasks."""
         self._next_key("send", arrays)
         return self._begun(Handle(lambda: self.execution.send(arrays)))
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Handle:
-        """Return a handle on `function(*args)`; args may be handles, or lists of them."""
+        """A handle on `function(*args)`; args may be handles, or lists of them."""
         self._next_key("call", function.__qualname__, args)
         return self._begun(Handle(lambda: self.execution.submit(function, *_made(args))))
 
@@ -466,7 +466,7 @@ class Run:
         group: str | None = None,
         costs: Sequence[float] | None = None,
     ) -> list[Handle]:
-        """Return handles on `function(*args)` for each of the calls, which may run side by side.
+        """Begin `function(*args)` for each of the calls, which may run side by side.
 
         `group` names the tasks on Dask's dashboard; by default it is the function's name. With `costs`,
         relative ones, they are dealt out to all workers, so that these end at about the same time: for calls
@@ -489,7 +489,7 @@ class Run:
         return handle
 
     def settle(self, handle: Handle) -> Handle:
-        """Return a handle that outlives its fit, without the sum of a pass behind it."""
+        """A handle that outlives its fit, without the sum of a pass behind it."""
         self._is_settled = True
         return Handle(None, handle.value())
 
@@ -503,7 +503,7 @@ class Run:
         return "" if self._memory is None else self._memory.next_key(*what)
 
     def gather(self, handles: Sequence[Handle]) -> list[Any]:
-        """Return the values of the handles."""
+        """The values of the handles."""
         memory = self._memory
         if memory is None:
             return self._gathered(handles)
@@ -543,15 +543,15 @@ class Run:
             ) from lost
 
     def get(self, handle: Handle) -> Any:
-        """Return the value of one handle."""
+        """The value of one handle."""
         return self.gather([handle])[0]
 
     def total(self, *args: Any, **options: Any) -> Any:
-        """Return the reduction of all rows; see `reduce`."""
+        """The reduction of all rows; see `reduce`."""
         return self.surviving(lambda: self.get(self.reduce(*args, **options)))
 
     def compute(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return `function(*args)`, computed where its arguments are."""
+        """The value of `function(*args)`, computed where its arguments are."""
         return self.surviving(lambda: self.get(self.submit(function, *args)))
 
     def map(
@@ -562,11 +562,11 @@ class Run:
         group: str | None = None,
         costs: Sequence[float] | None = None,
     ) -> list[Any]:
-        """Return `function(*args)` for each of the calls, which may run side by side; see `submit_all`."""
+        """The values of `function(*args)` for each of the calls; see `submit_all`."""
         return self.surviving(lambda: self.gather(self.submit_all(function, calls, group=group, costs=costs)))
 
     def surviving(self, solve: Callable[[], T]) -> T:
-        """Return `solve()`, which is called again if the cluster is lost meanwhile, and meets its values.
+        """Call `solve()`; if the cluster is lost meanwhile, call it again: it meets its values.
 
         It must take the same steps each time, from what it was given and what it gets from this run.
         """
@@ -658,7 +658,7 @@ class _PassCount:
 
 
 def begin_run() -> Run:
-    """Return a run of the ambient execution, after checking that each worker can run this distrff."""
+    """A run of the ambient execution, after checking that each worker can run this distrff."""
     run = Run()
     if isinstance(run.execution, ClusterExecution):
         check_workers(run.execution.client)

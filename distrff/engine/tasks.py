@@ -33,7 +33,7 @@ _RETRY_SECONDS = (0.2, 1.0)
 
 R = TypeVar("R")
 
-# What each process reports about itself: memory, BLAS threads, how often it derived a map.
+# The record of a process: memory, BLAS threads, how often it derived a map.
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -58,7 +58,7 @@ class WorkRecord:
     processes: dict[str, ProcessRecord] = field(default_factory=dict)
 
     def merge(self, other: WorkRecord) -> WorkRecord:
-        """Return the record of both; of a process in both the later state, which has the higher peak."""
+        """The record of both; of a process in both the later state, which has the higher peak."""
         processes = self.processes | other.processes
         for name in self.processes.keys() & other.processes.keys():
             both = self.processes[name], other.processes[name]
@@ -90,19 +90,19 @@ def begin_task(fit: str, needed: Any = None) -> None:
 
 
 def end_task(n_rows: int, seconds: float) -> WorkRecord:
-    """Return the record of a task that this process has just run."""
+    """The record of a task that this process has just run."""
     peak = max(_THIS.idle_bytes, peak_resident_bytes())
     record = ProcessRecord(_THIS.idle_bytes, peak, _THIS.blas_threads, COUNTS["derivations"])
     return WorkRecord(n_rows, seconds, {f"{socket.gethostname()}:{os.getpid()}": record})
 
 
 def peak_so_far(fit: str) -> WorkRecord:
-    """Return the record of a process since a fit began there; an empty one if it did not."""
+    """The record of a process since a fit began there; an empty one if it did not."""
     return end_task(0, 0.0) if fit == _THIS.fit else WorkRecord()
 
 
 def blas_threads() -> int:
-    """Return the threads of a matrix product in this process."""
+    """The threads of a matrix product in this process."""
     return max((lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"), default=1)
 
 
@@ -115,7 +115,7 @@ def _status_bytes(key: str) -> int | None:
 
 
 def peak_resident_bytes() -> int:
-    """Return the largest resident set of this process since its peak was last reset."""
+    """The largest resident set of this process since its peak was last reset."""
     peak = _status_bytes("VmHWM:")
     if peak is not None:
         return peak
@@ -124,7 +124,7 @@ def peak_resident_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """Return the resident set of this process; its peak if the system does not report the present one."""
+    """The resident set of this process; its peak if the system does not report the present one."""
     return _status_bytes("VmRSS:") or peak_resident_bytes()
 
 
@@ -169,7 +169,7 @@ def reduce_rows(
 
 
 def with_retries(work: Callable[[], R], rows: Rows) -> R:
-    """Return the result of work on the rows of a segment, begun again after an error of the storage."""
+    """Do work on the rows of a segment, again after an error of the storage."""
     for wait in _RETRY_SECONDS:
         try:
             return work()
@@ -224,27 +224,27 @@ def stored_sums(sums: PassSums) -> dict[Node, Partial]:
     return found
 
 
-# What stays on the workers between the passes of a fit: the rows of segments, or what was made of them.
+# Segments that stay on the workers between the passes of a fit: their rows, or also their features.
 
 
 class CacheForm(ABC):
-    """What is kept of a segment, as a frozen dataclass; the same bits on every worker."""
+    """The form in which a segment is kept, as a frozen dataclass; the same bits on every worker."""
 
     @abstractmethod
     def keep(self, rows: Any, arrays: Arrays) -> Rows:
-        """Return the rows in memory, with all that reductions take from them."""
+        """The rows in memory, with all that reductions take from them."""
 
     @abstractmethod
     def shared(self) -> SharedArrays | None:
-        """Return the arrays that it shares with the passes; None if there are none."""
+        """The arrays that it shares with the passes; None if there are none."""
 
     def light(self) -> Self:
-        """Return itself without the arrays that are sent apart."""
+        """Itself without the arrays that are sent apart."""
         return self
 
 
 def keep_rows(keeping: CacheForm, rows: Rows, sent: list[Arrays], fit: str, of_pass: str = "") -> Rows:
-    """Return what is kept of one segment; `of_pass` is as in `reduce_rows`."""
+    """Keep one segment; `of_pass` is as in `reduce_rows`."""
     begin_task(fit)  # or a worker that has just joined would count what it keeps as idle memory
     arrays = joined(sent)
     with working_for(of_pass):
@@ -283,19 +283,19 @@ class SegmentCache:
     _places: dict[int, _Place] = field(default_factory=dict)
 
     def value(self, segment: int) -> Any:
-        """Return the handle on a kept segment; None if it is not kept."""
+        """The handle on a kept segment; None if it is not kept."""
         place = self._places.get(segment)
         return None if place is None else place.value
 
     def by_worker(self) -> dict[str, list[int]]:
-        """Return the numbers of the segments that each worker keeps, ascending."""
+        """The numbers of the segments that each worker keeps, ascending."""
         found: dict[str, list[int]] = {}
         for segment, place in sorted(self._places.items()):
             found.setdefault(place.worker, []).append(segment)
         return found
 
     def level_with_room(self, worker: str, threads: Mapping[str, int], n_segments: int) -> int | None:
-        """Return the first level with room on a worker; None if there is none.
+        """The first level with room on a worker; None if there is none.
 
         A worker takes no more than its part of all segments, so that later passes end together.
         """
@@ -325,11 +325,11 @@ class SegmentCache:
 
 
 def _part(worker: str, threads: Mapping[str, int], n_segments: int) -> int:
-    """Return how many of all segments are a worker's, by its threads."""
+    """How many of all segments are a worker's, by its threads."""
     return -(-n_segments * threads.get(worker, 0) // max(1, sum(threads.values())))
 
 
-# What both kinds of execution do with tasks.
+# Tasks of both kinds of execution.
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,7 @@ def say_of_last_write(error: BaseException) -> None:
 
 
 def delayed_task(function: Callable[..., Any], args: tuple, group: str | None) -> Any:
-    """Return a delayed task, in a group of its function's name if no other is given."""
+    """A delayed task, in a group of its function's name if no other is given."""
     return dask.delayed(function, pure=False)(*args, dask_key_name=new_key(group or function))
 
 
@@ -360,7 +360,7 @@ def rows_in(segments: list[Rows]) -> int:
 
 
 def in_dask_task() -> bool:
-    """Return whether this runs in a task of a Dask worker, or of one of dask's own schedulers."""
+    """Whether this runs in a task of a Dask worker, or of one of dask's own schedulers."""
     # dask.local calls the tasks of those schedulers, also in the threads of its pools.
     return in_worker() or "dask.local" in calling_modules()
 

@@ -102,7 +102,7 @@ def _write_whole(location: Location, pieces: list[Any]) -> None:
 
 
 def read_part(location: Location) -> tuple[Any, list[np.ndarray]]:
-    """Return JSON and arrays of a part; raise DamagedPart if it is missing or not as it was written.
+    """Read JSON and arrays of a part; raise DamagedPart if it is missing or not as it was written.
 
     What the header says must agree with the size of the file before anything of that size is allocated.
     """
@@ -139,7 +139,7 @@ _HEAD_BYTES = 2**16
 
 
 def read_head(location: Location) -> tuple[Any, int]:
-    """Return the JSON of a part and at which byte its arrays begin, without reading these.
+    """JSON of a part and the byte at which its arrays begin, without reading these.
 
     Raises DamagedPart if it is missing, or has more or fewer bytes than its arrays need.
     """
@@ -159,7 +159,7 @@ def read_head(location: Location) -> tuple[Any, int]:
 
 
 def read_range(location: Location, start: int, stop: int) -> bytes:
-    """Return some bytes of a part, fewer only at its end; raise DamagedPart if it is missing."""
+    """Some bytes of a part, fewer only at its end; raise DamagedPart if it is missing."""
     fs, path = location.file_system()
     with _reading(location):
         return bytes(patiently(lambda: fs.cat_file(path, start=start, end=stop)))
@@ -199,7 +199,7 @@ def _read(file: Any, size: int) -> tuple[Any, list[np.ndarray]]:
 
 
 def _empty(name: str, shape: list[int], order: str, left: int) -> np.ndarray:
-    """Return an array to be filled; refuse one that is larger than what is left of its file."""
+    """An array to be filled; refuse one that is larger than what is left of its file."""
     dtype = np.dtype(name)
     if dtype.kind not in ARRAY_KINDS or dtype.hasobject or order not in ("C", "F"):
         raise ValueError(f"an array of dtype {name!r:.40}")
@@ -254,7 +254,7 @@ class StoredSums:
 
 
 def saving_buffer_bytes(checkpoint: Any) -> int | None:
-    """Return the most that a thread holds of a sum's file, beside the sum, while it writes or reads it.
+    """The most that a thread holds of a sum's file, beside the sum, while it writes or reads it.
 
     `checkpoint` is its path, URL or location. A local file is written from the sum itself, and read into it.
     None without a checkpoint.
@@ -482,11 +482,11 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:38]}…{text[-41:]}"  # paths differ at their ends
 
 
-# What `distrff inspect` shows.
+# For `distrff inspect`.
 
 
 def described(location: Location) -> dict[str, Any]:
-    """Return header, progress and size of a checkpoint, which may be written at the same time."""
+    """Header, progress and size of a checkpoint, which may be written at the same time."""
     header, progress = location.header() or {}, read_progress(location)
     _check_sealed(location, header)
     fs, path = location.file_system()
@@ -499,7 +499,7 @@ def described(location: Location) -> dict[str, Any]:
 
 
 def read_progress(location: Location) -> dict[str, Any]:
-    """Return how far a checkpoint is, as it was written last; nothing if that cannot be read."""
+    """How far a checkpoint is, as it was written last; nothing if that cannot be read."""
     fs, path = location.file_system()
     try:
         found = json_of(fs, f"{path}/progress.json", MAX_JSON_BYTES)
