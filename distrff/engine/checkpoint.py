@@ -3,9 +3,9 @@
 Between passes over the rows, a fit is a sequence of steps in the client, each of which depends on the values
 before it only. So a checkpoint holds these values, each under a digest of everything that led to it, and of
 the pass under way the sums of its finished segments, as the nodes of the tree in which they are merged, each
-written by the process that has it. A fit that is started again takes each value that it would compute from the checkpoint, runs its own steps between
-them, and computes what it does not find. No solver has a state to be stored: L-BFGS, conjugate gradients and
-SGD go through the same numbers again, without a pass.
+written by the process that has it. A fit that is started again takes each value that it would compute from
+the checkpoint, runs its own steps between them, and computes what it does not find. No solver has a state to
+be stored: L-BFGS, conjugate gradients and SGD go through the same numbers again, without a pass.
 
 The rejected way is to store each solver's state. It takes fewer bytes, as a value per pass is kept here, but
 there would be ten states, each with versions, and a mistake in one would show as other bits.
