@@ -55,7 +55,7 @@ from distrff.engine.tasks import (
     stored_sums,
 )
 from distrff.errors import ClusterError, FrequencyMismatch, PlanRefused
-from distrff.utils.process import abandon, libraries
+from distrff.utils.process import cancel, libraries
 from distrff.utils.serialize import compact
 from distrff.utils.text import human_bytes
 
@@ -129,7 +129,7 @@ class LocalExecution(Workers):
                     progress.update(segments[i].stop - segments[i].start)
                 del partials, summed  # or they would be alive beside those of the next round
         except BaseException as error:
-            abandon(of_pass)
+            cancel(of_pass)
             if sums is not None:
                 say_of_last_write(error)
                 write_finished()

@@ -187,7 +187,7 @@ class KernelEstimator(BaseEstimator):
             self.__dict__.pop(name, None)
 
     def _start(self, options: FitOptions, dataset: Dataset) -> Start | None:
-        """Return the model to go on from by ``warm_start=True``; None where the fit begins anew.
+        """Model to go on from by ``warm_start=True``; None where the fit begins anew.
 
         Raises InputError where it cannot go on: for other columns, or parameters of another map.
         """
@@ -209,7 +209,7 @@ class KernelEstimator(BaseEstimator):
         return Start(model.scaling, model.targets, model.coef, model.intercept)
 
     def _of_map(self) -> dict[str, str]:
-        """Return the parameters that decide map and scaling, as text."""
+        """Parameters that decide map and scaling, as text."""
         return described(self.features, "features") | {"scale": self.scale}
 
     def _fit(self, fit: FitContext, expected: Plan) -> None:
@@ -242,7 +242,7 @@ class KernelEstimator(BaseEstimator):
     def _model(
         self, fit: PreparedFit, dtype: str, coef: np.ndarray, intercept: np.ndarray, targets: Targets
     ) -> Model:
-        """Return the frozen model of the coefficients of a fit, without its report."""
+        """Frozen model of the coefficients of a fit, without its report."""
         dataset = fit.dataset
         return Model(
             kind=type(self).__name__,
@@ -279,7 +279,7 @@ class KernelEstimator(BaseEstimator):
             warn(result.shortfall, ConvergenceWarning)
 
     def _quality(self, result: FitResult, model: Model, fit: PreparedFit | None) -> dict[str, Any] | None:
-        """Return how good the model is, for the report; None of a fit to sums, which do not say."""
+        """Quality of the model, for the report; None for a fit to sums, which do not tell it."""
         return None if fit is None else quality_of_fit(fit, result, model)
 
     def _keep(self, result: FitResult, model: Model) -> None:
@@ -287,11 +287,11 @@ class KernelEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _of_model(self, dataset: Dataset) -> dict[str, Any]:
-        """Return the parts that only models of this kind have."""
+        """Fields that only models of this kind have."""
         return {}
 
     def _out_of_fold_models(self) -> FoldModels | None:
-        """Return the models that left out a fold each; None where the fit held no folds out."""
+        """Models that left out a fold each; None where the fit held no folds out."""
         return self._fold_models
 
     def __getstate__(self) -> dict[str, Any]:
@@ -309,7 +309,7 @@ class KernelEstimator(BaseEstimator):
     def plan(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: str | None = None
     ) -> Plan:
-        """Return what `fit` on these rows will cost, with seconds from a short measurement.
+        """Plan of a `fit` to these rows: its cost, with seconds from a short measurement.
 
         The report of a fit with the same plan shows them beside the seconds that it took. The number of light
         sweeps of a margin loss is known only after the fit: ten are planned, and ten for each C of a grid.
@@ -345,7 +345,7 @@ class KernelEstimator(BaseEstimator):
         *,
         checkpoint: str | None = None,
     ) -> Plan:
-        """Return what `fit` on these rows would cost on workers that need not exist yet.
+        """Plan of a `fit` to these rows on workers that need not exist yet.
 
         The plan is counted alone: no task runs, and nothing is measured.
 
@@ -469,7 +469,7 @@ class KernelEstimator(BaseEstimator):
         return self
 
     def _with_intervals(self, method: str) -> Model:
-        """Return the model with its intervals, which are computed at first use from the rows of the fit."""
+        """Model with its intervals, which are computed at first use from the rows of the fit."""
         model = self._frozen()
         if model.intervals is None:
             model.check_intervals_belong(method)
@@ -493,7 +493,7 @@ class KernelEstimator(BaseEstimator):
         return "the rows of the fit were lazy arrays, or stayed where it was fitted"
 
     def to_sklearn(self) -> Any:
-        """Return a fitted scikit-learn pipeline of stock parts that predicts as this model does.
+        """A fitted scikit-learn pipeline of stock parts that predicts as this model does.
 
         A StandardScaler where the model scales, then the map as an RBFSampler, a Nystroem or what it is
         made of, then Ridge, RidgeClassifier, LinearSVC, LogisticRegression or PCA, all with their fitted
@@ -530,7 +530,7 @@ class KernelEstimator(BaseEstimator):
         return errors
 
     def _rows_to_judge(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
-        """Return rows with targets, of the columns of the fit or of a raw table."""
+        """Rows with targets, of the columns of the fit or of a raw table."""
         X = as_frame(X)
         if is_raw(self.model_.steps, X):
             assert self.model_.steps is not None
@@ -595,7 +595,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return targets.classes
 
     def predict(self, X: Any) -> Any:
-        """Return the predicted labels, lazily for dask arrays.
+        """Predicted labels, lazily for dask arrays.
 
         A row that may have several labels has 0 or 1 for each. One that lacks a value, where the fit dropped
         such rows, has None if labels are text; else such rows are refused by an InputError.
@@ -603,7 +603,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return self._answer(X, "predict")
 
     def decision_function(self, X: Any) -> Any:
-        """Return f(x): (n_samples,) for two classes, positive for the second, else (n_samples, n_classes).
+        """f(x): (n_samples,) for two classes, positive for the second, else (n_samples, n_classes).
 
         Of several labels of a row a column each, positive where the row is predicted to have it.
         """
@@ -611,7 +611,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return F[:, 0] if F.shape[1] == 1 else F
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> Any:
-        """Return which classes are in each row's prediction set, lazily for dask arrays.
+        """Classes in each row's prediction set, lazily for dask arrays.
 
         A class is in the set if it fits at least as well as the true classes of other rows mostly do: its
         score, 1 − p of a likelihood, else minus the margin, is at most the ⌈(n + 1)·coverage⌉-th smallest of
@@ -645,7 +645,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return self._answer(X, "predict_set", coverage)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy, in one light pass over rows of any storage.
+        """Accuracy, in one light pass over rows of any storage.
 
         Of several labels of a row it is the share of the rows with all of them right.
         """

@@ -44,7 +44,7 @@ class ComponentOptions(FitOptions):
 
 
 def fit_components(fit: PreparedFit, plan: Plan) -> FitResult:
-    """Return the leading eigenvectors of the Gram, after one pass over the rows."""
+    """Leading eigenvectors of the Gram, after one pass over the rows."""
     options, run = fit.options, fit.run
     assert isinstance(options, ComponentOptions)
     run.begin_phase("Gram")
@@ -130,7 +130,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
     _solvers = MappingProxyType({"gram": fit_components})
 
     def transform(self, X: Any) -> Any:
-        """Return the coordinates of rows along the components, lazily for dask arrays.
+        """Coordinates of rows along the components, lazily for dask arrays.
 
         Parameters
         ----------

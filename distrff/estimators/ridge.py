@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.base import KernelClassifier, KernelEstimator, SolverParameters
+from distrff.features.fitted import Trait
 from distrff.fitting.cg import fit_by_conjugate_gradients
 from distrff.fitting.context import PreparedFit
 from distrff.fitting.equispaced import Sums, fit_by_toeplitz, fit_toeplitz_statistics
@@ -256,7 +257,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             assert again.grams is not None
             self._grams = again.grams.kept()
         grams: Grams | Sums | None = getattr(self, "_grams", None)
-        if model.specification.is_sparse:
+        if Trait.SPARSE in model.specification.traits:
             raise InputError(
                 "standard deviations need a Gram of the features, and those of random binning are too many "
                 "for one; use FourierFeatures or NystroemFeatures"
@@ -440,7 +441,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         return self._grow(X, y, sample_weight)
 
     def predict(self, X: Any, return_std: Any = False, *, outside: str = "nan") -> Any:
-        """Return predictions, lazily for dask arrays.
+        """Predictions, lazily for dask arrays.
 
         Parameters
         ----------
@@ -471,7 +472,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         return self._answer(X, "predict", return_std, outside=outside)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
-        """Return the lower and the upper ends of intervals for new targets, lazily for dask arrays.
+        """Lower and upper ends of intervals for new targets, lazily for dask arrays.
 
         f(x) ± r, where r is the ⌈(n + 1)·coverage⌉-th smallest |y − f(x)| of n rows, target by target.
 
@@ -504,7 +505,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         return self._answer(X, "predict_interval", coverage)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return r², the share of the targets' variance explained, averaged over targets.
+        """r², the share of the targets' variance explained, averaged over targets.
 
         Targets that are equal in all rows have none to explain. Without others the result is NaN, with a
         DataWarning. One light pass over rows of any storage; dask arrays are not brought to memory.

@@ -210,7 +210,7 @@ class KernelLikelihoodClassifier(MarginClassifier):
     multi_class: str = "ovr"
 
     def predict_proba(self, X: Any) -> Any:
-        """Return the probability of each class, of shape (n_samples, n_classes), lazily for dask arrays.
+        """Probability of each class, of shape (n_samples, n_classes), lazily for dask arrays.
 
         Ψ(f/σ) for two classes; for more, those of one against the rest divided by their sum, or softmax.
         """

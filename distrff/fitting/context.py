@@ -21,9 +21,9 @@ from distrff.engine.reduction import (
 from distrff.engine.run import Run, begin_run, check_reading
 from distrff.engine.tasks import SegmentCache, Workers
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
-from distrff.features.base import FeatureMap, MapReduction, MapSpecification, ProjectedBlockMap, sample_rows
+from distrff.features.base import FeatureMap, MapReduction, sample_rows
 from distrff.features.equispaced import EquispacedFourierFeatures
-from distrff.features.fourier import FourierBlockMap
+from distrff.features.fitted import FittedMap
 from distrff.fitting.cost import Plan, Size, count, first_that_fits, segments_a_worker, with_kept
 from distrff.fitting.moments import (
     ColumnStatistics,
@@ -143,7 +143,7 @@ class PreparedFit(FitContext):
     statistics: ColumnStatistics
     scaling: Scaling
     targets: Targets
-    specification: MapSpecification  # of the fitted map
+    specification: FittedMap  # of the fitted map
     features: FeatureMap | None  # the fitted map itself; None where only its specification is known
     mean_square_norm: float  # mean of ‖z(x)‖²: k(0), or measured for maps that have none
     weight: float  # Σs, class weights included
@@ -213,16 +213,12 @@ class PreparedFit(FitContext):
         A phase θ in float32 is off by about 2⁻²⁴·θ; counted are frequencies for which
         Σ_j |ω_j|·max|x_j|, or another bound of |θ| over the rows, exceeds 2¹⁴.
         """
-        block_map, magnitude, scaling = self.specification.build(), self.statistics.magnitude, self.scaling
+        magnitude, scaling = self.statistics.magnitude, self.scaling
         if scaling.shift is not None:
             magnitude = magnitude + np.abs(scaling.shift)
         if scaling.scale is not None:
             magnitude = magnitude / scaling.scale
-        if isinstance(block_map, ProjectedBlockMap):
-            magnitude, block_map = np.abs(block_map.P) @ magnitude, block_map.inner
-        if not isinstance(block_map, FourierBlockMap):
-            return 0
-        return int((block_map.projection.largest_phases(magnitude) > _LARGEST_FLOAT32_PHASE).sum())
+        return self.specification.build().n_phases_beyond(_LARGEST_FLOAT32_PHASE, magnitude)
 
     def starting_point(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Return coef (D, k) and intercept (k,) to go on from, in coded units; None for a fit anew."""
@@ -545,9 +541,7 @@ def _targets(statistics: ColumnStatistics, options: FitOptions) -> Targets:
     return ClassTargets(labels.labels, class_weights(options.class_weight, labels.labels, labels.weights))
 
 
-def _mean_square_norm(
-    specification: MapSpecification, statistics: ColumnStatistics, scaling: Scaling
-) -> float:
+def _mean_square_norm(specification: FittedMap, statistics: ColumnStatistics, scaling: Scaling) -> float:
     """Return k(0), or the mean of ‖z(x)‖² over rows of the sample where it depends on the row."""
     if np.isfinite(specification.at_zero):
         return specification.at_zero
@@ -596,13 +590,13 @@ class _RowsOfFit:
     fit: FitContext
     scaling: Scaling
     n_outputs: int
-    before: MapSpecification | None = None  # the map that rows go through first
+    before: FittedMap | None = None  # the map that rows go through first
 
     @property
     def n_rows(self) -> int:
         return self.fit.dataset.n_rows
 
-    def after(self, step: MapSpecification) -> _RowsOfFit:
+    def after(self, step: FittedMap) -> _RowsOfFit:
         return replace(self, before=step)
 
     def __call__(self, map_reduction: MapReduction, *, min_features: int = 0) -> Any:

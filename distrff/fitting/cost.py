@@ -22,9 +22,9 @@ from distrff.engine.reduction import (
 )
 from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
-from distrff.features.base import MapCost
 from distrff.features.binning import KEY_ROWS
 from distrff.features.equispaced import resolved_share
+from distrff.features.fitted import MapCost
 from distrff.fitting.equispaced_sums import N_GROUPS, N_SAMPLES, FoldCuts, bytes_a_row, rows_a_call
 from distrff.io.storage import SPAN_BYTES
 from distrff.utils.html import Bars, Section, html_card

@@ -13,8 +13,8 @@ import numpy as np
 
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.errors import InputError, ModelFileError
-from distrff.features.base import specification_from_dict
-from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification, Lattice
+from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedMap, Lattice
+from distrff.features.fitted import map_from_dict
 from distrff.fitting.rows import LIKE_THE_FIRST, check_parts, check_same_table, table_metadata, table_parts
 from distrff.io.dataset import RowBlock, Rows
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group
@@ -191,7 +191,7 @@ class ToeplitzStatistics:
     parts : tuple of ToeplitzSums
         Of each fold.
     n_rows : int
-    specification : EquispacedSpecification
+    specification : EquispacedMap
         The lattice of frequencies, and the kernel from which a search begins.
     kernel : Kernel
         As it was given, perhaps with undecided parts.
@@ -214,7 +214,7 @@ class ToeplitzStatistics:
 
     parts: tuple[ToeplitzSums, ...]
     n_rows: int
-    specification: EquispacedSpecification
+    specification: EquispacedMap
     kernel: Kernel
     tol: float
     scaling: Scaling
@@ -354,8 +354,8 @@ class ToeplitzStatistics:
         """Return the sums of a group read from `url`; raise ModelFileError if they do not fit together."""
         with contents_of(url, "toeplitz"):
             scaling, targets = coding_from_parts(arrays, metadata)
-            specification = specification_from_dict(metadata["specification"])
-            if not isinstance(specification, EquispacedSpecification):
+            specification = map_from_dict(metadata["specification"])
+            if not isinstance(specification, EquispacedMap):
                 raise ModelFileError("it is of another map; write the sums again")
             refuse_others(arrays, {"v", "b", "squares", *coding_parts(scaling, targets)[0]})
             if any(arrays[name].dtype != np.float64 for name in ("v", "b", "squares")):

@@ -10,7 +10,7 @@ import numpy as np
 
 from distrff.engine.run import LocalExecution, Run
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
-from distrff.features.base import MapSpecification, nested_sizes
+from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.context import PreparedFit
 from distrff.fitting.cost import MAX_PATH_BYTES, Plan
 from distrff.fitting.gram_sums import GramReduction, GramStatistics
@@ -395,15 +395,15 @@ def _products_of(mapped: MappedRows, folds: Folds, problem: GramProblem | None) 
 
 
 def gram_problem(
-    specification: MapSpecification, targets: Targets, *, n_rows: int, fit_intercept: bool
+    specification: FittedMap, targets: Targets, *, n_rows: int, fit_intercept: bool
 ) -> GramProblem:
     """Return the ridge problem that Grams of this specification pose."""
     return GramProblem(
         n_rows=n_rows,
         n_targets=targets.n_outputs,
         fit_intercept=fit_intercept,
-        sizes=nested_sizes(specification),
-        rescaled=specification.rescaled_when_nested,
+        sizes=specification.nested_sizes(),
+        rescaled=Trait.RESCALED in specification.traits,
         offset=None if fit_intercept else targets.shift / targets.scale,
     )
 

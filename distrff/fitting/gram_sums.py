@@ -10,13 +10,7 @@ import numpy as np
 
 from distrff.engine.reduction import Arrays
 from distrff.errors import InputError, ModelFileError, column_called
-from distrff.features.base import (
-    BlockMap,
-    MapSpecification,
-    named_to_send,
-    sent_arrays,
-    specification_from_dict,
-)
+from distrff.features.fitted import FittedMap, Trait, map_from_dict, named_to_send, sent_arrays
 from distrff.fitting.rows import (
     LIKE_THE_FIRST,
     RowReduction,
@@ -105,7 +99,7 @@ class GramReduction(RowReduction):
 class _Tile:
     """The buffer of one task: it is filled with rows t, and the product is added to a Gram."""
 
-    def __init__(self, reduction: GramReduction, block_map: BlockMap) -> None:
+    def __init__(self, reduction: GramReduction, block_map: FittedMap) -> None:
         self._reduction = reduction
         self._block_map = block_map
         self._dtype = np.dtype(reduction.dtype)
@@ -247,7 +241,7 @@ class GramStatistics:
     A : ndarray of shape (n_folds, p, p), float64
         Σ s·ttᵀ over the rows t = [z | 1 | y] of each fold, p = D + 1 + k.
     n_rows : int
-    specification : MapSpecification
+    specification : FittedMap
     scaling : Scaling
     targets : Targets
     dtype : str
@@ -269,7 +263,7 @@ class GramStatistics:
 
     A: np.ndarray
     n_rows: int
-    specification: MapSpecification
+    specification: FittedMap
     scaling: Scaling
     targets: Targets
     dtype: str
@@ -370,7 +364,7 @@ class GramStatistics:
         """
         self.specification.check_storable()
         arrays, metadata = coding_parts(self.scaling, self.targets)
-        arrays |= self.specification.arrays_to_send(derived=self.specification.carries_arrays)
+        arrays |= self.specification.arrays_to_send(derived=Trait.FROM_ROWS in self.specification.traits)
         metadata |= {
             "specification": self.specification.to_dict(),
             "n_rows": self.n_rows,
@@ -407,8 +401,8 @@ class GramStatistics:
         """
         with contents_of(url, "gram"):
             scaling, targets = coding_from_parts(arrays, metadata)
-            specification = specification_from_dict(metadata["specification"])
-            of_map = sent_arrays(arrays) if specification.carries_arrays else {}
+            specification = map_from_dict(metadata["specification"])
+            of_map = sent_arrays(arrays) if Trait.FROM_ROWS in specification.traits else {}
             refuse_others(arrays, {"A", *coding_parts(scaling, targets)[0], *named_to_send(of_map)})
             fields = {name: metadata[name] for name in ("n_rows", "dtype", "tile_rows", "y_is_1d")}
             check_count("n_rows", fields["n_rows"], 0)
@@ -419,7 +413,7 @@ class GramStatistics:
                 raise ModelFileError(f"its sums are {A.dtype} of shape {A.shape}, not of (folds, {p}, {p})")
             n_stored = sum(A.size for A in arrays.values())
             check_parts(specification, scaling, targets, n_stored=n_stored, y_is_1d=fields["y_is_1d"])
-            if specification.carries_arrays:
+            if Trait.FROM_ROWS in specification.traits:
                 # The digest in the file may belong to other arrays, as in a model.
                 specification = specification.with_arrays(of_map).digested(of_map)
                 _check_map(specification, of_map)
@@ -427,10 +421,10 @@ class GramStatistics:
             return cls(A=A, specification=specification, scaling=scaling, targets=targets, **fields)
 
 
-def _check_map(specification: MapSpecification, arrays: Mapping[str, np.ndarray]) -> None:
+def _check_map(specification: FittedMap, arrays: Mapping[str, np.ndarray]) -> None:
     """Raise ModelFileError unless these arrays make the map."""
     with np.errstate(all="ignore"):
-        block_map = specification.block_map({name: in_one_layout(A) for name, A in arrays.items()})
+        block_map = specification.ready({name: in_one_layout(A) for name, A in arrays.items()})
         b = block_map.basis(specification.example)  # of landmarks without their factor
     if block_map.n_features != specification.n_features or b.shape != (1, block_map.n_basis):
         raise ModelFileError("the arrays of its map do not fit its sizes")

@@ -14,7 +14,7 @@ import numpy as np
 from distrff.engine.reduction import Arrays, gram_stride, joined
 from distrff.engine.run import Run
 from distrff.errors import InputError
-from distrff.features.base import MapSpecification
+from distrff.features.fitted import FittedMap
 from distrff.fitting.cg import RightSidesReduction
 from distrff.fitting.context import PreparedFit
 from distrff.fitting.cost import (
@@ -465,7 +465,7 @@ class HingePoint(NamedTuple):
 class FeaturesOf:
     """Rows as they were read ↦ their features, as passes compute them."""
 
-    specification: MapSpecification
+    specification: FittedMap
     scaling: Scaling
     dtype: str
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import InputError
+from distrff.features.fitted import Trait
 from distrff.fitting.active_set import finish_exactly
 from distrff.fitting.context import PreparedFit
 from distrff.fitting.cost import Plan
@@ -51,7 +52,7 @@ def fit_margins(fit: PreparedFit, plan: Plan) -> FitResult:
     options, run = fit.options, fit.run
     assert isinstance(options, MarginOptions)
     grams = None
-    if not fit.specification.is_sparse and not plan.size.dual_rows:
+    if Trait.SPARSE not in fit.specification.traits and not plan.size.dual_rows:
         run.begin_phase("Gram of the preconditioner")
         grams = factor_gram(fit, plan)
     folds = fit.folds("folds", options.n_folds, options.fold_by) if options.C is None else None

@@ -11,12 +11,12 @@ import numpy as np
 from distrff.engine.reduction import Arrays, Reduction, SharedArrays
 from distrff.engine.tasks import CacheForm
 from distrff.errors import InputError, ModelFileError
-from distrff.features.base import BlockMap, MapSpecification
+from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import Scaling, Targets
 from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
 from distrff.utils.linalg import OneHotTile
-from distrff.utils.process import check_wanted
+from distrff.utils.process import check_cancelled
 from distrff.utils.text import listed
 from distrff.utils.validation import check_count
 
@@ -28,7 +28,7 @@ LIKE_THE_FIRST = "make the second one like the first (`like` of gram, --like of 
 class RowReduction(Reduction):
     """A reduction over the features of rows and their coded targets, a tile of rows at a time."""
 
-    specification: MapSpecification  # its arrays are sent once for all passes of a run, not with each task
+    specification: FittedMap  # its arrays are sent once for all passes of a run, not with each task
     scaling: Scaling
     targets: Targets
     dtype: str  # of the features; sums of their products are float64
@@ -40,7 +40,7 @@ class RowReduction(Reduction):
     def light(self) -> Self:
         return replace(self, specification=self.specification.without_arrays())
 
-    def block_map(self, arrays: Arrays) -> BlockMap:
+    def block_map(self, arrays: Arrays) -> FittedMap:
         """Return the map, made from the arrays sent for it or derived here."""
         return self.specification.build_sent(arrays)
 
@@ -48,7 +48,7 @@ class RowReduction(Reduction):
         """Return scaled rows in the dtype of the map."""
         return self.scaling.apply(X, np.dtype(self.dtype))
 
-    def tile_of(self, block_map: BlockMap, rows: Any, start: int, X: Any, *, of_basis: bool) -> Any:
+    def tile_of(self, block_map: FittedMap, rows: Any, start: int, X: Any, *, of_basis: bool) -> Any:
         """Return the features of the tile X of some rows, which begins at row `start`, not to be written to.
 
         They are those that stayed from an earlier pass, or made here; with `of_basis` the values of the map's
@@ -66,7 +66,7 @@ class RowReduction(Reduction):
 
 
 def check_parts(
-    specification: MapSpecification, scaling: Scaling, targets: Targets, *, n_stored: int, y_is_1d: Any
+    specification: FittedMap, scaling: Scaling, targets: Targets, *, n_stored: int, y_is_1d: Any
 ) -> None:
     """Raise ModelFileError unless what sums of any kind hold beside them fits together.
 
@@ -156,7 +156,7 @@ class CachedRows:
     def tiles(self, n_rows: int) -> Iterator[RowBlock]:
         """Yield blocks cut at start, start + n_rows, ...; the last may be shorter. Dense ones are views."""
         for first in range(0, self.stop - self.start, n_rows):
-            check_wanted()
+            check_cancelled()
             part = slice(first, first + n_rows)
             X, y, s = (None if A is None else A[part] for A in self._block[1:])
             yield self._block._replace(start=self.start + first, X=X, y=y, sample_weight=s)
@@ -192,7 +192,7 @@ class RowKeeping(CacheForm):
     `of_basis` are the values of the map's basis in their place, as light passes multiply them.
     """
 
-    specification: MapSpecification
+    specification: FittedMap
     scaling: Scaling
     dtype: str
     tile_rows: int
@@ -215,12 +215,12 @@ class RowKeeping(CacheForm):
         features = self._features(block_map, block.X, of_basis=of_basis)
         return CachedRows(block, self.tile_rows, of_basis=of_basis, features=features)
 
-    def _features(self, block_map: BlockMap, X: Any, *, of_basis: bool) -> list[Any]:
+    def _features(self, block_map: FittedMap, X: Any, *, of_basis: bool) -> list[Any]:
         tile_of = block_map.basis_tile if of_basis else block_map.tile
         firsts = range(0, X.shape[0], self.tile_rows)
         features = []
         for first in firsts:
-            check_wanted()
+            check_cancelled()
             tile = self.scaling.apply(X[first : first + self.tile_rows], np.dtype(self.dtype))
             features.append(_copied(tile_of(tile)))  # a map may write its next tile where it wrote this one
         return features

@@ -12,6 +12,7 @@ from scipy.sparse import issparse
 
 from distrff.engine.reduction import Arrays
 from distrff.errors import DataWarning, warn
+from distrff.features.fitted import Trait
 from distrff.fitting.context import PreparedFit
 from distrff.fitting.cost import PRESUMED_PASSES, Plan, epoch_cuts, metric_rows
 from distrff.fitting.light import FeaturesOf, MarginOracle
@@ -208,7 +209,7 @@ class _SGDOracle:
         self._margins = MarginOracle(fit, plan)
         self.options = options = self._margins.options
         assert options.C is not None
-        self._smooth = smooth_loss(options.loss, is_sparse=fit.specification.is_sparse)
+        self._smooth = smooth_loss(options.loss, is_sparse=Trait.SPARSE in fit.specification.traits)
         self._epsilon = self._smooth.epsilon if isinstance(self._smooth, SmoothedHinge) else 0.0
         metric, X0 = self._metric(plan, options.C)
         if (start := fit.starting_columns()) is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from distrff.engine.progress import Observer
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
-from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification
+from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedMap
 from distrff.fitting.context import (
     PreparedFit,
     begin,
@@ -65,7 +65,7 @@ def sums_of(fit: PreparedFit, folds: Folds | None, like: Statistics | None = Non
     if plan.solver == "toeplitz":
         features = fit.features
         assert isinstance(features, EquispacedFourierFeatures)
-        assert isinstance(fit.specification, EquispacedSpecification)
+        assert isinstance(fit.specification, EquispacedMap)
         own = features.chosen_kernel, features.tol
         kernel, tol = (like.kernel, like.tol) if isinstance(like, ToeplitzStatistics) else own
         parts = tuple(fit.run.surviving(lambda: gathered(summed(fit, plan, folds))))

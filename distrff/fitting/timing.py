@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from distrff.engine.reduction import Arrays, light_segmentation
-from distrff.features.base import MapSpecification
 from distrff.features.equispaced import Lattice
+from distrff.features.fitted import FittedMap
 from distrff.fitting.cg import ProductReduction
 from distrff.fitting.context import FitContext
 from distrff.fitting.cost import (
@@ -200,7 +200,7 @@ def _light_seconds(fit: FitContext, plan: Plan, k: int) -> float:
     return _rows_a_thread(plan) * seconds_a_row * _light_work(plan.size) / _light_work(tried)
 
 
-def _tried(fit: FitContext, size: Size) -> tuple[MapSpecification, Size]:
+def _tried(fit: FitContext, size: Size) -> tuple[FittedMap, Size]:
     """Return a map to be timed, and its size: a small one where the factors of all landmarks take long."""
     features, d = fit.options.features, size.n_columns
     if not features.cost_for(d).triangle_share:
@@ -214,7 +214,7 @@ def _seconds_a_row(
     fit: FitContext,
     plan: Plan,
     kind: type[RowReduction],
-    specification: MapSpecification,
+    specification: FittedMap,
     size: Size,
     n_rows: int,
     arrays: Arrays,

@@ -10,7 +10,7 @@ import pytest
 from distrff.cli import bench
 from distrff.cli.bench import fit_limits, rows_a_second
 from distrff.engine.tasks import Workers
-from distrff.features.base import product_cost
+from distrff.features.fitted import product_cost
 from distrff.fitting.cost import THIN_SLOWNESS, Size, count, with_kept
 from distrff.io.dataset import RowBlock
 

@@ -14,8 +14,8 @@ import distrff as drf
 from distrff.engine.reduction import gram_segmentation, gram_stride
 from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
-from distrff.features.base import product_cost
-from distrff.features.fourier import FourierSpecification
+from distrff.features.fitted import product_cost
+from distrff.features.fourier import FourierMap
 from distrff.fitting import cost
 from distrff.fitting.cost import (
     PRESUMED_SWEEPS,
@@ -88,7 +88,7 @@ def test_the_plan_grows_with_what_it_is_for():
         assert worker_peak_bytes(replace(SHAPE, saving_buffer=saving_buffer), 5, 2) == base + packed
     # Where rows are wide the map's arrays are as large as a Gram.
     kernel = json.dumps(drf.Gaussian().to_dict())
-    cost = FourierSpecification(n_columns=20_000, n_components=2048, kernel_json=kernel).cost
+    cost = FourierMap(n_columns=20_000, n_components=2048, kernel_json=kernel).cost
     wide = replace(SHAPE, n_columns=20_000, row_bytes=80_008, chunk_rows=512, n_folds=1, map_cost=cost)
     arrays = 8 * 20_000 * 1024
     narrow = replace(wide, n_columns=1, map_cost=product_cost(1))

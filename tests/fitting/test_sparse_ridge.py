@@ -9,7 +9,7 @@ import distrff as drf
 from distrff.engine import run as engine_run
 from distrff.engine.run import Run
 from distrff.errors import InputError, PlanRefused
-from distrff.features import bins as occupied_bins
+from distrff.features import binning as occupied_bins
 from distrff.fitting import cost as conjugate_plan
 from distrff.fitting.cg import walk_grid
 from distrff.fitting.cost import PRESUMED_SWEEPS, PRESUMED_SWEEPS_AN_ALPHA

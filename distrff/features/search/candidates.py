@@ -15,17 +15,10 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, PlanRefused
-from distrff.features.base import (
-    FeatureMap,
-    MapCost,
-    MapSpecification,
-    RowSource,
-    Sample,
-    product_cost,
-    sample_rows,
-)
+from distrff.features.base import FeatureMap, RowSource, Sample, sample_rows
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.equispaced import EquispacedFourierFeatures
+from distrff.features.fitted import FittedMap, MapCost, product_cost
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.search.metric import (
@@ -862,7 +855,7 @@ class AutoFeatures(FeatureMap):
     length_scale_search_ : dict or None
         As that of `map_`; else `rule` and `length_scale`, with one width a column `column_scale`
         (deviations), and with a metric `directions` and `column_shares`, as a learned metric has them.
-    specification_ : MapSpecification
+    specification_ : FittedMap
         That of `map_`.
     seed_, n_features_in_ : int
 
@@ -992,7 +985,7 @@ class AutoFeatures(FeatureMap):
         """Return the dearest candidate, fitted to random rows."""
         return self._default(dearest=True).trial(n_columns, **smaller)
 
-    def _specify(self, sample: Sample) -> MapSpecification:
+    def _specify(self, sample: Sample) -> FittedMap:
         self.check_parameters()
         self.candidates_: list[dict[str, Any]] = []
         refusal: PlanRefused | None = None
