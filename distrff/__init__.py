@@ -63,8 +63,7 @@ _NAMES = {
     "model.persistence": "load_model",
     "model.raster": "predict_raster",
     "model.write": "write_predictions",
-    "fitting.equispaced_sums": "ToeplitzStatistics",
-    "fitting.gram_sums": "GramStatistics",
+    "fitting.sums": "GramStatistics ToeplitzStatistics",
 }
 _MODULES = {name: f"distrff.{module}" for module, names in _NAMES.items() for name in names.split()}
 

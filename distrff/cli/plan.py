@@ -66,9 +66,11 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
         for note in notes:
             click.echo(f"note: {note}", err=True)
         return
+    from distrff.fitting.fit import with_posterior
+
     with workers_of(options):
         counted = estimator.plan(dataset, checkpoint=options["checkpoint"])
-    counted = counted.with_posterior() if options["include_std"] else counted
+    counted = with_posterior(counted) if options["include_std"] else counted
     unseen = "missing or infinite values in later rows show only in a fit's first pass"
     lines = [str(counted), *([unseen] if dataset.n_rows > counted.tile_rows else [])]
     show(counted.to_dict(), as_json=as_json, lines=lines)
@@ -85,7 +87,7 @@ _FAR_LESS, _WORTH_A_NOTE = 2 / 3, 2**32  # share and bytes of a pod's memory tha
 def planned_values(
     estimator: KernelEstimator, dataset: Dataset, options: Mapping[str, Any]
 ) -> tuple[str, list[str]]:
-    """Return the values as YAML, for workers of as many threads as `--threads-per-worker` says, and notes.
+    """Values as YAML, for workers of as many threads as `--threads-per-worker` says, and notes.
 
     They are counted for workers that need not be there yet. Without `--memory-limit` these may have as
     much memory as the fastest way needs, up to 1 TiB.
@@ -108,12 +110,14 @@ def planned_values(
         for note in _if_the_penalty_were_given(estimator, counted, workers):
             refused.add_note(note)
         raise
-    plan = plan.with_posterior() if options["include_std"] else plan
+    from distrff.fitting.fit import with_posterior
+
+    plan = with_posterior(plan) if options["include_std"] else plan
     return "\n".join(_lines(plan, n_workers)), _if_one_thread_worked(estimator, counted, workers, plan)
 
 
 def _if_the_penalty_were_given(estimator: KernelEstimator, counted: Counted, workers: Workers) -> list[str]:
-    """Return what a pod would need without the search for the penalty, where there is one and that fits."""
+    """A note of what a pod would need if the penalty were given, where it is searched and that fits."""
     parameters = estimator.get_params(deep=False)
     for name, grid in (("alpha", "alphas"), ("C", "Cs")):
         if not isinstance(parameters.get(name), str):
@@ -131,7 +135,7 @@ def _if_the_penalty_were_given(estimator: KernelEstimator, counted: Counted, wor
 def _if_one_thread_worked(
     estimator: KernelEstimator, counted: Counted, workers: Workers, plan: Plan
 ) -> list[str]:
-    """Return a note where workers of one thread need far less, since each thread holds a Gram of its own."""
+    """A note where workers of one thread need far less, since each thread holds a Gram of its own."""
     from distrff.fitting.cost import min_memory_limit
 
     if not plan.has_gram:
@@ -148,7 +152,7 @@ def _if_one_thread_worked(
 
 
 def _pod(plan: Plan) -> str:
-    """Return the memory of a worker's pod."""
+    """Memory of a worker's pod."""
     from distrff.fitting.cost import min_memory_limit
 
     return _quantity(min_memory_limit(plan), plan.memory_limit)
@@ -179,7 +183,7 @@ def _lines(plan: Plan, n_workers: int | None) -> list[str]:
 
 
 def _same_twice(resources: list[str]) -> list[str]:
-    """Return equal limits and requests, so that nothing else on the node takes the planned memory."""
+    """Equal limits and requests, so that nothing else on the node takes the planned memory."""
     return [
         line
         for kind in ("limits", "requests")
@@ -188,7 +192,7 @@ def _same_twice(resources: list[str]) -> list[str]:
 
 
 def _quantity(n_bytes: float, at_most: int = 0) -> str:
-    """Return a Kubernetes quantity of so many bytes, rounded up, but not above `at_most` if given."""
+    """A Kubernetes quantity of so many bytes, rounded up, but not above `at_most` if given."""
     mebibytes = math.ceil(n_bytes / _MiB / _STEP) * _STEP
     if at_most:
         mebibytes = min(mebibytes, at_most // _MiB)

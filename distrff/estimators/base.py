@@ -22,21 +22,18 @@ from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.engine.run import begin_run
 from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
-from distrff.features.base import FeatureMap
 from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
-from distrff.fitting.context import (
+from distrff.fitting.cost import Plan
+from distrff.fitting.fit import begin, choose, expected_plan, prepare, within_memory
+from distrff.fitting.problem import (
     FitContext,
     PreparedFit,
+    Problem,
     Start,
-    begin,
-    choose_solver,
-    expected_plan,
-    prepare,
-    within_memory,
+    check_sparse_rows,
+    takes_sparse_rows,
 )
-from distrff.fitting.cost import Plan
-from distrff.fitting.options import FitOptions, SolverOptions, check_sparse_rows, takes_sparse_rows
-from distrff.fitting.result import FitResult, Solver, fit_report, quality_of_fit
+from distrff.fitting.result import FitResult, fit_report, quality_of_fit
 from distrff.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
@@ -46,7 +43,6 @@ from distrff.io.storage import Location, held
 from distrff.model.model import FoldModels, Model
 from distrff.model.persistence import save_model
 from distrff.model.rows import is_raw, raw_rows, rows_to_predict
-from distrff.model.to_sklearn import sklearn_pipeline
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.utils.text import listed
 
@@ -59,7 +55,7 @@ class SolverParameters:
     as scikit-learn's `clone` and `get_params` expect.
     """
 
-    features: FeatureMap | None = None
+    features: Any = None
     _: KW_ONLY
     cv: int = 5
     fold_by: str = "hash"
@@ -82,8 +78,6 @@ class KernelEstimator(BaseEstimator):
     scale: str
     model_: Model
     _target_kind: str
-    _solvers: Mapping[str, Solver]
-    """By the names that plans give them."""
     _forgotten: tuple[str, ...] = ()
     """Attributes that only some fits set; each fit deletes those of the one before."""
     _planned: Plan | None = None
@@ -149,9 +143,9 @@ class KernelEstimator(BaseEstimator):
         KeyboardInterrupt
             In light sweeps after the best model so far was kept, with the status INTERRUPTED.
         """
-        options = self._options()
+        problem = self._problem()
         dataset = self._rows_to_fit(X, y, sample_weight)
-        start = self._start(options, dataset)
+        start = self._start(problem, dataset)
         if start is not None:
             if checkpoint is not None:
                 raise InputError(
@@ -159,13 +153,13 @@ class KernelEstimator(BaseEstimator):
                     "estimator's model; use one of them"
                 )
             assert self.features_ is not None
-            options = replace(options, features=self.features_)
+            problem = replace(problem, features=self.features_)
         self._forget(*self._forgotten, *self._not_pickled)
         if checkpoint is None and checkpoint_every is not None:
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
         callbacks = callbacks_of_fit(getattr(self, "callbacks", None))
         observer = Observer(callbacks, FitLine())
-        fit = replace(begin(dataset, options, saving_buffer_bytes(checkpoint), observer), start=start)
+        fit = replace(begin(dataset, problem, saving_buffer_bytes(checkpoint), observer), start=start)
         run = fit.run
         assert run is not None
         expected = expected_plan(fit)  # refuses before the first task
@@ -186,8 +180,8 @@ class KernelEstimator(BaseEstimator):
         for name in names:
             self.__dict__.pop(name, None)
 
-    def _start(self, options: FitOptions, dataset: Dataset) -> Start | None:
-        """Model to go on from by ``warm_start=True``; None where the fit begins anew.
+    def _start(self, problem: Problem, dataset: Dataset) -> Start | None:
+        """Return the model to go on from by ``warm_start=True``; None where the fit begins anew.
 
         Raises InputError where it cannot go on: for other columns, or parameters of another map.
         """
@@ -196,7 +190,7 @@ class KernelEstimator(BaseEstimator):
             raise InputError(f"warm_start must be True or False, got {is_warm!r}")
         if not is_warm or self.has_grown or "model_" not in self.__dict__ or "features_" not in self.__dict__:
             return None
-        if not isinstance(options, SolverOptions) or not options.goes_on:
+        if not problem.goes_on:
             return None
         self._check_columns(dataset)
         changed = [name for name, text in self._of_map().items() if self._map_of_fit.get(name) != text]
@@ -215,7 +209,7 @@ class KernelEstimator(BaseEstimator):
     def _fit(self, fit: FitContext, expected: Plan) -> None:
         """Fit the model, which was planned as `expected` before the first pass."""
         fit = prepare(fit)
-        dataset, plan = fit.dataset, choose_solver(fit, fit.targets.n_outputs, fit.specification.n_features)
+        solver, plan = choose(fit, fit.targets.n_outputs, fit.specification.n_features)
         planned = self._planned
         # The report shows the seconds that `plan` predicted, if that was for this fit.
         if planned is not None and planned.with_seconds(None) == expected:
@@ -224,7 +218,7 @@ class KernelEstimator(BaseEstimator):
         observer.model_of = partial(self._model, fit, plan.size.dtype)
         if plan.is_direct:
             observer.n_passes = plan.n_sweeps
-        result = self._solvers[plan.solver](fit, plan)
+        result = solver.solve(fit, plan)
         observer.passes(fit.run.sweeps)
         observer.close()  # before warnings
         fit.run.measure_peaks()
@@ -235,9 +229,9 @@ class KernelEstimator(BaseEstimator):
         self.features_, self._map_of_fit = fit.features, self._of_map()
         self._fold_models = result.fold_models
         # Stored rows are a handle of some bytes; those in memory are the caller's own, or a copy of a frame.
-        self._fit_rows = dataset if dataset.block_rows in (None, 0) else None
+        self._fit_rows = fit.dataset if fit.dataset.block_rows in (None, 0) else None
         model = self._model(fit, result.dtype, result.coef, result.intercept, result.targets)
-        self._store(result, model, fit.options.seed, fit)
+        self._store(result, model, fit.problem.seed, fit)
 
     def _model(
         self, fit: PreparedFit, dtype: str, coef: np.ndarray, intercept: np.ndarray, targets: Targets
@@ -301,9 +295,9 @@ class KernelEstimator(BaseEstimator):
 
     def check_parameters(self) -> None:
         """Raise InputError for the first parameter that is wrong for any data."""
-        self._options()
+        self._problem()
 
-    def _options(self) -> FitOptions:
+    def _problem(self) -> Problem:
         raise NotImplementedError
 
     def plan(
@@ -325,12 +319,12 @@ class KernelEstimator(BaseEstimator):
             If it would not fit in the workers' memory; the message names the smallest
             changes that fit.
         """
-        fit = begin(self._rows_to_fit(X, y, sample_weight), self._options(), saving_buffer_bytes(checkpoint))
+        fit = begin(self._rows_to_fit(X, y, sample_weight), self._problem(), saving_buffer_bytes(checkpoint))
         dataset, run, plan = fit.dataset, fit.run, expected_plan(fit)
         assert run is not None
         first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
         try:
-            run.map(check_rows, [(first, fit.options.target_kind)])
+            run.map(check_rows, [(first, fit.problem.target_kind)])
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
         self._planned = plan.with_seconds(predicted_seconds(fit, plan))
@@ -361,8 +355,8 @@ class KernelEstimator(BaseEstimator):
             If it would not fit in their memory; the message names the smallest changes that fit.
         """
         dataset = self._rows_to_fit(X, y, sample_weight)
-        options, buffer = self._options().for_dataset(dataset), saving_buffer_bytes(checkpoint)
-        fit = FitContext(dataset, options, workers, saving_buffer=buffer)
+        problem, buffer = self._problem().for_dataset(dataset), saving_buffer_bytes(checkpoint)
+        fit = FitContext(dataset, problem, workers, saving_buffer=buffer)
         return expected_plan(within_memory(fit))
 
     def save(
@@ -520,6 +514,8 @@ class KernelEstimator(BaseEstimator):
         Structured draws of frequencies become dense matrices. The decision values of
         a `KernelLikelihoodClassifier` are divided by its `sigma`, as probabilities take them.
         """
+        from distrff.model.to_sklearn import sklearn_pipeline  # with all maps and their equals
+
         return sklearn_pipeline(self._frozen(), self.get_params(deep=False))
 
     def _errors(self, X: Any, y: Any, sample_weight: Any) -> Errors:

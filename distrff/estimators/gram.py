@@ -13,21 +13,21 @@ from sklearn.utils.validation import check_is_fitted
 from distrff.engine.progress import FitLine, Observer
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
-from distrff.features.equispaced import EquispacedFourierFeatures
+from distrff.features.fitted import Trait
 from distrff.features.fourier import cosine_frequencies
 from distrff.features.search.metric import gradient_outer
-from distrff.fitting.context import PreparedFit, begin, prepare
-from distrff.fitting.equispaced_sums import ToeplitzStatistics
-from distrff.fitting.gram_sums import GramStatistics
-from distrff.fitting.options import (
+from distrff.fitting.fit import begin, prepare
+from distrff.fitting.problem import (
     DTYPES,
     SCALES,
-    FitOptions,
+    PreparedFit,
+    Problem,
     check_sparse_rows,
     checked_folds,
     checked_map,
 )
-from distrff.fitting.sums import ToeplitzOptions, prepared_like, sums_of
+from distrff.fitting.running import prepared_like, sums_of
+from distrff.fitting.sums import GramStatistics, ToeplitzStatistics
 from distrff.io.arrays import as_dataset, as_frame
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_rows
@@ -87,7 +87,7 @@ def gram(
     -----
     Two passes over the rows. The client receives the Gram, 8·(D + 1 + k)² bytes a fold.
     """
-    if features is not None and checked_map(features).sparse_entries:
+    if features is not None and Trait.SPARSE in checked_map(features).traits:
         raise InputError(
             "features of random binning are too many for a Gram; use FourierFeatures or NystroemFeatures, or "
             "fit a KernelRidge on these, which forms none"
@@ -113,9 +113,10 @@ def gram(
     one_of("scale", scale, SCALES)
     one_of("dtype", dtype, DTYPES)
     check_sparse_rows(dataset.is_sparse, features, scale)
-    is_equispaced = isinstance(features, EquispacedFourierFeatures)
+    is_equispaced = Trait.SUMS in checked_map(features).traits
     features = clone(checked_map(features)) if is_equispaced else checked_map(features).for_gram()
-    options = (ToeplitzOptions if is_equispaced else FitOptions)(
+    problem = Problem(
+        solver="toeplitz" if is_equispaced else "gram",
         features=features,
         target_kind=_kind(dataset, targets),
         n_folds=1 if cv is None else checked_folds(cv),
@@ -124,8 +125,8 @@ def gram(
         seed=seed,
     )
     with _observed() as observer:
-        fit = prepare(begin(dataset, options, observer=observer))
-        return sums_of(fit, fit.folds_apart(options.n_folds, fold_by))
+        fit = prepare(begin(dataset, problem, observer=observer))
+        return sums_of(fit, fit.folds_apart(problem.n_folds, fold_by))
 
 
 @contextmanager
@@ -166,13 +167,13 @@ def prepare_map(
     one_of("scale", scale, SCALES)
     features.check_parameters()
     check_sparse_rows(dataset.is_sparse, features, scale)
-    options = FitOptions(
+    problem = Problem(
         features=clone(features),
         target_kind=_kind(dataset, "auto") if dataset.n_targets else "none",
         scale=scale,
         seed=resolve_seed(random_state),
     )
-    return prepare(begin(dataset, options))
+    return prepare(begin(dataset, problem))
 
 
 def _kind(dataset: Dataset, targets: str) -> str:

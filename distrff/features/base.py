@@ -199,8 +199,8 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     """
 
     random_state: int | None = None
-    keeps_units: ClassVar[bool] = False
-    """Whether estimators leave the columns of its rows unscaled."""
+    traits: ClassVar[frozenset[Trait]] = frozenset()
+    """Of every fitted map of the class, as far as they are known before a fit."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fix the map for rows like those of X.

@@ -75,6 +75,7 @@ class RandomBinningFeatures(KernelFeatureMap):
     which may then be scipy sparse matrices.
     """
 
+    traits = frozenset({Trait.SPARSE})
     _default_kernel = Laplacian("auto")
     _shrinks_ard = True
 

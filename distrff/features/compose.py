@@ -21,7 +21,6 @@ from distrff.features.fitted import (
     joined_digest,
     prefixed,
 )
-from distrff.features.search.candidates import AutoFeatures
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.validation import float_array
 
@@ -183,18 +182,18 @@ class ConcatenatedFeatures(FeatureMap):
         for i, map_ in enumerate(self.maps):
             if not isinstance(map_, FeatureMap):
                 raise InputError(f"maps[{i}] must be a distrff feature map, got {map_!r}")
-            if isinstance(map_, AutoFeatures):
+            if Trait.CHOOSES in map_.traits:
                 raise InputError(
                     f"maps[{i}] is AutoFeatures, which chooses one map for a whole model; fit it alone and "
                     f"concatenate its map_, or give FourierFeatures or NystroemFeatures"
                 )
-            if map_.keeps_units:
+            if Trait.OWN_UNITS in map_.traits:
                 raise InputError(
                     f"maps[{i}] is an {type(map_).__name__}, which has a solver of its own; fit it alone"
                 )
             if getattr(map_, "form", None) == "complex":
                 raise InputError(f"maps[{i}] is of form='complex'; use form='cos_sin' in a concatenation")
-            if map_.sparse_entries:
+            if Trait.SPARSE in map_.traits:
                 raise InputError(
                     f"maps[{i}] has sparse features, which cannot be concatenated; use dense maps such as "
                     f"FourierFeatures and NystroemFeatures"

@@ -245,7 +245,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
 
     _default_kernel = Matern("ard", nu="auto")
     _chooses_smoothness = True
-    keeps_units = True
+    traits = frozenset({Trait.OWN_UNITS, Trait.SUMS})
 
     def __init__(
         self,
@@ -428,10 +428,6 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     def _pilot(self, rows: Any) -> Any:
         widths = search_module("widths")
         return widths.FourierPilot(rows, n_components=widths.PILOT_COMPONENTS)
-
-    @property
-    def sparse_entries(self) -> int:
-        return 0
 
 
 def _check_few(n_columns: int) -> None:

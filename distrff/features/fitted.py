@@ -41,6 +41,7 @@ class Trait(Enum):
     NO_ARRAYS = "it has no arrays"
     OWN_UNITS = "it takes columns as they are, unscaled"
     SUMS = "ridge is solved from Fourier sums over the rows, without features"
+    CHOOSES = "its fit chooses a map of another class"
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,4 @@
-"""The fast Walsh-Hadamard transform of many rows at once, rows last.
-
-A tile has a row for each of d' = 2^k coordinates and a column for each row of data. So a butterfly is an
-addition and a subtraction of whole vectors, without a shuffle, whatever its distance. A pass of radix 8 does
-three levels of the recursion H_2n = [[H_n, H_n], [H_n, −H_n]] for one read and write of the tile. The vectors
-are written out for the compiler: it would not vectorise eight loads and eight stores of the same array. Every
-operation is an IEEE addition or multiplication, in an order that depends on d' alone: the values of a row of
-data have the same bits whatever rows are transformed with it.
-"""
+"""Structured frequencies: products with rows are Hadamard transforms, or a sketch and a small product."""
 
 from __future__ import annotations
 
@@ -57,6 +49,16 @@ class Interleaved:
 
 
 # The fast Walsh-Hadamard transform of many rows at once, rows last.
+#
+# A tile has a row for each of d' = 2^k coordinates and a column for each row of data. So a butterfly is an
+# addition and a subtraction of whole vectors, without a shuffle, whatever its distance. A pass of radix 8
+# does three levels of the recursion H_2n = [[H_n, H_n], [H_n, −H_n]] for one read and write of the tile. The
+# vectors are written out for the compiler: it would not vectorise eight loads and eight stores of the same
+# array. Every operation is an IEEE addition or multiplication, in an order that depends on d' alone: the
+# values of a row of data have the same bits whatever rows are transformed with it.
+#
+# In plain Numba, four slices at a time, features had the same bits at .5 to .65 of this speed in float32 and
+# .6 to .79 in float64 (d = 64 to 1024): the compiler takes half of a 512-bit vector, and checks for aliases.
 
 RADIX = 8
 

@@ -115,6 +115,9 @@ one_blas_thread = _OneThread().held
 
 
 # Tasks in threads of this process that nobody waits for any more, and how they end early.
+#
+# A thread cannot be interrupted. After Ctrl-C those of a pass would sum their segments to the end, and
+# neither the process nor the next fit would have its cores before that.
 
 _THIS_THREAD = threading.local()
 _CANCELLED: set[str] = set()

@@ -24,8 +24,6 @@ from scipy.sparse import csr_matrix
 
 from distrff.errors import DistrffError
 
-# Values as JSON beside plain arrays: what sums and solvers return, stored without pickle.
-
 _PACKAGES = (
     "utils", "kernels", "solvers", "preprocessing", "features", "fitting", "estimators", "engine", "model",
 )  # fmt: skip

@@ -11,8 +11,9 @@ from distrff.cli import bench
 from distrff.cli.bench import fit_limits, rows_a_second
 from distrff.engine.tasks import Workers
 from distrff.features.fitted import product_cost
-from distrff.fitting.cost import THIN_SLOWNESS, Size, count, with_kept
+from distrff.fitting.cost import THIN_SLOWNESS, Size, with_kept
 from distrff.io.dataset import RowBlock
+from tests.support.plans import count
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +75,6 @@ def test_for_people(distrff, rows):
 def test_what_is_refused(distrff, rows, monkeypatch):
     words = ("bench", rows.zarr, "--n-components", 200_000, "--length-scale", 2, "--json")
     assert "smallest changes that fit" in distrff.refused(*words, code=4)
-    assert "--target goes with DATA" in distrff.refused("bench", "--target", "y")
     monkeypatch.setattr(bench, "_PATIENCE_SECONDS", 1e-4)
     (line,) = distrff.refused("bench").splitlines()
     assert "did not finish (arithmetic)" in line

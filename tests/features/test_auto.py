@@ -502,9 +502,9 @@ def test_candidates_have_the_penalty_that_the_model_will_have(estimator: Any) ->
 )
 def test_the_penalty_of_candidates_follows_from_the_loss(estimator: Any, penalty: float) -> None:
     """1/(C·κ), where κ is half the fall of the slope from one margin to the other."""
-    assert estimator._options().penalty == pytest.approx(penalty, rel=1e-3)
-    assert clone(estimator).set_params(C=8.0)._options().penalty == pytest.approx(penalty / 8, rel=1e-3)
-    assert clone(estimator).set_params(C="cv")._options().penalty is None
+    assert estimator._problem().ridge_penalty == pytest.approx(penalty, rel=1e-3)
+    assert clone(estimator).set_params(C=8.0)._problem().ridge_penalty == pytest.approx(penalty / 8, rel=1e-3)
+    assert clone(estimator).set_params(C="cv")._problem().ridge_penalty is None
 
 
 def test_class_weights_count_in_the_penalty_of_candidates() -> None:

@@ -18,7 +18,7 @@ from distrff.errors import InputError, PlanRefused
 from distrff.features.base import FeatureMap, RowSource, Sample, sample_rows
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.equispaced import EquispacedFourierFeatures
-from distrff.features.fitted import FittedMap, MapCost, product_cost
+from distrff.features.fitted import FittedMap, MapCost, Trait, product_cost
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.search.metric import (
@@ -872,6 +872,8 @@ class AutoFeatures(FeatureMap):
     rows; for at most 10,000 rows they are at most 65,536. Their bounds are a quarter of the columns' range
     wider than the rows on both sides, for many rows a twentieth: further away predictions are NaN.
     """
+
+    traits = frozenset({Trait.CHOOSES})
 
     def __init__(
         self,

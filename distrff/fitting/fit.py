@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from importlib import import_module
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.base import clone
 
 from distrff.engine.progress import Observer
 from distrff.engine.reduction import (
-    Arrays,
-    Reduction,
-    Segmentation,
-    gram_stride,
-    gram_tile_rows,
     light_segmentation,
 )
-from distrff.engine.run import Run, begin_run, check_reading
-from distrff.engine.tasks import SegmentCache, Workers
+from distrff.engine.run import begin_run, check_reading
+from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
 from distrff.features.base import FeatureMap, MapReduction, sample_rows
-from distrff.features.equispaced import EquispacedFourierFeatures
-from distrff.features.fitted import FittedMap
-from distrff.fitting.cost import Plan, Size, count, first_that_fits, segments_a_worker, with_kept
+from distrff.features.fitted import FittedMap, Trait
+from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
+from distrff.fitting.equispaced import with_samples
+from distrff.fitting.gram import GramRidge
 from distrff.fitting.moments import (
     ColumnStatistics,
     ColumnStatisticsReduction,
     MapSumsReduction,
 )
-from distrff.fitting.options import FitOptions
-from distrff.fitting.rows import MappedRowsReduction, RowKeeping, RowReduction
+from distrff.fitting.problem import FitContext, PreparedFit, Problem
+from distrff.fitting.result import FitResult
+from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import (
     ClassTargets,
@@ -41,215 +39,19 @@ from distrff.preprocessing.coding import (
     Targets,
     class_weights,
 )
-from distrff.preprocessing.folds import Folds
 from distrff.preprocessing.moments import MAX_COLUMNS, Moments
-from distrff.solvers.ridge import noise_floor
 from distrff.utils.random import child_seed, resolve_seed
 
 # Until the first pass has counted the classes, the plan assumes a handful.
 _PRESUMED_CLASSES = 8
-# A float32 phase of this size is wrong by up to 2⁻¹⁰ of a radian.
-_LARGEST_FLOAT32_PHASE = 2.0**14
 _SPREAD_WARNING = 100.0
 _NORM_ROWS = 1024  # their mean is off by a 32nd of their standard deviation
 _LARGEST_WEIGHT = 1e25  # on average: float32 holds its products with features, and those of its inverse
 
 
-@dataclass(frozen=True, eq=False)
-class Start:
-    """What a fit takes over from an earlier one, beside its map: the model in the targets' own units."""
-
-    scaling: Scaling
-    targets: Targets
-    coef: np.ndarray  # (D, k)
-    intercept: np.ndarray  # (k,)
-
-    def check(self, targets: Targets) -> None:
-        """Raise InputError for other classes, or another number of targets, than those of the model."""
-        if self.targets.same_targets(targets):
-            return
-        if isinstance(self.targets, ClassTargets) and isinstance(targets, ClassTargets):
-            raise InputError(
-                f"warm_start=True goes on with the classes {self.targets.classes.tolist()[:20]}, but y has "
-                f"{targets.classes.tolist()[:20]}; use warm_start=False"
-            )
-        raise InputError(
-            f"warm_start=True goes on with {self.targets.n_outputs} {self.targets.kind} target(s), but y has "
-            f"{targets.n_outputs} {targets.kind} one(s); use warm_start=False"
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class FitContext:
-    """A fit before its first pass."""
-
-    dataset: Dataset
-    options: FitOptions
-    workers: Workers
-    run: Run | None = None  # None where a fit is only planned, for workers that need not exist
-    saving_buffer: int | None = None  # see `saving_buffer_bytes`; None without a checkpoint
-    start: Start | None = None  # of a model to go on from
-
-    @property
-    def features_dtype(self) -> str:
-        """The dtype of the features."""
-        if self.options.features is not None and self.options.features.keeps_units:
-            return "float64"  # phases of raw columns take all digits
-        return features_dtype(self.dataset, self.options.requested_dtype(self.dataset.n_rows))
-
-    @property
-    def gram_dtype(self) -> str:
-        """The dtype of the products of a Gram."""
-        return self.features_dtype
-
-    def sum(
-        self,
-        label: str,
-        reduction: Reduction,
-        cuts: Segmentation,
-        arrays: Arrays | None = None,
-        kept: SegmentCache | None = None,
-    ) -> Any:
-        """Return what one pass over all rows sums up; `arrays` go to each of its tasks.
-
-        `kept` is what stays of the rows between passes of these cuts.
-        """
-        assert self.run is not None
-        return self.run.total(label, self.dataset, reduction, cuts, arrays, kept)
-
-    def of_map(self) -> dict[str, Any]:
-        """Return what a plan counts of the map beside its features."""
-        features = self.options.features
-        return {
-            "map_cost": features.cost_for(self.dataset.n_columns),
-            "n_map_passes": features.n_passes,
-            "sparse_entries": features.sparse_entries,
-            **self._of_search(features),
-        }
-
-    def _of_search(self, features: FeatureMap) -> dict[str, Any]:
-        shape = self.dataset.n_rows, self.dataset.n_columns
-        return {
-            "search_flops": features.search_flops_for(*shape),
-            "search_bytes": features.search_bytes_for(*shape),
-        }
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PreparedFit(FitContext):
-    """A fit after its first pass: all that is known before its solver begins."""
-
-    run: Run
-    statistics: ColumnStatistics
-    scaling: Scaling
-    targets: Targets
-    specification: FittedMap  # of the fitted map
-    features: FeatureMap | None  # the fitted map itself; None where only its specification is known
-    mean_square_norm: float  # mean of ‖z(x)‖²: k(0), or measured for maps that have none
-    weight: float  # Σs, class weights included
-
-    @property
-    def gram_dtype(self) -> str:
-        """float64 where the least alpha would drown in the rounding of float32 products."""
-        dtype, min_alpha = self.features_dtype, self.options.min_alpha
-        below = min_alpha is not None and min_alpha < self.noise_floor(dtype)
-        return "float64" if below else dtype
-
-    def of_map(self) -> dict[str, Any]:
-        if self.features is None:
-            return {"map_cost": self.specification.cost}
-        # The options have the map that was chosen; the search was that of the map that chose it.
-        return super().of_map() | self._of_search(self.features)
-
-    def noise_floor(self, dtype: str) -> float:
-        """Return the alpha below which a Gram of products in this dtype is noise; 0 for float64."""
-        D, k = self.specification.n_features, self.targets.n_outputs
-        if dtype == "float64":
-            return 0.0
-        return noise_floor(
-            self.weight,
-            self.dataset.n_rows,
-            tile_rows=gram_tile_rows(D, k, np.dtype(dtype)),
-            n_features=D,
-            at_zero=self.mean_square_norm,
-            dtype=np.dtype(dtype),
-        )
-
-    def reduction(self, kind: type[RowReduction], **own: Any) -> Any:
-        """Return a reduction of this fit's rows, scaled, mapped and coded, with parameters of its own."""
-        return kind(specification=self.specification, scaling=self.scaling, targets=self.targets, **own)
-
-    def mapped_rows(self, plan: Plan) -> Any:
-        """Return a handle on the features of all rows, which are few, from one pass."""
-        cuts = light_segmentation(self.dataset.n_rows, self.dataset.n_columns)
-        reduction = self.reduction(MappedRowsReduction, dtype=plan.size.dtype, tile_rows=cuts.tile_rows)
-        return self.run.reduce("mapped rows", self.dataset, reduction, cuts)
-
-    def kept(
-        self, passes: str, plan: Plan, cuts: Segmentation, *, of_basis: bool = True
-    ) -> SegmentCache | None:
-        """Return what is to stay of the rows between the passes of a name and these cuts; None for nothing.
-
-        `of_basis` says whether the passes multiply the values of the map's basis, or its features.
-        """
-        if not plan.kept_features and not plan.kept_rows:
-            return None
-        keeping = RowKeeping(
-            specification=self.specification,
-            scaling=self.scaling,
-            dtype=plan.size.dtype,
-            tile_rows=cuts.tile_rows,
-            of_basis=of_basis,
-        )
-        n_features, n_rows = (
-            segments_a_worker(n, cuts, plan.n_workers) for n in (plan.kept_features, plan.kept_rows)
-        )
-        levels = [(keeping, n_features), (replace(keeping, with_features=False), n_rows)]
-        return self.run.cache(passes, cuts, levels)
-
-    def frequencies_beyond_float32(self) -> int:
-        """Return how many frequencies have phases on the data that float32 cannot hold well.
-
-        A phase θ in float32 is off by about 2⁻²⁴·θ; counted are frequencies for which
-        Σ_j |ω_j|·max|x_j|, or another bound of |θ| over the rows, exceeds 2¹⁴.
-        """
-        magnitude, scaling = self.statistics.magnitude, self.scaling
-        if scaling.shift is not None:
-            magnitude = magnitude + np.abs(scaling.shift)
-        if scaling.scale is not None:
-            magnitude = magnitude / scaling.scale
-        return self.specification.build().n_phases_beyond(_LARGEST_FLOAT32_PHASE, magnitude)
-
-    def starting_point(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return coef (D, k) and intercept (k,) to go on from, in coded units; None for a fit anew."""
-        if self.start is None:
-            return None
-        scale = self.targets.scale
-        coef = self.start.coef / scale
-        if not self.options.fit_intercept:  # then solvers take back the shift of the targets
-            return coef, np.zeros_like(self.start.intercept)
-        return coef, (self.start.intercept - self.targets.shift) / scale
-
-    def folds_apart(self, n_folds: int, by: str) -> Folds | None:
-        """Return the folds of the fit; None where there is one, of all rows."""
-        return None if n_folds == 1 else self.folds("folds", n_folds, by)
-
-    def starting_columns(self) -> np.ndarray | None:
-        """Return the point to go on from as a column for each output, the intercept last if it is fitted."""
-        start = self.starting_point()
-        if start is None:
-            return None
-        coef, intercept = start
-        return np.vstack([coef, intercept]) if self.options.fit_intercept else coef
-
-    def folds(self, purpose: str, n_folds: int, by: str) -> Folds:
-        """Return an assignment of the rows to folds, drawn from the fit's seed."""
-        return Folds(n_folds, child_seed(self.options.seed, purpose), by, self.dataset.n_rows)
-
-
 def begin(
     dataset: Dataset,
-    options: FitOptions,
+    problem: Problem,
     saving_buffer: int | None = None,
     observer: Observer | None = None,
 ) -> FitContext:
@@ -264,7 +66,7 @@ def begin(
     run.execution.measure_idle((RowReduction, handle))
     if observer is not None:
         run.observer = observer
-    return within_memory(FitContext(dataset, options.for_dataset(dataset), run.execution, run, saving_buffer))
+    return within_memory(FitContext(dataset, problem.for_dataset(dataset), run.execution, run, saving_buffer))
 
 
 def within_memory(fit: FitContext) -> FitContext:
@@ -272,64 +74,107 @@ def within_memory(fit: FitContext) -> FitContext:
 
     Most fits take far fewer than the default limit, so that a plan for that many is no reason to refuse one.
     """
-    features, dataset = fit.options.features, fit.dataset
-    if not isinstance(features, EquispacedFourierFeatures) or features.n_components is not None:
+    features: Any = fit.problem.features
+    if not fit.problem.is_equispaced or features.n_components is not None:
         return fit
+    dataset = fit.dataset
     n = most = features.n_features_for(dataset.n_columns, dataset.n_rows)
     while n > _FEW_FEATURES:
         try:
-            choose_solver(fit, _presumed_outputs(fit), n)
+            choose(fit, _presumed_outputs(fit), n)
             break
         except PlanRefused:
             n //= 2
     if n == most:
         return fit
-    return replace(fit, options=replace(fit.options, features=clone(features).set_params(n_components=n)))
+    return replace(fit, problem=replace(fit.problem, features=clone(features).set_params(n_components=n)))
 
 
 _FEW_FEATURES = 2**12
 
 
-# The plan.
+# The choice of a solver.
 
 
-def expected_plan(fit: FitContext) -> Plan:
-    """Return the plan as far as it can be counted before the first pass.
+class Solver(Protocol):
+    """One way to solve a problem."""
 
-    Raises InputError for rows or columns that the parameters or the map are not for, and PlanRefused where
-    the fit would not fit in the workers' memory.
-    """
-    dataset, options = fit.dataset, fit.options
-    options.check_dataset(dataset)
-    check_reading(fit.workers, dataset)
-    plan = choose_solver(fit, _presumed_outputs(fit), outputs_are_presumed=options.target_kind == "classes")
-    # Only now, for it draws a small map of all columns.
-    options.features.check_columns(dataset.n_columns)
-    return plan
+    def refuses(self, problem: Problem) -> str | None:
+        """Why it does not solve the problem, with the remedy; None if it does."""
 
+    def size(self, problem: Problem, size: Size) -> Size:
+        """The size with the numbers that this solver adds."""
 
-def _presumed_outputs(fit: FitContext) -> int:
-    n_targets = fit.dataset.n_targets
-    counts = {"numeric": n_targets, "multilabel": n_targets, "classes": _PRESUMED_CLASSES, "none": 0}
-    return counts[fit.options.target_kind]
+    def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
+        """Its plans, from the fewest reads to the least memory."""
+
+    def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
+        """The model."""
 
 
-def choose_solver(
+# By name, since each loads what only it needs.
+_SOLVERS = {
+    "gram": "gram.GramRidge",
+    "components": "gram.PrincipalComponents",
+    "cg": "cg.ConjugateGradientRidge",
+    "toeplitz": "equispaced.ToeplitzRidge",
+    "margins": "margins.Margins",
+    "sgd": "sgd.StochasticGradients",
+}
+
+
+def solver(name: str) -> Solver:
+    module, kind = _SOLVERS[name].split(".")
+    found: Solver = getattr(import_module(f"distrff.fitting.{module}"), kind)()
+    return found
+
+
+def candidates(problem: Problem) -> list[str]:
+    """Names of the solvers that are tried, in this order."""
+    if problem.takes_sums:
+        return ["toeplitz"]
+    if problem.loss is None:
+        return ["gram" if problem.n_components is None else "components"]
+    if problem.solver == "sgd":
+        return ["sgd"]
+    if problem.is_ridge:
+        return ["gram", "cg"] if problem.solver == "auto" else [problem.solver]
+    return ["margins", "sgd"] if problem.solver == "auto" and not problem.is_sparse else ["margins"]
+
+
+def usable(problem: Problem) -> list[Solver]:
+    """The candidates that do not refuse the problem; raises InputError with the first refusal if all do."""
+    solvers = [solver(name) for name in candidates(problem)]
+    refusals = [one.refuses(problem) for one in solvers]
+    if all(refusals):
+        raise InputError(str(refusals[0]))
+    return [one for one, refusal in zip(solvers, refusals, strict=True) if refusal is None]
+
+
+def solvable(problem: Problem) -> Problem:
+    """The problem itself; raises InputError where no solver takes it."""
+    usable(problem)
+    return problem
+
+
+def choose(
     fit: FitContext, n_outputs: int, n_features: int | None = None, *, outputs_are_presumed: bool = False
-) -> Plan:
-    """Return the plan of the first of the candidate solvers that fits in the workers' memory.
+) -> tuple[Solver, Plan]:
+    """The first solver with a plan that fits in the workers' memory.
 
-    Raises PlanRefused if none fits; the message names the smallest changes with which the first would.
-    `n_features` is None before the map is fitted; exact bins are then counted as few as they could be.
+    Raises PlanRefused if there is none; the message names the smallest changes with which the first would
+    fit. `n_features` is None before the map is fitted; exact bins are then counted as few as they could be.
     """
-    dataset, options = fit.dataset, fit.options
+    dataset, problem = fit.dataset, fit.problem
     if n_features is None:
-        n_features = options.features.n_features_for(dataset.n_columns, dataset.n_rows)
+        n_features = problem.features.n_features_for(dataset.n_columns, dataset.n_rows)
     size = Size(
         n_rows=dataset.n_rows,
         n_columns=dataset.n_columns,
         n_features=n_features,
         n_outputs=n_outputs,
+        n_folds=1,
+        n_alphas=1,
         outputs_are_presumed=outputs_are_presumed,
         # Light passes multiply in float64 whatever the features are in.
         dtype=fit.features_dtype,
@@ -343,24 +188,51 @@ def choose_solver(
         block_rows=None if dataset.block_rows == 0 and fit.workers.in_client else dataset.block_rows,
         saving_buffer=fit.saving_buffer,
         **fit.of_map(),
-        **options.work(dataset.n_rows, n_features, n_outputs),
-        gram_stride=gram_stride(dataset.n_rows, n_features) if options.samples_gram else 1,
     )
-    of_gram = replace(size, dtype=fit.gram_dtype)
-    plan = first_that_fits(
-        count(solver, of_gram if solver == "gram" else size, fit.workers) for solver in options.candidates
-    )
-    return with_kept(plan, options.keep_features, fit.workers)
+    refused = None
+    for one in usable(problem):
+        sized = one.size(problem, size)
+        if isinstance(one, GramRidge):
+            sized = replace(sized, dtype=fit.gram_dtype)
+        plan = first_that_fits(one.cost(sized, fit.workers))
+        if plan.fits:
+            return one, with_kept(plan, problem.keep_features, fit.workers)
+        refused = refused or (plan, one)
+    assert refused is not None
+    plan, one = refused
+    raise PlanRefused(refusal(plan, one.cost))
 
 
-def features_dtype(dataset: Dataset, dtype: str) -> str:
-    """Return the dtype given; for "auto" the one that loses nothing of the columns.
+def expected_plan(fit: FitContext) -> Plan:
+    """The plan as far as it can be counted before the first pass.
 
-    That is float32 for float32 and integers of at most 16 bits.
+    Raises InputError for rows or columns that the parameters or the map are not for, and PlanRefused where
+    the fit would not fit in the workers' memory.
     """
-    if dtype != "auto":
-        return dtype
-    return "float32" if np.can_cast(dataset.dtype, np.float32, "safe") else "float64"
+    dataset, problem = fit.dataset, fit.problem
+    problem.check_dataset(dataset)
+    check_reading(fit.workers, dataset)
+    presumed = problem.target_kind == "classes"
+    _, plan = choose(fit, _presumed_outputs(fit), outputs_are_presumed=presumed)
+    # Only now, for it draws a small map of all columns.
+    problem.features.check_columns(dataset.n_columns)
+    return plan
+
+
+def _presumed_outputs(fit: FitContext) -> int:
+    n_targets = fit.dataset.n_targets
+    counts = {"numeric": n_targets, "multilabel": n_targets, "classes": _PRESUMED_CLASSES, "none": 0}
+    return counts[fit.problem.target_kind]
+
+
+def with_posterior(plan: Plan) -> Plan:
+    """The plan of a fit that also stores the posterior, a D × D factor or samples.
+
+    The client holds three copies: as it arrives, whole, and encoded.
+    """
+    if plan.solver == "toeplitz":
+        return with_samples(plan)
+    return replace(plan, client_peak_bytes=plan.client_peak_bytes + 3 * 8 * plan.size.n_features**2)
 
 
 # The first pass, and what follows from it: scaling, coded targets, and the fitted map.
@@ -372,21 +244,20 @@ def prepare(fit: FitContext) -> PreparedFit:
     Raises InputError for numbers that cannot be used, or what the targets or the map cannot be made of,
     and PlanRefused as soon as it is certain that the map has too many columns.
     """
-    dataset, options, run = fit.dataset, fit.options, fit.run
+    dataset, problem, run = fit.dataset, fit.problem, fit.run
     assert run is not None
     run.begin_phase("column statistics")
     statistics = first_pass(fit)
     run.begin_phase("map")
-    keeps_units = options.features is not None and options.features.keeps_units
     if fit.start is not None:
         scaling = fit.start.scaling
     else:
-        scaling = Scaling() if keeps_units else scaling_of(statistics, options.scale, dataset)
-    targets = _targets(statistics, options)
+        scaling = Scaling() if problem.keeps_units else scaling_of(statistics, problem.scale, dataset)
+    targets = _targets(statistics, problem)
     if fit.start is not None:
         fit.start.check(targets)
     weight = weight_of_rows(statistics, targets)
-    features = options.features
+    features = problem.features
     if not hasattr(features, "specification_"):
         try:
             features = _fitted_map(fit, statistics, scaling, targets)
@@ -397,11 +268,11 @@ def prepare(fit: FitContext) -> PreparedFit:
             f"X has {dataset.n_columns} columns, but the feature map was fitted to "
             f"{features.n_features_in_}; give the columns it was fitted to, or a map that is not fitted"
         )
-    options.check_targets(targets)
-    if features.resolved.keeps_units:
+    problem.check_targets(targets)
+    if Trait.OWN_UNITS in features.resolved.traits:
         scaling = Scaling()
     # What follows is planned and counted for the map that was chosen, where one was.
-    fit = replace(fit, options=replace(options, features=features.resolved))
+    fit = replace(fit, problem=replace(problem, features=features.resolved))
     return PreparedFit(
         **vars(fit),
         statistics=statistics,
@@ -430,16 +301,16 @@ def first_pass(fit: FitContext) -> ColumnStatistics:
     Raises InputError for numbers that cannot be used, squares that overflow, labels that are no classes, or
     weights that are all zero.
     """
-    dataset, options = fit.dataset, fit.options
+    dataset, problem = fit.dataset, fit.problem
     cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
     reduction = ColumnStatisticsReduction(
         n_columns=dataset.n_columns,
-        target_kind=options.target_kind,
+        target_kind=problem.target_kind,
         n_targets=dataset.n_targets,
         tile_rows=cuts.tile_rows,
         rows_per_segment=-(-sample_rows(dataset.n_columns) // cuts.n_segments),
-        seed=child_seed(options.seed, "sample"),
-        with_products=options.target_kind == "numeric"
+        seed=child_seed(problem.seed, "sample"),
+        with_products=problem.target_kind == "numeric"
         and not dataset.is_sparse
         and dataset.n_columns + dataset.n_targets <= MAX_COLUMNS,
     )
@@ -503,8 +374,8 @@ def scaling_of(statistics: ColumnStatistics, scale: str, dataset: Dataset) -> Sc
     return Scaling()
 
 
-def _targets(statistics: ColumnStatistics, options: FitOptions) -> Targets:
-    if options.target_kind == "multilabel":
+def _targets(statistics: ColumnStatistics, problem: Problem) -> Targets:
+    if problem.target_kind == "multilabel":
         assert statistics.targets is not None
         return MultilabelTargets(len(statistics.targets.mean))
     if statistics.targets is not None:
@@ -523,9 +394,9 @@ def _targets(statistics: ColumnStatistics, options: FitOptions) -> Targets:
     labels = statistics.labels
     if labels is None:
         return NumericTargets(np.empty(0), np.empty(0))
-    if options.classes is not None:
-        weights = class_weights(options.class_weight, options.classes, np.zeros(len(options.classes)))
-        targets = ClassTargets(options.classes, weights)
+    if problem.classes is not None:
+        weights = class_weights(problem.class_weight, problem.classes, np.zeros(len(problem.classes)))
+        targets = ClassTargets(problem.classes, weights)
         targets.encode(labels.labels)  # raises for others
         return targets
     if len(labels.labels) < 2:
@@ -538,7 +409,7 @@ def _targets(statistics: ColumnStatistics, options: FitOptions) -> Targets:
         raise InputError(
             f"all rows of class {label!r} have zero weight; drop them or give one a positive weight"
         )
-    return ClassTargets(labels.labels, class_weights(options.class_weight, labels.labels, labels.weights))
+    return ClassTargets(labels.labels, class_weights(problem.class_weight, labels.labels, labels.weights))
 
 
 def _mean_square_norm(specification: FittedMap, statistics: ColumnStatistics, scaling: Scaling) -> float:
@@ -561,13 +432,13 @@ def _fitted_map(
     fit: FitContext, statistics: ColumnStatistics, scaling: Scaling, targets: Targets
 ) -> FeatureMap:
     """Return a clone of the map, fitted; its own seed wins over that of the fit."""
-    features, sample = fit.options.features, statistics.sample()
+    features, sample = fit.problem.features, statistics.sample()
     X = scaling.apply(sample.X, np.dtype(np.float64))
     Y, s = None, sample.sample_weight
     if targets.n_outputs and sample.y is not None:
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, s)
     own = features.random_state
-    seed = child_seed(fit.options.seed, "features") if own is None else resolve_seed(own)
+    seed = child_seed(fit.problem.seed, "features") if own is None else resolve_seed(own)
     return clone(features).fit_sample(
         X,
         Y,
@@ -579,7 +450,7 @@ def _fitted_map(
         column_shift=scaling.shift,
         column_ranges=np.stack([statistics.columns.min, statistics.columns.max]),
         column_names=fit.dataset.column_names,
-        penalty=fit.options.penalty and fit.options.penalty / weight_of_rows(statistics, targets),
+        penalty=fit.problem.ridge_penalty and fit.problem.ridge_penalty / weight_of_rows(statistics, targets),
     )
 
 
@@ -617,7 +488,7 @@ class _RowsOfFit:
         return run.map(function, [(sent, *call) for call in calls], group="search")
 
     def check_size(self, n_features: int) -> None:
-        choose_solver(self.fit, self.n_outputs, n_features)
+        choose(self.fit, self.n_outputs, n_features)
 
     def of_map(self, features: FeatureMap) -> _RowsOfFit:
-        return replace(self, fit=replace(self.fit, options=replace(self.fit.options, features=features)))
+        return replace(self, fit=replace(self.fit, problem=replace(self.fit.problem, features=features)))
