@@ -34,7 +34,6 @@ from distrff.fitting.problem import (
     takes_sparse_rows,
 )
 from distrff.fitting.result import FitResult, fit_report, quality_of_fit
-from distrff.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
 from distrff.io.open import open_rows
@@ -327,6 +326,8 @@ class KernelEstimator(BaseEstimator):
             run.map(check_rows, [(first, fit.problem.target_kind)])
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
+        from distrff.fitting.timing import predicted_seconds
+
         self._planned = plan.with_seconds(predicted_seconds(fit, plan))
         return self._planned
 
