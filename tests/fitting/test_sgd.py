@@ -56,16 +56,6 @@ def test_within_one_percent_of_the_optimum(rows, features, loss, C, fit_intercep
         assert fitted.report_["status"] in ("CONVERGED", "CONVERGED_UNCERTIFIED")
 
 
-def test_many_classes(rows):
-    X, y, _ = rows
-    labels = np.digitize(y, [-0.5, 0.5])
-    fitted = drf.KernelSVC(FEATURES, 0.1, solver="sgd", random_state=0).fit(X, labels)
-    exact = drf.KernelSVC(FEATURES, 0.1, random_state=0).fit(X, labels)
-    assert np.mean(fitted.predict(X) == exact.predict(X)) > 0.97
-    ridge = drf.KernelRidgeClassifier(FEATURES, 1.0, solver="sgd", random_state=0)
-    assert ridge.fit(X, y > 0).score(X, y > 0) > 0.85
-
-
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(("features", "most"), [(FEATURES, 0.02), (BINS, 0.05), (HASHED, 0.05)], ids=str)
 def test_ridge(rows, features, most, fit_intercept):

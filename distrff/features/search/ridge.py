@@ -25,8 +25,7 @@ from distrff.features.search.widths import (
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.preprocessing.moments import EQUAL_TO_ROUNDING
-from distrff.solvers.band import path_ridge
-from distrff.solvers.ridge import noise_floor
+from distrff.solvers.ridge import noise_floor, path_ridge
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzProblem, half_of, whole_of
 from distrff.utils.linalg import factor, solve_factor
 from distrff.utils.nufft import values_at

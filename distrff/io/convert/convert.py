@@ -416,7 +416,8 @@ class Conversion:
                     f"no row of {source.name} has the label positive={positive!r}; give one that the "
                     f"target holds"
                 )
-            checkpoint.advance(done | {"is_last": True})
+            if not done["is_last"]:
+                checkpoint.advance(done | {"is_last": True})
         return sink, done["n_raw"], n_kept, unseen
 
     def _sink(self, group: zarr.Group, is_sparse: bool) -> Sink:
