@@ -1,4 +1,4 @@
-"""What all kernel estimators share: rows of any storage in, a fitted model, predictions and scores out."""
+"""The base of all kernel estimators: rows of any storage in, a fitted model, predictions and scores out."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class KernelEstimator(BaseEstimator):
     _fold_models: FoldModels | None = None
     """Models that left out a fold each, where the fit made them; not pickled."""
     _fit_rows: Dataset | None = None
-    """The rows of the fit, for what is computed from them later; not pickled. None where they were blocks of
+    """The rows of the fit, for later passes over them; not pickled. None where they were blocks of
     a dask array, which would stay in memory with the estimator."""
     _not_pickled: tuple[str, ...] = ("_fold_models", "_fit_rows")
 
@@ -112,13 +112,13 @@ class KernelEstimator(BaseEstimator):
             ignores it.
         sample_weight : array-like of shape (n_samples,), optional
         checkpoint : str, optional
-            Path or URL of a folder, which workers must see too, for what is finished of the fit. If the
+            Path or URL of a folder, which workers must see too, for the finished parts of the fit. If the
             process, the scheduler or the machine dies, the same call goes on from there, and ends with the
             bits of a fit that nothing disturbed. Rows in memory are compared as a whole with those of the
             first call, stored ones by the sizes and times of their files and a few rows (of web servers and
             lazy arrays, these alone). It stays after the fit; delete it once the model is saved.
             The search for a map, its widths or its metric is made again; passes over all rows are not.
-            SIGTERM during the fit, which batch systems send before they kill, writes what is finished and
+            SIGTERM during the fit, which batch systems send before they kill, writes the finished parts and
             ends the process with exit code 143 (of a fit in the main thread).
         checkpoint_every : float, optional
             Seconds between two writes. Default: forty times as long as the last write took, at least ten,
@@ -433,7 +433,7 @@ class KernelEstimator(BaseEstimator):
     def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Take intervals, or prediction sets, from rows that the fit did not see; return the estimator.
 
-        This is split conformal prediction: see `predict_interval` and `predict_set` for what is guaranteed.
+        This is split conformal prediction: see `predict_interval` and `predict_set` for the guarantee.
         Rows that chose a width, a metric or a penalty were seen by the fit. Leave out copies of its rows, and
         others of the same group, such as a second measurement of one patient.
 
@@ -576,7 +576,7 @@ class KernelEstimator(BaseEstimator):
             )
 
 
-# What all classifiers share: labels, decision values, accuracy.
+# The base of classifiers: labels, decision values, accuracy.
 
 
 class KernelClassifier(ClassifierMixin, KernelEstimator):
