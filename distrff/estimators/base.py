@@ -19,7 +19,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distrff.diagnostics.errors import ClassErrors
 from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, calibrated, errors_of, out_of_fold
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
-from distrff.engine.run import Workers, begin_run
+from distrff.engine.run import begin_run
+from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
 from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
 from distrff.fitting.cost import Plan
@@ -166,10 +167,10 @@ class KernelEstimator(BaseEstimator):
             if place is not None:
                 fit = with_checkpoint(fit, self, expected, place, checkpoint_every)
             try:
-                with kept_to_the_end(fit.run):
-                    self._fit(fit, expected)
+                with kept_to_the_end(run):
+                    run.surviving(lambda: self._fit(fit, expected))
             finally:
-                run.forget_kept()
+                run.forget_caches()
                 observer.close()
         return self
 
@@ -322,7 +323,7 @@ class KernelEstimator(BaseEstimator):
         assert run is not None
         first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
         try:
-            run.compute_all(check_rows, [(first, fit.problem.target_kind)])
+            run.map(check_rows, [(first, fit.problem.target_kind)])
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
         from distrff.fitting.timing import predicted_seconds
@@ -345,7 +346,7 @@ class KernelEstimator(BaseEstimator):
 
         Parameters
         ----------
-        workers : PlannedWorkers
+        workers : Workers
         checkpoint : str, optional
             That of the fit, as for `plan`.
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from distrff.engine.reduction import Segmentation, light_segmentation
-from distrff.engine.run import LocalExecution, Run, Workers
+from distrff.engine.run import LocalExecution, Run
+from distrff.engine.tasks import Workers
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, scaled_widths
 from distrff.fitting.cost import SLACK_BYTES, Plan, Size, planned, ready_bytes
@@ -161,7 +162,7 @@ class Sums:
         assert folds is not None
         again, setting = summed(self.fit, self.plan, folds), self.chosen.setting
         own = setting.kernel, setting.lattice, self.offset, problem.fit_intercept, alpha, problem.tol
-        found = self.run.compute_all(solve_without, [(again.total, part, *own) for part in again.parts])
+        found = self.run.map(solve_without, [(again.total, part, *own) for part in again.parts])
         solutions = [(one.solution.coef, one.solution.intercept) for one in found]
         return ridge_fold_models(folds, self.targets, solutions, fit_intercept=problem.fit_intercept)
 
@@ -185,9 +186,9 @@ class Sums:
             call_rows=2 * call_rows,
         )
         segments = [FoldRows(fit.dataset.rows(a, b), members) for a, b, members in cuts.tasks()]
-        merged = fit.run.sweep_segments("signs", segments, reduction)
+        merged = fit.run.reduce("signs", segments, reduction)
         own = setting.kernel, lattice, self.offset, fit.problem.fit_intercept, alpha, seed
-        found = fit.run.compute_all(sampled, [(self.total, merged, g, *own) for g in range(N_GROUPS)])
+        found = fit.run.map(sampled, [(self.total, merged, g, *own) for g in range(N_GROUPS)])
         dimension = float(np.mean([dimension for _, dimension in found]))
         if not fit.weight > dimension:
             raise InputError(
@@ -220,7 +221,7 @@ def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
         call_rows=2 * plan.tile_rows,
     )
     segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in cuts.tasks()]
-    merged = fit.run.sweep_segments("sums", segments, reduction)
+    merged = fit.run.reduce("sums", segments, reduction)
     parts = fit.run.submit_all(part_of, [(merged, fold) for fold in range(n_folds)])
     return Sums(
         run=fit.run,
@@ -510,7 +511,7 @@ class Search:
             alphas = self.alphas[places].tolist()
             problem = setting.kernel, setting.lattice, sums.offset, self.problem.fit_intercept
             tasks.append((sums.total, sums.parts[fold], *problem, alphas, patience, tol))
-        found: list[Judged] = sums.run.compute_all(judge, tasks)
+        found: list[Judged] = sums.run.map(judge, tasks)
         return found
 
     def _climb(self, groups: Sequence[tuple[int, ...]], by: int, *, margin: float = _MARGIN) -> None:
