@@ -229,19 +229,6 @@ def plane_rows(rng, n=300):
     return X, np.where(X[:, 0] * X[:, 1] + 0.3 * rng.standard_normal(n) > 0, "same", "other")
 
 
-def test_many_classes_and_C_by_folds(rng):
-    X, _ = plane_rows(rng)
-    y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
-    found = drf.KernelLikelihoodClassifier(features(rng), C="cv", Cs=[0.1, 10.0], cv=3, scale="none").fit(
-        X, y
-    )
-    assert found.C_ in (0.1, 10.0)
-    assert found.score(X, y) > 0.6
-    softmax = drf.KernelLikelihoodClassifier(features(rng), multi_class="softmax", scale="none").fit(X, y)
-    assert softmax.score(X, y) > 0.6
-    assert softmax.predict_proba(X).shape == (300, 3)
-
-
 def test_models_of_few_rows_end_the_hinge(rng, monkeypatch):
     """Of so few that they must grow."""
     monkeypatch.setattr("distrff.fitting.cost._MIN_KEPT", 40)
