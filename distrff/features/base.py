@@ -16,21 +16,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distrff.errors import ColumnError, InputError
 from distrff.features.projected import ProjectedSpecification, projected_cost, projected_sample
 from distrff.features.search.metric import learned_metric, metric_flops
-from distrff.features.search.relevance import (
+from distrff.features.search.ridge import FEATURES, FourierRidge, SmallRidge, dense_flops
+from distrff.features.search.sample import SAMPLE_ROWS, SearchSample
+from distrff.features.search.widths import (
+    SEARCH_ERRORS,
+    LikelihoodBudget,
+    automatic_length_scale,
     fallback_length_scales,
-    relevance_flops,
     relevant_length_scales,
     shrinking_errors,
     shrunk_length_scales,
-)
-from distrff.features.search.widths import (
-    SAMPLE_ROWS,
-    SEARCH_ERRORS,
-    FourierPilot,
-    Pilot,
-    PilotRows,
-    automatic_length_scale,
-    fourier_pilot_flops,
 )
 from distrff.features.specification import (
     BlockMap,
@@ -386,13 +381,13 @@ class KernelFeatureMap(FeatureMap):
         """The kernel as given, perhaps with undecided widths."""
         return self._default_kernel if self.kernel is None else self.kernel
 
-    def _pilot(self, rows: PilotRows) -> Pilot:
-        """Return the small model that widths are judged by; that of Fourier features by default."""
-        return FourierPilot(rows, n_components=int(self.n_components))
+    def _small_ridge(self, rows: SearchSample, kernel: Kernel) -> SmallRidge:
+        """The small model that widths are judged by; that of Fourier features by default."""
+        return FourierRidge(rows, kernel, min(int(self.n_components), FEATURES))
 
-    def _pilot_flops(self, n_rows: int, n_columns: int) -> float:
-        """Return about how many flops one held-out error of the pilot takes."""
-        return fourier_pilot_flops(n_rows, int(self.n_components))
+    def _small_flops(self, n_rows: int, n_columns: int) -> float:
+        """About the flops of one held-out error of the small model."""
+        return dense_flops(n_rows, int(self.n_components))
 
     def _metric_components(self) -> int:
         """Size of the pilot with which a metric is learned, at most."""
@@ -408,13 +403,18 @@ class KernelFeatureMap(FeatureMap):
         elif kernel.is_ard:
             kernel, search = relevant_length_scales(kernel, sample)
             if "note" in search:
-                kernel, search = fallback_length_scales(self._chosen_kernel, search, sample, self._pilot)
+                kernel, search = fallback_length_scales(
+                    self._chosen_kernel, search, sample, self._small_ridge
+                )
             if self._shrinks_ard:
-                kernel, search = shrunk_length_scales(self._chosen_kernel, search, sample, self._pilot)
+                rows, n_rows = SearchSample.of(sample), sample.n_weighted_rows
+                kernel, search = shrunk_length_scales(
+                    self._chosen_kernel, search, rows, n_rows, self._small_ridge
+                )
         elif kernel.is_auto:
             metric = kernel.metric
             judged = sample if metric is None else projected_sample(sample, metric)
-            kernel, search = automatic_length_scale(kernel.without_metric(), judged, self._pilot)
+            kernel, search = automatic_length_scale(kernel.without_metric(), judged, self._small_ridge)
             kernel = kernel if metric is None else kernel.set_params(metric=metric)
         self.kernel_, self.length_scale_search_ = kernel, search
         return kernel
@@ -454,12 +454,12 @@ class KernelFeatureMap(FeatureMap):
         if not self._chosen_kernel.is_auto:
             return 0.0
         if self._chosen_kernel.metric == LEARNED:
-            return metric_flops(n_rows, n_columns, self._metric_components())
-        pilot_flops = self._pilot_flops(min(n_rows, SAMPLE_ROWS), n_columns)
+            return metric_flops(min(n_rows, SAMPLE_ROWS), n_columns, self._metric_components())
+        small_flops = self._small_flops(min(n_rows, SAMPLE_ROWS), n_columns)
         if not self._chosen_kernel.is_ard:
-            return SEARCH_ERRORS * pilot_flops
-        shrinking = shrinking_errors(n_columns) * pilot_flops if self._shrinks_ard else 0.0
-        return relevance_flops(n_rows, n_columns) + shrinking
+            return SEARCH_ERRORS * small_flops
+        shrinking = shrinking_errors(n_columns) * small_flops if self._shrinks_ard else 0.0
+        return LikelihoodBudget().flops(n_rows, n_columns) + shrinking
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
         kernel = self._chosen_kernel.with_widths(1.0)

@@ -15,13 +15,8 @@ from distrff.errors import InputError
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
 from distrff.features.bins import BinIds, Grids, laplacian_factors, min_passes, occupied_bins
 from distrff.features.projected import ProjectedSpecification
-from distrff.features.search.widths import (
-    PILOT_COMPONENTS,
-    BinningPilot,
-    Pilot,
-    PilotRows,
-    binning_pilot_flops,
-)
+from distrff.features.search.ridge import FEATURES, BinnedRidge, SmallRidge, binned_flops
+from distrff.features.search.sample import SearchSample
 from distrff.features.specification import (
     BlockMap,
     CarryingSpecification,
@@ -122,14 +117,14 @@ class RandomBinningFeatures(KernelFeatureMap):
     def n_passes(self) -> int:
         return 0 if self.n_bins is not None else min_passes(int(self.n_grids))
 
-    def _pilot(self, rows: PilotRows) -> Pilot:
-        return BinningPilot(rows, n_grids=int(self.n_grids))
+    def _small_ridge(self, rows: SearchSample, kernel: Kernel) -> SmallRidge:
+        return BinnedRidge(rows, kernel, int(self.n_grids))
 
-    def _pilot_flops(self, n_rows: int, n_columns: int) -> float:
-        return binning_pilot_flops(n_rows, n_columns, int(self.n_grids))
+    def _small_flops(self, n_rows: int, n_columns: int) -> float:
+        return binned_flops(n_rows, n_columns, int(self.n_grids))
 
     def _metric_components(self) -> int:
-        return PILOT_COMPONENTS
+        return FEATURES
 
     @property
     def sparse_entries(self) -> int:

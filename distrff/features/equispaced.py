@@ -15,14 +15,9 @@ from sklearn.base import clone
 from distrff.errors import InputError, ModelFileError, column_called
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
 from distrff.features.lattice import PILOT_ROWS, Box, Lattice, beyond
-from distrff.features.search.relevance import relevant_length_scales
-from distrff.features.search.widths import (
-    PILOT_COMPONENTS,
-    FourierPilot,
-    Pilot,
-    PilotRows,
-    automatic_length_scale,
-)
+from distrff.features.search.ridge import FEATURES, FourierRidge, SmallRidge
+from distrff.features.search.sample import SearchSample
+from distrff.features.search.widths import LikelihoodBudget, automatic_length_scale, relevant_length_scales
 from distrff.features.specification import BlockMap, MapCost, MapSpecification, Sample, canonical_json
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Matern
@@ -419,24 +414,28 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         if not (sample.X.max(axis=0) > sample.X.min(axis=0)).any():  # no two rows differ
             return kernel.with_widths(1.0)
         if kernel.is_ard and sample.y is not None and np.count_nonzero(sample.weights) >= _MIN_ROWS_OF_WIDTHS:
-            found, search = relevant_length_scales(kernel, sample, max_rows=PILOT_ROWS)
+            found, search = relevant_length_scales(
+                kernel, sample, budget=LikelihoodBudget(max_rows=PILOT_ROWS)
+            )
             if "note" not in search:
                 self.length_scale_search_ = search
                 return found
         if not kernel.is_ard:
-            found, self.length_scale_search_ = automatic_length_scale(kernel, sample, self._pilot)
+            found, self.length_scale_search_ = automatic_length_scale(kernel, sample, self._small_ridge)
             return found
         # Widths in proportion to the columns' deviations.
         deviation = sample.X.std(axis=0)
         deviation = np.where(deviation > 0, deviation, 1.0)
         one = kernel.set_params(length_scale="auto")
-        found, search = automatic_length_scale(one, replace(sample, X=sample.X / deviation), self._pilot)
+        found, search = automatic_length_scale(
+            one, replace(sample, X=sample.X / deviation), self._small_ridge
+        )
         widths = tuple(float(f"{w:.4g}") for w in search["length_scale"] * deviation)
         self.length_scale_search_ = search | {"length_scale": widths, "column_scale": deviation.tolist()}
         return kernel.with_widths(widths)
 
-    def _pilot(self, rows: PilotRows) -> Pilot:
-        return FourierPilot(rows, n_components=PILOT_COMPONENTS)
+    def _small_ridge(self, rows: SearchSample, kernel: Kernel) -> SmallRidge:
+        return FourierRidge(rows, kernel, FEATURES)
 
     @property
     def sparse_entries(self) -> int:

@@ -38,7 +38,8 @@ from distrff.features.hadamard import (
     sorf_arrays,
 )
 from distrff.features.projected import ProjectedBlockMap
-from distrff.features.search.widths import Pilot, PilotRows
+from distrff.features.search.ridge import SmallRidge
+from distrff.features.search.sample import SearchSample
 from distrff.features.specification import (
     BlockMap,
     MapCost,
@@ -348,11 +349,11 @@ class FourierFeatures(KernelFeatureMap):
         self.set_params(n_components=self.n_features_for(1))  # a trial warns of nothing
         super()._prepare_trial(smaller)
 
-    def _pilot(self, rows: PilotRows) -> Pilot:
+    def _small_ridge(self, rows: SearchSample, kernel: Kernel) -> SmallRidge:
         # Frequencies of a million columns would take gigabytes.
         is_sketch = self.sampling == "countsketch" and rows.X.shape[1] > SKETCH_COLUMNS
         rows = replace(rows, X=sketched_rows(rows.X, rows.seed)) if is_sketch else rows
-        return super()._pilot(rows)
+        return super()._small_ridge(rows, kernel)
 
     def _kernel_cost(self, kernel: Kernel, n_columns: int) -> MapCost:
         return self._specification(kernel, n_columns).cost
