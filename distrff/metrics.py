@@ -30,10 +30,10 @@ from distrff.io.arrays import (
 )
 from distrff.io.dataset import check_finite, check_weights
 from distrff.io.partitions import paired
-from distrff.preprocessing.scaling import Moments
-from distrff.preprocessing.targets import plain_values
+from distrff.preprocessing.coding import plain_values
+from distrff.preprocessing.moments import Moments, r2_scores
 from distrff.utils.arrays import as_columns
-from distrff.utils.keys import group_of, new_key
+from distrff.utils.random import group_of, new_key
 
 if TYPE_CHECKING:  # see io.arrays
     import dask.array as da
@@ -97,15 +97,6 @@ def mean_squared_error(
     """
     squared_error, targets, _ = _squared_errors(y_true, y_pred, sample_weight)
     return _averaged(squared_error / targets.weight, multioutput)
-
-
-def r2_scores(squared_error: np.ndarray, targets: Moments) -> np.ndarray:
-    """Return 1 − Σs(ŷ − y)²/Σs(y − ȳ)² of each target; for a constant target 1 without error, else 0."""
-    # Rounding can leave deviations from the mean of equal numbers, and r² would be arbitrary.
-    total = np.where(targets.has_one_value(), 0.0, targets.deviations)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        r2 = 1.0 - squared_error / total
-    return np.where(total > 0, r2, np.where(squared_error > 0, 0.0, 1.0))
 
 
 def _squared_errors(y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[np.ndarray, Moments, int]:

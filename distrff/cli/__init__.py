@@ -22,7 +22,6 @@ from typing import Any, NoReturn
 
 import click
 
-from distrff.cli.options import LAST_WORK, VERBOSE
 from distrff.errors import (
     CheckpointWarning,
     ClusterWarning,
@@ -32,10 +31,14 @@ from distrff.errors import (
     PrecisionWarning,
     Terminated,
 )
-from distrff.utils.signals import signals_raise
+from distrff.utils.process import signals_raise
 from distrff.utils.text import public_text
 
 __all__ = ["main"]
+
+# Of a context's meta, which the commands share with their group.
+VERBOSE = "distrff.verbose"
+LAST_WORK = "distrff.last_work"  # what is done yet after Ctrl-C, in words
 
 
 _PURPOSES = {
@@ -51,7 +54,12 @@ _PURPOSES = {
 _COMMANDS = tuple(name for names in _PURPOSES.values() for name in names)
 
 
-_MODULES = {"score": "predict", "transform": "predict", "merge": "gram", "solve": "gram"}
+_MODULES = {
+    "fit": "build",
+    "convert": "data",
+    **dict.fromkeys(("merge", "solve"), "gram"),
+    **dict.fromkeys(("score", "importance", "calibrate", "raster", "transform"), "predict"),
+}
 
 
 class CommandGroup(click.Group):

@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.command import command
+from distrff.cli.build import estimator_and_data, fit_options, refuse
+from distrff.cli.command import command, show, verbosity_options
 from distrff.cli.data import workers_of
-from distrff.cli.fit import estimator_and_data, refuse_others
-from distrff.cli.options import fit_options, verbosity_options
-from distrff.cli.output import show
+from distrff.cli.options import given
 from distrff.errors import ClusterError, InputError
 from distrff.utils.text import human_bytes, si_text
 
 if TYPE_CHECKING:
     from distributed import Future
 
-    from distrff.engine.execution import ClusterExecution
-    from distrff.estimators.fitting.plan import Plan
-    from distrff.io.dataset import Dataset
-    from distrff.io.rows import Rows
+    from distrff.engine.run import ClusterExecution
+    from distrff.fitting.cost import Plan
+    from distrff.io.dataset import Dataset, Rows
 
 _MAX_LISTED = 20
 
@@ -43,8 +41,8 @@ def bench(ctx: click.Context, data: str | None, as_json: bool, **options: Any) -
     same time, for some five seconds in all, and longer if workers have to import and compile first.
     """
     if data is None:
-        allowed = ("scheduler", "workers", "memory_limit", "as_json")
-        refuse_others(ctx, [((name,), name in allowed, "DATA") for name in ctx.params])
+        for name in given(ctx).keys() - {"scheduler", "workers", "memory_limit", "as_json"}:
+            refuse(ctx, name, "DATA")
         with workers_of(options):
             rates = cluster_rates()
         show(rates, as_json=as_json, lines=_rate_lines(rates))
@@ -132,7 +130,8 @@ def cluster_rates(dataset: Dataset | None = None) -> dict[str, Any]:
     `blas_threads` are of a product in one thread, and a `memory_limit` of 0 is none. `task_seconds` are of
     a task that does nothing, from the client to a worker and back; `row_bytes` are decoded ones.
     """
-    from distrff.engine.execution import ClusterExecution, ambient_execution
+    from distrff.engine.distributed import ClusterExecution
+    from distrff.engine.run import ambient_execution
 
     execution = ambient_execution()
     if not isinstance(execution, ClusterExecution):
@@ -241,7 +240,7 @@ def arithmetic_rates(seconds: float) -> dict[str, Any]:
     """
     import numpy as np
 
-    from distrff.engine.record import blas_threads
+    from distrff.engine.tasks import blas_threads
     from distrff.features.trigonometry import compile_loops, paired_cos_sin
 
     compile_loops()
@@ -307,7 +306,7 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
     The parts follow one another in a thread, except transfers, which other tasks may hide. `busy_share` is
     the share of the threads that the fit's segments keep busy.
     """
-    from distrff.estimators.fitting.plan import THIN_SLOWNESS, factorisation_flops
+    from distrff.fitting.cost import THIN_SLOWNESS, factorisation_flops
 
     shape, n_threads = plan.size, rates["n_threads"]
     rounds = -(-plan.n_segments // n_threads)

@@ -1,17 +1,25 @@
-"""A command whose help has its options under headings, and whose options a TOML file may give."""
+"""A command: help with options under headings, options from a TOML file, and results as JSON or as lines."""
 
 from __future__ import annotations
 
+import json
+import logging
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import click
 
-from distrff.cli.options import OTHER, OfColumn, StorageOption, TypesOfColumns, WordOrJson
+from distrff.cli import VERBOSE, spelt_as_options
+from distrff.cli.options import OfColumns, StorageOption, WordOrJson, together
+from distrff.utils.text import public_text
+
+OTHER = "Other options"
+"""The last heading in `--help`, of the options without one."""
 
 
 class Command(click.Command):
@@ -49,8 +57,11 @@ class Command(click.Command):
 
 
 def command(name: str | None = None) -> Any:
-    """Return the decorator that makes a `Command` of a function."""
+    """The decorator that makes a `Command` of a function."""
     return click.command(name, cls=Command)
+
+
+# Options from a file.
 
 
 def _take_config(ctx: click.Context, param: click.Parameter, path: str | None) -> None:
@@ -81,7 +92,7 @@ def _take_config(ctx: click.Context, param: click.Parameter, path: str | None) -
 
 
 def _named(params: Iterable[click.Parameter], kind: type[click.Parameter]) -> dict[str, click.Parameter]:
-    """Return the parameters of a kind by the names that a file may give them: those of the command line."""
+    """The parameters of a kind by the names that a file may give them: those of the command line."""
     named: dict[str, click.Parameter] = {}
     for param in params:
         if isinstance(param, kind) and param.expose_value:
@@ -91,7 +102,7 @@ def _named(params: Iterable[click.Parameter], kind: type[click.Parameter]) -> di
 
 
 def _commands(ctx: click.Context) -> list[click.Command]:
-    """Return all commands, which may share a file."""
+    """All commands, which may share a file."""
     group = ctx.parent.command if ctx.parent is not None else None
     if not isinstance(group, click.Group):
         return [ctx.command]
@@ -100,13 +111,13 @@ def _commands(ctx: click.Context) -> list[click.Command]:
 
 
 def _as_on_the_command_line(param: click.Parameter, key: str, value: Any, ctx: click.Context) -> Any:
-    """Return a TOML value as click would have it from the command line, to be checked as from there."""
+    """A TOML value as click would have it from the command line, to be checked as from there."""
     if isinstance(param, click.Option) and param.is_flag:
         if not isinstance(value, bool):
             raise click.BadParameter(f"{key} must be true or false, got {value!r}", ctx, param)
         return value
     if isinstance(value, dict) and not isinstance(param.type, WordOrJson):
-        if not isinstance(param.type, OfColumn | StorageOption | TypesOfColumns):
+        if not isinstance(param.type, OfColumns | StorageOption):
             raise click.BadParameter(f"{key} is a table of values; give one value", ctx, param)
         return [f"{name}={_text(one, ':')}" for name, one in value.items()]
     if isinstance(value, dict):
@@ -120,3 +131,85 @@ def _text(value: Any, between: str = ",") -> str:
     if isinstance(value, list):
         return between.join(map(_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# What a command prints.
+
+
+def be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Callback of `--verbose`."""
+    ctx.meta[VERBOSE] = value  # for the group, which reports failures
+    if value:
+        logging.disable(logging.NOTSET)
+        logging.getLogger("distrff").setLevel(logging.INFO)
+        handler = logging.StreamHandler()
+        handler.setFormatter(_PublicFormatter("%(name)s: %(message)s"))
+        logging.basicConfig(handlers=[handler])
+
+
+class _PublicFormatter(logging.Formatter):
+    """Writes lines of any library without the secrets of the URLs that they quote."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return public_text(super().format(record))
+
+
+verbosity_options = together(
+    click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else on standard output."
+    ),
+    click.option(
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=be_verbose,
+        help="Show logs, all warnings, and tracebacks.",
+    ),
+)
+
+
+def show(values: dict[str, Any], *, as_json: bool, lines: Iterable[str] | None = None) -> None:
+    """Print values as one JSON object, non-finite numbers as null, or else the lines for people.
+
+    Without lines these are one a value.
+    """
+    from distrff.diagnostics.strict import strict
+
+    if as_json:
+        click.echo(json.dumps(strict(values), allow_nan=False))
+        return
+    for line in aligned(values) if lines is None else lines:
+        click.echo(line)
+
+
+@contextmanager
+def progress_lines(ctx: click.Context) -> Iterator[None]:
+    """Write on standard error how far the fits in the block are, where it is no terminal, for logs.
+
+    With `--verbose` the logger does so.
+    """
+    from distrff.engine.progress import lines_echoed
+
+    if ctx.meta.get(VERBOSE):
+        yield
+        return
+    with lines_echoed(lambda line: click.echo(line, err=True)):
+        yield
+
+
+def aligned(values: dict[str, Any]) -> list[str]:
+    """One line a value, names in a column; floats with six digits."""
+    width = max(map(len, values), default=0)
+    return [f"{name:<{width}}  {_readable(value)}" for name, value in values.items()]
+
+
+def _readable(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, tuple):  # a shape
+        return " × ".join(map(str, value))
+    if isinstance(value, list):
+        return ", ".join(map(_readable, value))
+    if isinstance(value, dict):  # such as why columns were left out, in the library's words
+        return "; ".join(f"{name}: {spelt_as_options(_readable(v))}" for name, v in value.items()) or "-"
+    return "-" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""From DATA and its options to a dataset, and to the workers that read it."""
+"""From DATA and its options to a dataset, and to the workers that read it; `distrff convert`."""
 
 from __future__ import annotations
 
@@ -13,31 +13,143 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import distrff as drf
+from distrff.cli import spelt_as_options
+from distrff.cli.command import command, show, verbosity_options
+from distrff.cli.options import StorageOption, flag, parameter, parameters, together
 from distrff.errors import InputError
 from distrff.utils.text import listed, public_name
 
 if TYPE_CHECKING:
-    from distrff.estimators.fitting.sums import Statistics
     from distrff.io.convert.dialect import Dialect
     from distrff.io.dataset import Dataset
-    from distrff.model.model import Model
-    from distrff.preprocessing.table import TableSteps
 
+# The options of rows, of what is written, and of workers.
 
+storage_option = click.option(
+    "--storage-option",
+    "storage_options",
+    type=StorageOption(),
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="For the file systems behind URLs; may be repeated.",
+)
+
+text_options = together(
+    parameter("convert", "delimiter", metavar="CHARACTER|whitespace"),
+    parameter("convert", "decimal"),
+    click.option(
+        "--header/--no-header",
+        default=None,
+        help="Whether text begins with names; --header none is --no-header.  [default: if its first line has "
+        "words and no number]",
+    ),
+    parameter("convert", "quote", metavar="CHARACTER|none"),
+    parameter("convert", "encoding", help="Of text, such as latin-1.  [default: utf-8]"),
+    section="Text files",
+)
+
+data_options = together(
+    parameter(
+        "open_dataset",
+        "columns",
+        help="Columns of X, names or indices; may be repeated.  [default: all numeric ones but target and "
+        "weights; with a model, those it was fitted to]",
+    ),
+    parameter("open_dataset", "x_name", help="Array of the rows in a Zarr group or .npz."),
+    storage_option,
+    text_options,
+    section="Rows",
+)
+
+row_options = together(
+    click.option(
+        "--target",
+        multiple=True,
+        metavar="NAME|INDEX",
+        help="Column to predict; repeat it for several. An integer is an index unless a column has that "
+        "name. Zarr: the name of an array.  [default for Zarr: y]",
+    ),
+    click.option("--sample-weight", metavar="NAME", help="Column or array of row weights."),
+    click.option(
+        "--y-name",
+        metavar="NAME",
+        help="Array of the targets in a .npz file; of a .npy file, another that holds them.  [default: y]",
+    ),
+    data_options,
+    section="Rows",
+)
+
+sample_dim_option = together(
+    parameter(
+        "open_dataset",
+        "sample_dim",
+        help="Take the arrays of a Zarr group with this first dimension as the columns of a table; with a "
+        "model, the one that its columns have in common.",
+    ),
+    section="Columns of tables",
+)
+
+_OF_TABLES = "drop one_hot max_categories hash_columns missing datetime types keep_index positive"
+_OF_TEXT = "delimiter decimal header quote encoding"
 _RULES = ("one_hot", "missing", "datetime", "positive")  # each may need a pass over the rows
-_OF_TABLES = ("drop", "max_categories", "hash_columns", "types", "keep_index", *_RULES)
-_OF_TEXT = ("delimiter", "decimal", "header", "quote", "encoding")
+
+table_options = together(
+    parameter("open_dataset", "drop", help="Columns of a table to leave out."),
+    parameters("convert", _OF_TABLES.removeprefix("drop ")),
+    section="Columns of tables",
+)
+
+cluster_options = together(
+    click.option(
+        "--scheduler",
+        default="local",
+        metavar="local|ADDRESS|FILE",
+        help="Processes on this machine, or a running Dask scheduler.",
+    ),
+    parameter(
+        "connect", "n_workers", "workers", help="Local worker processes.  [default: one for each core]"
+    ),
+    click.option(
+        "--memory-limit",
+        metavar="SIZE",
+        help="Of each local worker, such as 4GB.  [default: an equal share of this machine's]",
+    ),
+    section="Workers",
+)
+
+result_options = together(
+    click.option("--out", required=True, metavar="PATH", help="Zarr to write; a path or URL."),
+    flag("--overwrite", "Replace what distrff wrote there before."),
+    section="Result",
+)
+
+checkpoint_options = together(
+    click.option(
+        "--checkpoint",
+        metavar="URL",
+        help="Folder for what is finished so far, seen by all workers; after any death the same command goes "
+        "on from it. Removed at the end.",
+    ),
+    click.option(
+        "--checkpoint-every",
+        type=click.FloatRange(min=0),
+        metavar="SECONDS",
+        help="Time between two writes of it. Default: 40 times as long as the last one took, at least 10.",
+    ),
+    section="Checkpoint",
+)
+
+
+# From DATA to a dataset.
 
 
 def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> Dataset:
-    """Return the dataset at `path`, its columns those of `--columns` or else `columns`."""
-    from distrff.io.open import open_dataset
-
-    rules = {name: options[name] for name in _OF_TABLES if name in options}
+    """The dataset at `path`, its columns those of `--columns` or else `columns`."""
+    of_table = chosen(options, _OF_TABLES)
     sample_dim = options.get("sample_dim")
+    arguments = arguments_of(options, columns) | of_table
     if _is_raw(path, options):
-        from distrff.io.convert.convert import convert
-
         if sample_dim is not None:
             raise InputError(f"--sample-dim goes with a Zarr group; {public_name(path)} is none")
         if _ids(options):
@@ -45,13 +157,16 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
                 f"--id goes with Parquet and Zarr, and with text for a model of named columns; write "
                 f"{public_name(path)} as Parquet first"
             )
-        of_text = {name: options[name] for name in _OF_TEXT if name in options}
-        arguments = arguments_of(options, columns) | rules | of_text | {"y_name": options.get("y_name")}
-        return converted(path, options, lambda rows: convert(path, rows, **arguments))
-    passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)
+        arguments |= chosen(options, _OF_TEXT) | {"y_name": options.get("y_name")}
+        return converted(path, options, lambda rows: drf.convert(path, rows, **arguments))
+    passes = any(of_table.get(name) not in (None, False, "error") for name in _RULES)
     with _workers_for_pass(options, passes):
-        arguments = arguments_of(options, columns) | {"sample_dim": sample_dim, "ids": _ids(options)}
-        return open_dataset(path, **arguments, **rules)
+        return drf.open_dataset(path, **arguments, sample_dim=sample_dim, ids=_ids(options))
+
+
+def chosen(options: Mapping[str, Any], names: str) -> dict[str, Any]:
+    """The options of some names that were given; for the others functions have their own defaults."""
+    return {name: options[name] for name in names.split() if options.get(name) is not None}
 
 
 def check_has_target(path: str, options: Mapping[str, Any]) -> None:
@@ -74,28 +189,27 @@ def check_has_target(path: str, options: Mapping[str, Any]) -> None:
 
 
 def arguments_of(options: Mapping[str, Any], columns: Any = None) -> dict[str, Any]:
-    """Return the arguments of `open_dataset` for what is stored as X and y, or as columns of numbers."""
+    """Arguments of `open_dataset` for rows stored as X and y, or as columns of numbers."""
     return {
+        **chosen(options, "sample_weight x_name"),
         "target": target_of(options),
         "columns": options["columns"] or columns,
-        "sample_weight": options.get("sample_weight"),
-        "x_name": options["x_name"],
         "storage_options": storage_options(options),
     }
 
 
 def target_of(options: Mapping[str, Any]) -> Any:
-    """Return what `--target` said: one column, a list of several, or None."""
+    """The column of `--target`, a list of several, or None."""
     target = [*(options.get("target") or ())]
     return target[0] if len(target) == 1 else target or None
 
 
-def open_data_for(model: Model | Statistics, path: str, options: Mapping[str, Any]) -> Dataset:
-    """Return the dataset at `path` with the columns that the model was fitted to, found by their names.
+def open_data_for(model: Any, path: str, options: Mapping[str, Any]) -> Dataset:
+    """The dataset at `path` with the columns that the model was fitted to, found by their names.
 
     A table goes through the model's steps, to its target as well where `options` have one.
     """
-    from distrff.io.open import open_dataset, takes_steps
+    from distrff.io.open import takes_steps
 
     remote = storage_options(options)
     if model.steps is not None and _is_raw(path, options):
@@ -104,11 +218,13 @@ def open_data_for(model: Model | Statistics, path: str, options: Mapping[str, An
         steps = _wanted_steps(model.steps, path, options)
         more = _source_options(options) | {"ids": _ids(options)}
         return converted(path, options, lambda rows: convert_like(path, rows, steps, **more))
-    if model.steps is not None and takes_steps(path, model.steps, options["x_name"], remote):
+    x_name = _x_name(options)
+    if model.steps is not None and takes_steps(path, model.steps, x_name, remote):
         steps = _wanted_steps(model.steps, path, options)
         with _workers_for_pass(options, bool(steps.required)):
-            arguments = {"x_name": options["x_name"], "ids": _ids(options), "storage_options": remote}
-            return open_dataset(path, steps=steps, **arguments)
+            return drf.open_dataset(
+                path, steps=steps, x_name=x_name, ids=_ids(options), storage_options=remote
+            )
     names = None if model.column_names is None else list(model.column_names)
     try:
         dataset = open_data(path, options, columns=names)
@@ -127,11 +243,9 @@ def open_data_for(model: Model | Statistics, path: str, options: Mapping[str, An
     return dataset
 
 
-def model_and_targets(path: str, data: str, options: Mapping[str, Any]) -> tuple[Model, Dataset]:
-    """Return the stored model at `path`, and the rows at `data` with targets, by which it is judged."""
-    from distrff.model.persistence import load_model
-
-    model = load_model(path, storage_options=storage_options(options))
+def model_and_targets(path: str, data: str, options: Mapping[str, Any]) -> tuple[Any, Dataset]:
+    """The stored model at `path`, and the rows at `data` with targets, by which it is judged."""
+    model = drf.load_model(path, storage_options=storage_options(options))
     if model.kind == "KernelPCA":
         raise InputError(
             f"{public_name(path)} holds principal components, which have no predictions to judge"
@@ -142,8 +256,8 @@ def model_and_targets(path: str, data: str, options: Mapping[str, Any]) -> tuple
     return model, dataset
 
 
-def _wanted_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> TableSteps:
-    """Return a model's steps with the target that the command names, or without one for predictions."""
+def _wanted_steps(steps: Any, path: str, options: Mapping[str, Any]) -> Any:
+    """Steps of a model with the target that the command names, or without one for predictions."""
     if options["columns"]:
         raise InputError("--columns goes with models of plain numbers; this one's steps name its columns")
     if "target" not in options:
@@ -155,8 +269,8 @@ def _wanted_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> T
     return replace(steps, weight=options["sample_weight"]) if options.get("sample_weight") else steps
 
 
-def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the columns that `--target` gives by name or index."""
+def _target_names(steps: Any, path: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the columns that `--target` gives by name or index."""
     from distrff.io.convert.libsvm import LibsvmSource
     from distrff.io.convert.sources import open_source
     from distrff.io.open import stored_kind
@@ -184,14 +298,18 @@ def _is_raw(path: str, options: Mapping[str, Any]) -> bool:
 
 def _source_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `open_source` for a raw file."""
-    arrays = {"x_name": options["x_name"], "y_name": options.get("y_name")}
+    arrays = {"x_name": _x_name(options), "y_name": options.get("y_name")}
     return arrays | {"dialect": _dialect(options), "storage_options": storage_options(options)}
 
 
 def _dialect(options: Mapping[str, Any]) -> Dialect:
     from distrff.io.convert.dialect import Dialect
 
-    return Dialect(**{name: options[name] for name in _OF_TEXT if name in options})
+    return Dialect(**chosen(options, _OF_TEXT))
+
+
+def _x_name(options: Mapping[str, Any]) -> str:
+    return options["x_name"] or "X"
 
 
 def _ids(options: Mapping[str, Any]) -> list[str]:
@@ -199,7 +317,7 @@ def _ids(options: Mapping[str, Any]) -> list[str]:
 
 
 def storage_options(options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what `--storage-option` said, or None."""
+    """The pairs of `--storage-option`, or None without any."""
     return dict(options["storage_options"]) or None
 
 
@@ -218,10 +336,10 @@ _REPORTED = (
 
 
 def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], dict[str, Any]]) -> Dataset:
-    """Return the rows of raw files, after `convert` has written them to a path in a temporary folder."""
+    """The rows of raw files, after `convert` has written them to a path in a temporary folder."""
     from distrff.io.convert.convert import id_array
     from distrff.io.dataset import with_ids
-    from distrff.io.open import open_dataset, stored_dataset
+    from distrff.io.open import stored_dataset
     from distrff.io.storage import Location, own_folder
 
     scheduler = options.get("scheduler", "local")
@@ -238,10 +356,8 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     place = (Location.of(path, storage_options(options)),)
     counts = {key: report[key] for key in _REPORTED if key in report}
     if "read_as" in report:
-        from distrff.cli import spelt_as_options
-
         click.echo(f"{public_name(path)} is read as: {spelt_as_options(report['read_as'])}", err=True)
-    dataset = open_dataset(rows)
+    dataset = drf.open_dataset(rows)
     arrays = {name: stored_dataset(rows, target=id_array(i)) for i, name in enumerate(_ids(options))}
     dataset = with_ids(dataset, arrays) if arrays else dataset
     return replace(dataset, source=public_name(path), table_report=counts, places=place)
@@ -274,7 +390,7 @@ def _workers_for_pass(options: Mapping[str, Any], needed: bool) -> AbstractConte
 @contextmanager
 def workers_of(options: Mapping[str, Any]) -> Iterator[None]:
     """Make the cluster that `--scheduler` names the ambient one, with workers that can run distrff."""
-    from distrff.engine.cluster import check_workers, connect
+    from distrff.engine.cluster import check_workers
 
     scheduler, n_workers, limit = options["scheduler"], options["workers"], options["memory_limit"]
     if scheduler != "local" and (n_workers, limit) != (None, None):
@@ -282,7 +398,7 @@ def workers_of(options: Mapping[str, Any]) -> Iterator[None]:
     with ExitStack() as stack:
         if scheduler == "local":
             stack.enter_context(_scratch_folder())
-        check_workers(stack.enter_context(connect(scheduler, n_workers=n_workers, memory_limit=limit)))
+        check_workers(stack.enter_context(drf.connect(scheduler, n_workers=n_workers, memory_limit=limit)))
         yield
 
 
@@ -299,3 +415,30 @@ def _scratch_folder() -> Iterator[None]:
         dask.config.set({"temporary-directory": str(folder)}),
     ):
         yield
+
+
+@command()
+@click.argument("src", nargs=-1, required=True)
+@click.argument("dst")
+@row_options
+@table_options
+@parameters("convert", "shuffle test_fraction")
+@parameter("convert", "dtype", help="Type of X.")
+@parameters("convert", "chunk_rows overwrite")
+@checkpoint_options
+@verbosity_options
+def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> None:
+    """Convert the files SRC to the Zarr group DST, to be fitted and scored as DATA.
+
+    SRC are files, folders or globs of one format, found by their first bytes: delimited text or
+    libsvm files, compressed or not; a .npz or .npy file of NumPy; Parquet. DST becomes a group with
+    the arrays X, y and sample_weight, whole or not at all. Memory is that of a few blocks for files of
+    any size.
+    """
+    from distrff.io.storage import refuse_overlap
+
+    for path in src:
+        refuse_overlap("DST", dst, source=path)
+    arguments = {name: value for name, value in options.items() if value is not None}
+    arguments |= {"target": target_of(options), "storage_options": storage_options(options)}
+    show(drf.convert(list(src), dst, **arguments), as_json=as_json)

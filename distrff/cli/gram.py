@@ -2,57 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
+import distrff as drf
 from distrff.cli import NOT_CONVERGED, spelt_as_options
-from distrff.cli.command import command
-from distrff.cli.data import check_has_target, open_data, open_data_for, storage_options, workers_of
-from distrff.cli.fit import (
+from distrff.cli.build import (
     KEYS,
     check_target,
     checked_map,
-    fit,
-    refuse_others,
+    intercept_option,
+    map_options,
+    option,
+    refuse,
     show_defaults,
     show_left_out,
 )
-from distrff.cli.options import (
-    choice,
+from distrff.cli.command import command, progress_lines, show, verbosity_options
+from distrff.cli.data import (
+    check_has_target,
+    chosen,
     cluster_options,
-    integer,
-    map_options,
+    open_data,
+    open_data_for,
     result_options,
     row_options,
     sample_dim_option,
     storage_option,
+    storage_options,
     table_options,
-    verbosity_options,
+    workers_of,
 )
-from distrff.cli.output import progress_lines, show
 from distrff.errors import InputError
 from distrff.utils.text import public_name
 
-if TYPE_CHECKING:
-    from distrff.estimators.fitting.sums import Statistics
-
 _KINDS = ("gram", "toeplitz")
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _as_in_fit(*names: str) -> Callable[[F], F]:
-    """Return options of `distrff fit` as a decorator."""
-    of_fit = {option.name: option for option in fit.params}
-
-    def add(function: Any) -> Any:
-        before = getattr(function, "__click_params__", [])  # click's own list, last option first
-        function.__click_params__ = [*before, *(of_fit[name] for name in reversed(names))]
-        return function
-
-    return add
 
 
 @command()
@@ -68,10 +54,21 @@ def _as_in_fit(*names: str) -> Callable[[F], F]:
 @row_options
 @sample_dim_option
 @table_options
-@choice("--model", "ridge ridge-classifier", "Whether targets are numbers, or class labels.")
+@click.option(
+    "--model",
+    type=click.Choice(["ridge", "ridge-classifier"]),
+    default="ridge",
+    help="Whether targets are numbers, or class labels.",
+)
 @map_options
-@integer("--cv", "Folds whose sums are kept apart, for solve --alpha cv; 1 keeps the sum of all rows.", 5)
-@_as_in_fit("fold_by", "dtype")
+@click.option(
+    "--cv",
+    type=click.IntRange(min=1),
+    default=5,
+    help="Folds whose sums are kept apart, for solve --alpha cv; 1 keeps the sum of all rows.",
+)
+@option("fold_by")
+@option("dtype")
 @cluster_options
 @verbosity_options
 @click.pass_context
@@ -94,7 +91,7 @@ def gram(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool
     _show(values, as_json, [f"  seed {seed}"])
 
 
-def _gram_of(ctx: click.Context, data: str) -> tuple[Statistics, int]:
+def _gram_of(ctx: click.Context, data: str) -> tuple[Any, int]:
     features = checked_map(ctx)
     check_has_target(data, ctx.params)
     dataset = open_data(data, ctx.params)
@@ -102,39 +99,36 @@ def _gram_of(ctx: click.Context, data: str) -> tuple[Statistics, int]:
     show_defaults(ctx)
     show_left_out(dataset)
 
-    from distrff.estimators.gram import gram as gram_of_rows
     from distrff.utils.random import resolve_seed
 
     options, seed = ctx.params, resolve_seed(ctx.params["random_state"])
     with workers_of(options), progress_lines(ctx):
-        found = gram_of_rows(
+        found = drf.gram(
             dataset,
             features,
             targets="numeric" if options["model"] == "ridge" else "classes",
             cv=None if options["cv"] == 1 else options["cv"],
             random_state=seed,
-            **{name: options[name] for name in ("fold_by", "scale", "dtype")},
+            **chosen(options, "fold_by scale dtype"),
         )
     return found, seed
 
 
-def _gram_like(ctx: click.Context, data: str, like: str) -> tuple[Statistics, int]:
+def _gram_like(ctx: click.Context, data: str, like: str) -> tuple[Any, int]:
     options = ctx.params
-    given = [option for option in gram.params if option.expose_value]
-    # A file of options may be that of the first Gram.
-    names = [str(option.name) for option in given if option.name not in _WITH_LIKE]
-    said = tuple(n for n in names if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE)
-    refuse_others(ctx, [(said, False, "a Gram of its own, not with --like, which has all of these")])
+    for name in options.keys() - {*_WITH_LIKE}:
+        # A file of options may be that of the first Gram.
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            refuse(ctx, name, "a Gram of its own, not with --like, which has all of these")
     first = _load(like, storage_options(options))
     dataset = open_data_for(first, data, options)
     check_target(dataset, "ridge" if first.targets.kind == "numeric" else "ridge-classifier")
 
-    from distrff.estimators.gram import gram as gram_of_rows
     from distrff.utils.random import resolve_seed
 
     seed = resolve_seed(options["random_state"])
     with workers_of(options), progress_lines(ctx):
-        return gram_of_rows(dataset, like=first, random_state=seed), seed
+        return drf.gram(dataset, like=first, random_state=seed), seed
 
 
 _WITH_LIKE = (
@@ -180,7 +174,11 @@ def merge(grams: tuple[str, ...], out: str, overwrite: bool, as_json: bool, **op
 @command()
 @click.argument("path", metavar="GRAM")
 @result_options
-@_as_in_fit("alpha", "alphas", "no_intercept", "tol", "include_std")
+@option("alpha")
+@option("alphas")
+@intercept_option
+@option("tol")
+@option("include_std")
 @storage_option
 @verbosity_options
 @click.pass_context
@@ -190,21 +188,19 @@ def solve(ctx: click.Context, path: str, out: str, overwrite: bool, as_json: boo
     It is the model that fit makes of the same rows, for numbers or for class labels, as GRAM has them, and
     takes raw tables where the rows came from one. --alpha cv needs a Gram with folds.
     """
-    from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
     from distrff.io.storage import Location, check_writable, refuse_overlap
 
     remote, place = storage_options(options), Location.of(out, storage_options(options))
     refuse_overlap("--out", out, GRAM=path)
     check_writable(place, overwrite=overwrite, kinds=("model",))
-    refuse_others(ctx, [(("alphas",), isinstance(options["alpha"], str), "--alpha cv or --alpha gcv")])
+    if options["alphas"] and options["alpha"] not in (None, "cv", "gcv"):
+        refuse(ctx, "alphas", "--alpha cv or --alpha gcv")
     found = _load(path, remote)
-    kind = KernelRidge if found.targets.kind == "numeric" else KernelRidgeClassifier
+    kind = drf.KernelRidge if found.targets.kind == "numeric" else drf.KernelRidgeClassifier
     estimator = kind(
-        alpha=options["alpha"],
-        alphas=options["alphas"],
         fit_intercept=not options["no_intercept"],
-        tol=options["tol"],
         random_state=0,  # nothing is drawn
+        **chosen(options, "alpha alphas tol"),
     )
     estimator.fit_gram(found)
     std = {"include_std": True} if options["include_std"] else {}
@@ -220,28 +216,23 @@ def solve(ctx: click.Context, path: str, out: str, overwrite: bool, as_json: boo
 # What the three share.
 
 
-def _load(path: str, remote: dict[str, Any] | None) -> Statistics:
-    """Return the sums at a path; raise InputError for anything else."""
+def _load(path: str, remote: dict[str, Any] | None) -> Any:
+    """The sums at a path; raises InputError for anything else."""
     from distrff.io.storage import Location, header_of
-    from distrff.reductions.equispaced import ToeplitzStatistics
-    from distrff.reductions.gram import GramStatistics
 
     kind = (header_of(Location.of(path, remote).root() or {}) or {}).get("kind")
-    kinds: dict[Any, Any] = {"gram": GramStatistics, "toeplitz": ToeplitzStatistics}
+    kinds: dict[Any, Any] = {"gram": drf.GramStatistics, "toeplitz": drf.ToeplitzStatistics}
     if kind not in kinds:
         what = "does not hold" if kind is None else f"holds a {kind}, not"
         raise InputError(f"{public_name(path)} {what} a Gram; write one with distrff gram")
-    found: Statistics = kinds[kind].load(path, storage_options=remote)
-    return found
+    return kinds[kind].load(path, storage_options=remote)
 
 
-def _noun(sums: Statistics) -> str:
-    from distrff.reductions.gram import GramStatistics
-
-    return "Gram" if isinstance(sums, GramStatistics) else "sum on equispaced features"
+def _noun(sums: Any) -> str:
+    return "Gram" if isinstance(sums, drf.GramStatistics) else "sum on equispaced features"
 
 
-def _described(sums: Statistics) -> dict[str, Any]:
+def _described(sums: Any) -> dict[str, Any]:
     specification = sums.specification
     return {
         "kind": "gram" if _noun(sums) == "Gram" else "toeplitz",

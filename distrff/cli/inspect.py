@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.command import command
-from distrff.cli.data import arguments_of, storage_options, workers_of
-from distrff.cli.options import cluster_options, flag, row_options, verbosity_options
-from distrff.cli.output import aligned, dtype_name, show
+import distrff as drf
+from distrff.cli.command import aligned, command, show, verbosity_options
+from distrff.cli.data import arguments_of, cluster_options, row_options, storage_options, workers_of
+from distrff.cli.options import flag
 from distrff.utils.text import public_name
 
 if TYPE_CHECKING:
@@ -66,8 +66,6 @@ Remote = dict[str, Any] | None
 Described = tuple[dict[str, Any], list[str]]
 
 _MAX_LISTED = 20
-_LAYERS = ("prediction", "std")  # of a raster
-_SIZES = ("n_components", "n_bins", "n_columns")  # of which a map has the first as its columns of Z
 _FITTED = ("n_samples", "kernel", "length_scale", "alpha", "cv_score", "criterion", "rkhs_norm", "seed")
 _ENDED = (
     "status", "C", "loss", "solver", "tol", "margin",
@@ -77,18 +75,16 @@ _ENDED = (
 
 def described_group(path: str, kind: str, remote: Remote) -> Described:
     """Describe a model, or sums of rows; everything is checked against its checksums."""
-    from distrff.io.groups import read_group
+    from distrff.io.storage import read_group
     from distrff.model.persistence import model_of
-    from distrff.reductions.equispaced import ToeplitzStatistics
-    from distrff.reductions.gram import GramStatistics
 
-    checks = {"model": model_of, "gram": GramStatistics.of_group, "toeplitz": ToeplitzStatistics.of_group}
+    kinds = {
+        "model": model_of,
+        "gram": drf.GramStatistics.of_group,
+        "toeplitz": drf.ToeplitzStatistics.of_group,
+    }
     arrays, metadata = read_group(path, kind=kind, storage_options=remote)
-    found: Any = checks[kind](path, arrays, metadata)
-    listing = [
-        {"name": name, "shape": A.shape, "dtype": str(A.dtype), "bytes": A.nbytes}
-        for name, A in arrays.items()
-    ]
+    found: Any = kinds[kind](path, arrays, metadata)
     if kind == "gram":
         folds, size = arrays["A"].shape[:2]
         values = {"n_samples": metadata["n_rows"], "n_folds": folds, "size": size}
@@ -97,10 +93,9 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
         values = {"n_samples": sum(rows), "n_folds": len(rows)}
     else:
         report = metadata["report"]
-        ended = {key: report[key] for key in _ENDED if key in report}
-        intervals = None if found.intervals is None else str(found.intervals)
-        fitted = {key: report.get(key) for key in _FITTED}
-        values = {"model": metadata["model"], **fitted, **ended, "intervals": intervals}
+        values = {"model": metadata["model"], **{key: report.get(key) for key in _FITTED}}
+        values |= {key: report[key] for key in _ENDED if key in report}
+        values["intervals"] = None if found.intervals is None else str(found.intervals)
     specification = metadata["specification"]
     inner = specification.get("inner", specification)  # of a map with a metric
     shared = {
@@ -108,33 +103,23 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
         **values,
         "features": inner["kind"],
         "n_columns": specification["n_columns"],
-        "n_components": _n_components(metadata["specification"]),
+        "n_components": found.specification.n_features,
         "dtype": metadata.get("dtype", "float64"),
         "classes": metadata.get("classes", {}).get("labels"),
         "bytes": sum(A.nbytes for A in arrays.values()),
     }
     if inner is not specification:
         shared["metric"] = inner["n_columns"], specification["n_columns"]
-    lines = [*aligned(_with_names(_but_kind(shared), metadata)), *_array_lines(listing)]
+    names, widths = metadata.get("column_names"), shared.get("length_scale")
+    shown = dict(shared)
+    if names is not None and isinstance(widths, list) and len(widths) == len(names):
+        shown["length_scale"] = dict(zip(names, widths, strict=True))
+    listing = [
+        {"name": name, "shape": A.shape, "dtype": str(A.dtype), "bytes": A.nbytes}
+        for name, A in arrays.items()
+    ]
     rest = {key: metadata.get(key) for key in ("column_names", "specification", "report")}
-    return {**shared, "arrays": listing, **rest}, lines
-
-
-def _with_names(values: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return the values with the widths of a kernel by the names of their columns, if these are known."""
-    names, widths = metadata.get("column_names"), values.get("length_scale")
-    if names is None or not isinstance(widths, list) or len(widths) != len(names):
-        return values
-    return values | {"length_scale": dict(zip(names, widths, strict=True))}
-
-
-def _n_components(specification: dict[str, Any]) -> int:
-    """Return the size of the map, as its parameter gives it."""
-    from distrff.features.registry import specification_from_dict
-
-    inner = specification.get("inner", specification)  # of a map with a metric
-    sizes = [inner[size] for size in _SIZES if size in inner and inner["kind"] != "equispaced"]
-    return int(sizes[0]) if sizes else specification_from_dict(specification).n_features
+    return {**shared, "arrays": listing, **rest}, [*_value_lines(shown), *_array_lines(listing)]
 
 
 def described_array(path: str, header: dict[str, Any], remote: Remote) -> Described:
@@ -146,12 +131,11 @@ def described_array(path: str, header: dict[str, Any], remote: Remote) -> Descri
     values = {
         "kind": header.get("kind") or "array",
         "shape": array.shape,
-        "dtype": dtype_name(array.dtype),
+        "dtype": _dtype_name(array.dtype),
         "chunks": array.chunks,
-        "complete": header.get("complete"),
-        "model": header.get("model"),
+        **{key: header.get(key) for key in ("complete", "model")},
     }
-    return values, aligned(_but_kind(values))
+    return values, _value_lines(values)
 
 
 def described_results(header: dict[str, Any]) -> Described:
@@ -159,55 +143,44 @@ def described_results(header: dict[str, Any]) -> Described:
     values = {key: header.get(key) for key in ("kind", "format", "n_rows", "complete", "model")}
     columns = header.get("columns")
     listing = [f"  {name}  {kind}" for name, kind in (columns or {}).items()]
-    return {**values, "columns": columns}, [*aligned(_but_kind(values)), *listing]
+    return {**values, "columns": columns}, [*_value_lines(values), *listing]
 
 
 def described_checkpoint(path: str, remote: Remote) -> Described:
-    """Describe a checkpoint: how far it is, and about how long the rest takes."""
-    from distrff.io.checkpoints import described
+    """Describe a checkpoint of a fit or a conversion: how far it is, and about how long the rest takes."""
+    from distrff.io.parts import described
     from distrff.io.storage import Location
 
     found = described(Location.of(path, remote))
     header, progress = found["header"], found["progress"]
     if header.get("of") == "conversion":
-        return described_conversion(found)
-    n_planned = header.get("n_sweeps", 0)
+        how_far = {"of": "conversion", "to": header.get("dst"), "under way": None}
+        if progress.keys() >= {"stage", "done", "total", "unit"}:
+            how_far["under way"] = "{stage}, {done:,} of {total:,} {unit}".format(**progress)
+        how_far["seconds left of that"] = progress.get("seconds_left_of_stage")
+    else:
+        n_planned, n_done = header.get("n_sweeps", 0), progress.get("n_sweeps", 0)
+        how_far = {
+            "of": "fit",
+            "model": header.get("estimator"),
+            "rows from": header.get("source"),
+            "n_samples": header.get("n_rows"),
+            "solver": header.get("solver"),
+            "passes done": n_done,
+            # Of iterative fits the plan presumes a number, which says nothing once it is exceeded.
+            "passes planned": n_planned if n_planned > n_done else None,
+            **_pass_under_way(progress),
+            "seconds of passes": progress.get("seconds", 0.0),
+            "seconds left": _seconds_left(header, progress),
+        }
     values = {
         "kind": header["kind"],
-        "of": "fit",
-        "model": header.get("estimator"),
-        "rows from": header.get("source"),
-        "n_samples": header.get("n_rows"),
-        "solver": header.get("solver"),
-        "passes done": progress.get("n_sweeps", 0),
-        # Of iterative fits the plan presumes a number, which says nothing once it is exceeded.
-        "passes planned": n_planned if n_planned > progress.get("n_sweeps", 0) else None,
-        **_pass_under_way(progress),
-        "seconds of passes": progress.get("seconds", 0.0),
-        "seconds left": _seconds_left(header, progress),
+        **how_far,
         "last write": _clock(progress.get("written")),
         "version": header.get("version"),
         "bytes": found["bytes"],
     }
-    return values, aligned(_but_kind(values))
-
-
-def described_conversion(found: dict[str, Any]) -> Described:
-    """Describe the checkpoint of a conversion, which looks through its files, reads them, and writes."""
-    header, progress = found["header"], found["progress"]
-    values = {
-        "kind": header["kind"],
-        "of": "conversion",
-        "to": header.get("dst"),
-        "under way": None,
-        "seconds left of that": progress.get("seconds_left_of_stage"),
-        "last write": _clock(progress.get("written")),
-        "version": header.get("version"),
-        "bytes": found["bytes"],
-    }
-    if progress.keys() >= {"stage", "done", "total", "unit"}:
-        values["under way"] = "{stage}, {done:,} of {total:,} {unit}".format(**progress)
-    return values, aligned(_but_kind(values))
+    return values, _value_lines(values)
 
 
 def _pass_under_way(progress: dict[str, Any]) -> dict[str, Any]:
@@ -242,73 +215,55 @@ def _clock(written: Any) -> str | None:
 
 def described_raster(path: str, header: dict[str, Any], remote: Remote) -> Described:
     """Describe predictions on a grid: its layers, dimensions and coordinates."""
+    listing = [array | {"dimensions": names} for array, names in _arrays_of(path, remote)]
+    listing.sort(key=lambda array: array["name"] not in ("prediction", "std"))
+    values = {key: header.get(key) for key in ("kind", "format", "complete", "model")}
+    return {**values, "arrays": listing}, [*_value_lines(values), *_array_lines(listing)]
+
+
+def _arrays_of(path: str, remote: Remote, more: Iterable[Any] = ()) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Descriptions of a Zarr group's arrays, and of more, by name; each with the names of its dimensions."""
     import zarr
 
     from distrff.io.storage import Location
 
     found = dict(zarr.open_group(Location.of(path, remote).zarr_store(), mode="r").arrays())
-    listing = [
-        {
-            "name": name,
-            "shape": z.shape,
-            "dtype": dtype_name(z.dtype),
-            "dimensions": z.metadata.dimension_names,
-            "chunks": z.chunks,
-        }
-        for name, z in sorted(found.items(), key=lambda item: (item[0] not in _LAYERS, item[0]))
-    ]
-    values = {key: header.get(key) for key in ("kind", "format", "complete", "model")}
-    return {**values, "arrays": listing}, [*aligned(_but_kind(values)), *_array_lines(listing)]
+    found |= {z.path: z for z in more}
+    for name, z in sorted(found.items()):
+        array = {"name": name, "shape": z.shape, "dtype": _dtype_name(z.dtype), "chunks": z.chunks}
+        yield array | {"shards": z.shards}, z.metadata.dimension_names
 
 
 def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
     """Describe rows: how many, of what types, and in what pieces they are stored."""
     from distrff.io.tables import TableReader
+    from distrff.io.zarr_rows import CsrReader
 
     values: dict[str, Any] = {
         "kind": "dataset",
-        "n_rows": dataset.n_rows,
-        "n_columns": dataset.n_columns,
+        **{name: getattr(dataset, name) for name in ("n_rows", "n_columns")},
         "dtype": str(dataset.dtype),
-        "target_names": dataset.target_names,
-        "n_targets": dataset.n_targets,
+        **{name: getattr(dataset, name) for name in ("target_names", "n_targets")},
         "target_dtype": None if dataset.y_dtype is None else str(dataset.y_dtype),
-        "has_weights": dataset.has_weights,
-        "row_bytes": dataset.row_bytes,
-        "chunk_rows": dataset.chunk_rows,
+        **{name: getattr(dataset, name) for name in ("has_weights", "row_bytes", "chunk_rows")},
     }
     reader = dataset.reader
-    stored = _parquet(reader.table) if isinstance(reader, TableReader) else _zarr(path, remote, reader)
-    lines = [*aligned(_but_kind(values)), *_array_lines(stored.get("arrays", []))]
-    types = stored.get("types", {})
-    lines += [f"  {name}  {kind}" for name, kind in list(types.items())[:_MAX_LISTED]]
-    if len(types) > _MAX_LISTED:
-        lines.append(f"  … and {len(types) - _MAX_LISTED} columns more; --json lists all")
+    lines = _value_lines(values)
+    if isinstance(reader, TableReader):
+        table: Any = reader.table
+        types, footers = {field.name: str(field.type) for field in table.schema}, table.footers
+        n_groups = sum(len(footer.group_rows) for footer in footers)
+        stored = {"format": "parquet", "n_files": len(footers), "n_row_groups": n_groups, "types": types}
+        lines += [f"  {name}  {kind}" for name, kind in list(types.items())[:_MAX_LISTED]]
+        if len(types) > _MAX_LISTED:
+            lines.append(f"  … and {len(types) - _MAX_LISTED} columns more; --json lists all")
+    else:
+        more = reader.arrays.arrays.values() if isinstance(reader, CsrReader) else ()
+        arrays = [array for array, _ in _arrays_of(path, remote, more)]
+        stored = {"format": "zarr", "arrays": arrays}
+        lines += _array_lines(arrays)
     names = {"column_names": dataset.column_names, "skipped_columns": dataset.skipped_columns}
     return {**values, **names, **stored}, lines
-
-
-def _parquet(table: Any) -> dict[str, Any]:
-    types = {field.name: str(field.type) for field in table.schema}
-    n_groups = sum(len(footer.group_rows) for footer in table.footers)
-    return {"format": "parquet", "n_files": len(table.footers), "n_row_groups": n_groups, "types": types}
-
-
-def _zarr(path: str, remote: Remote, reader: Any) -> dict[str, Any]:
-    import zarr
-
-    from distrff.io.storage import Location
-    from distrff.io.zarr_rows import CsrReader
-
-    group = zarr.open_group(Location(path, remote).zarr_store(), mode="r")
-    found = dict(group.arrays())
-    if isinstance(reader, CsrReader):
-        found |= {z.path: z for z in reader.arrays.arrays.values()}
-    arrays = [
-        {"name": name, "shape": z.shape, "dtype": dtype_name(z.dtype), "chunks": z.chunks, "shards": z.shards}
-        for name, z in sorted(found.items())
-    ]
-    return {"format": "zarr", "arrays": arrays}
 
 
 def _array_lines(arrays: list[dict[str, Any]]) -> list[str]:
@@ -319,8 +274,14 @@ def _array_lines(arrays: list[dict[str, Any]]) -> list[str]:
     ]  # fmt: skip
 
 
-def _but_kind(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name != "kind" and value is not None}
+def _value_lines(values: dict[str, Any]) -> list[str]:
+    """Lines of what is known; the kind is in the first line."""
+    return aligned({name: value for name, value in values.items() if name != "kind" and value is not None})
+
+
+def _dtype_name(dtype: Any) -> str:
+    """Name of a dtype, "string" for NumPy's variable-length one."""
+    return "string" if dtype.kind == "T" else str(dtype)
 
 
 # What one pass over the rows of a dataset found: values for JSON, and lines for people.

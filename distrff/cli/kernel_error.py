@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.command import command
-from distrff.cli.data import open_data, workers_of
-from distrff.cli.fit import checked_map, show_defaults
-from distrff.cli.options import cluster_options, integer, map_options, row_options, verbosity_options
-from distrff.cli.output import show
+import distrff as drf
+from distrff.cli.build import checked_map, map_options, show_defaults
+from distrff.cli.command import command, show, verbosity_options
+from distrff.cli.data import chosen, cluster_options, open_data, row_options, workers_of
+from distrff.cli.options import parameter
 from distrff.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,21 +22,11 @@ if TYPE_CHECKING:
 @click.argument("data")
 @row_options
 @map_options
-@integer("--n-pairs", "Pairs of rows to sample.", 4096, minimum=2)
-@integer("--n-blocks", "Blocks of rows to sample.", 8)
-@integer("--block-rows", "Rows of a block.", 256, minimum=2)
-@click.option(
-    "--alpha",
-    type=click.FloatRange(min=0, min_open=True),
-    default=1.0,
-    help="For the effective dimension of a block, tr K(K + alpha·I)⁻¹.",
-)
-@click.option(
-    "--confidence",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.95,
-    help="Of the intervals and the bounds.",
-)
+@parameter("kernel_error", "n_pairs")
+@parameter("kernel_error", "n_blocks", help="Blocks of rows to sample.")
+@parameter("kernel_error", "block_rows", help="Rows of a block.")
+@parameter("kernel_error", "alpha")
+@parameter("kernel_error", "confidence", help="Confidence of the intervals and the bounds.")
 @cluster_options
 @verbosity_options
 @click.pass_context
@@ -60,24 +50,20 @@ def kernel_error(ctx: click.Context, data: str, as_json: bool, **options: Any) -
 def _measured(features: Any, dataset: Dataset, options: dict[str, Any]) -> KernelError:
     import numpy as np
 
-    from distrff.diagnostics import kernel_error as measuring
-    from distrff.estimators.fitting.context import features_dtype
     from distrff.estimators.gram import prepare_map
-    from distrff.utils.keys import group_of
-    from distrff.utils.random import resolve_seed
+    from distrff.fitting.context import features_dtype
+    from distrff.utils.random import group_of, resolve_seed
 
     seed = resolve_seed(options["random_state"])
-    preparation = prepare_map(features, dataset, scale=options["scale"], random_state=seed)
-    assert preparation.features is not None
-    X, scaling = dataset.X, preparation.scaling
+    scale = options["scale"] or "auto"
+    preparation = prepare_map(features, dataset, scale=scale, random_state=seed)
     dtype = np.dtype(features_dtype(dataset, "auto"))
-    scaled = X.map_blocks(
-        scaling.apply, dtype, token=group_of("scale"), dtype=dtype, meta=np.empty((0, 0), dtype)
+    scaled = dataset.X.map_blocks(
+        preparation.scaling.apply, dtype, token=group_of("scale"), dtype=dtype, meta=np.empty((0, 0), dtype)
     )
-    names = ("n_pairs", "n_blocks", "block_rows", "alpha", "confidence")
-    return measuring.kernel_error(
-        preparation.features, scaled, random_state=seed, **{name: options[name] for name in names}
-    )
+    assert preparation.features is not None
+    arguments = chosen(options, "n_pairs n_blocks block_rows alpha confidence")
+    return drf.kernel_error(preparation.features, scaled, random_state=seed, **arguments)
 
 
 def _lines(found: KernelError) -> list[str]:

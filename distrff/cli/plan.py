@@ -8,20 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from distrff.cli.command import command
+from distrff.cli.build import estimator_and_data, fit_options, refuse
+from distrff.cli.command import command, show, verbosity_options
 from distrff.cli.data import workers_of
-from distrff.cli.fit import estimator_and_data
-from distrff.cli.options import fit_options, flag, integer, verbosity_options
-from distrff.cli.output import show
+from distrff.cli.options import flag, given
 from distrff.errors import PlanRefused
 from distrff.utils.text import human_bytes
 
 if TYPE_CHECKING:
-    from distrff.engine.execution import PlannedWorkers
+    from distrff.engine.run import PlannedWorkers
     from distrff.estimators.base import KernelEstimator
-    from distrff.estimators.fitting.plan import Plan
+    from distrff.fitting.cost import Plan
     from distrff.io.dataset import Dataset
 
     Counted = Callable[[KernelEstimator, PlannedWorkers], Plan]
@@ -35,11 +33,12 @@ if TYPE_CHECKING:
     "Count for workers in Kubernetes that are not there yet, and print what they need as values for the "
     "chart dask/dask.",
 )
-@integer(
+@click.option(
     "--threads-per-worker",
-    "For --as-helm-values, where --workers are those of the chart, and --memory-limit is what a pod may "
+    type=click.IntRange(min=1),
+    default=4,
+    help="For --as-helm-values, where --workers are those of the chart, and --memory-limit is what a pod may "
     "have, by default 1TiB.",
-    4,
 )
 @click.option(
     "--checkpoint", metavar="URL", help="That of the fit: count the memory that writing to it takes as well."
@@ -56,8 +55,8 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
     """
     if as_json and as_helm_values:
         raise click.UsageError("--as-helm-values prints YAML; give it or --json")
-    if not as_helm_values and ctx.get_parameter_source("threads_per_worker") is not ParameterSource.DEFAULT:
-        raise click.UsageError("--threads-per-worker goes with --as-helm-values")
+    if not as_helm_values and "threads_per_worker" in given(ctx):
+        refuse(ctx, "threads_per_worker", "--as-helm-values")
     if as_helm_values and options["scheduler"] != "local":
         raise click.UsageError("--as-helm-values plans workers that are not there yet; leave out --scheduler")
     estimator, dataset = estimator_and_data(ctx, data)
@@ -92,7 +91,7 @@ def planned_values(
     much memory as the fastest way needs, up to 1 TiB.
     """
     from distrff.engine.cluster import memory_limit_bytes
-    from distrff.engine.execution import PlannedWorkers
+    from distrff.engine.run import PlannedWorkers
 
     n_workers, limit = options["workers"], options["memory_limit"]
     n_bytes = memory_limit_bytes(limit or _MAX_POD, 1)
@@ -135,7 +134,7 @@ def _if_one_thread_worked(
     estimator: KernelEstimator, counted: Counted, workers: PlannedWorkers, plan: Plan
 ) -> list[str]:
     """Return a note where workers of one thread need far less, since each thread holds a Gram of its own."""
-    from distrff.estimators.fitting.plan import min_memory_limit
+    from distrff.fitting.cost import min_memory_limit
 
     if not plan.has_gram:
         return []
@@ -152,7 +151,7 @@ def _if_one_thread_worked(
 
 def _pod(plan: Plan) -> str:
     """Return the memory of a worker's pod."""
-    from distrff.estimators.fitting.plan import min_memory_limit
+    from distrff.fitting.cost import min_memory_limit
 
     return _quantity(min_memory_limit(plan), plan.memory_limit)
 

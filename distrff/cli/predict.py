@@ -1,25 +1,67 @@
-"""`distrff predict`, `transform` and `score`: a stored model on stored rows."""
+"""Commands on a stored model and rows: predictions, features, rasters, scores, importance, intervals."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from distrff.cli.command import command
-from distrff.cli.data import model_and_targets, open_data_for, storage_options, workers_of
-from distrff.cli.options import (
+import distrff as drf
+from distrff.cli.command import aligned, command, show, verbosity_options
+from distrff.cli.data import (
+    chosen,
     cluster_options,
     data_options,
-    prediction_options,
+    model_and_targets,
+    open_data_for,
     result_options,
-    resume_option,
     row_options,
-    verbosity_options,
+    storage_option,
+    storage_options,
+    workers_of,
 )
-from distrff.cli.output import aligned, show
-from distrff.utils.text import public_name
+from distrff.cli.options import flag, parameter, together
+from distrff.errors import InputError
+from distrff.utils.text import first_repeated, public_name
+
+resume_option = together(
+    flag("--resume", "Continue what an interrupted run of the same command left."), section="Result"
+)
+std_option = together(
+    flag("--return-std", "Standard deviations as well, of a MODEL fitted with --include-std."),
+    section="Result",
+)
+
+prediction_options = together(
+    click.option(
+        "--id",
+        "ids",
+        multiple=True,
+        metavar="NAME",
+        help="Column or array of DATA to write beside the results; may be repeated.",
+    ),
+    parameter(
+        "write_predictions",
+        "method",
+        help="Labels or numbers; values of the decision function; probabilities, of --model likelihood only.",
+    ),
+    std_option,
+    parameter(
+        "write_predictions",
+        "coverage",
+        help="Intervals (lower, upper) or prediction sets (set) as well, that hold this share of new rows, "
+        "of a MODEL that distrff calibrate gave them.",
+    ),
+    parameter(
+        "write_predictions",
+        "outside",
+        help="Rows outside the bounds of a MODEL of equispaced features become NaN and are counted, or are "
+        "refused; labels always are.",
+    ),
+    section="Result",
+)
 
 
 @command()
@@ -31,7 +73,7 @@ from distrff.utils.text import public_name
 @data_options
 @cluster_options
 @verbosity_options
-def predict(model: str, data: str, method: str, as_json: bool, **options: Any) -> None:
+def predict(model: str, data: str, method: str | None, as_json: bool, **options: Any) -> None:
     """Write MODEL's predictions for DATA to --out, in the order of the rows.
 
     The columns of DATA are found by the names that the model was fitted to; others, the
@@ -44,7 +86,7 @@ def predict(model: str, data: str, method: str, as_json: bool, **options: Any) -
 
     What an interrupted run has written is kept, and --resume continues it.
     """
-    _show(written_rows(method, model, data, options), as_json)
+    _show(_written(method or "predict", model, data, options), as_json)
 
 
 @command()
@@ -62,7 +104,90 @@ def transform(model: str, data: str, as_json: bool, **options: Any) -> None:
     (format 3) of shape (n_samples, n_components) in the model's dtype: 4 or 8 bytes a number. Of a
     MODEL of principal components, --out holds the rows' coordinates along these, in float64.
     """
-    _show(written_rows("transform", model, data, options), as_json)
+    _show(_written("transform", model, data, options), as_json)
+
+
+def _show(values: dict[str, Any], as_json: bool) -> None:
+    """Print the report of written rows; those kept of an interrupted run only if there are any."""
+    show(values, as_json=as_json, lines=aligned({k: v for k, v in values.items() if k != "n_kept" or v}))
+
+
+def _written(method: str, model: str, data: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the method's result for every row to `--out`; the report of the written rows."""
+    from distrff.engine.run import Run
+    from distrff.io.results import ResultPlace
+    from distrff.io.storage import Location, refuse_overlap
+    from distrff.model.write import RowResults, write_rows
+
+    remote = storage_options(options)
+    out = Location.of(options["out"], remote)
+    fitted = drf.load_model(model, storage_options=remote)
+    dataset = open_data_for(fitted, data, options)
+    refuse_overlap("--out", out.url, model=model, data=data)
+    place = ResultPlace(out, overwrite=options["overwrite"], resume=options["resume"])
+    place.check()
+    with workers_of(options):
+        std, outside = options.get("return_std", False), options.get("outside") or "nan"
+        results = RowResults(fitted, method, std, outside).with_coverage(options.get("coverage"))
+        report = write_rows(Run(), results, dataset, place)
+    return {"out": str(out), "model": public_name(model), **report}
+
+
+@command()
+@click.argument("model")
+@click.option(
+    "--grid",
+    "grids",
+    multiple=True,
+    required=True,
+    metavar="COLUMN=START:STOP:N",
+    help="N coordinates of a column from START to STOP, both included; one --grid for each column of MODEL.",
+)
+@result_options
+@std_option
+@storage_option
+@cluster_options
+@verbosity_options
+def raster(model: str, grids: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Write MODEL's predictions on a regular grid to --out, for xarray to open.
+
+    --out becomes a Zarr group (format 3) with prediction, with --return-std also std, and the coordinates.
+    Dimensions have the order of the --grid options. Cells outside the bounds of MODEL are NaN, and counted.
+    """
+    from distrff.io.storage import refuse_overlap
+
+    refuse_overlap("--out", options["out"], model=model)
+    axes = [_axis(text) for text in grids]
+    grid: dict[Any, Any] = dict(axes)
+    if len(grid) < len(axes):
+        raise InputError(f"--grid has two axes of column {first_repeated([c for c, _ in axes])!r}; give one")
+    remote = storage_options(options)
+    fitted = drf.load_model(model, storage_options=remote)
+    if fitted.column_names is None:
+        grid = {int(name) if name.isdigit() else name: axis for name, axis in axes}
+    arguments = {name: options[name] for name in ("return_std", "overwrite")}
+    with workers_of(options):
+        report = drf.predict_raster(fitted, grid, options["out"], **arguments, storage_options=remote)
+    show({"model": public_name(model), **report}, as_json=as_json)
+
+
+def _axis(text: str) -> tuple[str, Any]:
+    """Column and coordinates of COLUMN=START:STOP:N."""
+    import numpy as np
+
+    name, _, numbers = text.rpartition("=")
+    try:
+        start, stop, n = (
+            kind(part) for kind, part in zip((float, float, int), numbers.split(":"), strict=True)
+        )
+    except ValueError:
+        start = stop = n = 0
+    if not name or n < 1 or not (math.isfinite(start) and math.isfinite(stop)):
+        raise InputError(f"--grid must be COLUMN=START:STOP:N, such as lat=-60:60:7200, got {text!r}")
+    return name, np.linspace(start, stop, n)
+
+
+# How good a model is.
 
 
 @command()
@@ -82,39 +207,71 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     Rows of a table go through the steps that the model was fitted with, its target included; those that
     these leave out are counted as rows_dropped.
     """
-    from distrff.estimators.evaluation import evaluate
-
     fitted, dataset = model_and_targets(model, data, options)
     with workers_of(options):
-        evaluation = evaluate(fitted, dataset)
+        evaluation = drf.evaluate(fitted, dataset)
     table = {} if dataset.table_report is None else dataset.table_report
     lines = [*repr(evaluation).splitlines(), *aligned(table)]
     show({**evaluation, **table}, as_json=as_json, lines=lines)
 
 
-def _show(values: dict[str, Any], as_json: bool) -> None:
-    """Print what was written; rows kept of an interrupted run only if there are any."""
-    show(values, as_json=as_json, lines=aligned({k: v for k, v in values.items() if k != "n_kept" or v}))
+@command()
+@click.argument("model")
+@click.argument("data")
+@row_options
+@parameter("permutation_importance", "max_rows")
+@parameter("permutation_importance", "random_state", help="Seed of the replacement values.")
+@cluster_options
+@verbosity_options
+def importance(model: str, data: str, as_json: bool, **options: Any) -> None:
+    """Tell by how much each column matters to MODEL on DATA, in two passes over the rows.
+
+    The values of a column are replaced by those of other rows, and the score falls: R² of
+    numbers, with the rise of the mean squared error, or the accuracy of classes. Columns
+    that one raw column of a table became are replaced together. Give rows that the fit did not see.
+    """
+    fitted, dataset = model_and_targets(model, data, options)
+    with workers_of(options):
+        found = drf.permutation_importance(fitted, dataset, **chosen(options, "max_rows random_state"))
+    table = {} if dataset.table_report is None else dataset.table_report
+    show(found.to_dict() | table, as_json=as_json, lines=[*aligned(table), *found.lines()])
 
 
-def written_rows(method: str, model: str, data: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the method's result for every row to `--out`, and return what was written."""
-    from distrff.engine.run import Run
-    from distrff.io.results import ResultPlace
-    from distrff.io.storage import Location, refuse_overlap
-    from distrff.model.persistence import load_model
-    from distrff.model.predict import RowResults
-    from distrff.model.write import write_rows
+_COVERAGES = (0.8, 0.9, 0.95)
+
+
+@command()
+@click.argument("model")
+@click.argument("data")
+@row_options
+@cluster_options
+@verbosity_options
+def calibrate(model: str, data: str, as_json: bool, **options: Any) -> None:
+    """Give MODEL intervals, or prediction sets of classes, from the errors on DATA, and store them with it.
+
+    DATA are rows that the fit did not see; then a share of at least the coverage of new rows of the same kind
+    lies within (split conformal prediction). Weights count as repeated rows. predict --coverage writes
+    the intervals. For some coverages it prints the half width of the intervals, target by target, or the
+    largest score, 1 − p or minus the margin, of a class in a set.
+    """
+    from distrff.model.persistence import save_model
 
     remote = storage_options(options)
-    out = Location.of(options["out"], remote)
-    fitted = load_model(model, storage_options=remote)
-    dataset = open_data_for(fitted, data, options)
-    refuse_overlap("--out", out.url, model=model, data=data)
-    place = ResultPlace(out, overwrite=options["overwrite"], resume=options["resume"])
-    place.check()
+    fitted, dataset = model_and_targets(model, data, options)
     with workers_of(options):
-        wanted = options.get("return_std", False), options.get("outside", "nan")
-        results = RowResults(fitted, method, *wanted).with_coverage(options.get("coverage"))
-        report = write_rows(Run(), results, dataset, place)
-    return {"out": str(out), "model": public_name(model), **report}
+        found = drf.calibrate(fitted, dataset)
+    save_model(found, model, overwrite=True, storage_options=remote)
+    assert found.intervals is not None
+    radii = {f"{c:g}": found.intervals.radius(c).tolist() for c in _COVERAGES}
+    values = {
+        "model": public_name(model),
+        "n_samples": found.intervals.n_rows,
+        "n_outside": found.intervals.n_outside,
+        "n_unseen": found.intervals.n_unseen,
+        "radius": radii,
+    }
+    of = "score of a class in the set at most" if found.is_classifier else "± around predictions"
+    lines = [f"{public_name(model)}: {found.intervals}"]
+    for c, radius in radii.items():
+        lines.append(f"  coverage {c}: {of} {', '.join(f'{r:.6g}' for r in radius)}")
+    show(values, as_json=as_json, lines=lines)

@@ -9,23 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.command import command
+import distrff as drf
+from distrff.cli.command import command, show, verbosity_options
 from distrff.cli.data import workers_of
-from distrff.cli.options import flag, integer, verbosity_options
-from distrff.cli.output import show
+from distrff.cli.options import flag
 
 if TYPE_CHECKING:
     from distrff.cli.synthetic import KnownTruth
-    from distrff.estimators.ridge import KernelRidge
-    from distrff.features.fourier import FourierFeatures
     from distrff.io.dataset import Dataset
 
 KIND = "quickstart"  # what the root of the folder says of itself
 
 
 @command()
-@click.option("--n-rows", type=click.IntRange(min=100), default=1_000_000)
-@click.option("--n-columns", type=click.IntRange(min=1), default=20)
+@click.option("--n-rows", type=click.IntRange(min=100), default=1_000_000, help="Rows to be fitted.")
+@click.option("--n-columns", type=click.IntRange(min=1), default=20, help="Columns of each row.")
 @click.option("--n-components", type=int, default=2048, help="Random features.")
 @click.option(
     "--dir",
@@ -34,9 +32,9 @@ KIND = "quickstart"  # what the root of the folder says of itself
     default=Path("distrff-quickstart"),
     help="Where data, model and report are put.",
 )
-@integer("--workers", "Processes. Default: one a core, at most 8.")
-@click.option("--memory-limit", help="Of each worker, such as 4GB. Default: an equal share of the memory.")
-@click.option("--random-state", type=click.IntRange(min=0), default=0)
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a core, at most 8]")
+@click.option("--memory-limit", help="Of each worker, such as 4GB.  [default: an equal share of the memory]")
+@click.option("--random-state", type=click.IntRange(min=0), default=0, help="Seed of rows and features.")
 @flag("--overwrite", "Replace what an earlier quickstart left in --dir.")
 @verbosity_options
 def quickstart(folder: Path, overwrite: bool, as_json: bool, **options: Any) -> None:
@@ -127,16 +125,11 @@ class Settings:
         self.features().check_parameters()
         memory_limit_bytes(self.memory_limit, self.workers)
 
-    def features(self) -> FourierFeatures:
-        from distrff.features.fourier import FourierFeatures
-        from distrff.kernels.stationary import Gaussian
+    def features(self) -> drf.FourierFeatures:
+        return drf.FourierFeatures(drf.Gaussian("auto"), self.n_components)
 
-        return FourierFeatures(Gaussian("auto"), self.n_components)
-
-    def estimator(self, features: Any) -> KernelRidge:
-        from distrff.estimators.ridge import KernelRidge
-
-        return KernelRidge(features, alpha="cv", scale="standard", random_state=self.random_state)
+    def estimator(self, features: Any) -> drf.KernelRidge:
+        return drf.KernelRidge(features, alpha="cv", scale="standard", random_state=self.random_state)
 
 
 def local_workers() -> int:
@@ -155,8 +148,6 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Clock) -> di
     import zarr
 
     from distrff.cli.synthetic import KnownTruth, write_known_rows
-    from distrff.features.compose import LinearFeatures
-    from distrff.io.open import open_dataset
     from distrff.io.storage import PAGE, Location, write_file
 
     truth = KnownTruth(settings.n_columns, seed=settings.random_state)
@@ -168,7 +159,7 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Clock) -> di
     write_known_rows(folder / FILES["train"], truth, "train", settings.n_rows)
     best = write_known_rows(folder / FILES["test"], truth, "test", settings.n_held_out)
     train, test = (
-        replace(open_dataset(folder / FILES[name]), source=str(shown / FILES[name]))
+        replace(drf.open_dataset(folder / FILES[name]), source=str(shown / FILES[name]))
         for name in ("train", "test")
     )
     say(f"Starting {settings.workers} worker(s)")
@@ -180,7 +171,7 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Clock) -> di
         r = model.fit(train).report_
         say(f"Fitted in {r['seconds']:.1f} s: length scale {r['length_scale']:.3g}, alpha {r['alpha']:.3g}")
         say("Fitting linear ridge, for comparison")
-        linear = settings.estimator(LinearFeatures()).fit(train)
+        linear = settings.estimator(drf.LinearFeatures()).fit(train)
         say("Scoring both on the held-out rows")
         scores = _scores(model, linear, test, best)
     model.save(str(folder / FILES["model"]))
@@ -197,12 +188,10 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Clock) -> di
     }
 
 
-def _scores(model: KernelRidge, linear: KernelRidge, test: Dataset, best: float) -> dict[str, Any]:
+def _scores(model: drf.KernelRidge, linear: drf.KernelRidge, test: Dataset, best: float) -> dict[str, Any]:
     """Return RMSE and R² of the true function, which has the RMSE `best`, and of both models."""
-    from distrff.model.evaluation import errors_of
-
     found = {
-        name: errors_of(one.model_, test).scores()
+        name: drf.evaluate(one.model_, test)
         for name, one in (("kernel_ridge", model), ("linear_ridge", linear))
     }
     variance = found["kernel_ridge"]["constant_rmse"] ** 2
@@ -212,7 +201,7 @@ def _scores(model: KernelRidge, linear: KernelRidge, test: Dataset, best: float)
     }
 
 
-def _page(settings: Settings, truth: KnownTruth, model: KernelRidge, scores: dict[str, Any]) -> str:
+def _page(settings: Settings, truth: KnownTruth, model: drf.KernelRidge, scores: dict[str, Any]) -> str:
     names = {
         "best_possible": "best possible: the true function",
         "kernel_ridge": f"kernel ridge, {settings.n_components:,} features",

@@ -27,13 +27,11 @@ from distrff.diagnostics.bounds import (
     spectral_norm_error,
 )
 from distrff.errors import InputError, NonFiniteError
-from distrff.features.base import FeatureMap
+from distrff.features.base import FeatureMap, MapSpecification, ProjectedSpecification
 from distrff.features.binning import BinningSpecification, HashedBinningSpecification
-from distrff.features.count_sketch import SKETCH_COLUMNS
 from distrff.features.fourier import FourierSpecification
 from distrff.features.nystroem import NystroemSpecification
-from distrff.features.projected import ProjectedSpecification
-from distrff.features.specification import MapSpecification
+from distrff.features.structured import SKETCH_COLUMNS
 from distrff.io.arrays import as_dataset
 from distrff.kernels.base import Kernel, Scaled
 from distrff.kernels.stationary import Gaussian

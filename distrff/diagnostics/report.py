@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from distrff.diagnostics.evaluation import quality_line, quality_sections
+from distrff.diagnostics.quality import quality_line, quality_sections
 from distrff.diagnostics.strict import StrictMapping
 from distrff.utils.html import Bars, Chart, Facts, Items, Part, Section, Table, html_card, html_page
 from distrff.utils.text import human_bytes, human_seconds, kernel_text, number_text, quantity_text
@@ -79,7 +79,7 @@ class FitReport(StrictMapping):
         scores : {"columns": [...], "rows": [[...], ...]}, optional
             A table of this model and others; the first column names the rows.
         """
-        from distrff.diagnostics.page_charts import dependence_charts, error_charts, page_charts
+        from distrff.diagnostics.pages import dependence_charts, error_charts, page_charts
 
         sections = []
         if scores and scores["rows"]:
@@ -368,3 +368,47 @@ def _added_up(timed: Iterable[Sequence[Any]]) -> list[tuple[str, float, str]]:
         name = label if len(parts) == 1 else f"{label} ({len(parts)} times)"
         rows.append((name, sum(parts), human_seconds(sum(parts))))
     return rows
+
+
+# What a fit adds to its report where its rows are judged.
+
+_DRAWN_COLUMNS = 4
+_MOST_JUDGED, _LEAST_JUDGED, _CURVE_ROWS = 5_000, 500, 1_000
+_DETAILS = ("targets", "labels", "classes", "confusion", "confused", "roc", "precision_recall", "reliability")
+
+
+def judge_fit(estimator: Any) -> None:
+    """Take into an estimator's report how good it is on its rows, and what matters to it there.
+
+    Three or four light passes, of which those for the columns judge some thousand rows.
+    """
+    from distrff.diagnostics.evaluate import evaluate
+
+    evaluation = evaluate(estimator)
+    report = estimator.report_.to_dict()
+    of_linear = {name: value for name, value in report["quality"].items() if name.startswith("linear_")}
+    quality = {name: value for name, value in evaluation.items() if name not in _DETAILS} | of_linear
+    report |= {"quality": quality, "evaluation": evaluation.to_dict()}
+    if not estimator.model_.is_multilabel:  # which columns matter is not judged for several labels
+        report |= _what_matters(estimator)
+    estimator.report_ = FitReport(report)
+
+
+def _what_matters(estimator: Any) -> dict[str, Any]:
+    """Return the importance of columns, and the dependence on the most important ones, for the report."""
+    from distrff.diagnostics.dependence import what_matters
+    from distrff.diagnostics.evaluate import judged_rows
+
+    rows = judged_rows(estimator).dataset
+    # Each judged row is predicted anew for each column: together about as often as two passes do.
+    n_judged = min(_MOST_JUDGED, max(_LEAST_JUDGED, 2 * rows.n_rows // (1 + rows.n_columns)))
+    importance, dependence = what_matters(
+        estimator.model_,
+        rows,
+        n_columns=_DRAWN_COLUMNS,
+        max_rows=n_judged,
+        max_curve_rows=_CURVE_ROWS,
+        random_state=estimator.seed_,
+    )
+    found = {"importance": importance.to_dict()}
+    return found if dependence is None else found | {"dependence": dependence.to_dict()}

@@ -11,16 +11,14 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
 
-from distrff.engine.reduction import Arrays, Reduction
+from distrff.engine.reduction import Arrays, Reduction, gram_segmentation, light_segmentation
 from distrff.engine.run import Run
-from distrff.engine.segments import gram_segmentation, light_segmentation
 from distrff.errors import InputError
-from distrff.io.dataset import Dataset
-from distrff.io.rows import RowBlock, Rows
+from distrff.io.dataset import Dataset, RowBlock, Rows
 from distrff.io.storage import SPAN_BYTES
 from distrff.io.zarr_rows import SHARD_BYTES, CsrReader, ZarrReader, row_bytes
-from distrff.preprocessing.scaling import Moments, drift_shares, drifting
-from distrff.preprocessing.targets import LabelCounts
+from distrff.preprocessing.coding import LabelCounts
+from distrff.preprocessing.moments import Moments, drift_shares, drifting
 from distrff.utils.arrays import as_columns, chosen_rows, joined_rows
 from distrff.utils.random import stream
 from distrff.utils.text import human_bytes

@@ -23,11 +23,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from distrff.engine.reduction import Partial, n_levels
+from distrff.engine.reduction import n_levels
+from distrff.engine.tasks import Partial
 from distrff.errors import CheckpointWarning, DistrffError, InputError, Terminated, warn
-from distrff.utils.signals import signals_raise
+from distrff.utils.process import signals_raise
+from distrff.utils.serialize import NotStorable, encoded, update_digest
 from distrff.utils.validation import is_number
-from distrff.utils.values import NotStorable, encoded, update_digest
 
 logger = logging.getLogger(__name__)
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
 
 import numpy as np
 
-from distrff.engine.record import WorkRecord, begin_task, end_task
-from distrff.utils.wanted import working_for
-
-logger = logging.getLogger(__name__)
-
-_RETRY_SECONDS = (0.2, 1.0)
-
 Arrays = Mapping[str, np.ndarray]
-R = TypeVar("R")
 
 
 class Rows(Protocol):
@@ -76,58 +66,9 @@ class Reduction(ABC):
         return self
 
 
-@dataclass(frozen=True)
-class Partial:
-    """The sum of some rows, with the record of the work behind it."""
-
-    value: Any
-    record: WorkRecord
-
-
-def reduce_rows(reduction: Reduction, rows: Rows, sent: list[Arrays], fit: str, of_pass: str = "") -> Partial:
-    """Return the partial of one segment, from the rows and the arrays that were sent.
-
-    `of_pass` names the pass in this process, by which it can be abandoned.
-    """
-    begin_task(fit)
-    started, arrays = time.perf_counter(), joined(sent)
-    with working_for(of_pass):
-        value = with_retries(lambda: reduction.finish(reduction.update(reduction.zero(), rows, arrays)), rows)
-    return Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
-
-
 def joined(sent: list[Arrays]) -> Arrays:
     """Return all arrays that were sent."""
     return {name: A for part in sent for name, A in part.items()}
-
-
-def with_retries(work: Callable[[], R], rows: Rows) -> R:
-    """Return the result of work on the rows of a segment, begun again after an error of the storage."""
-    for wait in _RETRY_SECONDS:
-        try:
-            return work()
-        except OSError as error:
-            logger.warning(
-                "rows %d to %d could not be read (%s); again in %.1f s", rows.start, rows.stop, error, wait
-            )
-            time.sleep(wait)
-    return work()
-
-
-def merge_partials(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
-    """Return the sum of a partial with its neighbours, one after another, each before or after it."""
-    started = time.perf_counter()
-    merged = merged_here(reduction, partial, neighbours)
-    return Partial(merged.value, merged.record.merge(end_task(0, time.perf_counter() - started)))
-
-
-def merged_here(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
-    """Return the same sum, without a record of the process that computes it."""
-    value, record = partial.value, partial.record
-    for neighbour, is_before in neighbours:
-        first, second = (neighbour.value, value) if is_before else (value, neighbour.value)
-        value, record = reduction.merge(first, second), record.merge(neighbour.record)
-    return Partial(value, record)
 
 
 # The fixed order in which partials are merged: a binary tree over segment numbers.
@@ -193,3 +134,144 @@ class OrderedMerge:
 def n_levels(n_segments: int) -> int:
     """Return the levels of the tree above its leaves: the most partials that wait if all arrive in order."""
     return (n_segments - 1).bit_length()
+
+
+# Where rows are cut: segments (one task each) and tiles (one product each), by row number only.
+
+_TILE_BYTES = 80 * 2**20
+_LIGHT_TILE_BYTES = 2**22
+_CACHED_TILE_BYTES = 2**22
+_MAX_TILE_ROWS = 8192
+
+# Starting a segment, packing its Gram and merging it cost about as much as the products of a few hundred
+# rows, whatever D is; with many times as many rows this overhead is small.
+_MIN_SEGMENT_ROWS = 15_000
+# Longer segments would save little, and cost more when their worker is lost.
+_MAX_SEGMENT_ROWS = 2**17
+# Segments are rounded up to this many rows. With 512 the last of 16 was a quarter shorter for 500,000 rows.
+_ALIGNED_ROWS = 64
+_SEGMENT_PRODUCTS = 2.0**39  # rows times squared columns of t: some seconds of one core
+_USUAL_SEGMENTS = 16
+# The sample of rows that preconditions: per feature, in all, and as a sum that costs about a light sweep.
+_LEAST_SAMPLE_PER_FEATURE, _MOST_SAMPLE_PER_FEATURE = 4, 16
+_MIN_SAMPLE_ROWS = 2**14
+_LIGHT_COLUMNS = 32  # a row's part of a light sweep, in products with one column
+_MAX_PICKED_ROWS = 2**15
+# Light sweeps over features: segments, and of each the minimum of rows and of products (rows times features).
+_LIGHT_SEGMENTS, _MIN_LIGHT_ROWS, _LIGHT_PRODUCTS = 8, 2**12, 2**26
+# More segments than this become longer ones instead: a task costs client and scheduler milliseconds, and a
+# hundred workers still take twenty segments each.
+_MANY_LIGHT_SEGMENTS = 2**11
+_LIGHT_SEGMENT_BYTES = 2**26
+_LIGHT_SEGMENT_ROWS = 2**18
+_ENTRY_COLUMNS = 16  # dense columns that take as long as one sparse entry
+_SPARSE_TILE_ROWS, _SPARSE_TILE_ENTRIES = 2**12, 2**23
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """Equal cuts of the rows [0, n_rows); the last segment, and the last tile of each, may be shorter."""
+
+    n_rows: int
+    segment_rows: int
+    tile_rows: int
+
+    @property
+    def n_segments(self) -> int:
+        return -(-self.n_rows // self.segment_rows)
+
+    def bounds(self) -> list[tuple[int, int]]:
+        """Return (start, stop) of each segment."""
+        starts = range(0, self.n_rows, self.segment_rows)
+        return [(start, min(start + self.segment_rows, self.n_rows)) for start in starts]
+
+
+def gram_tile_rows(n_features: int, n_outputs: int, dtype: np.dtype) -> int:
+    """Return T, the rows of one product of the Gram sweep: a power of two from 512 to 8192."""
+    row_bytes = (n_features + 1 + n_outputs) * np.dtype(dtype).itemsize
+    return _power_of_two_at_most(_TILE_BYTES // row_bytes, 512, _MAX_TILE_ROWS)
+
+
+def gram_stride(n_rows: int, n_features: int, min_rows: int = 0) -> int:
+    """Return q such that one row in q preconditions about as well as all.
+
+    The sample's Gram costs r·D² and a light sweep n·D·c flops: r is n·c/D, so that neither is long beside the
+    other, but about 4·D to 16·D, and at least 2¹⁴ and `min_rows`. More rows save few sweeps: a squared hinge
+    of MNIST on 4096 Nyström features took 22 with 15 rows a feature, 24 with 5 and 28 with 2.
+    """
+    rows = min(_LIGHT_COLUMNS * n_rows / n_features, _MOST_SAMPLE_PER_FEATURE * n_features)
+    rows = max(rows, _LEAST_SAMPLE_PER_FEATURE * n_features)
+    return max(1, min(round(n_rows / rows), n_rows // max(_MIN_SAMPLE_ROWS, min_rows)))
+
+
+def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dtype) -> Segmentation:
+    """Return the cuts of the Gram sweep.
+
+    Sixteen segments from a quarter of a million rows on, a smaller power of two for fewer rows, and multiples
+    of sixteen where a segment would have more than 2¹⁷ rows (fewer if D is large). So 2, 4, 8 or 16 workers
+    finish together.
+    """
+    tile_rows = gram_tile_rows(n_features, n_outputs, dtype)
+    max_rows = _SEGMENT_PRODUCTS / (n_features + 1 + n_outputs) ** 2
+    max_rows = min(_MAX_SEGMENT_ROWS, max(_MIN_SEGMENT_ROWS, max_rows))
+    min_segments, max_segments = -(-n_rows // int(max_rows)), n_rows // _MIN_SEGMENT_ROWS
+    if min_segments > _USUAL_SEGMENTS:
+        n_segments = _ceil_to(min_segments, _USUAL_SEGMENTS)
+    else:
+        n_segments = _power_of_two_at_most(max(2 * min_segments - 1, max_segments), 1, _USUAL_SEGMENTS)
+    return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), _ALIGNED_ROWS), tile_rows)
+
+
+def sampled_tile_rows(tile_rows: int, stride: int) -> int:
+    """Return T for a Gram of one row in q; each tile is picked from q·T rows in memory."""
+    return min(tile_rows, _power_of_two_at_most(_MAX_PICKED_ROWS // stride, 64, _MAX_TILE_ROWS))
+
+
+def light_segmentation_of_features(n_rows: int, n_features: int, tile_rows: int) -> Segmentation:
+    """Return the cuts of a light sweep over features, which 2, 4 or 8 workers finish together.
+
+    Starting a task and merging its partial takes client, scheduler and worker some milliseconds. Segments are
+    long enough to make this a small share of their work; rows that would fit in one segment are still halved
+    if that pays.
+    """
+    min_rows = max(_MIN_LIGHT_ROWS, _LIGHT_PRODUCTS // n_features)
+    max_rows = max(min(_MAX_SEGMENT_ROWS, 2 * min_rows), -(-n_rows // _MANY_LIGHT_SEGMENTS))
+    min_segments = 2 if 2 * n_rows * n_features >= _LIGHT_PRODUCTS else 1
+    n_segments = _power_of_two_at_most(n_rows // min_rows, min_segments, _LIGHT_SEGMENTS)
+    if n_rows > n_segments * max_rows:
+        n_segments = _ceil_to(-(-n_rows // max_rows), _LIGHT_SEGMENTS)
+    return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), tile_rows), tile_rows)
+
+
+def sparse_segmentation(n_rows: int, n_entries: int) -> Segmentation:
+    """Return the cuts of a light sweep over sparse features, with `n_entries` entries per row.
+
+    An entry takes as long as several columns of dense features: its bin, a look-up, and sums out of order.
+    Tiles are large, so that the sums of a bin are updated several times while they are in a cache.
+    """
+    cuts = light_segmentation_of_features(n_rows, _ENTRY_COLUMNS * n_entries, _SPARSE_TILE_ROWS)
+    tile_rows = max(_SPARSE_TILE_ROWS, min(cuts.segment_rows, _SPARSE_TILE_ENTRIES // n_entries))
+    return replace(cuts, tile_rows=tile_rows)
+
+
+def margin_tile_rows(n_features: int, dtype: np.dtype, min_rows: int = 128) -> int:
+    """Return the rows of a tile whose features fit in a cache: a power of two from `min_rows` to 1024."""
+    return _power_of_two_at_most(
+        _CACHED_TILE_BYTES // (n_features * np.dtype(dtype).itemsize), min_rows, 1024
+    )
+
+
+def light_segmentation(n_rows: int, n_columns: int) -> Segmentation:
+    """Return the cuts of a sweep with a result that is small beside the rows."""
+    row_bytes = 8 * n_columns
+    segment_rows = min(_LIGHT_SEGMENT_ROWS, max(1024, _LIGHT_SEGMENT_BYTES // row_bytes))
+    tile_rows = min(segment_rows, max(256, _LIGHT_TILE_BYTES // row_bytes))
+    return Segmentation(n_rows, segment_rows, tile_rows)
+
+
+def _power_of_two_at_most(value: int, low: int, high: int) -> int:
+    return max(low, min(high, 1 << max(0, int(value).bit_length() - 1)))
+
+
+def _ceil_to(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

@@ -1,27 +1,290 @@
-"""The passes over the rows of a fit: timed, counted, and run on the ambient cluster or in this process."""
+"""Passes over rows: timed, counted, remembered, and run in this process or on the ambient cluster."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
+import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
+from multiprocessing import parent_process
 from statistics import median
 from typing import Any, Protocol
 
-from distrff.engine.checkpoint import Checkpoint, Later, PassSums, handles_in, write_sum
+import dask
+from dask.base import unpack_collections
+from dask.system import CPU_COUNT
+from distributed import default_client
+from distributed.system import MEMORY_LIMIT
+
+from distrff.engine.checkpoint import (
+    Checkpoint,
+    Later,
+    PassSums,
+    handles_in,
+    read_sum,
+    without_damaged,
+    write_sum,
+)
 from distrff.engine.cluster import check_workers
-from distrff.engine.execution import ClusterExecution, Execution, Workers, ambient_execution
-from distrff.engine.kept import Keeping, Kept, Level
-from distrff.engine.observer import Observer
-from distrff.engine.record import WorkRecord
-from distrff.engine.reduction import Arrays, Partial, Reduction, Rows, SharedArrays
-from distrff.engine.segments import Segmentation, light_segmentation
+from distrff.engine.distributed import ClusterExecution
+from distrff.engine.progress import Observer, RowCount
+from distrff.engine.reduction import (
+    Arrays,
+    OrderedMerge,
+    Reduction,
+    Rows,
+    Segmentation,
+    SharedArrays,
+    light_segmentation,
+)
+from distrff.engine.tasks import (
+    CacheForm,
+    Level,
+    Partial,
+    SegmentCache,
+    WorkRecord,
+    delayed_task,
+    in_dask_task,
+    in_worker,
+    keep_rows,
+    merge_partials,
+    reduce_rows,
+    rows_in,
+    say_of_last_write,
+)
 from distrff.errors import FrequencyMismatch, PlanRefused
+from distrff.utils.process import abandon, libraries
+from distrff.utils.serialize import compact
 from distrff.utils.text import human_bytes
 
 logger = logging.getLogger(__name__)
+
+
+_SYNCHRONOUS = {"sync", "synchronous", "single-threaded"}
+_HERE = ""  # the address of this process among workers
+_IN_THREADS = {None, "threads", "threading"} | _SYNCHRONOUS
+
+
+class Workers(Protocol):
+    """The workers as a plan counts them."""
+
+    @property
+    def n_workers(self) -> int: ...
+
+    @property
+    def threads_per_worker(self) -> int: ...
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes a worker; 0 for none."""
+
+    @property
+    def in_client(self) -> bool:
+        """Whether tasks share the client's process, and its memory."""
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether others may run beside it: in a Dask task, or in a child process without a cluster."""
+
+    @property
+    def hold_values(self) -> bool:
+        """Whether results stay in the process that made them: not with dask's scheduler of processes."""
+
+
+@dataclass(frozen=True)
+class PlannedWorkers:
+    """Workers that need not exist yet."""
+
+    n_workers: int
+    threads_per_worker: int
+    memory_limit: int
+    in_client: bool = False
+    is_nested: bool = False
+    hold_values: bool = True
+
+
+class LocalExecution:
+    """Runs tasks as one of dask's own schedulers would, in rounds of one segment per thread.
+
+    Handles on results are the results themselves. In this process functions are called directly: a single
+    call in this thread, several in threads of its own. The pool and the callbacks of dask's configuration are
+    not used. Blocks of dask arrays need a graph, and so do schedulers that start processes or are functions.
+    """
+
+    n_workers = 1
+    in_client = True
+
+    def __init__(self, scheduler: str | None) -> None:
+        self._scheduler = scheduler
+        self.is_nested = in_dask_task() or parent_process() is not None
+        self.hold_values = scheduler in _IN_THREADS
+        self.n_threads = 1 if scheduler in _SYNCHRONOUS else int(dask.config.get("num_workers", CPU_COUNT))
+        self.threads_per_worker = self.n_threads
+        self.memory_limit = int(MEMORY_LIMIT)
+        self._fit = uuid.uuid4().hex
+
+    def reduce(
+        self,
+        reduction: Reduction,
+        segments: list[Rows],
+        progress: RowCount,
+        sent: list[Any],
+        sums: PassSums | None = None,
+        *,
+        kept: SegmentCache | None = None,
+        group: str = "sum",
+    ) -> Partial:
+        """Return the merged partial of all segments; `sums` are those that a checkpoint has, and gets.
+
+        `kept` are the segments that stay in memory from pass to pass. `group` names the tasks on Dask's
+        dashboard, as everywhere below.
+        """
+
+        def one_pass() -> Partial:
+            progress.update(-progress.n)  # a repeated pass counts from zero
+            return self._pass(reduction, segments, progress, sent, sums, kept, group)
+
+        return without_damaged(sums, one_pass)
+
+    def _pass(
+        self,
+        reduction: Reduction,
+        segments: list[Rows],
+        progress: RowCount,
+        sent: list[Any],
+        sums: PassSums | None,
+        kept: SegmentCache | None,
+        group: str,
+    ) -> Partial:
+        merge = OrderedMerge(len(segments), lambda total, others: merge_partials(reduction, total, others))
+        left, of_pass = list(range(len(segments))), uuid.uuid4().hex
+        if sums is not None:
+            for node in sums.in_order():
+                merge.add(node[1], read_sum(sums.file(node), node), node[0])
+            left = sums.segments_left()
+            progress.update(rows_in(segments) - rows_in([segments[i] for i in left]))
+        try:
+            for start in range(0, len(left), self.n_threads):
+                batch = left[start : start + self.n_threads]
+                rows = self._kept_rows(segments, batch, kept, of_pass)
+                calls = [(reduction, rows[i], sent, self._fit, of_pass) for i in batch]
+                partials = self.submit_all(reduce_rows, calls, group=group)
+                for i, summed in zip(batch, partials, strict=True):
+                    merge.add(i, summed)
+                    progress.update(segments[i].stop - segments[i].start)
+                del partials, summed  # or they would be alive beside those of the next round
+                if sums is not None and sums.is_due():
+                    sums.write(merge.waiting)
+        except BaseException as error:
+            abandon(of_pass)
+            if sums is not None:
+                say_of_last_write(error)
+                sums.write(merge.waiting)
+            raise
+        return merge.result()
+
+    def _kept_rows(
+        self, segments: list[Rows], numbers: list[int], kept: SegmentCache | None, of_pass: str
+    ) -> dict[int, Rows]:
+        """Return the rows of some segments by number: those that are kept, else the handles to read them."""
+        rows = {i: segments[i] for i in numbers}
+        if kept is None:
+            return rows
+        threads = {_HERE: self.n_threads}
+        calls = {}
+        for i in numbers:
+            level = kept.level_with_room(_HERE, threads, len(segments)) if kept.value(i) is None else None
+            if level is not None:
+                kept.put(i, _HERE, level, None)
+                keeping = kept.levels[level].keeping
+                calls[i] = level, (keeping, segments[i], kept.arrays(), self._fit, of_pass)
+        try:
+            values = self.submit_all(keep_rows, [call for _, call in calls.values()], group="keep")
+        except BaseException:
+            kept.forget()
+            raise
+        for (i, (level, _)), value in zip(calls.items(), values, strict=True):
+            kept.put(i, _HERE, level, value)
+        return rows | {i: value for i in numbers if (value := kept.value(i)) is not None}
+
+    def measure_idle(self, needed: Any) -> None:
+        """Leave it to the first task, which finds its rows in this process anyway."""
+
+    def measured(self) -> WorkRecord:
+        """Return nothing beside the tasks' own records: what the client does is not the work of a task."""
+        return WorkRecord()
+
+    def send(self, arrays: dict[str, Any]) -> Any:
+        return arrays
+
+    def submit(self, function: Callable[..., Any], *args: Any, group: str | None = None) -> Any:
+        return self.submit_all(function, [args], group=group)[0]
+
+    def submit_all(
+        self,
+        function: Callable[..., Any],
+        calls: list[tuple],
+        *,
+        group: str | None = None,
+        costs: Sequence[float] | None = None,
+    ) -> list[Any]:
+        # One BLAS thread per task, as on the workers of a cluster: the same bits, and no more threads than
+        # cores.
+        with libraries().limit(limits=1, user_api="blas"):
+            if self._scheduler not in _IN_THREADS or unpack_collections(calls)[0]:
+                tasks = [delayed_task(function, args, group) for args in calls]
+                return list(dask.compute(*tasks, scheduler=self._scheduler))
+            n_threads = min(self.n_threads, len(calls))
+            if n_threads <= 1:
+                return [function(*args) for args in calls]
+            return _in_threads(function, calls, n_threads)
+
+    def gather(self, handles: list[Any]) -> list[Any]:
+        return [compact(handle) for handle in handles]
+
+    def settle(self, handle: Any) -> Any:
+        return handle
+
+
+def _in_threads(function: Callable[..., Any], calls: list[tuple], n_threads: int) -> list[Any]:
+    """Return `function(*args)` for each of the calls; after a failure, or Ctrl-C, none is begun any more."""
+    pool = ThreadPoolExecutor(n_threads, "distrff")
+    try:
+        return list(pool.map(lambda args: function(*args), calls))
+    finally:
+        # Threads cannot be interrupted: nobody waits for what they have begun.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+_LOCAL_SCHEDULERS = {
+    "sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing",
+}  # fmt: skip
+
+
+def ambient_execution() -> Execution:
+    """Return the execution on the ambient cluster or in this process.
+
+    Inside a Dask task that is this thread only, so that a search over parameters cannot wait for itself. Else
+    it is the default client, unless dask's configuration names a local scheduler; without a client it is
+    dask's configured scheduler.
+    """
+    if in_worker():
+        return LocalExecution("synchronous")
+    scheduler = dask.config.get("scheduler", None)
+    if scheduler in _LOCAL_SCHEDULERS:
+        return LocalExecution(scheduler)
+    try:
+        client = default_client()
+    except ValueError:
+        return LocalExecution(scheduler)
+    return ClusterExecution(client)
+
+
+Execution = LocalExecution | ClusterExecution
 
 
 class SegmentSource(Protocol):
@@ -63,7 +326,7 @@ class Run:
         self._n_kept_sweeps = 0  # of those so far, the ones of earlier steps
         self._unsaved: dict[str, tuple[PassSums, Any]] = {}  # by key: finished passes, and their sums
         self._sent: dict[SharedArrays, list[Any]] = {}
-        self._kept: dict[str, tuple[Segmentation, Kept]] = {}  # by the name of its passes
+        self._kept: dict[str, tuple[Segmentation, SegmentCache]] = {}  # by the name of its passes
         self._started = time.perf_counter()
         self._phases: list[tuple[str, float]] = [("plan", 0.0)]
 
@@ -94,7 +357,7 @@ class Run:
         reduction: Reduction,
         cuts: Segmentation,
         arrays: Arrays | None = None,
-        kept: Kept | None = None,
+        kept: SegmentCache | None = None,
     ) -> Any:
         """Return the reduction of all rows, or a handle on it; `arrays` are sent to each task.
 
@@ -107,7 +370,7 @@ class Run:
         segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
         return self.sweep_segments(label, segments, reduction, arrays, kept)
 
-    def kept(self, passes: str, cuts: Segmentation, levels: Sequence[tuple[Keeping, int]]) -> Kept:
+    def kept(self, passes: str, cuts: Segmentation, levels: Sequence[tuple[CacheForm, int]]) -> SegmentCache:
         """Return what stays of the segments of some passes: ways to keep them, and of each how many.
 
         All passes of one name share it while their cuts are the same. For other cuts it is freed, and begun
@@ -120,7 +383,7 @@ class Run:
             before[1].forget()
         first = levels[0][0]
         light = [Level(keeping.light(), max_segments) for keeping, max_segments in levels]
-        self._kept[passes] = cuts, Kept(light, lambda: self.share(first.shared()))
+        self._kept[passes] = cuts, SegmentCache(light, lambda: self.share(first.shared()))
         return self._kept[passes][1]
 
     def forget_kept(self) -> None:
@@ -134,7 +397,7 @@ class Run:
         segments: list[Any],
         reduction: Reduction,
         arrays: Arrays | None = None,
-        kept: Kept | None = None,
+        kept: SegmentCache | None = None,
     ) -> Any:
         """Return the reduction of given segments, such as those that cannot be cut by row number."""
         self.observer.passes(self.sweeps)
@@ -154,7 +417,7 @@ class Run:
         reduction: Reduction,
         arrays: Arrays | None,
         sums: PassSums | None,
-        kept: Kept | None,
+        kept: SegmentCache | None,
     ) -> Any:
         """Return the reduction of the segments, and note its seconds at a place of `sweeps`."""
         label, started = self.sweeps[place][0], time.perf_counter()
@@ -200,7 +463,7 @@ class Run:
         reduction: Reduction,
         sent: list[Any],
         sums: PassSums | None,
-        kept: Kept | None,
+        kept: SegmentCache | None,
     ) -> Any:
         sent = sent + self.share(reduction.shared())
         with self.observer.rows_of(label, sum(rows.stop - rows.start for rows in segments)) as progress:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from distrff.engine.observer import SweepProgress
+from distrff.diagnostics.evaluate import errors_of
+from distrff.engine.progress import SweepProgress
 from distrff.engine.run import Run, begin_run
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset
-from distrff.io.dataset import Dataset
-from distrff.model.evaluation import errors_of
+from distrff.model.model import Model
 from distrff.utils.validation import check_count, is_finite
 
 
@@ -78,44 +78,47 @@ class EarlyStopping:
         self.sample_weight = sample_weight
         self.patience = patience
         self.min_delta = min_delta
-        self._last: _Watch | None = None
 
-    def begin_fit(self) -> _Watch:
-        """Return what watches one fit."""
+    def begin_fit(self) -> Self:
+        """Forget the scores of an earlier fit, and check the parameters and rows."""
         check_count("patience", self.patience)
         if not is_finite(self.min_delta) or self.min_delta < 0:
             raise InputError(f"min_delta must be a finite number of at least 0, got {self.min_delta!r}")
-        dataset = as_dataset(self.X, self.y, self.sample_weight)
-        if not dataset.n_targets:
+        self._rows = as_dataset(self.X, self.y, self.sample_weight)
+        if not self._rows.n_targets:
             raise InputError("EarlyStopping scores held-out rows, which need targets; give y")
-        self._last = _Watch(dataset, int(self.patience), float(self.min_delta))
-        return self._last
+        self._run: Run | None = None
+        self._n_worse, self._to_beat = 0, -math.inf
+        self.scores_: list[tuple[int, float]] = []
+        for name in ("best_score_", "best_sweep_", "best_model_"):
+            self.__dict__.pop(name, None)
+        return self
 
     def __call__(self, progress: SweepProgress) -> bool:
-        """Score the model of one sweep, outside of a fit."""
-        return (self._last or self.begin_fit())(progress)
+        """Score the model of one sweep; return whether the score has not improved for long."""
+        if "_rows" not in self.__dict__:  # called outside of a fit
+            self.begin_fit()
+        model = progress.model
+        if model is None or progress.error is None:
+            return False
+        score = self._score(model)
+        self.scores_.append((progress.sweep, score))
+        if score > getattr(self, "best_score_", -math.inf) or len(self.scores_) == 1:
+            self.best_score_, self.best_sweep_, self.best_model_ = score, progress.sweep, model
+        if score > self._to_beat + self.min_delta:
+            self._to_beat, self._n_worse = score, 0
+        else:
+            self._n_worse += 1
+        return self._n_worse >= self.patience
 
-    @property
-    def scores_(self) -> list[tuple[int, float]]:
-        return self._watched.scores
-
-    @property
-    def best_score_(self) -> float:
-        return self._watched.best_score
-
-    @property
-    def best_sweep_(self) -> int:
-        return self._watched.best_sweep
-
-    @property
-    def best_model_(self) -> Any:
-        return self._watched.best_model
-
-    @property
-    def _watched(self) -> _Watch:
-        if self._last is None or not self._last.scores:
-            raise AttributeError("no model of a fit has been scored yet")
-        return self._last
+    def _score(self, model: Model) -> float:
+        if self._rows.n_columns != model.n_columns:
+            raise InputError(
+                f"EarlyStopping has held-out rows of {self._rows.n_columns} columns, but the fit has "
+                f"{model.n_columns}; give the same columns"
+            )
+        self._run = self._run or begin_run()
+        return errors_of(model, self._rows, run=self._run).scores()[model.measure]
 
     def __deepcopy__(self, memo: Any) -> Self:
         return type(self)(
@@ -125,40 +128,3 @@ class EarlyStopping:
             patience=self.patience,
             min_delta=self.min_delta,
         )
-
-
-class _Watch:
-    """The scores of one fit."""
-
-    def __init__(self, dataset: Dataset, patience: int, min_delta: float) -> None:
-        self._dataset, self._patience, self._min_delta = dataset, patience, min_delta
-        self._run: Run | None = None
-        self._n_worse = 0
-        self._to_beat = -math.inf
-        self.scores: list[tuple[int, float]] = []
-        self.best_score, self.best_sweep, self.best_model = -math.inf, 0, None
-
-    def __call__(self, progress: SweepProgress) -> bool:
-        """Score the model so far; return whether the score has not improved for long."""
-        model = progress.model
-        if model is None or progress.error is None:
-            return False
-        score = self._score(model)
-        self.scores.append((progress.sweep, score))
-        if score > self.best_score or self.best_model is None:
-            self.best_score, self.best_sweep, self.best_model = score, progress.sweep, model
-        if score > self._to_beat + self._min_delta:
-            self._to_beat, self._n_worse = score, 0
-        else:
-            self._n_worse += 1
-        return self._n_worse >= self._patience
-
-    def _score(self, model: Any) -> float:
-        if self._dataset.n_columns != model.n_columns:
-            raise InputError(
-                f"EarlyStopping has held-out rows of {self._dataset.n_columns} columns, but the fit has "
-                f"{model.n_columns}; give the same columns"
-            )
-        self._run = self._run or begin_run()
-        scores = errors_of(model, self._dataset, run=self._run).scores()
-        return scores[model.measure]

@@ -10,11 +10,16 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from distrff.engine.observer import Observer
-from distrff.engine.progress import FitLine
+from distrff.engine.progress import FitLine, Observer
 from distrff.errors import InputError
-from distrff.estimators.fitting.context import PreparedFit, begin, prepare
-from distrff.estimators.fitting.options import (
+from distrff.features.base import FeatureMap
+from distrff.features.equispaced import EquispacedFourierFeatures
+from distrff.features.fourier import cosine_frequencies
+from distrff.features.search.metric import gradient_outer
+from distrff.fitting.context import PreparedFit, begin, prepare
+from distrff.fitting.equispaced_sums import ToeplitzStatistics
+from distrff.fitting.gram_sums import GramStatistics
+from distrff.fitting.options import (
     DTYPES,
     SCALES,
     FitOptions,
@@ -22,19 +27,13 @@ from distrff.estimators.fitting.options import (
     checked_folds,
     checked_map,
 )
-from distrff.estimators.fitting.sums import ToeplitzOptions, prepared_like, sums_of
-from distrff.features.base import FeatureMap
-from distrff.features.equispaced import EquispacedFourierFeatures
-from distrff.features.fourier import cosine_frequencies
-from distrff.features.search.metric import gradient_outer
+from distrff.fitting.sums import ToeplitzOptions, prepared_like, sums_of
 from distrff.io.arrays import as_dataset, as_frame
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_rows
 from distrff.model.model import Model
 from distrff.model.rows import is_raw, raw_rows
-from distrff.reductions.base import FOLD_RULES
-from distrff.reductions.equispaced import ToeplitzStatistics
-from distrff.reductions.gram import GramStatistics
+from distrff.preprocessing.folds import FOLD_RULES
 from distrff.utils.random import resolve_seed
 from distrff.utils.validation import one_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -11,16 +11,16 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from distrff.errors import InputError
 from distrff.estimators.base import KernelEstimator
-from distrff.estimators.fitting.context import PreparedFit
-from distrff.estimators.fitting.gram import gram_passes
-from distrff.estimators.fitting.options import FitOptions, map_options
-from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.result import FitResult
 from distrff.features.base import FeatureMap
+from distrff.fitting.context import PreparedFit
+from distrff.fitting.cost import Plan
+from distrff.fitting.gram import gram_passes
+from distrff.fitting.options import FitOptions, map_options
+from distrff.fitting.result import FitResult
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_rows
 from distrff.model.model import Model
-from distrff.preprocessing.targets import NumericTargets
+from distrff.preprocessing.coding import NumericTargets
 from distrff.solvers.pca import PrincipalComponents, principal_components
 from distrff.utils.validation import check_count
 
@@ -68,6 +68,7 @@ def fit_components(fit: PreparedFit, plan: Plan) -> FitResult:
     )
 
 
+@dataclass(eq=False, repr=False)
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimator):
     r"""Principal components in the space of a kernel, from one Gram of random features.
 
@@ -118,23 +119,15 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
     products leave rounding of about 10⁻⁶ of the largest eigenvalue: components below are noise.
     """
 
+    features: FeatureMap | None = None
+    n_components: int = 2
+    _: KW_ONLY
+    scale: str = "auto"
+    dtype: str = "auto"
+    random_state: int | None = None
+
     _target_kind = "none"
     _solvers = MappingProxyType({"gram": fit_components})
-
-    def __init__(
-        self,
-        features: FeatureMap | None = None,
-        n_components: int = 2,
-        *,
-        scale: str = "auto",
-        dtype: str = "auto",
-        random_state: int | None = None,
-    ) -> None:
-        self.features = features
-        self.n_components = n_components
-        self.scale = scale
-        self.dtype = dtype
-        self.random_state = random_state
 
     def transform(self, X: Any) -> Any:
         """Return the coordinates of rows along the components, lazily for dask arrays.
@@ -148,7 +141,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         ndarray or dask array of shape (n_samples, n_components)
             float32 for float32 rows, else float64.
         """
-        T = self._output(X, "decision")
+        T = self._answer(X, "transform")
         return T.astype(np.float32) if getattr(X, "dtype", None) == np.float32 else T
 
     def _options(self) -> ComponentOptions:

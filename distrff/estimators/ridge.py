@@ -2,55 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from types import MappingProxyType
 from typing import Any, Self
 
 import dask
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
-from distrff.engine.observer import Observer, callbacks_of_fit
-from distrff.engine.progress import FitLine
+from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.errors import DataWarning, InputError, warn
-from distrff.estimators.base import KernelClassifier, KernelEstimator
-from distrff.estimators.fitting.cg import fit_by_conjugate_gradients
-from distrff.estimators.fitting.context import PreparedFit
-from distrff.estimators.fitting.gram import Grams, fit_by_gram, fit_statistics
-from distrff.estimators.fitting.options import (
-    GrowingOptions,
+from distrff.estimators.base import KernelClassifier, KernelEstimator, SolverParameters
+from distrff.fitting.cg import fit_by_conjugate_gradients
+from distrff.fitting.context import PreparedFit
+from distrff.fitting.equispaced import Sums, fit_by_toeplitz, fit_toeplitz_statistics
+from distrff.fitting.equispaced_sums import ToeplitzStatistics
+from distrff.fitting.gram import Grams, fit_by_gram, fit_statistics
+from distrff.fitting.gram_sums import GramStatistics
+from distrff.fitting.options import (
     RidgeOptions,
     growing_options,
     ridge_options,
 )
-from distrff.estimators.fitting.quality import quality_of_numbers
-from distrff.estimators.fitting.result import FitResult
-from distrff.estimators.fitting.sgd import fit_ridge_by_sgd
-from distrff.estimators.fitting.sums import Growth, Statistics
-from distrff.estimators.fitting.toeplitz import Sums, fit_by_toeplitz, fit_toeplitz_statistics
-from distrff.features.base import FeatureMap
+from distrff.fitting.result import FitResult, quality_of_numbers
+from distrff.fitting.sgd import fit_ridge_by_sgd
+from distrff.fitting.sums import RunningSums, Statistics
 from distrff.io.arrays import as_frame
 from distrff.io.dataset import Dataset
-from distrff.model.folds import FoldModels
-from distrff.model.model import Model, std_of
+from distrff.model.model import FoldModels, Model, std_of
 from distrff.model.persistence import save_model
 from distrff.model.rows import is_raw, raw_rows
-from distrff.preprocessing.targets import ClassTargets, NumericTargets, checked_classes
-from distrff.reductions.equispaced import ToeplitzStatistics
-from distrff.reductions.gram import GramStatistics
+from distrff.preprocessing.coding import ClassTargets, NumericTargets, checked_classes
 
 # What ridge models for numbers and for classes share.
 
-_OF_SOLUTION = (
+_SOLVED = (
     "coef_", "intercept_", "alpha_", "rkhs_norm_", "cv_score_", "cv_results_", "report_", "model_", "plan_",
     "n_iter_",
 )  # fmt: skip
-"""Attributes that `partial_fit` leaves to be solved for at first use."""
+"""Attributes of a solution, which the rows of `partial_fit` may be too few for."""
 
 
-class RidgeEstimator(KernelEstimator):
-    """Ridge on random features; see `KernelRidge` for the parameters."""
+@dataclass(eq=False, repr=False)
+class RidgeParameters(SolverParameters):
+    """Parameters of all ridge models; see `KernelRidge`."""
+
+    alpha: Any = "cv"
+    _: KW_ONLY
+    alphas: Any = None
+
+
+class RidgeEstimator(RidgeParameters, KernelEstimator):
+    """Ridge on random features."""
 
     _solvers = MappingProxyType(
         {
@@ -61,47 +65,11 @@ class RidgeEstimator(KernelEstimator):
         }
     )
     _not_pickled = (*KernelEstimator._not_pickled, "_grams")
-    _growth: Growth | None = None
+    _unsolved: InputError | None = None
+    """Why the sums of `partial_fit` do not suffice for a model yet."""
+    _growth: RunningSums | None = None
     """The sums of the calls of `partial_fit`. They are pickled, since no row is kept from which they could be
     made again: without them an estimator that was sent or stored could not grow, nor be solved."""
-
-    def __init__(
-        self,
-        features: FeatureMap | None = None,
-        alpha: Any = "cv",
-        *,
-        alphas: Any = None,
-        cv: int = 5,
-        fold_by: str = "hash",
-        fit_intercept: bool = True,
-        scale: str = "auto",
-        dtype: str = "auto",
-        solver: str = "auto",
-        tol: float = 1e-3,
-        max_sweeps: int | None = None,
-        keep_features: Any = "auto",
-        random_state: int | None = None,
-        warm_start: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.features = features
-        self.alpha = alpha
-        self.alphas = alphas
-        self.cv = cv
-        self.fold_by = fold_by
-        self.fit_intercept = fit_intercept
-        self.scale = scale
-        self.dtype = dtype
-        self.solver = solver
-        self.tol = tol
-        self.max_sweeps = max_sweeps
-        self.keep_features = keep_features
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.callbacks = callbacks
-
-    # Python names a function's owner in a TypeError, and KernelRidge is the class that has this one.
-    __init__.__qualname__ = "KernelRidge.__init__"
 
     def fit_gram(self, statistics: GramStatistics | ToeplitzStatistics) -> Self:
         """Fit the model to a Gram, without any row.
@@ -130,13 +98,13 @@ class RidgeEstimator(KernelEstimator):
             statistics = replace(statistics, specification=result.features.specification_)
         else:
             result = fit_statistics(statistics, options)
-        self._forget("features_", "_growth", *self._not_pickled)
+        self._forget("features_", "_growth", "_unsolved", *self._not_pickled)
         self._store(result, self._model_of_sums(statistics, result), options.seed, None)
         return self
 
     def _store(self, result: FitResult, model: Model, seed: int, fit: PreparedFit | None) -> None:
         if fit is not None:  # only now: what `partial_fit` summed outlives a fit that fails
-            self._forget("_growth")
+            self._forget("_growth", "_unsolved")
         super()._store(result, model, seed, fit)
 
     def _model_of_sums(self, sums: Statistics, result: FitResult) -> Model:
@@ -163,87 +131,63 @@ class RidgeEstimator(KernelEstimator):
                 "anew, with these rows alone",
                 DataWarning,
             )
-        before = self._growth
-        options = growing_options(self) if before is None else before.options
-        if before is not None and is_raw(before.sums.steps, X := as_frame(X)):
-            assert before.sums.steps is not None
-            X, y, sample_weight = raw_rows(before.sums.steps, X, y, sample_weight), None, None
-        dataset = self._rows_to_fit(X, y, sample_weight)
+        before, given = self._growth, checked_classes(classes)
         if before is None:
-            options = replace(options, classes=checked_classes(classes))
+            options = replace(growing_options(self), classes=given)
         else:
-            self._check_grows(X, dataset, before.sums, checked_classes(classes))
+            X, y, sample_weight = self._later_rows(before.sums, X, y, sample_weight)
+            _check_classes(before.sums, given)
+        dataset = self._rows_to_fit(X, y, sample_weight)
         observer = Observer(callbacks_of_fit(self.callbacks), FitLine())
         try:
             if before is None:
-                growth = Growth.first(dataset, options, observer)
+                growth = RunningSums.first(dataset, options, observer)
             else:
                 growth = before.with_rows(dataset, observer)
         finally:
             observer.close()
-        self._forget(*_OF_SOLUTION, *self._not_pickled)
-        if before is None:
-            self._forget("feature_names_in_")
+        self._forget(*_SOLVED, *self._not_pickled, "_unsolved", "feature_names_in_")
         self._growth, self.features_, self.seed_ = growth, growth.features, growth.options.seed
         self.n_features_in_ = dataset.n_columns
         if growth.sums.column_names is not None:
             self.feature_names_in_ = np.asarray(growth.sums.column_names, dtype=object)
+        self._solve_sums()
         return self
 
-    def _check_grows(self, X: Any, dataset: Dataset, sums: Statistics, classes: np.ndarray | None) -> None:
-        """Raise InputError for rows of other columns or targets than those of the first call."""
+    def _later_rows(self, sums: Statistics, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+        """Rows of a later call: raw tables go through the steps of the first one."""
+        X = as_frame(X)
+        if is_raw(sums.steps, X):
+            assert sums.steps is not None
+            return raw_rows(sums.steps, X, y, sample_weight), None, None
         if not isinstance(X, Dataset) and not dask.is_dask_collection(X):
             try:
                 validate_data(self, X, reset=False, skip_check_array=True)
             except ValueError as error:  # in scikit-learn's own words, which its checks expect
                 raise InputError(str(error)) from None
-        self._check_columns_are(dataset, sums.column_names)
-        targets = sums.targets
-        if isinstance(targets, ClassTargets):
-            if dataset.n_targets > 1:
-                raise InputError(
-                    f"y has {dataset.n_targets} columns, but that of the first call had one, of class labels"
-                )
-            if classes is not None and not np.array_equal(classes, targets.classes):
-                raise InputError(
-                    f"classes are {classes.tolist()[:20]}, but those of the first call were "
-                    f"{targets.classes.tolist()[:20]}; they cannot change"
-                )
-        elif dataset.n_targets != targets.n_outputs:
-            raise InputError(
-                f"y has {dataset.n_targets} column(s), but that of the first call had {targets.n_outputs}"
-            )
+        return X, y, sample_weight
 
-    def __getattr__(self, name: str) -> Any:
-        # What follows from the sums of `partial_fit` is solved for at first use.
-        if name in _OF_SOLUTION and self.__dict__.get("_growth") is not None:
-            self._solve_growth()
-            if name in self.__dict__:
-                return self.__dict__[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
-    def _solve_growth(self) -> None:
-        growth = self._growth
-        assert growth is not None
-        result = growth.solved(self._options_to_solve())
-        assert result.features is not None
-        sums = replace(growth.sums, specification=result.features.specification_)
-        self.features_ = result.features
-        self._store(result, self._model_of_sums(sums, result), growth.options.seed, None)
-
-    def _options_to_solve(self, alpha: np.ndarray | None = None) -> GrowingOptions:
-        """Return the parameters of the first call, with those of now that count when the sums are solved.
-
-        With `alpha` the penalties that were chosen.
-        """
+    def _solve_sums(self) -> None:
+        """Set the fitted attributes from the sums, or remember why these do not suffice yet."""
         assert self._growth is not None
         now = ridge_options(self)
-        changed: dict[str, Any] = {name: getattr(now, name) for name in ("fit_intercept", "tol")}
-        if alpha is None:
-            changed |= {name: getattr(now, name) for name in ("search", "alpha", "alphas")}
-        else:
-            changed |= {"search": None, "alpha": alpha, "alphas": None}
-        return replace(self._growth.options, **changed)
+        changed = {name: getattr(now, name) for name in ("fit_intercept", "tol", "search", "alpha", "alphas")}
+        options = replace(self._growth.options, **changed)
+        try:
+            result = self._growth.solved(options)
+        except InputError as error:  # such as too few rows or classes: later calls may bring more
+            self._unsolved = error
+            return
+        assert result.features is not None
+        sums = replace(self._growth.sums, specification=result.features.specification_)
+        self._growth = replace(self._growth, options=options)
+        self.features_ = result.features
+        self._store(result, self._model_of_sums(sums, result), options.seed, None)
+
+    def _frozen(self) -> Model:
+        if self._unsolved is not None:
+            raise self._unsolved
+        return super()._frozen()
 
     def _quality(self, result: FitResult, model: Model, fit: PreparedFit | None) -> dict[str, Any] | None:
         if fit is None and self._growth is not None:
@@ -282,8 +226,7 @@ class RidgeEstimator(KernelEstimator):
         storage_options : dict, optional
             For fsspec.
         """
-        check_is_fitted(self, "model_")
-        model = self._with_posterior() if include_std else replace(self.model_, posterior=None)
+        model = self._with_posterior() if include_std else replace(self._frozen(), posterior=None)
         save_model(model, url, overwrite=overwrite, storage_options=storage_options)
 
     def _of_model(self, dataset: Dataset) -> dict[str, Any]:
@@ -303,15 +246,17 @@ class RidgeEstimator(KernelEstimator):
             self._grams = result.grams.kept()
 
     def _with_posterior(self) -> Model:
-        """Return the model with its posterior, which is computed at first use, where the Gram is."""
-        if self.model_.posterior is not None:
-            return self.model_
+        """The model with its posterior, which is computed at first use, where the Gram is."""
+        model = self._frozen()
+        if model.posterior is not None:
+            return model
         if self._growth is not None and "_grams" not in self.__dict__:  # after pickling
-            again = self._growth.solved(self._options_to_solve(np.atleast_1d(self.alpha_)))
+            chosen = replace(self._growth.options, search=None, alpha=np.atleast_1d(self.alpha_))
+            again = self._growth.solved(chosen)
             assert again.grams is not None
             self._grams = again.grams.kept()
         grams: Grams | Sums | None = getattr(self, "_grams", None)
-        if self.model_.specification.is_sparse:
+        if model.specification.is_sparse:
             raise InputError(
                 "standard deviations need a Gram of the features, and those of random binning are too many "
                 "for one; use FourierFeatures or NystroemFeatures"
@@ -329,7 +274,7 @@ class RidgeEstimator(KernelEstimator):
         alphas = np.unique(self.alpha_)
         if len(alphas) > 1:
             raise InputError("return_std needs one alpha for all targets; fit with a single alpha")
-        self.model_ = replace(self.model_, posterior=grams.posterior(float(alphas[0])))
+        self.model_ = replace(model, posterior=grams.posterior(float(alphas[0])))
         return self.model_
 
     def _out_of_fold_models(self) -> FoldModels | None:
@@ -339,6 +284,20 @@ class RidgeEstimator(KernelEstimator):
         return self._fold_models
 
 
+def _check_classes(sums: Statistics, classes: np.ndarray | None) -> None:
+    targets = sums.targets
+    if (
+        classes is not None
+        and isinstance(targets, ClassTargets)
+        and classes.tolist() != targets.classes.tolist()
+    ):
+        raise InputError(
+            f"classes are {classes.tolist()[:20]}, but those of the first call were "
+            f"{targets.classes.tolist()[:20]}; they cannot change"
+        )
+
+
+@dataclass(eq=False, repr=False)
 class KernelRidge(RegressorMixin, RidgeEstimator):
     r"""Kernel ridge regression on random features, from one Gram of the rows.
 
@@ -447,15 +406,15 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
     _target_kind = "numeric"
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows to the Gram; the model is solved for when something first asks for it.
+        """Add rows to the Gram, and solve for the model of all rows so far.
 
         The first call fits map, scaling and a chosen width to its rows, and these stay: rows like the later
         ones should be among them. All calls together give the model of one `fit` to all their rows with that
         map and scaling, up to rounding: row numbers go on, and so do the folds of ``fold_by="hash"``.
-        `alpha`, `alphas`, `fit_intercept` and `tol` count when the model is solved, once after each call; all
-        other parameters count at the first call. `fit` forgets what was summed, and as it keeps no sums, a
-        call after it begins anew, with a `DataWarning`. A call that fails changes nothing, nor does a `fit`
-        that fails. Of `EquispacedFourierFeatures`, alpha is searched by sums that are rounded otherwise.
+        `alpha`, `alphas`, `fit_intercept` and `tol` count at each call, all other parameters at the first.
+        `fit` forgets what was summed, and as it keeps no sums, a call after it begins anew, with a
+        `DataWarning`. A call that fails changes nothing, nor does a `fit` that fails. Of
+        `EquispacedFourierFeatures`, alpha is searched by sums that are rounded otherwise.
 
         Parameters
         ----------
@@ -469,8 +428,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         InputError
             For rows that cannot be used, or of other columns, targets or table steps than the first ones, or
             outside the bounds of `EquispacedFourierFeatures`; for random binning, ``solver="cg"`` or "sgd"
-            (equispaced features take "cg"), and ``fold_by="contiguous"`` with folds. Later, when the model is
-            solved, for too few rows.
+            (equispaced features take "cg"), and ``fold_by="contiguous"`` with folds. Where all rows so
+            far are too few for a model, predictions raise it.
 
         Notes
         -----
@@ -506,12 +465,10 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         ndarray or dask array of shape (n_samples,) or (n_samples, n_targets)
             With `return_std`, a pair of them.
         """
-        of = std_of(return_std)
-        prediction = self._output(X, "predict", outside=outside)
-        if not return_std:
-            return prediction
-        self._with_posterior()
-        return prediction, self._output(X, "std", of=of)
+        if return_std:
+            std_of(return_std)
+            self._with_posterior()
+        return self._answer(X, "predict", return_std, outside=outside)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
         """Return the lower and the upper ends of intervals for new targets, lazily for dask arrays.
@@ -543,8 +500,8 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         the folds saw fewer rows, and all rows chose map and alpha. All intervals of a target have the
         same width, also where the model is less sure; see `return_std` of `predict` for that.
         """
-        intervals = self._with_intervals("predict_interval").checked_intervals("predict_interval")
-        return intervals.around(self._output(X, "predict"), coverage)
+        self._with_intervals("predict_interval")
+        return self._answer(X, "predict_interval", coverage)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return r², the share of the targets' variance explained, averaged over targets.
@@ -579,6 +536,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
 # Classification by kernel ridge regression on ±1.
 
 
+@dataclass(eq=False, repr=False)
 class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
     """Classifier by kernel ridge regression on labels coded as ±1.
 
@@ -608,47 +566,11 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
     Labels are numbers, booleans or text.
     """
 
+    _: KW_ONLY
+    class_weight: Any = None
+
     _target_kind = "classes"
     _takes_labels = True
-
-    def __init__(
-        self,
-        features: FeatureMap | None = None,
-        alpha: Any = "cv",
-        *,
-        alphas: Any = None,
-        cv: int = 5,
-        fold_by: str = "hash",
-        fit_intercept: bool = True,
-        scale: str = "auto",
-        dtype: str = "auto",
-        solver: str = "auto",
-        tol: float = 1e-3,
-        max_sweeps: int | None = None,
-        keep_features: Any = "auto",
-        random_state: int | None = None,
-        warm_start: bool = False,
-        class_weight: Any = None,
-        callbacks: Any = None,
-    ) -> None:
-        super().__init__(
-            features,
-            alpha,
-            alphas=alphas,
-            cv=cv,
-            fold_by=fold_by,
-            fit_intercept=fit_intercept,
-            scale=scale,
-            dtype=dtype,
-            solver=solver,
-            tol=tol,
-            max_sweeps=max_sweeps,
-            keep_features=keep_features,
-            random_state=random_state,
-            warm_start=warm_start,
-            callbacks=callbacks,
-        )
-        self.class_weight = class_weight
 
     @property
     def classes_(self) -> np.ndarray:
@@ -659,7 +581,7 @@ class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
         return super().classes_
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None, classes: Any = None) -> Self:
-        """Add rows to the Gram; the model is solved for when something first asks for it.
+        """Add rows to the Gram, and solve for the model of all rows so far.
 
         See `KernelRidge.partial_fit`. The report has no accuracy of such a fit, whose rows are gone.
 

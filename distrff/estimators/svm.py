@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from distrff.errors import InputError
-from distrff.estimators.base import KernelClassifier
-from distrff.estimators.fitting.margins import fit_margins
-from distrff.estimators.fitting.options import MarginOptions, margin_options
-from distrff.estimators.fitting.result import FitResult
-from distrff.estimators.fitting.sgd import fit_margins_by_sgd
-from distrff.features.base import FeatureMap
+from distrff.estimators.base import KernelClassifier, SolverParameters
+from distrff.fitting.margins import fit_margins
+from distrff.fitting.options import MarginOptions, margin_options
+from distrff.fitting.result import FitResult
+from distrff.fitting.sgd import fit_margins_by_sgd
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
 from distrff.solvers.losses import MARGINS, NOISES
@@ -22,7 +22,17 @@ from distrff.utils.validation import one_of, positive
 # What classifiers with a margin loss share.
 
 
-class MarginClassifier(KernelClassifier):
+@dataclass(eq=False, repr=False)
+class MarginParameters(SolverParameters):
+    """Parameters of all classifiers with a margin loss; see `KernelSVC`."""
+
+    C: Any = 1.0
+    _: KW_ONLY
+    Cs: Any = None
+    class_weight: Any = None
+
+
+class MarginClassifier(MarginParameters, KernelClassifier):
     """A classifier that minimises C·Σ s·ℓ + ½‖w‖² for a loss ℓ of the margin."""
 
     _likelihood: dict[str, Any] | None = None
@@ -50,6 +60,7 @@ class MarginClassifier(KernelClassifier):
             }
 
 
+@dataclass(eq=False, repr=False)
 class KernelSVC(MarginClassifier):
     """Support vector machine on random features.
 
@@ -146,44 +157,8 @@ class KernelSVC(MarginClassifier):
     as forty light sweeps, or where their Hessians are more than 128 MiB.
     """
 
-    def __init__(
-        self,
-        features: FeatureMap | None = None,
-        C: Any = 1.0,
-        *,
-        loss: str = "hinge",
-        Cs: Any = None,
-        cv: int = 5,
-        fold_by: str = "hash",
-        class_weight: Any = None,
-        fit_intercept: bool = True,
-        scale: str = "auto",
-        dtype: str = "auto",
-        solver: str = "auto",
-        tol: float = 1e-3,
-        max_sweeps: int | None = None,
-        keep_features: Any = "auto",
-        random_state: int | None = None,
-        warm_start: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.features = features
-        self.C = C
-        self.loss = loss
-        self.Cs = Cs
-        self.cv = cv
-        self.fold_by = fold_by
-        self.class_weight = class_weight
-        self.fit_intercept = fit_intercept
-        self.scale = scale
-        self.dtype = dtype
-        self.solver = solver
-        self.tol = tol
-        self.max_sweeps = max_sweeps
-        self.keep_features = keep_features
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.callbacks = callbacks
+    _: KW_ONLY
+    loss: str = "hinge"
 
     def _options(self) -> MarginOptions:
         one_of("loss", self.loss, MARGINS)
@@ -193,6 +168,7 @@ class KernelSVC(MarginClassifier):
 # Classification by the likelihood of noisy signs: logistic, probit, Laplace noise.
 
 
+@dataclass(eq=False, repr=False)
 class KernelLikelihoodClassifier(MarginClassifier):
     """Classifier by maximum likelihood of y = sign(f(x) + noise), with a penalty on f.
 
@@ -228,55 +204,17 @@ class KernelLikelihoodClassifier(MarginClassifier):
     n_features_in_, feature_names_in_, seed_
     """
 
-    def __init__(
-        self,
-        features: FeatureMap | None = None,
-        C: Any = 1.0,
-        *,
-        noise: str = "logistic",
-        sigma: float = 1.0,
-        Cs: Any = None,
-        cv: int = 5,
-        fold_by: str = "hash",
-        multi_class: str = "ovr",
-        class_weight: Any = None,
-        fit_intercept: bool = True,
-        scale: str = "auto",
-        dtype: str = "auto",
-        solver: str = "auto",
-        tol: float = 1e-3,
-        max_sweeps: int | None = None,
-        keep_features: Any = "auto",
-        random_state: int | None = None,
-        warm_start: bool = False,
-        callbacks: Any = None,
-    ) -> None:
-        self.features = features
-        self.C = C
-        self.noise = noise
-        self.sigma = sigma
-        self.Cs = Cs
-        self.cv = cv
-        self.fold_by = fold_by
-        self.multi_class = multi_class
-        self.class_weight = class_weight
-        self.fit_intercept = fit_intercept
-        self.scale = scale
-        self.dtype = dtype
-        self.solver = solver
-        self.tol = tol
-        self.max_sweeps = max_sweeps
-        self.keep_features = keep_features
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.callbacks = callbacks
+    _: KW_ONLY
+    noise: str = "logistic"
+    sigma: float = 1.0
+    multi_class: str = "ovr"
 
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class, of shape (n_samples, n_classes), lazily for dask arrays.
 
         Ψ(f/σ) for two classes; for more, those of one against the rest divided by their sum, or softmax.
         """
-        return self._output(X, "predict_proba")
+        return self._answer(X, "predict_proba")
 
     def _options(self) -> MarginOptions:
         one_of("noise", self.noise, NOISES)

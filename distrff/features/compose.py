@@ -11,9 +11,8 @@ import numpy as np
 from sklearn.base import clone
 
 from distrff.errors import InputError, ModelFileError
-from distrff.features.base import FeatureMap
+from distrff.features.base import BlockMap, FeatureMap, MapCost, MapSpecification, Sample, cost_of_parts
 from distrff.features.search.candidates import AutoFeatures
-from distrff.features.specification import BlockMap, MapCost, MapSpecification, Sample, cost_of_parts
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.validation import float_array
 

@@ -2,59 +2,169 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import issparse
+from scipy.stats import qmc
 
 from distrff.errors import DataWarning, InputError, ModelFileError, warn
-from distrff.features.base import KernelFeatureMap, KernelMapSpecification
-from distrff.features.count_sketch import (
-    SKETCH_COLUMNS,
-    CountSketch,
-    sketch_arrays,
-    sketch_cost,
-    sketched_rows,
-)
-from distrff.features.frequencies import (
-    SAMPLINGS,
-    ByDtype,
-    DenseProduct,
-    Interleaved,
-    Projection,
-    component_order,
-    draw_frequencies,
-    require_spherical,
-)
-from distrff.features.hadamard import (
-    LANES,
-    fastfood,
-    fastfood_arrays,
-    hadamard_cost,
-    padded_size,
-    sorf,
-    sorf_arrays,
-)
-from distrff.features.projected import ProjectedBlockMap
-from distrff.features.search.ridge import SmallRidge
-from distrff.features.search.sample import SearchSample
-from distrff.features.specification import (
+from distrff.features.base import (
     BlockMap,
+    KernelFeatureMap,
+    KernelMapSpecification,
     MapCost,
     MapSpecification,
+    ProjectedBlockMap,
     Sample,
     canonical_json,
     cost_of_parts,
     product_cost,
 )
+from distrff.features.structured import (
+    LANES,
+    SKETCH_COLUMNS,
+    ByDtype,
+    CountSketch,
+    Interleaved,
+    Projection,
+    fastfood,
+    fastfood_arrays,
+    hadamard_cost,
+    padded_size,
+    sketch_arrays,
+    sketch_cost,
+    sketched_rows,
+    sorf,
+    sorf_arrays,
+)
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
-from distrff.kernels.base import Kernel
-from distrff.kernels.metric import LEARNED
+from distrff.kernels.base import LEARNED, Kernel
 from distrff.utils.jit import scratch
-from distrff.utils.random import stream, streams_under
+from distrff.utils.random import PathStreams, stream, streams_under
 from distrff.utils.validation import check_count, one_of
+
+# How the frequencies of a kernel's measure are drawn: independently, orthogonal in blocks, or evenly.
+
+SAMPLINGS = ("iid", "orthogonal", "qmc")
+
+_SOBOL_BITS = 52  # numbers k/2⁵² + 2⁻⁵³ are exact in float64, and none is 0 or 1
+
+
+def draw_frequencies(
+    kernel: Kernel, n_frequencies: int, n_columns: int, *, sampling: str, seed: int
+) -> np.ndarray:
+    """Return frequencies of the kernel's spectral measure, (n_columns, n_frequencies), float64.
+
+    The leading m columns are the draw for `n_frequencies=m`. With "orthogonal", within each block of
+    `n_columns` frequencies the directions are the rows of a Haar-distributed orthogonal matrix and the radii
+    are independent draws of the measure's own radius: every single frequency has the exact distribution (Yu
+    et al. 2016, "Orthogonal random features", section 3). With "qmc", scrambled Sobol points go through the
+    quantiles of the measure. They fill the cube more evenly than independent points, and every single
+    frequency again has the exact distribution (Avron et al. 2016, "Quasi-Monte Carlo feature maps for
+    shift-invariant kernels", section 3). In both, each component of a sum has a fixed share. Raises
+    InputError for "orthogonal" if the measure is not rotation invariant, and for "qmc" if it takes more
+    coordinates than Sobol sequences have.
+    """
+    if sampling == "iid":
+        return kernel.frequencies(n_frequencies, n_columns, streams_under(seed, "frequencies"))
+    one_of("sampling", sampling, SAMPLINGS)
+    draw = _quasi_random_frequencies
+    if sampling == "orthogonal":
+        require_spherical(kernel, sampling)
+        draw = _orthogonal_frequencies
+    components = kernel.components()
+    order = component_order([share for share, _ in components], n_frequencies)
+    W = np.empty((n_columns, n_frequencies))
+    for index, (_, component) in enumerate(components):
+        members = np.flatnonzero(order == index)
+        W[:, members] = draw(component, len(members), n_columns, streams_under(seed, sampling, index))
+    return W
+
+
+def component_order(shares: Sequence[float], n: int) -> np.ndarray:
+    """Return the component of each of n frequencies, in proportion to the shares on every prefix.
+
+    The t-th frequency goes to the component that is furthest behind, by the largest share·t − count, so the
+    first frequencies do not depend on n. None of c components is ever ahead of its share by more than
+    1 − 1/c: before each choice the amounts by which they are behind add to 1, so the largest is at least 1/c.
+    The others together are then ahead by at most (c − 1)(1 − 1/c), which bounds how far one can be behind.
+    """
+    behind = np.zeros(len(shares))
+    order = np.empty(n, dtype=np.intp)
+    for t in range(n):
+        behind += shares
+        order[t] = behind.argmax()
+        behind[order[t]] -= 1.0
+    return order
+
+
+def require_spherical(kernel: Kernel, sampling: str) -> None:
+    """Raise InputError unless the kernel's measure is rotation invariant."""
+    if not kernel.is_spherical:
+        raise InputError(
+            f"sampling={sampling!r} needs a measure that is rotation invariant after dividing by the "
+            f"length scales, which {kernel!r} does not have; use sampling='iid', or a Gaussian, "
+            f"Exponential or Matern kernel"
+        )
+
+
+def _orthogonal_frequencies(
+    kernel: Kernel, n_frequencies: int, n_columns: int, rng_of: PathStreams
+) -> np.ndarray:
+    n_blocks = -(-n_frequencies // n_columns)
+    directions = [_haar_orthogonal(n_columns, rng_of("directions", b)) for b in range(n_blocks)]
+    if not directions:
+        return np.empty((n_columns, 0))
+    radii = kernel.radii(n_frequencies, n_columns, rng_of)
+    W = np.concatenate(directions, axis=1)[:, :n_frequencies] * radii
+    return W / kernel.widths(n_columns)[:, None]
+
+
+def _quasi_random_frequencies(
+    kernel: Kernel, n_frequencies: int, n_columns: int, rng_of: PathStreams
+) -> np.ndarray:
+    n_coordinates = kernel.n_uniforms(n_columns)
+    if n_coordinates > qmc.Sobol.MAXDIM:
+        raise InputError(
+            f"sampling='qmc' takes {n_coordinates} coordinates for {n_columns} columns, but Sobol sequences "
+            f"have at most {qmc.Sobol.MAXDIM}; use sampling='orthogonal', 'sorf' or 'iid'"
+        )
+    sobol = qmc.Sobol(n_coordinates, scramble=True, bits=_SOBOL_BITS, seed=rng_of("scramble"))
+    # Sobol points are balanced at powers of two only; leading points do not depend on how many are drawn.
+    U = sobol.random_base2((max(n_frequencies, 1) - 1).bit_length())[:n_frequencies]
+    return kernel.quantile_frequencies(U + 0.5 ** (_SOBOL_BITS + 1), n_columns)
+
+
+def _haar_orthogonal(size: int, rng: np.random.Generator) -> np.ndarray:
+    """Return a Haar-distributed orthogonal matrix (Mezzadri 2007: QR with R's diagonal made positive)."""
+    Q, R = np.linalg.qr(rng.standard_normal((size, size)))
+    return Q * np.sign(np.diag(R))
+
+
+class DenseProduct(Projection):
+    """The matrix product with W itself."""
+
+    def __init__(self, W: np.ndarray) -> None:
+        self.n_frequencies = W.shape[1]
+        self._W = ByDtype(W)
+
+    def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
+        return self._W[dtype]
+
+    def project(self, X: Any, theta: np.ndarray, first: int = 0) -> None:
+        """Write the phases of the frequencies from `first` on that `theta` has columns for."""
+        W = self._W[X.dtype][:, first : first + theta.shape[1]]
+        if issparse(X):
+            theta[...] = X @ W
+        else:
+            np.matmul(X, W, out=theta)
+
+    def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:
+        return magnitude @ np.abs(self.frequencies())
+
 
 FORMS = ("cos_sin", "phase", "complex")
 
@@ -287,7 +397,7 @@ class FourierFeatures(KernelFeatureMap):
         * ``"fastfood"``: Hadamard products around a permutation; O(D log d) a row for any number of
           columns, and a larger error than ``"iid"``.
         * ``"countsketch"``: for very wide sparse rows: the columns are first hashed into 2048 buckets,
-          O(nonzeros + 2048·D) a row. `distrff.features.count_sketch.gaussian_sketch_error` bounds its bias.
+          O(nonzeros + 2048·D) a row. `distrff.features.structured.gaussian_sketch_error` bounds its bias.
         * ``"auto"``: ``"sorf"`` where it is faster than ``"orthogonal"``, by a rule in the numbers of
           columns and frequencies (`distrff.features.fourier`); ``"iid"`` for other measures.
     random_state : int or None
@@ -349,7 +459,7 @@ class FourierFeatures(KernelFeatureMap):
         self.set_params(n_components=self.n_features_for(1))  # a trial warns of nothing
         super()._prepare_trial(smaller)
 
-    def _small_ridge(self, rows: SearchSample, kernel: Kernel) -> SmallRidge:
+    def _small_ridge(self, rows: Any, kernel: Kernel) -> Any:
         # Frequencies of a million columns would take gigabytes.
         is_sketch = self.sampling == "countsketch" and rows.X.shape[1] > SKETCH_COLUMNS
         rows = replace(rows, X=sketched_rows(rows.X, rows.seed)) if is_sketch else rows

@@ -12,10 +12,11 @@ import numpy as np
 from scipy.linalg import LinAlgError, eigvalsh
 
 from distrff.errors import DataWarning, InputError, warn
-from distrff.features.base import KernelFeatureMap, KernelMapSpecification
-from distrff.features.specification import (
+from distrff.features.base import (
     BlockMap,
     CarryingSpecification,
+    KernelFeatureMap,
+    KernelMapSpecification,
     MapCost,
     RowSource,
     Sample,
@@ -23,9 +24,9 @@ from distrff.features.specification import (
     product_cost,
 )
 from distrff.kernels.base import Kernel
-from distrff.utils.lapack import factor, pivots_and_rank, solve_factor
+from distrff.utils.linalg import factor, pivots_and_rank, solve_factor
+from distrff.utils.process import one_blas_thread
 from distrff.utils.random import child_seed, row_hash
-from distrff.utils.threads import one_blas_thread
 from distrff.utils.validation import check_count, one_of
 
 _STRIP_ROWS = 512  # the solve of a strip reads the whole factor, which is cheap from some hundred rows on

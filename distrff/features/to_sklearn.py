@@ -16,11 +16,10 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from distrff.errors import InputError
+from distrff.features.base import MapSpecification, ProjectedSpecification, arrays_inside
 from distrff.features.compose import ConcatenatedSpecification, LinearSpecification
 from distrff.features.fourier import FourierBlockMap, FourierSpecification
 from distrff.features.nystroem import NystroemBlockMap, NystroemSpecification
-from distrff.features.projected import ProjectedSpecification, arrays_inside
-from distrff.features.specification import MapSpecification
 from distrff.features.transformer import TransformerSpecification
 from distrff.kernels.base import Kernel, Product, Scaled, Sum
 from distrff.kernels.polynomial import Polynomial

@@ -10,14 +10,17 @@ from typing import Any, ClassVar, Self
 
 import joblib
 import numpy as np
+from scipy.interpolate import BSpline
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.kernel_approximation import PolynomialCountSketch
+from sklearn.preprocessing import PolynomialFeatures, SplineTransformer, StandardScaler
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from distrff.errors import InputError
-from distrff.features.base import FeatureMap
-from distrff.features.specification import BlockMap, CarryingSpecification, Sample, canonical_json
+from distrff.errors import InputError, ModelFileError
+from distrff.features.base import BlockMap, CarryingSpecification, FeatureMap, Sample, canonical_json
 
 _TRIAL_ROWS = 512
 
@@ -55,8 +58,6 @@ class TransformerSpecification(CarryingSpecification):
 
     def check_storable(self) -> None:
         if self.fingerprint:
-            from distrff.features.stored_transformers import STORABLE
-
             raise InputError(
                 f"a {self.name} cannot be stored without pickle; those that can are "
                 f"{', '.join(STORABLE)}: use one of these, or keep the fitted model in memory"
@@ -65,8 +66,6 @@ class TransformerSpecification(CarryingSpecification):
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> TransformerBlockMap:
         transformer = self.transformer
         if transformer is None:
-            from distrff.features.stored_transformers import restored
-
             parameters = json.loads(self.parameters_json)
             transformer = restored(self.name, parameters, arrays, self.n_columns, self.n_outputs)
         return TransformerBlockMap(transformer, self.n_outputs)
@@ -158,7 +157,6 @@ class TransformerFeatures(FeatureMap):
         """Change nothing: sizes of the transformer may depend on its other parameters."""
 
     def _specify(self, sample: Sample) -> TransformerSpecification:
-        from distrff.features.stored_transformers import STORABLE, fitted_arrays, json_parameters
 
         self.check_parameters()
         fitted = self._fitted(sample)
@@ -217,3 +215,79 @@ def _is_fitted(transformer: Any) -> bool:
     except (NotFittedError, TypeError):
         return False
     return True
+
+
+# The storable transformers of scikit-learn: from the fitted object to a few arrays, and back.
+
+_ATTRIBUTES: dict[type, tuple[str, ...]] = {
+    PCA: ("components_", "mean_", "explained_variance_"),
+    PolynomialCountSketch: ("indexHash_", "bitHash_"),
+    PolynomialFeatures: (),  # follow from the parameters and the number of columns
+    SplineTransformer: (),  # its splines, below
+    StandardScaler: ("mean_", "scale_", "var_"),
+}
+
+STORABLE = {cls.__name__: cls for cls in _ATTRIBUTES}
+
+
+def fitted_arrays(transformer: Any) -> dict[str, np.ndarray]:
+    """Return the arrays that a fitted transformer of a storable class needs to transform rows."""
+    found = {name.strip("_"): getattr(transformer, name, None) for name in _ATTRIBUTES[type(transformer)]}
+    arrays = {name: np.asarray(value) for name, value in found.items() if value is not None}
+    if isinstance(transformer, SplineTransformer):
+        splines = transformer.bsplines_
+        arrays["knots"] = np.stack([spline.t for spline in splines])
+        arrays["coefficients"] = np.stack([spline.c for spline in splines])
+    return arrays
+
+
+def json_parameters(transformer: Any) -> dict[str, Any]:
+    """Return the constructor's parameters as strict JSON data, without those that only `fit` uses."""
+    params = transformer.get_params(deep=False)
+    for name in ("random_state", "knots", "n_knots"):
+        params.pop(name, None)
+    if isinstance(transformer, PCA):
+        params = {"whiten": bool(params["whiten"])}
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+
+
+def restored(
+    name: str, parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray], n_columns: int, n_outputs: int
+) -> Any:
+    """Return the fitted transformer from its class name, parameters and arrays.
+
+    Raises ModelFileError if the parameters do not give `n_outputs` columns: a damaged file could ask for more
+    than fit in memory.
+    """
+    params = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters.items()}
+    transformer: Any = STORABLE[name](**params)
+    made = n_outputs
+    if isinstance(transformer, PolynomialFeatures):
+        transformer.fit(np.zeros((1, n_columns)))
+        made = transformer.n_output_features_
+    else:
+        transformer.n_features_in_ = n_columns
+        for attribute in _ATTRIBUTES[type(transformer)]:
+            setattr(transformer, attribute, arrays.get(attribute.strip("_")))
+    if isinstance(transformer, PCA):
+        transformer.n_components_ = len(transformer.components_)
+    if isinstance(transformer, SplineTransformer):
+        if not isinstance(transformer.include_bias, bool):  # as a number it would count columns
+            raise ModelFileError(f"its {name} has an include_bias that is neither true nor false")
+        outside = transformer.extrapolation in ("periodic", "continue")
+        transformer.bsplines_ = [
+            BSpline.construct_fast(t, c, transformer.degree, extrapolate=outside)
+            for t, c in zip(arrays["knots"], arrays["coefficients"], strict=True)
+        ]
+        n_splines = arrays["coefficients"].shape[2] - (not transformer.include_bias)
+        transformer.n_features_out_ = len(arrays["knots"]) * n_splines
+    if isinstance(transformer, PolynomialCountSketch):
+        made = transformer._n_features_out = transformer.n_components
+        index, sign = transformer.indexHash_, transformer.bitHash_
+        shape = transformer.degree, n_columns + (transformer.coef0 != 0)
+        if not index.shape == sign.shape == shape or index.dtype.kind != "i" or sign.dtype.kind not in "if":
+            raise ModelFileError(f"its {name} has hashes whose shapes or types do not fit")
+    if made != n_outputs:
+        raise ModelFileError(f"its {name} makes {made} features, but {n_outputs} are stored")
+    return transformer

@@ -16,7 +16,6 @@ from distrff.io.dataset import Dataset, with_ids
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
 from distrff.io.partitions import paired, persisted_text
 from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes
-from distrff.io.table_sources import frame_table, group_table, matrix_table, xarray_table
 from distrff.io.tables import (
     LEFT_OUT_ROW_NUMBERS,
     Table,
@@ -24,10 +23,14 @@ from distrff.io.tables import (
     complete_rows_of,
     declared_kinds,
     encoded_dataset,
+    frame_table,
+    group_table,
+    matrix_table,
     profile_of,
     report_of_unseen,
     unseen_of,
     with_row_numbers,
+    xarray_table,
 )
 from distrff.io.zarr_rows import array_column, has_array, has_fill_values, open_zarr
 from distrff.preprocessing.profile import TableOptions, refuse_missing_values

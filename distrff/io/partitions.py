@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 from dask.utils import is_dataframe_like, is_series_like
 
-from distrff.engine.execution import ambient_execution
+from distrff.engine.run import ambient_execution
 from distrff.errors import DataWarning, InputError, PlanRefused, warn
-from distrff.utils.keys import new_key
+from distrff.utils.random import new_key
 from distrff.utils.text import human_bytes, listed
 
 logger = logging.getLogger(__name__)

@@ -6,14 +6,15 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from importlib import import_module
 from reprlib import repr as short
 from typing import Any, Self
 
 import numpy as np
 
 from distrff.errors import InputError, InputTypeError
-from distrff.kernels.metric import MetricFactor
 from distrff.utils.html import Bars, Section, html_card
 from distrff.utils.text import kernel_text, number_text
 from distrff.utils.validation import Widths, finite_rows, positive_number
@@ -575,3 +576,116 @@ def _half_distance(kernel: Kernel, j: int, n_columns: int) -> float:
         x[0, j] = 10.0**middle
         low, high = (middle, high) if kernel(x, origin)[0, 0] > kernel.at_zero / 2 else (low, middle)
     return 10.0**high
+
+
+# The matrix of a metric as a value: immutable, comparable, hashable.
+
+LEARNED = "learned"
+"""The metric that a fit finds."""
+
+
+class MetricFactor:
+    """P of shape (r, d), which makes ‖P(x − x')‖ the distance of rows x and x' of d columns.
+
+    `np.asarray` returns P itself, float64 and read-only. Two are equal if all numbers are.
+
+    Parameters
+    ----------
+    P : array-like of shape (r, d)
+
+    Raises
+    ------
+    InputError
+        If P is no finite real matrix, is empty or all zeros, or if its squares overflow or vanish.
+    """
+
+    def __init__(self, P: Any) -> None:
+        P = np.array(finite_rows(P, "metric"), order="C") + 0.0  # without −0.0, whose bytes differ from 0.0
+        if not P.any():
+            raise InputError(
+                f"metric must be a matrix that is not all zeros, got one of shape {P.shape}; "
+                f"give a row for each direction that matters"
+            )
+        with np.errstate(over="ignore", under="ignore"):
+            square = float(np.square(P).sum())
+        if not 0 < square < math.inf:
+            raise InputError(
+                f"metric must have squares that neither overflow nor vanish in float64, got a largest number "
+                f"of {np.abs(P).max():.3g}; divide it and the kernel's length scale by the same number"
+            )
+        P.setflags(write=False)
+        self._P = P
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(r, d)."""
+        r, d = self._P.shape
+        return r, d
+
+    def tolist(self) -> list[list[float]]:
+        """Return P as lists of its rows."""
+        rows: list[list[float]] = self._P.tolist()
+        return rows
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self._P, dtype=dtype) if copy else np.asarray(self._P, dtype=dtype)
+
+    def __eq__(self, other: object) -> bool:
+        return np.array_equal(self._P, other._P) if isinstance(other, MetricFactor) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self._P.shape, self._P.tobytes()))
+
+    def __reduce__(self) -> tuple[type[MetricFactor], tuple[np.ndarray]]:
+        return type(self), (self._P,)
+
+    def __repr__(self) -> str:
+        r, d = self.shape
+        return f"ndarray[{r}, {d}]"
+
+
+def checked_metric(value: Any) -> MetricFactor | str | None:
+    """Return the value as a `MetricFactor`, "learned" or None; raise InputError if it is none of these."""
+    if value is None or isinstance(value, MetricFactor):
+        return value
+    if isinstance(value, str):
+        if value == LEARNED:
+            return value
+        raise InputError(f'metric must be None, "learned" or a matrix of shape (r, d), got {short(value)}')
+    return MetricFactor(value)
+
+
+# Kernels from their names and from JSON data.
+
+
+@cache
+def _kinds() -> dict[str, type[Kernel]]:
+    """All classes by name. Modules of kernels import this one, so they are loaded here by name."""
+    stationary, polynomial = map(import_module, ("distrff.kernels.stationary", "distrff.kernels.polynomial"))
+    others = (polynomial.Polynomial, Sum, Product, Scaled)
+    return dict(stationary.KERNELS) | {kind.__name__.lower(): kind for kind in others}
+
+
+def kernel_from_dict(data: Any) -> Kernel:
+    """Return the kernel of `{"kernel": name, parameter: value, ...}`, as `Kernel.to_dict` writes it.
+
+    Parameters that are left out have their default values. Raises InputError if `data` is not such a
+    dictionary, or a name or value in it cannot be used.
+    """
+    if not isinstance(data, dict):
+        raise InputError(f'a kernel must be a dictionary like {{"kernel": "gaussian"}}, got {short(data)}')
+    kind = data.get("kernel")
+    if not isinstance(kind, str) or kind not in _kinds():
+        raise InputError(f'"kernel" must be one of {", ".join(_kinds())}, got {short(kind)}')
+    known = {field.name: field.default is MISSING for field in fields(_kinds()[kind])}
+    given = {name: value for name, value in data.items() if name != "kernel"}
+    unknown = [name for name in given if name not in known]
+    missing = [name for name, needed in known.items() if needed and name not in given]
+    if unknown or missing:
+        what = f"lacks {missing[0]!r}" if missing else f"has no parameter {unknown[0]!r}"
+        raise InputError(f"the kernel {kind!r} {what}; its parameters are {', '.join(map(repr, known))}")
+    try:
+        operands = {n: kernel_from_dict(v) if n in ("k", "k1", "k2") else v for n, v in given.items()}
+        return _kinds()[kind](**operands)
+    except RecursionError as error:
+        raise InputError("a kernel is nested too deeply; write it with fewer operations") from error

@@ -15,8 +15,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import gammaincinv, kve, ndtri
 
 from distrff.errors import InputError
-from distrff.kernels.base import Kernel, Streams
-from distrff.kernels.metric import LEARNED, MetricFactor, checked_metric
+from distrff.kernels.base import LEARNED, Kernel, MetricFactor, Streams, checked_metric
 from distrff.utils.jit import compiled
 from distrff.utils.validation import Widths, checked_length_scale, positive_number
 
@@ -591,3 +590,9 @@ def _add_rational(U, B, sums):
             for j in range(U.shape[1]):
                 v = U[i, j] - U[k, j]
                 sums[j] += b * (1.0 - 1.0 / (1.0 + v * v))
+
+
+KERNELS: dict[str, type[Stationary]] = {
+    kind.__name__.lower(): kind for kind in (Gaussian, Laplacian, Cauchy, Exponential, Matern)
+}
+"""The kernels that a name alone gives, as on the command line."""

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse, vstack
 
 from distrff.errors import InputError, InputTypeError, NonFiniteError
-from distrff.features.specification import MapSpecification, exact_digest, named_to_send, sent_arrays
+from distrff.features.base import MapSpecification, exact_digest, named_to_send, sent_arrays
 from distrff.model.intervals import Intervals, class_scores
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.table import TableSteps
-from distrff.preprocessing.targets import (
+from distrff.preprocessing.coding import (
     ClassTargets,
     MultilabelTargets,
     NumericTargets,
+    Scaling,
     Targets,
     coding_parts,
 )
+from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.table import TableSteps
 from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor
 from distrff.solvers.toeplitz import PosteriorSamples
-from distrff.utils.arrays import dense_rows, lay_out
+from distrff.utils.arrays import chosen_rows, dense_rows, lay_out
 from distrff.utils.html import html_card
 from distrff.utils.text import kernel_text, listed, number_text
 from distrff.utils.validation import one_of
@@ -39,7 +39,7 @@ STD_OF = ("f", "observation")
 
 
 def std_of(return_std: Any) -> str:
-    """Return what `return_std` asks for: True is that of f."""
+    """Whose deviation `return_std` asks for: True is that of f."""
     if isinstance(return_std, str):
         one_of("return_std", return_std, STD_OF)
         return return_std
@@ -151,12 +151,12 @@ class Model:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def decision(self, X: Any) -> Any:
-        """Return f(X) of shape (n_rows, n_outputs), float64; X may be a scipy sparse matrix for some maps.
+        """f(X) of shape (n_rows, n_outputs), float64; X may be a scipy sparse matrix for some maps.
 
         Costs n·d·D multiply-adds and n·D cosines, in strips of at most 32 MB of features; of equispaced
         features, which are not made, a non-uniform FFT of up to four million rows at once.
         """
-        return self._answers(X, "decision", self._decision)
+        return self._answer(X, "decision")
 
     def _decision(self, X: Any) -> np.ndarray:
         F = np.empty((X.shape[0], self.n_outputs))
@@ -201,54 +201,40 @@ class Model:
         return html_card(f"Frozen {self.kind}", shown.items())
 
     def outside(self, X: np.ndarray) -> np.ndarray:
-        """Return which rows are outside the bounds of the model, shape (n_rows,); most models have none."""
+        """Rows outside the bounds of the model, bool of shape (n_rows,); most models have none."""
         complete, outside = self.complete_rows(X), self.specification.outside(X)
         return outside if complete is None else outside & complete
 
-    def _answers(self, X: Any, method: str, answer: Callable[[Any], np.ndarray], **options: str) -> Any:
-        """Return a method's result for rows of any storage, given what answers rows without NaN in memory.
-
-        Where the model skips rows with NaN, their numbers are NaN and their labels of text None.
-        """
-        if not isinstance(X, np.ndarray) and not issparse(X):
-            from distrff.model.answers import answers_for  # Dask, which rows in memory do without
-
-            return answers_for(self, X, method, **options)
-        X = self._checked(X)
-        complete = self.complete_rows(X)
-        if complete is None:
-            return answer(X)
-        if np.isinf(X).any():
-            _check_finite(np.where(np.isnan(X), 0, X), 0)  # names the row by its number among all
-        return self._with_missing(answer(X[complete]), complete)
-
     def complete_rows(self, X: Any) -> np.ndarray | None:
-        """Return which rows hold no NaN; None if all, or where the model refuses NaN."""
+        """Rows that hold no NaN, bool of shape (n_rows,); None for all, or where the model refuses NaN."""
         if not self.skips_missing or issparse(X) or X.dtype.kind != "f":
             return None
         complete = ~np.isnan(X).any(axis=1)
         return None if complete.all() else complete
 
-    def _with_missing(self, found: np.ndarray, complete: np.ndarray) -> np.ndarray:
-        """Return results of the complete rows with missing ones between them."""
-        if issparse(found):
-            raise InputError(
-                "some rows lack a value, and features of random binning, which are sparse, have none to say "
-                "so; drop these rows"
-            )
-        if found.dtype.kind not in "fO":  # of a block of a dask array, so without numbers of rows
-            raise InputError(
-                f"some rows lack a value, and labels of {found.dtype} have no missing value; drop these "
-                f"rows, or write their results to Parquet, where they are null"
-            )
-        results = np.full(
-            (len(complete), *found.shape[1:]), None if found.dtype == object else np.nan, found.dtype
-        )
-        results[complete] = found
-        return results
+    def _answer(self, X: Any, method: str, **options: str) -> Any:
+        """A method's result for rows of any storage, lazily for those that are not in memory."""
+        if isinstance(X, np.ndarray) or issparse(X):
+            return self.of_block(X, method, **options)
+        from distrff.model.rows import answer  # Dask, which a process that serves arrays does without
+
+        return answer(self, X, method, **options)
+
+    def of_block(self, X: Any, method: str, **options: str) -> Any:
+        """A method's result for rows in memory.
+
+        Where the model skips rows with NaN, their numbers are NaN and their labels of text None.
+        """
+        X, compute = self._checked(X), getattr(self, f"_{method}")
+        complete = self.complete_rows(X)
+        if complete is None:
+            return compute(X, **options)
+        if np.isinf(X).any():
+            _check_finite(np.where(np.isnan(X), 0, X), 0)  # names the row by its number among all
+        return _with_missing(compute(X[complete], **options), complete)
 
     def predict(self, X: Any, return_std: Any = False, *, outside: str = "nan") -> Any:
-        """Return predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels.
+        """Predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels.
 
         Several labels of a row are 0 or 1 each, of shape (n_rows, n_outputs).
 
@@ -262,7 +248,7 @@ class Model:
             raise InputError("principal components have no predictions; take the coordinates by transform")
         if return_std:
             return self.predict(X, outside=outside), self.std(X, of=std_of(return_std))
-        return self._answers(X, "predict", partial(self._predict, outside=outside), outside=outside)
+        return self._answer(X, "predict", outside=outside)
 
     def _predict(self, X: Any, outside: str) -> np.ndarray:
         if outside == "error" or not isinstance(self.targets, NumericTargets):
@@ -274,9 +260,12 @@ class Model:
         return F[:, 0] if self.y_is_1d else F
 
     def predict_proba(self, X: Any) -> Any:
-        """Return the probability of each class, of shape (n_rows, n_classes)."""
+        """Probability of each class, of shape (n_rows, n_classes)."""
         self.check_has_probabilities()
-        return self._answers(X, "predict_proba", lambda rows: self.probabilities(self._decision(rows)))
+        return self._answer(X, "predict_proba")
+
+    def _predict_proba(self, X: Any) -> np.ndarray:
+        return self.probabilities(self._decision(X))
 
     def check_has_probabilities(self) -> None:
         """Raise InputError unless the model has probabilities."""
@@ -284,7 +273,7 @@ class Model:
             raise InputError(f"a {self.kind} has no probabilities; fit a KernelLikelihoodClassifier")
 
     def probabilities(self, F: np.ndarray) -> np.ndarray:
-        """Return the probability of each class, (n_rows, n_classes), of decision values."""
+        """Probability of each class, (n_rows, n_classes), from decision values."""
         self.check_has_probabilities()
         assert self.likelihood is not None
         loss = NOISES[self.likelihood["noise"]](self.likelihood["sigma"])
@@ -296,7 +285,7 @@ class Model:
         return P / P.sum(axis=1, keepdims=True)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
-        """Return the lower and upper ends of intervals for new targets, each of the shape of `predict`.
+        """Lower and upper ends of intervals for new targets, each of the shape of `predict`.
 
         f(X) ± r, with r the ⌈(n+1)·coverage⌉-th smallest |y − f(x)| of n rows, target by target.
 
@@ -322,7 +311,7 @@ class Model:
         return self.checked_intervals("predict_interval").around(self.predict(X), coverage)
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> Any:
-        """Return which classes are in each row's prediction set, bool of shape (n_rows, n_classes).
+        """Classes in each row's prediction set, bool of shape (n_rows, n_classes).
 
         Columns are in the order of the classes. A class is in the set if its score is at most the
         ⌈(n+1)·coverage⌉-th smallest score of the n rows' own classes; the score is 1 − p of a
@@ -349,11 +338,11 @@ class Model:
         return self.class_scores(X) <= self.checked_intervals("predict_set").radius(coverage)[0]
 
     def class_scores(self, X: Any) -> Any:
-        """Return how badly each class fits each row, shape (n_rows, n_classes); see `predict_set`.
+        """How badly each class fits each row, shape (n_rows, n_classes); see `predict_set`.
 
         Raises InputError for rows outside the bounds of the model.
         """
-        return self._answers(X, "class_scores", self._class_scores)
+        return self._answer(X, "class_scores")
 
     def _class_scores(self, X: Any) -> np.ndarray:
         self._check_inside(X)
@@ -375,7 +364,7 @@ class Model:
             raise InputError(f"a {self.kind} predicts {what}; use {own} instead of {method}")
 
     def checked_intervals(self, method: str) -> Intervals:
-        """Return the intervals for "predict_interval" or "predict_set"; raise InputError if it has none."""
+        """Intervals for "predict_interval" or "predict_set"; raises InputError if there are none."""
         self.check_intervals_belong(method)
         if self.intervals is None:
             raise InputError(
@@ -385,33 +374,39 @@ class Model:
         return self.intervals
 
     def light(self) -> Model:
-        """Return itself without arrays that are sent to tasks apart, and what predictions do not need."""
+        """The model without arrays that are sent to tasks apart, and without those of other methods."""
         return replace(self, arrays=None, posterior=None, report={}, steps=None, intervals=None)
 
-    def sent_arrays(self) -> dict[str, np.ndarray]:
-        """Return the map's arrays that are sent to tasks apart."""
-        return named_to_send(self.arrays or {})
+    def for_tasks(self, *, with_std: bool = False) -> tuple[Model, dict[str, np.ndarray]]:
+        """The light model, and the arrays to send to each worker once, of which `restored` makes it whole.
+
+        Workers derive the map's arrays of a model that was just fitted, as in the fit. `with_std` adds the
+        posterior, of D² numbers.
+        """
+        posterior = posterior_arrays(self.posterior) if with_std else {}
+        return self.light(), named_to_send(self.arrays or {}) | posterior
 
     def restored(self, arrays: Mapping[str, np.ndarray]) -> Model:
-        """Return itself in a task, with the arrays that were sent."""
-        return replace(self, arrays=sent_arrays(arrays) or None)
+        """The model in a task, with the arrays that were sent."""
+        return replace(self, arrays=sent_arrays(arrays) or None, posterior=posterior_of(arrays))
 
     def transform(self, X: Any) -> Any:
-        """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the model's dtype.
+        """Z, the features of the scaled rows, of shape (n_rows, n_features) in the model's dtype.
 
         A scipy CSR matrix if the map is sparse. A model of principal components returns the rows' coordinates
         along these instead, of shape (n_rows, n_outputs) in float64.
         """
         if self.kind == "KernelPCA":
             return self.decision(X)
-        return self._answers(X, "transform", self._transform)
+        return self._answer(X, "transform")
 
     def _transform(self, X: Any) -> Any:
+        block_map = self.specification.build(self.arrays)
         if self.specification.is_sparse:
-            return vstack([Z for _, Z in self._feature_strips(X)], format="csr")
+            return vstack([block_map.apply(strip) for _, strip in self._strips(X)], format="csr")
         Z = np.empty((X.shape[0], self.specification.n_features), self.dtype)
-        for rows, strip in self._feature_strips(X):
-            Z[rows] = strip
+        for rows, strip in self._strips(X):
+            Z[rows] = block_map.apply(strip)
         return Z
 
     def _check_inside(self, X: Any) -> None:
@@ -427,17 +422,17 @@ class Model:
             )
 
     def std(self, X: Any, of: str = "f") -> Any:
-        """Return the standard deviation, of the shape of `predict`.
+        """Standard deviation, of the shape of `predict`.
 
         of="f" is that of f(X); of="observation" that of a new observation of weight 1,
         √(std² + σ̂²) with the estimate σ̂² of the noise.
         """
         one_of("of", of, STD_OF)
         self.check_has_std()
-        return self._answers(X, "std", partial(self._std, of=of), of=of)
+        return self._answer(X, "std", of=of)
 
     def _std(self, X: Any, of: str) -> np.ndarray:
-        posterior = self._checked_posterior()
+        posterior = self.check_has_std()
         S = np.empty((X.shape[0], self.n_outputs))
         block_map = self.specification.build(self.arrays)
         by_transforms = isinstance(posterior, PosteriorSamples)
@@ -447,24 +442,16 @@ class Model:
             S = np.sqrt(np.square(S) + posterior.noise)
         return S[:, 0] if self.y_is_1d else S
 
-    def check_has_std(self) -> None:
-        """Raise InputError unless the model has standard deviations."""
-        self._checked_posterior()
-
-    def _checked_posterior(self) -> PosteriorFactor | PosteriorSamples:
+    def check_has_std(self) -> PosteriorFactor | PosteriorSamples:
+        """The posterior; raises InputError for a model without standard deviations."""
         if self.posterior is not None:
             return self.posterior
         if self.kind.startswith("KernelRidge"):
             raise InputError("this model was saved without its posterior; save it with include_std=True")
         raise InputError(f"a {self.kind} has no standard deviations; ridge models have")
 
-    def _feature_strips(self, X: np.ndarray) -> Any:
-        block_map = self.specification.build(self.arrays)
-        for rows, strip in self._strips(X):
-            yield rows, block_map.apply(strip)
-
     def _strips(self, X: np.ndarray, n_rows: int = 0) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield slices of so many rows, and the scaled rows; 0 is as many as have features of 32 MB."""
+        """Slices of so many rows, and the scaled rows; 0 is as many as have features of 32 MB."""
         itemsize = np.dtype(self.dtype).itemsize
         n_rows = n_rows or max(16, _STRIP_BYTES // (self.specification.row_entries * itemsize))
         for start in range(0, X.shape[0], n_rows):
@@ -492,7 +479,6 @@ class Model:
 
 
 def _counted(names: Sequence[Any], n: int) -> str:
-    """Return the count, and the first names if they are known, as text."""
     return f"{number_text(n)}: {listed(names)}" if names else number_text(n)
 
 
@@ -502,3 +488,113 @@ def _check_finite(X: Any, start: int) -> None:
         raise NonFiniteError(
             f"X contains NaN or infinity in row {start + row}, column {column}; drop or fill such rows"
         )
+
+
+def _with_missing(found: np.ndarray, complete: np.ndarray) -> np.ndarray:
+    """Results of the complete rows, with missing ones between them."""
+    if issparse(found):
+        raise InputError(
+            "some rows lack a value, and features of random binning, which are sparse, have none to say "
+            "so; drop these rows"
+        )
+    if found.dtype.kind not in "fO":  # of a block of a dask array, so without numbers of rows
+        raise InputError(
+            f"some rows lack a value, and labels of {found.dtype} have no missing value; drop these "
+            f"rows, or write their results to Parquet, where they are null"
+        )
+    missing = None if found.dtype == object else np.nan
+    results = np.full((len(complete), *found.shape[1:]), missing, found.dtype)
+    results[complete] = found
+    return results
+
+
+# The posterior of a model as arrays, by which it is stored and sent.
+
+
+def posterior_arrays(posterior: PosteriorFactor | PosteriorSamples | None) -> dict[str, np.ndarray]:
+    """Arrays from which `posterior_of` restores the posterior."""
+    if posterior is None:
+        return {}
+    if isinstance(posterior, PosteriorSamples):
+        return {
+            "posterior_samples": np.stack([posterior.C.real, posterior.C.imag]),
+            "posterior_noise": posterior.noise,
+            "posterior_scalars": np.asarray([posterior.effective_dimension]),
+        }
+    return {
+        "posterior_factor": posterior.L,
+        "posterior_z_mean": posterior.z_mean,
+        "posterior_noise": posterior.noise,
+        "posterior_scalars": np.asarray([posterior.intercept_variance, posterior.effective_dimension]),
+    }
+
+
+def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | PosteriorSamples | None:
+    """The posterior in the arrays of a model; None if there is none."""
+    if "posterior_samples" in arrays:
+        real, imaginary = arrays["posterior_samples"]
+        return PosteriorSamples(
+            C=real + np.complex64(1j) * imaginary,
+            noise=arrays["posterior_noise"],
+            effective_dimension=float(arrays["posterior_scalars"][0]),
+        )
+    if "posterior_factor" not in arrays:
+        return None
+    return PosteriorFactor(
+        L=arrays["posterior_factor"],
+        z_mean=arrays["posterior_z_mean"],
+        noise=arrays["posterior_noise"],
+        intercept_variance=float(arrays["posterior_scalars"][0]),
+        effective_dimension=float(arrays["posterior_scalars"][1]),
+    )
+
+
+# Models that left out one fold of the rows each: predictions of rows by a model that did not see them.
+
+
+@dataclass(frozen=True, eq=False)
+class FoldModels:
+    """The coefficients, on the map of the final model, that were fitted without one of the folds each.
+
+    Map, widths, scaling and penalty are those of the final model, which all rows chose: only the
+    coefficients did not see a fold. Cross-validation of the penalty has the same models.
+    """
+
+    folds: Folds
+    coef: np.ndarray  # (n_folds, n_features, n_outputs), in the targets' own units
+    intercept: np.ndarray  # (n_folds, n_outputs)
+
+    def decision(self, model: Model, X: Any, start: int) -> np.ndarray:
+        """f(X) of shape (n_rows, n_outputs), each row by the model that left out its fold.
+
+        X has the rows from `start` on, by which they are assigned to folds. Costs as much as
+        `Model.decision`: each row goes through one model.
+        """
+        return self.output(model, X, np.arange(start, start + X.shape[0]), "decision")
+
+    def output(self, model: Model, X: Any, rows: np.ndarray, method: str) -> np.ndarray:
+        """Results of a method, such as "predict", for the rows of these numbers, each by its fold's model."""
+        member = self.folds.of_numbers(rows)
+        found: np.ndarray | None = None
+        for fold in range(self.folds.n_folds):
+            own_rows = np.flatnonzero(member == fold)
+            if len(own_rows) or fold == 0:
+                own = replace(model, coef=self.coef[fold], intercept=self.intercept[fold])
+                part = np.asarray(getattr(own, method)(chosen_rows(X, own_rows)))
+                if found is None:
+                    found = np.empty((X.shape[0], *part.shape[1:]), part.dtype)
+                found[own_rows] = part
+        assert found is not None
+        return found
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Arrays that are sent to tasks apart."""
+        return {"fold_coef": self.coef, "fold_intercept": self.intercept}
+
+    def light(self) -> FoldModels:
+        """The models without these arrays."""
+        return replace(self, coef=np.empty((0, 0, 0)), intercept=np.empty((0, 0)))
+
+    def restored(self, arrays: Mapping[str, np.ndarray]) -> FoldModels:
+        """The models in a task, with the arrays that were sent."""
+        return replace(self, coef=arrays["fold_coef"], intercept=arrays["fold_intercept"])

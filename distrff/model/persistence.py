@@ -8,17 +8,13 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import DistrffError, ModelFileError
-from distrff.features.registry import specification_from_dict
-from distrff.features.specification import named_to_send, sent_arrays
-from distrff.io.groups import contents_of, read_group, refuse_others, write_group
+from distrff.features.base import named_to_send, sent_arrays, specification_from_dict
+from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.model.intervals import INTERVAL_ARRAYS, Intervals
-from distrff.model.model import Model
-from distrff.preprocessing.table import TableSteps
-from distrff.preprocessing.targets import coding_from_parts, coding_parts
-from distrff.reductions.base import names_fit, steps_fit
+from distrff.model.model import Model, posterior_arrays, posterior_of
+from distrff.preprocessing.coding import coding_from_parts, coding_parts
+from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
 from distrff.solvers.losses import NOISES
-from distrff.solvers.ridge import PosteriorFactor
-from distrff.solvers.toeplitz import PosteriorSamples
 from distrff.utils.text import in_one_line, public_name
 from distrff.utils.validation import is_number
 
@@ -35,9 +31,7 @@ def save_model(
     arrays, metadata = coding_parts(model.scaling, model.targets)
     derived = model.specification.checked_arrays() if model.arrays is None else model.arrays
     arrays |= named_to_send(derived)
-    arrays |= {"coef": model.coef, "intercept": model.intercept}
-    if model.posterior is not None:
-        arrays |= posterior_arrays(model.posterior)
+    arrays |= {"coef": model.coef, "intercept": model.intercept} | posterior_arrays(model.posterior)
     interval_metadata = None
     if model.intervals is not None:
         interval_arrays, interval_metadata = model.intervals.to_parts()
@@ -109,42 +103,6 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
         report=metadata["report"],
         steps=None if steps is None else TableSteps.from_dict(steps),
         intervals=None if intervals is None else Intervals.from_parts(arrays, intervals),
-    )
-
-
-def posterior_arrays(posterior: PosteriorFactor | PosteriorSamples) -> dict[str, np.ndarray]:
-    """Return the arrays from which `posterior_of` restores the posterior."""
-    if isinstance(posterior, PosteriorSamples):
-        return {
-            "posterior_samples": np.stack([posterior.C.real, posterior.C.imag]),
-            "posterior_noise": posterior.noise,
-            "posterior_scalars": np.asarray([posterior.effective_dimension]),
-        }
-    return {
-        "posterior_factor": posterior.L,
-        "posterior_z_mean": posterior.z_mean,
-        "posterior_noise": posterior.noise,
-        "posterior_scalars": np.asarray([posterior.intercept_variance, posterior.effective_dimension]),
-    }
-
-
-def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | PosteriorSamples | None:
-    """Return the posterior in the arrays of a model; None if there is none."""
-    if "posterior_samples" in arrays:
-        real, imaginary = arrays["posterior_samples"]
-        return PosteriorSamples(
-            C=real + np.complex64(1j) * imaginary,
-            noise=arrays["posterior_noise"],
-            effective_dimension=float(arrays["posterior_scalars"][0]),
-        )
-    if "posterior_factor" not in arrays:
-        return None
-    return PosteriorFactor(
-        L=arrays["posterior_factor"],
-        z_mean=arrays["posterior_z_mean"],
-        noise=arrays["posterior_noise"],
-        intercept_variance=float(arrays["posterior_scalars"][0]),
-        effective_dimension=float(arrays["posterior_scalars"][1]),
     )
 
 

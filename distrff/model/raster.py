@@ -17,13 +17,12 @@ import zarr
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import begin_run
 from distrff.errors import DataWarning, InputError, PlanRefused, warn
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification
 from distrff.io.results import open_array
 from distrff.io.storage import ROOT, Location, replacing, storage_errors
 from distrff.model.model import Model, std_of
-from distrff.model.predict import light_model, restored
 from distrff.model.write import frozen_model
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets
 from distrff.utils.text import human_bytes, listed
 
 _CHUNK_CELLS, _MAX_CHUNKS = 2**20, 10**5
@@ -100,7 +99,7 @@ def predict_raster(
     n_values = 1 if frozen.is_classifier else frozen.n_outputs
     _check_size(location, shape, chunks, n_values + bool(return_std) * frozen.n_outputs)
     run = begin_run()
-    light, sent = light_model(frozen, with_std=bool(return_std))
+    light, sent = frozen.for_tasks(with_std=bool(return_std))
     with (
         storage_errors(f"{location} could not be written"),
         replacing(location, overwrite=overwrite, kinds=_KINDS) as fresh,
@@ -248,7 +247,7 @@ class RasterReduction(Reduction):
         return first + second
 
     def update(self, n_outside: int, block: GridBlock, arrays: Arrays) -> int:
-        model = restored(self.model, arrays)
+        model = self.model.restored(arrays)
         axes = [block.axes[i] for i in self.order]
         F = grid_values(model, axes)
         is_outside = np.isnan(F[..., 0])

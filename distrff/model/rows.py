@@ -1,27 +1,38 @@
-"""Rows for a fitted model: raw tables go through its steps, and columns must be those of the fit."""
+"""Rows for a fitted model, and its one route of predictions.
+
+Rows of any storage are checked once: raw tables go through the model's steps, and columns must be those of
+the fit. A method's result then comes at once for rows in memory, lazily for others.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 import dask
 import numpy as np
+from dask.base import tokenize
 from dask.utils import is_dataframe_like
+from scipy.sparse import issparse
 
 from distrff.errors import InputError, InputTypeError
-from distrff.features.specification import MapSpecification
-from distrff.io.arrays import as_dataset, as_frame, block_of, targets_of, weights_of
+from distrff.features.base import MapSpecification
+from distrff.io.arrays import as_dataset, as_frame, block_of, plain_array, targets_of, weights_of
 from distrff.io.dataset import Dataset, check_lengths
 from distrff.io.open import is_table, open_dataset, values_of
 from distrff.io.partitions import paired
+from distrff.preprocessing.coding import NumericTargets
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.arrays import as_columns
+from distrff.utils.random import group_of
 from distrff.utils.text import listed
+
+_EMBEDDED_BYTES = 2**20  # a larger model is a task of its own, on which all blocks depend
 
 
 class FittedModel(Protocol):
-    """What of a `Model` says which rows fit it; its module imports this one, so that it cannot be named."""
+    """The part of a `Model` that says which rows fit it; its module imports this one."""
 
     @property
     def specification(self) -> MapSpecification: ...
@@ -37,10 +48,107 @@ class FittedModel(Protocol):
     def is_classifier(self) -> bool: ...
 
 
+# Predictions. Here `model` is a `Model`, whose methods come for rows that are neither arrays nor CSR.
+
+
+def answer(model: Any, X: Any, method: str, **options: str) -> Any:
+    """A method's result for rows of any storage, lazily for rows that are not in memory.
+
+    It is "predict", "decision", "predict_proba", "class_scores", "std" or "transform", with its options.
+    """
+    rows = rows_to_predict(model, X)
+    if not dask.is_dask_collection(rows):
+        return model.of_block(rows, method, **options)
+    if rows.ndim != 2 or rows.shape[1] != model.n_columns:
+        raise InputError(
+            f"X must have shape (n_samples, {model.n_columns}), got a dask array of shape {rows.shape}"
+        )
+    if issparse(rows._meta):
+        _check_sparse(model, "pass X.map_blocks(lambda block: block.toarray())")
+    if rows.numblocks[1] > 1:
+        rows = rows.rechunk({1: -1})
+    posterior = model.posterior if method == "std" else None
+    light: Any = replace(model.light(), arrays=model.arrays, posterior=posterior)
+    if model.coef.nbytes > _EMBEDDED_BYTES or model.arrays or posterior is not None:
+        light = dask.delayed(light, name=f"{group_of('model')}-{tokenize(light)}")
+    meta = _meta(model, method)
+    shape: dict[str, Any] = (
+        {"drop_axis": 1} if meta.ndim == 1 else {"chunks": (rows.chunks[0], (meta.shape[1],))}
+    )
+    named = {"token": group_of("predict"), "dtype": meta.dtype, "meta": meta}
+    return rows.map_blocks(_of_block, light, method, **options, **named, **shape)
+
+
+def _of_block(X: Any, model: Any, method: str, **options: str) -> Any:
+    return model.of_block(X, method, **options)
+
+
+def _meta(model: Any, method: str) -> np.ndarray:
+    """No row of a method's result, of its shape and dtype."""
+    if method == "transform" or (method == "predict" and not isinstance(model.targets, NumericTargets)):
+        return getattr(model, method)(model.specification.example)[:0]
+    if method in ("predict_proba", "class_scores"):
+        return np.empty((0, max(2, model.n_outputs)))
+    flat = method != "decision" and model.y_is_1d
+    return np.empty(0) if flat else np.empty((0, model.n_outputs))
+
+
+def rows_to_predict(model: FittedModel, X: Any) -> Any:
+    """Rows of any storage as the model predicts them: an array in memory, CSR, or a dask array.
+
+    Columns of frames are found by their names; others may be there. Raises InputError for rows that do not
+    fit the model.
+    """
+    X = as_frame(X)
+    if is_raw(model.steps, X):
+        return _encoded(model, X)
+    if isinstance(X, Dataset):
+        check_columns(model, X)
+        return X.X
+    if is_dataframe_like(X):
+        X = fitted_columns(model, X)
+        if dask.is_dask_collection(X):
+            return as_dataset(X).X
+        return block_of(X)[0] if len(X) else np.empty((0, model.n_columns))
+    if is_table(X):
+        raise InputTypeError("this model was fitted to an array; give the values of the Dataset as one")
+    return X if dask.is_dask_collection(X) or issparse(X) else plain_array(X, "X")
+
+
+def fitted_columns(model: FittedModel, frame: Any) -> Any:
+    """Columns of a DataFrame to which the model was fitted, in their order; all where they had no names."""
+    if model.column_names is None:
+        return frame
+    check_has_columns(frame, model.column_names, ", which the model was fitted to")
+    return frame[list(model.column_names)]
+
+
+def check_has_columns(frame: Any, names: Sequence[str], purpose: str = "") -> None:
+    """Raise InputError for the first name that is no column of a DataFrame."""
+    if lacking := [name for name in names if name not in frame.columns]:
+        raise InputError(
+            f"the DataFrame has no column {lacking[0]!r}{purpose}; it has: "
+            f"{listed(list(map(str, frame.columns)))}"
+        )
+
+
+def _encoded(model: FittedModel, table: Any) -> Any:
+    """X of a raw table, in memory or lazy as the table is; a row that the fit would have dropped is NaN."""
+    assert model.steps is not None
+    steps = model.steps.for_prediction()
+    if is_dataframe_like(table) and not dask.is_dask_collection(table) and not len(table):
+        steps.check_names(table.columns, "the DataFrame")
+        return np.empty((0, model.n_columns))  # which open_dataset refuses
+    return values_of(open_dataset(table, steps=steps))
+
+
+# Rows with targets, to judge or calibrate a model.
+
+
 def rows_for(
     model: FittedModel, X: Any, y: Any = None, sample_weight: Any = None, *, with_target: bool = True
 ) -> Dataset:
-    """Return rows of any storage as a dataset of the model's columns.
+    """Rows of any storage as a dataset of the model's columns.
 
     A raw table brings its own target and weights, in the columns that held them at the fit, unless y or
     weights are given. Raises InputError for rows that do not fit the model, and with `with_target` for rows
@@ -59,7 +167,7 @@ def rows_for(
 
 
 def raw_rows(steps: TableSteps, X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
-    """Return a raw table as a dataset, with its own target and weights or those that are given.
+    """A raw table as a dataset, with its own target and weights or those that are given.
 
     Rows that the steps leave out lose their y and weight with them, where the table is a DataFrame in memory.
     Raises InputError for a table without the column of weights, unless y or weights are given.
@@ -92,54 +200,12 @@ def raw_rows(steps: TableSteps, X: Any, y: Any = None, sample_weight: Any = None
     return replace(rows, steps=steps, column_names=steps.names_out, table_report=opened.table_report)
 
 
-def rows_to_predict(model: FittedModel, X: Any) -> Any:
-    """Return rows of any storage as the model predicts them: an array in memory, or a dask array.
-
-    Columns of frames are found by their names; others may be there. An array is returned as it is. Raises
-    InputError for rows that do not fit the model.
-    """
-    X = as_frame(X)
-    if is_raw(model.steps, X):
-        return encoded(model, X)
-    if isinstance(X, Dataset):
-        check_columns(model, X)
-        return X.X
-    if not is_dataframe_like(X):
-        if is_table(X):
-            raise InputTypeError("this model was fitted to an array; give the values of the Dataset as one")
-        return X
-    if model.column_names is not None:
-        lacking = [name for name in model.column_names if name not in X.columns]
-        if lacking:
-            raise InputError(
-                f"the DataFrame has no column {lacking[0]!r}, which the model was fitted to; "
-                f"it has: {listed(list(map(str, X.columns)))}"
-            )
-        X = X[list(model.column_names)]
-    if dask.is_dask_collection(X):
-        return as_dataset(X).X
-    return block_of(X)[0] if len(X) else np.empty((0, model.n_columns))
-
-
 def is_raw(steps: TableSteps | None, X: Any) -> bool:
-    """Return whether X is a table of the raw columns that the steps of a model encode."""
+    """Whether X is a table of the raw columns that the steps of a model encode."""
     if steps is None or not is_table(X):
         return False
     names = _names(X)
     return names.issuperset(steps.for_prediction().raw_names) or not names.issuperset(steps.names_out)
-
-
-def encoded(model: FittedModel, table: Any) -> Any:
-    """Return X of a raw table, as an array in memory or of dask, whichever the table is.
-
-    A row that the fit would have dropped, for it lacks a value, is NaN.
-    """
-    assert model.steps is not None
-    steps = model.steps.for_prediction()
-    if is_dataframe_like(table) and not dask.is_dask_collection(table) and not len(table):
-        steps.check_names(table.columns, "the DataFrame")
-        return np.empty((0, model.n_columns))  # which open_dataset refuses
-    return values_of(open_dataset(table, steps=steps))
 
 
 def _names(table: Any) -> set[str]:
@@ -158,9 +224,14 @@ def check_columns(model: FittedModel, dataset: Dataset) -> None:
             f"the columns must be those of the fit: got {listed(names)}, expected {listed(expected)} in this "
             f"order"
         )
-    if dataset.is_sparse and not model.specification.takes_sparse_rows:
+    if dataset.is_sparse:
+        _check_sparse(model, "give dense rows")
+
+
+def _check_sparse(model: FittedModel, remedy: str) -> None:
+    if not model.specification.takes_sparse_rows:
         raise InputTypeError(
-            f"X is sparse, but {model.specification.kind} features take no sparse rows; give dense rows"
+            f"X is sparse, but {model.specification.kind} features take no sparse rows; {remedy}"
         )
 
 

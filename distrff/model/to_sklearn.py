@@ -17,8 +17,7 @@ from sklearn.svm import LinearSVC
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.to_sklearn import identity, sklearn_map
 from distrff.model.model import Model
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import ClassTargets
+from distrff.preprocessing.coding import ClassTargets, Scaling
 
 
 def sklearn_pipeline(model: Model, parameters: Mapping[str, Any]) -> Pipeline:

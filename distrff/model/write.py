@@ -11,13 +11,12 @@ import numpy as np
 from dask.utils import is_dataframe_like
 from sklearn.utils.validation import check_is_fitted
 
-from distrff.engine.reduction import Arrays, Reduction
+from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
 from distrff.engine.run import Run, begin_run
-from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import DataWarning, InputError, warn
-from distrff.features.specification import MapSpecification
+from distrff.features.base import MapSpecification
 from distrff.io.arrays import as_dataset, as_frame
-from distrff.io.dataset import Dataset, IdentifiedRows, check_block, with_ids
+from distrff.io.dataset import Dataset, IdentifiedRows, RowBlock, Rows, check_block, with_ids
 from distrff.io.open import open_dataset
 from distrff.io.parquet_rows import SUFFIXES
 from distrff.io.partitions import paired
@@ -31,15 +30,117 @@ from distrff.io.results import (
     arrow_type,
     mark_written,
 )
-from distrff.io.rows import RowBlock, Rows
 from distrff.io.storage import Location
-from distrff.model.model import Model
-from distrff.model.predict import RESULTS, RowResults, light_model, restored
-from distrff.model.rows import is_raw
-from distrff.utils.text import listed
+from distrff.model.model import OUTSIDE, Model, std_of
+from distrff.model.rows import check_has_columns, fitted_columns, is_raw
+from distrff.preprocessing.coding import ClassTargets, NumericTargets
+from distrff.utils.validation import one_of
 
 _CHUNK_BYTES = 2**25
 _OF_OTHERS = (".tsv", ".txt", ".json", ".npy", ".npz", ".gz", ".xlsx", ".feather", ".arrow", ".html")
+
+
+# The name of each method's result where it is stored.
+RESULTS = {
+    "predict": "prediction",
+    "decision_function": "decision",
+    "predict_proba": "probability",
+    "transform": "features",
+}
+
+
+@dataclass(frozen=True)
+class RowResults:
+    """The result of a model's method, one of `RESULTS`, for blocks of rows, and perhaps its deviation.
+
+    `radius` is that of intervals around predictions, or of prediction sets, if they are wanted.
+    """
+
+    model: Model
+    method: str
+    return_std: bool | str = False
+    outside: str = "nan"
+    radius: tuple[float, ...] | None = None
+
+    def with_coverage(self, coverage: float | None) -> RowResults:
+        """Return the results with intervals or sets of the model, of a coverage; None is without.
+
+        Raises InputError for a model without them.
+        """
+        if coverage is None:
+            return self
+        if self.method != "predict":
+            raise InputError(
+                f"intervals belong to predictions; request them with method 'predict', not {self.method!r}"
+            )
+        method = "predict_set" if self.model.is_classifier else "predict_interval"
+        return replace(self, radius=tuple(self.model.checked_intervals(method).radius(coverage).tolist()))
+
+    def check(self) -> None:
+        """Raise InputError if the model has no such result."""
+        if self.method not in RESULTS:
+            raise InputError(f"method must be one of {', '.join(RESULTS)}, got {self.method!r}")
+        one_of("outside", self.outside, OUTSIDE)
+        std_of(self.return_std)
+        if self.return_std and self.method != "predict":
+            raise InputError(
+                f"standard deviations belong to predictions; request them with method 'predict', "
+                f"not {self.method!r}"
+            )
+        if self.method == "decision_function" and isinstance(self.model.targets, NumericTargets):
+            raise InputError(
+                f"a {self.model.kind} has no decision function, which only classifiers have; use predict"
+            )
+        if self.method == "transform" and self.model.specification.is_sparse:
+            raise InputError(
+                "features of random binning are sparse, and are not written as a dense array; call the "
+                "model's transform on blocks of rows, which returns scipy CSR matrices"
+            )
+
+    def of(self, X: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the named results of a block of rows, each of shape (r,) or (r, k).
+
+        Where the model skips rows with NaN these are masked arrays.
+        """
+        complete = self.model.complete_rows(X)
+        if complete is None:
+            return self._of(X)
+        return {name: _spread(values, complete) for name, values in self._of(X[complete]).items()}
+
+    def _of(self, X: np.ndarray) -> dict[str, np.ndarray]:
+        if self.method == "decision_function":
+            F = self.model.decision(X)
+            values = F[:, 0] if F.shape[1] == 1 else F
+        elif self.method == "predict":
+            values = self.model.predict(X, outside=self.outside)
+        else:
+            values = getattr(self.model, self.method)(X)
+        found = {RESULTS[self.method]: values}
+        if self.return_std:
+            found["std"] = self.model.std(X, of=std_of(self.return_std))
+        if self.radius is not None and self.model.is_classifier:
+            found["set"] = self.model.class_scores(X) <= self.radius[0]
+        elif self.radius is not None:
+            half = self.radius[0] if values.ndim == 1 else np.array(self.radius)
+            found |= {"lower": values - half, "upper": values + half}
+        return found
+
+    def labels(self, width: int) -> list[str]:
+        """Return names for the columns of a result with `width` columns: the classes, or indices."""
+        targets = self.model.targets
+        if isinstance(targets, ClassTargets) and len(targets.classes) == width:
+            return [str(label) for label in targets.classes.tolist()]
+        return [str(column) for column in range(width)]
+
+
+def _spread(values: np.ndarray, complete: np.ndarray) -> np.ma.MaskedArray:
+    """Return the results of the complete rows with masked ones between them."""
+    spread = np.ma.masked_all((len(complete), *values.shape[1:]), values.dtype)
+    spread[complete] = values
+    return spread
+
+
+# The sweep.
 
 
 @dataclass(frozen=True)
@@ -69,7 +170,7 @@ class WriteReduction(Reduction):
     def update(self, counts: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         if rows.start in self.done:
             return counts
-        results = replace(self.results, model=restored(self.results.model, arrays))
+        results = replace(self.results, model=self.results.model.restored(arrays))
         found = np.zeros(3, np.int64)
         self.files.write(rows.start, self._blocks(results, rows, found))
         mark_written(self.files.place, rows.start)
@@ -131,7 +232,7 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
         "model_digest": model.digest,
         "data_digest": data_digest,
     }
-    light, sent = light_model(model, with_std=bool(results.return_std))
+    light, sent = model.for_tasks(with_std=bool(results.return_std))
     with place.filled(header) as done:
         marks = place.partial.within(RUNS)
         if done is None:
@@ -315,7 +416,7 @@ def _identified(model: Model, data: Any, ids: Any) -> Dataset:
                 "ids are columns by name: give names with a DataFrame, open_dataset(..., ids=...) for stored "
                 "rows, or a dict of columns"
             )
-        _check_has(data, ids)
+        check_has_columns(data, ids)
         columns = {name: data[name] for name in ids}
     if columns is not None:
         data, *values = paired({"the data": data, **{f"id {n}": v for n, v in columns.items()}})[0].values()
@@ -324,8 +425,7 @@ def _identified(model: Model, data: Any, ids: Any) -> Dataset:
         assert model.steps is not None
         data = open_dataset(data, steps=model.steps.for_prediction())
     elif is_dataframe_like(data) and model.column_names is not None:
-        _check_has(data, model.column_names)
-        data = data[list(model.column_names)]
+        data = fitted_columns(model, data)
     elif is_dataframe_like(data) and not isinstance(ids, Mapping | None):
         data = data.drop(columns=list(ids))
     dataset = as_dataset(data)
@@ -340,10 +440,3 @@ def _column(name: str, placeholder: np.ndarray, values: Any) -> Dataset:
         return as_dataset(placeholder, values)
     except InputError as error:
         raise InputError(f"the id column {name!r} cannot be used: {error}") from error
-
-
-def _check_has(frame: Any, names: Sequence[str]) -> None:
-    missing = [name for name in names if name not in frame.columns]
-    if missing:
-        columns = listed([str(name) for name in frame.columns])
-        raise InputError(f"the DataFrame has no column {missing[0]!r}; its columns are: {columns}")

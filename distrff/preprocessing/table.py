@@ -21,6 +21,7 @@ from distrff.preprocessing.encoders import (
 )
 from distrff.preprocessing.words import Unseen, number_in
 from distrff.utils.text import listed
+from distrff.utils.validation import FEW_COLUMNS
 
 ColumnStep = NumberStep | OneHotEncoder | HashedStep | SecondsStep | CyclicTimeEncoder
 _KINDS: dict[str, Any] = {
@@ -257,3 +258,15 @@ def _step_of(data: Mapping[str, Any]) -> ColumnStep:
 
 def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+
+
+def names_fit(names: Any, n_columns: int) -> bool:
+    """Return whether column names of a file, if it has any, are one text for each column."""
+    return names is None or (len(names) == n_columns and all(isinstance(name, str) for name in names))
+
+
+def steps_fit(steps: TableSteps | None, n_columns: int) -> bool:
+    """Return whether table steps of a file, if it has any, make so many columns."""
+    return steps is None or (
+        steps.sizes_within(max(FEW_COLUMNS, n_columns)) and len(steps.names_out) == n_columns
+    )

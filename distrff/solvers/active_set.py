@@ -21,7 +21,7 @@ from scipy.optimize import brentq
 from scipy.sparse import issparse
 
 from distrff.utils.jit import compiled, compiles_once
-from distrff.utils.lapack import factor
+from distrff.utils.linalg import factor
 
 _GROWTH = 3.0
 _MAX_ROUNDS, _MAX_STEPS = 40, 150

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import eig_banded, eigvalsh_tridiagonal
 from scipy.linalg.lapack import dpbsv, dptsv
 
-from distrff.utils.lapack import (
+from distrff.utils.linalg import (
     factor_columns,
     reflect,
     subtract_symmetric,

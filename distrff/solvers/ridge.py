@@ -24,8 +24,7 @@ from scipy.linalg.blas import dger
 from distrff.errors import InputError, PenaltyTooSmall
 from distrff.solvers.band import path_ridge
 from distrff.utils.arrays import Sums, lay_out
-from distrff.utils.lapack import factor, inverse_of_triangle, solve_factor
-from distrff.utils.products import squared, transposed_product
+from distrff.utils.linalg import factor, inverse_of_triangle, solve_factor, squared, transposed_product
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from distrff.solvers.lbfgs import lbfgs
 from distrff.solvers.losses import Loss, SmoothedHinge
 from distrff.solvers.objective import Evaluation
 from distrff.solvers.spectral_metric import SpectralMetric
-from distrff.utils.products import transposed_product, values_of
+from distrff.utils.linalg import transposed_product, values_of
 
 # The ε of the smoothed hinge. Its optimum is about a thousandth above the hinge's own (measured: 0.06 to
 # 0.11 % for λ from 1e-3 to 1e-6), and enough rows of a batch are still curved. For 4,000 rows of 25 features

@@ -1,12 +1,18 @@
-"""Named random streams from one seed: independent of each other and of the order of their use."""
+"""Random streams from one seed and keys of Dask tasks, both by name.
+
+Streams are independent of each other and of the order of their use.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
+import uuid
 from collections.abc import Callable
 from functools import partial
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 
@@ -67,3 +73,20 @@ def mixed_bits(x: np.ndarray) -> np.ndarray:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+# Keys of Dask tasks: by their first words Dask's dashboard groups tasks, and names the groups.
+
+
+def group_of(what: str | Callable[..., Any]) -> str:
+    """Return the group of tasks of a pass or a function: "distrff-held-out-errors", "distrff-fold-errors".
+
+    Dask takes the words before the first one that has a digit (`dask.utils.key_split`).
+    """
+    name = what if isinstance(what, str) else getattr(what, "__qualname__", type(what).__name__)
+    return "-".join(["distrff", *re.findall(r"[a-z]+", re.split(r"\d", name.lower())[0])])
+
+
+def new_key(what: str | Callable[..., Any]) -> str:
+    """Return a key in a group that no other task has."""
+    return f"{group_of(what)}-{uuid.uuid4().hex}"

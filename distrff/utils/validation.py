@@ -15,6 +15,8 @@ from distrff.errors import InputError, InputTypeError, NonFiniteError
 
 Widths = float | tuple[float, ...] | str
 
+FEW_COLUMNS = 2**20  # a row of so many columns is small, whatever is stored
+
 
 def is_number(value: Any) -> bool:
     """Tell whether a value is a real number; True and False do not count as numbers here."""

@@ -25,9 +25,8 @@ from distrff.engine.cluster import connect
 from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.svm import KernelSVC
 from distrff.features.fourier import FourierFeatures
-from distrff.io.dataset import Dataset
+from distrff.io.dataset import Dataset, RowBlock, Rows, Span
 from distrff.io.open import open_dataset
-from distrff.io.rows import RowBlock, Rows, Span
 from distrff.kernels.stationary import Gaussian
 from tests.benchmarks.labelled_rows import made
 from tests.benchmarks.measuring import N_WORKERS, import_everything, seconds_of, write_rows

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from distrff.features.bins import BinIds, Grids, occupied_bins
+from distrff.features.base import RowsInMemory
+from distrff.features.binning import BinIds, Grids, occupied_bins
 from distrff.features.fourier import FourierFeatures
-from distrff.features.specification import RowsInMemory
 from distrff.kernels.stationary import Gaussian, Laplacian
 from tests.benchmarks.measuring import alternate, seconds_of
 

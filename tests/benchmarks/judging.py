@@ -15,7 +15,7 @@ import numpy as np
 import zarr
 
 import distrff as drf
-from distrff.engine.record import resident_bytes
+from distrff.engine.tasks import resident_bytes
 from tests.benchmarks.measuring import (
     CHUNK_ROWS,
     peaks_above,

@@ -19,15 +19,14 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from distrff.cli.bench import arithmetic_rates
+from distrff.engine.reduction import light_segmentation_of_features, margin_tile_rows
 from distrff.engine.run import Run
-from distrff.engine.segments import light_segmentation_of_features, margin_tile_rows
 from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
 from distrff.features.binning import RandomBinningFeatures
+from distrff.fitting.light import MarginReduction
 from distrff.io.arrays import as_dataset
 from distrff.kernels.stationary import Laplacian
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import ClassTargets
-from distrff.reductions.margins import MarginReduction
+from distrff.preprocessing.coding import ClassTargets, Scaling
 from distrff.solvers.losses import Hinge, Logistic
 from tests.benchmarks.labelled_rows import (
     KINDS,

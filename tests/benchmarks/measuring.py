@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import zarr
 from distributed import Client, LocalCluster
 
-from distrff.engine.record import peak_resident_bytes, resident_bytes
+from distrff.engine.tasks import peak_resident_bytes, resident_bytes
 
 CHUNK_ROWS = 32_768
 N_WORKERS = 2

@@ -18,10 +18,14 @@ import dask
 import numpy as np
 from distributed import Client, LocalCluster
 
-from distrff.engine.execution import ClusterExecution
-from distrff.engine.progress_bar import Progress
-from distrff.engine.reduction import Reduction
-from distrff.engine.segments import Segmentation, gram_segmentation, light_segmentation_of_features
+from distrff.engine.distributed import ClusterExecution
+from distrff.engine.progress import FitLine
+from distrff.engine.reduction import (
+    Reduction,
+    Segmentation,
+    gram_segmentation,
+    light_segmentation_of_features,
+)
 from tests.benchmarks.measuring import seconds_of
 
 _N_WORKERS = 64
@@ -124,7 +128,7 @@ def _wall(execution: ClusterExecution, reduction: Sleep, segments: list[Any], ca
 
     def sweep() -> None:
         sent = [] if case.is_gram else [execution.send({"coef": coef})]
-        total = execution.reduce(reduction, segments, Progress("sleep", 1), sent)
+        total = execution.reduce(reduction, segments, FitLine(), sent)
         if not case.is_gram:  # a Gram stays on the workers, where it is solved
             execution.gather([total])
         else:

@@ -18,7 +18,7 @@ import zarr
 from distributed import Client
 
 import distrff as drf
-from distrff.engine.record import resident_bytes
+from distrff.engine.tasks import resident_bytes
 from distrff.kernels.stationary import Gaussian
 from tests.benchmarks.measuring import N_WORKERS, alternate, peaks_above, workers
 

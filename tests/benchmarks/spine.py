@@ -16,17 +16,16 @@ from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
-from distrff.engine.record import peak_resident_bytes, resident_bytes
+from distrff.engine.reduction import gram_segmentation, gram_tile_rows
 from distrff.engine.run import Run
-from distrff.engine.segments import gram_segmentation, gram_tile_rows
+from distrff.engine.tasks import peak_resident_bytes, resident_bytes
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures
+from distrff.fitting.gram_sums import GramReduction
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_dataset
 from distrff.kernels.stationary import Gaussian
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import NumericTargets
-from distrff.reductions.gram import GramReduction
+from distrff.preprocessing.coding import NumericTargets, Scaling
 from tests.benchmarks.measuring import (
     alternate,
     draw_rows,

@@ -9,11 +9,10 @@ import pytest
 
 from distrff.cli import bench
 from distrff.cli.bench import fit_limits, rows_a_second
-from distrff.engine.execution import PlannedWorkers
-from distrff.estimators.fitting.keeping import with_kept
-from distrff.estimators.fitting.plan import THIN_SLOWNESS, Size, count
-from distrff.features.specification import product_cost
-from distrff.io.rows import RowBlock
+from distrff.engine.run import PlannedWorkers
+from distrff.features.base import product_cost
+from distrff.fitting.cost import THIN_SLOWNESS, Size, count, with_kept
+from distrff.io.dataset import RowBlock
 
 
 @pytest.fixture(autouse=True)

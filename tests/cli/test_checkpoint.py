@@ -10,7 +10,7 @@ import pytest
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.io.checkpoints import CheckpointStore
+from distrff.io.parts import CheckpointStore
 from tests.support.commands import DISTRFF, start, wait_until
 
 SMALL = ("--n-components", 16, "--length-scale", 2, "--random-state", 0)
@@ -39,7 +39,7 @@ def test_a_fit_that_was_killed_while_it_removed_its_checkpoint(fit, distrff, row
         raise OSError("the disk is gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr("distrff.io.checkpoints.remove_checkpoint", killed)
+        patched.setattr("distrff.io.parts.remove_checkpoint", killed)
         done = fit()
     assert done.code == 0
     assert "warning: the checkpoint could not be removed (the disk is gone); delete it" in done.told
@@ -54,7 +54,7 @@ def test_a_fit_that_was_killed_while_it_removed_its_checkpoint(fit, distrff, row
 
 def test_the_model_of_another_fit_is_not_taken_for_its_own(fit, distrff, rows, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr("distrff.io.checkpoints.remove_checkpoint", lambda location: None)
+        patched.setattr("distrff.io.parts.remove_checkpoint", lambda location: None)
         assert fit().code == 0
     other = ("fit", rows.zarr, "--n-components", 8, "--length-scale", 1, "--out", tmp_path / "m.zarr")
     assert distrff(*other, "--overwrite").code == 0
@@ -69,7 +69,7 @@ def test_a_place_that_becomes_read_only_costs_no_model(fit, tmp_path, monkeypatc
 
     def begin(store, header):
         found = began(store, header)
-        monkeypatch.setattr("distrff.io.checkpoints._write_whole", refuses)
+        monkeypatch.setattr("distrff.io.parts._write_whole", refuses)
         return found
 
     monkeypatch.setattr(CheckpointStore, "begin", begin)

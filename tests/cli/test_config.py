@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from distrff.cli import main
+from distrff.cli.build import checked_estimator, fit
 from distrff.cli.command import Command
-from distrff.cli.fit import checked_estimator, fit
 from distrff.cli.predict import score
 from distrff.features.nystroem import NystroemFeatures
 from distrff.model.persistence import load_model
@@ -53,7 +53,7 @@ def test_each_kind_of_option_and_arguments_by_their_names(given):
         "data": "rows.parquet", "out": "m.zarr", "target": ("y",), "columns": ["a", "b"], "one_hot": True,
         "n_components": 64, "length_scale": [1.0, 2.0], "alphas": [0.1, 1.0], "no_intercept": False,
         "storage_options": (("anon", True), ("key", "007")), "class_weight": {"yes": 2.5},
-        "bounds": (("lon", (5.0, 6.5)),), "as_json": False,
+        "bounds": {"lon": (5.0, 6.5)}, "as_json": False,
     }  # fmt: skip
     assert {name: found.params[name] for name in expected} == expected
 
@@ -76,8 +76,6 @@ def test_the_command_line_counts_more_and_a_file_counts_as_given(given):
         ("a =", "cannot be read as TOML"),
         ('one-hot = "x"', "one-hot must be true or false, got 'x'"),
         ("json = 1", "json must be true or false, got 1"),
-        ("n-components = 1.5", "'1.5' is not a valid integer"),
-        ("n-components = [1, 2]", "'1,2' is not a valid integer"),
         ("n-components = {a = 1}", "n-components is a table of values; give one value"),
         ('missing = "fill"', "'fill' is not one of"),
     ],

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from distrff.cli import failures_reported, main
-from distrff.cli.options import verbosity_options
+from distrff.cli.command import verbosity_options
 from distrff.errors import ClusterError, DataWarning, NonFiniteError, PlanRefused, PrecisionWarning
 
 COMMANDS = [

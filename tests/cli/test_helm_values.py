@@ -8,7 +8,7 @@ import pytest
 import yaml
 from dask.utils import parse_bytes
 
-from distrff.engine.execution import PlannedWorkers
+from distrff.engine.run import PlannedWorkers
 from distrff.errors import PlanRefused
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures

@@ -20,9 +20,9 @@ OF_PYTHON = (
     "estimators/base.py: a checkpoint is of a fit that begins anew",
     "estimators/callbacks.py",
     "estimators/gram.py",
-    "estimators/fitting/context.py: warm_start",
-    "estimators/fitting/gram.py: this Gram has numbers",
-    "estimators/fitting/options.py: fit_intercept must be",
+    "fitting/context.py: warm_start",
+    "fitting/gram.py: this Gram has numbers",
+    "fitting/options.py: fit_intercept must be",
     "estimators/ridge.py: class_weight cannot be applied to a Gram",
     "features/search/candidates.py: maps=",
     "features/base.py: kernel__",
@@ -33,7 +33,7 @@ OF_PYTHON = (
     "io/zarr_rows.py: …: column_names",  # an attribute of the group
     "metrics.py",
     "model/write.py: ids are columns",
-    "reductions/equispaced.py: these sums have",
+    "fitting/equispaced_sums.py: these sums have",
     "solvers/ridge.py: n_features",
 )
 

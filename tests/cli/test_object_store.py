@@ -13,10 +13,9 @@ import zarr
 
 import distrff as drf
 from distrff.engine.checkpoint import Checkpoint, DamagedPart
-from distrff.engine.record import WorkRecord
-from distrff.engine.reduction import Partial
-from distrff.io.checkpoints import StoredSum
-from distrff.io.convert.checkpoint import ConversionCheckpoint
+from distrff.engine.tasks import Partial, WorkRecord
+from distrff.io.convert.runs import ConversionCheckpoint
+from distrff.io.parts import StoredSum
 from distrff.io.storage import Location
 from tests.support.fits import small_ridge
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+
 import click
 import pytest
 
-from distrff.cli import spelt_as_options
-from distrff.cli.fit import _class_weight, checked_estimator, fit
-from distrff.cli.options import KERNEL_NAMES, Names, Numbers, StorageOption, WordOrJson
+import distrff as drf
+from distrff.cli import main, spelt_as_options
+from distrff.cli.build import KERNELS as KERNEL_NAMES
+from distrff.cli.build import MAPS, MODELS, checked_estimator, fit
+from distrff.cli.options import Names, StorageOption, Value, WordOrJson
+from distrff.cli.signatures import parameters_of
 from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from distrff.features.binning import RandomBinningFeatures
@@ -16,17 +21,18 @@ from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.search.candidates import AutoFeatures
 from distrff.kernels.polynomial import Polynomial
-from distrff.kernels.registry import KERNELS
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
-from distrff.solvers.losses import MARGINS, NOISES
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
-        (Numbers("cv"), "cv", "cv"),
-        (Numbers("cv"), "1e-3", 1e-3),
-        (Numbers(), "1, 2,3e1", [1.0, 2.0, 30.0]),
+        (Value("float"), "cv", "cv"),
+        (Value("float"), "1e-3", 1e-3),
+        (Value("int"), "1e-3", "1e-3"),
+        (Value("float"), "1,2", "1,2"),
+        (Value("array of float"), "1, 2,3e1", [1.0, 2.0, 30.0]),
+        (Value('{"auto", True, False}'), "false", False),
         (Names(), "a, b,0", ["a", "b", "0"]),
         (WordOrJson(*KERNEL_NAMES), "matern", "matern"),
         (WordOrJson(*KERNEL_NAMES), ' {"kernel": "cauchy"}', {"kernel": "cauchy"}),
@@ -47,8 +53,6 @@ def test_values(kind, text, value):
 @pytest.mark.parametrize(
     ("kind", "texts"),
     [
-        (Numbers("cv"), ["gcv"]),
-        (Numbers(), ["", "1,,2"]),
         (WordOrJson(*KERNEL_NAMES), ["rbf", "{kernel", "absent.json"]),
         (WordOrJson("balanced"), ["[1, 2]"]),
         (StorageOption(), ["anon", "=true"]),
@@ -96,14 +100,22 @@ def test_every_option_reaches_the_estimator():
     assert estimator_of("--alpha gcv --alphas 2").alphas == [2.0]
 
 
-@pytest.mark.parametrize(
-    ("option", "names"),
-    [("sampling", SAMPLING_CHOICES), ("loss", MARGINS), ("noise", NOISES), ("kernel", KERNELS)],
-)
-def test_the_choices_are_those_of_the_library(option, names):
-    """They are listed twice, since `--help` must not load the library."""
-    kind = next(found for found in fit.params if found.name == option).type
-    assert sorted(KERNEL_NAMES if option == "kernel" else kind.choices) == sorted(names)
+CLASSES = [*MODELS.values(), *MAPS.values(), "convert", "open_dataset", "kernel_error", "gram"]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_signatures_are_read_as_python_has_them(name):
+    """They are read from the source, since `--help` must not load the library."""
+    found = {key: one.default for key, one in parameters_of(name).items()}
+    signature = inspect.signature(getattr(drf, name)).parameters.values()
+    assert found == {one.name: None if one.default is one.empty else one.default for one in signature}
+
+
+def test_every_option_says_what_it_is_for():
+    context = click.Context(main)
+    for name in main.list_commands(context):
+        for option in main.get_command(context, name).params:
+            assert isinstance(option, click.Argument) or len(option.help) > 15, (name, option.name)
 
 
 def test_every_sampling_reaches_the_map():
@@ -163,12 +175,12 @@ ITERATIVE = "goes with --model svc or likelihood, or --solver cg"
         ("--features auto --kernel gaussian", "--kernel goes with --features fourier, equispaced"),
         ("--features auto --length-scale 2", ANY_KERNEL),
         ("--features auto --sampling qmc", "--sampling goes with --features fourier"),
-        ("--include-std --alpha 1 --solver cg", "--include-std goes with a Gram"),
-        ("--include-std --features binning", "--include-std goes with a Gram"),
+        ("--include-std --alpha 1 --solver cg", "--include-std goes with the Gram"),
+        ("--include-std --features binning", "--include-std goes with the Gram"),
         ("--n-bins 64", "--n-bins goes with --features binning"),
         ("--landmarks leverage", "--landmarks goes with --features nystroem"),
         ("--features nystroem --form phase", "--form goes with --features fourier"),
-        ("--metric learned --features linear", "--metric goes with --features fourier, binning or nystroem"),
+        ("--metric learned --features linear", "--metric goes with --features fourier, equispaced"),
         ("--metric learned --length-scale ard", "--metric goes with --length-scale auto or one number"),
         ("--metric learned --length-scale 1,2", "--metric goes with --length-scale auto or one number"),
         (f"--metric learned --kernel {ROTATED}", "--metric goes with a kernel's name"),
@@ -180,7 +192,7 @@ ITERATIVE = "goes with --model svc or likelihood, or --solver cg"
         ("--class-weight balanced", "--class-weight goes with --model ridge-classifier, svc or likelihood"),
         ('--length-scale 2 --kernel {"kernel":"cauchy"}', "--length-scale goes with a kernel's name"),
         ("--model pca --alpha 1", "--alpha goes with --model ridge"),
-        ("--model pca --solver cg", "which has no target"),
+        ("--model pca --solver cg", "--solver goes with --model ridge, ridge-classifier, svc or"),
         ("--model pca --class-weight balanced", "--class-weight goes with"),
         ("--n-outputs 3", "--n-outputs goes with --model pca"),
     ],
@@ -210,13 +222,6 @@ def test_options_that_contradict_each_other(words, message):
 def test_values_that_no_data_could_make_right(words, message):
     with pytest.raises(InputError, match=message):
         estimator_of(words)
-
-
-def test_class_weights_are_numbers():
-    for given in ("balanced", {"1": 2, "true": 3}):
-        assert _class_weight(given) == given
-    with pytest.raises(InputError, match="the weight of 'a' must be a number, got 'x'"):
-        _class_weight({"a": "x"})
 
 
 @pytest.mark.parametrize(

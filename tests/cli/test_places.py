@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from distrff.io.groups import read_group
+from distrff.io.storage import read_group
 from tests.support import commands
 
 SMALL = ("--n-components", 16, "--length-scale", 2, "--random-state", 0, "--alpha", 1)
@@ -81,11 +81,11 @@ def test_a_full_disk_is_told_with_the_path(distrff, rows, models, tmp_path, monk
         raise OSError(number, os.strerror(number))
 
     if command.startswith("convert"):
-        monkeypatch.setattr("distrff.io.convert.writer.GrowingArray._flush", full)
+        monkeypatch.setattr("distrff.io.convert.runs.GrowingArray._flush", full)
         if "shuffled" in command:
-            monkeypatch.setattr("distrff.io.convert.writer.Buckets._write", full)
+            monkeypatch.setattr("distrff.io.convert.runs.Buckets._write", full)
     elif command == "fit":
-        monkeypatch.setattr("distrff.io.groups._fill", full)
+        monkeypatch.setattr("distrff.io.storage._fill", full)
     else:
         monkeypatch.setattr(
             Path, "write_text", lambda p, *a, **k: full() if "partial" in str(p) else write_text(p, *a, **k)

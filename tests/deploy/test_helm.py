@@ -12,13 +12,13 @@ import yaml
 from dask.utils import parse_bytes
 
 from distrff.cli.plan import _CLIENT_IDLE_BYTES
-from distrff.engine.execution import PlannedWorkers
+from distrff.engine.run import PlannedWorkers
 from distrff.errors import PlanRefused
-from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierFeatures
 from distrff.features.search.candidates import AutoFeatures
+from distrff.fitting.cost import Plan
 from tests.deploy import chart
 from tests.deploy.chart import manifests_of
 from tests.deploy.kubernetes import job

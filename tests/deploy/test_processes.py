@@ -21,7 +21,7 @@ import pytest
 import zarr
 
 from distrff.engine.cluster import connect
-from distrff.engine.record import blas_threads
+from distrff.engine.tasks import blas_threads
 from distrff.errors import ClusterError
 from distrff.model.persistence import load_model
 from tests.deploy import chart, pods

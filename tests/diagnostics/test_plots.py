@@ -10,7 +10,7 @@ import pytest
 from matplotlib import pyplot
 
 import distrff as drf
-from distrff.diagnostics import page_charts
+from distrff.diagnostics import pages as page_charts
 from distrff.errors import InputError
 
 matplotlib.use("Agg")

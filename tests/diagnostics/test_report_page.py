@@ -7,7 +7,7 @@ import matplotlib
 import pytest
 from matplotlib import pyplot
 
-from distrff.diagnostics import page_charts
+from distrff.diagnostics import pages as page_charts
 from distrff.diagnostics.report import FitReport
 from distrff.utils.html import Chart
 from tests.support.pages import headings, parse, words

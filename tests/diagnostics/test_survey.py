@@ -20,11 +20,11 @@ from distrff.diagnostics.survey import (
     survey_rows,
     survey_to_dict,
 )
+from distrff.engine.reduction import Segmentation, gram_segmentation
 from distrff.engine.run import Run
-from distrff.engine.segments import Segmentation, gram_segmentation
 from distrff.io.arrays import as_dataset
 from distrff.io.open import open_dataset
-from distrff.preprocessing.targets import LabelCounts
+from distrff.preprocessing.coding import LabelCounts
 
 N = 640
 

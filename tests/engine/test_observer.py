@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from distrff.engine.observer import Observer, SweepProgress, expected_sweeps
+from distrff.engine.progress import Observer, SweepProgress, expected_sweeps
 from distrff.errors import FitStopped
 
 # Gaps of KernelSVC on real rows, by sweep.

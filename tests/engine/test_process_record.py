@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.engine import record as process_record
-from distrff.engine.record import (
+from distrff.engine import tasks
+from distrff.engine.tasks import (
     ProcessRecord,
     WorkRecord,
     begin_task,
@@ -38,7 +38,7 @@ RECORDS = st.builds(
 def fresh_state(monkeypatch):
     """What this process measures here, with more BLAS threads than fits have, is not for the tests after."""
     fresh = SimpleNamespace(idle_bytes=0, blas_threads=0, fit=None)
-    monkeypatch.setattr(process_record, "_THIS", fresh)
+    monkeypatch.setattr(tasks, "_THIS", fresh)
 
 
 @given(RECORDS, RECORDS, RECORDS)
@@ -100,8 +100,8 @@ def test_the_peak_is_that_of_the_fit():
 
 
 def test_systems_without_proc(monkeypatch, tmp_path):
-    monkeypatch.setattr(process_record, "_STATUS", tmp_path / "status")
-    monkeypatch.setattr(process_record, "_CLEAR_REFS", tmp_path / "missing" / "clear_refs")
+    monkeypatch.setattr(tasks, "_STATUS", tmp_path / "status")
+    monkeypatch.setattr(tasks, "_CLEAR_REFS", tmp_path / "missing" / "clear_refs")
     peak = peak_resident_bytes()
     assert peak > 10 * 2**20
     assert resident_bytes() >= peak

@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.engine import reduction
-from distrff.engine.execution import LocalExecution
-from distrff.engine.kept import Keeping, keep_rows
-from distrff.engine.record import begin_task
-from distrff.engine.reduction import OrderedMerge, Reduction, merge_partials, n_levels, reduce_rows
+from distrff.engine import tasks
+from distrff.engine.reduction import OrderedMerge, Reduction, n_levels
+from distrff.engine.run import LocalExecution
+from distrff.engine.tasks import CacheForm, begin_task, keep_rows, merge_partials, reduce_rows
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset
-from distrff.io.rows import RowBlock
-from distrff.utils.wanted import Abandoned, abandon, working_for
+from distrff.io.dataset import RowBlock
+from distrff.utils.process import Abandoned, abandon, working_for
 
 X = np.arange(20.0).reshape(10, 2)
 
@@ -69,7 +68,7 @@ class Failing:
 def waits(monkeypatch):
     """The seconds that were waited; none passes."""
     seconds = []
-    monkeypatch.setattr(reduction.time, "sleep", seconds.append)
+    monkeypatch.setattr(tasks.time, "sleep", seconds.append)
     return seconds
 
 
@@ -219,7 +218,7 @@ def test_a_missing_partial_is_noticed(n):
             merge.result()
 
 
-class KeepingTiles(Keeping):
+class KeepingTiles(CacheForm):
     def keep(self, rows, arrays):
         return [block.X for block in rows.tiles(10)]
 

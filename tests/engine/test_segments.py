@@ -7,9 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.engine.execution import SegmentShares
-from distrff.engine.kept import Keeping, Kept, Level
-from distrff.engine.segments import (
+from distrff.engine.distributed import SegmentShares
+from distrff.engine.reduction import (
     Segmentation,
     gram_segmentation,
     gram_tile_rows,
@@ -17,6 +16,7 @@ from distrff.engine.segments import (
     light_segmentation_of_features,
     margin_tile_rows,
 )
+from distrff.engine.tasks import CacheForm, Level, SegmentCache
 
 N_ROWS = st.integers(1, 10**10)
 DTYPES = st.sampled_from([np.dtype(np.float32), np.dtype(np.float64)])
@@ -159,7 +159,7 @@ def test_what_a_worker_keeps_it_takes_itself_and_first(n_segments, threads, data
 # What stays where it was summed.
 
 
-class Kept1(Keeping):
+class Kept1(CacheForm):
     def keep(self, rows, arrays):
         return rows
 
@@ -167,8 +167,8 @@ class Kept1(Keeping):
         return None
 
 
-def kept(*rooms: int) -> Kept:
-    return Kept([Level(Kept1(), room) for room in rooms], list)
+def kept(*rooms: int) -> SegmentCache:
+    return SegmentCache([Level(Kept1(), room) for room in rooms], list)
 
 
 def test_a_worker_keeps_its_part_of_all_segments_at_the_first_level_with_room():

@@ -8,9 +8,9 @@ import zarr
 from dask.utils import key_split
 
 import distrff as drf
-from distrff.engine.execution import reduce_rows
 from distrff.engine.reduction import Reduction
-from distrff.utils.keys import group_of, new_key
+from distrff.engine.tasks import reduce_rows
+from distrff.utils.random import group_of, new_key
 from tests.support.fits import fourier, margin_classifier
 
 

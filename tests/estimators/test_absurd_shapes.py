@@ -9,7 +9,7 @@ import zarr
 
 import distrff as drf
 from distrff.diagnostics.survey import survey_rows
-from distrff.engine import execution
+from distrff.engine import run as engine_run
 from distrff.engine.run import Run
 from distrff.errors import InputError, PlanRefused
 
@@ -18,7 +18,7 @@ FEW_BYTES = 2**25
 
 @pytest.fixture(autouse=True)
 def workers(monkeypatch):
-    monkeypatch.setattr(execution, "MEMORY_LIMIT", 4 * 2**30)
+    monkeypatch.setattr(engine_run, "MEMORY_LIMIT", 4 * 2**30)
     with dask.config.set(scheduler="synchronous"):
         yield
 

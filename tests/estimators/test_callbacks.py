@@ -220,7 +220,7 @@ def test_early_stopping_refuses_what_it_cannot_score(rows, held_out):
     ):
         with pytest.raises(InputError, match=words):
             in_process(FITS["hinge"]().set_params(callbacks=[stopping]), *rows)
-    with pytest.raises(AttributeError, match="scored"):
+    with pytest.raises(AttributeError, match="scores_"):
         _ = drf.EarlyStopping(X, y).scores_
 
 

@@ -12,9 +12,9 @@ from distributed import Client
 from scipy.stats import chi2
 
 import distrff as drf
-from distrff.engine.execution import PlannedWorkers
+from distrff.engine.run import PlannedWorkers
 from distrff.errors import DataWarning, InputError, ModelFileError, PlanRefused
-from distrff.estimators.fitting import toeplitz
+from distrff.fitting import equispaced as toeplitz
 from distrff.kernels.stationary import Gaussian, Laplacian, Matern
 
 TOL = 1e-8  # of the solver

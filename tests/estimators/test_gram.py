@@ -7,12 +7,11 @@ import pytest
 
 import distrff as drf
 from distrff.errors import InputError, ModelFileError
+from distrff.fitting.gram_sums import GramReduction
 from distrff.io.arrays import as_dataset
-from distrff.io.groups import read_group, write_group
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import ClassTargets, NumericTargets
-from distrff.reductions.base import Folds
-from distrff.reductions.gram import GramReduction
+from distrff.io.storage import read_group, write_group
+from distrff.preprocessing.coding import ClassTargets, NumericTargets, Scaling
+from distrff.preprocessing.folds import Folds
 from distrff.solvers.ridge import unpack
 from tests.support.fits import fourier, ridge, ridge_classifier
 from tests.support.sweeps import of_features
@@ -208,8 +207,12 @@ def test_a_gram_like_another_needs_like_rows_and_folds(problem):
     assert drf.gram(X, y=y, like=first, cv=5).n_folds == 5
     for rows, given, message in (
         (X, {"y": y, "like": first, "cv": 3}, r"cv=3, but the Gram to be like has 5 fold\(s\); leave cv out"),
-        (X[:, :3], {"y": y, "like": first}, "the data has 3 columns, but the Gram to be like has 4"),
-        (X, {"y": problem.Y, "like": first}, "the data has 3 targets, but the Gram to be like has 1"),
+        (X[:, :3], {"y": y, "like": first}, "X has 3 columns, but the rows that were summed before have 4"),
+        (
+            X,
+            {"y": problem.Y, "like": first},
+            r"y has 3 column\(s\), but the rows that were summed before have 1",
+        ),
         (X[:, :3], {"y": y, "features": fourier().fit(X)}, "the feature map was fitted to 4"),
         (X, {"y": z, "like": labelled}, "y has the label 'z', which is not one of the 3 classes"),
     ):

@@ -19,8 +19,8 @@ from sklearn.preprocessing import (
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError
-from distrff.estimators.fitting.context import choose_solver
 from distrff.features.nystroem import pivoted
+from distrff.fitting.context import choose_solver
 from tests.support.fits import stored
 
 
@@ -174,7 +174,7 @@ def test_a_gram_that_is_to_be_like_another_counts_the_factor(problem, monkeypatc
         plans.append(choose_solver(*args, **kwargs))
         return plans[-1]
 
-    monkeypatch.setattr("distrff.estimators.fitting.sums.choose_solver", kept)
+    monkeypatch.setattr("distrff.fitting.sums.choose_solver", kept)
     first = drf.gram(problem.X, nystroem(), problem.y, scale="none")
     drf.gram(problem.X, y=problem.y, like=first)
     assert plans[0].size.triangle_numbers == 48**2

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 import distrff as drf
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.search import widths as bandwidth
-from distrff.preprocessing.scaling import Moments
+from distrff.preprocessing.moments import Moments
 from tests.support.fits import never
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")

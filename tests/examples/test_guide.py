@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 import distrff as drf
 from distrff.cli import main
-from distrff.engine.execution import PlannedWorkers
-from distrff.estimators.fitting.plan import min_memory_limit
+from distrff.engine.run import PlannedWorkers
+from distrff.fitting.cost import min_memory_limit
 from tests.support.documents import ROOT, SCHEDULER, blocks, commands, dead_links, smaller
 
 GUIDE = ROOT / "examples" / "guide"

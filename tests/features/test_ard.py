@@ -11,16 +11,6 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import multivariate_normal
-
-import distrff as drf
-from distrff.errors import InputError, NonFiniteError
-from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
-from distrff.estimators.svm import KernelSVC
-from distrff.features.binning import RandomBinningFeatures
-from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
-from distrff.features.fourier import FourierFeatures
-from distrff.features.nystroem import NystroemFeatures
 from distrff.features.search.relevance import (
     CONSTANT_WIDTH,
     MarginalLikelihood,
@@ -30,8 +20,18 @@ from distrff.features.search.relevance import (
     shrunk_length_scales,
 )
 from distrff.features.search.screening import explained_alone
+from scipy.stats import multivariate_normal
+
+import distrff as drf
+from distrff.errors import InputError, NonFiniteError
+from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
+from distrff.estimators.svm import KernelSVC
+from distrff.features.base import RowsInMemory, RowSource, Sample
+from distrff.features.binning import RandomBinningFeatures
+from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
+from distrff.features.fourier import FourierFeatures
+from distrff.features.nystroem import NystroemFeatures
 from distrff.features.search.widths import FourierPilot, PilotRows, search_rows
-from distrff.features.specification import RowsInMemory, RowSource, Sample
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
 
@@ -320,7 +320,7 @@ def test_a_column_that_is_constant_in_the_sample_alone_keeps_a_common_width(rng)
 
 def test_all_rows_are_read_where_the_sample_does_not_suffice(monkeypatch):
     """A single row of 3000 is elsewhere, and is not among the 64 that this seed samples."""
-    monkeypatch.setattr("distrff.features.specification._SAMPLE_ROWS", 64)
+    monkeypatch.setattr("distrff.features.base._SAMPLE_ROWS", 64)
     rng = np.random.default_rng(1)
     X, y, _ = of_three_columns(rng, 3000, d=3)
     X[:, 1] = 0.1

@@ -15,6 +15,7 @@ from sklearn.base import clone
 
 import distrff as drf
 from distrff.errors import InputError
+from distrff.features.base import RowsInMemory, Sample
 from distrff.features.search import candidates as auto
 from distrff.features.search.candidates import (
     MAPS,
@@ -45,7 +46,6 @@ from distrff.features.search.ridge import (
     carried_on,
     steps_ahead,
 )
-from distrff.features.specification import RowsInMemory, Sample
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
 from distrff.utils.random import stream
 

@@ -9,9 +9,9 @@ from sklearn.base import clone
 
 from distrff import Laplacian, RandomBinningFeatures
 from distrff.errors import InputError, PlanRefused
-from distrff.features.bins import BinCounts, Grids, occupied_bins
+from distrff.features.base import RowsInMemory
+from distrff.features.binning import BinCounts, Grids, occupied_bins
 from distrff.features.search.widths import PILOT_GRIDS, BinningPilot, PilotRows
-from distrff.features.specification import RowsInMemory
 from tests.support.draws import seed_of
 
 

@@ -9,10 +9,10 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from distrff.errors import InputError
 from distrff.features import nystroem
+from distrff.features.base import product_cost
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.specification import product_cost
 from distrff.features.transformer import TransformerFeatures
 from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.stationary import Gaussian, Laplacian

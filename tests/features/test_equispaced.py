@@ -12,9 +12,8 @@ import pytest
 from sklearn.base import clone
 
 from distrff.errors import InputError, ModelFileError
-from distrff.features.equispaced import EquispacedFourierFeatures, coef_of, lattice_of
-from distrff.features.lattice import Lattice
-from distrff.features.registry import specification_from_dict
+from distrff.features.base import specification_from_dict
+from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, lattice_of
 from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of

@@ -8,8 +8,7 @@ import pytest
 from sklearn.base import clone
 
 from distrff.errors import DataWarning, InputError
-from distrff.features.fourier import FORMS, FourierFeatures
-from distrff.features.frequencies import SAMPLINGS
+from distrff.features.fourier import FORMS, SAMPLINGS, FourierFeatures
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from tests.support.draws import pairs, seed_of
 from tests.support.fits import never

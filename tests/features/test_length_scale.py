@@ -4,16 +4,16 @@ from functools import partial
 
 import numpy as np
 import pytest
+from distrff.features.search.relevance import relevant_length_scales
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
 from threadpoolctl import threadpool_limits
 
 from distrff import Cauchy, Exponential, FourierFeatures, Gaussian, Laplacian, Matern
 from distrff.errors import InputError, NonFiniteError
+from distrff.features.base import RowsInMemory, Sample
 from distrff.features.search import widths as bandwidth
-from distrff.features.search.relevance import relevant_length_scales
 from distrff.features.search.widths import FourierPilot, automatic_length_scale, coded_targets
-from distrff.features.specification import RowsInMemory, Sample
 from tests.support.draws import seed_of
 
 

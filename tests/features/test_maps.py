@@ -12,12 +12,11 @@ from sklearn.base import clone
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 
 from distrff.errors import InputError, InputTypeError
+from distrff.features.base import MapCost, specification_from_dict
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FORMS, SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.registry import specification_from_dict
-from distrff.features.specification import MapCost
 from distrff.features.transformer import TransformerFeatures
 from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.stationary import Cauchy, Gaussian, Laplacian, Matern

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from distrff.features.search.relevance import CONSTANT_WIDTH
 from numpy.testing import assert_allclose
 from scipy.linalg import subspace_angles
 
 import distrff as drf
 from distrff.errors import InputError
+from distrff.features.base import RowsInMemory, Sample
 from distrff.features.search import metric
 from distrff.features.search.metric import (
     LearnedMetric,
@@ -19,9 +21,7 @@ from distrff.features.search.metric import (
     metric_gains,
     metric_of,
 )
-from distrff.features.search.relevance import CONSTANT_WIDTH
 from distrff.features.search.ridge import Judgement, Trial
-from distrff.features.specification import RowsInMemory, Sample
 from distrff.utils.random import stream
 
 

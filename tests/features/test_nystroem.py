@@ -8,8 +8,8 @@ import pytest
 
 from distrff import Cauchy, Exponential, Gaussian, Laplacian, Matern, NystroemFeatures, Polynomial
 from distrff.errors import DataWarning, FrequencyMismatch
+from distrff.features.base import RowsInMemory
 from distrff.features.nystroem import LowestKeys, LowestLeverageKeys, chosen_landmarks, pivoted, squared_norms
-from distrff.features.specification import RowsInMemory
 from distrff.utils.random import row_hash
 from tests.support.draws import seed_of
 

@@ -8,12 +8,11 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
 from distrff.errors import InputError
-from distrff.features.base import nested_sizes
+from distrff.features.base import nested_sizes, project
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures
 from distrff.features.fourier import FORMS, SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.projected import project
 from distrff.kernels.stationary import Cauchy, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
 

@@ -11,16 +11,17 @@ from scipy.stats import ks_1samp, norm
 
 from distrff import Cauchy, Exponential, FourierFeatures, Gaussian, Laplacian, Matern
 from distrff.errors import InputError
-from distrff.features.count_sketch import SKETCH_COLUMNS, gaussian_sketch_error
 from distrff.features.fourier import (
     FORMS,
     MIN_STRUCTURED_COLUMNS,
     SAMPLING_CHOICES,
+    SAMPLINGS,
     STRUCTURED_SAMPLINGS,
+    component_order,
+    draw_frequencies,
     resolved_sampling,
 )
-from distrff.features.frequencies import SAMPLINGS, component_order, draw_frequencies
-from distrff.features.hadamard import padded_size, signed_transform
+from distrff.features.structured import SKETCH_COLUMNS, gaussian_sketch_error, padded_size, signed_transform
 from tests.support.draws import pairs, seed_of
 
 D_COLUMNS = 20

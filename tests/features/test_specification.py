@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from distrff.errors import FrequencyMismatch, InputError, ModelFileError
+from distrff.features.base import _CACHE, arrays_digest, canonical_json, specification_from_dict
 from distrff.features.compose import LinearSpecification
 from distrff.features.fourier import FourierFeatures, FourierSpecification
-from distrff.features.registry import specification_from_dict
-from distrff.features.specification import _CACHE, arrays_digest, canonical_json
 from distrff.kernels.stationary import Gaussian, Matern
 from tests.support.draws import derivations
 

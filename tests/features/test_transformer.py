@@ -20,7 +20,7 @@ from sklearn.preprocessing import (
 )
 
 from distrff.errors import InputError
-from distrff.features.registry import specification_from_dict
+from distrff.features.base import specification_from_dict
 from distrff.features.transformer import TransformerFeatures
 
 STORED = [

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from distrff.errors import InputError
-from distrff.io.arrow import raw_column, raw_columns, raw_kind
+from distrff.io.arrays import raw_column, raw_columns, raw_kind
 
 DAY = datetime.date(1970, 1, 3)
 MOMENT = datetime.datetime(1970, 1, 1, 0, 0, 2)

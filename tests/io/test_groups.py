@@ -14,8 +14,7 @@ import pytest
 import zarr
 
 from distrff.errors import InputError, InputTypeError, ModelFileError
-from distrff.io.groups import read_group, write_group
-from distrff.io.storage import MAX_JSON_BYTES, Location, check_writable, replacing
+from distrff.io.storage import MAX_JSON_BYTES, Location, check_writable, read_group, replacing, write_group
 
 ARRAYS = {
     "W": np.arange(6.0).reshape(2, 3) - 2.5,

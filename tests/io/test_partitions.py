@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distrff.engine.execution import LocalExecution
+from distrff.engine.run import LocalExecution
 from distrff.errors import DataWarning, InputError, PlanRefused
 from distrff.io.arrays import as_dataset
 from distrff.io.open import open_dataset, open_rows

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
-from distrff.io.rows import Rows, cuts, in_order, read_ahead
+from distrff.io.dataset import Rows, cuts, in_order, read_ahead
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ import xarray
 import zarr
 
 from distrff.errors import InputError, NonFiniteError
-from distrff.io.cf import coding_of
 from distrff.io.open import open_dataset
-from distrff.io.zarr_rows import ZarrReader
+from distrff.io.zarr_rows import ZarrReader, coding_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata", "ignore:The data type")
 

@@ -17,9 +17,9 @@ from sklearn.metrics.pairwise import laplacian_kernel, polynomial_kernel, rbf_ke
 
 from distrff import Cauchy, Exponential, FourierFeatures, Gaussian, Laplacian, Matern, Polynomial
 from distrff.errors import InputError, InputTypeError, NonFiniteError
-from distrff.features.frequencies import component_order
-from distrff.kernels.base import Product, Scaled, Sum
-from distrff.kernels.registry import KERNELS, kernel_from_dict
+from distrff.features.fourier import component_order
+from distrff.kernels.base import Product, Scaled, Sum, kernel_from_dict
+from distrff.kernels.stationary import KERNELS
 from distrff.utils.random import stream
 from tests.support.draws import seed_of
 

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 
 from distrff import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
 from distrff.errors import InputError
-from distrff.kernels.registry import kernel_from_dict
+from distrff.kernels.base import kernel_from_dict
 
 OF_ONE = [
     Gaussian(0.7),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import distrff as drf
-import distrff.estimators.fitting.gram
+import distrff.fitting.gram
 
 N = 600
 
@@ -52,7 +52,7 @@ def test_models_of_a_long_path_are_solved_anew(
         drf.KernelRidge(_features(), alphas=[0.1, 1.0, 10.0], random_state=0) for _ in "ab"
     )
     of_search.fit(X, y)
-    monkeypatch.setattr(distrff.estimators.fitting.gram, "MAX_PATH_BYTES", 0)
+    monkeypatch.setattr(distrff.fitting.gram, "MAX_PATH_BYTES", 0)
     solved_anew.fit(X, y)
     assert of_search.alpha_ == solved_anew.alpha_
     ours, theirs = (model._out_of_fold_models() for model in (of_search, solved_anew))

@@ -25,7 +25,7 @@ from click.testing import CliRunner
 import distrff as drf
 from distrff.cli import main
 from distrff.errors import InputError
-from distrff.io import groups
+from distrff.io import storage as groups
 from distrff.io.storage import ROOT
 from tests.support.stored import ABSURD, GONE, NAMES, fitted, paths_of, replaced
 

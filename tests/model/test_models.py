@@ -13,9 +13,9 @@ from sklearn.exceptions import NotFittedError
 import distrff as drf
 from distrff.errors import InputError, ModelFileError
 from distrff.features.fourier import FourierFeatures
-from distrff.io.groups import read_group, write_group
+from distrff.io.storage import read_group, write_group
 from distrff.kernels.stationary import Gaussian
-from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.coding import Scaling
 from tests.support.models import frozen_model
 
 KERNEL = 0.5 * drf.Matern(2.0, nu=1.5) + drf.Gaussian((1.0, 2.0, 3.0))

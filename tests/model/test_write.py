@@ -15,8 +15,7 @@ import pytest
 import zarr
 
 import distrff as drf
-from distrff.engine.execution import LocalExecution
-from distrff.engine.run import Run
+from distrff.engine.run import LocalExecution, Run
 from distrff.errors import InputError, NonFiniteError
 from distrff.io import results as result_files
 from distrff.io.arrays import as_dataset
@@ -25,8 +24,7 @@ from distrff.io.results import ResultPlace, open_array
 from distrff.io.storage import Location
 from distrff.model import write
 from distrff.model.model import Model
-from distrff.model.predict import RowResults
-from distrff.model.write import output_segmentation, write_rows
+from distrff.model.write import RowResults, output_segmentation, write_rows
 from distrff.solvers.ridge import PosteriorFactor
 from tests.support.models import frozen_model
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from distrff.model.model import Model
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import ClassTargets, NumericTargets
+from distrff.preprocessing.coding import ClassTargets, NumericTargets, Scaling
 
 
 def frozen_model(

@@ -16,7 +16,7 @@ from sklearn.kernel_approximation import PolynomialCountSketch
 from sklearn.preprocessing import PolynomialFeatures, SplineTransformer
 
 import distrff as drf
-from distrff.io import groups
+from distrff.io import storage as groups
 from distrff.io.storage import ROOT
 
 GAUSSIAN = drf.Gaussian(2.0)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from distrff.engine.reduction import OrderedMerge, Reduction
-from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.coding import Scaling
 
 
 def of_features(

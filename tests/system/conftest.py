@@ -18,7 +18,7 @@ def small_segments(monkeypatch) -> None:
         ("_MAX_SEGMENT_ROWS", 1024),
         ("_LIGHT_SEGMENT_ROWS", 2048),
     ):
-        monkeypatch.setattr(f"distrff.engine.segments.{name}", rows)
+        monkeypatch.setattr(f"distrff.engine.reduction.{name}", rows)
 
 
 @pytest.fixture

@@ -18,12 +18,11 @@ from sklearn.preprocessing import FunctionTransformer, QuantileTransformer
 
 import distrff as drf
 from distrff.engine import checkpoint as checkpoints
-from distrff.engine.record import WorkRecord
-from distrff.engine.reduction import Partial
+from distrff.engine.tasks import Partial, WorkRecord
 from distrff.errors import InputError
-from distrff.io.checkpoints import CheckpointStore, StoredSum, read_part, remove_checkpoint, write_part
+from distrff.io.parts import CheckpointStore, StoredSum, read_part, remove_checkpoint, write_part
 from distrff.io.storage import BUFFER_BYTES, Location
-from distrff.utils.values import DamagedValue, decoded, encoded
+from distrff.utils.serialize import DamagedValue, decoded, encoded
 from tests.support.fits import classes_of, fourier, margin_classifier, small_ridge
 
 pytestmark = pytest.mark.usefixtures("small_segments")
@@ -101,7 +100,7 @@ def test_a_fit_goes_on_where_it_was_stopped(rows, in_this_thread, stopped, tmp_p
 def test_a_pass_goes_on_after_the_segments_that_were_summed(rows, client, monkeypatch, tmp_path, large):
     """The pass fails at a row near its end; once that is mended, only what is not stored is summed."""
     if large:
-        monkeypatch.setattr("distrff.engine.execution._SMALL_BYTES", 0)
+        monkeypatch.setattr("distrff.engine.distributed._SMALL_BYTES", 0)
     left = []
     segments_left = checkpoints.PassSums.segments_left
     monkeypatch.setattr(
@@ -123,7 +122,7 @@ def test_a_pass_goes_on_after_the_segments_that_were_summed(rows, client, monkey
 
 def test_a_checkpoint_is_no_larger_than_stated(rows, client, monkeypatch, tmp_path):
     """Sums that others cover go; the largest number is what the docstring of `fit` states."""
-    monkeypatch.setattr("distrff.engine.execution._SMALL_BYTES", 0)
+    monkeypatch.setattr("distrff.engine.distributed._SMALL_BYTES", 0)
     (X, y), sizes, append = rows, [], CheckpointStore.append
 
     def measured(store, *args):
@@ -462,7 +461,7 @@ def test_values_come_back_as_they_were():
     [
         {"type": "os:system", "fields": {}},
         {"type": "distrff.io.storage:Location", "fields": {"url": "x", "options": None}},
-        {"type": "distrff.engine.reduction:Partial", "fields": {"value": 1}},
+        {"type": "distrff.engine.tasks:Partial", "fields": {"value": 1}},
         {"array": 7},
         {"objects": [1], "shape": [2]},
         {"neither": 1},
@@ -476,7 +475,7 @@ def test_a_file_names_no_other_class(tree):
 def test_a_large_part_goes_to_an_object_store_in_pieces(rng, monkeypatch):
     """No write or read is larger than a piece, whatever the size of an array."""
     monkeypatch.setattr("distrff.io.storage.BUFFER_BYTES", 4096)
-    for module in ("storage", "checkpoints"):
+    for module in ("storage", "parts"):
         monkeypatch.setattr(f"distrff.io.{module}.PIECE_BYTES", 1024)
     sizes, opened = [], MemoryFileSystem._open
 

@@ -20,7 +20,7 @@ from distributed import Client, LocalCluster, get_worker
 
 import distrff as drf
 from distrff.engine.cluster import connect
-from distrff.engine.execution import ClusterExecution, Roll
+from distrff.engine.distributed import ClusterExecution, WorkerList
 from distrff.errors import ClusterError, InputError
 from tests.support.commands import wait_until
 from tests.support.fits import blocks_of, in_process, small_ridge, within_patience
@@ -79,7 +79,7 @@ def test_a_worker_that_hangs_changes_no_bit(rows, rng, monkeypatch, tmp_path, su
     The worker stops itself: on a loaded machine, another one may have been given up before.
     """
     if sums == "on workers":
-        monkeypatch.setattr("distrff.engine.execution._SMALL_BYTES", 0)
+        monkeypatch.setattr("distrff.engine.distributed._SMALL_BYTES", 0)
     expected = in_process(small_ridge("cv"), *rows)
     with dask.config.set({"distributed.scheduler.worker-ttl": "1s"}), connect(n_workers=2):
         when = int(rng.integers(2, 45))  # of the 50 pieces of both passes
@@ -98,7 +98,7 @@ def slowly(block):
 @pytest.mark.parametrize("how", ["adapt", "scale"])
 def test_workers_that_come_and_go_all_the_time(rows, rng, start_cluster, monkeypatch, how):
     """They are retired with what they have, and closed, while others are started, until the fit ends."""
-    monkeypatch.setattr("distrff.engine.execution._SMALL_BYTES", 0)
+    monkeypatch.setattr("distrff.engine.distributed._SMALL_BYTES", 0)
     expected = in_process(small_ridge("cv"), *rows)
     cluster, client = start_cluster(2)
     over, seen = threading.Event(), set()
@@ -154,8 +154,8 @@ def test_a_cluster_whose_workers_are_paused_or_none(rows, start_cluster, monkeyp
     with pytest.raises(ClusterError, match="the cluster has no workers; add some"):
         small_ridge().fit(*rows)
     start_cluster(1)
-    monkeypatch.setattr("distrff.engine.execution._LOOK_SECONDS", 0.1)
-    monkeypatch.setattr("distrff.engine.execution._NO_WORKERS_SECONDS", 1.0)
+    monkeypatch.setattr("distrff.engine.distributed._LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("distrff.engine.distributed._NO_WORKERS_SECONDS", 1.0)
     with pytest.raises(ClusterError, match=r"all 1 worker\(s\) of the cluster have been paused for 1 s"):
         small_ridge().fit(blocks_of(rows[0], pause), rows[1])
 
@@ -165,9 +165,9 @@ def test_a_cluster_without_workers_is_said(monkeypatch, caplog):
     workers: dict[str, dict] = {"a": {"status": "running", "nthreads": 1}}
     asked = SimpleNamespace(scheduler_info=lambda n_workers: {"workers": workers, "n_workers": len(workers)})
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr("distrff.engine.execution.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("distrff.engine.distributed.time", SimpleNamespace(monotonic=lambda: clock.now))
     caplog.set_level(logging.WARNING, "distrff")
-    roll = Roll(asked)
+    roll = WorkerList(asked)
 
     def said_until(end):
         caplog.clear()
@@ -300,6 +300,6 @@ def test_a_scheduler_that_is_gone_as_a_fit_begins():
     """The client then has no word of any workers; the error says what to do."""
     client = SimpleNamespace(scheduler_info=lambda n_workers: {}, status="closed")
     with pytest.raises(ClusterError, match=r"the connection to it is closed\); connect to a cluster"):
-        Roll(client).workers()
+        WorkerList(client).workers()
     client.status = "running"
-    assert Roll(client).workers() == {}
+    assert WorkerList(client).workers() == {}

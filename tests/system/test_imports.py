@@ -43,11 +43,9 @@ def test_a_fit_of_rows_in_memory_loads_what_it_needs():
     assert not loaded_by(_FIT) & {"dask.array", "tqdm", "finufft", "zarr"}
 
 
-def test_the_first_task_of_a_worker_loads_all_maps():
-    """Else later passes load them, above the idle memory that plans start from."""
-    loaded = loaded_by("import distrff.reductions.statistics")
-    assert "distrff.features.registry" in loaded
-    assert "sklearn.decomposition" not in loaded
+def test_sums_over_rows_load_no_decomposition():
+    """It takes 12 MB and half a second of each worker, and only some transformers need it."""
+    assert "sklearn.decomposition" not in loaded_by("import distrff.fitting.moments")
 
 
 def test_the_version_is_the_distribution_s_and_its_entry_points_name_one_command():

@@ -16,13 +16,13 @@ import pytest
 import zarr
 
 import distrff as drf
-from distrff.engine import execution
-from distrff.engine.execution import LocalExecution
+from distrff.engine import run as engine_run
+from distrff.engine.run import LocalExecution
 from distrff.errors import InputError, PlanRefused
-from distrff.estimators.fitting import keeping, sgd
+from distrff.fitting import cost, sgd
+from distrff.fitting.rows import CachedRows, RowKeeping
 from distrff.io.arrays import as_dataset
-from distrff.preprocessing.scaling import Scaling
-from distrff.reductions.kept import KeptRows, RowKeeping
+from distrff.preprocessing.coding import Scaling
 from tests.support.commands import wait_until
 from tests.support.fits import blocks_of, within_patience
 
@@ -65,9 +65,9 @@ pytestmark = [
 @pytest.fixture
 def short_light_segments(monkeypatch) -> None:
     """Cut light sweeps of a few thousand rows into several segments."""
-    monkeypatch.setattr("distrff.engine.segments._MIN_LIGHT_ROWS", 256)
-    monkeypatch.setattr("distrff.engine.segments._LIGHT_PRODUCTS", 2**13)
-    monkeypatch.setattr("distrff.engine.segments._MAX_SEGMENT_ROWS", 512)
+    monkeypatch.setattr("distrff.engine.reduction._MIN_LIGHT_ROWS", 256)
+    monkeypatch.setattr("distrff.engine.reduction._LIGHT_PRODUCTS", 2**13)
+    monkeypatch.setattr("distrff.engine.reduction._MAX_SEGMENT_ROWS", 512)
 
 
 @pytest.fixture
@@ -116,13 +116,13 @@ def test_passes_take_what_is_kept(labelled, monkeypatch, name):
     """Of a map with a basis too: its values, or its features, as the passes multiply them."""
     X, _ = labelled
     X[:, 0] += 3 * np.where(X[:, 0] > 0, 1, -1)
-    taken, features_at = [], KeptRows.features_at
+    taken, features_at = [], CachedRows.features_at
 
     def seen(*args: Any, **options: Any) -> Any:
         taken.append(features_at(*args, **options))
         return taken[-1]
 
-    monkeypatch.setattr(KeptRows, "features_at", seen)
+    monkeypatch.setattr(CachedRows, "features_at", seen)
     with dask.config.set(scheduler="synchronous"):
         model(name, "nystroem", keep_features=True).fit(X, (X[:, 0] > 0).astype(int))
     assert taken
@@ -142,14 +142,14 @@ def test_as_much_is_kept_as_there_is_room_for(labelled, client, monkeypatch, roo
     """The rest is kept as rows, or read again, whichever worker takes it."""
     expected = bits(model("hinge", "fourier", keep_features=False).fit(*labelled))
     all_kept = model("hinge", "fourier", keep_features=True).fit(*labelled).plan_
-    monkeypatch.setattr(keeping, "_room", lambda plan, workers: room * all_kept.kept_bytes)
+    monkeypatch.setattr(cost, "_room", lambda plan, workers: room * all_kept.kept_bytes)
     fitted = model("hinge", "fourier").fit(*labelled)
     plan = fitted.plan_
     assert 0 < plan.kept_features < plan.size.n_rows
     assert plan.kept_bytes <= room * all_kept.kept_bytes
     assert f"kept between light sweeps: features of {plan.kept_features:,} rows" in repr(plan)
     assert bits(fitted) == expected
-    monkeypatch.setattr(keeping, "_pays", lambda size: False)
+    monkeypatch.setattr(cost, "_pays", lambda size: False)
     fitted = model("hinge", "fourier").fit(*labelled)
     assert (fitted.plan_.kept_features, fitted.plan_.kept_rows > 0) == (0, True)
     assert bits(fitted) == expected
@@ -189,7 +189,7 @@ def test_a_fit_in_a_task_or_in_another_process_keeps_nothing(labelled, client, m
     for scheduler in ("threads", "synchronous"):  # of a search without a client
         (kept,) = dask.compute(dask.delayed(kept_in_a_task)(*labelled), scheduler=scheduler)
         assert kept == 0
-    monkeypatch.setattr(execution, "parent_process", lambda: "another process")
+    monkeypatch.setattr(engine_run, "parent_process", lambda: "another process")
     assert LocalExecution(None).is_nested
 
 
@@ -197,17 +197,17 @@ def test_a_fit_in_a_task_or_in_another_process_keeps_nothing(labelled, client, m
 def kept_rows(monkeypatch) -> tuple[list[int], list[int]]:
     """The rows of each segment that is kept in this process, and of all that are alive then."""
     made, alive = [], []
-    values: WeakSet[KeptRows] = WeakSet()
-    keep = execution.keep_rows
+    values: WeakSet[CachedRows] = WeakSet()
+    keep = engine_run.keep_rows
 
-    def counted(*args: Any) -> KeptRows:
+    def counted(*args: Any) -> CachedRows:
         found = keep(*args)
         values.add(found)
         made.append(found.stop - found.start)
         alive.append(sum(one.stop - one.start for one in values))
         return found
 
-    monkeypatch.setattr(execution, "keep_rows", counted)
+    monkeypatch.setattr(engine_run, "keep_rows", counted)
     return made, alive
 
 
@@ -271,7 +271,7 @@ def test_workers_that_join_take_their_part(labelled, start_cluster):
 
 
 def n_kept(dask_worker: Any) -> int:
-    return sum(isinstance(value, KeptRows) for value in dask_worker.data.values())
+    return sum(isinstance(value, CachedRows) for value in dask_worker.data.values())
 
 
 def test_kept_rows_hold_no_more_than_themselves(rng):
@@ -310,7 +310,7 @@ def test_a_fit_that_fails_keeps_nothing(labelled, client):
 
 
 def test_all_or_a_refusal(labelled, client, monkeypatch):
-    monkeypatch.setattr(keeping, "_room", lambda plan, workers: 1000.0)
+    monkeypatch.setattr(cost, "_room", lambda plan, workers: 1000.0)
     with pytest.raises(
         PlanRefused,
         match=r"keep_features=True needs .* 60% of its memory limit .*; use keep_features='auto'",

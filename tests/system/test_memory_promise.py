@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 from sklearn.base import is_classifier
 
 import distrff as drf
-from distrff.engine.execution import PlannedWorkers
+from distrff.engine.run import PlannedWorkers
 from tests.support.draws import seed_of
 
 READERS = ("numpy", "dask", "zarr", "parquet", "scipy CSR", "dask CSR", "zarr CSR")

@@ -10,7 +10,7 @@ import zarr
 from distributed import Client, LocalCluster
 
 import distrff as drf
-from distrff.engine.execution import PlannedWorkers
+from distrff.engine.run import PlannedWorkers
 from distrff.errors import PlanRefused
 
 FEATURES = drf.FourierFeatures(drf.Gaussian(5.0), 64, random_state=0)

@@ -20,8 +20,8 @@ from scipy import sparse
 from sklearn.base import clone
 
 import distrff as drf
-from distrff.estimators.fitting import plan
-from distrff.estimators.fitting.plan import worker_peak_bytes
+from distrff.fitting import cost
+from distrff.fitting.cost import worker_peak_bytes
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 
@@ -98,9 +98,9 @@ BINS = drf.RandomBinningFeatures(drf.Laplacian(4.0), 10, random_state=0)
 @pytest.mark.parametrize("has_factor", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, monkeypatch, has_factor):
     """With the Gram of a sample of the rows, or where none fits."""
-    monkeypatch.setattr("distrff.engine.segments._MIN_SAMPLE_ROWS", 2048)
+    monkeypatch.setattr("distrff.engine.reduction._MIN_SAMPLE_ROWS", 2048)
     if not has_factor:
-        monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
+        monkeypatch.setattr(cost, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
     data = rows[0], np.column_stack([rows[1], np.cos(rows[1])]), np.abs(rows[0][:, 0])
     tol = 1e-6 if has_factor else 1e-3  # with a diagonal each digit takes many passes
     ridge = drf.KernelRidge(FOURIER, [0.1, 10.0], solver="cg", tol=tol, random_state=0, scale="none")
@@ -143,7 +143,7 @@ def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, mo
 )
 def test_classes_on_workers(rows, assert_same_on_workers, monkeypatch, estimator):
     """Every solver: preconditioners from a sample of the rows, models of a part of them."""
-    monkeypatch.setattr("distrff.engine.segments._MIN_SAMPLE_ROWS", 2048)
+    monkeypatch.setattr("distrff.engine.reduction._MIN_SAMPLE_ROWS", 2048)
     has_two = getattr(estimator, "noise", None) == "probit"
     X, y = rows[0][:6007], np.digitize(rows[1][:6007], [-0.5] if has_two else [-0.5, 0.5])
     data = X, y, np.abs(X[:, 0])
@@ -166,7 +166,7 @@ def test_classes_on_workers(rows, assert_same_on_workers, monkeypatch, estimator
 )
 def test_sparse_features_on_workers(rows, assert_same_on_workers, monkeypatch, estimator):
     """Models of rows and metrics of sampled rows, which few rows make small."""
-    monkeypatch.setattr("distrff.estimators.fitting.plan._SPARSE_ROWS", 200)
+    monkeypatch.setattr("distrff.fitting.cost._SPARSE_ROWS", 200)
     assert_same_on_workers(estimator, rows[0][:2003], rows[1][:2003] > 0)
 
 
@@ -242,13 +242,11 @@ def test_folds_that_do_not_fit_together_are_swept_apart(rows, client, monkeypatc
     X, y = rows
     together = model().fit(X, y)
     whole = together.plan_
-    monkeypatch.setattr("distrff.estimators.fitting.plan.IDLE_BYTES", 0)
+    monkeypatch.setattr("distrff.fitting.cost.IDLE_BYTES", 0)
     sent = whole.size.sent_bytes(whole.n_workers)
     few, many = (worker_peak_bytes(whole.size, folds, 1) + sent for folds in (1, 5))
     assert few < many == whole.worker_peak_bytes
-    monkeypatch.setattr(
-        "distrff.estimators.fitting.plan._USABLE_SHARE", (few + many) / 2 / whole.memory_limit
-    )
+    monkeypatch.setattr("distrff.fitting.cost._USABLE_SHARE", (few + many) / 2 / whole.memory_limit)
     apart = model().fit(X, y)
     assert (apart.plan_.folds_per_task, whole.folds_per_task) == (1, 5)
     assert apart.report_["n_sweeps"] == 6
@@ -295,7 +293,7 @@ SETTINGS = settings(max_examples=15, suppress_health_check=[HealthCheck.function
 def many_cuts(small_segments, monkeypatch):
     """Segments and tiles of a few hundred rows, so that chunks straddle all of them."""
     for name, rows in (("_MIN_SEGMENT_ROWS", 128), ("_LIGHT_SEGMENT_ROWS", 400), ("_MAX_TILE_ROWS", 512)):
-        monkeypatch.setattr(f"distrff.engine.segments.{name}", rows)
+        monkeypatch.setattr(f"distrff.engine.reduction.{name}", rows)
 
 
 @cache

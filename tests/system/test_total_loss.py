@@ -26,11 +26,10 @@ import pytest
 from distributed import Client, LocalCluster, wait
 
 import distrff as drf
-from distrff.engine import execution
-from distrff.engine.execution import Flight, Lost
-from distrff.engine.reduction import Reduction
+from distrff.engine import distributed
+from distrff.engine.distributed import Lost, Pending
+from distrff.engine.reduction import Reduction, Segmentation
 from distrff.engine.run import Run
-from distrff.engine.segments import Segmentation
 from distrff.errors import ClusterError
 from distrff.io.arrays import as_dataset
 from tests.support.commands import wait_until
@@ -49,8 +48,8 @@ pytestmark = pytest.mark.usefixtures("small_segments")
 @pytest.fixture
 def large(monkeypatch) -> None:
     """Partials and arrays that are sent are values on the workers, however small they are."""
-    monkeypatch.setattr(execution, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(execution, "_SMALL_ARRAYS", 0)
+    monkeypatch.setattr(distributed, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(distributed, "_SMALL_ARRAYS", 0)
 
 
 @pytest.fixture
@@ -208,7 +207,7 @@ def test_values_are_made_again_from_the_rows_on(rows, start_cluster, large, tmp_
 
 def test_what_cannot_be_made_again(rows, start_cluster, large, monkeypatch):
     """The Gram of a model that was fitted before, and what a user persisted."""
-    monkeypatch.setattr(execution, "_LEAVING_SECONDS", 0.2)
+    monkeypatch.setattr(distributed, "_LEAVING_SECONDS", 0.2)
     _, client = start_cluster(1)
     fitted = small_ridge("cv").fit(*rows)
     X = da.from_array(rows[0], chunks=(2000, 3)).persist()
@@ -225,7 +224,7 @@ def test_a_task_that_no_worker_is_given(rows, start_cluster, monkeypatch, caplog
     """The scheduler keeps a task for a worker that never comes: it is sent again after some looks."""
     start_cluster(1)
     caplog.set_level("WARNING")  # a local cluster silences all handlers
-    send, sent = Flight.compute, []
+    send, sent = Pending.compute, []
 
     def send_astray(self, task, worker):
         sent.append(worker)
@@ -233,9 +232,9 @@ def test_a_task_that_no_worker_is_given(rows, start_cluster, monkeypatch, caplog
             return send(self, task, worker)
         return self.watch(self.client.compute(task, workers=["tcp://127.0.0.1:1"]))
 
-    monkeypatch.setattr(Flight, "compute", send_astray)
+    monkeypatch.setattr(Pending, "compute", send_astray)
     for name in ("_LOOK_SECONDS", "_LEAVING_SECONDS"):
-        monkeypatch.setattr(f"distrff.engine.execution.{name}", 0.2)
+        monkeypatch.setattr(f"distrff.engine.distributed.{name}", 0.2)
     fitted = within_patience(small_ridge("cv").fit, *rows)
     assert "no worker was given the tasks that are ready" in caplog.text
     np.testing.assert_array_equal(fitted.coef_, in_process(small_ridge("cv"), *rows).coef_)
@@ -269,9 +268,9 @@ class Scheduler:
     ],
 )
 def test_looks_at_a_worker_that_does_nothing(states, is_lost):
-    roll = execution.Roll(Scheduler(states))
-    watch = execution.Watch(roll)
-    for _ in range(execution._IDLE_LOOKS - 1):
+    roll = distributed.WorkerList(Scheduler(states))
+    watch = distributed.Liveness(roll)
+    for _ in range(distributed._IDLE_LOOKS - 1):
         watch.look()
     with pytest.raises(Lost) if is_lost else nullcontext():
         watch.look()

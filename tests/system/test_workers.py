@@ -14,7 +14,8 @@ from distributed import Client
 from sklearn.model_selection import GridSearchCV
 
 import distrff as drf
-from distrff.engine import execution
+from distrff.engine import distributed
+from distrff.engine import run as engine_run
 from distrff.engine.reduction import OrderedMerge, n_levels
 from distrff.errors import FrequencyMismatch
 from distrff.features import fourier as sampling
@@ -66,8 +67,9 @@ def test_live_partials_are_bounded(rows, request, monkeypatch, where):
             waiting.append(self.n_waiting)
 
     for name in ("_MIN_SEGMENT_ROWS", "_MAX_SEGMENT_ROWS"):
-        monkeypatch.setattr(f"distrff.engine.segments.{name}", 512)
-    monkeypatch.setattr(execution, "OrderedMerge", Counting)
+        monkeypatch.setattr(f"distrff.engine.reduction.{name}", 512)
+    for module in (distributed, engine_run):
+        monkeypatch.setattr(module, "OrderedMerge", Counting)
     if where == "cluster":
         request.getfixturevalue("client")
     with dask.config.set({} if where == "cluster" else {"scheduler": "threads", "num_workers": 2}):

@@ -10,7 +10,7 @@ from scipy.linalg import cholesky
 from scipy.linalg.blas import dsyrk, dtrsm
 from scipy.linalg.lapack import dpotri, dpstrf, dsytrd, dtrtri
 
-from distrff.utils.lapack import (
+from distrff.utils.linalg import (
     add_square,
     factor,
     inverse_of_factor,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from distrff.solvers.ridge import ridge_moments
 from distrff.utils.jit import compiled, scratch
-from distrff.utils.products import OneHotTile, compile_products, squared, transposed_product, values_of
+from distrff.utils.linalg import OneHotTile, compile_products, squared, transposed_product, values_of
 
 DTYPES = st.sampled_from([np.float32, np.float64])
 

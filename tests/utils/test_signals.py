@@ -11,7 +11,7 @@ import weakref
 import pytest
 
 from distrff.errors import Terminated
-from distrff.utils.signals import signals_raise
+from distrff.utils.process import signals_raise
 
 SECONDS = 20.0  # at most, for a signal that takes ten milliseconds
 
@@ -128,7 +128,7 @@ def test_elsewhere_than_in_the_main_thread_nothing_is_changed():
 TOLD_TWICE = """
 import signal
 from distrff.errors import Terminated
-from distrff.utils.signals import signals_raise
+from distrff.utils.process import signals_raise
 with signals_raise({signal.SIGTERM: Terminated}, once=True):
     try:
         signal.raise_signal(signal.SIGTERM)

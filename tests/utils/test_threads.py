@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from distrff.utils.threads import one_blas_thread
+from distrff.utils.process import one_blas_thread
 
 
 def counts() -> set[int]:

@@ -14,7 +14,15 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, PlanRefused
-from distrff.features.base import FeatureMap
+from distrff.features.base import (
+    FeatureMap,
+    MapCost,
+    MapSpecification,
+    RowSource,
+    Sample,
+    product_cost,
+    sample_rows,
+)
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fourier import FourierFeatures
@@ -37,20 +45,12 @@ from distrff.features.search.sample import (
     median_distance,
 )
 from distrff.features.search.widths import LikelihoodBudget, shrunk_length_scales
-from distrff.features.specification import (
-    MapCost,
-    MapSpecification,
-    RowSource,
-    Sample,
-    product_cost,
-    sample_rows,
-)
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern, Stationary
-from distrff.preprocessing.scaling import Moments
+from distrff.preprocessing.moments import Moments
 from distrff.utils.nufft import MAX_DIMENSIONS
+from distrff.utils.process import one_blas_thread
 from distrff.utils.text import listed
-from distrff.utils.threads import one_blas_thread
 from distrff.utils.validation import check_count
 
 # The candidates: a kind of map, a kernel, and a rule for its widths.
@@ -395,7 +395,7 @@ class Search:
         return max((n for n in sizes if _widths_flops(n, d) <= may_take), default=0)
 
     def _judge(self, field: Sequence[Candidate], stage: int) -> list[float]:
-        """Judge candidates in a stage; those whose widths are not known yet start from the first of a rule."""
+        """Judge candidates in a stage; the first of a rule gives the others a width to start from."""
         waves: list[list[Candidate]] = [[], []]
         for one in field:
             is_first = one.kernel == _SMOOTHNESS[0] or self.scope.judged == ("binning",)
@@ -468,9 +468,8 @@ class Search:
         ((here, self.shrunk),) = self.source.run_all(shrink_widths, self.rows.arrays(), [call])
         self.coordinates[SHRUNK_WIDTHS] = here
         shrunk = replace(mine, rule=SHRUNK_WIDTHS)
-        call = shrunk, self.stages[-1], 1.0
-        found = self.source.run_all(judge_candidate, self.rows.arrays() | self.coordinates, [call])
-        self.histories[shrunk] = found
+        arrays, again = self.rows.arrays() | self.coordinates, (shrunk, self.stages[-1], 1.0)
+        self.histories[shrunk] = self.source.run_all(judge_candidate, arrays, [again])
 
     def _judge_equispaced(self) -> None:
         """Judge equispaced features with the rule and kernel that are best with one width or one a column.
@@ -489,7 +488,7 @@ class Search:
         self._judge(mine, -1)
 
     def choices(self) -> list[Candidate]:
-        """All candidates that the map may have, the one to take first, then the largest stage and the best."""
+        """All candidates, the one to take first, then the finalists, the best first."""
         allowed = {one: e for one, e in self._finalists().items() if one.kind in self.scope.kinds}
         if not allowed:
             return []

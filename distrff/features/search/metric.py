@@ -11,14 +11,14 @@ import numpy as np
 from scipy.linalg import eigh, svd
 
 from distrff.errors import InputError
+from distrff.features.base import RowsInMemory, Sample
 from distrff.features.search.line import descend
 from distrff.features.search.ridge import FEATURES, GRIDS, MODELS, FittedRidge, FourierRidge, best_width
 from distrff.features.search.sample import THINNING, SearchSample, median_distance
 from distrff.features.search.widths import LikelihoodBudget, relevant_length_scales
-from distrff.features.specification import RowsInMemory, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern, Stationary
-from distrff.utils.threads import one_blas_thread
+from distrff.utils.process import one_blas_thread
 
 # The average gradient outer product of a model of cosines and sines needs no row.
 

@@ -1,4 +1,4 @@
-"""Small ridge models that stand for large ones: the held-out error of a kernel's map at one width after another."""
+"""Small ridges that stand for large models: held-out errors of a kernel's map at any width."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
 
-from distrff.features.bins import BinIds, Grids, occupied_bins
-from distrff.features.frequencies import draw_frequencies
-from distrff.features.lattice import Box, Lattice
+from distrff.features.base import RowsInMemory
+from distrff.features.binning import BinIds, Grids, occupied_bins
+from distrff.features.equispaced import Box, Lattice
+from distrff.features.fourier import draw_frequencies
 from distrff.features.search.line import descend
 from distrff.features.search.sample import HeldOutError, SearchSample
-from distrff.features.specification import RowsInMemory
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel, Widths
 from distrff.solvers.band import path_ridge
 from distrff.solvers.ridge import noise_floor
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzProblem, half_of, whole_of
-from distrff.utils.lapack import factor, solve_factor
+from distrff.utils.linalg import OneHotTile, factor, solve_factor
 from distrff.utils.nufft import values_at
-from distrff.utils.products import OneHotTile
 from distrff.utils.random import child_seed
 
 FEATURES = 1024
@@ -344,7 +343,8 @@ class BinnedRidge(SmallRidge):
         return found
 
     def flops_of_one(self) -> float:
-        return binned_flops(*self.sample.X.shape, self._n_grids)
+        n, d = self.sample.X.shape
+        return binned_flops(n, d, self._n_grids)
 
 
 def dense_flops(n_rows: int, n_features: int) -> float:

@@ -11,9 +11,9 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, NonFiniteError
-from distrff.features.specification import Sample
+from distrff.features.base import Sample
 from distrff.kernels.base import Kernel
-from distrff.preprocessing.scaling import EQUAL_TO_ROUNDING
+from distrff.preprocessing.moments import EQUAL_TO_ROUNDING
 from distrff.utils.arrays import dense_rows
 from distrff.utils.random import stream
 

@@ -12,16 +12,16 @@ from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 
 from distrff.errors import ColumnError, InputError
+from distrff.features.base import RowSource, Sample
 from distrff.features.search.line import Line, descend
 from distrff.features.search.ridge import SmallRidge
 from distrff.features.search.sample import SAMPLE_ROWS, THINNING, SearchSample, coded_targets, median_distance
-from distrff.features.specification import RowSource, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Laplacian, Stationary
-from distrff.preprocessing.scaling import EQUAL_TO_ROUNDING, Moments
-from distrff.utils.lapack import factor, inverse_of_factor
+from distrff.preprocessing.moments import EQUAL_TO_ROUNDING, Moments
+from distrff.utils.linalg import factor, inverse_of_factor
+from distrff.utils.process import one_blas_thread
 from distrff.utils.random import stream
-from distrff.utils.threads import one_blas_thread
 
 MakeRidge = Callable[[SearchSample, Kernel], SmallRidge]
 """The small model of a map for a kernel with undecided widths."""
@@ -51,7 +51,7 @@ def automatic_length_scale(
     InputError
         If no two rows of positive weight differ, or a target is not finite.
     """
-    n_rows = min(SAMPLE_ROWS, np.count_nonzero(sample.weights > 0))
+    n_rows = min(SAMPLE_ROWS, int(np.count_nonzero(sample.weights > 0)))
     if not n_rows:
         raise InputError("length_scale='auto' found no row of positive weight in its sample; give a number")
     few = sample.y is None or n_rows < _MIN_ROWS
@@ -214,6 +214,19 @@ class LikelihoodBudget:
         few = n_starts * (values + self.few_evaluations * n**2 * (n + 10.0 * n_columns))
         n = min(n_rows, self.max_rows)
         return few + self.evaluations * n**2 * (n + 10.0 * n_columns)
+
+
+def learned_length_scales(
+    kernel: Kernel, sample: Sample, make_ridge: MakeRidge, *, shrinks: bool
+) -> tuple[Kernel, dict[str, Any]]:
+    """The kernel of width "ard" with one width for each column: likely ones, mended by the small ridge."""
+    found, search = relevant_length_scales(kernel, sample)
+    if "note" in search:
+        found, search = fallback_length_scales(kernel, search, sample, make_ridge)
+    if shrinks:
+        rows = SearchSample.of(sample)
+        found, search = shrunk_length_scales(kernel, search, rows, sample.n_weighted_rows, make_ridge)
+    return found, search
 
 
 def relevant_length_scales(
@@ -519,9 +532,10 @@ def shrunk_length_scales(
 
     More rows allow shorter widths, by a power of their number (like the bandwidth n^(−1/(2s+d)) for functions
     of smoothness s; Stone 1982, "Optimal global rates of convergence for nonparametric regression"). That
-    power, between 0 and ½, comes from the best common factors of the widths for the rows of the sample and for
-    a quarter of them; it sets the widths for all `n_rows` rows. With many columns the whole takes some 70 to 90
-    held-out errors. `kernel` has the width "ard"; of `search` its `length_scale` and `column_scale` are used.
+    power, between 0 and ½, comes from the best common factors of the widths for the rows of the sample and
+    for a quarter of them; it sets the widths for all `n_rows` rows. With many columns the whole takes some
+    70 to 90 held-out errors. `kernel` has the width "ard"; `search` holds its likely
+    `length_scale`, and `column_scale`.
 
     Returns
     -------
@@ -599,7 +613,7 @@ def _separating_columns(X: np.ndarray, widths: np.ndarray, seed: int) -> np.ndar
 def _column_factors(
     error: Callable[[np.ndarray], float], columns: np.ndarray, n_columns: int, known: float
 ) -> np.ndarray:
-    """Factors of the widths after one round over `columns`, in octaves while the error falls from a known one."""
+    """Factors of the widths after one round over `columns`, in octaves, while a known error falls."""
     factors = np.ones(n_columns)
     for j in columns:
 

@@ -16,18 +16,15 @@ import zarr
 from scipy.sparse import issparse
 
 from distrff.engine.checkpoint import check_every, ending_on_sigterm
-from distrff.engine.progress_bar import Progress
+from distrff.engine.progress import pass_line
 from distrff.errors import InputError, NonFiniteError
-from distrff.io.checkpoints import forgeries_refused
-from distrff.io.convert.checkpoint import ConversionCheckpoint, DamagedRun, saved_at_the_end
-from distrff.io.convert.delimited import CsvSource, WiderTypes
 from distrff.io.convert.dialect import Dialect
 from distrff.io.convert.libsvm import LibsvmSource
 from distrff.io.convert.npz import ArraySource
-from distrff.io.convert.sources import Source, TableSource, files_of, open_source, version_of
-from distrff.io.convert.text import TextBlock
-from distrff.io.convert.writer import (
+from distrff.io.convert.runs import (
     KIND,
+    ConversionCheckpoint,
+    DamagedRun,
     DenseWriter,
     SetApart,
     Shuffled,
@@ -35,10 +32,21 @@ from distrff.io.convert.writer import (
     SparseWriter,
     mark_complete,
     new_group,
+    saved_at_the_end,
 )
-from distrff.io.groups import package_version
-from distrff.io.rows import Span, in_order
-from distrff.io.storage import Location, check_writable, full_disk_errors, held, own_folder, refuse_overlap
+from distrff.io.convert.sources import Source, TableSource, files_of, open_source, version_of
+from distrff.io.convert.text import CsvSource, TextBlock, WiderTypes
+from distrff.io.dataset import Span, in_order
+from distrff.io.parts import forgeries_refused
+from distrff.io.storage import (
+    Location,
+    check_writable,
+    full_disk_errors,
+    held,
+    own_folder,
+    package_version,
+    refuse_overlap,
+)
 from distrff.io.tables import (
     ColumnSelection,
     choose_columns,
@@ -554,15 +562,15 @@ def _disk_room(group: zarr.Group) -> Iterator[Path]:
 
 @contextmanager
 def _progress(label: str, source: Source, checkpoint: ConversionCheckpoint | None) -> Iterator[AdvanceTo]:
-    """Yield a function that tells a progress bar and a checkpoint how much of the source is read."""
+    """Yield a function that tells a line of progress and a checkpoint how much of the source is read."""
     total = max(1, source.total)
 
     def advance_to(position: int) -> None:
-        bar.update(position - bar.n)
+        line.update(position - line.n)
         if checkpoint is not None:
             checkpoint.see(label, position, total, source.unit)
 
-    with Progress(label, total, source.unit) as bar:
+    with pass_line(label, total, source.unit) as line:
         yield advance_to
 
 

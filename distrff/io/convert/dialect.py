@@ -13,7 +13,6 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from distrff.errors import InputError
-from distrff.io.convert.text import in_columns, not_utf8
 from distrff.utils.text import listed
 
 DELIMITERS = ",\t;|"
@@ -165,6 +164,22 @@ def _lines(text: str, dialect: Dialect) -> Iterator[str]:
     if dialect.delimiter == WHITESPACE:
         text = in_columns(text.encode(), dialect.quote).decode()
     return iter(io.StringIO(text, newline=""))
+
+
+def in_columns(data: bytes, quote: str | None) -> bytes:
+    """Return lines with one tab for each run of blanks between their fields."""
+    lines, q = data.splitlines(), re.escape((quote or "").encode())
+    if quote is None or quote.encode() not in data:
+        return b"".join(b"\t".join(line.split()) + b"\n" for line in lines)
+    field = re.compile(rb"%b(?:[^%b]|%b%b)*%b[^ \t]*|[^ \t]+" % (q, q, q, q, q))
+    return b"".join(b"\t".join(field.findall(line)) + b"\n" for line in lines)
+
+
+def not_utf8(place: str) -> InputError:
+    """The error of bytes at a place that are not UTF-8."""
+    return InputError(
+        f"{place}: bytes that are not UTF-8; name what the file is written in, such as encoding='latin-1'"
+    )
 
 
 def _separator_line(head: bytes) -> tuple[bytes, bytes, bytes]:

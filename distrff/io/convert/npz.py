@@ -15,8 +15,7 @@ from numpy.lib import format as npy
 
 from distrff.errors import InputError
 from distrff.io.convert.text import TextFile
-from distrff.io.dataset import check_real, native
-from distrff.io.rows import cuts
+from distrff.io.dataset import check_real, cuts, native
 from distrff.io.storage import (
     file_name,
     first_bytes,

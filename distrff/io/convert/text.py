@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import csv
 import gzip
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import replace
+from itertools import chain, islice
+from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
 
 from distrff.errors import InputError
+from distrff.io.arrays import raw_columns, raw_kind
+from distrff.io.convert.dialect import (
+    NULLS,
+    WHITESPACE,
+    Dialect,
+    Opening,
+    in_columns,
+    not_utf8,
+    number_pattern,
+    opening_of,
+)
 from distrff.io.storage import file_name, one_line, retryable, storage_errors
+from distrff.preprocessing.encoders import RawColumn
+from distrff.preprocessing.table import TableSteps
+from distrff.utils.text import first_repeated, listed
 
 BLOCK_BYTES = 4 * 2**20
 """Size of a block of text: large against the fixed cost of decoding one. Arrow reads some twenty ahead: with
@@ -30,13 +50,6 @@ _OPENERS: tuple[tuple[bytes, Callable[[Any], Any]], ...] = (
 )
 _DAMAGE = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, pa.ArrowException)
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-
-def not_utf8(place: str) -> InputError:
-    """The error of bytes at a place that are not UTF-8."""
-    return InputError(
-        f"{place}: bytes that are not UTF-8; name what the file is written in, such as encoding='latin-1'"
-    )
 
 
 class TextFile(NamedTuple):
@@ -185,15 +198,6 @@ def n_lines(data: bytes) -> int:
     return data.count(b"\n") or data.count(b"\r")
 
 
-def in_columns(data: bytes, quote: str | None) -> bytes:
-    """Return lines with one tab for each run of blanks between their fields."""
-    lines, q = data.splitlines(), re.escape((quote or "").encode())
-    if quote is None or quote.encode() not in data:
-        return b"".join(b"\t".join(line.split()) + b"\n" for line in lines)
-    field = re.compile(rb"%b(?:[^%b]|%b%b)*%b[^ \t]*|[^ \t]+" % (q, q, q, q, q))
-    return b"".join(b"\t".join(field.findall(line)) + b"\n" for line in lines)
-
-
 class _Chunks:
     """A stream of the bytes that are in some chunks."""
 
@@ -242,3 +246,481 @@ class Utf8Stream:
         """Yield the lines with their ends; bytes that are not UTF-8 become surrogates."""
         for block in whole_lines(self, BLOCK_BYTES, self._name):
             yield from (line.decode("utf-8", "surrogateescape") for line in block.splitlines(keepends=True))
+
+
+# Delimited text as Arrow batches: the names and types of columns, and the place of a wrong record.
+
+_WHOLE = re.compile(r"\s*[-+]?\d+\s*")
+_COLUMN = re.compile(r"CSV column #(\d+).*invalid value '(.*)'", re.DOTALL)
+
+
+class WiderTypes(Exception):
+    """A batch holds values that do not fit the types so far; those in `types` hold all values."""
+
+    def __init__(self, types: dict[str, pa.DataType]) -> None:
+        super().__init__("read the columns again with wider types")
+        self.types = types
+
+
+class TextBatch(NamedTuple):
+    """Some rows of one file."""
+
+    file: int  # its number
+    start: int  # number of the first row in the file
+    batch: pa.RecordBatch
+    position: int  # compressed bytes read so far
+    mark: tuple[int, int]  # the file, and the number of its rows up to the end of the batch
+
+
+class CsvSource(TextSource):
+    """Files of delimited text with the same columns, read by Arrow.
+
+    All columns are read with `types`, which are inferred from the first 4 MB until a `WiderTypes` gives wider
+    ones: numbers are float64, text is a dictionary, the rest is as Arrow infers it. A missing value is empty,
+    `?` or one of NA, N/A, nan, null.
+
+    What `dialect` leaves open is guessed. `known` lists columns that a model needs: if these are indices
+    there is no header; if the first record holds them all, it is one. `words` are columns of text.
+    """
+
+    row_labels: frozenset[str] = frozenset()
+
+    def __init__(
+        self,
+        files: Sequence[TextFile],
+        dialect: Dialect | None = None,
+        known: Sequence[str] = (),
+        words: Collection[str] = (),
+    ) -> None:
+        dialect, self._known, self._words = dialect or Dialect(), known, words
+        super().__init__([file._replace(encoding=dialect.encoding) for file in files])
+        opening = opening_of(head_of(self._files[0]), dialect, files[0].name, known, words)
+        self.dialect, self.names, self._openings = opening.dialect, opening.names, {0: opening}
+        if (twice := first_repeated(self.names)) is not None:
+            raise InputError(
+                f"{files[0].name}, line {opening.n_lines}: two columns are named {twice!r}; rename one, or "
+                f"pass header=False (--no-header) if the line is a row"
+            )
+        self._declared: dict[str, str] = {}
+        self._categories: dict[str, frozenset[str]] = {}
+        self._mixtures: dict[str, InputError] = {}
+        self._closed: set[int] = set()  # files without a quote that is open at their end
+        self.odd: dict[str, str] = {}
+        """Why columns of text that looks like numbers or dates are left out."""
+        first = self._stream(0, self.names, {}, use_threads=False)  # which would read ahead in vain
+        try:
+            head = next((batch for batch, _ in first if batch.num_rows), None)
+        except pa.ArrowInvalid as error:
+            self._fail(0, 0, error)
+        if head is None:
+            raise InputError(f"{files[0].name} has a header but no rows; give a file with rows")
+        for name, column in zip(self.names, head.columns, strict=True):
+            self._look_at(name, column)
+        inferred = {name: c.type for name, c in zip(self.names, head.columns, strict=True)}
+        # Floats of this size are read as integers first, where they have to be told apart.
+        self._beyond_int64 = {n for n, c in zip(self.names, head.columns, strict=True) if _is_beyond_int64(c)}
+        self._whole = {n for n, kind in inferred.items() if pa.types.is_integer(kind)} | self._beyond_int64
+        self.types = {name: read_as(kind) for name, kind in inferred.items()}
+
+    @property
+    def kinds(self) -> dict[str, str | None]:
+        """Kinds of the columns, as far as they are known."""
+        return {name: raw_kind(self.types[name]) for name in self.names}
+
+    def declare(self, kinds: Mapping[str, str]) -> None:
+        """Read columns as of the kinds that the user gave them: text, numbers or times."""
+        self._declared = dict(kinds)
+        for name, kind in kinds.items():
+            if raw_kind(self.types[name]) != kind:
+                self.types[name] = {"text": TEXT, "number": pa.float64(), "time": pa.timestamp("us")}[kind]
+            self._mixtures.pop(name, None)
+            self.odd.pop(name, None)
+
+    def described(self) -> str:
+        """How the text is read, with columns of codes such as 007 that are read as numbers."""
+        codes = [
+            f"column {name!r} holds {code}, which is read as a number: types={{{name!r}: 'text'}} keeps codes"
+            for name, code in self._openings[0].codes.items()
+            if name not in self._declared and _is_numeric(self.types[name])
+        ]
+        return "; ".join([self.dialect.described(), *codes])
+
+    def keep_whole(self, names: Sequence[str]) -> None:
+        """Read targets of whole numbers as integers, so that they can be classes."""
+        self.types |= {
+            n: pa.uint64() if n in self._beyond_int64 else pa.int64()
+            for n in names
+            if n in self._whole and n not in self._declared
+        }
+
+    def refuse_mixtures(self, used: Sequence[str], dropped: Iterable[str]) -> None:
+        """Refuse a column that mixes numbers and text, or is used and holds numbers or dates as text."""
+        for name in (*used, *dropped):
+            if name in self._mixtures:
+                raise self._mixtures[name]
+            if name in self.odd and name in used:
+                raise InputError(f"{self.name}, column {name!r}: {self.odd[name]}")
+
+    def widen(self, types: dict[str, pa.DataType]) -> None:
+        """Read columns with the types of a `WiderTypes` from here on."""
+        self._whole = {name for name in self._whole if types[name] == self.types[name]}
+        self.types = types
+
+    def state(self) -> dict[str, Any]:
+        """Return with which types columns are read, as a value to be stored; see `restore`."""
+        types = pa.schema(self.types).serialize().to_pybytes()
+        return {"types": types.hex(), "whole": sorted(self._whole)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Read columns with the types that `state` returned in an earlier process."""
+        schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(state["types"])))
+        self.types = dict(zip(schema.names, schema.types, strict=True))
+        self._whole = set(state["whole"])
+
+    def follow(self, steps: TableSteps) -> None:
+        """Read text where the steps take text, and numbers where they take numbers."""
+        kinds = {step.name: step.reads for step in steps.columns}
+        self._categories = {name: frozenset(step.categories) for name, step in steps.categories.items()}
+        if steps.target is not None:
+            kinds |= dict.fromkeys(steps.target.names, "text" if steps.target.kind == "labels" else "number")
+        for name, kind in kinds.items():
+            known = self.types.get(name, TEXT)
+            if kind == "text":
+                self.types[name] = TEXT
+            elif kind == "number" and not pa.types.is_boolean(known) and raw_kind(known) != "clock":
+                self.types[name] = pa.float64()
+        if steps.target is not None and np.dtype(steps.target.dtype).kind in "iu":
+            self.keep_whole(steps.target.names)  # beyond 2⁵³ a float is another label
+
+    # Rows.
+
+    def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[TextBatch]:
+        """Yield batches of some columns of all files, in order; each header is checked against the first.
+
+        With the mark of a batch as `after`, only those after it. Raises `WiderTypes` for values that do not
+        fit the types so far, and an InputError with file, line and column for those that cannot be read.
+        """
+        for i in range(1, len(self._files)):
+            self._opening(i)
+        first, skipped = after or (0, 0)
+        for piece in self._in_order(first, lambda i: self._pieces_of(i, names)):
+            if piece.file > first or piece.start >= skipped:
+                yield piece
+
+    def _pieces_of(self, i: int, names: Sequence[str]) -> Iterator[TextBatch]:
+        types, start = {name: self.types[name] for name in names}, 0
+        try:
+            for batch, position in self._stream(i, names, types):
+                stop = start + batch.num_rows
+                yield TextBatch(i, start, batch, position, (i, stop))
+                start = stop
+        except pa.ArrowInvalid as error:
+            if not _COLUMN.search(str(error)):
+                self._fail(i, start, error)
+            raise WiderTypes(self._widened(i, start, types, error)) from error
+
+    def identify(self, names: Sequence[str]) -> None:
+        """Read columns as ids: whole numbers if they are written like that, else text as it stands."""
+        self.types |= dict.fromkeys(names, TEXT)
+
+    def ids(self, piece: TextBatch, name: str) -> np.ndarray:
+        """Return the ids in a column of a batch; raise `WiderTypes` if they are the first with other text."""
+        column = piece.batch.column(name)
+        if name in self._whole:
+            is_plain = pc.match_substring_regex(column.dictionary, r"^(0|-?[1-9]\d{0,17})$")
+            if not column.null_count and pc.all(is_plain).as_py() is not False:
+                return column.dictionary.cast(pa.int64()).to_numpy()[column.indices.to_numpy()]
+            self._whole = self._whole - {name}
+            raise WiderTypes(self.types)
+        words = np.array([*column.dictionary.to_pylist(), ""], dtype=object)
+        return words[column.indices.fill_null(-1).to_numpy()]
+
+    def raw(self, piece: TextBatch, names: Sequence[str]) -> dict[str, RawColumn]:
+        """Return some columns of a batch."""
+        raw = raw_columns(piece.batch, names)
+        if self.dialect.decimal == ",":
+            # Numbers of a file with a decimal comma, where the fit had them as categories.
+            raw |= {n: _with_point(raw[n], known) for n, known in self._categories.items() if n in raw}
+        return raw
+
+    def place(self, piece: TextBatch, row: int) -> str:
+        """Return the file and line of a row of a batch, which are found by reading it again by line."""
+        line = next(islice(self._records(piece.file), piece.start + row, None))[0]
+        return f"{self._files[piece.file].name}, line {line}"
+
+    def _opening(self, i: int) -> Opening:
+        if i not in self._openings:
+            file = self._files[i]
+            head, has_names = head_of(file), self.dialect.header
+            if not head.strip() and not has_names:
+                return Opening(self.dialect, self.names, 0, 0)
+            found = opening_of(head, self.dialect, file.name, self._known, self._words)
+            if has_names and found.names != self.names:
+                raise InputError(
+                    f"{file.name}, line {found.n_lines}: the columns {listed(found.names)} are not those of "
+                    f"{self._files[0].name} ({listed(self.names)}); convert files with different columns one "
+                    f"by one"
+                )
+            self._openings[i] = found
+        return self._openings[i]
+
+    def _stream(
+        self, i: int, names: Sequence[str], types: Mapping[str, pa.DataType], *, use_threads: bool = True
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """Yield the batches of some columns of a file, and the stored bytes that are read."""
+        quote, failure = self.dialect.quote or False, None
+        known = frozenset().union(*self._categories.values())
+        with opened(self._files[i]) as (stored, stream):
+            text = self._text(i, stream)
+            try:
+                reader = arrow_csv.open_csv(
+                    pa.PythonFile(text, mode="r"),
+                    read_options=arrow_csv.ReadOptions(
+                        use_threads=use_threads,
+                        # Arrow refuses a record that is longer than two blocks.
+                        block_size=max(BLOCK_BYTES, self._opening(i).longest),
+                        column_names=list(self.names),
+                    ),
+                    # Line ends inside of quotes cost nothing that can be measured.
+                    parse_options=arrow_csv.ParseOptions(
+                        delimiter=self.dialect.character, quote_char=quote, newlines_in_values=True
+                    ),
+                    convert_options=arrow_csv.ConvertOptions(
+                        column_types=dict(types),
+                        include_columns=list(names),
+                        # Models of earlier versions have the "?" of " ?" as a category.
+                        null_values=[w for w in NULLS if w == w.strip() or w.strip() not in known],
+                        strings_can_be_null=True,
+                        decimal_point=self.dialect.decimal,
+                    ),
+                )
+                with reader:
+                    for batch in reader:
+                        yield batch, stored.tell()
+            except pa.ArrowInvalid as error:  # else it would be taken for damage of compressed text
+                failure = error
+        if failure is not None and "Empty CSV file" not in str(failure):
+            raise failure
+        if text.n_quotes % 2 and self.dialect.quote and i not in self._closed:
+            self._refuse_open_quote(i)
+            self._closed.add(i)
+
+    def _text(self, i: int, stream: Any) -> Utf8Stream:
+        n_bytes, blanks = self._opening(i).n_bytes, self.dialect.delimiter == WHITESPACE
+        return Utf8Stream(stream, self._files[i].name, n_bytes, self.dialect.quote, blanks=blanks)
+
+    # What does not fit the types, and what is wrong.
+
+    def _widened(
+        self, i: int, start: int, types: Mapping[str, pa.DataType], error: pa.ArrowInvalid
+    ) -> dict[str, pa.DataType]:
+        """Return types that hold the values of the batch from a row on as well."""
+        at = 0
+        try:
+            for batch, _ in self._stream(i, list(types), dict.fromkeys(types, pa.string())):
+                if at == start:
+                    break
+                at += batch.num_rows
+        except pa.ArrowInvalid:
+            self._fail(i, start, error)
+        sink = pa.BufferOutputStream()
+        arrow_csv.write_csv(batch, sink, arrow_csv.WriteOptions(include_header=False))
+        found = arrow_csv.read_csv(
+            pa.BufferReader(sink.getvalue()),
+            arrow_csv.ReadOptions(column_names=list(types), block_size=2 * sink.getvalue().size + 1),
+            arrow_csv.ParseOptions(newlines_in_values=True),
+            arrow_csv.ConvertOptions(decimal_point=self.dialect.decimal, null_values=NULLS),
+        )
+        wrong = _COLUMN.search(str(error))
+        assert wrong is not None
+        wider = dict(self.types)
+        for name, column in zip(types, found.columns, strict=True):
+            wide = wider_type(types[name], read_as(column.type))
+            if types[name] == pa.int64() and _is_beyond_int64(column):
+                wide = pa.uint64()
+            if (
+                name == self.names[int(wrong[1])]
+                and types[name] == pa.uint64()
+                and _WHOLE.fullmatch(wrong[2])
+            ):
+                wide = None  # floats would round labels of this size to each other
+            if wide is None or (name in self._declared and raw_kind(wide) != self._declared[name]):
+                self._fail(i, start, error)
+            wider[name] = wide
+        if wider == self.types:
+            self._fail(i, start, error)
+        return wider
+
+    def _look_at(self, name: str, column: pa.Array) -> None:
+        """Note text in a column of mostly numbers: likely a typing error, which would become a category."""
+        if pa.types.is_binary(column.type):
+            self._fail(0, 0, None)
+        if not pa.types.is_string(column.type):
+            return
+        held = column.drop_null()
+        is_number = pc.match_substring_regex(held, rf"^\s*{number_pattern(self.dialect.decimal or '.')}\s*$")
+        is_odd = pc.match_substring_regex(held, _ODD)
+        n_numbers, n_odd = (pc.sum(found).as_py() or 0 for found in (is_number, is_odd))
+        if 2 * n_numbers > len(held):
+            value = held.filter(pc.invert(is_number))[0].as_py()
+            where = "where most values are numbers"
+            self._mixtures[name] = self._error_at(0, 0, self.names.index(name), value, where)
+        elif 2 * (n_numbers + n_odd) > len(held):
+            value = held.filter(is_odd)[0].as_py()
+            line, _ = self._found(0, 0, self.names.index(name), value)
+            why = f"it holds {value!r} (line {line}); {_oddity(value)}"
+            self.odd[name] = f"{why}; types={{{name!r}: 'text'}} takes it as it is"
+
+    def _fail(self, i: int, start: int, error: pa.ArrowInvalid | None) -> NoReturn:
+        """Raise the error that names the place of the mistake, found by reading record by record."""
+        file = self._files[i].name
+        found = None if error is None else _COLUMN.search(str(error))
+        for line, fields in self._records(i):
+            if len(fields) != len(self.names):
+                self._refuse_open_quote(i)
+                is_comment = self.names[0].startswith("#")
+                remedy = (
+                    f"remove the comment {self.names[0]!r}" if is_comment else "correct or remove the line"
+                )
+                raise InputError(
+                    f"{file}, line {line}: {len(fields)} fields, but there are {len(self.names)} "
+                    f"columns ({self.dialect.described()}); {remedy}"
+                )
+            for j, field in enumerate(fields):
+                if any("\udc80" <= c <= "\udcff" for c in field):
+                    raise not_utf8(f"{file}, line {line}, column {self.names[j]!r}")
+        if found is not None:
+            kind = self.types[self.names[int(found[1])]]
+            plural = "truth values" if pa.types.is_boolean(kind) else f"values of type {kind}"
+            plural = "numbers" if _is_numeric(kind) else plural
+            where = f"where the lines before hold {plural}"
+            if kind == pa.uint64():
+                where = (
+                    f"beside labels of 2⁶³ and more, which no integer type takes together; "
+                    f"types={{{self.names[int(found[1])]!r}: 'number'}} rounds them to floats"
+                )
+            if self.names[int(found[1])] in self._declared:
+                where = f"where types says {self._declared[self.names[int(found[1])]]}"
+            raise self._error_at(i, start, int(found[1]), found[2], where)
+        raise InputError(f"{file}, after row {start}: {' '.join(str(error).split())[:160]}; correct the file")
+
+    def _error_at(self, i: int, start: int, column: int, value: str, where: str) -> InputError:
+        name, (line, is_first) = self.names[column], self._found(i, start, column, value)
+        remedy = _oddity(value) or "correct the value, leave it empty if it is missing, or drop the column"
+        if name not in self._declared:
+            remedy += f"; types={{{name!r}: 'text'}} takes codes"
+        if is_first:
+            remedy += "; header=True (--header) takes the line as names"
+        return InputError(f"{self._files[i].name}, line {line}, column {name!r}: {value!r} {where}; {remedy}")
+
+    def _found(self, i: int, start: int, column: int, value: str) -> tuple[int, bool]:
+        """Return the line of the next record with a value, and whether it is the first record of all."""
+        for n, (line, fields) in enumerate(islice(self._records(i), start, None), start):
+            if fields[column : column + 1] and fields[column].strip() == value.strip():
+                return line, n == 0 and not self.dialect.header
+        return start + 1, False
+
+    def _records(self, i: int, more: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
+        """Yield the number of the first line and the fields of each record that is not empty.
+
+        The records are those of a file, with some more lines at its end.
+        """
+        with opened(self._files[i]) as (_, stream):
+            text = self._text(i, stream)
+            reader, before = self.dialect.records(chain(text.lines(), more)), self._opening(i).n_lines
+            first = before
+            try:
+                for fields in reader:
+                    if fields:
+                        yield first + 1, fields
+                    first = before + reader.line_num
+            except csv.Error as error:
+                raise InputError(
+                    f"{self._files[i].name}, line {first + 1}: {error}; look for a quote that is opened here "
+                    f"and never closed"
+                ) from error
+
+    def _refuse_open_quote(self, i: int) -> None:
+        """Refuse a quote that is open at the end: all lines after it would be one field."""
+        end = "\0"  # a record by itself with any delimiter and quote, but within a quote that is open
+        line, fields = 0, [end]
+        for line, fields in self._records(i, [end]):  # noqa: B007
+            pass
+        if fields != [end]:
+            raise InputError(
+                f"{self._files[i].name}, line {line}: a quote is opened here and never closed; close or "
+                f"remove it"
+            )
+
+
+def _with_point(column: RawColumn, known: frozenset[str]) -> RawColumn:
+    """Text in which numbers with a decimal comma have a point, but for the words of the fit."""
+    words = (w if w in known or not _COMMA.fullmatch(w) else w.replace(",", ".") for w in column.words)
+    return replace(column, words=tuple(words))
+
+
+_COMMA = re.compile(number_pattern(","))
+
+# Numbers and dates that are written for people.
+
+_GROUPED = "[-+]?\\d{1,3}([.,'\\s_\u00a0\u2009\u202f\u2019]\\d{3})+([.,]\\d+)?"  # French blanks are narrow
+_DIGITS = rf"[-+]?\d+([.,]\d+)?|{_GROUPED}"
+_MONEY = r"([$€£¥]|EUR|USD|GBP|CHF|JPY)"
+_MONTH = r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
+_ODDITIES = {
+    rf"({_DIGITS})\s*%": "write a percentage as a number alone",
+    rf"{_MONEY}\s*({_DIGITS})|({_DIGITS})\s*{_MONEY}": "write a sum of money as a number alone",
+    rf"\d{{1,2}}[-./ ]?{_MONTH}[-./, ]+(\d{{4}}|\d\d)|{_MONTH} \d{{1,2}},? (\d{{4}}|\d\d)": "write a date "
+    "like 2020-12-31; pandas.to_datetime(column) reads names of months",
+    rf"\(({_DIGITS})\)|({_DIGITS})-|−({_DIGITS})": "write a negative number like -12",
+    rf"[<>≤≥~]\s*({_DIGITS})": "write the number alone, and its sign in a column of its own",
+    r"[-+]?\d+[.,]\d+\s*[kKMB]": "write the number out, like 5500 for 5.5k",
+    r"\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)([ T]\d\d?:\d\d.*)?": "write a date with the year first, like "
+    "2020-12-31; pandas.to_datetime(column, dayfirst=True) reads it if the day is first",
+    _GROUPED: "write a number without thousands separators; "
+    "pandas.read_csv(path, thousands=...) reads it, or decimal=',' if it has a decimal comma",
+    r"[-+]?\d*,\d+": "decimal=',' takes numbers with a decimal comma",
+    r"[-+]?\d*\.\d+": "decimal='.' takes numbers with a decimal point",
+}
+_ODD = rf"^\s*({'|'.join(_ODDITIES)})\s*$"
+
+
+def _oddity(value: str) -> str:
+    """Return what to do with a number or a date that is written for people; "" for any other value."""
+    return next((what for how, what in _ODDITIES.items() if re.fullmatch(rf"\s*({how})\s*", value)), "")
+
+
+# Types with which columns of delimited text are read.
+
+TEXT = pa.dictionary(pa.int32(), pa.string())
+
+
+def read_as(inferred: pa.DataType) -> pa.DataType:
+    """Return the type with which a column is read, given the one inferred from its first values."""
+    if pa.types.is_integer(inferred):
+        return pa.float64()
+    return TEXT if pa.types.is_string(inferred) or pa.types.is_binary(inferred) else inferred
+
+
+def wider_type(known: pa.DataType, found: pa.DataType) -> pa.DataType | None:
+    """Return a type that holds the values of both; None for text among numbers."""
+    t = pa.types
+    if known == found or t.is_null(found):
+        return known
+    if t.is_null(known) or t.is_dictionary(known):
+        return found if t.is_null(known) else known
+    if t.is_dictionary(found):
+        return None if _is_numeric(known) else found
+    if _is_numeric(known) and _is_numeric(found):
+        return pa.float64()
+    if raw_kind(known) == raw_kind(found) == "time":
+        return pa.timestamp("ns")
+    return None
+
+
+def _is_beyond_int64(column: pa.Array) -> bool:
+    return pa.types.is_floating(column.type) and (pc.max(column).as_py() or 0.0) >= 2.0**63
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)

@@ -16,11 +16,11 @@ from scipy.sparse import random_array
 from sklearn.datasets import dump_svmlight_file
 
 from distrff.errors import InputError
-from distrff.io import checkpoints, storage
+from distrff.io import parts, storage
 from distrff.io.convert import convert as convert_module
 from distrff.io.convert import npz as array_blocks
+from distrff.io.convert import runs as writer
 from distrff.io.convert import text as texts
-from distrff.io.convert import writer
 from distrff.io.convert.convert import convert
 from distrff.io.storage import Location
 from tests.support import commands
@@ -37,7 +37,7 @@ class Fate:
         self.last: float = np.inf
         self.n_moments = 0
         for place, name in (
-            (checkpoints, "_write_whole"),
+            (parts, "_write_whole"),
             (writer.GrowingArray, "_flush"),
             (zarr.Array, "resize"),
             (convert_module, "mark_complete"),
@@ -284,7 +284,7 @@ def test_other_options_files_and_checkpoints_are_refused(rows, fate):
     os.utime(files[0], (1, 1))
     with pytest.raises(InputError, match=r"files was 2 files, .* version .*, now 2 files, .* version"):
         convert(files, out / "rows.zarr", **options, chunk_rows=3)
-    checkpoints.begun(Location(str(out / "fit")), {"fingerprint": {}})
+    parts.begun(Location(str(out / "fit")), {"fingerprint": {}})
     with pytest.raises(InputError, match="fit is the checkpoint of a fit; choose another place"):
         convert(files, out / "rows.zarr", **options | {"checkpoint": out / "fit"})
     for wrong, message in (
@@ -356,12 +356,12 @@ def test_only_one_process_works_on_it(rows, fate):
 
 SLOW = """
 import time
-from distrff.io import checkpoints
-from distrff.io.convert import text as texts, writer
+from distrff.io import parts
+from distrff.io.convert import text as texts, runs as writer
 from distrff.cli import main
 
 texts.BLOCK_BYTES = 600
-whole, flush = checkpoints._write_whole, writer.GrowingArray._flush
+whole, flush = parts._write_whole, writer.GrowingArray._flush
 
 def slowly(function):
     def slow(*args):
@@ -369,7 +369,7 @@ def slowly(function):
         return function(*args)
     return slow
 
-checkpoints._write_whole = slowly(whole)
+parts._write_whole = slowly(whole)
 writer.GrowingArray._flush = slowly(flush)
 main(prog_name="distrff")
 """

@@ -20,9 +20,10 @@ from scipy.sparse import hstack, random_array, vstack
 from sklearn.datasets import dump_svmlight_file
 
 from distrff.errors import InputError, NonFiniteError
-from distrff.io.arrow import raw_kind
-from distrff.io.convert import delimited, writer
+from distrff.io.arrays import raw_kind
 from distrff.io.convert import npz as array_blocks
+from distrff.io.convert import runs as writer
+from distrff.io.convert import text as delimited
 from distrff.io.convert import text as texts
 from distrff.io.convert.convert import convert, convert_like
 from distrff.io.open import open_dataset

@@ -14,9 +14,8 @@ import pytest
 
 from distrff.errors import InputError
 from distrff.io.convert import text as texts
-from distrff.io.convert.delimited import CsvSource, WiderTypes
 from distrff.io.convert.dialect import NULLS, Dialect
-from distrff.io.convert.text import head_of
+from distrff.io.convert.text import CsvSource, WiderTypes, head_of
 
 
 def zstd(data: bytes) -> bytes:

@@ -11,8 +11,8 @@ from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures
 from distrff.io.convert.convert import convert, convert_like
-from distrff.io.convert.delimited import CsvSource
 from distrff.io.convert.dialect import WHITESPACE, Dialect, opening_of
+from distrff.io.convert.text import CsvSource
 from distrff.io.open import open_dataset
 from distrff.kernels.stationary import Gaussian
 

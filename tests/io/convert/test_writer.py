@@ -9,8 +9,8 @@ from scipy.sparse import csr_matrix, issparse, random_array, vstack
 from scipy.stats import chi2
 
 from distrff.errors import InputError
-from distrff.io.convert import writer
-from distrff.io.convert.writer import (
+from distrff.io.convert import runs as writer
+from distrff.io.convert.runs import (
     DenseWriter,
     SetApart,
     Shuffled,

@@ -1,0 +1,503 @@
+"""From options to an estimator and a map, and `distrff fit`: from stored rows to a stored model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import distrff as drf
+from distrff.cli import LAST_WORK, NOT_CONVERGED, spelt_as_options
+from distrff.cli.command import command, progress_lines, show, verbosity_options
+from distrff.cli.data import (
+    check_has_target,
+    checkpoint_options,
+    cluster_options,
+    open_data,
+    result_options,
+    row_options,
+    sample_dim_option,
+    storage_options,
+    table_options,
+    workers_of,
+)
+from distrff.cli.options import (
+    Value,
+    WordOrJson,
+    flag,
+    given,
+    parameter,
+    spelt_as_option,
+    together,
+)
+from distrff.cli.signatures import parameters_of
+from distrff.errors import CheckpointWarning, InputError, warn
+from distrff.utils.text import listed
+
+if TYPE_CHECKING:
+    from distrff.io.dataset import Dataset
+    from distrff.io.storage import Location
+
+# The classes that an option's word stands for.
+
+MODELS = {
+    "ridge": "KernelRidge",
+    "ridge-classifier": "KernelRidgeClassifier",
+    "svc": "KernelSVC",
+    "likelihood": "KernelLikelihoodClassifier",
+    "pca": "KernelPCA",
+}
+MAPS = {
+    "auto": "AutoFeatures",
+    "fourier": "FourierFeatures",
+    "equispaced": "EquispacedFourierFeatures",
+    "binning": "RandomBinningFeatures",
+    "nystroem": "NystroemFeatures",
+    "linear": "LinearFeatures",
+}
+KERNELS = {name.lower(): name for name in ("Gaussian", "Laplacian", "Cauchy", "Exponential", "Matern")}
+
+_OF_KERNELS = ("kernel", "length_scale", "nu", "metric")
+_KERNEL = {"kernel": "gaussian", "length_scale": "auto"}  # defaults; of some maps others
+_KERNELS_OF_MAPS: dict[str, dict[str, Any]] = {
+    "equispaced": {"kernel": "matern", "nu": "auto", "length_scale": "ard"},
+    "binning": {"kernel": "laplacian"},
+}
+# Parameters under another name, as two classes of a fit have one of theirs; and those without an option.
+_RENAMED = {("EquispacedFourierFeatures", "tol"): "kernel_tol", ("KernelPCA", "n_components"): "n_outputs"}
+_NO_OPTIONS = ("features", "fit_intercept", "warm_start", "callbacks", "maps")
+
+
+@cache
+def options_of(name: str) -> dict[str, str]:
+    """The options of a class, and the parameters that they stand for."""
+    found = {_RENAMED.get((name, p), p): p for p in parameters_of(name) if p not in _NO_OPTIONS}
+    if name in MODELS.values():
+        return found if name == "KernelPCA" else found | {"no_intercept": "fit_intercept"}
+    found.pop("random_state", None)  # the estimator's
+    return found | dict.fromkeys(_OF_KERNELS, "kernel") if "kernel" in found else found
+
+
+def _owners(option: str, classes: Mapping[str, str]) -> list[str]:
+    return [word for word, name in classes.items() if option in options_of(name)]
+
+
+def _either(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+# In the place of a docstring's first sentence: what several classes mean by an option, or how it is given.
+_HELP = {
+    "C": "Weight of the loss against the penalty; cv chooses it, and inf is the hard margin of --model svc.",
+    "alpha": "Penalty, or one for each target; cv and gcv choose it by cross-validation.",
+    "cv": "Folds for --alpha cv or --C cv.",
+    "dtype": "Type of features and products; sums are float64.",
+    "features": "auto chooses map, kernel and widths by small models on a sample; it is fourier where "
+    "--kernel, --nu, --length-scale, --metric, --form or --sampling is given. equispaced is for 1 to 3 "
+    "columns. binning is for --kernel laplacian, which is its default.",
+    "include_std": "Store what predict --return-std needs, a D × D matrix, or of --features equispaced 64 "
+    "sampled models; of --model ridge or ridge-classifier.",
+    "kernel": 'JSON, as text or a .json file, says its own widths: {"kernel": "matern", "nu": 2.5, '
+    '"length_scale": "auto"}; sums and products are {"kernel": "sum", "k1": {...}, "k2": {...}}.  [default: '
+    "gaussian]",
+    "kernel_tol": "Largest error of the kernel, as a share of k(0).",
+    "length_scale": "Width of the kernel, or one for each column; auto finds one by a small fit on a "
+    "sample, ard one for each column by the likelihood of a smaller sample. --features equispaced chooses "
+    "both by held-out errors of all rows, and has ard as its default.  [default: auto]",
+    "max_sweeps": "Light sweeps at most.  [default: 200]",
+    "metric": "Learn which directions of the columns matter; with one width. JSON of --kernel may give its "
+    '"metric" as a list of rows.  [default: each column alike]',
+    "model": "Numbers by ridge, labels by the next three, principal components by pca.",
+    "multi_class": "One class against the rest each, or one loss for all.",
+    "n_components": "Number of features; of --features equispaced the most, by default up to 1,048,576. "
+    "--features auto has this number unless it chooses binning or equispaced features.",
+    "n_grids": "Number of grids, each of one entry in a row.",
+    "noise": "What blurs the sign of f.",
+    "nu": "Smoothness of --kernel matern; auto, the default of --features equispaced and for these alone, "
+    "chooses it by held-out errors.  [default: 1.5]",
+    "random_state": "Seed; by default a fresh one, which the result names.",
+    "sampling": "How frequencies are drawn; auto takes the fastest of the accurate ways.",
+    "scale": "Bring columns to mean 0 and deviation 1 first; auto only divides those of sparse rows, which "
+    "stay sparse.",
+    "solver": "For ridge gram, or cg, which needs less memory and a given --alpha; lbfgs for smooth losses, "
+    "smoothed for the hinge; sgd for any loss on shuffled rows, where no Gram fits in memory.",
+    "tol": "Relative duality gap to be reached; of cg and equispaced features the relative residual.",
+}
+# Where the docstring does not say how the command line takes it, or there is no parameter of this name.
+_GIVEN: dict[str, dict[str, Any]] = {
+    "C": {"metavar": "cv|inf|NUMBER"},
+    "features": {"type": click.Choice([*MAPS]), "default": "auto"},
+    "form": {"type": click.Choice(["cos_sin", "phase"]), "metavar": None},  # complex is for transform alone
+    "include_std": {"is_flag": True},
+    "kernel": {"type": WordOrJson(*KERNELS), "metavar": "|".join([*KERNELS, "JSON"])},
+    "length_scale": {"type": Value("float, tuple"), "metavar": "auto|ard|NUMBER|NUMBER,..."},
+    "metric": {"type": click.Choice(["learned"])},
+    "model": {"type": click.Choice([*MODELS]), "default": "ridge"},
+    "nu": {"type": Value("float"), "metavar": "auto|NUMBER"},
+    "random_state": {"type": int},
+}
+
+
+def _options(section: str, names: str) -> Any:
+    return together(*map(option, names.split()), section=section)
+
+
+def option(name: str) -> Any:
+    """The option of a parameter of models or maps; its help says which have it, unless nearly all do."""
+    help, settings = _HELP.get(name), _GIVEN.get(name, {})
+    for selector, classes in (("model", MODELS), ("features", MAPS)):
+        words = [] if name in _OF_KERNELS else _owners(name, classes)
+        if words:
+            parameter_name = options_of(classes[words[0]])[name]
+            of = "" if len(words) > len(classes) - 3 else f"Of --{selector} {_either(words)}."
+            return parameter([classes[word] for word in words], parameter_name, name, help, of=of, **settings)
+    return click.option(spelt_as_option(name), help=help, **settings)
+
+
+map_options = _options(
+    "Feature map and kernel",
+    "features n_components n_grids n_bins kernel nu length_scale kernel_tol bounds period metric form "
+    "sampling landmarks scale random_state",
+)
+intercept_option = flag("--no-intercept", "Fit without the constant b.")
+fit_options = together(
+    row_options,
+    sample_dim_option,
+    table_options,
+    _options("Model", "model loss noise sigma multi_class class_weight"),
+    together(intercept_option, option("n_outputs"), section="Model"),
+    map_options,
+    _options("Penalty", "alpha alphas C Cs cv fold_by"),
+    _options("Solver", "solver tol max_sweeps keep_features dtype include_std"),
+    cluster_options,
+)
+
+# From options to an estimator that is not fitted yet.
+
+_GRIDS = {"alphas": "alpha", "Cs": "C"}  # each for a search of its penalty
+
+
+def estimator_and_data(ctx: click.Context, data: str) -> tuple[Any, Dataset]:
+    """The estimator that the options describe and the dataset at `data`, checked against each other.
+
+    Everything is checked that shows without reading rows: a typing error costs no pass over them.
+    """
+    estimator = checked_estimator(ctx)
+    check_has_target(data, ctx.params)
+    dataset = open_data(data, ctx.params)
+    if ctx.params["model"] != "pca":
+        check_target(dataset, ctx.params["model"], ctx.params["target"])
+    show_defaults(ctx)
+    show_left_out(dataset)
+    return estimator, dataset
+
+
+def checked_estimator(ctx: click.Context) -> Any:
+    """The estimator that the options describe.
+
+    Raises UsageError for an option that the model or map lacks or would not use, and InputError for values
+    that no data could make right.
+    """
+    options = ctx.params
+    choose_features(ctx)
+    # Before the library is loaded: that takes a second or two, which a wrong option need not wait for.
+    _refuse_others(ctx, "model", MODELS)
+    _refuse_others(ctx, "features", MAPS)
+    _refuse_unused(ctx)
+    name = MODELS[options["model"]]
+    values = {p: options[option] for option, p in options_of(name).items() if options[option] is not None}
+    if "fit_intercept" in values:
+        values["fit_intercept"] = not values["fit_intercept"]
+    estimator = getattr(drf, name)(_features(ctx), **values)
+    estimator.check_parameters()
+    return estimator
+
+
+def checked_map(ctx: click.Context) -> Any:
+    """The map that the options describe, checked like `checked_estimator`."""
+    choose_features(ctx)
+    _refuse_others(ctx, "features", MAPS)
+    features = _features(ctx)
+    features.check_parameters()
+    return features
+
+
+def choose_features(ctx: click.Context) -> None:
+    """Take Fourier features where nothing but their kernel, or how they are drawn, is given.
+
+    Equispaced ones where an option is for these alone; they have other defaults.
+    """
+    found, options = given(ctx), ctx.params
+    if "features" not in found:
+        if {"kernel_tol", "bounds", "period"} & found.keys() or options["nu"] == "auto":
+            options["features"] = "equispaced"
+        elif {*_OF_KERNELS, "form", "sampling"} & found.keys():
+            options["features"] = "fourier"
+
+
+def _refuse_others(ctx: click.Context, selector: str, classes: Mapping[str, str]) -> None:
+    """Raise UsageError for an option that the chosen class lacks and others have."""
+    for option in given(ctx):
+        owners = _owners(option, classes)
+        if owners and ctx.params[selector] not in owners:
+            refuse(ctx, option, f"--{selector} {_either(owners)}")
+
+
+def _refuse_unused(ctx: click.Context) -> None:
+    """Raise UsageError for an option that the chosen classes have, and that would not count."""
+    o, found = ctx.params, given(ctx)
+    is_margin = o["model"] in ("svc", "likelihood")
+    penalty = o["C"] if is_margin else o["alpha"]
+    may_search = penalty in ("cv", "gcv") or (penalty is None and not is_margin)
+    for grid, name in _GRIDS.items():
+        if grid in found and not may_search:
+            refuse(ctx, grid, f"--{name} cv" + (" or --alpha gcv" if name == "alpha" else ""))
+    folds = penalty == "cv" or (penalty is None and not is_margin)
+    for option in {"cv", "fold_by"} & found.keys() if not folds else ():
+        refuse(ctx, option, "--alpha cv or --C cv")
+    has_gram = o["solver"] not in ("cg", "sgd") and o["features"] != "binning"
+    if "include_std" in found and o["include_std"] and not ("ridge" in o["model"] and has_gram):
+        refuse(
+            ctx,
+            "include_std",
+            "the Gram of --model ridge or ridge-classifier: not with --solver cg or sgd, nor with "
+            "--features binning",
+        )
+    may_iterate = is_margin or not has_gram or (o["features"] == "auto" and o["solver"] in (None, "auto"))
+    for option in {"tol", "max_sweeps", "keep_features"} & found.keys() if not may_iterate else ():
+        if option != "tol" or o["features"] != "equispaced":
+            refuse(ctx, option, "--model svc or likelihood, or --solver cg or sgd, or --features binning")
+
+
+def refuse(ctx: click.Context, option: str, remedy: str) -> None:
+    """Raise UsageError: the option goes with something else."""
+    raise click.UsageError(f"{spelt_as_option(option)} goes with {remedy}", ctx)
+
+
+def _features(ctx: click.Context) -> Any:
+    """The map of the options, not fitted."""
+    options, name = ctx.params, MAPS[ctx.params["features"]]
+    own = options_of(name)
+    values = {p: options[option] for option, p in own.items() if options[option] is not None}
+    if "kernel" in own:
+        values["kernel"] = _kernel(ctx)
+    if name == "AutoFeatures" and options.get("include_std"):
+        values["maps"] = ("fourier", "nystroem", "equispaced")  # which have a Gram
+    return getattr(drf, name)(**values)
+
+
+def _kernel(ctx: click.Context) -> Any:
+    """The kernel of the options; raises UsageError for one that it would not use."""
+    found = {name: ctx.params[name] for name in _OF_KERNELS if ctx.params[name] is not None}
+    kernel = found.get("kernel")
+    if isinstance(kernel, dict):
+        from distrff.kernels.base import kernel_from_dict
+
+        for option in ("length_scale", "metric", "nu"):
+            if option in found:
+                refuse(ctx, option, "a kernel's name; JSON says its own widths, smoothness and metric")
+        return kernel_from_dict(kernel)
+    values = kernel_options(ctx.params)
+    kind = values.pop("kernel")
+    if kind != "matern":
+        if "nu" in found:
+            refuse(ctx, "nu", "--kernel matern")
+        values.pop("nu", None)
+    if (
+        values.get("metric")
+        and not isinstance(values["length_scale"], float)
+        and values["length_scale"] != "auto"
+    ):
+        refuse(ctx, "metric", "--length-scale auto or one number")
+    return getattr(drf, KERNELS[kind])(**values)
+
+
+def kernel_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a kernel, those that are not given as the map has them."""
+    of_map = _KERNEL | _KERNELS_OF_MAPS.get(options["features"], {})
+    return of_map | {name: options[name] for name in _OF_KERNELS if options[name] is not None}
+
+
+def check_target(dataset: Dataset, model: str, named: Sequence[str] = ()) -> None:
+    """Raise InputError without a target, or for a wrong kind of it.
+
+    `named` are the columns of --target. The copy from which a text file is fitted calls its target y.
+    """
+    if not dataset.n_targets:
+        columns = f"; its columns are {listed(dataset.column_names)}" if dataset.column_names else ""
+        raise InputError(f"{dataset.source} has no target yet: name it with --target{columns}")
+    assert dataset.y_dtype is not None
+    if model == "ridge" and dataset.y_dtype.kind not in "biuf":
+        names = ", ".join(map(repr, named or dataset.target_names or ("y",)))
+        raise InputError(
+            f"the target {names} does not hold numbers, which ridge predicts; "
+            f"use --model ridge-classifier, svc or likelihood for class labels"
+        )
+
+
+def show_defaults(ctx: click.Context) -> None:
+    """Print on standard error which of the choices that matter most were left to the defaults."""
+    model, features = ctx.params.get("model"), ctx.params["features"]
+    values: dict[str, Any] = {"features": "auto"} if features == "auto" else {}
+    if features not in ("auto", "linear") and not isinstance(ctx.params["kernel"], dict):
+        of_kernel = kernel_options(ctx.params)
+        names = (
+            ("nu", "length_scale")
+            if features == "equispaced" and of_kernel["kernel"] == "matern"
+            else ("length_scale",)
+        )
+        values |= {name: of_kernel[name] for name in names}
+    if model not in (None, "pca"):
+        penalty = "C" if model in ("svc", "likelihood") else "alpha"
+        values[penalty] = parameters_of(MODELS[model])[penalty].default
+    if features != "equispaced":
+        values["scale"] = "auto"
+    found = given(ctx)
+    text = " ".join(f"{spelt_as_option(name)} {value}" for name, value in values.items() if name not in found)
+    if text:
+        click.echo(f"defaults used: {text}", err=True)
+
+
+def show_left_out(dataset: Dataset) -> None:
+    """Print on standard error which columns are left out, and which option takes them."""
+    reasons = dict.fromkeys(dataset.skipped_columns, "no numbers; --one-hot takes text, --datetime times")
+    reasons |= (dataset.table_report or {}).get("columns_dropped", {})
+    by_reason: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        by_reason.setdefault(spelt_as_options(why), []).append(name)
+    for why, names in by_reason.items():
+        click.echo(f"left out: {listed(names)} ({why})", err=True)
+
+
+# The command.
+
+KEYS = (
+    "model", "quality", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale",
+    "alpha",
+    "cv_score", "criterion", "noise_floor", "training_r2", "rkhs_norm", "dtype", "seed", "status",
+    "C", "loss", "solver", "preconditioner", "tol", "relative_residual",
+    "explained_variance", "explained_variance_ratio",
+    "primal", "dual", "duality_gap", "relative_gradient",
+    "n_sweeps", "sweep_seconds", "seconds", "planned_peak_bytes", "measured_peak_bytes", "workers",
+    "candidates", "table", "alerts", "notes",
+)  # fmt: skip
+
+
+@command()
+@click.argument("data")
+@result_options
+@together(
+    click.option(
+        "--report",
+        "page",
+        metavar="FILE",
+        help="Also write the report as an HTML page to FILE, a local path; --overwrite replaces an earlier "
+        "one. It takes more passes over the rows: for the model's errors, out of fold where the fit had "
+        "folds, and for the columns that matter.",
+    ),
+    section="Result",
+)
+@checkpoint_options
+@fit_options
+@verbosity_options
+@click.pass_context
+def fit(
+    ctx: click.Context,
+    data: str,
+    out: str,
+    page: str | None,
+    checkpoint: str | None,
+    checkpoint_every: float | None,
+    overwrite: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Fit a model to DATA and write it to --out.
+
+    DATA is a Parquet file, folder or glob, a Zarr group, or files of text (CSV, TSV, libsvm) or of NumPy;
+    a path or a URL. Everything that can be checked is checked before the first row is read.
+    """
+    from distrff.io.parts import has_written, note_model, remove_checkpoint
+    from distrff.io.storage import PAGE, Location, check_writable, refuse_overlap, write_file
+
+    remote = storage_options(options)
+    place, others = Location.of(out, remote), {"data": data, "model": out}
+    kept = None if checkpoint is None else Location.of(checkpoint, remote)
+    if kept is not None:
+        refuse_overlap("--checkpoint", kept, **others)
+        others["checkpoint"] = kept.url
+    elif checkpoint_every is not None:
+        raise click.UsageError("--checkpoint-every goes with --checkpoint", ctx)
+    refuse_overlap("--out", out, data=data)
+    replaces = overwrite or (kept is not None and has_written(kept, place, lambda: _digest_at(place)))
+    check_writable(place, overwrite=replaces, kinds=("model",))
+    if page is not None:
+        refuse_overlap("--report", page, **others)
+        _check_page(Location.of(page), overwrite=overwrite)
+    estimator, dataset = estimator_and_data(ctx, data)
+    if kept is not None:
+        ctx.meta[LAST_WORK] = "what is finished is saved first"
+    with workers_of(options), progress_lines(ctx):
+        estimator.fit(
+            dataset, checkpoint=checkpoint, checkpoint_every=checkpoint_every, storage_options=remote
+        )
+        if kept is not None:
+            with suppress(InputError, OSError):  # the fit has already warned; the model is usable
+                note_model(kept, place, _digest_of(estimator.model_))
+        extra = {"include_std": True} if options["include_std"] else {}
+        estimator.save(out, overwrite=replaces, storage_options=remote, **extra)
+        if page is not None and options["model"] != "pca":  # after the model is safe
+            from distrff.diagnostics.report import judge_fit
+
+            judge_fit(estimator)
+    if kept is not None:
+        try:
+            remove_checkpoint(kept)
+        except (InputError, OSError) as error:
+            warn(f"the checkpoint could not be removed ({error}); delete it", CheckpointWarning)
+    report = estimator.report_
+    values = {key: report[key] for key in KEYS if key in report} | {"out": str(place)}
+    lines = [spelt_as_options(line) for line in repr(report).splitlines()]
+    lines += [f"  seed {report['seed']}", f"  written to {place}"]
+    if page is not None:
+        try:
+            write_file(report.to_html(), Location.of(page), overwrite=overwrite, kinds=(PAGE,))
+        except (InputError, OSError) as error:
+            error.add_note(f"the model is written to {place}")
+            raise
+        values["report"] = page
+        lines.append(f"  report page {page}")
+    show(values, as_json=as_json, lines=lines)
+    if report["status"] not in ("CONVERGED", "CONVERGED_UNCERTIFIED", "STOPPED"):
+        ctx.exit(NOT_CONVERGED)
+
+
+def _digest_of(model: Any) -> str:
+    """Digest that tells models of one place apart."""
+    from distrff.utils.serialize import digest_of
+
+    return digest_of(model.coef, model.intercept)
+
+
+def _digest_at(place: Location) -> str:
+    try:
+        return _digest_of(
+            drf.load_model(place.url, storage_options=dict(place.options) if place.options else None)
+        )
+    except InputError:
+        return "no model"
+
+
+def _check_page(page: Location, *, overwrite: bool) -> None:
+    """Raise InputError if a page cannot be written there; writes nothing."""
+    from distrff.io.storage import PAGE, check_writable
+
+    if page.path is None:
+        raise InputError(f"--report {page} is not a local path; write the page to one and copy it")
+    if page.path.is_dir():
+        raise InputError(f"--report {page} is a folder; name a file in it")
+    check_writable(page, overwrite=overwrite, kinds=(PAGE,))

@@ -1,0 +1,261 @@
+"""How good a model is, and how sure: one light pass over rows, to its errors or to intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from distrff.diagnostics.errors import DETAILED_TARGETS, ClassErrors, Errors, LabelErrors, NumberErrors
+from distrff.diagnostics.quality import Evaluation
+from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
+from distrff.engine.run import Run, begin_run
+from distrff.errors import DataWarning, InputError, InputTypeError, warn
+from distrff.features.base import MapSpecification
+from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
+from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals
+from distrff.model.model import FoldModels, Model
+from distrff.model.rows import check_columns, check_target, rows_for
+from distrff.preprocessing.coding import ClassTargets, MultilabelTargets
+
+_SKETCH_BYTES = 2**20  # of residuals over many decades; a sample is less
+
+
+def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = None) -> Evaluation:
+    """How good a model's predictions are, from one light pass over rows of any storage.
+
+    The rows that the estimator was fitted to are judged out of fold, if the fit had folds (``alpha="cv"`` or
+    ``C="cv"``): each row by the model, of the chosen penalty, that did not see it. Scaling, map, widths and
+    penalty did see all rows. Without folds the errors on these rows are optimistic, and `rows` says so.
+    After `partial_fit` it is not known which rows the fit saw, and `rows` says that.
+
+    Parameters
+    ----------
+    model : fitted estimator, or Model
+        Not one of principal components.
+    data : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame, optional
+        Of shape (n_samples, n_columns), or a table of the raw columns of the fit. Default: the rows of the
+        estimator's fit, which are read again.
+    y, sample_weight : array-like, optional
+        As for `fit`. A dataset brings its own.
+
+    Returns
+    -------
+    Evaluation
+        Errors beside those of the mean or the most frequent class, residuals, confusions, curves. A mapping
+        with a page of its own: `to_html`.
+
+    Raises
+    ------
+    InputError
+        For rows without targets, and rows or models that cannot be used.
+
+    Notes
+    -----
+    n·(2dD + 2Dk) flops and n·D cosines, as predictions take. Sums are exact but for rounding;
+    quantiles and curves come from sketches of fixed buckets: their errors are given with them. The bits are
+    the same for any number of workers and any chunking.
+    """
+    frozen = model if isinstance(model, Model) else getattr(model, "model_", None)
+    if frozen is None:
+        check_is_fitted(model, "model_")
+    if not isinstance(frozen, Model) or frozen.kind == "KernelPCA":
+        raise InputError(f"expected a fitted model that predicts, got {model!r}")
+    dataset, folds, rows = judged_rows(model, data, y, sample_weight)
+    errors = errors_of(frozen, dataset, folds)
+    return Evaluation(
+        {
+            "model": frozen.kind,
+            "n_samples": errors.n_rows,
+            "rows": rows,
+            "n_outside": errors.n_outside,
+            **dataset.unseen_categories,
+            **errors.values(dataset.target_names),
+        }
+    )
+
+
+class JudgedRows(NamedTuple):
+    """Rows with targets, and what a model knows of them."""
+
+    dataset: Dataset
+    folds: FoldModels | None  # of the fit to these rows, if it held some out
+    rows: str  # which ones they are, as `Evaluation` says
+
+
+def judged_rows(model: Any, data: Any = None, y: Any = None, sample_weight: Any = None) -> JudgedRows:
+    """The rows to judge a model on: an estimator knows those of its fit."""
+    if hasattr(model, "_judged_rows"):
+        found: JudgedRows = model._judged_rows(data, y, sample_weight)
+        return found
+    if data is None:
+        raise InputError(ROWS_UNKNOWN)
+    return JudgedRows(rows_for(model, data, y, sample_weight), None, "the rows given")
+
+
+ROWS_UNKNOWN = (
+    "the rows of the fit are known only to an estimator that was fitted in this process, to rows in "
+    "memory or stored ones; give data"
+)
+
+
+# The pass.
+
+
+def errors_of(
+    model: Model,
+    dataset: Dataset,
+    folds: FoldModels | None = None,
+    run: Run | None = None,
+    *,
+    n_sketched: int = DETAILED_TARGETS,
+) -> Errors:
+    """The errors of a frozen model, in one light pass over the rows.
+
+    With `folds`, which must be of the fit to these very rows, each row is judged by the model that did not
+    see it. Of so many targets the residuals are sketched.
+    """
+    run = begin_run() if run is None else run
+    light, sent = model.for_tasks()
+    if folds is not None:
+        folds, sent = folds.light(), {**sent, **folds.arrays()}
+    cuts = judging_cuts(model, dataset)
+    reduction = ErrorSum(light, cuts.tile_rows, folds, min(model.n_outputs, n_sketched))
+    errors: Errors = run.value(run.sweep("score", dataset, reduction, cuts, sent))
+    if not errors.weight > 0:
+        if errors.n_outside:
+            raise InputError(
+                f"all {errors.n_outside} rows of positive weight are outside the bounds of the model; score "
+                f"rows within them, or fit with wider bounds"
+            )
+        raise InputError("all sample weights are zero; give at least one row a positive weight")
+    return errors
+
+
+def judging_cuts(model: Model, dataset: Dataset) -> Segmentation:
+    """The cuts of a pass that judges all rows by the model."""
+    cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
+    if at_once := model.specification.rows_at_once:  # a transform for few rows takes as long as for many
+        cuts = replace(
+            cuts, segment_rows=max(cuts.segment_rows, at_once // 2), tile_rows=max(cuts.tile_rows, at_once)
+        )
+    return cuts
+
+
+@dataclass(frozen=True)
+class ErrorSum(Reduction):
+    """Reduction to the `Errors` of a model; with `folds`, each row's by the model that did not see it."""
+
+    model: Model
+    tile_rows: int
+    folds: FoldModels | None = None
+    n_sketched: int = 1  # targets whose residuals are sketched
+
+    def shared(self) -> MapSpecification:
+        return self.model.specification
+
+    def size_bytes(self, n_rows: int) -> int:
+        n_sketches = 3 if self.model.is_classifier else self.n_sketched
+        return (1 + n_sketches) * min(_SKETCH_BYTES, 64 * n_rows)
+
+    def update(self, total: Errors | None, rows: Rows, arrays: Arrays) -> Errors:
+        model = self.model.restored(arrays)
+        folds = None if self.folds is None else self.folds.restored(arrays)
+        for block in rows.tiles(self.tile_rows):
+            if block.y is None:
+                raise InputError("scoring needs targets; give y, or the target's name")
+            check_block(block, model.targets.kind)
+            total = self.merge(total, self._of_block(model, folds, block, block.y))
+        assert total is not None
+        return total
+
+    def _of_block(self, model: Model, folds: FoldModels | None, block: RowBlock, y: np.ndarray) -> Errors:
+        X, targets = block.X, model.targets
+        F = model.decision(X) if folds is None else folds.decision(model, X, block.start)
+        n, outside = len(F), model.outside(X)
+        s = np.ones(n)
+        if block.sample_weight is not None:
+            s = np.ascontiguousarray(block.sample_weight, dtype=np.float64)
+        if isinstance(targets, ClassTargets):
+            return ClassErrors.of(model, F, y, s, outside)
+        if isinstance(targets, MultilabelTargets):
+            return LabelErrors.of(targets, F, y, s, outside)
+        rows = np.arange(block.start, block.start + n)
+        return NumberErrors.of(F, y, s, rows, outside, self.n_sketched)
+
+
+# Intervals from the errors of rows that a model did not see.
+
+
+def calibrate(model: Model, X: Any, y: Any = None, sample_weight: Any = None) -> Model:
+    """A frozen model with intervals, or prediction sets, from rows that its fit did not see.
+
+    This is split conformal prediction: see `predict_interval` and `predict_set` of the model for what is
+    guaranteed. Rows that chose a width, a metric or a penalty were seen by the fit. Leave out copies of its
+    rows, and others of the same group, such as a second measurement of one patient. Fitted estimators have
+    a method of this name.
+
+    Parameters
+    ----------
+    model : Model
+        From `load_model`, or an estimator's `model_`.
+    X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
+        Of shape (n_samples, n_columns), or a frame of the raw columns of the fit. A `Dataset` brings its own
+        y, and so may a raw frame.
+    y : array-like of shape (n_samples,) or (n_samples, n_targets)
+    sample_weight : array-like of shape (n_samples,), optional
+        Multiplicities: a row of weight 3 counts as three rows.
+
+    Raises
+    ------
+    InputError
+        For rows that cannot be used or do not fit the model.
+
+    Notes
+    -----
+    One light pass, of n predictions. Errors are kept to 2⁻¹⁰, rounded up, mostly in far less than a megabyte.
+    """
+    if not isinstance(model, Model):
+        raise InputTypeError(f"expected a Model, as load_model returns, got {model!r}")
+    return calibrated(model, rows_for(model, X, y, sample_weight))
+
+
+def out_of_fold(model: Model, dataset: Dataset, folds: FoldModels) -> Model:
+    """The model with intervals from the rows of its fit, each scored by the model without its fold."""
+    return _with_intervals(model, errors_of(model, dataset, folds, n_sketched=model.n_outputs), OUT_OF_FOLD)
+
+
+def calibrated(model: Model, dataset: Dataset) -> Model:
+    """The model with intervals from rows that its fit did not see; all calibrations lead here.
+
+    Raises InputError for rows that do not fit the model.
+    """
+    if model.kind == "KernelPCA":
+        raise InputError("principal components have no predictions, and so no intervals")
+    model.check_intervals_belong("predict_set" if model.is_classifier else "predict_interval")
+    check_columns(model, dataset)
+    check_target(model, dataset)
+    fitted = model.report.get("source"), model.report.get("n_samples")
+    if dataset.places and fitted == (dataset.source, dataset.n_rows):
+        warn(
+            f"{dataset.source} is where the rows of the fit came from; intervals from rows that the fit saw "
+            f"are too narrow, and carry no guarantee",
+            DataWarning,
+        )
+    return _with_intervals(model, errors_of(model, dataset, n_sketched=model.n_outputs), CALIBRATED)
+
+
+def _with_intervals(model: Model, errors: Errors, source: str) -> Model:
+    """The model with the intervals of errors; warns of rows that bear on them oddly."""
+    if errors.n_outside:
+        warn(f"{errors.n_outside:,} rows are outside the bounds of the model and are left out", DataWarning)
+    if errors.n_unseen:
+        warn(
+            f"{errors.n_unseen:,} of {errors.n_rows:,} rows have labels that the model never saw, and which "
+            f"no prediction set holds",
+            DataWarning,
+        )
+    counts = errors.n_rows, errors.n_outside, errors.n_unseen
+    return replace(model, intervals=Intervals(errors.conformal_scores(), source, *counts))

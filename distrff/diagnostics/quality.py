@@ -1,0 +1,411 @@
+"""How good a model is on rows: its errors as data, as lines of text, and as parts of a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distrff.diagnostics.strict import StrictMapping
+from distrff.utils.html import Bars, Facts, Items, Part, Section, Table, html_card, html_page
+from distrff.utils.text import column_text, listed, number_text
+
+_MAX_CLASSES = 30  # as rows of a table
+_MAX_LINES = 10  # as lines of text
+_MAX_TARGETS = 8
+_MAX_BARS = 12
+_STILL_FALLS = 0.9  # of the error with half of the features
+_UNBALANCED = 0.1
+
+
+class Evaluation(StrictMapping):
+    """A read-only mapping of strict JSON values; what `evaluate` returns.
+
+    Keys
+    ----
+    model, n_samples : of what, and how many rows were judged
+    rows : "out of fold", where each row was judged by a model that did not see it; "the rows of the fit",
+        which is optimistic; "rows that partial_fit may have seen"; "other rows"; or "the rows
+        given" to a stored model, which does not know those of its fit
+    n_outside : rows outside the bounds of the model; numbers leave them out, for classes they count as wrong
+    kind : "numbers", "classes", or "labels", where a row has any number of several
+    n_unseen_categories : of a table with categories that the fit never saw, how many rows hold one, by column
+    r2, rmse, constant_rmse, mae, relative_error : of numbers, over all targets; constant_rmse is that of
+        the targets' mean, relative_error ‖f − y‖/‖y‖; r2 is None where all targets are equal
+    targets : list, of each target the same with its `target` and `bias` = mean of f − y; of the first eight
+        `residual_quantiles` of y − f, within 2⁻¹¹ of a residual of that rank, and from a sample of 8,192
+        rows `points` (prediction, actual) and `bins` of the prediction with the quantiles `bin_shares` of
+        `actual` and `residual`; of a bin of m rows, the rank of a quantile is off by √(q(1 − q)/m)
+    accuracy, error, majority, majority_accuracy, balanced_accuracy : of classes; the accuracy of the most
+        frequent class for all rows; the mean recall
+    log_loss, majority_log_loss, brier, reliability : with probabilities: −mean log p of the true class in
+        nats, that of the classes' shares, Σ_c (p_c − [y = c])² on average, and in 20 bins of the probability
+        of the second of two classes, or of the predicted one, how often it came true
+    classes : list, of each class its `label`, `n_rows`, `weight`, `precision`, `recall` and `f1`
+    confusion : `labels` and `matrix` (true by predicted, weights), for at most 64 classes
+    confused : the pairs of classes that are confused most
+    n_unseen, n_unseen_labels, unseen_labels : rows with labels that the fit never saw, which count as wrong,
+        how many such labels, and the most frequent of them with `label` and `n_rows`
+    accuracy, error, hamming_loss, constant_hamming_loss, labels : of labels; the share of the rows with all
+        labels right, of single labels that are wrong, of those where each label has its more frequent value
+        in all rows, and of each `label` its `share` of the rows, `error`, `precision`, `recall` and `f1`
+    roc, roc_auc, precision_recall, average_precision, positive : of two classes, for the second one; the
+        areas are off by at most roc_auc_error and average_precision_error
+    """
+
+    def to_html(self, *, title: str | None = None) -> str:
+        """Return the evaluation as one self-contained HTML page; write it as UTF-8."""
+        from distrff.diagnostics.pages import error_charts
+
+        title = self._title() if title is None else title
+        charts = error_charts(self)
+        return html_page(title, quality_facts(self), sections=evaluation_sections(self, charts))
+
+    def _title(self) -> str:
+        return f"Evaluation of {self['model']}"
+
+    def _repr_html_(self) -> str:
+        return html_card(self._title(), quality_facts(self), sections=evaluation_sections(self))
+
+    def __repr__(self) -> str:
+        head = f"{self._title()} on {number_text(self['n_samples'])} rows"
+        return "\n".join([head, *(f"  {line}" for line in evaluation_lines(self))])
+
+
+# In words: what is first read of a model.
+
+
+def quality_line(quality: Mapping[str, Any]) -> str:
+    """Return the error beside those of simpler models, in one line."""
+    where = rows_text(quality)
+    if quality["kind"] == "numbers":
+        line = f"R² {_r2_text(quality['r2'])}, RMSE {number_text(quality['rmse'])} {where}"
+        others = [f"the mean {number_text(quality['constant_rmse'])}"]
+        if quality.get("linear_rmse") is not None:
+            others.append(f"a linear model {number_text(quality['linear_rmse'])}")
+        return f"{line}; {', '.join(others)}"
+    spread = quality.get("accuracy_error")
+    of_sample = f" ± {spread:.1g}" if spread is not None else ""
+    where += f" ({quality['n_rows']:,} of them)" if spread is not None else ""
+    if quality["kind"] == "labels":
+        wrong, constant = (share_text(quality[key]) for key in ("hamming_loss", "constant_hamming_loss"))
+        return (
+            f"all labels right {share_text(quality['accuracy'])}{of_sample} {where}; single labels wrong "
+            f"{wrong}, constant ones {constant}"
+        )
+    balanced = ""
+    if spread is not None:  # an evaluation has a line of its own for it
+        balanced = f", balanced accuracy {share_text(quality['balanced_accuracy'])}"
+    return (
+        f"accuracy {share_text(quality['accuracy'])}{of_sample}{balanced} {where}; always "
+        f"{quality['majority']!r}: {share_text(quality['majority_accuracy'])}"
+    )
+
+
+def _r2_text(r2: float | None) -> str:
+    """Return R² for reading; None and NaN are that of targets without any variance."""
+    is_defined = r2 is not None and not math.isnan(r2)
+    return number_text(r2) if is_defined else "not defined (all targets are equal)"
+
+
+def quality_facts(quality: Mapping[str, Any]) -> list[list[str]]:
+    """Return the error beside those of simpler models, as names with their values."""
+    shown: dict[str, str | None] = {"judged on": _judged_on(quality)}
+    if quality["kind"] == "numbers":
+        shown |= {
+            "R²": _r2_text(quality["r2"]),
+            "RMSE": number_text(quality["rmse"]),
+            "RMSE of the mean": number_text(quality["constant_rmse"]),
+        }
+        if quality.get("linear_rmse") is not None:
+            shown["RMSE of a linear model"] = number_text(quality["linear_rmse"])
+        if quality.get("mae") is not None:
+            shown["mean absolute error"] = number_text(quality["mae"])
+        return [[name, text] for name, text in shown.items() if text]
+    spread = quality.get("accuracy_error")
+    if quality["kind"] == "labels":
+        shown |= {
+            "all labels right": share_text(quality["accuracy"]) + (f" ± {spread:.1g}" if spread else ""),
+            "single labels wrong": share_text(quality["hamming_loss"]),
+            "constant labels wrong": share_text(quality["constant_hamming_loss"]),
+        }
+        return [[name, text] for name, text in shown.items() if text]
+    shown["accuracy"] = share_text(quality["accuracy"]) + (f" ± {spread:.1g}" if spread is not None else "")
+    shown[f"always “{quality['majority']}”"] = share_text(quality["majority_accuracy"])
+    if quality.get("balanced_accuracy") is not None:
+        shown["balanced accuracy"] = share_text(quality["balanced_accuracy"])
+    for key, name in (("roc_auc", "area under ROC"), ("average_precision", "average precision")):
+        if quality.get(key) is not None:
+            shown[name] = share_text(quality[key])
+    if quality.get("log_loss") is not None:
+        shown["log loss"] = number_text(quality["log_loss"])
+        shown["log loss of the shares"] = number_text(quality["majority_log_loss"])
+        shown["Brier score"] = number_text(quality["brier"])
+    return [[name, text] for name, text in shown.items() if text]
+
+
+def share_text(share: float | None) -> str:
+    """Return a share of 1 with three digits, or of what is missing to 1 where that is small."""
+    if share is None:
+        return "–"
+    if 0 < share < 0.01:
+        return number_text(share)
+    digits = 3
+    while digits < 6 and 0.5 < share < 1 and 1 - share < 10.0 ** (1 - digits):
+        digits += 1
+    return f"{share:.{digits}f}"
+
+
+def rows_text(quality: Mapping[str, Any]) -> str:
+    """Return on which rows a model was judged, as the end of a sentence."""
+    rows = quality["rows"]
+    if rows == "out of fold":
+        return "on rows left out"
+    return f"by {rows}" if "cross-validation" in rows else f"on {rows}"
+
+
+def _judged_on(quality: Mapping[str, Any]) -> str:
+    rows = quality["rows"]
+    of_sample = f", {quality['n_rows']:,} sampled" if quality.get("accuracy_error") is not None else ""
+    words = {
+        "out of fold": "rows that were left out (out of fold)",
+        "the rows of the fit": "the rows of the fit (optimistic)",
+    }
+    return words.get(rows, rows) + of_sample
+
+
+def evaluation_lines(evaluation: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what an evaluation found, in lines of text."""
+    yield quality_line(evaluation)
+    if evaluation["kind"] == "numbers":
+        yield (
+            f"mean absolute error {number_text(evaluation['mae'])}, relative error "
+            f"{number_text(evaluation['relative_error'])}"
+        )
+        if evaluation["n_outside"]:
+            yield f"{evaluation['n_outside']:,} rows outside the bounds of the model are left out"
+        yield from _target_lines(evaluation["targets"])
+        return
+    if evaluation["kind"] == "labels":
+        if evaluation["n_outside"]:
+            yield f"{evaluation['n_outside']:,} rows outside the bounds of the model count as wrong"
+        for one in evaluation["labels"][:_MAX_LINES]:
+            yield (
+                f"{one['label']}: of {share_text(one['share'])} of the rows, precision "
+                f"{share_text(one['precision'])}, recall {share_text(one['recall'])}"
+            )
+        if len(evaluation["labels"]) > _MAX_LINES:
+            yield f"{len(evaluation['labels']) - _MAX_LINES} more labels"
+        return
+    yield f"balanced accuracy {share_text(evaluation['balanced_accuracy'])} (mean recall)"
+    if evaluation.get("log_loss") is not None:
+        yield (
+            f"log loss {number_text(evaluation['log_loss'])} (of the classes' shares "
+            f"{number_text(evaluation['majority_log_loss'])}), Brier score {number_text(evaluation['brier'])}"
+        )
+    if evaluation.get("roc_auc") is not None:
+        yield (
+            f"for {evaluation['positive']!r}: area under ROC {share_text(evaluation['roc_auc'])}, average "
+            f"precision {share_text(evaluation['average_precision'])}"
+        )
+    if evaluation["n_outside"]:
+        yield f"{evaluation['n_outside']:,} rows outside the bounds of the model count as wrong"
+    yield from _class_lines(evaluation)
+
+
+def _target_lines(targets: list[Mapping[str, Any]]) -> Iterator[str]:
+    for one in targets[:_MAX_TARGETS]:
+        name = f"{one['target']}: " if len(targets) > 1 else ""
+        if len(targets) > 1:
+            yield f"{name}R² {_r2_text(one['r2'])}, RMSE {number_text(one['rmse'])}"
+        if one.get("residual_quantiles"):
+            q = one["residual_quantiles"]
+            yield (
+                f"{name}residuals actual − predicted: mean {number_text(-one['bias'])}, "
+                f"half within {number_text(q['0.25'])} … {number_text(q['0.75'])}, "
+                f"98 % within {number_text(q['0.01'])} … {number_text(q['0.99'])}"
+            )
+    if len(targets) > _MAX_TARGETS:
+        yield f"{len(targets) - _MAX_TARGETS} more targets"
+
+
+def _class_lines(evaluation: Mapping[str, Any]) -> Iterator[str]:
+    classes = sorted(evaluation["classes"], key=lambda one: -one["weight"])
+    for one in classes[:_MAX_LINES]:
+        yield (
+            f"{one['label']!r}: {one['n_rows']:,} rows, precision {share_text(one['precision'])}, "
+            f"recall {share_text(one['recall'])}"
+        )
+    if len(classes) > _MAX_LINES:
+        yield f"{len(classes) - _MAX_LINES} more classes"
+    if never := _never_predicted(evaluation):
+        yield f"never predicted: {listed(never)}"
+    for one in evaluation["confused"][:3]:
+        yield f"{one['actual']!r} is taken for {one['predicted']!r}: {share_text(one['share'])} of its rows"
+    if evaluation["n_unseen"]:
+        yield unseen_line(evaluation)
+
+
+def unseen_line(evaluation: Mapping[str, Any]) -> str:
+    """Return which labels the model never saw, and how many rows have them."""
+    shown = [f"{one['label']!r} ({one['n_rows']:,})" for one in evaluation["unseen_labels"][:_MAX_LINES]]
+    more = evaluation["n_unseen_labels"] - len(shown)
+    others = f" and {more} more" if more else ""
+    return (
+        f"{evaluation['n_unseen']:,} rows have labels that the model never saw, and count as wrong: "
+        f"{', '.join(shown)}{others}"
+    )
+
+
+# As parts of a page.
+
+
+def evaluation_sections(
+    evaluation: Mapping[str, Any], charts: Mapping[str, Any] | None = None
+) -> list[Section]:
+    """Return the sections of an evaluation below its facts; `charts` are given by heading."""
+    sections = [Section(heading, [chart, *_legend(heading)]) for heading, chart in (charts or {}).items()]
+    if evaluation["kind"] == "numbers":
+        return [*sections, Section("Residuals", _residuals(evaluation["targets"]), wide=True)]
+    if evaluation["kind"] == "labels":
+        keys = ("share", "error", "precision", "recall", "f1")
+        rows = [
+            [one["label"], *(share_text(one[key]) for key in keys)]
+            for one in evaluation["labels"][:_MAX_CLASSES]
+        ]
+        table = Table(["label", "share of the rows", "wrong", "precision", "recall", "F1"], rows)
+        return [*sections, Section("Labels", [table], wide=True)]
+    if evaluation["confused"]:
+        rows = [
+            [str(one["actual"]), str(one["predicted"]), one["weight"], share_text(one["share"])]
+            for one in evaluation["confused"]
+        ]
+        table = Table(["class", "taken for", "weight of the rows", "share of the class"], rows)
+        sections.append(Section("Most frequent confusions", [table]))
+    if evaluation["n_unseen"]:
+        rows = [[str(one["label"]), one["n_rows"]] for one in evaluation["unseen_labels"]]
+        parts: list[Part] = [unseen_line(evaluation), Table(["label", "rows"], rows)]
+        sections.append(Section("Labels never seen", parts))
+    return [*sections, Section("Classes", _classes(evaluation), wide=True)]
+
+
+def _legend(heading: str) -> list[Part]:
+    if heading.startswith("Which classes"):
+        return [
+            "Each row is a true class; the fuller a cell, the larger the share of it that is predicted so."
+        ]
+    if heading.startswith(("Predicted", "Residuals")):
+        return ["Quantiles of a sample of at most 8,192 rows, in bins of equally many."]
+    return []
+
+
+def _residuals(targets: list[Mapping[str, Any]]) -> list[Part]:
+    detailed = [one for one in targets if one.get("residual_quantiles")]
+    shares = list(detailed[0]["residual_quantiles"]) if detailed else []
+    names = ["target", "R²", "RMSE", "of the mean", "mean error", "absolute"]
+    rows = []
+    for one in targets[:_MAX_CLASSES]:
+        quantiles = [one.get("residual_quantiles", {}).get(share) for share in shares]
+        numbers = [one["r2"], one["rmse"], one["constant_rmse"], one["bias"], one["mae"]]
+        rows.append([one["target"], *numbers, *quantiles])
+    table = Table([*names, *(f"{100 * float(share):g} %" for share in shares)], rows)
+    legend = (
+        "The mean error is that of prediction − actual. The last columns are quantiles of the residuals "
+        "actual − prediction: 98 % of the rows lie between the outer ones."
+    )
+    return [table, legend]
+
+
+def _classes(evaluation: Mapping[str, Any]) -> list[Part]:
+    classes = sorted(evaluation["classes"], key=lambda one: -one["weight"])
+    rows = [
+        [str(one["label"]), one["n_rows"], *(share_text(one[key]) for key in ("precision", "recall", "f1"))]
+        for one in classes[:_MAX_CLASSES]
+    ]
+    parts: list[Part] = [Table(["class", "rows", "precision", "recall", "F1"], rows)]
+    if len(classes) > _MAX_CLASSES:
+        parts.append(f"{len(classes) - _MAX_CLASSES} classes of fewer rows are not shown.")
+    if never := _never_predicted(evaluation):
+        parts.append(f"Never predicted: {listed(never)}")
+    return parts
+
+
+def _never_predicted(evaluation: Mapping[str, Any]) -> list[Any]:
+    """Return the labels of the classes that have rows but are never predicted."""
+    return [
+        one["label"] for one in evaluation["classes"] if one["n_rows"] > 0 and not one["predicted_weight"] > 0
+    ]
+
+
+def quality_sections(
+    report: Mapping[str, Any], errors: Mapping[str, Any], curves: Mapping[str, Any]
+) -> list[Section]:
+    """Return the sections with which the page of a fit begins; charts are given by heading."""
+    sections = []
+    if report.get("quality"):
+        parts: list[Part] = [Facts(quality_facts(report["quality"]))]
+        if advice := list(_advice(report, report["quality"])):
+            parts.append(Items(advice))
+        sections.append(Section("Quality", parts, wide=True))
+    if report.get("evaluation"):
+        sections += evaluation_sections(report["evaluation"], errors)
+    if report.get("importance"):
+        sections.append(Section("What matters", _importance(report["importance"])))
+    return [*sections, *(Section(heading, [chart]) for heading, chart in curves.items())]
+
+
+def _advice(report: Mapping[str, Any], quality: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what to try, where a simpler model does as well or a larger one may do better."""
+    if quality["rows"] == "the rows of the fit":
+        yield (
+            "The fit held no rows out, so the model saw the rows that judge it here. Judge it on other rows "
+            "(distrff score, drf.evaluate), or fit with alpha or C chosen by folds (cv)."
+        )
+    if quality["kind"] == "classes" and quality["accuracy"] <= quality["majority_accuracy"]:
+        yield f"It is right no more often than whoever always says {quality['majority']!r}."
+    linear = quality.get("linear_rmse")
+    if None not in (linear, quality.get("rmse")) and quality["rmse"] >= linear:
+        yield (
+            "A linear model has no larger error: more features (n_components), other widths, or a search for "
+            "both (AutoFeatures) may do better."
+        )
+    curve = report.get("learning_curve") or []
+    if len(curve) > 1 and None not in (curve[-2][1], curve[-1][1]):
+        (smaller, before, _), (size, error, _) = curve[-2:]
+        if error < _STILL_FALLS * before:
+            yield (
+                f"The error still falls with the number of features, by {1 - error / before:.0%} from "
+                f"{smaller:,} to {size:,}: more (n_components) may do better."
+            )
+    balanced = quality.get("balanced_accuracy")
+    is_of_all_rows = "accuracy_error" not in quality  # a sample has too few rows of a rare class
+    if balanced is not None and is_of_all_rows and balanced < quality["accuracy"] - _UNBALANCED:
+        yield (
+            f"Rare classes are found less often: the mean recall is {share_text(balanced)}; class_weight "
+            f"'balanced' weighs classes alike."
+        )
+
+
+def _importance(importance: Mapping[str, Any]) -> list[Part]:
+    columns = importance["columns"][:_MAX_BARS]
+    bars = [
+        (
+            column_text(one["column"]),
+            one["importance"],
+            f"{number_text(one['importance'])} ± {number_text(one['std_error'])}",
+        )
+        for one in columns
+    ]
+    measure = {"r2": "R²", "accuracy": "accuracy"}[importance["measure"]]
+    left_out = len(importance["columns"]) - len(columns)
+    more = f" {left_out} columns that matter less are not drawn." if left_out else ""
+    legend = (
+        f"By how much {measure} falls, ± its standard error, where the values of a column come from other "
+        f"rows; of {importance['n_judged']:,} rows of the fit.{more}"
+    )
+    if columns and (columns[0]["importance"] or 0.0) > importance["score"]:
+        legend += (
+            " A fall by more than all of it comes of rows unlike any real one, since columns that depend on "
+            "each other are torn apart: compare the bars with each other."
+        )
+    return [Bars(bars), legend]

@@ -1,0 +1,330 @@
+"""Tasks: their work and its record, the segments that stay in memory, and tasks in this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import socket
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any, Self, TypeVar
+
+import dask
+from distributed import get_worker
+from threadpoolctl import threadpool_info
+
+from distrff.engine.reduction import Arrays, Neighbour, Reduction, Rows, SharedArrays, joined
+from distrff.utils.jit import COUNTS, prepare_process
+from distrff.utils.process import working_for
+from distrff.utils.random import new_key
+
+logger = logging.getLogger(__name__)
+
+_RETRY_SECONDS = (0.2, 1.0)
+
+R = TypeVar("R")
+
+# What each process reports about itself: memory, BLAS threads, how often it derived a map.
+
+_STATUS = Path("/proc/self/status")
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True)
+class ProcessRecord:
+    """State of a process at the end of a task."""
+
+    idle_bytes: int  # resident set when the first task began, after all imports
+    peak_bytes: int  # largest resident set since the fit began
+    blas_threads: int
+    n_derivations: int  # how often a map's arrays were derived since the process began
+
+
+@dataclass
+class WorkRecord:
+    """The work behind a result; seconds are summed over tasks. Keys of `processes` are host:process id."""
+
+    n_rows: int = 0
+    seconds: float = 0.0
+    processes: dict[str, ProcessRecord] = field(default_factory=dict)
+
+    def merge(self, other: WorkRecord) -> WorkRecord:
+        """Return the record of both; of a process in both the later state, which has the higher peak."""
+        processes = self.processes | other.processes
+        for name in self.processes.keys() & other.processes.keys():
+            both = self.processes[name], other.processes[name]
+            processes[name] = max(both[::-1], key=lambda record: (record.peak_bytes, record.n_derivations))
+        return WorkRecord(self.n_rows + other.n_rows, self.seconds + other.seconds, processes)
+
+    @property
+    def measured_peak_bytes(self) -> int:
+        """Largest peak above idle of any process."""
+        return max((p.peak_bytes - p.idle_bytes for p in self.processes.values()), default=0)
+
+
+# State of this process.
+_THIS = SimpleNamespace(idle_bytes=0, blas_threads=0, fit=None)
+
+
+def begin_task(fit: str, needed: Any = None) -> None:
+    """Measure the idle memory before the first task, and reset the peak when a new fit begins.
+
+    `needed` is only to be received. Workers are asked to begin before a fit's first pass, as rows that come
+    with a task are in memory when it begins.
+    """
+    if not _THIS.idle_bytes:
+        prepare_process()  # so that the idle process has loaded all that it will use
+        _THIS.idle_bytes, _THIS.blas_threads = resident_bytes(), blas_threads()
+    if fit != _THIS.fit:
+        _THIS.fit = fit
+        _reset_peak()
+
+
+def end_task(n_rows: int, seconds: float) -> WorkRecord:
+    """Return the record of a task that this process has just run."""
+    peak = max(_THIS.idle_bytes, peak_resident_bytes())
+    record = ProcessRecord(_THIS.idle_bytes, peak, _THIS.blas_threads, COUNTS["derivations"])
+    return WorkRecord(n_rows, seconds, {f"{socket.gethostname()}:{os.getpid()}": record})
+
+
+def peak_so_far(fit: str) -> WorkRecord:
+    """Return the record of a process since a fit began there; an empty one if it did not."""
+    return end_task(0, 0.0) if fit == _THIS.fit else WorkRecord()
+
+
+def blas_threads() -> int:
+    """Return the threads of a matrix product in this process."""
+    return max((lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"), default=1)
+
+
+def _status_bytes(key: str) -> int | None:
+    with suppress(OSError):
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith(key):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def peak_resident_bytes() -> int:
+    """Return the largest resident set of this process since its peak was last reset."""
+    peak = _status_bytes("VmHWM:")
+    if peak is not None:
+        return peak
+    maximum = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return maximum if sys.platform == "darwin" else maximum * 1024
+
+
+def resident_bytes() -> int:
+    """Return the resident set of this process; its peak if the system does not report the present one."""
+    return _status_bytes("VmRSS:") or peak_resident_bytes()
+
+
+def _reset_peak() -> None:
+    """Set the peak to the present resident set, if the system allows it."""
+    with suppress(OSError):
+        _CLEAR_REFS.write_text("5")
+
+
+# The tasks of a pass.
+
+
+@dataclass(frozen=True)
+class Partial:
+    """The sum of some rows, with the record of the work behind it."""
+
+    value: Any
+    record: WorkRecord
+
+
+def reduce_rows(reduction: Reduction, rows: Rows, sent: list[Arrays], fit: str, of_pass: str = "") -> Partial:
+    """Return the partial of one segment, from the rows and the arrays that were sent.
+
+    `of_pass` names the pass in this process, by which it can be abandoned.
+    """
+    begin_task(fit)
+    started, arrays = time.perf_counter(), joined(sent)
+    with working_for(of_pass):
+        value = with_retries(lambda: reduction.finish(reduction.update(reduction.zero(), rows, arrays)), rows)
+    return Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
+
+
+def with_retries(work: Callable[[], R], rows: Rows) -> R:
+    """Return the result of work on the rows of a segment, begun again after an error of the storage."""
+    for wait in _RETRY_SECONDS:
+        try:
+            return work()
+        except OSError as error:
+            logger.warning(
+                "rows %d to %d could not be read (%s); again in %.1f s", rows.start, rows.stop, error, wait
+            )
+            time.sleep(wait)
+    return work()
+
+
+def merge_partials(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
+    """Return the sum of a partial with its neighbours, one after another, each before or after it."""
+    started = time.perf_counter()
+    merged = merged_here(reduction, partial, neighbours)
+    return Partial(merged.value, merged.record.merge(end_task(0, time.perf_counter() - started)))
+
+
+def merged_here(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
+    """Return the same sum, without a record of the process that computes it."""
+    value, record = partial.value, partial.record
+    for neighbour, is_before in neighbours:
+        first, second = (neighbour.value, value) if is_before else (value, neighbour.value)
+        value, record = reduction.merge(first, second), record.merge(neighbour.record)
+    return Partial(value, record)
+
+
+# What stays on the workers between the passes of a fit: the rows of segments, or what was made of them.
+
+
+class CacheForm(ABC):
+    """What is kept of a segment, as a frozen dataclass; the same bits on every worker."""
+
+    @abstractmethod
+    def keep(self, rows: Any, arrays: Arrays) -> Rows:
+        """Return the rows in memory, with all that reductions take from them."""
+
+    @abstractmethod
+    def shared(self) -> SharedArrays | None:
+        """Return the arrays that it shares with the passes; None if there are none."""
+
+    def light(self) -> Self:
+        """Return itself without the arrays that are sent apart."""
+        return self
+
+
+def keep_rows(keeping: CacheForm, rows: Rows, sent: list[Arrays], fit: str, of_pass: str = "") -> Rows:
+    """Return what is kept of one segment; `of_pass` is as in `reduce_rows`."""
+    begin_task(fit)  # or a worker that has just joined would count what it keeps as idle memory
+    arrays = joined(sent)
+    with working_for(of_pass):
+        return with_retries(lambda: keeping.keep(rows, arrays), rows)
+
+
+@dataclass(frozen=True)
+class Level:
+    """One way to keep a segment, and the most segments that a worker keeps so."""
+
+    keeping: CacheForm
+    max_segments: int
+
+
+@dataclass(frozen=True)
+class _Place:
+    worker: str
+    level: int
+    value: Any
+
+
+@dataclass(eq=False)
+class SegmentCache:
+    """The segments of one pass that stay where they are, by their numbers, for all passes of the same cuts.
+
+    A worker keeps the segments that it sums first, at the first level that has room for them; what is beyond
+    its room is read again in each pass. A value is a task's result that no worker is bound to: tasks follow
+    it. What was on a worker that has gone, or is paused, is forgotten as soon as a pass sees that, and kept
+    again by the workers with room. Until then the scheduler makes it anew on the other workers, whatever room
+    they have.
+    """
+
+    levels: Sequence[Level]
+    arrays: Callable[[], list[Any]]
+    """Handles on the arrays that keeping shares with the passes."""
+    _places: dict[int, _Place] = field(default_factory=dict)
+
+    def value(self, segment: int) -> Any:
+        """Return the handle on a kept segment; None if it is not kept."""
+        place = self._places.get(segment)
+        return None if place is None else place.value
+
+    def by_worker(self) -> dict[str, list[int]]:
+        """Return the numbers of the segments that each worker keeps, ascending."""
+        found: dict[str, list[int]] = {}
+        for segment, place in sorted(self._places.items()):
+            found.setdefault(place.worker, []).append(segment)
+        return found
+
+    def level_with_room(self, worker: str, threads: Mapping[str, int], n_segments: int) -> int | None:
+        """Return the first level with room on a worker; None if there is none.
+
+        A worker takes no more than its part of all segments, so that later passes end together.
+        """
+        here = Counter(place.level for place in self._places.values() if place.worker == worker)
+        if here.total() >= _part(worker, threads, n_segments):
+            return None
+        return next((i for i, level in enumerate(self.levels) if here[i] < level.max_segments), None)
+
+    def put(self, segment: int, worker: str, level: int, value: Any) -> None:
+        """Note where a segment is kept from now on."""
+        self._places[segment] = _Place(worker, level, value)
+
+    def forget_gone(self, threads: Mapping[str, int]) -> None:
+        """Forget what was on workers that take no tasks."""
+        for segment in [i for i, place in self._places.items() if place.worker not in threads]:
+            del self._places[segment]
+
+    def forget_beyond(self, threads: Mapping[str, int], n_segments: int) -> None:
+        """Forget what was on workers that take no tasks, or is beyond the part of those that do."""
+        for worker, segments in self.by_worker().items():
+            for segment in segments[_part(worker, threads, n_segments) :]:
+                del self._places[segment]
+
+    def forget(self) -> None:
+        """Forget all."""
+        self._places.clear()
+
+
+def _part(worker: str, threads: Mapping[str, int], n_segments: int) -> int:
+    """Return how many of all segments are a worker's, by its threads."""
+    return -(-n_segments * threads.get(worker, 0) // max(1, sum(threads.values())))
+
+
+# What both kinds of execution do with tasks.
+
+
+def say_of_last_write(error: BaseException) -> None:
+    """Say at once what a person who pressed Ctrl-C waits for."""
+    if isinstance(error, KeyboardInterrupt):
+        logger.warning("interrupted: what is finished is saved first")
+
+
+def delayed_task(function: Callable[..., Any], args: tuple, group: str | None) -> Any:
+    """Return a delayed task, in a group of its function's name if no other is given."""
+    return dask.delayed(function, pure=False)(*args, dask_key_name=new_key(group or function))
+
+
+def rows_in(segments: list[Rows]) -> int:
+    return sum(rows.stop - rows.start for rows in segments)
+
+
+def in_dask_task() -> bool:
+    """Return whether this runs in a task of a Dask worker, or of one of dask's own schedulers."""
+    # dask.local calls the tasks of those schedulers, also in the threads of its pools.
+    return in_worker() or "dask.local" in calling_modules()
+
+
+def calling_modules() -> Iterator[str]:
+    """Yield the names of the modules whose functions led here, the nearest first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame.f_globals.get("__name__", "")
+        frame = frame.f_back
+
+
+def in_worker() -> bool:
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,686 @@
+"""Ridge by conjugate gradients: light passes until the residual is small, each for all targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distrff.engine.reduction import Arrays
+from distrff.engine.run import Run
+from distrff.errors import InputError
+from distrff.fitting.context import PreparedFit
+from distrff.fitting.cost import MAX_DIRECTIONS, Plan, light_cuts, sample_size, walk_stride
+from distrff.fitting.gram import factor_gram, problem_of
+from distrff.fitting.options import RidgeOptions, factor_levels
+from distrff.fitting.result import (
+    AlphaSearch,
+    FitResult,
+    end_of_grid,
+    in_units,
+    iterative_result,
+    ridge_fold_models,
+)
+from distrff.fitting.rows import RowReduction
+from distrff.io.dataset import Rows
+from distrff.preprocessing.folds import Folds
+from distrff.solvers.cg import (
+    ConjugateGradients,
+    Response,
+    preconditioned,
+    sampled_factor,
+    solution_of_sample,
+)
+from distrff.solvers.ridge import (
+    RidgeEquations,
+    RidgeMoments,
+    RidgeSolution,
+    choose_alpha,
+    default_alphas,
+    extended,
+    ridge_moments,
+)
+from distrff.solvers.status import History, Status, in_lockstep
+from distrff.utils.linalg import add_transposed_product, in_float64, values_of
+
+
+class _Tile(NamedTuple):
+    """Rows, their features and their values."""
+
+    B: Any
+    """Z, or the values of the map's basis; overwritten by the next tile."""
+    F: np.ndarray
+    """Z·coef + intercept."""
+    y: np.ndarray
+    """Targets as they were read."""
+    s: np.ndarray
+    fold: np.ndarray | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RidgePass(RowReduction):
+    """The base of these passes. Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
+
+    Products are float64 whatever the `dtype` of the features: they are cheap beside the cosines, and the
+    accuracy of a solution is then that of the features. Tiles are so small that their features stay in a
+    cache.
+    """
+
+    offset: np.ndarray | None  # (k,), added to the coded targets
+    folds: Folds | None = None
+
+    def _tiles(self, rows: Rows, arrays: Arrays, *, of_basis: bool = False) -> Iterator[_Tile]:
+        """Yield tiles with Z itself, or with the values of the map's basis in its place."""
+        block_map, coef = self.block_map(arrays), arrays["coef"]
+        if of_basis:
+            coef = block_map.basis_coef(coef, np.dtype(np.float64))
+        for block in rows.tiles(self.tile_rows):
+            n = block.X.shape[0]
+            B = in_float64(self.tile_of(block_map, rows, block.start, block.X, of_basis=of_basis))
+            s = self.targets.row_weights(block.y, block.sample_weight)
+            yield _Tile(
+                B=B,
+                F=values_of(B, coef) + arrays["intercept"],
+                y=block.y,
+                s=np.ones(n) if s is None else s,
+                fold=None if self.folds is None else self.folds.of_rows(block.start, block.start + n),
+            )
+
+    def _coded(self, tile: _Tile) -> np.ndarray:
+        """Return the coded targets of a tile."""
+        Y = self.targets.encode(tile.y)
+        return Y if self.offset is None else Y + self.offset
+
+
+@dataclass(frozen=True, kw_only=True)
+class RightSidesReduction(RidgePass):
+    """Reduction to the `RidgeMoments` of rows and a first model.
+
+    A row costs 2dD + 6Dk flops and D cosines.
+    """
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * self.specification.n_features * (2 + 2 * self.targets.n_outputs)
+
+    def update(self, total: RidgeMoments | None, rows: Rows, arrays: Arrays) -> RidgeMoments | None:
+        for tile in self._tiles(rows, arrays):
+            Y = self._coded(tile)
+            total = self.merge(total, ridge_moments(tile.B, Y, Y - tile.F, tile.s))
+        return total
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComplementMomentsReduction(RidgePass):
+    """Reduction to the `RidgeMoments` of the rows outside each held-out fold; None if there are none.
+
+    Tasks are sent `coef` of shape (D, 0) and `intercept` of shape (0,): there is no first model.
+
+    A row costs 2dD flops, and 2Dk more for each of the folds.
+    """
+
+    held_out: tuple[int, ...]
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * len(self.held_out) * self.specification.n_features * (2 + self.targets.n_outputs)
+
+    def zero(self) -> list[RidgeMoments | None]:
+        return [None] * len(self.held_out)
+
+    def update(
+        self, total: list[RidgeMoments | None], rows: Rows, arrays: Arrays
+    ) -> list[RidgeMoments | None]:
+        for tile in self._tiles(rows, arrays):
+            Y, others = self._coded(tile), [np.flatnonzero(tile.fold != fold) for fold in self.held_out]
+            moments = [
+                ridge_moments(tile.B[i], Y[i], tile.F[i], tile.s[i]) if len(i) else None for i in others
+            ]
+            total = self.merge(total, moments)
+        return total
+
+    def merge(
+        self, first: list[RidgeMoments | None], second: list[RidgeMoments | None]
+    ) -> list[RidgeMoments | None]:
+        merge = super().merge
+        return [merge(a, b) for a, b in zip(first, second, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductReduction(RidgePass):
+    """Reduction to Σ s·[z | 1]·fᵀ of shape (D + 1, m), of values f = coefᵀz + intercept.
+
+    With coef = V and intercept = −z̄ᵀV the first D rows are ZᵀS(Z − z̄)·V, which is the product of the centred
+    Gram with V up to rounding; the last row serves to correct that.
+
+    A row costs 2dD + 4Dm flops and D cosines.
+    """
+
+    held_out: tuple[int | None, ...]  # the fold that the product with each direction leaves out
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * (self.specification.n_features + 1) * len(self.held_out)
+
+    def zero(self) -> np.ndarray:
+        return np.zeros((self.specification.n_features + 1, len(self.held_out)))
+
+    def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
+        block_map, of_basis = self.block_map(arrays), None
+        for tile in self._tiles(rows, arrays, of_basis=True):
+            F = tile.s[:, None] * tile.F
+            if tile.fold is not None:
+                F = np.where(tile.fold[:, None] == np.array(self.held_out), 0.0, F)
+            if of_basis is None:
+                of_basis = np.zeros((tile.B.shape[1], F.shape[1])) if block_map.has_basis else total[:-1]
+            add_transposed_product(of_basis.T, F.T, tile.B)
+            total[-1] += F.sum(axis=0)
+        if of_basis is not None and block_map.has_basis:
+            total[:-1] += block_map.feature_sums(of_basis.T).T
+        return total
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutErrorReduction(RidgePass):
+    """Reduction to Σ s·(y − f)² and Σ s, of shape (2, m), of each model over its held-out fold.
+
+    Tasks are sent `coef` of shape (D, m) and `intercept` of shape (m,).
+    """
+
+    held_out: tuple[int, ...]  # the fold of each of m models
+    outputs: tuple[int, ...]  # the target of each model
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * 2 * len(self.held_out)
+
+    def zero(self) -> np.ndarray:
+        return np.zeros((2, len(self.held_out)))
+
+    def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
+        for tile in self._tiles(rows, arrays, of_basis=True):
+            assert tile.fold is not None
+            is_judged = tile.fold[:, None] == np.array(self.held_out)
+            squares = np.square(self._coded(tile)[:, list(self.outputs)] - tile.F)
+            total[0] += tile.s @ np.where(is_judged, squares, 0.0)
+            total[1] += tile.s @ is_judged
+        return total
+
+
+def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
+    """Return the fit for given penalties, or for sparse features the fit of least held-out error.
+
+    Only the Gram of a sample has size D².
+
+    Raises InputError if sums over the rows are not finite.
+    """
+    options, k = fit.options, fit.targets.n_outputs
+    assert isinstance(options, RidgeOptions)
+    notes = [] if options.must_be_cg else ["the Gram does not fit in memory: solver='cg' was used"]
+    if options.alpha is None:
+        fit.run.begin_phase("choice of alpha")
+        search = search_alpha(fit, plan)
+    else:
+        search = AlphaSearch(options.alpha)
+    alpha = np.broadcast_to(search.alpha, (k,))
+    start, preconditioner = search.start, None
+    if plan.stride:
+        fit.run.begin_phase("preconditioner")
+        preconditioner = sample_preconditioner(fit, plan, alpha)
+        start = preconditioner.solution()
+    if options.search is None and fit.start is not None:  # a search has folds, which the earlier model saw
+        start = fit.starting_point()
+    if start is None:
+        start = np.zeros((fit.specification.n_features, k)), np.zeros(k)
+    fit.run.begin_phase("light sweeps")
+    passes = RidgePasses(fit, plan)
+    systems = _Systems(start, alpha, options.tol)
+    if search.interruption is None:
+        status, interruption = systems.solve(passes, preconditioner, options.max_sweeps)
+    else:
+        status, interruption = Status.of_interruption(search.interruption), search.interruption
+        how = "stopped" if status is Status.STOPPED else "interrupted"
+        notes.append(f"{how} in the search for alpha: the model is the mean of some folds' models")
+    result = iterative_result(
+        fit,
+        plan,
+        search,
+        systems.solution(),
+        solver="cg",
+        measure="relative residual",
+        error=systems.relative_residual,
+        history=systems.history,
+        status=status,
+        preconditioner=plan.preconditioner,
+        n_sweeps=passes.n_sweeps,
+        interruption=interruption,
+        notes=notes,
+    )
+    if not search.fold_solutions:
+        return result
+    folds = fit.folds("folds", options.n_folds, options.fold_by)
+    models = ridge_fold_models(folds, fit.targets, search.fold_solutions, fit_intercept=options.fit_intercept)
+    return replace(result, fold_models=models)
+
+
+class _Systems:
+    """The systems of all outputs, in coded units, and bounds on their distance to the solutions."""
+
+    def __init__(self, start: tuple[np.ndarray, np.ndarray], alpha: np.ndarray, tol: float) -> None:
+        self._start = start
+        self._alpha, self._tol = alpha, tol
+        self._equations: RidgeEquations | None = None
+        self._systems: dict[int, ConjugateGradients] = {}
+        self.history = History()
+
+    def solve(
+        self, passes: RidgePasses, preconditioner: FactorPreconditioner | None, max_sweeps: int
+    ) -> tuple[Status, KeyboardInterrupt | None]:
+        """Advance the systems until they converge or stop; without a factor, M = diag(G) + alpha·I."""
+        alpha = self._alpha
+        passes.run.observer.begin_solver(max_sweeps)
+
+        def respond(residuals: dict[int, np.ndarray]) -> dict[int, Response]:
+            self.history.record(passes.n_sweeps, self.relative_residual)
+            passes.tell(self.relative_residual, self._tol, self.solution)
+            if passes.n_sweeps >= max_sweeps:
+                return {}
+            if preconditioner is None:
+                solved = {j: r / (equations.G_diagonal + alpha[j]) for j, r in residuals.items()}
+            else:
+                solved = preconditioner.solve(residuals)
+            V, z_mean = np.stack(list(solved.values())), equations.z_mean
+            GV = passes.products("products", V, -(V @ z_mean), [z_mean] * len(V), (None,) * len(V))
+            return {j: (v, Gv + alpha[j] * v) for (j, v), Gv in zip(solved.items(), GV, strict=True)}
+
+        try:
+            equations = passes.right_sides(*self._start)
+            self._begin(equations)
+            in_lockstep({j: system.solve() for j, system in self._systems.items()}, respond)
+            self.history.record(passes.n_sweeps, self.relative_residual)
+            passes.tell(self.relative_residual, self._tol, self.solution)
+        except KeyboardInterrupt as interruption:
+            return Status.of_interruption(interruption), interruption
+        is_converged = all(system.is_converged for system in self._systems.values())
+        return Status.CONVERGED if is_converged else Status.NOT_CONVERGED, None
+
+    def _begin(self, equations: RidgeEquations) -> None:
+        """Take the equations; start at zero where its residual is smaller."""
+        self._equations = equations
+        sizes = np.linalg.norm(equations.B, axis=0)
+        coef = self._start[0]
+        residual = equations.descent - self._alpha * coef
+        near = np.linalg.norm(residual, axis=0) < sizes
+        coef, residual = np.where(near, coef, 0.0), np.where(near, residual, equations.B)
+        self._systems = {
+            j: ConjugateGradients(coef[:, j], residual[:, j], bound=self._tol * size)
+            for j, size in enumerate(sizes.tolist())
+        }
+
+    @property
+    def relative_residual(self) -> float:
+        """The largest over the outputs; NaN before the first pass."""
+        if self._equations is None:
+            return float("nan")
+        sizes = np.linalg.norm(self._equations.B, axis=0)
+        errors = np.array([system.error for system in self._systems.values()])
+        return float(np.max(errors / np.where(sizes > 0, sizes, 1.0)))
+
+    def solution(self) -> RidgeSolution:
+        """Return the last iterates of all outputs."""
+        if self._equations is None:
+            unknown = np.full(len(self._alpha), np.nan)
+            return RidgeSolution(*self._start, unknown, unknown)
+        coef = np.stack([system.x for system in self._systems.values()], axis=1)
+        residual = np.stack([system.residual for system in self._systems.values()], axis=1)
+        squared_error = self._equations.squared_error(coef, residual, self._alpha)
+        return RidgeSolution(coef, self._equations.intercept(coef), squared_error, self._equations.yy)
+
+
+# What conjugate gradients need, each time one light pass over the rows.
+
+
+class RidgePasses:
+    """Sums over all rows, or over the complements of folds."""
+
+    def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds | None = None) -> None:
+        self._fit, self.run = fit, fit.run
+        self._cuts = light_cuts(plan.size)
+        self._kept = fit.kept("light", plan, self._cuts)
+        self._shared: dict[str, Any] = {
+            "offset": problem_of(fit).offset,
+            "dtype": plan.size.dtype,
+            "tile_rows": self._cuts.tile_rows,
+            "folds": folds,
+        }
+        self.n_sweeps = self._n_told = 0
+
+    def _sum(self, label: str, kind: type, coef: np.ndarray, intercept: np.ndarray, **own: Any) -> Any:
+        reduction = self._fit.reduction(kind, **self._shared, **own)
+        sent = {"coef": coef, "intercept": intercept}
+        sums = self._fit.sum(label, reduction, self._cuts, sent, self._kept)
+        self.n_sweeps += 1
+        return sums
+
+    def tell(self, error: float, tol: float, solution: Callable[[], RidgeSolution]) -> None:
+        """Tell callbacks of the last pass, once, after which the error is known."""
+
+        def parts() -> tuple[Any, ...]:
+            at, targets, fit_intercept = solution(), self._fit.targets, self._fit.options.fit_intercept
+            return *in_units(targets, at.coef, at.intercept, fit_intercept=fit_intercept), targets
+
+        if self._n_told < self.n_sweeps:
+            self._n_told = self.n_sweeps
+            self.run.observer.light_sweep(
+                self.run.sweeps, self.n_sweeps, "relative residual", error, tol, parts
+            )
+
+    def right_sides(self, coef: np.ndarray, intercept: np.ndarray) -> RidgeEquations:
+        """Return the equations, with the residual of the first coefficients."""
+        moments: RidgeMoments = self._sum("right sides", RightSidesReduction, coef, intercept)
+        equations = None
+        if moments.is_finite:
+            equations = RidgeEquations.of(moments, fit_intercept=self._fit.options.fit_intercept)
+        if equations is None or not np.isfinite(np.linalg.norm(equations.B)):
+            raise InputError(
+                "the sums over the rows are not finite: some values are too large for the features' dtype; "
+                "use scale='standard' or dtype='float64'"
+            )
+        return equations
+
+    def products(
+        self,
+        label: str,
+        V: np.ndarray,
+        intercept: np.ndarray,
+        z_means: list[np.ndarray],
+        held_out: tuple[int | None, ...],
+    ) -> np.ndarray:
+        """Return G·v for each row v of V, with G summed over the rows outside the held-out fold.
+
+        `intercept` holds −z̄ᵀv, and `z_means` the z̄ of the same rows.
+        """
+        sums = self._sum(label, ProductReduction, np.ascontiguousarray(V.T), intercept, held_out=held_out)
+        GV = sums[:-1].T.copy(order="C")
+        for i, z_mean in enumerate(z_means):
+            GV[i] -= sums[-1, i] * z_mean
+        return GV
+
+    def complements(self, folds: range) -> dict[int, RidgeEquations]:
+        """Return the equations of the complement of each fold."""
+        # No first coefficients: their products need not be summed.
+        none = np.zeros((self._fit.specification.n_features, 0))
+        moments: list[RidgeMoments | None] = self._sum(
+            "right sides of folds", ComplementMomentsReduction, none, np.zeros(0), held_out=tuple(folds)
+        )
+        equations = {}
+        for fold, sums in zip(folds, moments, strict=True):
+            if sums is None or not sums.weight > 0:
+                raise InputError(
+                    f"fold {fold} has all rows of positive weight, so that none are left to fit; give more "
+                    f"rows, or fold_by='contiguous'"
+                )
+            equations[fold] = RidgeEquations.of(sums, fit_intercept=self._fit.options.fit_intercept)
+        return equations
+
+    def held_out_errors(
+        self, coef: np.ndarray, intercept: np.ndarray, folds: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> np.ndarray:
+        """Return Σ s·(y − f)² and Σ s over the fold of each column of `coef`, of shape (2, m)."""
+        return self._sum(
+            "held-out errors",
+            HeldOutErrorReduction,
+            np.ascontiguousarray(coef),
+            intercept,
+            held_out=folds,
+            outputs=outputs,
+        )
+
+
+# Alpha by cross-validation without a Gram: conjugate gradients on several folds side by side.
+
+_MIN_TOL = 1e-2  # an error on held-out rows is not known better than that
+_MAX_RISES = 2
+
+# A fold and a target.
+_Member = tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """The solution of a fold and target so far: x, its residual, and the alpha of both."""
+
+    x: np.ndarray
+    residual: np.ndarray
+    alpha: float
+
+    def system(self, alpha: float, bound: float) -> ConjugateGradients:
+        """Return the system of another alpha, whose residual at x follows from this one."""
+        return ConjugateGradients(self.x, self.residual + (self.alpha - alpha) * self.x, bound=bound)
+
+
+def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
+    """Return the alpha of least held-out error among those tried, from the largest down (`walk_grid`).
+
+    Where the solutions of all folds would take too much memory, folds are solved in groups; later groups try
+    the alphas that the first group tried.
+
+    Raises InputError if one fold has all rows of positive weight. A KeyboardInterrupt before the first judged
+    solution is raised again, since there is nothing to keep; a later one is returned, with the choice so far.
+    """
+    options, n = fit.options, fit.options.n_folds
+    assert isinstance(options, RidgeOptions)
+    passes = RidgePasses(fit, plan, fit.folds("folds", n, options.fold_by))
+    groups = [range(i, min(i + plan.folds_per_task, n)) for i in range(0, n, plan.folds_per_task)]
+    if options.alphas is None:
+        default, _ = default_alphas(fit.weight, fit.mean_square_norm, floor=0.0)
+        alphas, base = extended(default, floor=0.0)
+    else:
+        alphas, base = options.alphas, slice(0, len(options.alphas))
+    tried: list[int] = []
+    # By fold and tried alpha: Σ s·(y − f)² and Σ s over the fold, of shape (2, k).
+    judged: dict[int, list[np.ndarray]] = {fold: [] for fold in range(n)}
+    best: tuple[np.ndarray, np.ndarray] | None = None
+    best_models: list[tuple[np.ndarray, np.ndarray]] = []  # those of the folds whose mean it is
+
+    def walk(folds: range) -> None:
+        """Judge the models of some folds: the first group walks the grid, later ones try the same alphas."""
+        models, totals, is_first = _FoldModels(fit, passes, folds), [], best is None
+
+        def error_at(place: int) -> float:
+            nonlocal best, best_models
+            found = models.judged_at(float(alphas[place]))
+            for fold, errors in found.items():
+                judged[fold].append(errors)
+            totals.append(float(sum(errors[0].sum() for errors in found.values())))
+            if is_first:
+                tried.append(place)
+                if totals[-1] == min(totals):
+                    best, best_models = models.mean(), models.of_folds()
+            fit.run.observer.stop_if_asked()
+            return totals[-1]
+
+        if is_first:
+            walk_grid(len(alphas), error_at, base)
+        else:
+            for place in tried:
+                error_at(place)
+
+    interruption, folds = None, range(n)
+    try:
+        for group in groups:
+            walk(group)
+    except KeyboardInterrupt as caught:
+        if best is None:
+            raise KeyboardInterrupt(
+                "no model is kept: none was judged yet in the search for alpha; fit again"
+            ) from caught
+        interruption, folds = caught, groups[0]
+    order = np.argsort(tried)
+    sums = np.array([judged[fold] for fold in folds])[:, order]  # (n_folds, n_tried, 2, k)
+    by_fold, weights = sums[:, :, 0], sums[:, 0, 1, 0]
+    grid = alphas[np.sort(tried)]
+    choice = choose_alpha(by_fold, weights, alphas=grid)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fold_scores = by_fold.mean(axis=2).T / weights
+    return AlphaSearch(
+        alpha=np.array([choice.alpha]),
+        score=choice.score,
+        criterion=f"mean squared error over {len(folds)} held-out folds",
+        results={"alphas": grid, "mean_score": choice.scores, "fold_scores": fold_scores},
+        notes=[] if interruption else end_of_grid("alpha", choice.alpha, alphas, choice.scores),
+        start=best,
+        # Folds that are judged in groups may agree on another alpha than the first group.
+        fold_solutions=best_models if len(groups) == 1 and not interruption else [],
+        interruption=interruption,
+    )
+
+
+class _FoldModels:
+    """The models that leave out one of some folds each, solved for one alpha after another."""
+
+    def __init__(self, fit: PreparedFit, passes: RidgePasses, folds: range) -> None:
+        assert isinstance(fit.options, RidgeOptions)
+        self._passes, self._options, self._unit = passes, fit.options, np.square(fit.targets.scale)
+        self._equations = passes.complements(folds)
+        self._places: dict[_Member, _Place] = {
+            (fold, j): _Place(np.zeros(len(e.B)), e.B[:, j], 0.0)
+            for fold, e in self._equations.items()
+            for j in range(fit.targets.n_outputs)
+        }
+
+    def judged_at(self, alpha: float) -> dict[int, np.ndarray]:
+        """Return Σ s·(y − f)² and Σ s over each fold, (2, k), of the solutions for an alpha."""
+        places, judged = self._places, {fold: np.zeros((2, len(self._unit))) for fold in self._equations}
+        members = list(places)
+        for first in range(0, len(members), MAX_DIRECTIONS):
+            some = members[first : first + MAX_DIRECTIONS]
+            systems = {m: places.pop(m).system(alpha, self._bound(m)) for m in some}
+            self._solve(alpha, systems)
+            places |= {m: _Place(system.x, system.residual, alpha) for m, system in systems.items()}
+            held_out, outputs = zip(*some, strict=True)
+            coef = np.stack([system.x for system in systems.values()]).T
+            intercept = np.array([self._intercept(m) for m in some])
+            found = self._passes.held_out_errors(coef, intercept, held_out, outputs)
+            for (fold, j), error, weight in zip(some, *found, strict=True):
+                judged[fold][:, j] = error * self._unit[j], weight
+        return judged
+
+    def mean(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean coefficients and intercepts of the folds."""
+        n, k = len(self._equations), len(self._unit)
+        coef, intercept = np.zeros((len(next(iter(self._places.values())).x), k)), np.zeros(k)
+        for (fold, j), place in self._places.items():
+            coef[:, j] += place.x / n
+            intercept[j] += self._intercept((fold, j)) / n
+        return coef, intercept
+
+    def of_folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return coef (D, k) and intercept (k,) of each fold."""
+        outputs = range(len(self._unit))
+        return [
+            (
+                np.stack([self._places[fold, j].x for j in outputs], axis=1),
+                np.array([self._intercept((fold, j)) for j in outputs]),
+            )
+            for fold in self._equations
+        ]
+
+    def _solve(self, alpha: float, systems: dict[_Member, ConjugateGradients]) -> None:
+        """Advance all systems until they converge or their sweeps are spent."""
+        left, equations = self._options.max_sweeps, self._equations
+
+        def respond(residuals: dict[_Member, np.ndarray]) -> dict[_Member, Response]:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                return {}
+            V = np.stack([r / (equations[f].G_diagonal + alpha) for (f, _), r in residuals.items()])
+            folds = tuple(fold for fold, _ in residuals)
+            z_means = [equations[fold].z_mean for fold in folds]
+            intercept = -np.array([z_mean @ v for z_mean, v in zip(z_means, V, strict=True)])
+            GV = self._passes.products("products of folds", V, intercept, z_means, folds)
+            GV += alpha * V
+            return dict(zip(residuals, zip(V, GV, strict=True), strict=True))
+
+        in_lockstep({m: system.solve() for m, system in systems.items()}, respond)
+
+    def _bound(self, member: _Member) -> float:
+        fold, output = member
+        return max(self._options.tol, _MIN_TOL) * float(np.linalg.norm(self._equations[fold].B[:, output]))
+
+    def _intercept(self, member: _Member) -> float:
+        fold, output = member
+        equations = self._equations[fold]
+        return float(equations.y_mean[output] - equations.z_mean @ self._places[member].x)
+
+
+def walk_grid(n: int, error_at: Callable[[int], float], base: slice | None = None) -> None:
+    """Evaluate the error at places of an ascending grid of n: from the largest down, then near the best.
+
+    A grid of 12 places or more is walked in strides of 2, of 24 or more in strides of 4 and so on, until the
+    error rises; then the strides are halved on both sides of the best place. A shorter grid is walked one by
+    one, until the error has risen twice. With a `base`, the walk begins at its end and goes on below it like
+    above it, and upwards only where the first place is the best.
+    """
+    top = n - 1 if base is None else base.stop - 1
+    stride = walk_stride(n if base is None else base.stop - base.start)
+    errors: dict[int, float] = {}
+    n_rises = 0
+    for place in range(top, -1, -stride):
+        errors[place] = error_at(place)
+        n_rises = n_rises + 1 if errors[place] > min(errors.values()) else 0
+        if n_rises >= (1 if stride > 1 else _MAX_RISES):
+            break
+    while top + stride < n and errors[top] == min(errors.values()):
+        top += stride
+        errors[top] = error_at(top)
+    while stride > 1:
+        stride //= 2
+        best = min(errors, key=lambda place: errors[place])
+        for place in (best - stride, best + stride):
+            if 0 <= place < n and place not in errors:
+                errors[place] = error_at(place)
+
+
+# Preconditioners of ridge: factors of a sample's Gram, which stay on the cluster.
+
+
+@dataclass(frozen=True, eq=False)
+class FactorPreconditioner:
+    """M = G + alpha·I, factored, for the Gram of a sample; outputs of equal alpha are solved together."""
+
+    run: Run
+    factors: list[Any]  # handles
+    factor_of: np.ndarray  # (k,), the factor of each output
+
+    def solve(self, residuals: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+        """Return M⁻¹r by output."""
+        outputs = np.array(list(residuals))
+        groups = [outputs[self.factor_of[outputs] == f] for f in range(len(self.factors))]
+        used = [(f, group) for f, group in enumerate(groups) if len(group)]
+        calls = [(self.factors[f], np.stack([residuals[j] for j in group], axis=1)) for f, group in used]
+        solved = self.run.compute_all(preconditioned, calls)
+        return {
+            int(j): V[:, i] for (_, group), V in zip(used, solved, strict=True) for i, j in enumerate(group)
+        }
+
+    def solution(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return coef and intercept of ridge on the sample itself."""
+        found = self.run.compute_all(solution_of_sample, [(f,) for f in self.factors])
+        chosen = list(enumerate(self.factor_of))
+        coef = np.stack([found[f][0][:, j] for j, f in chosen], axis=1)
+        return coef, np.array([found[f][1][j] for j, f in chosen])
+
+
+def sample_preconditioner(fit: PreparedFit, plan: Plan, alpha: np.ndarray) -> FactorPreconditioner:
+    """Return the preconditioner from one pass over a sample of the rows.
+
+    With four to eight rows a feature, conjugate gradients on all rows take 3 to 11 passes (measured).
+    """
+    size = sample_size(plan.size, plan.stride)
+    grams = factor_gram(fit, replace(plan, size=size, tile_rows=size.segmentation().tile_rows))
+    # That of a sum over fewer rows.
+    floor = np.sqrt(plan.stride) * grams.noise_floor(size.n_features)
+    levels = factor_levels(alpha)
+    calls = [(grams.total, max(floor, level), grams.problem) for level in levels]
+    nearest = np.abs(np.log(alpha[:, None] / levels)).argmin(axis=1)
+    return FactorPreconditioner(fit.run, fit.run.submit_all(sampled_factor, calls), nearest)

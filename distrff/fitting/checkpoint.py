@@ -1,0 +1,220 @@
+"""The checkpoint of a fit: by what it recognizes the same fit, and when it is written for the last time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+import joblib
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from distrff.engine.checkpoint import Checkpoint, check_every, ending_on_sigterm
+from distrff.engine.distributed import ClusterExecution
+from distrff.engine.run import Run
+from distrff.engine.tasks import calling_modules, in_dask_task
+from distrff.errors import ClusterError, InputError, PlanRefused
+from distrff.fitting.context import FitContext
+from distrff.fitting.cost import Plan
+from distrff.io.dataset import Dataset, Rows
+from distrff.io.parts import CheckpointStore, forgeries_refused
+from distrff.io.storage import SEEN_BY_ALL, Location, package_version
+from distrff.utils.serialize import digest_of
+
+_TILE_ROWS = 2**14
+_LIBRARIES = ("numpy", "scipy", "numba")  # other versions have other last bits
+_SEARCHES = ("sklearn.model_selection", "dask_ml.model_selection")
+
+
+def with_checkpoint(
+    fit: FitContext, estimator: Any, plan: Plan, location: Location, every: float | None
+) -> FitContext:
+    """Return the fit with a checkpoint at a location: a new one, or that of the same fit, with its seed.
+
+    Raises InputError for a place that holds something else or the checkpoint of another fit, that workers do
+    not see, or inside a search or a Dask task.
+    """
+    run = fit.run
+    assert run is not None
+    check_every(every)
+    _refuse_several_fits(location)
+    store = CheckpointStore(location)
+    header = {
+        "fingerprint": _fingerprint(run, estimator, fit.dataset),
+        "seed": fit.options.seed,
+        "estimator": type(estimator).__name__,
+        "source": fit.dataset.source,
+        "n_rows": fit.dataset.n_rows,
+        "solver": plan.solver,
+        "n_sweeps": plan.n_sweeps,
+        "began": time.time(),
+    }
+    found = store.begin(header)
+    _check_seen(run, store)
+    run.checkpoint = Checkpoint(store, every)
+    return replace(fit, options=replace(fit.options, seed=int(found["seed"])))
+
+
+def _refuse_several_fits(location: Location) -> None:
+    """Refuse where several fits would write to one place."""
+    where = None
+    if in_dask_task():
+        where = "a Dask task"
+    elif any(module.startswith(_SEARCHES) for module in calling_modules()):
+        where = "a search or cross-validation"
+    if where is not None:
+        raise InputError(
+            f"checkpoint={str(location)!r} inside {where}: its fits would write to one place; fit without a "
+            f"checkpoint there, or fit the chosen parameters with one afterwards"
+        )
+
+
+def _check_seen(run: Run, store: CheckpointStore) -> None:
+    """Refuse a place that a worker does not see: workers write their sums there themselves."""
+    execution = run.execution
+    if not isinstance(execution, ClusterExecution):
+        return
+    futures = {
+        worker: execution.submit_to(worker, _sees, store) for worker in execution.roll.running_threads()
+    }
+    for worker, future in futures.items():
+        with suppress(ClusterError, TimeoutError):  # a worker that leaves now is no reason
+            if not future.result(timeout=60):
+                raise InputError(f"{store.location} is not seen by the worker {worker}; {SEEN_BY_ALL}")
+
+
+def _sees(store: CheckpointStore) -> bool:
+    return store.is_seen()
+
+
+# By what the same fit is recognized.
+
+
+def _fingerprint(run: Run, estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
+    """Return what must agree, in words where it is short, for messages."""
+    return {
+        "version": package_version(),
+        "model": type(estimator).__name__,
+        "rows": f"{dataset.n_rows} x {dataset.n_columns} of {dataset.dtype}",
+        "targets": f"{dataset.n_targets} of {dataset.y_dtype}",
+        "weights": bool(dataset.has_weights),
+        "column names": digest_of(dataset.column_names),
+        "layout": f"{dataset.chunk_rows} rows decoded at once, {dataset.row_bytes} bytes a row",
+        "libraries": ", ".join(f"{name} {version(name)}" for name in _LIBRARIES),
+        **_contents(run, dataset),
+        **_parameters(estimator),
+    }
+
+
+def _contents(run: Run, dataset: Dataset) -> dict[str, Any]:
+    """Return the digest of rows in this process; of others that of a few, and the versions of their files."""
+    if dataset.block_rows == 0:
+        return {"the rows": _digest_of_rows(dataset.rows(0, dataset.n_rows))}
+    sampled = run.compute_all(
+        _digest_of_rows, [(rows,) for rows in dataset.sampled_rows()], group="checkpoint"
+    )
+    files = [place.versions() for place in dataset.places]
+    return {"a sample of the rows": digest_of(sampled), "versions of the files": digest_of(files)}
+
+
+def same_rows(run: Run, first: Dataset, second: Dataset) -> bool:
+    """Return whether two datasets have the same rows.
+
+    By their digest in memory, by the versions of their files and a few rows where they are stored.
+    """
+    if first is second:
+        return True
+    shapes = {(one.n_rows, one.n_columns, one.n_targets, one.column_names) for one in (first, second)}
+    if len(shapes) > 1 or (first.block_rows == 0) != (second.block_rows == 0):
+        return False
+    return _contents(run, first) == _contents(run, second)
+
+
+def _digest_of_rows(rows: Rows) -> str:
+    digests = []
+    for block in rows.tiles(_TILE_ROWS):
+        X = [block.X.data, block.X.indices, block.X.indptr] if hasattr(block.X, "indptr") else [block.X]
+        y = block.y if block.y is None or block.y.dtype.kind != "O" else repr(block.y.tolist())
+        digests.append(digest_of(*X, y, block.sample_weight))
+    return digest_of(digests)
+
+
+def _parameters(value: Any, prefix: str = "") -> dict[str, str]:
+    """Return all parameters of an estimator, a map or a kernel, those of its parts included, as text."""
+    found: dict[str, str] = {}
+    for name, part in sorted(value.get_params(deep=False).items()):
+        # They decide when the fit ends and where features are, not what its passes find: a fit that memory
+        # ended can go on with keep_features=False.
+        if name in ("callbacks", "keep_features"):
+            continue
+        found |= described(part, prefix + name)
+    specification = getattr(value, "specification_", None)
+    if specification is not None:
+        found[f"{prefix.rstrip('.')}, fitted"] = digest_of(specification)
+    return found
+
+
+def described(value: Any, name: str) -> dict[str, str]:
+    """Return a parameter as text by its name, and its parts likewise, in words that do not name addresses."""
+    if hasattr(value, "get_params") and not isinstance(value, type):
+        parts = _parameters(value, f"{name}.")
+        if not type(value).__module__.startswith("distrff."):  # it may be fitted, or a function of the user
+            parts[f"{name}, as it is"] = _content(value, name)
+        return {name: type(value).__name__} | parts
+    if isinstance(value, list | tuple):
+        parts = {}
+        for i, item in enumerate(value):
+            parts |= described(item, f"{name}[{i}]")
+        return {name: f"{len(value)} item(s)"} | parts
+    if isinstance(value, Mapping):
+        items = sorted((repr(key), item) for key, item in value.items())
+        parts = {}
+        for key, item in items:
+            parts |= described(item, f"{name}[{key}]")
+        return {name: f"{len(items)} item(s)"} | parts
+    if isinstance(value, np.ndarray):
+        return {name: f"array {value.shape} {digest_of(value)}"}
+    if value is None or isinstance(value, bool | int | float | str | np.generic):
+        return {name: repr(value)}
+    return {name: _content(value, name)}
+
+
+def _content(value: Any, name: str) -> str:
+    """Return a digest of any other value: of what it holds, and not of where it lies in memory."""
+    try:
+        return str(joblib.hash(value))
+    except Exception as error:  # whatever pickling a stranger's value raises
+        raise InputError(
+            f"a checkpoint cannot tell whether {name} is the same after a restart, as it cannot be pickled "
+            f"({type(error).__name__}); use a function or class of a module, or fit without a checkpoint"
+        ) from error
+
+
+# The last write.
+
+
+@contextmanager
+def kept_to_the_end(run: Run | None) -> Iterator[None]:
+    """Write the checkpoint for the last time when the block ends, fails or is asked to end by SIGTERM."""
+    if run is None or run.checkpoint is None:
+        yield
+        return
+    checkpoint, store = run.checkpoint, run.checkpoint.store
+    assert isinstance(store, CheckpointStore)
+    with ending_on_sigterm(), forgeries_refused(store.location, lambda: checkpoint.has_read):
+        try:
+            yield
+            # Without the sums of the last passes: what is left to do takes seconds, and they are large.
+            run.save(with_sums=False)
+        except BaseException as error:
+            with suppress(Exception):  # of a cluster that is gone, beside the failure itself
+                run.save(with_sums=not isinstance(error, ClusterError))
+            if checkpoint.is_written and not isinstance(error, PlanRefused):
+                error.add_note(f"what is finished is in {store.location}: the same fit goes on from there")
+            raise
+        finally:
+            run.leave_checkpoint()

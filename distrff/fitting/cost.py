@@ -1,0 +1,1156 @@
+"""The cost of a fit, counted before its first task, and what stays in memory between its passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from distrff.engine.distributed import LARGE_PARTIAL
+from distrff.engine.reduction import (
+    Segmentation,
+    gram_segmentation,
+    gram_stride,
+    light_segmentation,
+    light_segmentation_of_features,
+    margin_tile_rows,
+    n_levels,
+    sampled_tile_rows,
+    sparse_segmentation,
+)
+from distrff.engine.run import PlannedWorkers, Workers
+from distrff.errors import PlanRefused
+from distrff.features.base import MapCost
+from distrff.features.binning import KEY_ROWS
+from distrff.features.equispaced import resolved_share
+from distrff.fitting.equispaced_sums import N_GROUPS, N_SAMPLES, FoldCuts, bytes_a_row, rows_a_call
+from distrff.io.storage import SPAN_BYTES
+from distrff.utils.html import Bars, Section, html_card
+from distrff.utils.nufft import fine_grid_bytes_of
+from distrff.utils.text import human_bytes, human_seconds, number_text
+
+# Dask pauses a worker at 0.8 of its memory limit; a fit planned beyond that would stall.
+_USABLE_SHARE = 0.8
+# A worker that has imported distrff, scikit-learn included.
+IDLE_BYTES = 330 * 2**20
+# Memory that allocators and readers hold beyond the arrays that are counted.
+SLACK_BYTES = 80 * 2**20
+# The reduction to a band runs at about half the rate of a product.
+_REDUCTION_SLOWNESS = 2.0
+# Time of a flop of a thin product relative to one of the Gram: thin products are bound by memory.
+THIN_SLOWNESS = 2.5
+_BIN_BYTES = 16 + 48  # its key and count, and its slots in the table of columns
+
+
+@dataclass(frozen=True)
+class Size:
+    """The numbers that every choice and count follows from."""
+
+    n_rows: int
+    n_columns: int
+    n_features: int
+    n_outputs: int
+    n_folds: int
+    n_alphas: int  # 1 for a given alpha
+    dtype: str
+    row_bytes: int  # decoded bytes of a row in storage
+    chunk_rows: int  # rows of a storage chunk
+    map_cost: MapCost
+    outputs_are_presumed: bool = False  # True until the classes are counted
+    n_problems: int = 0  # of a margin loss that a pass serves
+    model_rows: int = 0  # rows in an active-set model, whose features are held at once
+    n_hessians: int = 0  # of a smooth margin loss, one an output, that a sweep sums together; 0 for none
+    dual_rows: int = 0  # all rows, where a hinge is solved on their Gram; 0 where it is not
+    gram_stride: int = 1  # the Gram is summed over one row in this many
+    n_light_sweeps: int = 0  # light passes presumed after the Gram
+    n_light_columns: int = 0  # coefficient vectors evaluated in each light pass
+    sparse_entries: int = 0  # entries in a row of Z; 0 where Z is dense
+    n_map_passes: int = 0  # passes over all rows to fit the map
+    n_eigensystems: int = 0  # eigensystems of the Gram beyond those of the alpha path
+    column_share: float = 1.0  # share of columns in which a row has entries; below 1 for sparse rows
+    n_paths: int = 0  # alpha paths; 0 means one per fold
+    n_factors: int = 0  # at most; one per distinct penalty, to precondition conjugate gradients
+    held_bytes: int = 0  # held by a reading task beside decoded rows
+    whole_rows: int = 0  # rows of the largest storage unit that is decoded whole; 0 for none
+    block_rows: int | None = None  # rows of a block that comes with a task; None where tasks read rows
+    persisted_bytes: int = 0  # of rows that stay in the memory of the workers
+    search_flops: float = 0.0  # of the search for the map, or for its widths
+    search_bytes: int = 0  # held by each thread in that search; 0 where the client searches
+    saving_buffer: int | None = None  # bytes of a checkpoint's file, beside its sum; None without one
+
+    @property
+    def column_entries(self) -> float:
+        """Numbers in a row of X, those of sparse rows with an index each."""
+        return self.n_columns * self.column_share
+
+    @property
+    def gram_size(self) -> int:
+        """Columns p of the rows [z | 1 | y]."""
+        return self.n_features + 1 + self.n_outputs
+
+    @property
+    def row_entries(self) -> int:
+        """Numbers in a row of Z."""
+        return self.sparse_entries or self.n_features
+
+    @property
+    def itemsize(self) -> int:
+        return np.dtype(self.dtype).itemsize
+
+    def segmentation(self) -> Segmentation:
+        """Return the cuts of the Gram sweep."""
+        cuts = gram_segmentation(self.n_rows, self.n_features, self.n_outputs, np.dtype(self.dtype))
+        return replace(cuts, tile_rows=sampled_tile_rows(cuts.tile_rows, self.gram_stride))
+
+    def reading_bytes(self, segment_rows: int) -> int:
+        """Return the most that a task holds of stored rows: two spans, and what decoding takes.
+
+        The longest segments are often those of the first pass. Where rows come with tasks in the blocks that
+        they touch, those of three are in memory: of the task that runs, of one that is ready, and of one
+        whose result is fetched. Of arrays there are two, beside `sent_bytes`.
+        """
+        longest = max(segment_rows, light_segmentation(self.n_rows, self.n_columns).segment_rows)
+        longest = min(longest, self.n_rows)
+        if self.block_rows == 0:
+            return 2 * self.row_bytes * longest
+        if self.block_rows is not None:
+            return 3 * self.row_bytes * (longest + self.block_rows)
+        return self.row_bytes * (2 * self.chunk_rows + min(self.whole_rows, longest)) + self.held_bytes
+
+    def sent_bytes(self, n_workers: int) -> int:
+        """Return the bytes of a worker's share of rows in arrays, or of those that stay on the workers.
+
+        Dask keeps what came with a task until nothing that was made from its result is wanted: in a pass, its
+        sum.
+        """
+        if self.block_rows == 0:
+            return self.row_bytes * -(-self.n_rows // n_workers)
+        return -(-self.persisted_bytes // n_workers)
+
+    def n_partials(self, n_segments: int, threads: int) -> int:
+        """Return how many partials there are beside those of the segments that are summed.
+
+        There are one of each thread (that which it packs sums of float64 into, or made last), a merge's
+        result, the partial that arrives for it, and at worst all that wait for their neighbours.
+        """
+        return threads + 2 + n_levels(n_segments)
+
+    def busy_bytes(self, threads: int, summing: float, partial: float) -> float:
+        """Return what threads take at work: each sums rows, or writes or reads a checkpoint's file.
+
+        With a checkpoint a partial that was read is there for a moment beside the one that it takes the place
+        of. A small file that goes to an object store, or comes from it, is there twice more.
+        """
+        if self.saving_buffer is None:
+            return threads * summing
+        saving = partial + min(2 * partial, self.saving_buffer)
+        return threads * max(summing, saving) + partial
+
+    def in_small_chunks(self) -> Size:
+        """Return the same rows as if they were stored in small chunks."""
+        chunk_rows = min(self.chunk_rows, max(1, SPAN_BYTES // self.row_bytes))
+        block_rows = None if self.block_rows is None else min(self.block_rows, chunk_rows)
+        return replace(self, chunk_rows=chunk_rows, block_rows=block_rows, held_bytes=0, whole_rows=0)
+
+    @property
+    def gram_flops(self) -> float:
+        """Flops of the Gram sweep: its map and its products."""
+        rows = self.n_rows / self.gram_stride
+        return rows * (self.map_flops + self.gram_size**2)
+
+    @property
+    def map_flops(self) -> float:
+        """Flops of a row's features, cosines not counted."""
+        return self.map_cost.flops(self.row_entries, self.column_share)
+
+    @property
+    def basis_flops(self) -> float:
+        """Flops of a row in a light sweep, which solves against the factors once a vector, not once a row."""
+        return self.map_flops - self.triangle_numbers
+
+    @property
+    def triangle_numbers(self) -> float:
+        """Numbers in the map's triangular factors: flops of a row's solve."""
+        return self.map_cost.triangle_numbers(self.n_features)
+
+    @property
+    def map_factor_flops(self) -> float:
+        """Flops of the map's triangular factors: once with pivots, and again in each process."""
+        return 2 / 3 * self.triangle_numbers**1.5
+
+    @property
+    def map_bytes(self) -> float:
+        """Bytes of the map's arrays in a process: in float64 and in the dtype of the products."""
+        if self.sparse_entries:
+            return float(_BIN_BYTES * self.n_features)
+        return (8 + self.itemsize) * self.map_cost.numbers(self.n_features) + 8 * self.triangle_numbers
+
+    @property
+    def light_flops(self) -> float:
+        """Flops of one light sweep: its map and its thin products."""
+        return self.n_rows * (self.basis_flops + 6.0 * self.n_features * self.n_light_columns)
+
+    @property
+    def kept_sweep_flops(self) -> float:
+        """Flops of a square product that take about as long as a light sweep of one problem an output.
+
+        Features are kept, so the sweep is bound by memory and by losses: 0.1 s for 40,000 rows, D = 1024 and
+        seven outputs, and 0.09 s for 20,000, 2048 and ten, where products had 50 to 100 Gflop/s.
+        """
+        return _KEPT_SWEEP_FLOPS * self.n_rows * self.n_features * self.n_outputs
+
+    @property
+    def hessian_size(self) -> int:
+        """Columns of the rows [z | 1] that a Hessian sums."""
+        return self.n_features + 1
+
+    @property
+    def hessian_sweeps(self) -> float:
+        """Light sweeps of kept features that take as long as the Hessians of all outputs, from a sample."""
+        D = self.n_features
+        sample = self.n_rows / gram_stride(self.n_rows, D)
+        each = sample * (self.hessian_size**2 + self.triangle_numbers) + 2 / 3 * float(D) ** 3
+        return (self.n_rows * self.basis_flops + self.n_outputs * each) / self.kept_sweep_flops
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Plan:
+    """What a fit will do and need.
+
+    Parameters
+    ----------
+    solver : {"gram", "cg", "sgd", "toeplitz"}
+        How it is counted: with a Gram of all rows or of a sample, by light passes alone, by epochs, or from
+        the sums of equispaced features.
+    size : Size
+    folds_per_task : int
+        All folds, or fewer where those of all would not fit; then rows are read more often.
+    n_sweeps : int
+        Passes over the rows. How many light ones there are shows only in the fit; ten are presumed.
+    n_segments, segment_rows, tile_rows : int
+        Of the largest pass.
+    flops : float
+        Of all passes' products and maps, and of the factorisations.
+    cosines : float
+    bytes_read : float
+        Decoded bytes of all passes.
+    worker_peak_bytes : int
+        Largest resident set of a worker above its idle one.
+    client_peak_bytes : int
+        The same of the client; data that it already holds is not counted.
+    n_workers, threads_per_worker, memory_limit : int
+        Of the cluster that was planned for; limit 0 is none.
+    seconds : float or None
+        Predicted from rates measured on the live workers; None where nothing was measured.
+    stride : int
+        Conjugate gradients: the preconditioner is the factor of the Gram of one row in `stride`; 0 for a
+        diagonal preconditioner.
+    n_factors : int
+        0 for a diagonal preconditioner.
+    n_search_sweeps : int
+        Passes presumed for the choice of alpha, in each of which `folds_per_task` folds are solved together.
+    kept_features, kept_rows : int
+        Rows whose features stay in the workers' memory between light passes, and further rows that stay as
+        they were read.
+    kept_bytes : int
+        What that takes of a worker; it is part of its peak.
+    """
+
+    solver: str
+    size: Size
+    folds_per_task: int
+    n_sweeps: int
+    n_segments: int
+    segment_rows: int
+    tile_rows: int
+    flops: float
+    cosines: float
+    bytes_read: float
+    worker_peak_bytes: int
+    client_peak_bytes: int
+    n_workers: int
+    threads_per_worker: int
+    memory_limit: int
+    seconds: float | None = None
+    stride: int = 0
+    n_factors: int = 0
+    n_search_sweeps: int = 0
+    kept_features: int = 0
+    kept_rows: int = 0
+    kept_bytes: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as strict JSON data."""
+        own = asdict(self)
+        values = own.pop("size") | own
+        solver = values.pop("solver")
+        for name in () if solver == "cg" else ("stride", "n_factors", "n_search_sweeps"):
+            del values[name]
+        return {name.replace("stride", "one_in"): value for name, value in values.items()}
+
+    @property
+    def has_gram(self) -> bool:
+        """Whether a matrix of D × D is made, of all rows or of a sample."""
+        return self.solver == "gram" or self.stride > 0
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the number of passes is certain: no light ones follow the sums."""
+        return self.solver in ("gram", "toeplitz") and not self.size.n_light_sweeps
+
+    @property
+    def preconditioner(self) -> str:
+        """The preconditioner of conjugate gradients in words."""
+        if not self.stride:
+            return "diagonal"
+        return "factor of the Gram of " + ("all rows" if self.stride == 1 else f"one row in {self.stride}")
+
+    def with_seconds(self, seconds: float | None) -> Plan:
+        """Return the plan with its predicted time."""
+        return replace(self, seconds=seconds)
+
+    def with_posterior(self) -> Plan:
+        """Return the plan of a fit that also stores the posterior, a D × D factor or samples.
+
+        The client holds three copies: as it arrives, whole, and encoded.
+        """
+        if self.solver == "toeplitz":
+            return _with_samples(self)
+        return replace(self, client_peak_bytes=self.client_peak_bytes + 3 * 8 * self.size.n_features**2)
+
+    def remarks(self) -> list[str]:
+        """Return sentences on the solver, and on what stays in memory."""
+        return self._on_solver() + self._on_memory()
+
+    def _on_memory(self) -> list[str]:
+        rows = [(self.kept_features, "features of {} rows"), (self.kept_rows, "{} rows without features")]
+        kept = [words.format(number_text(n)) for n, words in rows if n]
+        if not kept:
+            return []
+        return [f"kept between light sweeps: {' and '.join(kept)}, {human_bytes(self.kept_bytes)} a worker"]
+
+    def _on_solver(self) -> list[str]:
+        if self.solver == "sgd":
+            return [f"SGD; {PRESUMED_EPOCHS} epochs and their evaluations presumed"]
+        if self.solver == "gram":
+            return []
+        if self.solver == "toeplitz":
+            share = resolved_share(self.size.n_features, self.size.n_columns)
+            resolved = (
+                f"resolve a Matérn kernel of ν = 3/2 from widths of {share:.2g} of the columns' range on"
+                if share < 1
+                else "are too few for widths within the columns' range"
+            )
+            return [
+                "sums of equispaced features by non-uniform FFTs, then conjugate gradients without the rows",
+                f"{self.size.n_features} features, which is the most that the fit may take, {resolved}",
+            ]
+        method = "no Gram" if self.size.sparse_entries else "conjugate gradients"
+        search = f" after {self.n_search_sweeps} that choose alpha" if self.n_search_sweeps else ""
+        sweeps = f"{PRESUMED_SWEEPS} light sweeps presumed{search}"
+        return [f"{method}, preconditioner: {self.preconditioner}; {sweeps}"]
+
+    @property
+    def _folds(self) -> str:
+        one_held_out = self.size.n_paths == 1 and self.size.n_folds == 2
+        of_what = "a fold held out of the others" if one_held_out else f"{self.size.n_folds} fold(s)"
+        return f"{of_what}, {self.folds_per_task} a task"
+
+    def __repr__(self) -> str:
+        s = self.size
+        presumed = " presumed until the classes are counted" if s.outputs_are_presumed else ""
+        lines = [
+            f"{s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "
+            f"{s.n_outputs} output(s){presumed}, {s.dtype}",
+            f"{self.n_sweeps} sweeps, {self.n_segments} segment(s) of {self.segment_rows:,} rows "
+            f"(tiles of {self.tile_rows:,}), {self._folds}",
+            f"{self.flops:.3g} flops, {self.cosines:.3g} cosines, {human_bytes(self.bytes_read)} read",
+            f"peak memory {human_bytes(self.worker_peak_bytes)} a worker above idle, "
+            f"{human_bytes(self.client_peak_bytes)} for the client",
+            f"{self.n_workers} worker(s) × {self.threads_per_worker} thread(s), memory limit "
+            + (human_bytes(self.memory_limit) if self.memory_limit else "none"),
+        ]
+        if self.seconds is not None:
+            lines.append(f"about {self.seconds:.0f} s, from rates measured on these workers")
+        return "\n".join([*lines, *self.remarks()])
+
+    def _repr_html_(self) -> str:
+        s = self.size
+        shown = {
+            "rows": number_text(s.n_rows),
+            "columns": number_text(s.n_columns),
+            "features": number_text(s.n_features),
+            "outputs": number_text(s.n_outputs) + (", presumed" if s.outputs_are_presumed else ""),
+            "products in": s.dtype,
+            "passes over the rows": number_text(self.n_sweeps),
+            "folds": self._folds,
+            "segments": f"{self.n_segments} of {self.segment_rows:,} rows",
+            "flops": number_text(self.flops),
+            "cosines": number_text(self.cosines),
+            "read": human_bytes(self.bytes_read),
+            "workers": f"{self.n_workers} of {self.threads_per_worker} thread(s)",
+        }
+        if self.seconds is not None:
+            shown["predicted, from rates measured on these workers"] = human_seconds(self.seconds)
+        memory = {
+            "a worker at its peak, above idle": self.worker_peak_bytes,
+            "a worker's memory limit": self.memory_limit,
+            "the client at its peak, above idle": self.client_peak_bytes,
+        }
+        bars = [(name, size, human_bytes(size)) for name, size in memory.items() if size]
+        limit = [] if self.memory_limit else ["The workers have no memory limit."]
+        sections = [Section("Memory", [Bars(bars), *limit])]
+        if self.remarks():
+            sections.append(Section("Solver", self.remarks()))
+        return html_card("Plan of a fit", shown.items(), sections=sections)
+
+
+def count(solver: str, size: Size, workers: Workers) -> Plan:
+    """Return the plan of a solver, by counting alone: the first variant that fits in the workers' memory.
+
+    If none fits it is the variant of least memory, from which `refusal` says what would fit.
+    """
+    for plan in _ways(solver, size, workers):
+        if fits(plan):
+            break
+    return plan
+
+
+def _ways(solver: str, size: Size, workers: Workers) -> Iterator[Plan]:
+    """Yield the plans of a solver, from the fewest reads to the least memory."""
+    if solver == "gram":  # all folds together, or one after the other
+        for one in _gram_sizes(size):
+            yield _by_gram(one, one.n_folds, workers)
+            if one.n_folds > 1:
+                yield _by_gram(one, 1, workers)
+    elif solver == "cg":  # preconditioned by factors or by a diagonal; folds side by side, or in turn
+        if size.n_factors and not size.sparse_entries:
+            yield _by_conjugate_gradients(size, size.n_factors, workers)
+        yield _by_conjugate_gradients(size, 0, workers)
+        yield _by_conjugate_gradients(size, 0, workers, max_folds=1)
+    elif solver == "sgd":
+        yield _by_sgd(size, workers)
+    elif solver == "toeplitz":  # fewer rows a transform take less memory, and more transforms
+        call_rows = rows_a_call(2**size.n_columns * size.n_features, size.n_columns)
+        while True:
+            yield _by_toeplitz(size, call_rows, workers)
+            if call_rows <= _MIN_CALL_ROWS:
+                break
+            call_rows = max(_MIN_CALL_ROWS, call_rows // 2)
+
+
+def _plan(
+    solver: str,
+    size: Size,
+    workers: Workers,
+    cuts: Segmentation,
+    *,
+    n_passes: int,
+    n_turns: int = 1,
+    **counted: Any,
+) -> Plan:
+    """Return a plan with `n_passes` after the first pass and those of the map, the largest in `n_turns`."""
+    n_sweeps = 1 + size.n_map_passes + n_passes
+    searching = workers.threads_per_worker * size.search_bytes + SLACK_BYTES if size.search_bytes else 0
+    counted["flops"] += size.search_flops
+    sent = size.sent_bytes(workers.n_workers)
+    counted["worker_peak_bytes"] = max(counted["worker_peak_bytes"] + sent, searching)
+    return Plan(
+        solver=solver,
+        size=size,
+        n_sweeps=n_sweeps,
+        n_segments=cuts.n_segments * n_turns,
+        segment_rows=cuts.segment_rows,
+        tile_rows=cuts.tile_rows,
+        bytes_read=float(size.n_rows) * size.row_bytes * n_sweeps,
+        n_workers=workers.n_workers,
+        threads_per_worker=workers.threads_per_worker,
+        memory_limit=workers.memory_limit,
+        **counted,
+    )
+
+
+def first_that_fits(plans: Iterable[Plan]) -> Plan:
+    """Return the first plan whose workers have the memory.
+
+    Raises PlanRefused if none has; the message is about the first, and names the smallest changes that fit.
+    """
+    counted = list(plans)
+    for plan in counted:
+        if fits(plan):
+            return plan
+    raise PlanRefused(refusal(counted[0]))
+
+
+def fits(plan: Plan) -> bool:
+    """Return whether the plan fits in its workers' memory."""
+    return not plan.memory_limit or plan.worker_peak_bytes + IDLE_BYTES <= _USABLE_SHARE * plan.memory_limit
+
+
+def min_memory_limit(plan: Plan) -> float:
+    """Return about the smallest memory limit, in bytes, under which the plan fits, with nothing kept."""
+    return 1.01 * (plan.worker_peak_bytes - plan.kept_bytes + IDLE_BYTES) / _USABLE_SHARE
+
+
+def refusal(plan: Plan) -> str:
+    """Return why a plan is refused, and the smallest changes that fit."""
+    needed, sparse = plan.worker_peak_bytes + IDLE_BYTES, plan.size.sparse_entries
+    too_many = f"too many bins, {plan.size.n_features:,} at least: " if sparse else ""
+    return (
+        f"{too_many}the plan needs {human_bytes(needed)} a worker "
+        f"({human_bytes(plan.worker_peak_bytes)} above an idle worker), "
+        f"but {_USABLE_SHARE:.0%} of its memory limit of {human_bytes(plan.memory_limit)} is "
+        f"{human_bytes(_USABLE_SHARE * plan.memory_limit)}; smallest changes that fit: "
+        + "; or ".join([f"a memory limit of {human_bytes(min_memory_limit(plan))}", *_remedies(plan)])
+    )
+
+
+def _remedies(plan: Plan) -> list[str]:
+    """Return the smallest changes to the fit, or to the threads, each of which alone makes it fit."""
+    size, remedies = plan.size, []
+
+    def does_fit(changed: Size, threads: int = plan.threads_per_worker) -> bool:
+        return fits(count(plan.solver, changed, PlannedWorkers(plan.n_workers, threads, plan.memory_limit)))
+
+    if does_fit(size.in_small_chunks()):
+        n_bytes = human_bytes(size.reading_bytes(plan.segment_rows))
+        remedies.append(
+            f"smaller chunks or row groups (to read one takes {n_bytes}; `distrff convert` writes them)"
+        )
+    if D := largest(range(2, size.n_features, 2), lambda D: does_fit(replace(size, n_features=D))):
+        remedies.append(f"{'n_bins' if size.sparse_entries else 'n_components'}={D}")
+    if plan.solver == "gram" and (
+        n_folds := largest(range(2, size.n_folds), lambda n: does_fit(replace(size, n_folds=n)))
+    ):
+        remedies.append(f"cv={n_folds}")
+    if threads := largest(range(1, plan.threads_per_worker), lambda threads: does_fit(size, threads)):
+        remedies.append(f"{threads} thread(s) a worker")
+    if size.saving_buffer is not None and does_fit(replace(size, saving_buffer=None)):
+        remedies.append("no checkpoint")
+    return remedies
+
+
+def largest(candidates: range, fits: Callable[[int], bool]) -> int:
+    """Return the largest candidate that fits, by bisection; 0 if none does."""
+    low, top = 0, len(candidates)
+    while low < top:
+        middle = (low + top) // 2
+        low, top = (middle + 1, top) if fits(candidates[middle]) else (low, middle)
+    return candidates[low - 1] if low else 0
+
+
+# With a Gram: of all rows, per fold, or of a sample.
+
+_KEPT_SWEEP_FLOPS = 30.0  # a row, feature and output
+_MAX_HESSIAN_SWEEPS, _MAX_HESSIAN_BYTES = 40, 2**27
+MIN_GATHERED_ROWS = 512  # of a product of a Hessian, of each that a sweep sums
+
+
+def _gram_sizes(size: Size) -> list[Size]:
+    """Return the size as it is, and without what a margin loss can do without: a dual, and Hessians.
+
+    Several problems have none where their sum takes longer than most fits by light sweeps do, or where they
+    are large: the memory is better filled with features then. Neither depends on the workers.
+    """
+    if size.dual_rows:
+        return [size, replace(size, dual_rows=0)]
+    if size.n_hessians > 1:
+        without = replace(size, n_hessians=0)
+        are_small = 8 * size.n_hessians * size.hessian_size**2 <= _MAX_HESSIAN_BYTES
+        are_short = size.hessian_sweeps <= _MAX_HESSIAN_SWEEPS
+        return [size, without] if are_small and are_short else [without]
+    return [size]
+
+
+def _by_gram(size: Size, folds_per_task: int, workers: Workers) -> Plan:
+    s, n_turns = size, size.n_folds // folds_per_task
+    return _plan(
+        "gram",
+        s,
+        workers,
+        s.segmentation(),
+        n_passes=n_turns + s.n_light_sweeps,
+        n_turns=n_turns,
+        folds_per_task=folds_per_task,
+        flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s) + s.map_factor_flops,
+        cosines=float(s.n_rows) * s.n_features * (1 / s.gram_stride + s.n_light_sweeps),
+        worker_peak_bytes=max(
+            worker_peak_bytes(s, folds_per_task, workers.threads_per_worker),
+            _margin_peak_bytes(s, workers.threads_per_worker),
+        ),
+        client_peak_bytes=client_peak_bytes(s),
+    )
+
+
+def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
+    """Return the largest resident set of a worker above idle, in bytes.
+
+    Each thread holds a tile, its product, the rows of a super-tile and of one storage chunk, and its sums:
+    square ones of float64 products, the packed partial itself of float32 ones. Beside these there are other
+    partials, see `Size.n_partials` and `_ready_bytes`. The process keeps the map's arrays, in float64 and in
+    the dtype of the products. The solve afterwards holds the packed Grams of all folds, and their sum and
+    four matrices of its size a thread.
+    """
+    s, cuts = size, size.segmentation()
+    partial = 4 * folds_per_task * s.gram_size**2
+    sums = partial if s.itemsize < 8 else 2 * partial
+    n_partials = s.n_partials(cuts.n_segments, threads)
+    n_parts = max(s.n_folds, s.gram_stride)
+    group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
+    tile = group * s.gram_size * s.itemsize + s.itemsize * s.gram_size**2
+    block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
+    rows = (
+        s.reading_bytes(cuts.segment_rows)
+        + s.row_bytes * (block_rows + group)
+        + 16 * group * s.column_entries
+    )
+    busy = s.busy_bytes(threads, tile + rows + sums, partial)
+    sweep = busy + n_partials * partial + _ready_bytes(threads, partial) + s.map_bytes
+    if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
+        sweep += 3 * partial
+    solve = 8 * s.gram_size**2 * (s.n_folds / 2 + 1 + 4 * threads)
+    return int(max(sweep, solve) + SLACK_BYTES)
+
+
+def _ready_bytes(threads: int, partial: float) -> float:
+    """Return the bytes of small partials, one a thread, that wait while a ready segment is summed."""
+    return threads * partial if partial <= LARGE_PARTIAL else 0.0
+
+
+def _margin_peak_bytes(size: Size, threads: int) -> int:
+    """Return the largest resident set above idle in the passes and models of margin losses.
+
+    Beside these the workers keep the Gram and three factors to precondition with, and the factor of each
+    Hessian.
+    """
+    if not size.n_problems:
+        return 0
+    kept = 4 * 8 * size.gram_size**2 + _dual_bytes(size)
+    several = size.n_hessians if size.n_hessians > 1 else 0  # the sweep of one counts with that of the Gram
+    passes = _light_peak_bytes(size, size.n_light_columns, threads) + several * 8 * size.hessian_size**2
+    hessians = 0
+    if several:
+        gathered = MIN_GATHERED_ROWS * several * size.hessian_size * size.itemsize
+        alone = replace(size, n_outputs=0, n_light_sweeps=0)  # the Gram is counted beside it
+        hessians = worker_peak_bytes(alone, several, threads) + threads * gathered
+    return kept + max(passes, hessians, _model_peak_bytes(size, threads))
+
+
+def _dual_bytes(size: Size) -> int:
+    """Return the bytes of all features as they are made and in float64, and of the Gram of the rows."""
+    n = size.dual_rows
+    return n * size.n_features * (2 * size.itemsize + 8) + 8 * n**2
+
+
+MAX_PATH_BYTES = 2**25
+"""Of the models of all folds and alphas, which a search keeps in the client."""
+
+
+def client_peak_bytes(size: Size) -> int:
+    """Return the largest resident set of the client above idle, in bytes."""
+    D = size.n_features
+    of_map = 2 * D if size.sparse_entries else size.map_cost.numbers(D)  # keys and counts, or arrays
+    from_features = 8 * (of_map + 4 * D * size.n_outputs)
+    light = light_segmentation(size.n_rows, size.n_columns)
+    factors = 2 * 8 * size.triangle_numbers  # K_LL while it is factored, beside the factor
+    paths = MAX_PATH_BYTES if size.n_folds > 1 and size.n_alphas > 1 else 0  # of the models of folds, at most
+    return int(SLACK_BYTES + 4 * from_features + factors + paths + 2**25 * min(4, light.n_segments))
+
+
+def factorisation_flops(size: Size) -> float:
+    """Return the flops of the alpha path with its learning curve, the final model and eigensystems."""
+    D = float(size.n_features)
+    reduction = 4 / 3 * D**3 * _REDUCTION_SLOWNESS
+    paths = (size.n_paths or size.n_folds) * (reduction + 4 * size.n_alphas * size.n_outputs * D**2)
+    searched = paths * 8 / 7 if size.n_alphas > 1 else 0.0
+    return searched + D**3 / 3 + size.n_eigensystems * reduction
+
+
+# By conjugate gradients, in light passes.
+
+PRESUMED_SWEEPS = 10
+PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error
+MAX_DIRECTIONS = 64  # that one light sweep of a search multiplies
+_KEPT_BYTES = 33  # of a row's numbers beside X
+_ENTRY_BYTES = 12  # of a sparse number in float64
+# In all of them together: half a gigabyte, of which the client holds some at a time.
+_MAX_DIRECTION_NUMBERS = 2**26
+
+
+def light_cuts(size: Size) -> Segmentation:
+    """Return the cuts of a light sweep: a tile of features in float64 stays in a cache."""
+    if size.sparse_entries:
+        return sparse_segmentation(size.n_rows, size.sparse_entries)
+    exact = np.dtype(np.float64)
+    tile_rows = margin_tile_rows(size.n_features, exact, size.map_cost.min_tile_rows)
+    return replace(size.segmentation(), tile_rows=tile_rows)
+
+
+def margin_cuts(size: Size) -> Segmentation:
+    """Return the cuts of a light sweep of margin problems."""
+    if size.sparse_entries:
+        return sparse_segmentation(size.n_rows, size.sparse_entries)
+    tile_rows = margin_tile_rows(size.n_features, np.dtype(size.dtype), size.map_cost.min_tile_rows)
+    return light_segmentation_of_features(size.n_rows, size.n_features, tile_rows)
+
+
+def sample_size(size: Size, stride: int) -> Size:
+    """Return the size of a sample's Gram.
+
+    Its products are in float64: the rows are few, and float32 rounding would cost light sweeps where alpha is
+    small.
+    """
+    return replace(size, dtype="float64", n_folds=1, gram_stride=stride)
+
+
+def _by_conjugate_gradients(
+    size: Size, n_factors: int, workers: Workers, max_folds: int = MAX_DIRECTIONS
+) -> Plan:
+    s, threads = size, workers.threads_per_worker
+    stride = gram_stride(s.n_rows, s.n_features) if n_factors else 0
+    sample_rows = s.n_rows / stride if stride else 0.0
+    folds_at_once = min(max_folds, _folds_at_once(s))
+    in_search = min(MAX_DIRECTIONS, s.n_outputs * folds_at_once)
+    after_it = s.n_outputs if s.n_folds > 1 else max(s.n_outputs, s.n_light_columns)
+    max_columns = max(in_search, after_it)
+    n_search = _search_sweeps(s, folds_at_once)
+    light = s.n_rows * (
+        (PRESUMED_SWEEPS + n_search) * s.basis_flops
+        + 4.0 * s.row_entries * (PRESUMED_SWEEPS * after_it + n_search * in_search)
+    )
+    factor = sample_rows * (s.map_flops + s.gram_size**2) + n_factors * float(s.n_features) ** 3 / 3
+    peak_bytes = max(
+        _light_peak_bytes(s, max_columns, threads),
+        _factor_peak_bytes(s, stride, n_factors, threads),
+        _model_peak_bytes(s, threads),
+    )
+    return _plan(
+        "cg",
+        s,
+        workers,
+        light_cuts(s),
+        n_passes=bool(stride) + PRESUMED_SWEEPS + n_search,
+        folds_per_task=folds_at_once,
+        flops=light + factor + s.map_factor_flops,
+        cosines=((PRESUMED_SWEEPS + n_search) * s.n_rows + sample_rows) * s.row_entries,
+        worker_peak_bytes=peak_bytes,
+        client_peak_bytes=client_peak_bytes(replace(s, n_outputs=max_columns)),
+        stride=stride,
+        n_factors=n_factors,
+        n_search_sweeps=n_search,
+    )
+
+
+def _folds_at_once(size: Size) -> int:
+    """Return how many folds a search solves together: a function of n, D, k and the number of folds alone."""
+    numbers = max(1, size.n_features * size.n_outputs)
+    max_folds = min(MAX_DIRECTIONS // max(1, size.n_outputs), _MAX_DIRECTION_NUMBERS // numbers)
+    return max(1, min(size.n_folds, max_folds))
+
+
+def walk_stride(n_alphas: int) -> int:
+    """Return the stride in which a search walks down a grid of alphas before it looks in between."""
+    return 1 << max(0, (n_alphas // 6).bit_length() - 1)
+
+
+def _search_sweeps(size: Size, folds_at_once: int) -> int:
+    """Return the sweeps presumed for a search by folds, as if its first walk went to the end of the grid."""
+    if size.n_folds == 1:
+        return 0
+    stride = walk_stride(size.n_alphas)
+    n_alphas = -(-size.n_alphas // stride) + 2 * (stride.bit_length() - 1)
+    turns = -(-size.n_outputs * folds_at_once // MAX_DIRECTIONS)
+    return -(-size.n_folds // folds_at_once) * (1 + n_alphas * turns * PRESUMED_SWEEPS_AN_ALPHA)
+
+
+def _light_peak_bytes(size: Size, k: int, threads: int) -> int:
+    """Return the largest resident set above idle in a light sweep of k vectors: O(D·k) a thread, and a tile.
+
+    Each thread holds a tile of features in their dtype, in float64 and squared, or the bins of a sparse one
+    and the keys of some rows; its values, the rows that it is made of and those of a storage chunk, and its
+    sums and those of a tile. Beside these there are the partials that wait, the map's arrays and the points.
+    Sums of hinge problems hold rows for their models, as they are stored.
+    """
+    s, cuts = size, margin_cuts(size) if size.n_problems else light_cuts(size)
+    features = (
+        4 * cuts.tile_rows * s.sparse_entries + 3 * 8 * KEY_ROWS * s.sparse_entries
+        if s.sparse_entries
+        else cuts.tile_rows * s.n_features * (s.itemsize + 16)
+    )
+    n_tiles = MAX_BLOCK_TILES if s.n_problems else 1
+    block_rows = min(n_tiles * cuts.tile_rows, cuts.segment_rows)
+    tile = features + max(cuts.tile_rows * k, min(block_rows * k, MAX_BLOCK_VALUES)) * 8 * 6
+    tile_bytes = s.row_bytes + 16 * s.column_entries
+    rows = s.reading_bytes(cuts.segment_rows) + tile_bytes * block_rows
+    n_kept = min(WIDENING * rows_a_label(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
+    sums = 8 * s.n_features * (2 + 2 * k) + n_kept * _kept_row_bytes(s) * s.n_problems
+    n_partials = s.n_partials(cuts.n_segments, threads)
+    arrays = s.map_bytes + 16 * s.n_features * k
+    busy = s.busy_bytes(threads, tile + rows + 2 * sums, sums)
+    return int(busy + n_partials * sums + _ready_bytes(threads, sums) + arrays + SLACK_BYTES)
+
+
+def _kept_row_bytes(size: Size) -> int:
+    return size.row_bytes + _KEPT_BYTES
+
+
+def _model_peak_bytes(size: Size, threads: int) -> int:
+    """Return the largest resident set above idle in solving models, one a thread.
+
+    Others wait with their rows. Of sparse features there are those that are made, signed, squared and while
+    their formats change; of dense ones those that are made, signed, and of the rows in a Newton step, and the
+    step's matrices.
+    """
+    s = size
+    n_rows = min(s.model_rows, s.n_rows)
+    if not n_rows:
+        return 0
+    if s.sparse_entries:
+        features = n_rows * s.row_entries * (s.itemsize + 4 + 4 * _ENTRY_BYTES) + 8 * 8 * s.n_features
+    else:
+        features = n_rows * s.n_features * (s.itemsize + 2 * 8) + 6 * 8 * s.gram_size**2
+    tasks = min(threads, s.n_problems)
+    rows = n_rows * _kept_row_bytes(s) * (s.n_problems + tasks)
+    return int(tasks * features + rows + s.map_bytes + SLACK_BYTES)
+
+
+def _factor_peak_bytes(size: Size, stride: int, n_factors: int, threads: int) -> int:
+    """Return the largest resident set above idle of the sample's Gram sweep, and the factors."""
+    if not stride:
+        return 0
+    return worker_peak_bytes(sample_size(size, stride), 1, threads) + 8 * n_factors * size.gram_size**2
+
+
+# From the sums of equispaced features, by non-uniform FFTs.
+
+_MIN_CALL_ROWS = 2**17
+_SPREAD_FLOPS = 26.0 * 2  # of a row and fine-grid line of 13 points, a coordinate: 13^d points, complex
+_SEARCH_PRODUCTS = 1000  # presumed of a search, with the Toeplitz matrix
+_SOLVE_PRODUCTS = 30
+_SIGNS_WIDTH = 8.0  # points of the fine grid a row and coordinate, at the precision of random signs
+
+
+def _by_toeplitz(size: Size, call_rows: int, workers: Workers) -> Plan:
+    s, d, threads = size, size.n_columns, workers.threads_per_worker
+    cuts = FoldCuts.of(s.n_rows, s.n_folds, call_rows)
+    n_v = 2.0**d * s.n_features
+    n_calls = cuts.n_runs * s.n_folds
+    of_rows = s.n_rows * _SPREAD_FLOPS * 13.0 ** (d - 1)
+    of_grids = n_calls * 5.0 * 1.5**d * n_v * max(1.0, float(np.log2(n_v)))
+    products = toeplitz_products(s)
+    solving = products * 5.0 * n_v * max(1.0, float(np.log2(n_v)))
+    of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
+    partial = of_a_sum * (s.n_folds if cuts.together else 1)
+    of_waiting, of_summed = bytes_a_row(d, s.n_outputs)
+    # Contiguous folds may have all rows of a run.
+    waiting = cuts.task_rows * of_waiting + min(2 * call_rows, cuts.task_rows) * of_summed
+    rows = s.reading_bytes(cuts.run_rows) + waiting
+    grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if s.n_outputs > 1 else 0)
+    sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_folds
+    sweep += _ready_bytes(threads, partial)
+    solve = (s.n_folds + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
+    return _plan(
+        "toeplitz",
+        s,
+        workers,
+        Segmentation(s.n_rows, cuts.run_rows, call_rows),
+        n_passes=1 if cuts.together else s.n_folds,
+        n_turns=1 if cuts.together else s.n_folds,
+        folds_per_task=s.n_folds if cuts.together else 1,
+        flops=of_rows + of_grids + solving,
+        cosines=0.0,
+        worker_peak_bytes=int(max(sweep, solve) + SLACK_BYTES),
+        client_peak_bytes=int(SLACK_BYTES + 8 * s.n_features * (4 + 4 * s.n_outputs)),
+    )
+
+
+def toeplitz_products(size: Size) -> int:
+    """Return the products with the Toeplitz matrix that are presumed."""
+    return (_SEARCH_PRODUCTS * (size.n_folds > 1) + _SOLVE_PRODUCTS) * size.n_outputs
+
+
+def _with_samples(plan: Plan) -> Plan:
+    """Return the plan with a pass for random signs, of which two have one transform, and their samples."""
+    s, d, threads = plan.size, plan.size.n_columns, plan.threads_per_worker
+    call_rows = rows_a_call(s.n_features, d)
+    cuts = FoldCuts.of(s.n_rows, N_GROUPS, call_rows)
+    n_passes, n_transforms = 1 if cuts.together else N_GROUPS, N_SAMPLES // 2
+    of_rows = n_transforms * s.n_rows * _SPREAD_FLOPS * _SIGNS_WIDTH ** (d - 1)
+    steps = N_SAMPLES * _SOLVE_PRODUCTS * 5.0 * 2**d * s.n_features * float(np.log2(2**d * s.n_features))
+    group = 8 * n_transforms // N_GROUPS * s.n_features
+    waiting = min(2 * call_rows, cuts.run_rows) * (2 * (4 * d + 12) + 48)
+    of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
+    n_groups = N_GROUPS if cuts.together else 1
+    grid = fine_grid_bytes_of(s.n_features, d) / 2
+    sweep = s.reading_bytes(cuts.run_rows) + waiting + grid + 2 * n_groups * group
+    solve = N_GROUPS * group + of_a_sum + threads * (3 * of_a_sum + 2 * group)
+    busy = s.busy_bytes(threads, sweep, n_groups * group) + _ready_bytes(threads, n_groups * group)
+    peak = int(max(busy, solve) + 2 * N_GROUPS * group + SLACK_BYTES)
+    return replace(
+        plan,
+        n_sweeps=plan.n_sweeps + n_passes,
+        bytes_read=plan.bytes_read + n_passes * float(s.n_rows) * s.row_bytes,
+        flops=plan.flops + of_rows + steps,
+        worker_peak_bytes=max(plan.worker_peak_bytes, peak),
+        client_peak_bytes=plan.client_peak_bytes + 3 * N_GROUPS * group,
+    )
+
+
+# Models of few rows for margin losses.
+
+MAX_BLOCK_TILES, MAX_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
+_MAX_FEATURES = 4096  # with more, a Newton step of a model costs more than many sweeps
+_MIN_KEPT, _MAX_KEPT, _KEPT_ENTRIES = 2**10, 2**14, 2**21
+_GROWTH, _MIN_GROWN = 8, 2**14
+WIDENING = 4
+"""A pass for a model without a minimum keeps so many times the rows of one label, and none of the other."""
+
+
+def can_model(n_features: int, sparse_entries: int) -> bool:
+    """Return whether active-set models are worth their steps; with sparse features these are always cheap."""
+    return sparse_entries > 0 or n_features <= _MAX_FEATURES
+
+
+def rows_a_label(n_features: int, sparse_entries: int) -> int:
+    """Return how many rows of each label a sweep keeps for a model.
+
+    With dense features one for each feature, as many as can be between their bounds at an optimum, but at
+    least 1024. Sparse features may be more than the rows: then as many rows as have two million entries, 1024
+    to 16,384.
+    """
+    if sparse_entries:
+        return max(_MIN_KEPT, min(_MAX_KEPT, _KEPT_ENTRIES // sparse_entries))
+    return max(_MIN_KEPT, n_features)
+
+
+def max_model_rows(n_features: int, sparse_entries: int) -> int:
+    """Return how many rows a model may grow to.
+
+    Eight times the rows that a sweep keeps for a label, but at least 16,384: for a rare class against the
+    rest many rows may be on either side of the hinge, whatever the number of features.
+    """
+    return max(_MIN_GROWN, _GROWTH * rows_a_label(n_features, sparse_entries))
+
+
+# By epochs of SGD and their evaluations: no array of D × D, unless it is small.
+
+PRESUMED_EPOCHS = 5
+PRESUMED_PASSES = 2 * PRESUMED_EPOCHS + 1
+_BATCH_BYTES = 80 * 2**20
+_MAX_METRIC_BYTES = 2**26
+_MAX_ROWS = 2**14
+_ROWS_OF_MANY_FEATURES, _MANY_FEATURES = 2**12, 2**12
+_SPARSE_ROWS, _SPARSE_BYTES = 2**11, 12
+
+
+def metric_rows(n_sampled: int, size: Size) -> int:
+    """Return how many of the sampled rows the metric is made of.
+
+    All, up to 4096 features; beyond, where their eigenvectors would take minutes, 4096. Of sparse features
+    2048, since every step multiplies by their matrix of products.
+    """
+    if size.sparse_entries:
+        return min(n_sampled, _SPARSE_ROWS)
+    max_rows = _MAX_ROWS if size.n_features <= _MANY_FEATURES else _ROWS_OF_MANY_FEATURES
+    return min(n_sampled, max_rows)
+
+
+def epoch_cuts(size: Size) -> Segmentation:
+    """Return the cuts of an epoch: local steps over longer segments make more progress."""
+    if size.sparse_entries:
+        return sparse_segmentation(size.n_rows, size.sparse_entries)
+    return size.segmentation()
+
+
+def _by_sgd(size: Size, workers: Workers) -> Plan:
+    s = size
+    evaluation = s.n_rows * (s.basis_flops + 6.0 * s.row_entries * s.n_outputs)
+    epoch = s.n_rows * (s.map_flops + 10.0 * s.row_entries * s.n_outputs)
+    sample = metric_rows(min(s.n_rows, _MAX_ROWS), s)
+    small = min(sample, s.n_features)
+    metric = 2.0 * sample * s.row_entries * small + 9.0 * small**3
+    return _plan(
+        "sgd",
+        s,
+        workers,
+        epoch_cuts(s),
+        n_passes=PRESUMED_PASSES,
+        folds_per_task=1,
+        flops=(PRESUMED_EPOCHS + 1) * evaluation + PRESUMED_EPOCHS * epoch + metric + s.map_factor_flops,
+        cosines=float(s.n_rows) * s.row_entries * PRESUMED_PASSES,
+        worker_peak_bytes=_sgd_peak_bytes(s, workers.threads_per_worker),
+        client_peak_bytes=client_peak_bytes(s) + _metric_bytes(s),
+    )
+
+
+def _sgd_peak_bytes(size: Size, threads: int) -> int:
+    """Return the largest resident set above idle: of an epoch, an evaluation, or the making of the metric.
+
+    The metric is made of the sampled rows as they are sent and scaled, of their features as they are made,
+    centred and weighted, and of the matrices of their eigenvectors. Then it is held as it is sent, and once
+    more in another dtype.
+    """
+    s, segment_rows = size, epoch_cuts(size).segment_rows
+    sample = metric_rows(min(s.n_rows, _MAX_ROWS), s)
+    # A batch of features with its map's phases, the rows of a storage chunk, and the points.
+    entry_bytes = _SPARSE_BYTES if s.sparse_entries else s.itemsize
+    batch = min(_BATCH_BYTES, segment_rows * s.row_entries * entry_bytes)
+    rows = s.reading_bytes(segment_rows) + s.row_bytes * s.chunk_rows
+    points = (12 if s.sparse_entries else 8) * 8 * s.n_features * s.n_outputs
+    epoch = s.busy_bytes(threads, 2 * batch + rows + points, points)
+    epoch += _ready_bytes(threads, points)
+    of_sample = 3 * s.row_entries * entry_bytes + s.row_bytes + 16 * s.column_entries
+    metric = sample * of_sample + 4 * 8 * min(sample, s.n_features) ** 2
+    evaluation = _light_peak_bytes(s, max(s.n_light_columns, s.n_outputs), threads)
+    kept = 2 * _metric_bytes(s)
+    return int(max(max(epoch, metric) + s.map_bytes + SLACK_BYTES, evaluation) + kept)
+
+
+def _metric_bytes(size: Size) -> int:
+    """Return the bytes of the metric's directions, all D at most; of sparse features those of its rows."""
+    sample = metric_rows(min(size.n_rows, _MAX_ROWS), size)
+    if size.sparse_entries:
+        return sample * (_SPARSE_BYTES * size.row_entries + 8 * sample // 4)
+    n_directions = min(sample, size.n_features)
+    return min(_MAX_METRIC_BYTES, size.itemsize * size.n_features * n_directions)
+
+
+# Dask writes values to disk from this share of a worker's memory on (distributed.worker.memory.target).
+_KEPT_SHARE = 0.6
+# Of the machine's memory, where tasks run in the client: the rest is not the fit's alone.
+_SHARE_OF_MACHINE = 0.25
+# What a core takes, about, to tell whether features take longer to make than to read: a flop of a product, a
+# cosine, a kernel value with a landmark (always float64), and a byte of features that are in no cache.
+_FLOP = {"float32": 1e-11, "float64": 2e-11}
+_COSINE = {"float32": 0.35e-9, "float64": 0.8e-9}
+_KERNEL_VALUE = 3e-9
+_BYTE = 1e-10
+
+
+def with_kept(plan: Plan, wish: str | bool, workers: Workers) -> Plan:
+    """Return the plan with what stays on the workers between its light passes.
+
+    `wish` is "auto", which keeps what there is room for if features take longer to make than to read, but
+    nothing in a nested fit; True for all features, or False for nothing.
+
+    Raises PlanRefused if all were wished for and there is no room for them.
+    """
+    size, cuts = plan.size, _cuts_of_passes(plan)
+    if wish is False or not cuts:
+        return plan
+    if not workers.hold_values:
+        if wish is True:
+            raise PlanRefused(
+                "keep_features=True needs workers that hold what they made, and dask's processes send it to "
+                "and fro with each task; use a cluster or threads, or keep_features='auto'"
+            )
+        return plan
+    room = _room(plan, workers)
+    of_features, of_rows = _feature_bytes(size) + size.row_bytes, size.row_bytes
+    if wish is True:
+        room = max(room, 0.0) if plan.memory_limit else float("inf")
+    # Without a limit nothing says how much may be filled; fits beside this one would each take as much.
+    elif not plan.memory_limit or workers.is_nested:
+        return plan
+    share, n_workers = room / len(cuts), workers.n_workers
+    n_features = min(_rows_within(share, one, of_features, n_workers) for one in cuts)
+    if wish is True and n_features < size.n_rows:
+        needed = sum(of_features * _rows_a_worker(size.n_rows, one, n_workers) for one in cuts)
+        raise PlanRefused(_refusal(plan, needed, _share(workers)))
+    if wish == "auto" and not _pays(size):
+        n_features = 0
+    taken = [of_features * _rows_a_worker(n_features, one, n_workers) for one in cuts]
+    n_rows = min(
+        _rows_within(share - bytes_, one, of_rows, n_workers) for one, bytes_ in zip(cuts, taken, strict=True)
+    )
+    n_rows = min(n_rows, size.n_rows - n_features)
+    kept_bytes = sum(taken) + sum(of_rows * _rows_a_worker(n_rows, one, n_workers) for one in cuts)
+    again, joining = _n_light_passes(plan) - len(cuts), _joining_bytes(plan) if kept_bytes else 0.0
+    return replace(
+        plan,
+        kept_features=n_features,
+        kept_rows=n_rows,
+        kept_bytes=int(kept_bytes),
+        worker_peak_bytes=plan.worker_peak_bytes + int(kept_bytes + joining),
+        flops=plan.flops - again * n_features * size.basis_flops,
+        cosines=plan.cosines - again * float(n_features) * size.row_entries,
+        bytes_read=plan.bytes_read - again * float(n_features + n_rows) * size.row_bytes,
+    )
+
+
+def _feature_bytes(size: Size) -> float:
+    """Return the bytes of a row's features as light passes take them, those of a basis in float64."""
+    if size.sparse_entries:
+        return 4.0 * size.sparse_entries
+    return float(size.n_features) * (8 if size.triangle_numbers else size.itemsize)
+
+
+def _cuts_of_passes(plan: Plan) -> list[Segmentation]:
+    """Return the cuts of the light passes; of SGD those of evaluations and those of epochs."""
+    size = plan.size
+    if plan.solver == "sgd":
+        return [margin_cuts(size), epoch_cuts(size)]
+    if plan.solver == "cg":
+        return [margin_cuts(size) if size.n_problems else light_cuts(size)]
+    has_passes = plan.solver == "gram" and size.n_light_sweeps and not size.dual_rows
+    return [margin_cuts(size)] if has_passes else []
+
+
+def _n_light_passes(plan: Plan) -> int:
+    if plan.solver == "sgd":
+        return PRESUMED_PASSES
+    if plan.solver == "cg":
+        return PRESUMED_SWEEPS + plan.n_search_sweeps
+    return plan.size.n_light_sweeps
+
+
+def _share(workers: Workers) -> float:
+    return _SHARE_OF_MACHINE if workers.in_client else _KEPT_SHARE
+
+
+def _room(plan: Plan, workers: Workers) -> float:
+    """Return the bytes of a worker that the fit leaves of the share of its memory that may be filled."""
+    return _share(workers) * plan.memory_limit - plan.worker_peak_bytes - IDLE_BYTES - _joining_bytes(plan)
+
+
+def _joining_bytes(plan: Plan) -> float:
+    """Return the bytes of the pieces of sparse rows that each thread joins to a segment that is kept."""
+    size = plan.size
+    longest = max(one.segment_rows for one in _cuts_of_passes(plan))
+    return float(plan.threads_per_worker * longest * size.row_bytes) if size.column_share < 1 else 0.0
+
+
+def _rows_within(room: float, cuts: Segmentation, row_bytes: float, n_workers: int) -> int:
+    """Return how many rows all workers keep, in whole segments."""
+    a_worker = min(room / (cuts.segment_rows * row_bytes), -(-cuts.n_segments // n_workers))
+    return min(max(0, int(a_worker)) * n_workers * cuts.segment_rows, cuts.n_rows)
+
+
+def segments_a_worker(n_rows: int, cuts: Segmentation, n_workers: int) -> int:
+    """Return the most segments that a worker keeps where all workers together keep so many rows."""
+    return -(-n_rows // (cuts.segment_rows * n_workers))
+
+
+def _rows_a_worker(n_rows: int, cuts: Segmentation, n_workers: int) -> int:
+    """Return their rows, of whole segments: the workers with most of them decide the peak."""
+    return min(n_rows, segments_a_worker(n_rows, cuts, n_workers) * cuts.segment_rows)
+
+
+def _pays(size: Size) -> bool:
+    """Return whether a row's features take longer to make than to read."""
+    entry = _KERNEL_VALUE if size.triangle_numbers or size.sparse_entries else _COSINE[size.dtype]
+    making = size.basis_flops * _FLOP[size.dtype] + size.row_entries * entry
+    return making > _feature_bytes(size) * _BYTE
+
+
+def _refusal(plan: Plan, needed: float, share: float) -> str:
+    whole = needed + plan.worker_peak_bytes + IDLE_BYTES
+    return (
+        f"keep_features=True needs {human_bytes(needed)} a worker, in whole segments, beside the "
+        f"{human_bytes(plan.worker_peak_bytes)} of the fit and the {human_bytes(IDLE_BYTES)} of an idle "
+        f"worker, but {share:.0%} of its memory limit of {human_bytes(plan.memory_limit)} are "
+        f"{human_bytes(share * plan.memory_limit)}; use keep_features='auto', which keeps what there is room "
+        f"for, or a memory limit of {human_bytes(1.01 * whole / share)}"
+    )

@@ -1,0 +1,720 @@
+"""Ridge on equispaced features: one pass for sums, then smoothness, widths and alpha without the rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from distrff.engine.reduction import light_segmentation
+from distrff.engine.run import LocalExecution, Run
+from distrff.errors import DataWarning, InputError, warn
+from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, scaled_widths
+from distrff.fitting.context import PreparedFit
+from distrff.fitting.cost import Plan
+from distrff.fitting.equispaced_sums import (
+    EPS,
+    N_GROUPS,
+    FoldCuts,
+    FoldRows,
+    SignReduction,
+    ToeplitzReduction,
+    ToeplitzStatistics,
+    rows_a_call,
+)
+from distrff.fitting.options import NO_GCV, RidgeOptions
+from distrff.fitting.result import (
+    AlphaSearch,
+    FitResult,
+    end_of_grid,
+    ridge_fold_models,
+    ridge_result,
+)
+from distrff.kernels.base import Kernel
+from distrff.kernels.stationary import Gaussian, Matern
+from distrff.model.model import FoldModels
+from distrff.preprocessing.coding import Targets
+from distrff.preprocessing.folds import Folds
+from distrff.solvers.ridge import RidgeSolution, above_noise, default_alphas
+from distrff.solvers.status import Status
+from distrff.solvers.toeplitz import (
+    PosteriorSamples,
+    ToeplitzProblem,
+    ToeplitzSums,
+    half_of,
+    halves,
+    held_out_path,
+    squared_error,
+    whole_of,
+)
+from distrff.utils.random import child_seed, stream
+
+# Of objectives that are only compared: held-out errors are exact for any solution.
+_FIRST_TOL, _SEARCH_TOL = 3e-3, 1e-3
+_OBJECTIVE_TOL = 0.01  # of the model's objective, times tol
+_SEARCH_STEPS, _MAX_STEPS = 200, 2000
+# The default grid goes on below the usual one: many modes leave little to smooth.
+_LOWER, _N_LOWER = 100.0, 5
+
+
+def fit_by_toeplitz(fit: PreparedFit, plan: Plan) -> FitResult:
+    """Return the fit after one pass for the sums of all folds."""
+    options = fit.options
+    assert isinstance(options, RidgeOptions)
+    fit.run.begin_phase("sums")
+    return solved(summed(fit, plan, _folds(fit)), options, plan)
+
+
+def fit_toeplitz_statistics(statistics: ToeplitzStatistics, options: RidgeOptions) -> FitResult:
+    """Return the fit of ridge to sums in the client's memory.
+
+    Raises InputError if there are no rows, the other kind of targets, or no folds although ``alpha="cv"`` or
+    undecided widths need them.
+    """
+    statistics.check_for(options.target_kind)
+    options.check_targets(statistics.targets)
+    features = statistics.features
+    if options.search == "gcv":
+        raise InputError(NO_GCV)
+    if (options.search == "cv" or features.chooses) and statistics.n_folds < 2:
+        raise InputError(
+            "alpha='cv', and widths that are to be chosen, need sums with folds: make them with "
+            "cv=5. A difference of sums has no folds, since those of the forgotten "
+            "rows are not known: make sums of a kernel with widths, and give alpha a number"
+        )
+    sums = Sums(
+        run=Run(LocalExecution("threads")),
+        features=features,
+        targets=statistics.targets,
+        n_rows=statistics.n_rows,
+        weight=statistics.weight,
+        parts=list(statistics.parts),
+        total=total_of(statistics.parts),
+    )
+    return solved(sums, replace(options, n_folds=statistics.n_folds), None)
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Handles on the sums of each fold and of all rows, where they were made, and what they are sums of."""
+
+    run: Run
+    features: EquispacedFourierFeatures
+    targets: Targets
+    n_rows: int
+    weight: float
+    parts: list[Any]
+    total: Any
+    fit: PreparedFit | None = None  # of the rows; None where only their sums are known
+    plan: Plan | None = None  # of that fit
+    offset: np.ndarray | None = None  # to be added to coded targets, where these are not to be shifted
+    chosen: Chosen | None = None
+
+    @property
+    def lattice(self) -> Lattice:
+        return self.features.lattice_
+
+    def noise_floor(self, largest_weight: float) -> float:
+        """Return the alpha below which the Toeplitz matrix may lose its definiteness."""
+        return EPS * self.weight * largest_weight
+
+    def kept(self) -> Sums:
+        """Return what is kept after the fit: the sums of all rows, without those of the folds."""
+        return replace(self, parts=[], total=self.run.settle(self.total))
+
+    def fold_models(self, alpha: np.ndarray) -> FoldModels | None:
+        """Return the models that left out one fold each, after another pass; None where there were no folds.
+
+        The sums of the folds are not kept: a pass makes them in seconds, and their models take as long
+        as the final one each, which a fit that nobody judges need not wait for.
+        """
+        if self.fit is None or self.plan is None or self.fit.options.n_folds < 2:
+            return None
+        options = self.fit.options
+        assert isinstance(options, RidgeOptions) and self.chosen is not None
+        folds = _folds(self.fit)
+        assert folds is not None
+        again, setting = summed(self.fit, self.plan, folds), self.chosen.setting
+        own = setting.kernel, setting.lattice, self.offset, options.fit_intercept, alpha, options.tol
+        found = self.run.compute_all(solve_without, [(again.total, part, *own) for part in again.parts])
+        solutions = [(one.solution.coef, one.solution.intercept) for one in found]
+        return ridge_fold_models(folds, self.targets, solutions, fit_intercept=options.fit_intercept)
+
+    def posterior(self, alpha: float) -> PosteriorSamples:
+        """Return samples of the model, after another pass over the rows for the sums of random signs."""
+        if self.fit is None:
+            raise InputError(
+                "standard deviations of equispaced features take a pass over the rows, and sums have none; "
+                "fit the rows"
+            )
+        assert self.chosen is not None
+        fit, setting, residual = self.fit, self.chosen.setting, self.chosen.residual
+        seed, lattice = child_seed(fit.options.seed, "posterior"), setting.lattice
+        call_rows = rows_a_call(lattice.n_modes, len(lattice.modes))
+        cuts = FoldCuts.of(fit.dataset.n_rows, N_GROUPS, call_rows)
+        reduction = SignReduction(
+            lattice=lattice,
+            targets=fit.targets,
+            seed=seed,
+            tile_rows=light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns).tile_rows,
+            call_rows=2 * call_rows,
+        )
+        segments = [FoldRows(fit.dataset.rows(a, b), members) for a, b, members in cuts.tasks()]
+        merged = fit.run.sweep_segments("signs", segments, reduction)
+        own = setting.kernel, lattice, self.offset, fit.options.fit_intercept, alpha, seed
+        found = fit.run.compute_all(sampled, [(self.total, merged, g, *own) for g in range(N_GROUPS)])
+        dimension = float(np.mean([dimension for _, dimension in found]))
+        if not fit.weight > dimension:
+            raise InputError(
+                f"the noise cannot be estimated: the sample weights sum to {fit.weight:g}, not above the "
+                f"model's effective dimension {dimension:.6g}; give more rows, weights that count rows, "
+                f"or a larger alpha"
+            )
+        noise = np.square(fit.targets.scale) * residual / (fit.weight - dimension)
+        return PosteriorSamples(np.concatenate([C for C, _ in found]), noise, dimension)
+
+
+def _folds(fit: PreparedFit) -> Folds | None:
+    options = fit.options
+    assert isinstance(options, RidgeOptions)
+    return fit.folds_apart(options.n_folds, options.fold_by)
+
+
+def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
+    """Return the sums over all rows, fold by fold, in one pass."""
+    assert fit.features is not None
+    features = fit.features.resolved
+    assert isinstance(features, EquispacedFourierFeatures)
+    n_folds = 1 if folds is None else folds.n_folds
+    cuts = FoldCuts.of(fit.dataset.n_rows, n_folds, plan.tile_rows)
+    reduction = ToeplitzReduction(
+        lattice=features.lattice_,
+        targets=fit.targets,
+        folds=folds,
+        eps=EPS,
+        tile_rows=light_segmentation(fit.dataset.n_rows, fit.dataset.n_columns).tile_rows,
+        call_rows=2 * plan.tile_rows,
+    )
+    segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in cuts.tasks()]
+    merged = fit.run.sweep_segments("sums", segments, reduction)
+    parts = fit.run.submit_all(part_of, [(merged, fold) for fold in range(n_folds)])
+    return Sums(
+        run=fit.run,
+        features=features,
+        targets=fit.targets,
+        n_rows=fit.dataset.n_rows,
+        weight=fit.weight,
+        parts=parts,
+        total=parts[0] if n_folds == 1 else fit.run.submit(total_of, parts),
+        fit=fit,
+        plan=plan,
+    )
+
+
+def part_of(merged: dict[int, ToeplitzSums], fold: int) -> ToeplitzSums:
+    """Return the sums of one fold."""
+    return merged[fold]
+
+
+def total_of(parts: Sequence[ToeplitzSums]) -> ToeplitzSums:
+    """Return the sum of all folds."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def gathered(sums: Sums) -> list[ToeplitzSums]:
+    """Return the sums of each fold in the client's memory."""
+    parts: list[ToeplitzSums] = sums.run.gather(sums.parts)
+    return parts
+
+
+# Tasks on the sums: what a kernel gives with some alphas, and the solution.
+
+
+def _within(sums: ToeplitzSums, lattice: Lattice, offset: np.ndarray | None) -> ToeplitzSums:
+    """Return the sums of a central part of the lattice, of targets that are shifted by an offset."""
+    own = sums.central(lattice.modes)
+    return own if offset is None else own.recoded(np.ones(len(offset)), offset)
+
+
+def _problem(
+    sums: ToeplitzSums, kernel: Kernel, lattice: Lattice, offset: np.ndarray | None, fit_intercept: bool
+) -> ToeplitzProblem:
+    """Return the ridge problem of a kernel on a central part of the lattice."""
+    own = _within(sums, lattice, offset)
+    return ToeplitzProblem(own, half_of(lattice.weights(kernel)).copy(), fit_intercept)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Held-out errors of one kernel and fold: Σ s(y − f)² of coded targets, the largest alpha first."""
+
+    alphas: list[float]
+    errors: np.ndarray  # (n_alphas, n_targets)
+    weight: float
+    steps: int
+
+
+def judge(
+    total: ToeplitzSums,
+    held_out: ToeplitzSums,
+    kernel: Kernel,
+    lattice: Lattice,
+    offset: np.ndarray | None,
+    fit_intercept: bool,
+    alphas: Sequence[float],
+    patience: int,
+    tol: float,
+) -> Judged:
+    """Return the held-out errors of the models of all other rows, as far as they are worth their time."""
+    training = _problem(total - held_out, kernel, lattice, offset, fit_intercept)
+    own = _within(held_out, lattice, offset)
+    path = list(
+        held_out_path(training, own, alphas, objective_tol=tol, max_steps=_SEARCH_STEPS, patience=patience)
+    )
+    return Judged(
+        [alpha for alpha, _, _ in path],
+        np.stack([errors for _, errors, _ in path]),
+        held_out.weight,
+        sum(steps for _, _, steps in path),
+    )
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A ridge solution in real coefficients, with how it ended."""
+
+    solution: RidgeSolution
+    error: float  # largest relative residual
+    steps: int
+
+
+def solve(
+    total: ToeplitzSums,
+    kernel: Kernel,
+    lattice: Lattice,
+    offset: np.ndarray | None,
+    fit_intercept: bool,
+    alpha: np.ndarray,
+    tol: float,
+) -> Solved:
+    """Return the model of all rows; `alpha` has one value, or one a target."""
+    problem = _problem(total, kernel, lattice, offset, fit_intercept)
+    sums, k = problem.sums, len(problem.sums.b)
+    coef, intercept = np.empty((lattice.n_modes, k)), np.zeros(k)
+    residual, error, steps = np.empty(k), 0.0, 0
+    for target, a in enumerate(np.broadcast_to(alpha, (k,))):
+        found = problem.solve(
+            target, float(a), tol=tol, objective_tol=_OBJECTIVE_TOL * tol, max_steps=_MAX_STEPS
+        )
+        error, steps = max(error, found.error), steps + found.steps
+        residual[target] = squared_error(sums, problem.toeplitz, target, problem.functions(found.c))
+        scale = np.full(found.c.shape[-1], 1.0 / math.sqrt(2.0))
+        scale[0] = 1.0
+        w = coef_of(whole_of(found.c * scale))
+        if fit_intercept:  # mode 0 is the intercept, and no feature
+            intercept[target], w[0] = w[0], 0.0
+        coef[:, target] = w
+    means = sums.sums / sums.weight if fit_intercept else np.zeros(k)
+    spread = np.maximum(sums.squares - sums.weight * means**2, 0.0)
+    return Solved(RidgeSolution(coef, intercept, residual, spread), error, steps)
+
+
+def solve_without(
+    total: ToeplitzSums,
+    held_out: ToeplitzSums,
+    kernel: Kernel,
+    lattice: Lattice,
+    offset: np.ndarray | None,
+    fit_intercept: bool,
+    alpha: np.ndarray,
+    tol: float,
+) -> Solved:
+    """Return the model of all rows but the held-out ones."""
+    return solve(total - held_out, kernel, lattice, offset, fit_intercept, alpha, tol)
+
+
+def sampled(
+    total: ToeplitzSums,
+    signs: dict[int, np.ndarray],
+    group: int,
+    kernel: Kernel,
+    lattice: Lattice,
+    offset: np.ndarray | None,
+    fit_intercept: bool,
+    alpha: float,
+    seed: int,
+) -> tuple[np.ndarray, float]:
+    """Return the coefficients of a group of samples of the model, two by two, and the mean dimension."""
+    problem = _problem(total, kernel, lattice, offset, fit_intercept)
+    rng = stream(seed, "prior", group)
+    C, dimensions = list[np.ndarray](), list[float]()
+    for pair in signs[group]:
+        found = [problem.sample(half, alpha, rng) for half in halves(pair)]
+        C.append((whole_of(found[0][0]) + 1j * whole_of(found[1][0])).astype(np.complex64))
+        dimensions.extend(dimension for _, dimension in found)
+    return np.stack(C), float(np.mean(dimensions))
+
+
+# The search. A point is a smoothness and widths, as steps from those of the pilot.
+
+_SMOOTHNESS = (0.5, 1.5, 2.5, math.inf)
+_STEP = 2.0**0.25  # the smallest change of a width
+_OCTAVE, _HALF_OCTAVE = 4, 2  # in steps
+_STRIDE = 3  # of the grid of alphas, for a first look
+_MARGIN = 1.1  # a smoothness that is this much worse than the best is dropped
+_FINALISTS, _CLOSE = 3, 1.01  # points that all folds judge: the best few, if they are nearly the best
+_WINDOW = 2  # places of the grid on both sides of the best alpha, for all folds
+_MAX_SHIFTS = 4
+
+
+@dataclass(frozen=True)
+class Point:
+    """A kernel of the search."""
+
+    nu: float  # infinite for the Gaussian; 0 for the kernel's own
+    steps: tuple[int, ...]  # for each column
+
+    def moved(self, columns: Sequence[int], by: int) -> Point:
+        """Return the point with some widths changed."""
+        return replace(self, steps=tuple(s + by * (j in columns) for j, s in enumerate(self.steps)))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A kernel with the part of the lattice that resolves it."""
+
+    kernel: Kernel
+    lattice: Lattice
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The kernel of a model, and Σ s(y − f)² of its coded targets."""
+
+    setting: Setting
+    residual: np.ndarray
+
+
+@dataclass(eq=False)
+class Search:
+    """The choice of smoothness, widths and alpha: by the first fold, and of the last few by all."""
+
+    sums: Sums
+    options: RidgeOptions
+    features: EquispacedFourierFeatures
+    alphas: np.ndarray  # from the largest down
+    tol: float
+    settings: dict[Point, Setting | None] = field(default_factory=dict)
+    errors: dict[Point, dict[int, float]] = field(default_factory=dict)  # by place in `alphas`
+    steps: int = 0  # of conjugate gradients
+
+    def run(self) -> None:
+        """Judge the kernels around that of the pilot on the first fold."""
+        kernel, columns = self.features.chosen_kernel, self.sums.lattice.columns
+        no_steps = (0,) * self.sums.lattice.n_columns
+        smoothness = _SMOOTHNESS if kernel.has_undecided_smoothness else (0.0,)
+        firsts = [self._resolved(Point(nu, no_steps), columns) for nu in smoothness]
+        resolved = [first for first in firsts if first is not None]
+        if not resolved:  # the whole lattice is the best there is; the report says what it leaves
+            resolved = [Point(nu, no_steps) for nu in smoothness]
+            for point in resolved:
+                kernel_there = _kernel_at(point, self.features.pilot_kernel_)
+                self.settings[point] = Setting(kernel_there, self.sums.lattice)
+        self._look({first: range(0, len(self.alphas), _STRIDE) for first in resolved})
+        if not self.features.widths_are_undecided:
+            return
+        # At first the pilot's widths may suit one smoothness alone.
+        self._climb([tuple(columns)], _OCTAVE, margin=math.inf)
+        self._climb([tuple(columns)], _HALF_OCTAVE)
+        if kernel.is_ard and len(columns) > 1:
+            self._climb([(j,) for j in columns], _OCTAVE)
+            self._climb([(j,) for j in columns], _HALF_OCTAVE)
+        self._climb([tuple(columns)], 1)
+
+    def _resolved(self, point: Point, columns: Sequence[int]) -> Point | None:
+        """Return the point, or the one of the shortest multiple of its widths that the lattice resolves."""
+        for octave in range(4):
+            wider = point.moved(columns, octave * _OCTAVE)
+            if self._setting(wider) is not None:
+                return wider
+            if not self.features.widths_are_undecided:
+                break
+        return None
+
+    def _setting(self, point: Point) -> Setting | None:
+        """Return the point's kernel; None where the lattice does not resolve it."""
+        if point not in self.settings:
+            kernel = _kernel_at(point, self.features.pilot_kernel_)
+            lattice = self.sums.lattice.resolving(kernel, self.tol)
+            self.settings[point] = None if lattice is None else Setting(kernel, lattice)
+        return self.settings[point]
+
+    def error(self, point: Point) -> float:
+        """Return the mean squared error on the first fold, at the best alpha."""
+        return min(self.errors[point].values())
+
+    def place(self, point: Point) -> int:
+        """Return the place of the best alpha; of equal ones the largest."""
+        errors = self.errors[point]
+        return min(errors, key=lambda i: (errors[i], i))
+
+    def ranked(self) -> list[Point]:
+        """Return the points judged, the best first."""
+        return sorted(self.errors, key=self.error)
+
+    def _look(self, places: dict[Point, Sequence[int]]) -> None:
+        """Judge points on the first fold, each with some alphas, as far as these lower the error."""
+        calls = [(point, 0, list(chosen), 1) for point, chosen in places.items()]
+        for (point, _, chosen, _), found in zip(calls, self._judge(calls, _FIRST_TOL), strict=True):
+            errors = self._mean_squares(found)
+            self.errors[point] = dict(zip(chosen, errors.tolist(), strict=False))
+            self.steps += found.steps
+
+    def _mean_squares(self, found: Judged) -> np.ndarray:
+        unit = np.square(self.sums.targets.scale)
+        return (found.errors * unit).mean(axis=1) / max(found.weight, np.finfo(float).tiny)
+
+    def _judge(self, calls: Sequence[tuple[Point, int, list[int], int]], tol: float) -> list[Judged]:
+        """Return what points with alphas at some places give on a fold."""
+        sums, tasks = self.sums, []
+        for point, fold, places, patience in calls:
+            setting = self.settings[point]
+            assert setting is not None
+            alphas = self.alphas[places].tolist()
+            problem = setting.kernel, setting.lattice, sums.offset, self.options.fit_intercept
+            tasks.append((sums.total, sums.parts[fold], *problem, alphas, patience, tol))
+        found: list[Judged] = sums.run.compute_all(judge, tasks)
+        return found
+
+    def _climb(self, groups: Sequence[tuple[int, ...]], by: int, *, margin: float = _MARGIN) -> None:
+        """Move widths of groups of columns by so many steps, as long as that lowers the error.
+
+        One point of each smoothness that is not far behind takes part; all moves are judged side by side.
+        """
+        leads = self._leads(margin)
+        while leads:
+            ways = {p: [p.moved(g, way) for g in groups for way in (-by, by)] for p in leads}
+            new: dict[Point, Sequence[int]] = {}
+            for lead, ahead in ways.items():
+                first = max(0, self.place(lead) - _STRIDE)
+                for point in ahead:
+                    if point not in self.errors and self._setting(point) is not None:
+                        new[point] = range(first, len(self.alphas), _STRIDE)
+            self._look(new)
+            best = {
+                p: min((q for q in ahead if q in self.errors), key=self.error, default=p)
+                for p, ahead in ways.items()
+            }
+            better = [q for p, q in best.items() if self.error(q) < self.error(p)]
+            least = self.error(self.ranked()[0])
+            leads = [q for q in better if self.error(q) <= margin * least]
+
+    def _leads(self, margin: float) -> list[Point]:
+        """Return the best point of each smoothness that is not far behind."""
+        leads: dict[float, Point] = {}
+        for point in self.ranked():
+            leads.setdefault(point.nu, point)
+        least = self.error(next(iter(leads.values())))
+        return [p for p in leads.values() if self.error(p) <= margin * least]
+
+    # All folds, for the last few points.
+
+    def choose(self) -> tuple[Setting, AlphaSearch]:
+        """Return the kernel and alpha of least error over all folds, and how they were found."""
+        ranked = self.ranked()
+        finalists = [p for p in ranked[:_FINALISTS] if self.error(p) <= _CLOSE * self.error(ranked[0])]
+        scores = {p: self._over_folds(p) for p in finalists}
+        best = min(finalists, key=lambda p: min(scores[p][1]))
+        places, means, by_fold = scores[best]
+        order = np.argsort(places)[::-1]  # alphas ascending
+        grid, mean, by_fold = self.alphas[np.array(places)[order]], np.array(means)[order], by_fold[order]
+        chosen = int(np.argmin(mean))
+        setting = self.settings[best]
+        assert setting is not None
+        search = AlphaSearch(
+            np.array([grid[chosen]]),
+            score=float(mean[chosen]),
+            criterion=f"mean squared error over {self.options.n_folds} held-out folds",
+            results={"alphas": grid, "mean_score": mean, "fold_scores": by_fold},
+            notes=end_of_grid("alpha", grid[chosen], self.alphas[::-1], mean),
+        )
+        return setting, search
+
+    def _over_folds(self, point: Point) -> tuple[list[int], list[float], np.ndarray]:
+        """Return places around the best alpha, their mean errors over the folds, and those of each fold."""
+        n_folds, found = self.options.n_folds, dict[int, Any]()
+        centre = self.place(point)
+        for _ in range(_MAX_SHIFTS):
+            window = range(max(0, centre - _WINDOW), min(len(self.alphas), centre + _WINDOW + 1))
+            if new := [i for i in window if i not in found]:
+                judged = self._judge([(point, fold, new, len(new)) for fold in range(n_folds)], _SEARCH_TOL)
+                weights = np.array([j.weight for j in judged])
+                errors = np.stack([self._mean_squares(j) for j in judged], axis=1)
+                self.steps += sum(j.steps for j in judged)
+                found |= dict(
+                    zip(new, zip(errors @ weights / weights.sum(), errors, strict=True), strict=True)
+                )
+            best = min(found, key=lambda i: found[i][0])
+            if best not in (min(found), max(found)) or best in (0, len(self.alphas) - 1):
+                break
+            centre = best
+        places = sorted(found)
+        return places, [float(found[i][0]) for i in places], np.stack([found[i][1] for i in places])
+
+    def report(self) -> dict[str, Any]:
+        """Return what was tried, as strict JSON data."""
+        return {
+            "rule": "held-out error of one fold, of the best few settings that of all folds; from the sums",
+            "pilot": self.features.length_scale_search_,
+            "settings": [
+                {
+                    "kernel": repr(self.settings[p].kernel),  # type: ignore[union-attr]
+                    "alpha": float(self.alphas[self.place(p)]),
+                    "error": self.error(p),
+                }
+                for p in self.ranked()
+            ],
+            "left_out": [
+                repr(_kernel_at(p, self.features.pilot_kernel_))
+                for p, s in self.settings.items()
+                if s is None
+            ],
+            "steps": self.steps,
+        }
+
+
+def _kernel_at(point: Point, pilot: Kernel) -> Kernel:
+    """Return the kernel of a point; widths of four digits."""
+    kernel = scaled_widths(
+        pilot, [_STEP**s for s in point.steps] if len(set(point.steps)) > 1 else _STEP ** point.steps[0]
+    )
+    if point.nu == 0.0:
+        return kernel
+    widths = kernel.get_params()["length_scale"]
+    return Gaussian(widths) if math.isinf(point.nu) else Matern(widths, nu=point.nu)
+
+
+def _grid(sums: Sums, options: RidgeOptions, floor: float) -> tuple[np.ndarray, int]:
+    """Return alphas from the largest down, none below the floor, and how many were left out."""
+    if options.alpha is not None:
+        return np.sort(options.alpha)[::-1], 0
+    if options.alphas is not None:
+        kept, n_dropped = above_noise(options.alphas, floor)
+    else:
+        at_zero = sums.features.kernel_.at_zero
+        kept, n_dropped = default_alphas(sums.weight, at_zero, floor=floor)
+        lower = np.geomspace(kept[0] / _LOWER, kept[0], _N_LOWER + 1)[:-1]
+        kept = np.concatenate([lower[lower >= floor], kept])
+    return kept[::-1], n_dropped
+
+
+# The fit that follows from the sums.
+
+_USELESS = 0.5  # of k(0), an error of the kernel that is more than a note
+_NO_BETTER = 0.99  # of the error of the mean
+_MAX_ALPHA = 1e100  # squares of it are finite
+
+
+def solved(sums: Sums, options: RidgeOptions, plan: Plan | None) -> FitResult:
+    """Return the fit that follows from the sums; no row is touched."""
+    features, run, targets = sums.features, sums.run, sums.targets
+    if not options.fit_intercept:
+        sums = replace(sums, offset=targets.shift / targets.scale)
+    largest = float(sums.lattice.weights(features.kernel_).max())
+    floor = sums.noise_floor(largest)
+    alphas, n_dropped = _grid(sums, options, floor)
+    setting = Setting(features.kernel_, sums.lattice)
+    notes = (
+        [f"alphas below {floor:.3g} were left out, where rounding of the sums may show: {n_dropped}"]
+        if n_dropped
+        else []
+    )
+    search, report = AlphaSearch(np.empty(0)), features.length_scale_search_
+    if options.alpha is None or (features.chooses and len(sums.parts) > 1):
+        run.begin_phase("search")
+        tol = max(features.tol, sums.lattice.error(features.kernel_) * (1 + 1e-9))
+        looking = Search(sums, options, features, alphas, tol)
+        looking.run()
+        if options.alpha is None:
+            setting, search = looking.choose()
+        else:
+            best = looking.settings[looking.ranked()[0]]
+            assert best is not None
+            setting = best
+        if features.chooses:
+            report = looking.report()
+    if options.alpha is not None:
+        search = AlphaSearch(options.alpha)
+        if options.alpha.max() > _MAX_ALPHA:
+            raise InputError(f"alpha={options.alpha.max():g} is too large to compute with; use a smaller one")
+        if options.alpha.min() < floor:
+            text = f"alpha={options.alpha.min():g} is below {floor:.3g}, where rounding of the sums may show"
+            warn(text, DataWarning)
+            notes.append(text)
+    run.begin_phase("model")
+    found = run.compute(
+        solve,
+        sums.total,
+        setting.kernel,
+        setting.lattice,
+        sums.offset,
+        options.fit_intercept,
+        search.alpha,
+        options.tol,
+    )
+    chosen = features.decided(setting.kernel, setting.lattice, report)
+    is_solved = found.error <= options.tol
+    if chosen.kernel_error_ > features.tol:
+        text = (
+            f"{setting.lattice.n_modes} modes leave an error of up to {chosen.kernel_error_:.2g} of the "
+            f"kernel's k(0), more than the map's tol, {features.tol:g}; allow more by n_components, or give "
+            f"a wider kernel or narrower bounds"
+        )
+        notes.append(text)
+        if chosen.kernel_error_ >= _USELESS:
+            warn(text, DataWarning)
+    constant = np.square(targets.scale) * found.solution.total / sums.weight
+    if options.alpha is None and search.score >= _NO_BETTER * constant.mean() > 0:
+        text = (
+            f"the chosen model is no better than a constant: its held-out mean squared error is "
+            f"{search.score:.6g}, that of the mean {constant.mean():.6g}; look at columns, bounds and period"
+        )
+        notes.append(text)
+        warn(text, DataWarning)
+    shortfall = (
+        f"the relative residual is {found.error:.2g} after {found.steps} steps, above tol={options.tol:g}; "
+        f"use a larger alpha or a larger tol"
+    )
+    solution = found.solution
+    if not options.fit_intercept:
+        # Coded targets were shifted back; the result shifts no more.
+        solution = replace(solution, intercept=np.zeros_like(solution.intercept))
+    return ridge_result(
+        run,
+        plan,
+        targets,
+        search,
+        solution,
+        n_rows=sums.n_rows,
+        fit_intercept=options.fit_intercept,
+        dtype="float64",
+        notes=notes,
+        entries={
+            "solver": "toeplitz",
+            "noise_floor": floor,
+            "modes": list(setting.lattice.modes),
+            "kernel_error": chosen.kernel_error_,
+            "relative_residual": found.error,
+            "steps": found.steps,
+        },
+        features=chosen,
+        status=Status.CONVERGED if is_solved else Status.NOT_CONVERGED,
+        shortfall=None if is_solved else shortfall,
+        grams=replace(sums, chosen=Chosen(setting, found.solution.residual)),
+    )

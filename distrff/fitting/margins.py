@@ -1,0 +1,568 @@
+"""Margin losses: a Gram for the preconditioner, then light passes until the duality gap is closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from distrff.errors import InputError
+from distrff.fitting.active_set import finish_exactly
+from distrff.fitting.context import PreparedFit
+from distrff.fitting.cost import Plan
+from distrff.fitting.gram import Grams, factor_gram
+from distrff.fitting.hard_margin import solve_hard_margins
+from distrff.fitting.light import HingePoint, MarginOracle, NearestSums, SoftmaxOracle
+from distrff.fitting.options import MarginOptions
+from distrff.fitting.result import (
+    Constant,
+    FitResult,
+    MarginProblem,
+    MarginSolution,
+    Trace,
+    begun,
+    best_constants,
+    coef_and_intercept,
+    end_of_grid,
+    rkhs_norm,
+)
+from distrff.model.model import FoldModels
+from distrff.preprocessing.coding import ClassTargets, Targets
+from distrff.solvers.lbfgs import (
+    HessianAt,
+    RestingGenerator,
+    Rests,
+    SolverGenerator,
+    solve_smooth,
+    solve_smoothed,
+)
+from distrff.solvers.objective import Evaluation, Point
+from distrff.solvers.ridge import RidgeSolution, solution_of
+from distrff.solvers.status import Status, in_lockstep
+
+_MIN_PENALTY = 1e-8  # of Σs·mean‖z‖², where C is infinite
+
+
+def fit_margins(fit: PreparedFit, plan: Plan) -> FitResult:
+    """Fit one problem per class against the rest, or one for two classes; each pass serves all problems."""
+    options, run = fit.options, fit.run
+    assert isinstance(options, MarginOptions)
+    grams = None
+    if not fit.specification.is_sparse and not plan.size.dual_rows:
+        run.begin_phase("Gram of the preconditioner")
+        grams = factor_gram(fit, plan)
+    folds = fit.folds("folds", options.n_folds, options.fold_by) if options.C is None else None
+    kind = SoftmaxOracle if options.shares_loss(fit.targets) else MarginOracle
+    oracle = kind(fit, plan, grams, folds)
+    if options.C is None:
+        run.begin_phase("choice of C")
+        grid = 1 / (_DEFAULT_PENALTIES * fit.weight * fit.mean_square_norm)
+        grid = grid if options.Cs is None else options.Cs
+        starts = _starts(fit, grams, float(grid[0]))
+        search = search_penalty(oracle, grid, starts, max_decades=_MAX_DECADES if options.Cs is None else 0)
+    else:
+        search = PenaltySearch(options.C)
+    run.begin_phase("light sweeps")
+    starts = search.starts if folds else _starts(fit, grams, search.C)
+    problems = {MarginProblem(output, search.C): x for output, x in enumerate(starts)}
+    if search.interruption is not None:
+        # The kept model is the mean of the folds' points, which no pass has evaluated.
+        solution = MarginSolution(
+            begun(problems), Status.of_interruption(search.interruption), 0, search.interruption
+        )
+    elif options.is_hard:
+        solution = solve_hard_margins(oracle, problems)
+    else:
+        is_near = fit.start is not None and not folds
+        constants = best_constants(fit, search.C)
+        solution = solve_margins(oracle, problems, constants, tol=options.tol, is_near=is_near)
+    solver = "working set" if options.is_hard else "dual" if plan.size.dual_rows else options.direct_solver
+    return margin_result(fit, plan, solver, search, solution)
+
+
+def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]:
+    """Return a point for each problem: that of ridge; zeros for softmax, or without a Gram."""
+    options, k = fit.options, fit.targets.n_outputs
+    assert isinstance(options, MarginOptions)
+    points = fit.starting_columns() if options.C is not None else None  # the earlier model saw all folds
+    if points is not None:
+        return [points.ravel()] if options.shares_loss(fit.targets) else list(points.T)
+    n_numbers = fit.specification.n_features + options.fit_intercept
+    if options.shares_loss(fit.targets):
+        return [np.zeros(n_numbers * k)]
+    if grams is None:
+        return [np.zeros(n_numbers) for _ in range(k)]
+    curvature = options.loss.curvature if np.isfinite(options.loss.curvature) else 2.0
+    min_alpha = _MIN_PENALTY * grams.weight * grams.mean_square_norm
+    alpha = max(grams.noise_floor(), min_alpha if np.isinf(C) else 1 / (C * curvature))
+    ridge: RidgeSolution = fit.run.compute(solution_of, grams.total, np.array([alpha]), grams.problem)
+    points = np.vstack([ridge.coef, ridge.intercept[None]]) if options.fit_intercept else ridge.coef
+    # Ridge aims at margins of 1.
+    return list((options.loss.clear_margin * points).T)
+
+
+# The problems of a fit solved together: each pass evaluates all that are not done.
+
+_CURVED_ROWS_A_FEATURE = 0.1
+# A model with a poor reference point wastes sweeps, and so do many small steps at one epsilon.
+_POINTS_BEFORE_MODELS = 10
+_MAX_ROUNDS = 50  # of the dual; a round takes less than a Newton step of a model
+_DUAL_SHARE = 0.5  # of tol
+
+
+def solve_margins(
+    oracle: MarginOracle,
+    starts: Mapping[MarginProblem, np.ndarray],
+    constants: Sequence[Constant] = (),
+    *,
+    tol: float,
+    stage: str = "",
+    n_after: int = 0,
+    is_near: bool = False,
+) -> MarginSolution:
+    """Solve each problem from its start to an error of `tol`, or until the passes are spent.
+
+    A point that is worse than the best of `constants` is replaced by it. `stage` says in words which of
+    several such problems it is, of which `n_after` follow. `is_near` says that the starts are models of an
+    earlier fit, which may be near the optimum.
+    """
+    solving = _Solving(oracle, begun(starts, constants), tol)
+    oracle.run.observer.begin_solver(oracle.options.max_sweeps, stage=stage, n_after=n_after)
+    interruption = None
+    try:
+        if is_near:
+            solving.begin_near()
+        solving.ascend()
+        while not solving.is_spent and solving.advance():
+            if solving.has_models:
+                finish_exactly(oracle, solving.unfinished(), solving.nearest_rows, solving.improve, tol=tol)
+                solving.tell()
+        solved = all(trace.error <= tol for trace in solving.traces.values())
+        status = Status.CONVERGED if solved else Status.NOT_CONVERGED
+    except KeyboardInterrupt as raised:
+        status, interruption = Status.of_interruption(raised), raised
+    return MarginSolution(solving.traces, status, solving.n_sweeps, interruption)
+
+
+def best_parts(oracle: MarginOracle, traces: Iterable[Trace]) -> tuple[np.ndarray, np.ndarray]:
+    """Return coefficients and intercepts of the best points so far."""
+    X = np.concatenate([oracle.columns(trace.x) for trace in traces], axis=1)
+    return coef_and_intercept(X, fit_intercept=oracle.fit_intercept)
+
+
+@dataclass
+class _Solving:
+    """The state of all solvers: a trace of each problem, and the number of passes so far."""
+
+    oracle: MarginOracle
+    traces: dict[MarginProblem, Trace]
+    tol: float
+    n_sweeps: int = 0
+    n_told: int = 0
+    waiting: dict[MarginProblem, Evaluation] = field(default_factory=dict)
+    """The points at which solvers wait for a Hessian."""
+    solvers: dict[MarginProblem, SolverGenerator | RestingGenerator] = field(init=False)
+    """The solvers that have not ended."""
+
+    def __post_init__(self) -> None:
+        self.solvers = {problem: self._solver(problem) for problem in self.traces}
+
+    @property
+    def has_models(self) -> bool:
+        """Whether models of few rows may finish what the solvers begin."""
+        return self.oracle.options.direct_solver == "smoothed" and self.oracle.can_model
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no further pass is allowed."""
+        return self.n_sweeps >= self.oracle.options.max_sweeps
+
+    def begin_near(self) -> None:
+        """Use starts that are near the optimum."""
+        if self.has_models:
+            # Wide roundings of the hinge would lead away from it first: a second fit to the same 20,000 rows
+            # then took 18 light sweeps, where the first took 23.
+            finish_exactly(self.oracle, self.unfinished(), self.nearest_rows, self.improve, tol=self.tol)
+            self.tell()
+        elif self.oracle.options.shares_loss(self.oracle.targets):
+            # Without a bound, gradients are measured by that at zero, where other fits begin.
+            self.evaluate({problem: Point(np.zeros_like(trace.x)) for problem, trace in self.traces.items()})
+
+    def ascend(self) -> None:
+        """Solve few rows by their dual; what it has not solved in many rounds is left to the solvers."""
+        if self.oracle.ascent is None:
+            return
+        for _ in range(_MAX_ROUNDS):
+            problems = self.unfinished()
+            if self.is_spent or not problems:
+                return
+            self.n_sweeps += 1
+            found = self.oracle.ascent.ascend(problems, _DUAL_SHARE * self.tol)
+            for problem, at in found.items():
+                self.improve(problem, at.x, at.primal, at.dual, at.held_out)
+            self.tell()
+        self.solvers = {problem: self._solver(problem) for problem in self.unfinished()}  # go on from there
+
+    def respond(self, requests: Mapping[MarginProblem, Point | HessianAt]) -> dict[MarginProblem, Any]:
+        """Respond to the solvers; an empty response, when all passes are spent, ends them."""
+        if self.is_spent:
+            return {}
+        points = {p: request for p, request in requests.items() if isinstance(request, Point)}
+        self.waiting |= {p: request.at for p, request in requests.items() if isinstance(request, HessianAt)}
+        # A problem that needs a Hessian waits until all running ones do: one pass then serves all of them.
+        return self.evaluate(points) if points else self.hessians()
+
+    def hessians(self) -> dict[MarginProblem, Any]:
+        """Return the Hessians that are waited for."""
+        at, self.waiting = self.waiting, {}
+        return self.oracle.hessians(at)
+
+    def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
+        """Return the evaluations of points; one light sweep."""
+        self.n_sweeps += 1
+        responses = self.oracle.evaluate(points)
+        for problem, at in responses.items():
+            self.traces[problem].update(at)
+            self.traces[problem].record(self.n_sweeps)
+        self.tell()
+        return responses
+
+    def tell(self) -> None:
+        """Tell callbacks of the last pass, once; the models of folds in a search are not told."""
+        if self.n_told == self.n_sweeps:
+            return
+        self.n_told = self.n_sweeps
+        run, worst = self.oracle.run, max(self.traces.values(), key=lambda trace: trace.error)
+        is_search = any(problem.held_out is not None for problem in self.traces)
+        parts = None if is_search else self._parts
+        run.observer.light_sweep(run.sweeps, self.n_sweeps, worst.measure, worst.error, self.tol, parts)
+
+    def _parts(self) -> tuple[np.ndarray, np.ndarray, Targets]:
+        return *best_parts(self.oracle, self.traces.values()), self.oracle.targets
+
+    def nearest_rows(self, points: Mapping[MarginProblem, HingePoint], n_kept: int) -> NearestSums | None:
+        """Respond to models of few rows."""
+        self.tell()  # of the pass before, which `improve` has taken since
+        if self.is_spent:
+            return None
+        self.n_sweeps += 1
+        return self.oracle.nearest_rows(points, n_kept)
+
+    def improve(
+        self, problem: MarginProblem, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray
+    ) -> bool:
+        """Improve a trace by its model's minimum; return whether the problem is solved."""
+        self.traces[problem].improve(x, primal, dual, held_out)
+        self.traces[problem].record(self.n_sweeps)
+        return self._finished(problem)
+
+    def unfinished(self) -> dict[MarginProblem, np.ndarray]:
+        """Return the best points found of the problems that are not solved."""
+        return {p: trace.found for p, trace in self.traces.items() if not self._finished(p)}
+
+    def advance(self) -> bool:
+        """Run the solvers of all unsolved problems until they end or pause; return whether there were any."""
+        solvers = {p: self.solvers[p] for p in self.unfinished() if p in self.solvers}
+        results = in_lockstep(solvers, self.respond)
+        while self.waiting and not self.is_spent:  # nobody is left who asks for points: all get Hessians now
+            results |= in_lockstep(solvers, self.respond, self.hessians())
+        self.solvers = {p: solver for p, solver in solvers.items() if p not in results}
+        return bool(solvers)
+
+    def _solver(self, problem: MarginProblem) -> SolverGenerator | RestingGenerator:
+        """Return the generator that solves a problem from its start."""
+        x, oracle = self.traces[problem].found, self.oracle
+        finished = partial(self._finished, problem)
+        if oracle.options.direct_solver != "smoothed":
+            after = oracle.hessian_after(len(self.traces)) if problem.held_out is None else None
+            return solve_smooth(x, partial(oracle.preconditioner, problem), finished, hessian_after=after)
+        # A model of all rows needs no good start, nor does one of sparse rows, which closes the gap in fewer
+        # sweeps than a smaller epsilon does (measured: 13 in place of 22).
+        early = oracle.is_sparse or oracle.n_rows <= 2 * oracle.rows_a_label
+        return solve_smoothed(
+            x,
+            partial(oracle.preconditioner, problem),
+            finished,
+            tol=self.tol,
+            min_curvature=problem.C * min(1.0, _CURVED_ROWS_A_FEATURE * oracle.n_features / oracle.n_rows),
+            rests=Rests(_POINTS_BEFORE_MODELS, early) if self.has_models else None,
+            looks_ahead=oracle.options.looks_ahead(len(self.traces)),
+        )
+
+    def _finished(self, problem: MarginProblem, at: Evaluation | None = None) -> bool:
+        """Return whether the gap of a problem is closed.
+
+        With ``warm_start=True`` a smooth loss has to close it by its best point alone. The next fit begins
+        there without the bounds of earlier points; one pass then finds the gap closed, where it took up to
+        three. The fit itself takes up to 8 % more sweeps (900 rows, C = 100, tol = 1e-3).
+        """
+        options, trace = self.oracle.options, self.traces[problem]
+        alone = options.is_begun_from and options.direct_solver == "lbfgs"
+        return (trace.error_alone if alone else trace.error) <= self.tol
+
+
+# The choice of C by held-out loss: all folds' problems in the same passes, from one C to the next.
+
+_FOLDS_TOL = 1e-2
+# λ = 1/(C·Σs·mean‖z‖²) of the default grid.
+_DEFAULT_PENALTIES = np.geomspace(1e-1, 1e-6, 6)
+_MAX_DECADES = 3  # beyond either end of it
+
+
+@dataclass(frozen=True, eq=False)
+class PenaltySearch:
+    """The C that was given, or what the search for it found."""
+
+    C: float  # of least mean held-out loss; the smaller of equals
+    grid: np.ndarray | None = None  # (m,), ascending: those that were tried; None for a given C
+    # (m, n_folds): weighted mean loss of rows under models that did not see them, mean over outputs.
+    fold_scores: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+    mean_scores: np.ndarray = field(default_factory=lambda: np.empty(0))  # (m,), of all rows together
+    # Starting points of the fit to all rows: for each output the mean of its folds' points.
+    starts: list[np.ndarray] = field(default_factory=list)
+    fold_models: FoldModels | None = None  # of the chosen C, solved to the search's tolerance
+    interruption: KeyboardInterrupt | None = None
+
+    @property
+    def entries(self) -> dict[str, Any]:
+        """The search's entries of the report."""
+        if self.grid is None:
+            return {}
+        return {
+            "criterion": "held-out loss",
+            "cv_score": self.mean_scores.min(initial=np.inf),
+            "Cs": self.grid,
+            "mean_score": self.mean_scores,
+            "fold_scores": self.fold_scores,
+        }
+
+
+def search_penalty(
+    oracle: MarginOracle, grid: np.ndarray, starts: list[np.ndarray], *, max_decades: int = 0
+) -> PenaltySearch:
+    """Return the best C of a grid; `starts` are those of the smallest C, one per output.
+
+    Where an end of the grid is the best, the search goes on beyond it by at most so many decades, one by one,
+    until the held-out loss no longer falls.
+    """
+    n_folds, tol = oracle.options.n_folds, max(oracle.options.tol, _FOLDS_TOL)
+    points = {
+        MarginProblem(output, 0.0, fold): x for fold in range(n_folds) for output, x in enumerate(starts)
+    }
+    sums: dict[float, np.ndarray] = {}
+    means: dict[float, list[np.ndarray]] = {}
+    best_points: dict[MarginProblem, np.ndarray] = {}
+    interruption, to_try = None, grid.tolist()
+    while to_try:
+        C = to_try.pop(0)
+        points = {problem._replace(C=C): x for problem, x in points.items()}
+        at = len(sums) + 1
+        # One more follows the search: the fit to all rows.
+        words = f"C = {C:.3g}, {at} of {at + len(to_try)}"
+        solution = solve_margins(oracle, points, tol=tol, stage=words, n_after=len(to_try) + 1)
+        points = {problem: trace.x for problem, trace in solution.traces.items()}
+        if solution.interruption is not None:
+            interruption = solution.interruption
+            break
+        sums[C] = _held_out_sums(solution, n_folds)
+        means[C] = _means(points, len(starts))
+        if _best(sums) == C:
+            best_points = points
+        to_try = to_try or _beyond_the_ends(sums, grid, max_decades)
+    tried = sorted(sums)
+    totals = np.array([sums[C] for C in tried]).reshape(-1, n_folds, 2)
+    mean_scores = totals[:, :, 1].sum(axis=1) / totals[:, :, 0].sum(axis=1)
+    best = _best(sums) if tried else float(grid[0])
+    return PenaltySearch(
+        C=best,
+        grid=np.array(tried),
+        fold_scores=totals[:, :, 1] / totals[:, :, 0],
+        mean_scores=mean_scores,
+        starts=means[best] if means else _means(points, len(starts)),
+        fold_models=None if interruption else _fold_models(oracle, best_points),
+        interruption=interruption,
+    )
+
+
+def _best(sums: Mapping[float, np.ndarray]) -> float:
+    """Return the C of least mean held-out loss; the smaller of equals."""
+    losses = {C: float(of_folds[:, 1].sum() / of_folds[:, 0].sum()) for C, of_folds in sums.items()}
+    return min(sorted(losses), key=lambda C: losses[C])
+
+
+def _fold_models(oracle: MarginOracle, points: Mapping[MarginProblem, np.ndarray]) -> FoldModels:
+    """Return the models at the points of all folds and outputs."""
+    assert oracle.folds is not None
+    by_fold = [
+        np.concatenate(
+            [oracle.columns(x) for problem, x in points.items() if problem.held_out == fold], axis=1
+        )
+        for fold in range(oracle.folds.n_folds)
+    ]
+    parts = [coef_and_intercept(X, fit_intercept=oracle.fit_intercept) for X in by_fold]
+    coef, intercept = (np.stack(arrays) for arrays in zip(*parts, strict=True))
+    return FoldModels(oracle.folds, coef, intercept)
+
+
+def _beyond_the_ends(sums: Mapping[float, np.ndarray], grid: np.ndarray, max_decades: int) -> list[float]:
+    """Return the next C beyond an end of those tried, if this end is the best of them, else none."""
+    best = _best(sums)
+    # A difference of some digits at most: powers of ten are rounded.
+    if best == max(sums) and best < 0.9 * grid[-1] * 10.0**max_decades:
+        return [10 * best]
+    if best == min(sums) and best > 1.1 * grid[0] / 10.0**max_decades:
+        return [best / 10]
+    return []
+
+
+def _means(points: Mapping[MarginProblem, np.ndarray], n_outputs: int) -> list[np.ndarray]:
+    """Return the mean over the folds of each output's points."""
+    return [
+        np.mean([x for problem, x in points.items() if problem.output == output], axis=0)
+        for output in range(n_outputs)
+    ]
+
+
+def _held_out_sums(solution: MarginSolution, n_folds: int) -> np.ndarray:
+    """Return Σ s and Σ s·ℓ of each fold over all outputs, of shape (n_folds, 2)."""
+    sums = np.zeros((n_folds, 2))
+    for problem, trace in solution.traces.items():
+        sums[problem.held_out] += trace.held_out
+    if not (sums[:, 0] > 0).all():
+        empty = int(np.argmin(sums[:, 0]))
+        raise InputError(
+            f"C='cv' needs rows in each of {n_folds} folds, of a weight above 0, but fold {empty} has none; "
+            f"use more rows, a smaller cv, or a number for C"
+        )
+    return sums
+
+
+# The result, with its entries of the report.
+
+_ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # rounding: more sweeps give no smaller error
+_LARGEST_TOL = 0.1
+
+
+def margin_result(
+    fit: PreparedFit, plan: Plan, solver: str, search: PenaltySearch, solution: MarginSolution
+) -> FitResult:
+    """Return the result of a solver of margin losses."""
+    options, traces = fit.options, list(solution.traces.values())
+    assert isinstance(options, MarginOptions)
+    n_columns = fit.targets.n_outputs if options.shares_loss(fit.targets) else 1
+    X = np.concatenate([trace.x.reshape(-1, n_columns) for trace in traces], axis=1)
+    coef, intercept = coef_and_intercept(X, fit_intercept=options.fit_intercept)
+    worst = max(traces, key=lambda trace: trace.error)
+    result = FitResult(
+        run=fit.run,
+        plan=plan,
+        n_rows=fit.dataset.n_rows,
+        dtype=plan.size.dtype,
+        targets=fit.targets,
+        coef=coef,
+        intercept=intercept,
+        n_iter=solution.n_sweeps,
+        status=solution.status,
+        search=search,
+        fold_models=search.fold_models,
+        entries={
+            "rkhs_norm": rkhs_norm(coef),
+            "C": "inf" if options.is_hard else search.C,
+            "loss": "softmax" if options.shares_loss(fit.targets) else options.loss_name,
+            "solver": solver,
+            "tol": options.tol,
+            "primal": worst.certificate.primal,
+            "dual": worst.certificate.dual,
+            "duality_gap": worst.certificate.gap,
+            "relative_gradient": worst.relative_gradient,
+            "history": worst.history.values(worst.measure),
+            **(_margins(coef, traces) if options.is_hard else {}),
+            **search.entries,
+        },
+        interruption=solution.interruption,
+    )
+    shortfall = None
+    if not solution.status.is_converged:
+        size = fit.weight * fit.mean_square_norm
+        shortfall = _shortfall(options, result, worst, n_sweeps=solution.n_sweeps, size=size)
+    gram_stride = 1 if solver == "sgd" else plan.size.gram_stride
+    return replace(result, notes=_notes(options, result, gram_stride), shortfall=shortfall)
+
+
+def _margins(coef: np.ndarray, traces: list[Trace]) -> dict[str, Any]:
+    margins = (1 / np.linalg.norm(coef, axis=0)).tolist()
+    smallest = [trace.smallest_margin for trace in traces if trace.smallest_margin is not None]
+    return {
+        "margin": margins if len(margins) > 1 else margins[0],
+        "smallest_margin": min(smallest, default=None),
+    }
+
+
+def _notes(options: MarginOptions, result: FitResult, gram_stride: int) -> list[str]:
+    """Return notes on the choices that were made, for the report."""
+    solver, search, coef, notes = result.entries["solver"], result.search, result.coef, []
+    if options.solver == "auto" and not options.is_hard:
+        why = {
+            "lbfgs": "the loss is smooth",
+            "smoothed": "the loss is not smooth",
+            "dual": "the loss is not smooth, and the rows are few",
+            "sgd": "the Gram of a sample does not fit in the workers' memory",
+        }[solver]
+        notes.append(f"solver='auto' is {solver!r}: {why}")
+    if gram_stride > 1:
+        notes.append(f"the preconditioner is the Gram of one row in {gram_stride}")
+    if search.grid is not None and len(search.grid):
+        notes.append(f"C is the best of {len(search.grid)} by held-out loss, {search.mean_scores.min():.4g}")
+        if search.interruption is None:
+            notes += end_of_grid("C", search.C, search.grid, search.mean_scores)
+    constant = np.flatnonzero(~coef.any(axis=0)).tolist()
+    if constant:
+        assert isinstance(result.targets, ClassTargets)
+        classes = ", ".join(str(label) for label in result.targets.classes[constant])
+        whose = "" if coef.shape[1] == 1 else f" of {'class' if len(constant) == 1 else 'classes'} {classes}"
+        notes.append(f"the model{whose} is a constant: none better was found")
+    if result.status is Status.CONVERGED_UNCERTIFIED:
+        notes.append("the objective no longer falls, and the duality gap is all that bounds its error")
+    return notes
+
+
+def _shortfall(options: MarginOptions, result: FitResult, worst: Trace, *, n_sweeps: int, size: float) -> str:
+    """Return the warning of a fit that stopped above its tolerance; `size` is Σs·mean‖z‖²."""
+    if result.status is Status.NOT_DECIDED:
+        return (
+            f"after light sweep {n_sweeps} the rows are neither separated, with a margin known to "
+            f"{options.tol:g}, nor shown to be not separable; allow more by max_sweeps, or use a finite C"
+        )
+    if result.entries["solver"] == "sgd":
+        return (
+            f"the objective still fell by more than tol={options.tol:g} in light sweep "
+            f"{n_sweeps}; allow more by max_sweeps, or a larger tol"
+        )
+    ended = n_sweeps >= options.max_sweeps
+    advice = remedy(worst.error, result.search.C, size=size, dtype=result.dtype, ended=ended)
+    reached = f"the {worst.measure} is {worst.error:.2g} after light sweep {n_sweeps}"
+    return f"{reached}, above tol={options.tol:g}; {advice}"
+
+
+def remedy(error: float, C: float, *, size: float, dtype: str, ended: bool) -> str:
+    """Return the remedy in words: other parameters, or more sweeps.
+
+    `size` is Σs·mean‖z‖²: C times it is the size of the losses' part beside the penalty. `ended` says whether
+    all sweeps were spent.
+    """
+    max_C = {name: 1 / (float(np.finfo(name).eps) * size) for name in ("float32", "float64")}
+    if max_C["float64"] < C:
+        return f"beside C={C:g} the penalty is lost to rounding: use a C below {max_C['float64']:.1g}"
+    min_C = float(np.finfo("float64").eps) / size
+    if min_C > C:
+        return f"beside the penalty C={C:g} is lost to rounding: use a C above {min_C:.1g}"
+    rounded = not ended or max_C[dtype] < C or error < _ROUNDING[dtype]
+    larger = ", or a larger tol" if error < _LARGEST_TOL else ""
+    if not rounded:
+        return f"allow more by max_sweeps{larger}"
+    if dtype == "float32":
+        return f"rounding ends it: use dtype='float64'{larger}"
+    return "rounding ends it: use a larger tol" if larger else "rounding ends it: use a smaller C"

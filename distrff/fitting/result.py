@@ -1,0 +1,624 @@
+"""The result of a fit, its report and quality, the choice of alpha, and the traces of binary problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from distrff.diagnostics.report import FitReport
+from distrff.engine.run import Run
+from distrff.errors import column_called
+from distrff.features.base import FeatureMap
+from distrff.fitting.context import PreparedFit
+from distrff.fitting.cost import Plan
+from distrff.fitting.moments import ColumnStatistics
+from distrff.fitting.options import MarginOptions, RidgeOptions
+from distrff.io.dataset import Dataset
+from distrff.model.model import FoldModels, Model
+from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
+from distrff.preprocessing.folds import Folds
+from distrff.solvers.losses import MarginLoss
+from distrff.solvers.objective import Certificate, DualBundle, Evaluation
+from distrff.solvers.ridge import RidgeSolution
+from distrff.solvers.status import History, Status
+from distrff.utils.arrays import chosen_rows
+
+_MAX_NAMES = 10
+_ROUNDING = 1e-12  # of an objective that is summed in float64
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FitResult:
+    """What a solver found."""
+
+    run: Run
+    plan: Plan | None  # None for a fit to Grams that were already there
+    n_rows: int
+    dtype: str  # of the features
+    targets: Targets
+    coef: np.ndarray  # (n_features, n_outputs), in the targets' own units
+    intercept: np.ndarray  # (n_outputs,)
+    n_iter: int = 1  # light sweeps, or passes, of its solver; 1 of a direct one
+    status: Status = Status.CONVERGED
+    search: Any = None  # how the penalty was chosen: an AlphaSearch or PenaltySearch
+    grams: Any = None  # None where no Gram of all rows was formed
+    features: Any = None  # the map with the kernel that the solver chose; None where it stays as it was
+    fold_models: FoldModels | None = None  # of the chosen penalty; None where no folds were held out
+    entries: Mapping[str, Any] = field(default_factory=dict)  # of the report, on the penalty and the solver
+    notes: list[str] = field(default_factory=list)  # what the report should say about choices
+    workers: tuple[int, int] | None = None  # and threads, of passes before this run; None without any
+    shortfall: str | None = None  # what to warn of, where the tolerance was not reached
+    interruption: KeyboardInterrupt | None = None  # to be raised again when the model is kept
+
+
+Solver = Callable[[PreparedFit, Plan], FitResult]
+
+
+# The report of a fit: the result, the cost of the passes, and notes on rows and map.
+
+
+def fit_report(
+    estimator: Any,
+    result: FitResult,
+    fit: PreparedFit | None = None,
+    quality: Mapping[str, Any] | None = None,
+) -> FitReport:
+    """Return the report of a fit to rows, or to a Gram where `fit` is None."""
+    run, plan = result.run, result.plan
+    of_client = plan.client_peak_bytes if plan is not None and run.execution.in_client else 0
+    n_workers, n_threads = result.workers or (run.execution.n_workers, run.execution.n_threads)
+    values = {
+        "model": type(estimator).__name__,
+        "status": result.status.name,
+        "n_samples": result.n_rows,
+        "n_columns": estimator.n_features_in_,
+        "n_components": result.coef.shape[0],
+        "n_outputs": result.coef.shape[1],
+        "dtype": result.dtype,
+        "seed": estimator.seed_,
+        "quality": quality,
+        "kernel": None,
+        "length_scale": None,
+        **result.entries,
+        "n_sweeps": len(run.sweeps),
+        "sweep_labels": [label for label, _ in run.sweeps],
+        "sweep_seconds": [seconds for _, seconds in run.sweeps],
+        "phases": run.phases(),
+        "seconds": run.seconds,
+        "workers": n_workers,
+        "threads": n_threads,
+        "planned_peak_bytes": None if plan is None else plan.worker_peak_bytes + of_client,
+        "measured_peak_bytes": run.record.measured_peak_bytes or None,
+        "plan": None if plan is None else plan.to_dict(),
+    }
+    notes = list(result.notes)
+    if fit is not None:
+        values |= _rows_and_map(fit)
+        notes += notes_on_rows(fit, result.dtype)
+    if quality is not None and quality.get("only_class") is not None:
+        notes.append(_of_one_class(quality["only_class"], result))
+    threads = max((process.blas_threads for process in run.record.processes.values()), default=1)
+    if threads > 1:
+        notes.append(
+            f"BLAS ran on {threads} threads in a task; the same bits for any number of workers "
+            f"are promised for one thread"
+        )
+    if run.checkpoint is not None and run.checkpoint.n_read:
+        notes.append(f"{run.checkpoint.n_read} of {len(run.sweeps)} passes were read from the checkpoint")
+    return FitReport(values | {"alerts": _alerts(result), "notes": notes})
+
+
+def _of_one_class(label: Any, result: FitResult) -> str:
+    cures = []
+    if getattr(result.targets, "class_weight", None) is None:
+        cures.append("class_weight='balanced'")
+    if result.entries.get("Cs") is None and result.entries.get("alphas") is None:  # given, not chosen
+        cures.append("a larger C" if "C" in result.entries else "a smaller alpha")
+    said = f"of every row that it is judged on the model says {label!r}, though some are of other classes"
+    return f"{said}; try {' or '.join(cures)}" if cures else said
+
+
+def _alerts(result: FitResult) -> list[str]:
+    if result.shortfall is not None:
+        return [result.shortfall]
+    return [result.status.value] if result.status is Status.INTERRUPTED else []
+
+
+def of_map(features: FeatureMap) -> dict[str, Any]:
+    """Return what a report says of a fitted map."""
+    kernel = getattr(features, "kernel_", None)
+    return {
+        "features": features.specification_.to_dict(),
+        "kernel": None if kernel is None else repr(kernel),
+        "length_scale": getattr(kernel, "length_scale", None),
+        "length_scale_search": getattr(features, "length_scale_search_", None),
+        "candidates": getattr(features, "candidates_", None),
+        "expected_collisions": getattr(features, "expected_collisions_", None),
+    }
+
+
+def _rows_and_map(fit: PreparedFit) -> dict[str, Any]:
+    dataset = fit.dataset
+    assert fit.features is not None
+    values = {**of_map(fit.features), "source": dataset.source, "column_names": dataset.column_names}
+    return values if dataset.table_report is None else values | {"table": dataset.table_report}
+
+
+def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
+    """Return notes on rows and columns left out, searched widths, and phases that float32 cannot hold."""
+    dataset, notes = fit.dataset, []
+    if dataset.skipped_columns:
+        notes.append(f"columns left out because they are not numbers: {', '.join(dataset.skipped_columns)}")
+    table = dataset.table_report or {}
+    if table.get("rows_dropped"):
+        lacking = "a value" if dataset.steps is None or dataset.steps.drops_missing else "a target"
+        notes.append(f"{table['rows_dropped']} of {table['rows_read']} rows left out, which lack {lacking}")
+    notes += [f"column {name!r} left out: {why}" for name, why in table.get("columns_dropped", {}).items()]
+    searches = list(_width_searches(fit.features))
+    notes += [search["note"] for search in searches if "note" in search]
+    unsearched = {j for search in searches for j in search.get("constant_columns", ())}
+    if unsearched:
+        notes.append(
+            f"constant in all rows: {_called(dataset, unsearched)}; left out by length_scale='ard', so that "
+            f"other values in later rows do not count either"
+        )
+    if constant := set(np.flatnonzero(fit.statistics.columns.is_constant()).tolist()) - unsearched:
+        notes.append(f"constant in all rows: {_called(dataset, constant)}; nothing is learnt from them")
+    if dtype == "float32" and (far := fit.frequencies_beyond_float32()):
+        notes.append(
+            f"{far} frequencies have phases too large for float32 on this data; use dtype='float64' for them"
+        )
+    return notes
+
+
+def _called(dataset: Dataset, columns: Iterable[int]) -> str:
+    """Return what the first of some columns are called."""
+    positions, names = sorted(columns), dataset.column_names
+    called = [column_called(j, None if names is None else names[j]) for j in positions[:_MAX_NAMES]]
+    more = [f"{len(positions) - _MAX_NAMES} more"] if len(positions) > _MAX_NAMES else []
+    return ", ".join(called + more)
+
+
+def _width_searches(features: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the reports of the length scale searches of a map and of the parts of a concatenated one."""
+    if search := getattr(features, "length_scale_search_", None):
+        yield search
+    for part in getattr(features, "maps_", ()):
+        yield from _width_searches(part)
+
+
+def rkhs_norm(coef: np.ndarray) -> Any:
+    """Return ‖w‖₂ of one output as a number, of more as an array."""
+    norms = np.linalg.norm(coef, axis=0)
+    return float(norms[0]) if len(norms) == 1 else norms
+
+
+def coef_and_intercept(X: np.ndarray, *, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return coef and intercept of points in columns; the last row is the intercept if there is one."""
+    return (X[:-1], X[-1]) if fit_intercept else (X, np.zeros(X.shape[1]))
+
+
+# The result of ridge, by any solver: how alpha was chosen, and the model in the targets' own units.
+
+
+@dataclass(frozen=True, eq=False)
+class AlphaSearch:
+    """The chosen alpha and what it was chosen from."""
+
+    alpha: np.ndarray  # (1,) or (k,)
+    score: float | None = None  # criterion at the chosen alpha, in squared units of the targets
+    criterion: str = "none, as alpha was given"
+    # alphas, mean_score and, by several folds, fold_scores of shape (n_alphas, n_folds)
+    results: dict[str, np.ndarray] = field(default_factory=dict)
+    learning_curve: list[list[float]] = field(default_factory=list)  # of [size, score, alpha]
+    notes: list[str] = field(default_factory=list)  # what the report should say about the choice
+    # Mean coefficients (D, k) and intercepts (k,) of the folds' models, where these were solved one by one.
+    start: tuple[np.ndarray, np.ndarray] | None = None
+    # The same of each fold, in coded units, where they were solved for the chosen alpha.
+    fold_solutions: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    interruption: KeyboardInterrupt | None = None  # to be raised again when that mean is kept
+
+
+def ridge_fold_models(
+    folds: Folds, targets: Targets, solutions: Sequence[tuple[np.ndarray, np.ndarray]], *, fit_intercept: bool
+) -> FoldModels:
+    """Return the models of coef (D, k) and intercept (k,) in coded units, one a fold."""
+    coef, intercept = (np.stack(parts) for parts in zip(*solutions, strict=True))
+    shifted = intercept * targets.scale + targets.shift
+    return FoldModels(folds, coef * targets.scale, shifted if fit_intercept else np.zeros_like(shifted))
+
+
+def in_units(
+    targets: Targets, coef: np.ndarray, intercept: np.ndarray, *, fit_intercept: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return coef (D, k) and intercept (k,) in the targets' own units, given those in coded ones."""
+    shifted = intercept * targets.scale + targets.shift
+    return coef * targets.scale, shifted if fit_intercept else np.zeros(targets.n_outputs)
+
+
+def ridge_result(
+    run: Run,
+    plan: Plan | None,
+    targets: Targets,
+    search: AlphaSearch,
+    solution: RidgeSolution,
+    *,
+    n_rows: int,
+    fit_intercept: bool,
+    dtype: str,
+    notes: list[str],
+    entries: dict[str, Any],
+    **ending: Any,
+) -> FitResult:
+    """Return the result of a solver of ridge, in the targets' own units.
+
+    `entries` say how it was solved, `ending` how that ended.
+    """
+    explained = 1.0 - solution.residual / np.where(solution.total > 0, solution.total, 1.0)
+    coef, intercept = in_units(targets, solution.coef, solution.intercept, fit_intercept=fit_intercept)
+    return FitResult(
+        run=run,
+        plan=plan,
+        n_rows=n_rows,
+        dtype=dtype,
+        targets=targets,
+        coef=coef,
+        intercept=intercept,
+        search=search,
+        entries={
+            "rkhs_norm": rkhs_norm(coef),
+            "training_r2": explained[0] if len(explained) == 1 else explained,
+            "alpha": search.alpha[0] if len(search.alpha) == 1 else search.alpha,
+            "criterion": search.criterion,
+            "cv_score": search.score,
+            **search.results,
+            "noise_floor": None,
+            "learning_curve": search.learning_curve,
+            **entries,
+        },
+        notes=notes + search.notes,
+        **ending,
+    )
+
+
+def iterative_result(
+    fit: PreparedFit,
+    plan: Plan,
+    search: AlphaSearch,
+    solution: RidgeSolution,
+    *,
+    solver: str,
+    measure: str,
+    error: float,
+    history: History,
+    status: Status,
+    preconditioner: str,
+    n_sweeps: int,
+    interruption: KeyboardInterrupt | None,
+    notes: list[str],
+) -> FitResult:
+    """Return the result of conjugate gradients or SGD.
+
+    The measure is "relative residual", ‖B − (G + alpha·I)·w‖/‖B‖, or "duality gap",
+    (primal − dual)/max(|primal|, |dual|). `error` is the largest of the targets, NaN before the first pass.
+    """
+    options = fit.options
+    assert isinstance(options, RidgeOptions)
+    # An epoch of SGD and its evaluation are two passes.
+    ended = n_sweeps >= options.max_sweeps - (solver == "sgd")
+    remedy = "allow more by max_sweeps, or" if ended else "rounding ends it; use"
+    shortfall = (
+        f"the {measure} is {error:.2g} after light sweep {n_sweeps}, above tol={options.tol:g}; {remedy} a "
+        f"larger tol"
+    )
+    return ridge_result(
+        fit.run,
+        plan,
+        fit.targets,
+        search,
+        solution,
+        n_rows=fit.dataset.n_rows,
+        fit_intercept=options.fit_intercept,
+        dtype=plan.size.dtype,
+        notes=notes,
+        entries={
+            "solver": solver,
+            "preconditioner": preconditioner,
+            "tol": options.tol,
+            measure.replace(" ", "_"): error,
+            "history": history.values(measure),
+        },
+        n_iter=n_sweeps,
+        status=status,
+        shortfall=None if status.is_converged else shortfall,
+        interruption=interruption,
+    )
+
+
+# A best value at an end of its grid gets a note: the optimum may lie beyond.
+
+
+def end_of_grid(
+    name: str, chosen: float, grid: np.ndarray, scores: np.ndarray, *, below: str | None = None
+) -> list[str]:
+    """Return a sentence if the value chosen is the smallest or the largest of an ascending grid.
+
+    There is none where all of several `scores` are the same. `below` is what to say of the smallest instead.
+    The grid of the parameter `name` is the parameter `name`s.
+    """
+    judged = scores[np.isfinite(scores)]
+    if len(judged) > 1 and np.ptp(judged) == 0:
+        return []
+    if chosen == grid[0] and below is not None:
+        return [below]
+    if len(grid) < 2 or chosen not in (grid[0], grid[-1]):
+        return []
+    which, other, how = (
+        ("smallest", "smaller", "begin lower") if chosen == grid[0] else ("largest", "larger", "end higher")
+    )
+    return [
+        f"{name}={chosen:g} is the {which} of its grid: a {other} one may be better; give {name}s that {how} "
+        f"(--{name}s)"
+    ]
+
+
+# The trace of a binary problem while it is solved: its best point, and the certificate of that.
+
+
+class MarginProblem(NamedTuple):
+    """One binary problem: which target it is for, its C, and the fold that is held out of it."""
+
+    output: int
+    C: float
+    held_out: int | None = None
+
+
+@dataclass
+class Trace:
+    """The best point of a problem so far, and its certificate."""
+
+    x: np.ndarray  # at first where its solver starts
+    found: np.ndarray = field(init=False)  # the solver's best point; a constant may be better
+    certificate: Certificate = field(default_factory=Certificate)
+    # Σ s and Σ s·ℓ over the rows that the model is judged on.
+    held_out: np.ndarray = field(default_factory=lambda: np.zeros(2))
+    relative_gradient: float = np.inf  # ‖∇‖ at the best point found, of that at the first one
+    smallest_margin: float | None = None  # of a hard-margin model; None where its last point was not checked
+    history: History = field(default_factory=History)
+    _first_norm: float = 0.0
+    _found_primal: float = np.inf
+    _found_dual: float = -np.inf  # the bound by the candidate of that point alone
+    _constant_primal: float = np.inf
+    _bundle: DualBundle = field(default_factory=DualBundle)
+
+    def __post_init__(self) -> None:
+        self.found = self.x
+
+    def allow(self, constant: Constant) -> None:
+        """Start from the best constant; only a better point replaces it."""
+        self.x, self._constant_primal = constant.x, constant.primal
+        self.certificate = self.certificate.improved(constant.primal, -np.inf)
+
+    def update(self, at: Evaluation) -> None:
+        """Improve the best point and the bound by an evaluation."""
+        norm = float(np.linalg.norm(at.gradient))
+        self._first_norm = self._first_norm or norm
+        relative = norm / self._first_norm if norm else 0.0
+        # Without a bound, of points with equal objective up to rounding the one of least gradient is best.
+        rounding = 0.0 if at.candidate is not None else _ROUNDING * abs(at.primal)
+        flatter = rounding > 0 and relative < self.relative_gradient
+        if at.primal < self._found_primal + (rounding if flatter else -rounding):
+            self.relative_gradient = relative
+            self._keep(at.x, at.primal, at.dual, at.held_out)
+        self.certificate = replace(self.certificate, scale=at.scale)
+        for candidate in (at.candidate, None if at.next is None else at.next[1].candidate):
+            dual = -np.inf if candidate is None else self._bundle.add(candidate)
+            self.certificate = self.certificate.improved(at.primal, dual)
+
+    def improve(self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray) -> None:
+        """Improve the best point and the bound by a point and a lower bound."""
+        if primal < self._found_primal:
+            self._keep(x, primal, dual, held_out)
+        self.certificate = self.certificate.improved(primal, dual)
+
+    def _keep(self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray) -> None:
+        self.found, self._found_primal, self._found_dual = x, primal, dual
+        if primal <= self._constant_primal:
+            self.x, self.held_out = x, held_out
+
+    def record(self, n_sweeps: int) -> None:
+        """Add the best so far to the history."""
+        self.history.record(n_sweeps, self.error, self.certificate.primal, self.certificate.dual)
+
+    @property
+    def measure(self) -> str:
+        """The name of the error."""
+        return "duality gap" if np.isfinite(self.certificate.dual) else "relative gradient"
+
+    @property
+    def error(self) -> float:
+        """The relative duality gap, or the relative gradient where there is no bound; `tol` is for it."""
+        return self.certificate.gap if np.isfinite(self.certificate.dual) else self.relative_gradient
+
+    @property
+    def error_alone(self) -> float:
+        """The same from what one pass at the best point gives, without the bounds of earlier points."""
+        alone = replace(self.certificate, primal=self._found_primal, dual=self._found_dual)
+        return alone.gap if np.isfinite(alone.dual) else self.error
+
+
+@dataclass(frozen=True, eq=False)
+class MarginSolution:
+    """What the solvers of some problems found."""
+
+    traces: Mapping[MarginProblem, Trace]
+    status: Status
+    n_sweeps: int
+    interruption: KeyboardInterrupt | None = None
+
+
+def begun(
+    starts: Mapping[MarginProblem, np.ndarray], constants: Sequence[Constant] = ()
+) -> dict[MarginProblem, Trace]:
+    """Return the traces before the first sweep; a constant is an upper bound of its objective."""
+    traces = {problem: Trace(x) for problem, x in starts.items()}
+    for trace, constant in zip(traces.values(), constants, strict=bool(constants)):
+        trace.allow(constant)
+    return traces
+
+
+# The best constant models. No fit is worse than these.
+
+
+class Constant(NamedTuple):
+    """A model with w = 0, as a point x, and its objective C·Σ s·ℓ."""
+
+    x: np.ndarray
+    primal: float
+
+
+def best_constants(fit: PreparedFit, C: float) -> list[Constant]:
+    """Return the constant of least objective for each output, or one for all classes that share a loss.
+
+    It follows from the summed weights of the classes, which the first pass counted.
+    """
+    options, targets, labels = fit.options, fit.targets, fit.statistics.labels
+    assert isinstance(options, MarginOptions) and isinstance(targets, ClassTargets) and labels is not None
+    weights = labels.weights if targets.class_weight is None else targets.class_weight * labels.weights
+    D = fit.specification.n_features
+    if options.shares_loss(targets):
+        sigma = options.loss.clear_margin
+        b = sigma * np.log(weights / weights.sum()) if options.fit_intercept else np.zeros(len(weights))
+        X = np.zeros((D + options.fit_intercept, len(b)))
+        X[D:] = b
+        return [Constant(X.ravel(), C * float(weights @ (logsumexp(b / sigma) - b / sigma)))]
+    loss, total = options.loss, weights.sum()
+    assert isinstance(loss, MarginLoss)
+    constants = []
+    for above in weights[-1:] if targets.n_outputs == 1 else weights:
+        below = total - above
+        b = loss.constant(above / (above + below)) if options.fit_intercept else 0.0
+        f, y = np.array([b, b]), np.array([1.0, -1.0])
+        x = np.zeros(D + options.fit_intercept)
+        x[D:] = b
+        constants.append(Constant(x, C * float(np.array([above, below]) @ loss.value(f, y))))
+    return constants
+
+
+_JUDGED_ROWS = 2000  # an accuracy of .9 is then known to 0.7 %
+
+
+def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, Any] | None:
+    """Return the model's error beside that of simpler ones, as data for JSON; None of a fit without targets.
+
+    Numbers: R² and RMSE of all targets together, from the criterion that chose the penalty where there is
+    one, beside the RMSE of the targets' mean and of a linear model. Classes: the accuracy on some rows
+    of the first pass, with its standard error, beside the mean recall and the accuracy of the most frequent
+    class on the same rows: by its share in all rows, a model that always says this class would seem better or
+    worse than it is.
+    """
+    if isinstance(fit.targets, ClassTargets):
+        return _of_classes(fit, result, model)
+    if isinstance(fit.targets, MultilabelTargets):
+        return _of_labels(fit, result, model)
+    return quality_of_numbers(fit.statistics, result)
+
+
+def quality_of_numbers(statistics: ColumnStatistics, result: FitResult) -> dict[str, Any] | None:
+    """Return the same of numbers, whose sums are all that it takes; None without numeric targets."""
+    targets, together = statistics.targets, statistics.together
+    if targets is None:
+        return None
+    variance = np.where(targets.has_one_value(), 0.0, targets.deviations / targets.weight)
+    entries = result.entries
+    if entries.get("cv_score") is not None:
+        mse, rows = float(entries["cv_score"]), _rows_of(str(entries["criterion"]))
+    else:
+        mse = float(np.mean((1.0 - np.atleast_1d(entries["training_r2"])) * variance))
+        rows = "the rows of the fit"
+    values = {
+        "kind": "numbers",
+        "rows": rows,
+        **_scores(mse, variance),
+        "constant_rmse": float(np.sqrt(variance.mean())),
+    }
+    linear = None if together is None else together.linear_mse(len(variance))
+    if linear is not None:
+        values |= {f"linear_{name}": value for name, value in _scores(linear.mean(), variance).items()}
+    return values
+
+
+def _rows_of(criterion: str) -> str:
+    if "generalised" in criterion:
+        return "generalised cross-validation"
+    return "one held-out fold" if "one held-out" in criterion else "out of fold"
+
+
+def _scores(mse: float, variance: np.ndarray) -> dict[str, Any]:
+    total = float(variance.mean())
+    return {"r2": 1.0 - mse / total if total > 0 else None, "rmse": float(np.sqrt(max(mse, 0.0)))}
+
+
+def _of_classes(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, Any]:
+    labels = fit.statistics.labels
+    assert labels is not None and isinstance(model.targets, ClassTargets)
+    F, y, s = _judged(fit, result, model)
+    majority = labels.labels[[int(labels.weights.argmax())]]
+    chosen, known = model.targets.chosen(F), model.targets.indices(y)
+    right = chosen == known
+    is_constant = (chosen == chosen[0]).all() and (known != known[0]).any()
+    return {
+        "kind": "classes",
+        **_accuracy(right, s, result),
+        "balanced_accuracy": _mean_recall(right, known, s),
+        "only_class": model.targets.classes[chosen[:1]].tolist()[0] if is_constant else None,
+        "majority": majority.tolist()[0],
+        "majority_accuracy": float(s @ (known == model.targets.indices(majority)) / s.sum()),
+    }
+
+
+def _mean_recall(right: np.ndarray, known: np.ndarray, s: np.ndarray) -> float:
+    """Return the mean over the classes among the rows of the share that is right."""
+    classes, of_row = np.unique(known, return_inverse=True)
+    weights = np.bincount(of_row, s, len(classes))
+    return float((np.bincount(of_row, s * right, len(classes)) / weights).mean())
+
+
+def _of_labels(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, Any]:
+    assert fit.statistics.targets is not None
+    F, y, s = _judged(fit, result, model)
+    has_label, is_usual = fit.targets.encode(y) > 0, fit.statistics.targets.mean > 0.5
+    wrong, constant = (F > 0) != has_label, has_label != is_usual
+    return {
+        "kind": "labels",
+        **_accuracy(~wrong.any(axis=1), s, result),
+        "hamming_loss": float((s @ wrong).mean() / s.sum()),
+        "constant_hamming_loss": float((s @ constant).mean() / s.sum()),
+    }
+
+
+def _judged(fit: PreparedFit, result: FitResult, model: Model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return decision values, targets and weights of some rows of the first pass."""
+    sample, folds = fit.statistics.sample(), result.fold_models
+    assert sample.y is not None
+    weights = np.ones(len(sample.rows)) if sample.sample_weight is None else sample.sample_weight
+    kept = np.flatnonzero(weights > 0)
+    kept = kept[:: max(1, -(-len(kept) // _JUDGED_ROWS))]
+    X, rows = chosen_rows(sample.X, kept), sample.rows[kept]
+    F = model.decision(X) if folds is None else folds.output(model, X, rows, "decision")
+    return F, sample.y[kept], weights[kept]
+
+
+def _accuracy(right: np.ndarray, s: np.ndarray, result: FitResult) -> dict[str, Any]:
+    """Return the share of rows that are right, with its standard error."""
+    accuracy = float(s @ right / s.sum())
+    return {
+        "rows": "the rows of the fit" if result.fold_models is None else "out of fold",
+        "n_rows": len(right),
+        "accuracy": accuracy,
+        "accuracy_error": float(np.sqrt(np.square(s) @ np.square(right - accuracy)) / s.sum()),
+    }

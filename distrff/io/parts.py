@@ -1,0 +1,560 @@
+"""Checkpoints in any storage: a folder of files, each of which is complete or does not count.
+
+That of a fit::
+
+    _distrff.json                      {"kind": "checkpoint", "version", "fingerprint", "seed", ...}
+    progress.json                      how far the fit is, and what it will take
+    steps/000001-TOKEN.part ...        finished steps, in the order of their writing; no file is written over
+    sums/PASS/LEVEL-INDEX.part         sums of finished segments, where the pass goes on
+
+A part is one line of JSON, then the arrays that it describes::
+
+    {"checksum": sha256 of the rest of the file, "header_bytes": n}
+    {"arrays": [[dtype, shape, order], ...], "tree": ...}
+
+On a local disk a part is written beside its place and renamed. Object stores show an object when it is
+complete. Elsewhere, and of a large part that goes piece by piece, the checksum reveals what was cut off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distrff.engine.checkpoint import DamagedPart, Node, Step
+from distrff.engine.tasks import Partial
+from distrff.errors import CheckpointWarning, DistrffError, InputError, warn
+from distrff.io.storage import (
+    BUFFER_BYTES,
+    FOLDER_MARK,
+    MAX_JSON_BYTES,
+    PIECE_BYTES,
+    ROOT,
+    Location,
+    full_disk_errors,
+    json_of,
+    package_version,
+    patiently,
+    remove_folder,
+    storage_errors,
+)
+from distrff.utils.serialize import ARRAY_KINDS, DamagedValue, bytes_of, decoded, encoded, is_transposed
+from distrff.utils.text import human_bytes, in_one_line
+
+KIND = "checkpoint"
+_FORMAT = 2
+_LINE_BYTES = 200
+_MAX_DIMENSIONS = 32
+_NODE = re.compile(r"(\d{1,3})-(\d{1,9})\.part")
+_STEPS = re.compile(r"\d{6}-[0-9a-f]{8}\.part")
+
+
+# One file: JSON and arrays.
+
+
+def write_part(location: Location, tree: Any, arrays: list[np.ndarray]) -> int:
+    """Write one part, completely or not at all, and return its bytes."""
+    pieces: list[Any] = [bytes_of(A) for A in arrays if A.size]
+    described = [[A.dtype.str, list(A.shape), _order(A)] for A in arrays]
+    header = json.dumps({"arrays": described, "tree": tree}, allow_nan=False).encode() + b"\n"
+    if len(header) > MAX_JSON_BYTES:  # which nobody would read
+        raise InputError(
+            f"{location} would hold {human_bytes(len(header))} of names and numbers, of so many columns or "
+            f"classes; go on without a checkpoint"
+        )
+    digest = hashlib.sha256(header)
+    for piece in pieces:
+        digest.update(piece)
+    first = json.dumps({"checksum": digest.hexdigest(), "header_bytes": len(header)}).encode() + b"\n"
+    pieces = [first, header, *pieces]
+    with storage_errors(f"{location} could not be written"):
+        _write_whole(location, pieces)
+    return sum(len(piece) for piece in pieces)
+
+
+def _write_whole(location: Location, pieces: list[Any]) -> None:
+    path = location.path
+    if path is None:
+        location.write_pieces(pieces)
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with full_disk_errors(location), beside.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def read_part(location: Location) -> tuple[Any, list[np.ndarray]]:
+    """Return JSON and arrays of a part; raise DamagedPart if it is missing or not as it was written.
+
+    What the header says must agree with the size of the file before anything of that size is allocated.
+    """
+    fs, path = location.file_system()
+
+    def read() -> tuple[Any, list[np.ndarray]]:
+        size = int(fs.size(path))
+        with fs.open(path, "rb", block_size=PIECE_BYTES) as file:
+            return _read(file, size)
+
+    with _reading(location):
+        return patiently(read, lasting=_OF_CONTENT)
+
+
+_OF_CONTENT = (ValueError, LookupError, TypeError, RecursionError)
+
+
+@contextmanager
+def _reading(location: Location) -> Iterator[None]:
+    """Raise DamagedPart for a part that is missing or damaged.
+
+    InputError is raised for a store that does not answer: what it holds may be well, and must not be removed.
+    """
+    try:
+        with storage_errors(f"{location} cannot be read"):
+            yield
+    except InputError as error:
+        if isinstance(error.__cause__, (*_OF_CONTENT, FileNotFoundError)):
+            raise DamagedPart(in_one_line(error)) from error
+        raise
+
+
+_HEAD_BYTES = 2**16
+
+
+def read_head(location: Location) -> tuple[Any, int]:
+    """Return the JSON of a part and at which byte its arrays begin, without reading these.
+
+    Raises DamagedPart if it is missing, or has more or fewer bytes than its arrays need.
+    """
+    fs, path = location.file_system()
+    with _reading(location):
+        size = int(patiently(lambda: fs.size(path)))
+        head = bytes(patiently(lambda: fs.cat_file(path, start=0, end=min(size, _HEAD_BYTES))))
+        line = _first_line(head)
+        start = len(line) + int(json.loads(line)["header_bytes"])
+        if len(head) < start <= size:
+            head = bytes(patiently(lambda: fs.cat_file(path, start=0, end=start)))
+        header = json.loads(head[len(line) : start])
+        n_bytes = sum(np.dtype(name).itemsize * math.prod(shape) for name, shape, _ in header["arrays"])
+        if start + n_bytes != size:
+            raise ValueError("another size")
+        return header["tree"], start
+
+
+def read_range(location: Location, start: int, stop: int) -> bytes:
+    """Return some bytes of a part, fewer only at its end; raise DamagedPart if it is missing."""
+    fs, path = location.file_system()
+    with _reading(location):
+        return bytes(patiently(lambda: fs.cat_file(path, start=start, end=stop)))
+
+
+def _first_line(head: bytes) -> bytes:
+    return head[: head.index(b"\n") + 1]
+
+
+def _read(file: Any, size: int) -> tuple[Any, list[np.ndarray]]:
+    line = _first_line(file.read(_LINE_BYTES))
+    file.seek(len(line))
+    first = json.loads(line)
+    n_header = first["header_bytes"]
+    if not isinstance(n_header, int) or not 0 < n_header <= min(size - len(line), MAX_JSON_BYTES):
+        raise ValueError("a header of another size")
+    header = file.read(n_header)
+    digest = hashlib.sha256(header)
+    described = json.loads(header)
+    arrays, left = [], size - len(line) - n_header
+    for name, shape, order in described["arrays"]:
+        A = _empty(name, shape, order, left)
+        left -= A.nbytes
+        if A.size:
+            content = bytes_of(A)  # of A itself, which has no gaps
+            for start in range(0, len(content), PIECE_BYTES):  # what other file systems read is copied
+                piece = content[start : start + PIECE_BYTES]
+                if file.readinto(piece) != len(piece):
+                    raise ValueError("fewer bytes than its arrays have")
+            digest.update(content)
+        arrays.append(A)
+    if left:
+        raise ValueError("more bytes than its arrays have")
+    if digest.hexdigest() != first["checksum"]:
+        raise ValueError("another checksum")
+    return described["tree"], arrays
+
+
+def _empty(name: str, shape: list[int], order: str, left: int) -> np.ndarray:
+    """Return an array to be filled; refuse one that is larger than what is left of its file."""
+    dtype = np.dtype(name)
+    if dtype.kind not in ARRAY_KINDS or dtype.hasobject or order not in ("C", "F"):
+        raise ValueError(f"an array of dtype {name!r:.40}")
+    if len(shape) > _MAX_DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
+        raise ValueError("an array without a shape")
+    if math.prod(shape) * dtype.itemsize > left or math.prod(filter(None, shape)) > 2**62:
+        raise ValueError("fewer bytes than its arrays have")
+    return np.empty(tuple(shape), dtype, order="F" if order == "F" else "C")
+
+
+def _order(A: np.ndarray) -> str:
+    return "F" if is_transposed(A) else "C"
+
+
+# A sum, which tasks write and read.
+
+
+@dataclass(frozen=True)
+class StoredSum:
+    """The place of one sum."""
+
+    location: Location
+
+    def write(self, partial: Partial) -> None:
+        write_part(self.location, *encoded(partial))
+
+    def read(self) -> Partial:
+        try:
+            found = decoded(*read_part(self.location))
+            if not isinstance(found, Partial):
+                raise DamagedPart(f"{self.location} holds no sum")
+        except (DamagedPart, DamagedValue) as error:
+            with suppress(DistrffError):
+                self.location.remove()
+            raise DamagedPart(str(error)) from error
+        return found
+
+
+def saving_buffer_bytes(checkpoint: Any) -> int | None:
+    """Return the most that a thread holds of a sum's file, beside the sum, while it writes or reads it.
+
+    `checkpoint` is its path, URL or location. A local file is written from the sum itself, and read into it.
+    None without a checkpoint.
+    """
+    if checkpoint is None:
+        return None
+    return 0 if Location.of(checkpoint).path is not None else BUFFER_BYTES
+
+
+# The whole.
+
+
+class CheckpointStore:
+    """A checkpoint at a location; `begin` creates it, or finds the one of the same fit."""
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self._places: dict[str, tuple[str, int]] = {}  # file and position of each step
+        self._last: tuple[str, list[Any], list[np.ndarray]] | None = None  # the file that was read last
+        self._n_files = 0
+        self._header: dict[str, Any] = {}
+
+    def begin(self, header: Mapping[str, Any]) -> dict[str, Any]:
+        """Create the checkpoint with this header, or return the header of the same fit; see `begun`."""
+        found = self._header = begun(self.location, header)
+        remove_leftovers(self.location)
+        self._find_steps()
+        return found
+
+    def _find_steps(self) -> None:
+        """Find the steps in all files; a damaged file is left out."""
+        damaged = []
+        for name in sorted(filter(_STEPS.fullmatch, self.location.within("steps").names())):
+            self._n_files = max(self._n_files, int(name[:6]))
+            try:
+                stored, _ = self._read(name)
+                self._places |= {step["key"]: (name, i) for i, step in enumerate(stored)}
+            except (DamagedPart, KeyError, TypeError):
+                damaged.append(name)
+        if damaged:
+            warn(
+                f"{self.location}: {len(damaged)} file(s) with finished passes are damaged; these passes are "
+                f"made again",
+                CheckpointWarning,
+            )
+        self._last = None
+
+    def _read(self, name: str) -> tuple[list[Any], list[np.ndarray]]:
+        if self._last is None or self._last[0] != name:
+            self._last = (name, *read_part(self.location.within(f"steps/{name}")))
+        return self._last[1], self._last[2]
+
+    def keys(self) -> Iterable[str]:
+        return self._places
+
+    def step(self, key: str) -> tuple[list[tuple[str, float]], list[Any]]:
+        name, position = self._places[key]
+        try:
+            stored, arrays = self._read(name)
+            step = stored[position]
+            first, stop = step["arrays"]
+            values = decoded(step["tree"], arrays[first:stop])
+            return [(str(label), float(seconds)) for label, seconds in step["sweeps"]], values
+        except InputError:
+            raise
+        except (DamagedValue, DamagedPart, KeyError, TypeError, ValueError, IndexError) as error:
+            raise DamagedPart(f"{self.location}: a step in {name} is damaged") from error
+
+    def append(self, steps: list[Step], progress: Mapping[str, Any]) -> None:
+        if steps:
+            tree: list[Any] = []
+            arrays: list[np.ndarray] = []
+            for step in steps:
+                place = [len(arrays), len(arrays) + len(step.arrays)]
+                tree.append({"key": step.key, "sweeps": step.sweeps, "arrays": place, "tree": step.tree})
+                arrays += step.arrays
+            self._n_files += 1
+            # With a token, as another process may write here that this one does not know of.
+            name = f"{self._n_files:06d}-{secrets.token_hex(4)}.part"
+            write_part(self.location.within(f"steps/{name}"), tree, arrays)
+        if self.location.header() is None:  # someone removed it: what follows is worth keeping all the same
+            write_header(self.location, self._header)
+        write_progress(self.location, progress)
+
+    def progress(self) -> Mapping[str, Any]:
+        return read_progress(self.location)
+
+    def passes(self) -> Iterable[str]:
+        return self.location.within("sums").names()
+
+    def nodes(self, key: str) -> list[Node]:
+        found = map(_NODE.fullmatch, self.location.within(f"sums/{key}").names())
+        return [(int(name[1]), int(name[2])) for name in found if name is not None]
+
+    def sum_file(self, key: str, node: Node) -> StoredSum:
+        return StoredSum(self._sum(key, node))
+
+    def _sum(self, key: str, node: Node) -> Location:
+        return self.location.within(f"sums/{key}/{node[0]}-{node[1]}.part")
+
+    def remove(self, key: str, nodes: Iterable[Node] | None = None) -> None:
+        if nodes is None:
+            self.location.within(f"sums/{key}").remove()
+            return
+        for node in nodes:
+            self._sum(key, node).remove()
+
+    def is_seen(self) -> bool:
+        """Whether this process sees this checkpoint; for workers, which write to it themselves."""
+        found = self.location.header()
+        return found is not None and found.get("began") == self._header["began"]
+
+
+def begun(location: Location, header: Mapping[str, Any], what: str = "fit") -> dict[str, Any]:
+    """Create a checkpoint with this header, or return the header of the one that is there.
+
+    Raises InputError if there is something else, or the checkpoint of another fit, or of something else than
+    a fit, naming what differs.
+    """
+    found = location.header()
+    if found is None:
+        names = [name for name in location.names() if not name.startswith(".")]
+        if names and all(map(_OURS.fullmatch, names)):
+            raise InputError(f"{location} is what is left of a damaged checkpoint; delete it")
+        if names:
+            raise InputError(
+                f"{location} holds other things ({names[0]}); choose an empty folder, or one that does not "
+                f"exist"
+            )
+        header = {"kind": KIND, "of": what, "format": _FORMAT, "version": package_version(), **header}
+        write_header(location, header)
+        return header
+    if found.get("kind") != KIND:
+        raise InputError(f"{location} is not a checkpoint of distrff; choose another place")
+    if found.get("format") != _FORMAT:
+        raise InputError(f"{location} was written by another distrff; choose another place")
+    if (other := found.get("of", "fit")) != what:
+        raise InputError(f"{location} is the checkpoint of a {in_one_line(other)}; choose another place")
+    if differences := _differences(found.get("fingerprint"), header["fingerprint"]):
+        raise InputError(
+            f"{location} is the checkpoint of another {what}: {'; '.join(differences)}; choose another "
+            f"place, or delete it"
+        )
+    _check(location, found, header)
+    if found.get("checksum") != _checksum(found):
+        raise InputError(f"{location} is damaged (its header has another checksum); delete it")
+    return found
+
+
+def note_model(location: Location, place: Location, digest: str) -> None:
+    """Note in a fit's checkpoint which model is about to be written to a place where nothing else is."""
+    header = location.header()
+    if header is not None:
+        write_header(location, header | {"model": f"{digest} {place}"})
+
+
+def has_written(location: Location, place: Location, digest: Callable[[], str]) -> bool:
+    """Whether the fit of this checkpoint wrote the model at a place, of some digest, and was killed then."""
+    header = location.header() or {}
+    noted = header.get("model")
+    is_here = header.get("kind") == KIND and isinstance(noted, str) and noted.endswith(f" {place}")
+    return is_here and noted == f"{digest()} {place}"
+
+
+_OURS = re.compile(r"progress\.json|steps|sums|runs|\w+\.part|" + re.escape(FOLDER_MARK))
+_TEXTS = ("of", "version", "estimator", "model", "source", "solver", "dst", "label", "stage", "unit")
+_COUNTS = ("n_rows", "n_sweeps", "n_segments", "n_segments_done", "done", "total")
+_TIMES = ("seconds", "seconds_of_usual_pass", "seconds_left_of_pass", "seconds_left_of_stage", "written")
+_MAX_NUMBER = 2**63
+_TOKEN = re.compile("[0-9a-f]{8}")
+
+
+def _check(location: Location, document: Mapping[str, Any], needed: Iterable[str] = ()) -> None:
+    """Raise InputError if values of a header or of the progress are not what they must be, or are missing."""
+    for name in {*needed, *document}:
+        value = document.get(name)
+        if not (_is_sound(name, value) or (value is None and name not in needed)):
+            raise InputError(f"{location} is damaged ({name} is {in_one_line(value)}); delete it")
+
+
+def _is_sound(name: str, value: Any) -> bool:
+    if name in _TEXTS:
+        return isinstance(value, str)
+    if name == "token":  # part of a folder's name
+        return isinstance(value, str) and _TOKEN.fullmatch(value) is not None
+    if name in ("fingerprint", "report"):
+        return isinstance(value, dict)
+    if name == "seed":
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    if name in _COUNTS or name in _TIMES:
+        kinds = int if name in _COUNTS else int | float
+        return isinstance(value, kinds) and not isinstance(value, bool) and 0 <= value < _MAX_NUMBER
+    return True
+
+
+def write_header(location: Location, header: Mapping[str, Any]) -> None:
+    """Write the header of a checkpoint."""
+    header = dict(header) | {"checksum": _checksum(header)}
+    text = json.dumps({"attributes": {ROOT: header}}, indent=2, allow_nan=False)
+    with storage_errors(f"{location} could not be written"):
+        _write_whole(location.within(FOLDER_MARK), [text.encode()])
+
+
+def _checksum(header: Mapping[str, Any]) -> str:
+    """Return the checksum of a header's other values: a seed with one flipped bit is a seed as well."""
+    others = {name: value for name, value in header.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
+
+
+def write_progress(location: Location, progress: Mapping[str, Any]) -> None:
+    """Write how far it is, for `described`."""
+    text = json.dumps(dict(progress), indent=2, allow_nan=False)
+    with storage_errors(f"{location} could not be written"):
+        _write_whole(location.within("progress.json"), [text.encode()])
+
+
+def remove_leftovers(location: Location) -> None:
+    """Remove what killed writers left; a writer that still runs fails, and writes its part again."""
+    path = location.path
+    if path is not None:
+        for left in path.rglob(".*.tmp"):
+            left.unlink(missing_ok=True)
+
+
+def remove_checkpoint(location: Location) -> None:
+    """Remove a checkpoint, if there is one."""
+    header = location.header()
+    if header is not None and header.get("kind") == KIND:
+        for name in location.names():  # its header last: without it the rest would be something else
+            if name != FOLDER_MARK:
+                location.within(name).remove()
+        if location.path is not None:
+            remove_folder(Path(location.path))
+        else:
+            location.remove()
+
+
+_MAX_DIFFERENCES = 6
+_DIGEST = re.compile("[0-9a-f]{32}")  # which tells nobody anything
+
+
+def _differences(stored: Any, mine: Mapping[str, Any]) -> list[str]:
+    """Return in words what differs between two fingerprints."""
+    stored = stored if isinstance(stored, dict) else {}
+    changed = []
+    for name, value in mine.items():
+        other = stored.get(name)
+        if other != value and _DIGEST.fullmatch(str(value)):
+            changed.append(f"{name}: changed")
+        elif other != value:
+            was = _short(other) if name in stored else "not there"
+            changed.append(f"{name} was {was}, now {_short(value)}")
+    left_out = len(changed) - _MAX_DIFFERENCES
+    return [*changed[:_MAX_DIFFERENCES], *([f"and {left_out} more"] if left_out > 0 else [])]
+
+
+def _short(value: Any) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 80 else f"{text[:38]}…{text[-41:]}"  # paths differ at their ends
+
+
+@contextmanager
+def forgeries_refused(location: Location, has_read: Callable[[], bool]) -> Iterator[None]:
+    """Raise InputError where the block stumbles after it has read values of a checkpoint.
+
+    Values are whole, as their checksum says, but nothing says what they must be: that follows from the steps
+    before. So whoever forges a checkpoint can cause errors of any kind, though none before a value was read.
+    The same errors may have other causes, so the message does not advise to delete what took hours.
+    """
+    try:
+        yield
+    except _STUMBLES as error:
+        if isinstance(error, DistrffError) or not has_read():
+            raise
+        raise InputError(
+            f"it failed after it had read values of {location} ({type(error).__name__}: "
+            f"{in_one_line(error)}); try it without this checkpoint: if it succeeds then, these values were "
+            f"altered, and can be deleted"
+        ) from error
+
+
+_STUMBLES = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    AssertionError,
+)
+
+
+# What `distrff inspect` shows.
+
+
+def described(location: Location) -> dict[str, Any]:
+    """Return header, progress and size of a checkpoint, which may be written at the same time."""
+    header, progress = location.header() or {}, read_progress(location)
+    _check(location, header)
+    fs, path = location.file_system()
+    with storage_errors(f"{location} cannot be read"):
+        fs.invalidate_cache(path)
+        sizes = fs.find(path, detail=True)
+    n_bytes = sum(int(info.get("size") or 0) for info in sizes.values())
+    header = {name: value for name, value in header.items() if value is not None}
+    return {"header": header, "progress": progress, "bytes": n_bytes}
+
+
+def read_progress(location: Location) -> dict[str, Any]:
+    """Return how far a checkpoint is, as it was written last; nothing if that cannot be read."""
+    fs, path = location.file_system()
+    try:
+        found = json_of(fs, f"{path}/progress.json", MAX_JSON_BYTES)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    found = {k: v for k, v in found.items() if v is not None} if isinstance(found, dict) else {}
+    _check(location, found)
+    return found

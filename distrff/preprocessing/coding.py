@@ -1,0 +1,544 @@
+"""Rows as the model sees them: scaled columns, and targets as shifted numbers or columns of ±1."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from operator import eq
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse import issparse
+
+from distrff.errors import InputError, ModelFileError
+from distrff.preprocessing.moments import Moments
+from distrff.preprocessing.words import Vocabulary, word_of
+from distrff.utils.arrays import as_columns, dense_rows
+from distrff.utils.jit import scratch
+from distrff.utils.validation import is_finite
+
+# Entries that are scaled at a time, in memory that stays in a cache. NumPy's float64 arrays of whole tiles
+# took 214 µs for 512 × 50 where malloc gives memory back at once, as on Dask's workers; this takes 66 µs.
+_STRIP_VALUES = 2**15
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """x ↦ (x − shift) / scale, column by column; None is a shift of 0, or a scale of 1.
+
+    A shift never comes without a scale.
+    """
+
+    shift: np.ndarray | None = None
+    scale: np.ndarray | None = None
+
+    @classmethod
+    def standard(cls, moments: Moments) -> Scaling:
+        """Return the scaling to mean 0 and deviation 1; constant columns are divided by 1."""
+        return cls(moments.mean, np.where(moments.is_constant(), 1.0, moments.standard_deviation()))
+
+    @classmethod
+    def uncentred(cls, moments: Moments) -> Scaling:
+        """Return the division by the root mean square √(Σ s x²/Σs), which keeps zeros; by 1 if all are 0."""
+        size = np.hypot(moments.mean, moments.standard_deviation())
+        return cls(scale=np.where(size > 0, size, 1.0))
+
+    def apply(self, X: Any, dtype: np.dtype) -> Any:
+        """Return the scaled rows in `dtype`, C-contiguous; CSR rows stay CSR where nothing shifts them.
+
+        Entries of CSR rows are put in the order of columns, in which products add them up.
+        Shift and scale act in float64, before the cast: a large common offset then
+        costs no digits of a float32 model.
+        """
+        # Numbers too large for the dtype become inf; every sweep refuses them, with the column or the dtype.
+        with np.errstate(over="ignore"):
+            if self.shift is None and issparse(X):
+                return self._apply_to_entries(X, dtype)
+            X = dense_rows(X)
+            if self.scale is None:
+                return np.ascontiguousarray(X, dtype=dtype)
+            scaled = np.empty(X.shape, dtype)
+            step = max(1, _STRIP_VALUES // max(1, X.shape[1]))
+            for first in range(0, len(X), step):
+                self._write(X[first : first + step], scaled[first : first + step])
+            return scaled
+
+    def _write(self, X: np.ndarray, scaled: np.ndarray) -> None:
+        is_exact = scaled.dtype == np.float64
+        exact = scaled if is_exact else scratch("scaled", len(X), X.shape[1], np.dtype(np.float64))
+        exact[...] = X
+        if self.shift is not None:
+            exact -= self.shift
+        exact /= self.scale
+        if not is_exact:
+            scaled[...] = exact
+
+    def _apply_to_entries(self, X: Any, dtype: np.dtype) -> Any:
+        X = X if X.has_sorted_indices else X.sorted_indices()
+        if self.scale is None:
+            return X.astype(dtype, copy=False)
+        entries = np.divide(X.data, self.scale[X.indices], dtype=np.float64).astype(dtype, copy=False)
+        return type(X)((entries, X.indices, X.indptr), shape=X.shape)
+
+    def equals(self, other: Scaling) -> bool:
+        """Return True if both have the same shift and scale, to the last bit."""
+        mine, its = self.arrays(), other.arrays()
+        return mine.keys() == its.keys() and all(np.array_equal(mine[name], its[name]) for name in mine)
+
+    def fits(self, n_columns: int) -> bool:
+        """Return whether it scales so many columns, as one from a file may not."""
+        if self.scale is None:
+            return self.shift is None
+        has_shift = self.shift is None or (
+            self.shift.shape == self.scale.shape and bool(np.isfinite(self.shift).all())
+        )
+        return has_shift and self.scale.shape == (n_columns,) and bool((self.scale > 0).all())
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays that a stored model keeps."""
+        arrays = {"column_shift": self.shift, "column_scale": self.scale}
+        return {name: A for name, A in arrays.items() if A is not None}
+
+
+# Targets.
+
+
+class TargetCoding(ABC):
+    """How the targets of rows become the columns that solvers see, and back.
+
+    A model is fitted to ``(y − shift) / scale`` of numbers, and of labels to ±1.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def n_outputs(self) -> int:
+        """Columns of coded targets."""
+
+    @abstractmethod
+    def fits(self, n_outputs: int) -> bool:
+        """Whether it codes so many outputs, as one from a file may not."""
+
+    @abstractmethod
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Coded targets of shape (n_rows, n_outputs), float64."""
+
+    def row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+        """Weights of rows; None where all are 1."""
+        return sample_weight
+
+    @abstractmethod
+    def same_kind(self, other: Targets) -> bool:
+        """Whether sums over targets of both can be added, once they are shifted and scaled alike."""
+
+    def same_targets(self, other: Targets) -> bool:
+        """Whether models of both predict the same targets."""
+        return self.same_kind(other)
+
+
+@dataclass(frozen=True)
+class NumericTargets(TargetCoding):
+    """y ↦ (y − shift) / scale, target by target.
+
+    The shift is about the mean: the products in a tile then lose no digits to a common offset. The scale is
+    a power of two near the deviation: scaling back is then exact.
+    """
+
+    shift: np.ndarray
+    scale: np.ndarray
+
+    kind: ClassVar[str] = "numeric"
+
+    @classmethod
+    def centred(cls, mean: np.ndarray, deviation: np.ndarray) -> NumericTargets:
+        """Return the coding for targets of this mean and deviation."""
+        exponent = np.frexp(np.where(deviation > 0, deviation, 1.0))[1]
+        return cls(np.asarray(mean, dtype=np.float64), np.ldexp(1.0, exponent))
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.shift)
+
+    def fits(self, n_outputs: int) -> bool:
+        return self.shift.shape == self.scale.shape == (n_outputs,)
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        Y = as_columns(np.asarray(y, dtype=np.float64))
+        return (Y - self.shift) / self.scale
+
+    def same_kind(self, other: Targets) -> bool:
+        return isinstance(other, NumericTargets) and len(self.shift) == len(other.shift)
+
+
+class LabelTargets(TargetCoding):
+    """Labels as columns of ±1."""
+
+    @property
+    def shift(self) -> np.ndarray:
+        return np.zeros(self.n_outputs)
+
+    @property
+    def scale(self) -> np.ndarray:
+        return np.ones(self.n_outputs)
+
+
+@dataclass(frozen=True)
+class ClassTargets(LabelTargets):
+    """Labels as ±1: one column for two classes (the second is +1), else one column for each class.
+
+    `classes` are the sorted labels; `class_weight` multiplies the weights of the rows of each.
+    """
+
+    classes: np.ndarray
+    class_weight: np.ndarray | None = None
+
+    kind: ClassVar[str] = "classes"
+
+    @property
+    def n_outputs(self) -> int:
+        return 1 if len(self.classes) == 2 else len(self.classes)
+
+    def fits(self, n_outputs: int) -> bool:
+        classes, weights = self.classes, self.class_weight
+        is_list = classes.ndim == 1 and len(classes) > 1 and self.n_outputs == n_outputs
+        return is_list and (weights is None or weights.shape == classes.shape)
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary([*map(word_of, self.classes.tolist())])
+
+    def indices(self, y: np.ndarray) -> np.ndarray:
+        """Return the position of each label among the classes, −1 for any other label.
+
+        Labels may have another type or spelling than the classes; see `Vocabulary`.
+        """
+        y = plain_values(np.reshape(y, len(y)))
+        index = np.full(len(y), -1)
+        # NumPy compares integers of 64 bits with other numbers as floats, which have 53.
+        if y.dtype.kind == self.classes.dtype.kind != "O" or (_is_text(y) and _is_text(self.classes)):
+            position = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
+            index = np.where(self.classes[position] == y, position, -1)
+        others = y[index < 0].tolist()
+        found = {label: self._vocabulary.find(word_of(label)) for label in set(others)}
+        index[index < 0] = [found[label] for label in others]
+        return index
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Coded targets of shape (n_rows, n_outputs); raises InputError for a label of no class."""
+        index = self._known_indices(y)
+        if self.n_outputs == 1:
+            return np.where(index == 1, 1.0, -1.0)[:, None]
+        return np.where(index[:, None] == np.arange(len(self.classes)), 1.0, -1.0)
+
+    def row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+        """Sample weights times class weights; None where all are 1."""
+        if self.class_weight is None:
+            return sample_weight
+        by_class = self.class_weight[self._known_indices(y)]
+        return by_class if sample_weight is None else by_class * sample_weight
+
+    def decode(self, F: np.ndarray) -> np.ndarray:
+        """Predicted labels from decision values of shape (n_rows, n_outputs)."""
+        return self.classes[self.chosen(F)]
+
+    def chosen(self, F: np.ndarray) -> np.ndarray:
+        """Return the position of the predicted class of each row among the classes."""
+        return (F[:, 0] > 0).astype(np.intp) if self.n_outputs == 1 else F.argmax(axis=1)
+
+    def same_kind(self, other: Targets) -> bool:
+        return (
+            isinstance(other, ClassTargets)
+            and np.array_equal(self.classes, other.classes)
+            and np.array_equal(self._weights(), other._weights())
+        )
+
+    def same_targets(self, other: Targets) -> bool:
+        """Whether models of both predict the same classes, in whatever weights."""
+        return isinstance(other, ClassTargets) and np.array_equal(self.classes, other.classes)
+
+    def _weights(self) -> np.ndarray:
+        return np.ones(len(self.classes)) if self.class_weight is None else self.class_weight
+
+    def labels_to_json(self) -> dict[str, Any]:
+        """Return the labels as strict JSON data.
+
+        Raises InputError if they are neither numbers, booleans nor strings.
+        """
+        kind = self.classes.dtype.kind
+        labels = self.classes.tolist()
+        if kind == "O" and all(isinstance(label, str) for label in labels):
+            return {"dtype": "object", "labels": labels}
+        if kind in "biufU":
+            return {"dtype": self.classes.dtype.str, "labels": labels}
+        raise InputError(
+            f"class labels of dtype {self.classes.dtype} cannot be stored; use numbers or strings"
+        )
+
+    def _known_indices(self, y: np.ndarray) -> np.ndarray:
+        index = self.indices(y)
+        if (index < 0).any():
+            label = np.reshape(y, len(y))[index < 0].tolist()[0]
+            raise InputError(
+                f"y has the label {label!r}, which is not one of the {len(self.classes)} classes"
+            )
+        return index
+
+
+@dataclass(frozen=True)
+class MultilabelTargets(LabelTargets):
+    """Several labels of each row, 0 or 1 each, as columns of ±1: a row may have any number of them."""
+
+    n_labels: int
+
+    kind: ClassVar[str] = "multilabel"
+
+    @property
+    def n_outputs(self) -> int:
+        return self.n_labels
+
+    @property
+    def classes(self) -> np.ndarray:
+        return np.arange(self.n_labels)  # as scikit-learn's multilabel classifiers number labels
+
+    def fits(self, n_outputs: int) -> bool:
+        return type(self.n_labels) is int and self.n_labels == n_outputs > 1
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        return 2.0 * as_columns(np.asarray(y, dtype=np.float64)) - 1.0
+
+    def decode(self, F: np.ndarray) -> np.ndarray:
+        """1 for each label that a row is predicted to have, else 0, of the shape of F."""
+        return (F > 0).astype(np.int64)
+
+    def same_kind(self, other: Targets) -> bool:
+        return self == other
+
+
+Targets = NumericTargets | ClassTargets | MultilabelTargets
+
+
+def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.ndarray) -> np.ndarray | None:
+    """Return one weight for each class from None, "balanced", or a mapping of labels to weights.
+
+    Balanced: Σs / (n_classes · s_c) for the summed row weights s_c of each class. Raises InputError for
+    anything else, an unknown label, or a weight that is not a finite number ≥ 0.
+    """
+    if class_weight is None:
+        return None
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        return weight_by_class.sum() / (len(weight_by_class) * weight_by_class)
+    if not isinstance(class_weight, dict):
+        raise InputError(
+            f"class_weight must be None, 'balanced' or a dict of label: weight, got {class_weight!r}"
+        )
+    labels = classes.tolist()
+    weights = np.ones(len(labels))
+    known = Vocabulary([*map(word_of, labels)])
+    places = {label: known.find(word_of(label)) for label in class_weight}
+    for label, weight in class_weight.items():
+        if places[label] < 0:
+            raise InputError(f"class_weight names {label!r}, which is not one of the classes {labels[:20]}")
+        if not is_finite(weight) or weight < 0:
+            raise InputError(f"class_weight[{label!r}] must be a finite number ≥ 0, got {weight!r}")
+        weights[places[label]] = weight
+    if len(set(places.values())) < len(places):
+        raise InputError(f"class_weight names one class twice, got the labels {list(class_weight)}")
+    if np.count_nonzero(weights) < 2:
+        raise InputError("class_weight gives fewer than two classes a positive weight; give at least two one")
+    return weights
+
+
+def checked_classes(classes: Any) -> np.ndarray | None:
+    """Return the sorted labels that a user gave, or None; raise InputError unless they are two or more."""
+    if classes is None:
+        return None
+    if np.ndim(classes) != 1:
+        raise InputError(f"classes must be a list of at least two labels, got {classes!r}")
+    is_array = hasattr(classes, "dtype")
+    given = np.asarray(classes) if is_array else np.fromiter(classes, dtype=object)
+    if any(label is None or label != label for label in given.tolist()):
+        raise InputError(f"classes hold a missing label, got {classes!r}; leave it out")
+    labels = plain_labels(given, "classes")
+    labels = np.unique(labels if is_array or labels.dtype.kind != "O" else labels.astype(str))
+    if len(labels) < 2:
+        raise InputError(f"classes must be a list of at least two labels, got {classes!r}")
+    return labels
+
+
+# Scaling and targets as the parts of a stored group: arrays beside strict JSON.
+
+
+def coding_parts(scaling: Scaling, targets: Targets) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return the arrays and metadata that `coding_from_parts` reads."""
+    arrays = scaling.arrays()
+    if isinstance(targets, MultilabelTargets):
+        return arrays, {"targets": "multilabel", "n_labels": targets.n_labels}
+    if isinstance(targets, NumericTargets):
+        return arrays | {"target_shift": targets.shift, "target_scale": targets.scale}, {"targets": "numeric"}
+    if targets.class_weight is not None:
+        arrays["class_weight"] = targets.class_weight
+    return arrays, {"targets": "classes", "classes": targets.labels_to_json()}
+
+
+def coding_from_parts(
+    arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]
+) -> tuple[Scaling, Targets]:
+    """Return the scaling and targets of a stored group."""
+    scaling = Scaling(arrays.get("column_shift"), arrays.get("column_scale"))
+    if metadata["targets"] == "numeric":
+        return scaling, NumericTargets(arrays["target_shift"], arrays["target_scale"])
+    if metadata["targets"] == "classes":
+        return scaling, ClassTargets(_classes(metadata["classes"]), arrays.get("class_weight"))
+    if metadata["targets"] == "multilabel":
+        return scaling, MultilabelTargets(metadata["n_labels"])
+    raise ModelFileError(f"targets of kind {metadata['targets']!r} are not known; update distrff")
+
+
+def _classes(stored: Mapping[str, Any]) -> np.ndarray:
+    """Return the labels of what `labels_to_json` returned."""
+    labels, dtype = stored["labels"], np.dtype(stored["dtype"])
+    # A damaged file may hold any width of strings.
+    if dtype.kind not in "biufUO" or len(labels) * dtype.itemsize > _MAX_LABEL_BYTES:
+        raise ModelFileError(f"{len(labels)} class labels have the dtype {stored['dtype']!r}")
+    return np.asarray(labels, dtype=dtype)
+
+
+# The class labels of rows.
+
+
+def plain_values(values: np.ndarray) -> np.ndarray:
+    """Return objects that are all booleans, or all numbers, as an array of these; any other array as it is.
+
+    Integers and floats together become floats where these hold all of them.
+    """
+    if values.dtype.kind != "O":
+        return values
+    flat = values.ravel().tolist()
+    kinds = set(map(type, flat))
+    if kinds and kinds <= {bool, np.bool_}:
+        return values.astype(bool)
+    if not kinds or not all(map(is_number_type, kinds)) or kinds & {bool, np.bool_}:
+        return values
+    if not any(issubclass(kind, float | np.floating) for kind in kinds):
+        fits = (np.dtype(t) for t in (np.int64, np.uint64))
+        dtype = next((t for t in fits if np.iinfo(t).min <= min(flat) and max(flat) <= np.iinfo(t).max), None)
+        return values if dtype is None else values.astype(dtype)
+    floats = values.astype(np.float64)
+    are_same = all(map(eq, flat, floats.ravel().tolist())) or np.isnan(floats).any()
+    return floats if are_same else values
+
+
+def is_number_type(kind: type) -> bool:
+    """Return whether values of a type are booleans or real numbers as NumPy has them."""
+    is_number = issubclass(kind, int | float | np.bool_ | np.integer | np.floating)
+    return is_number and not issubclass(kind, np.timedelta64)  # which NumPy counts among the integers
+
+
+def plain_labels(labels: np.ndarray, name: str) -> np.ndarray:
+    """Return labels as an array of booleans, integers, floats or text.
+
+    Raises InputError if they are of several types that no array holds exactly.
+    """
+    labels = plain_values(labels)
+    if labels.dtype.kind != "O" or _is_text(labels):
+        return labels
+    kinds = sorted({type(label).__name__ for label in labels.tolist()})
+    if kinds == ["int"]:
+        raise InputError(f"{name} holds integers that 64 bits do not hold; use text")
+    raise InputError(
+        f"{name} mixes labels that cannot be sorted together, of {' and '.join(kinds)}; use one type"
+    )
+
+
+def _is_text(labels: np.ndarray) -> bool:
+    kind = labels.dtype.kind
+    return kind == "U" or (kind == "O" and all(isinstance(label, str) for label in labels.tolist()))
+
+
+_MAX_LABELS = 10_000
+_MAX_LABEL_BYTES = 2**28  # so many of 6,700 letters each
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """Sorted labels with the number and the weight of the rows of each."""
+
+    labels: np.ndarray
+    counts: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def empty(cls) -> LabelCounts:
+        """Return the counts of no rows."""
+        return cls(np.empty(0, dtype=np.int8), np.empty(0, dtype=np.int64), np.empty(0))
+
+    @classmethod
+    def of(cls, y: np.ndarray, sample_weight: np.ndarray | None) -> LabelCounts:
+        """Return the counts of one block.
+
+        Raises InputError if labels are fractions, cannot be sorted together, or are too many to be classes,
+        or if a row has several.
+        """
+        if y.size != len(y):
+            raise InputError(f"y must be one column of class labels, got shape {y.shape}")
+        y = plain_labels(y.ravel(), "y")
+        if y.dtype.kind == "f" and (y != np.floor(y)).any():
+            value = y[y != np.floor(y)][0]
+            raise InputError(
+                f"Unknown label type: continuous (y has the value {value:g}); "
+                f"a classifier needs classes, use KernelRidge for numbers"
+            )
+        counted = cls.of_values(y, sample_weight)
+        for label in counted.labels.tolist():
+            if isinstance(label, str) and label.replace("\0", "").encode(errors="ignore").decode() != label:
+                raise InputError(
+                    f"y has the label {label!r} with a NUL or half of a surrogate pair, which files of "
+                    f"predictions do not keep; remove it"
+                )
+        return counted
+
+    @classmethod
+    def of_values(
+        cls,
+        values: np.ndarray,
+        weights: np.ndarray | None = None,
+        counts: np.ndarray | None = None,
+        *,
+        max_labels: int | None = None,
+    ) -> LabelCounts:
+        """Return the summed counts and weights, each 1 if not given, of each distinct value.
+
+        Values need not be classes. Raises InputError if they cannot be sorted together, or more than
+        `max_labels` (default 10,000) are distinct.
+        """
+        try:
+            labels, index = np.unique(values, return_inverse=True)
+        except TypeError as error:
+            raise InputError(
+                f"y mixes labels that cannot be sorted together ({error}); use one type"
+            ) from error
+        max_labels = max_labels or _MAX_LABELS
+        if len(labels) > max_labels:
+            raise InputError(
+                f"y has more than {max_labels} different values, too many for classes; "
+                f"use KernelRidge if they are numbers"
+            )
+        n_rows, weight = (np.bincount(index, given, minlength=len(labels)) for given in (counts, weights))
+        return cls(labels, n_rows.astype(np.int64), weight.astype(np.float64))
+
+    def merge(self, other: LabelCounts, *, max_labels: int | None = None) -> LabelCounts:
+        """Return the counts of both; raises as `of_values`."""
+        if not len(self.labels) or not len(other.labels):
+            return self if len(self.labels) else other
+        weights, counts = (
+            np.concatenate([getattr(self, name), getattr(other, name)]) for name in ("weights", "counts")
+        )
+        both = [self.labels, other.labels]
+        if self.labels.dtype.kind == other.labels.dtype.kind:
+            labels = np.concatenate(both)
+        else:  # integers beyond 2⁵³ would be rounded to floats, and numbers spelt as text
+            labels = plain_labels(np.concatenate([A.astype(object) for A in both]), "y")
+        return self.of_values(labels, weights, counts, max_labels=max_labels)

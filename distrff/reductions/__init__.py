@@ -1,9 +1,0 @@
-"""What is summed over rows: each reduction is one pass."""
-
-from distrff.features import registry as registry  # all maps: loaded with the first task, hence idle memory
-from distrff.features.trigonometry import compile_loops
-from distrff.utils.jit import before_first_task
-from distrff.utils.products import compile_products
-
-before_first_task(compile_loops)
-before_first_task(compile_products)

@@ -1,0 +1,292 @@
+"""Sums of equispaced features over runs, tiles and folds, against sums over all rows at once."""
+
+import os
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrff.features.equispaced import Lattice
+from distrff.fitting.equispaced_sums import (
+    N_GROUPS,
+    N_SAMPLES,
+    FoldCuts,
+    FoldRows,
+    SignReduction,
+    ToeplitzReduction,
+    rows_a_call,
+)
+from distrff.io.arrays import as_dataset
+from distrff.preprocessing.coding import ClassTargets, NumericTargets
+from distrff.preprocessing.folds import Folds
+from distrff.solvers.toeplitz import half_of
+from distrff.utils.random import row_hash
+from tests.support.draws import seed_of
+
+EPS = 1e-10
+N = 203
+LATTICES = {
+    1: Lattice(1, (0,), (6,), (0.4,), (0.5,), ((0.0, 1.0),)),
+    2: Lattice(3, (0, 2), (4, 3), (0.4, 0.2), (0.5, 0.0), ((0.0, 1.0), (0.0, 1.0), None)),
+    3: Lattice(3, (0, 1, 2), (2, 1, 3), (0.4, 0.3, 0.5), (0.5, 0.5, 0.5), ((0.0, 1.0),) * 3),
+}
+NUMBERS = NumericTargets(np.array([0.5, -3.0]), np.array([1.0, 64.0]))
+ONE_NUMBER = NumericTargets(np.array([0.5]), np.array([2.0]))
+CLASSES = ClassTargets(np.array([0, 10, 20]), np.array([0.5, 1.0, 4.0]))
+
+
+def some_rows(rng, targets, d, n=N, weighted=True):
+    X = rng.uniform(size=(n, LATTICES[d].n_columns))
+    if isinstance(targets, ClassTargets):
+        y = rng.choice(targets.classes, n)
+    else:
+        y = 3 * rng.standard_normal((n, targets.n_outputs))
+    return X, y, rng.uniform(0.5, 2.0, n) if weighted else None
+
+
+def waves(lattice, X, modes):
+    """exp(−i⟨j, x̃⟩), (2·m_1 + 1, …, n)."""
+    J = np.meshgrid(*(np.arange(-m, m + 1) for m in modes), indexing="ij")
+    return np.exp(-1j * sum(j[..., None] * x for j, x in zip(J, lattice.phases(X), strict=True)))
+
+
+def toeplitz(d, targets, folds=None, *, tile_rows=16, call_rows=10**6):
+    return ToeplitzReduction(
+        lattice=LATTICES[d], targets=targets, folds=folds, eps=EPS, tile_rows=tile_rows, call_rows=call_rows
+    )
+
+
+def summed(reduction, rows, tasks):
+    """The merged results of tasks: start, stop and folds of each."""
+    dataset, total = as_dataset(*rows), None
+    for start, stop, members in tasks:
+        found = reduction.update(reduction.zero(), FoldRows(dataset.rows(start, stop), members), {})
+        assert sorted(found) == sorted(members)
+        total = reduction.merge(total, reduction.finish(found))
+    return total
+
+
+def bits(sums):
+    return {fold: (p.v.tobytes(), p.b.tobytes(), p.squares.tobytes(), p.n_rows) for fold, p in sums.items()}
+
+
+def assert_direct(found, rows, d, targets, fold_of=None):
+    X, y, s = rows
+    weights = targets.row_weights(y, s)
+    weights, Y = np.ones(len(X)) if weights is None else weights, targets.encode(y)
+    lattice, fold_of = LATTICES[d], np.zeros(len(X), int) if fold_of is None else fold_of
+    assert sum(part.n_rows for part in found.values()) == len(X)
+    for fold, part in found.items():
+        mine = fold_of == fold
+        assert part.n_rows == mine.sum()
+        E, of_v = (waves(lattice, X[mine], [c * m for m in lattice.modes]) for c in (1, 2))
+        sY = weights[mine, None] * Y[mine]
+        # Each wave is off by about eps, and has the strengths s and s·y.
+        size = 10 * EPS * (weights[mine].sum() + np.abs(sY).sum())
+        np.testing.assert_allclose(part.v, half_of(of_v @ weights[mine]), rtol=0, atol=size)
+        np.testing.assert_allclose(part.b, [half_of(E @ c) for c in sY.T], rtol=0, atol=size)
+        np.testing.assert_allclose(part.squares, (sY * Y[mine]).sum(axis=0), rtol=1e-12)
+
+
+# Where rows and folds are cut.
+
+CUTS = {
+    "n_rows": st.integers(1, 3000) | st.integers(1, 10**9),
+    "n_folds": st.integers(1, 10),
+    "call_rows": st.integers(1, 3000) | st.integers(1, 10**9),
+}
+
+
+@given(**CUTS)
+def test_tasks_have_each_row_and_fold_once(n_rows, n_folds, call_rows):
+    cuts = FoldCuts.of(n_rows, n_folds, max(call_rows, n_rows // 5000))
+    tasks = cuts.tasks()
+    runs = {fold: [(a, b) for a, b, members in tasks if fold in members] for fold in range(n_folds)}
+    assert sum(len(members) for _, _, members in tasks) == sum(map(len, runs.values()))
+    for of_fold in runs.values():
+        # One after another, none of them empty.
+        assert of_fold[0][0] == 0 and of_fold[-1][1] == n_rows
+        assert all(first[1] == second[0] for first, second in pairwise(of_fold))
+        assert all(a < b for a, b in of_fold)
+
+
+@given(**CUTS)
+def test_runs_have_about_as_many_rows_as_a_call(n_rows, n_folds, call_rows):
+    """Unless there are fewer: a run of few rows takes as long as one of many."""
+    call_rows = max(call_rows, n_rows // 5000)
+    tasks = FoldCuts.of(n_rows, n_folds, call_rows).tasks()
+    n_runs = len({start for start, _, _ in tasks})
+    assert n_runs <= max(2, n_rows / (n_folds * call_rows))
+    assert n_runs >= min(n_rows, n_rows / (n_folds * call_rows)) / 4
+
+
+@given(**CUTS)
+def test_runs_have_as_many_rows_as_the_plan_counts(n_rows, n_folds, call_rows):
+    cuts = FoldCuts.of(n_rows, n_folds, max(call_rows, n_rows // 5000))
+    assert max(stop - start for start, stop, _ in cuts.tasks()) == cuts.run_rows
+
+
+@given(**CUTS)
+def test_the_number_of_runs_is_a_power_of_two(n_rows, n_folds, call_rows):
+    """So that workers of a like number end together."""
+    cuts = FoldCuts.of(n_rows, n_folds, max(call_rows, n_rows // 5000))
+    n_runs = cuts.n_runs
+    assert n_runs >= 1 and n_runs & (n_runs - 1) == 0
+    # n rows in runs of ⌈n/R⌉ < n/R + 1 are more than R·n/(n + R) of them, which is R − 1 where n ≥ R(R − 1).
+    # Of fewer rows some of the last runs are empty, and left out.
+    if n_rows >= n_runs * (n_runs - 1):
+        assert len({start for start, _, _ in cuts.tasks()}) == n_runs
+
+
+@pytest.mark.parametrize("n_folds", [1, 5])
+def test_cuts_do_not_depend_on_the_machine(n_folds, monkeypatch):
+    sizes = [(10**k, 10**j) for k in range(7) for j in range(2, 6)]
+    here = [FoldCuts.of(n, n_folds, c).tasks() for n, c in sizes]
+    monkeypatch.setattr(os, "cpu_count", lambda: 128)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(128)), raising=False)
+    monkeypatch.setattr("dask.system.CPU_COUNT", 128)
+    assert [FoldCuts.of(n, n_folds, c).tasks() for n, c in sizes] == here
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_a_call_has_more_rows_for_more_modes(d):
+    found = [rows_a_call(n, d) for n in (1, 10, 1000, 10**6)]
+    assert found == sorted(found) and 1 <= found[0] < found[-1]
+
+
+# The sums of ridge.
+
+
+@pytest.mark.parametrize("d", LATTICES)
+@pytest.mark.parametrize("targets", [ONE_NUMBER, NUMBERS, CLASSES], ids=["one", "two", "classes"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_are_those_of_all_rows(rng, d, targets, weighted):
+    rows = some_rows(rng, targets, d, weighted=weighted)
+    found = summed(toeplitz(d, targets), rows, [(0, 70, (0,)), (70, N, (0,))])
+    assert_direct(found, rows, d, targets)
+
+
+@pytest.mark.parametrize("tile_rows", [1, 7, 64, 1000])
+@pytest.mark.parametrize("call_rows", [1, 50, 10**6])
+@pytest.mark.parametrize("by", [None, "hash", "contiguous", "one held out"])
+def test_sums_of_folds_over_tiles_and_calls_of_any_size(rng, tile_rows, call_rows, by):
+    n_folds = {None: 1, "one held out": 2}.get(by, 3)
+    folds = None if by is None else Folds(n_folds, seed_of(rng), by, N)
+    rows = some_rows(rng, NUMBERS, 1)
+    reduction = toeplitz(1, NUMBERS, folds, tile_rows=tile_rows, call_rows=call_rows)
+    cuts = sorted(rng.choice(np.arange(1, N), 2, replace=False).tolist())
+    tasks = [(a, b, tuple(range(n_folds))) for a, b in pairwise([0, *cuts, N])]
+    fold_of = None if folds is None else folds.of_rows(0, N)
+    assert_direct(summed(reduction, rows, tasks), rows, 1, NUMBERS, fold_of)
+
+
+def test_a_task_of_one_fold_has_the_bits_of_a_task_of_all(rng):
+    folds = Folds(4, seed_of(rng), "hash", N)
+    rows, reduction = some_rows(rng, ONE_NUMBER, 2), toeplitz(2, ONE_NUMBER, folds)
+    together = summed(reduction, rows, [(0, 100, (0, 1, 2, 3)), (100, N, (0, 1, 2, 3))])
+    apart = summed(reduction, rows, [(a, b, (f,)) for f in range(4) for a, b in ((0, 100), (100, N))])
+    assert bits(together) == bits(apart)
+
+
+@pytest.mark.parametrize("by", [None, "hash"])
+def test_tiles_do_not_change_the_bits_of_one_call(rng, by):
+    folds = None if by is None else Folds(3, seed_of(rng), by, N)
+    rows, members = some_rows(rng, NUMBERS, 2), (0,) if by is None else (0, 1, 2)
+    found = [
+        bits(summed(toeplitz(2, NUMBERS, folds, tile_rows=tile), rows, [(0, N, members)]))
+        for tile in (1, 7, 1000)
+    ]
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_fold_without_rows_has_sums_of_zero(rng):
+    """As contiguous folds have in runs of others."""
+    rows, folds = some_rows(rng, NUMBERS, 3), Folds(3, 0, "contiguous", N)
+    found = toeplitz(3, NUMBERS, folds).update(None, FoldRows(as_dataset(*rows).rows(0, 20), (0, 1, 2)), {})
+    assert [found[fold].n_rows for fold in range(3)] == [20, 0, 0]
+    assert not found[1].v.any() and not found[2].b.any()
+    assert found[1].modes == LATTICES[3].modes
+
+
+def test_neither_partial_is_changed_by_a_merge(rng):
+    rows, reduction = some_rows(rng, NUMBERS, 1), toeplitz(1, NUMBERS)
+    first, second = (summed(reduction, rows, [part]) for part in ((0, 90, (0,)), (90, N, (0,))))
+    before = bits(first), bits(second)
+    both = reduction.merge(first, second)
+    assert (bits(first), bits(second)) == before
+    assert both[0].n_rows == N
+    assert bits(reduction.merge(None, first)) == bits(reduction.merge(first, None)) == before[0]
+
+
+@pytest.mark.parametrize(("d", "modes"), [(1, (300,)), (2, (60, 50)), (3, (20, 15, 30))])
+@pytest.mark.parametrize("n_folds", [1, 3])
+def test_the_size_of_a_partial_is_about_what_is_told(rng, d, modes, n_folds):
+    folds = None if n_folds == 1 else Folds(n_folds, 0, "hash", N)
+    reduction = replace(toeplitz(d, NUMBERS, folds), lattice=replace(LATTICES[d], modes=modes))
+    found = summed(reduction, some_rows(rng, NUMBERS, d, 20), [(0, 20, tuple(range(n_folds)))])
+    size = sum(part.nbytes for part in found.values())
+    # 4m + 1 modes are taken for twice 2m + 1, which is up to a sixtieth more in each column.
+    assert reduction.size_bytes(20) == pytest.approx(size, rel=0.06)
+
+
+# The sums of random signs.
+
+
+def direct_signs(rows, d, targets, seed):
+    """Sums of all pairs of samples in their order, and a bound of their error."""
+    X, y, s = rows
+    weights = targets.row_weights(y, s)
+    root = np.sqrt(np.ones(len(X)) if weights is None else weights)
+    hashes = row_hash(np.arange(len(X), dtype=np.uint64), seed)
+    places = np.arange(N_SAMPLES, dtype=np.uint64)[:, None]
+    signs = 2.0 * ((hashes >> places) & np.uint64(1)) - 1.0
+    E = waves(LATTICES[d], X, LATTICES[d].modes)
+    # Transforms of 1e-6 in single precision, where phases of up to πm a mode are rounded.
+    bound = (1e-5 + 2.0**-22 * np.pi * sum(LATTICES[d].modes)) * root.sum()
+    return np.stack([E @ (root * (a + 1j * b)) for a, b in zip(signs[::2], signs[1::2], strict=True)]), bound
+
+
+def sign_reduction(d, targets, seed, *, tile_rows=16, call_rows=10**6):
+    return SignReduction(
+        lattice=LATTICES[d], targets=targets, seed=seed, tile_rows=tile_rows, call_rows=call_rows
+    )
+
+
+ALL_GROUPS = tuple(range(N_GROUPS))
+
+
+@pytest.mark.parametrize("d", LATTICES)
+@pytest.mark.parametrize("targets", [ONE_NUMBER, CLASSES], ids=["numbers", "classes"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_sums_of_signs_are_those_of_the_hash_of_each_row(rng, d, targets, weighted):
+    rows, seed = some_rows(rng, targets, d, weighted=weighted), seed_of(rng)
+    reduction = sign_reduction(d, targets, seed)
+    found = summed(reduction, rows, [(0, 70, ALL_GROUPS), (70, N, ALL_GROUPS)])
+    expected, bound = direct_signs(rows, d, targets, seed)
+    together = np.concatenate([found[group] for group in range(N_GROUPS)])
+    assert together.dtype == np.complex64
+    assert np.abs(together - expected).max() <= bound
+    assert bound < 0.1 * np.abs(expected).max()
+    assert reduction.size_bytes(N) == together.nbytes
+
+
+@pytest.mark.parametrize("tile_rows", [1, 64, 1000])
+@pytest.mark.parametrize("call_rows", [1, 50])
+def test_sums_of_signs_over_tiles_and_calls_of_any_size(rng, tile_rows, call_rows):
+    """And groups apart from each other."""
+    rows, seed = some_rows(rng, ONE_NUMBER, 1, 61), seed_of(rng)
+    reduction = sign_reduction(1, ONE_NUMBER, seed, tile_rows=tile_rows, call_rows=call_rows)
+    found = summed(reduction, rows, [(a, b, (g,)) for g in ALL_GROUPS for a, b in ((0, 30), (30, 61))])
+    expected, bound = direct_signs(rows, 1, ONE_NUMBER, seed)
+    assert np.abs(np.concatenate([found[g] for g in ALL_GROUPS]) - expected).max() <= bound
+
+
+def test_other_seeds_have_other_signs(rng):
+    rows, seed = some_rows(rng, ONE_NUMBER, 1), seed_of(rng)
+    one, again, other = (
+        summed(sign_reduction(1, ONE_NUMBER, s), rows, [(0, N, (0,))])[0] for s in (seed, seed, seed + 1)
+    )
+    assert one.tobytes() == again.tobytes() != other.tobytes()

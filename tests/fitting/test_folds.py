@@ -1,0 +1,89 @@
+"""Folds: a function of row number and seed, even over every regular order of rows."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from distrff.preprocessing.folds import FOLD_RULES, Folds
+from distrff.utils.random import row_hash
+from tests.support.draws import seed_of
+
+# A chi-square test at a level that all comparisons of a test pass in all but 1e-9 of the runs.
+LEVEL = 1e-12
+
+
+def assert_even(counts, shares=None):
+    expected = counts.sum() * (np.full(len(counts), 1 / len(counts)) if shares is None else shares)
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    assert chi2.sf(statistic, len(counts) - 1) > LEVEL
+
+
+@pytest.mark.parametrize("n_folds", [2, 5, 7, 10])
+def test_hashed_folds_are_balanced(rng, n_folds):
+    fold = Folds(n_folds, seed_of(rng), "hash", 200_000).of_rows(0, 200_000)
+    assert fold.dtype == np.int64
+    assert_even(np.bincount(fold, minlength=n_folds))
+
+
+def test_hashed_folds_are_even_over_regular_orders(rng):
+    """Rows of every phase of a raster or a daily rhythm, neighbours, and rows of other seeds."""
+    seed = seed_of(rng)
+    fold, other = (Folds(5, s, "hash", 200_000).of_rows(0, 200_000) for s in (seed, seed + 1))
+    for period in (2, 3, 5, 8, 64, 1000):
+        for phase in (0, period // 2, period - 1):
+            assert_even(np.bincount(fold[phase::period], minlength=5))
+    for lag in (1, 2, 5, 1000):
+        pairs = 5 * fold[:-lag] + fold[lag:]
+        # Pairs that share no row; with all of them the statistic would not be chi-square.
+        pairs = pairs[np.arange(len(pairs)) // lag % 2 == 0]
+        assert_even(np.bincount(pairs, minlength=25))
+    assert_even(np.bincount(5 * fold + other, minlength=25))
+
+
+@given(
+    by=st.sampled_from(FOLD_RULES),
+    n_rows=st.integers(1, 2000),
+    n_folds=st.integers(2, 9),
+    seed=st.integers(0, 2**70),
+    data=st.data(),
+)
+def test_a_fold_does_not_depend_on_the_run_of_rows_it_is_asked_in(by, n_rows, n_folds, seed, data):
+    folds = Folds(n_folds, seed, by, n_rows)
+    whole = folds.of_rows(0, n_rows)
+    start = data.draw(st.integers(0, n_rows))
+    stop = data.draw(st.integers(start, n_rows))
+    np.testing.assert_array_equal(folds.of_rows(start, stop), whole[start:stop])
+    assert whole.min() >= 0
+    assert whole.max() < n_folds
+
+
+@given(n_rows=st.integers(1, 3000), n_folds=st.integers(2, 20))
+def test_contiguous_folds_are_runs_of_nearly_equal_length(n_rows, n_folds):
+    fold = Folds(n_folds, 0, "contiguous", n_rows).of_rows(0, n_rows)
+    assert np.all(np.diff(fold) >= 0)
+    counts = np.bincount(fold, minlength=n_folds)
+    assert counts.sum() == n_rows
+    assert counts.max() - counts.min() <= 1
+
+
+def test_one_fold_held_out_is_the_first_of_five_and_numbers_may_be_large(rng):
+    seed, n = seed_of(rng), 10_000
+    fold = Folds(2, seed, "one held out", n).of_rows(100, n)
+    assert fold.dtype == np.int64
+    np.testing.assert_array_equal(fold == 0, Folds(5, seed, "hash", n).of_rows(100, n) == 0)
+    assert set(fold) == {0, 1}
+    n_rows, start = 10**13, 9 * 10**12
+    for by in FOLD_RULES:
+        fold = Folds(10, seed, by, n_rows).of_rows(start, start + 100)
+        assert np.all(fold == 9) if by == "contiguous" else len(set(fold)) > 3
+
+
+def test_the_hash_has_64_even_bits(rng):
+    bits = np.unpackbits(row_hash(np.arange(100_000, dtype=np.uint64), seed_of(rng)).view(np.uint8))
+    ones = bits.reshape(100_000, 64).sum(axis=0)
+    # Each bit is set in half of the rows: eight deviations of √n/2.
+    assert np.abs(ones.astype(float) - 50_000).max() <= 8 * np.sqrt(100_000) / 2
+    # Folds of Grams that are added must be the same rows; the values are SplitMix64's own for seed 0.
+    assert row_hash(np.arange(2, dtype=np.uint64), 0).tolist() == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4]

@@ -1,0 +1,344 @@
+"""Models on random binning: light sweeps over sparse features, without a Gram of the bins."""
+
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import distrff as drf
+from distrff.engine import run as engine_run
+from distrff.engine.run import Run
+from distrff.errors import InputError, PlanRefused
+from distrff.features import bins as occupied_bins
+from distrff.fitting import cost as conjugate_plan
+from distrff.fitting.cg import walk_grid
+from distrff.fitting.cost import PRESUMED_SWEEPS, PRESUMED_SWEEPS_AN_ALPHA
+from distrff.solvers.losses import Logistic
+from tests.support.fits import objective_of, smallest_objective
+
+
+def rows(rng, n=400, d=3):
+    X = rng.standard_normal((n, d))
+    return X, np.stack([np.sin(2 * X[:, 0]) + X[:, 1], X[:, 1] * X[:, 2]], axis=1)
+
+
+def features(rng, n_bins=None):
+    seed = int(rng.integers(2**32))
+    return drf.RandomBinningFeatures(drf.Laplacian(2.0), 20, n_bins=n_bins, random_state=seed)
+
+
+def fitted(rng, n_bins=None, **options):
+    return drf.KernelRidge(
+        features(rng, n_bins), **({"alpha": 0.5, "random_state": 0, "scale": "none"} | options)
+    )
+
+
+def by_dense_solve(Z, Y, alpha, s, *, fit_intercept):
+    """The normal equations in their dual form, which has a row for each row of Z."""
+    z_mean, y_mean = (s @ Z / s.sum(), s @ Y / s.sum()) if fit_intercept else (0.0, np.zeros(Y.shape[1]))
+    A, B = np.sqrt(s)[:, None] * (Z - z_mean), np.sqrt(s)[:, None] * (Y - y_mean)
+    W = A.T @ np.linalg.solve(A @ A.T + alpha * np.eye(len(A)), B)
+    return W, y_mean - (z_mean @ W if fit_intercept else 0.0)
+
+
+@pytest.mark.parametrize("n_bins", [None, 600])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_conjugate_gradients_agree_with_a_dense_solve(rng, n_bins, fit_intercept):
+    """‖w − w*‖ ≤ ‖residual‖/alpha ≤ tol·‖B‖/alpha."""
+    (X, Y), s = rows(rng), rng.uniform(0.1, 2, 400)
+    found = fitted(rng, n_bins, tol=1e-9, fit_intercept=fit_intercept, max_sweeps=2000).fit(X, Y, s)
+    assert found.report_["solver"] == "cg" and not found.report_["notes"]
+    Z = found.features_.transform(X).toarray()
+    W, b = by_dense_solve(Z, Y, 0.5, s, fit_intercept=fit_intercept)
+    bound = 1e-9 * np.linalg.norm(Z.T @ (s[:, None] * Y)) / 0.5 + 1e-9
+    assert np.linalg.norm(found.coef_.T - W) <= bound
+    np.testing.assert_allclose(found.intercept_, b, atol=20 * bound)
+    np.testing.assert_allclose(found.predict(X), Z @ W + b, atol=20 * bound)
+
+
+@pytest.mark.parametrize("n_bins", [None, 300])
+def test_a_stored_model_predicts_the_same_bits_without_a_cluster(rng, tmp_path, n_bins):
+    X, Y = rows(rng)
+    found = fitted(rng, n_bins).fit(X, Y)
+    found.save(str(tmp_path / "model.zarr"))
+    stored = drf.load_model(str(tmp_path / "model.zarr"))
+    far = np.concatenate([X, X + 0.5, X + 1e5])
+    np.testing.assert_array_equal(stored.predict(far), found.predict(far))
+    assert stored.transform(far).shape == (1200, found.coef_.shape[1])
+    if n_bins is None:  # rows in unseen bins only get the intercept
+        np.testing.assert_array_equal(found.predict(far[800:]), np.tile(found.intercept_, (400, 1)))
+
+
+def test_classes_are_told_apart(rng):
+    """Classes are the signs of a dense solve with targets ±1, where its values exceed the error bound.
+
+    ‖w − w*‖ ≤ tol·‖B‖/alpha, B = (Z − z̄)ᵀ(Y − ȳ). All features have norm 1, so wᵀz and b = ȳ − wᵀz̄ are
+    each off by at most as much.
+    """
+    X, _ = rows(rng)
+    y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
+    found = drf.KernelRidgeClassifier(features(rng), alpha=0.5, tol=1e-9, max_sweeps=2000, scale="none").fit(
+        X, y
+    )
+    Z, Y = found.features_.transform(X).toarray(), np.where(y == "same", 1.0, -1.0)[:, None]
+    W, b = by_dense_solve(Z, Y, 0.5, np.ones(400), fit_intercept=True)
+    values = (Z @ W + b)[:, 0]
+    B = (Z - Z.mean(axis=0)).T @ (Y - Y.mean())
+    clear = np.abs(values) > 2 * (1e-9 * np.linalg.norm(B) / 0.5 + 1e-9)
+    assert clear.sum() > 390
+    np.testing.assert_array_equal(found.predict(X)[clear], np.where(values > 0, "same", "other")[clear])
+
+
+DENSE_MAPS = "FourierFeatures or NystroemFeatures"
+NO_GRAM = f"needs a Gram.*'auto' or 'cg'.*or 'sgd' with a number.*{DENSE_MAPS}"
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda f, X, y: drf.KernelRidge(f, "gcv", scale="none").fit(X, y), DENSE_MAPS),
+        (lambda f, X, y: drf.KernelRidge(f, "gcv", solver="cg", scale="none").fit(X, y), DENSE_MAPS),
+        (
+            lambda f, X, y: drf.KernelRidge(f, 0.5, scale="none").fit(X, y).predict(X, return_std=True),
+            DENSE_MAPS,
+        ),
+        (lambda f, X, y: drf.gram(X, f, y, scale="none"), DENSE_MAPS),
+        (lambda f, X, y: drf.KernelRidge(f, solver="gram", alpha=1.0, scale="none").fit(X, y), NO_GRAM),
+        (
+            lambda f, X, y: drf.KernelRidge(f, "cv", solver="sgd", scale="none").fit(X, y),
+            "choose alpha by solver='cg'",
+        ),
+        (
+            lambda f, X, y: drf.KernelSVC(f, np.inf, scale="none").fit(X, y > 0),
+            "needs dense features.*'smoothed' for the",
+        ),
+    ],
+)
+def test_what_needs_dense_features_is_refused(rng, act, message):
+    X, Y = rows(rng, 50)
+    with pytest.raises(InputError, match=message):
+        act(features(rng), X, Y[:, 0])
+
+
+def test_a_plan_that_does_not_fit_names_n_bins(rng, monkeypatch):
+    monkeypatch.setattr(engine_run, "MEMORY_LIMIT", 10**9)
+    (X, Y), map_ = rows(rng, 50), features(rng, 50_000_000)
+    for estimator in (
+        drf.KernelRidge(map_, alpha=1.0, scale="none"),
+        drf.KernelSVC(map_, scale="none"),
+        drf.KernelSVC(map_, solver="sgd", scale="none"),
+    ):
+        with pytest.raises(PlanRefused, match="n_bins="):
+            estimator.fit(X, Y[:, 0] > 0)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_alpha_by_folds_is_that_of_dense_solves(rng, fit_intercept):
+    """The scores of all alphas tried agree with dense solves of each fold; so does the choice."""
+    (X, Y), s = rows(rng, 150), rng.uniform(0.1, 2, 150)
+    alphas = np.array([0.03, 0.3, 3.0, 30.0, 300.0])
+    options = {"alphas": alphas, "cv": 3, "fold_by": "contiguous", "fit_intercept": fit_intercept}
+    found = fitted(rng, alpha="cv", **options).fit(X, Y, s)
+    tried, fold = found.cv_results_["alphas"], np.arange(150) * 3 // 150
+    assert len(tried) >= 3 and set(tried) <= set(alphas)
+    Z, scores = found.features_.transform(X).toarray(), []
+    for alpha in tried:
+        error = 0.0
+        for held_out in range(3):
+            t, v = fold != held_out, fold == held_out
+            W, b = by_dense_solve(Z[t], Y[t], alpha, s[t], fit_intercept=fit_intercept)
+            error += (s[v] @ np.square(Y[v] - Z[v] @ W - b)).sum()
+        scores.append(error / s.sum() / 2)
+    # Models are solved to a relative residual of 1e-2, which leaves held-out errors a few percent.
+    np.testing.assert_allclose(found.cv_results_["mean_score"], scores, rtol=0.1)
+    assert found.alpha_ == tried[np.argmin(found.cv_results_["mean_score"])]
+    assert found.cv_results_["fold_scores"].shape == (len(tried), 3)
+    assert found.cv_score_ == pytest.approx(min(found.cv_results_["mean_score"]))
+
+
+def test_folds_in_turn_tell_what_they_tell_side_by_side(rng, monkeypatch):
+    X, Y = rows(rng)
+    model = fitted(rng, alpha="cv", alphas=[0.1, 1.0, 10.0, 100.0], cv=3)
+    together = model.fit(X, Y)
+    scores = together.cv_results_["fold_scores"]
+    monkeypatch.setattr(conjugate_plan, "_MAX_DIRECTION_NUMBERS", 1)
+    in_turn = clone(model).fit(X, Y)
+    assert (together.plan_.folds_per_task, in_turn.plan_.folds_per_task) == (3, 1)
+    m = min(len(scores), len(in_turn.cv_results_["fold_scores"]))
+    np.testing.assert_allclose(in_turn.cv_results_["fold_scores"][-m:], scores[-m:], rtol=1e-9)
+    monkeypatch.undo()  # more models than directions are searched in turns
+    many = fitted(rng, alpha="cv", alphas=[1.0, 10.0]).fit(X, rng.standard_normal((400, 23)))
+    assert many.cv_results_["fold_scores"].shape == (2, 5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 12, 25, 60])
+@pytest.mark.parametrize("valley", [0.0, 0.3, 0.55, 1.0])
+def test_a_walk_finds_the_least_of_a_valley_in_few_steps(n, valley):
+    """Down in strides, then halves of them: two for each halving, and a few for the stride itself."""
+    errors, tried = np.square(np.arange(n) - valley * (n - 1)), []
+    walk_grid(n, lambda place: tried.append(place) or errors[place])
+    assert tried[0] == n - 1 and len(set(tried)) == len(tried)
+    assert errors[tried].min() == errors.min()
+    assert len(tried) <= max(11, 8 + 2 * np.log2(n))
+
+
+def test_a_plan_counts_entries_and_the_search_for_alpha(rng):
+    X, Y = rows(rng)
+    search = {"alpha": "cv", "alphas": np.geomspace(1, 9, 7)}
+    given = fitted(rng, keep_features=False).plan(X, Y)
+    chosen = fitted(rng, keep_features=False, **search).plan(X, Y)
+    assert given.size.sparse_entries == given.size.row_entries == 20
+    assert chosen.seconds > 0 and "preconditioner: diagonal" in str(chosen)
+    assert given.n_search_sweeps == 0
+    assert chosen.n_search_sweeps == 1 + 7 * PRESUMED_SWEEPS_AN_ALPHA
+    assert chosen.n_sweeps == given.n_sweeps + chosen.n_search_sweeps
+    assert chosen.flops > given.flops and chosen.bytes_read > given.bytes_read
+    assert "that choose alpha" in str(chosen) and "that choose alpha" not in str(given)
+    assert given.n_sweeps == 1 + 1 + 1 + PRESUMED_SWEEPS  # statistics, the first grid, the others
+
+
+def interrupted_in(monkeypatch, label, at):
+    """Make the sweep of this label raise KeyboardInterrupt at its turn number `at`."""
+    sweep, turns = Run.sweep, []
+
+    def interrupting(self, name, *args, **kwargs):
+        turns.extend([name] if name == label else [])
+        if len(turns) == at:
+            raise KeyboardInterrupt
+        return sweep(self, name, *args, **kwargs)
+
+    monkeypatch.setattr(Run, "sweep", interrupting)
+
+
+@pytest.mark.parametrize(("label", "at"), [("right sides of folds", 1), ("held-out errors", 1)])
+def test_an_interrupt_before_a_model_was_judged_says_that_there_is_none(rng, monkeypatch, label, at):
+    interrupted_in(monkeypatch, label, at)
+    model = fitted(rng, alpha="cv")
+    with pytest.raises(KeyboardInterrupt, match="no model is kept"):
+        model.fit(*rows(rng))
+    assert not hasattr(model, "model_")
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_an_interrupt_in_the_search_keeps_the_best_model_so_far(rng, monkeypatch, in_turn):
+    """It is the mean of the folds' models at the alpha that these say, as a dense solve gives it."""
+    (X, Y), s = rows(rng, 150), rng.uniform(0.1, 2, 150)
+    if in_turn:
+        monkeypatch.setattr(conjugate_plan, "_MAX_DIRECTION_NUMBERS", 1)
+    options = dict(alphas=[0.3, 3.0, 30.0], cv=3, fold_by="contiguous")
+    model, fold = fitted(rng, alpha="cv", **options), np.arange(150) * 3 // 150
+    # The third alpha of all folds, or the second fold's first one.
+    interrupted_in(monkeypatch, "held-out errors", 4 if in_turn else 3)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, Y, s)
+    report = model.report_
+    assert report["status"] == "INTERRUPTED" and report["relative_residual"] is None
+    assert any("mean of some folds' models" in note for note in report["notes"])
+    assert not any("of its grid" in note for note in report["notes"])
+    assert model.alpha_ == model.cv_results_["alphas"][np.argmin(model.cv_results_["mean_score"])]
+    assert model.cv_results_["fold_scores"].shape == ((3, 1) if in_turn else (2, 3))
+    Z = model.features_.transform(X).toarray()
+    some = [fold != f for f in (range(1) if in_turn else range(3))]
+    fitteds = [by_dense_solve(Z[t], Y[t], model.alpha_, s[t], fit_intercept=True) for t in some]
+    expected = np.mean([Z @ W + b for W, b in fitteds], axis=0)
+    # ‖residual‖ ≤ 1e-2·‖B‖ moves w by at most that over alpha, and values by √k(0) = 1 times it.
+    bound = max(0.01 * np.linalg.norm(Z[t].T @ (s[t, None] * Y[t])) for t in some) / model.alpha_
+    assert np.abs(model.predict(X) - expected).max() <= 2 * bound
+
+
+def test_too_many_bins_are_refused_as_soon_as_they_are_certain(rng, monkeypatch):
+    monkeypatch.setattr(conjugate_plan, "fits", lambda plan: plan.size.n_features <= 150)
+    monkeypatch.setattr(occupied_bins, "_MAX_GRIDS_PER_PASS", 1)
+    labels, sweep = [], Run.sweep
+    monkeypatch.setattr(Run, "sweep", lambda *args: labels.append(args[1]) or sweep(*args))
+    X = 1e4 * np.arange(50.0)[:, None]
+    for kind in (fitted(rng), drf.KernelSVC(features(rng), loss="squared_hinge", scale="none")):
+        labels.clear()
+        with pytest.raises(PlanRefused, match=r"too many bins, 16\d at least: the plan needs .*n_bins=150"):
+            kind.fit(X, np.arange(50) % 2)
+        # With 150 bins in 3 of 20 grids, 17 more are certain.
+        assert labels == ["column statistics", "bins of grid 1", "bins of grid 2", "bins of grid 3"]
+
+
+def test_a_fit_reports_the_collisions_that_are_expected(rng):
+    X, Y = rows(rng)
+    assert 0 < fitted(rng).fit(X, Y).report_["expected_collisions"] < 1e-9
+    assert fitted(rng, 600).fit(X, Y).report_["expected_collisions"] > 1
+    assert (
+        drf.KernelRidge(random_state=0, alpha=1.0, scale="none").fit(X, Y).report_["expected_collisions"]
+        is None
+    )
+
+
+def test_a_map_is_fitted_to_a_dataset_as_to_its_array(rng):
+    X, map_ = rng.standard_normal((400, 3)), features(rng)
+    by_sweep = drf.fit_features(map_, da.from_array(X, chunks=(90, 2)), scale="none")
+    assert by_sweep.specification_ == map_.fit(X).specification_
+    # So many columns that a segment has few rows: bins of many segments are merged.
+    X = rng.integers(0, 3, (2500, 70)).astype(float) @ np.eye(70, 9000)
+    map_ = drf.RandomBinningFeatures(drf.Laplacian(9000.0), 3, random_state=0)
+    by_sweep = drf.fit_features(map_, X, scale="none")
+    assert by_sweep.specification_ == map_.fit(X).specification_
+    assert by_sweep.counts_.sum() == 3 * 2500
+
+
+# Margin models: light sweeps, a diagonal preconditioner, certified as ever
+
+
+def plane_rows(rng, n=300):
+    X = rng.standard_normal((n, 3))
+    return X, np.where(X[:, 0] * X[:, 1] + 0.3 * rng.standard_normal(n) > 0, "same", "other")
+
+
+@pytest.mark.parametrize("n_bins", [None, 400])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("loss", "tol"), [("hinge", 1e-3), ("squared_hinge", 1e-4)])
+def test_the_gap_of_support_vector_models_is_closed(rng, n_bins, fit_intercept, loss, tol):
+    (X, y), s = plane_rows(rng), rng.uniform(0.2, 2, 300)
+    options = {"loss": loss, "tol": tol, "fit_intercept": fit_intercept, "random_state": 0, "scale": "none"}
+    found = drf.KernelSVC(features(rng, n_bins), **options).fit(X, y, s)
+    assert found.report_["status"] == "CONVERGED"
+    assert found.report_["duality_gap"] <= tol
+    w = found.coef_.ravel()
+    F = found.features_.transform(X) @ w + found.intercept_
+    slack = np.maximum(0, 1 - np.where(y == found.classes_[1], F, -F)) ** (1 if loss == "hinge" else 2)
+    assert found.report_["primal"] == pytest.approx(s @ slack + w @ w / 2, rel=1e-6)
+
+
+def test_logistic_models_agree_with_a_dense_solve(rng):
+    """Strong convexity: ½‖w − w*‖² ≤ the certified gap of the objective."""
+    X, y = plane_rows(rng)
+    found = drf.KernelLikelihoodClassifier(features(rng), C=2.0, tol=1e-6, random_state=0, scale="none").fit(
+        X, y
+    )
+    Z, t = found.features_.transform(X).toarray(), np.where(y == found.classes_[1], 1.0, -1.0)
+    best = smallest_objective(Logistic(), 2.0, Z, t, 1.0, maxiter=2000, gtol=1e-7)
+    assert objective_of(found, "logistic", X, t, 1.0) <= best.fun * (1 + 1e-5)
+    assert np.linalg.norm(found.coef_.ravel() - best.x[:-1]) <= 2 * np.sqrt(2 * 1e-5 * best.fun)
+
+
+def test_many_classes_and_C_by_folds(rng):
+    X, _ = plane_rows(rng)
+    y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
+    found = drf.KernelLikelihoodClassifier(features(rng), C="cv", Cs=[0.1, 10.0], cv=3, scale="none").fit(
+        X, y
+    )
+    assert found.C_ in (0.1, 10.0)
+    assert found.score(X, y) > 0.6
+    softmax = drf.KernelLikelihoodClassifier(features(rng), multi_class="softmax", scale="none").fit(X, y)
+    assert softmax.score(X, y) > 0.6
+    assert softmax.predict_proba(X).shape == (300, 3)
+
+
+def test_models_of_few_rows_end_the_hinge(rng, monkeypatch):
+    """Of so few that they must grow."""
+    monkeypatch.setattr("distrff.fitting.light._MIN_KEPT", 40)
+    monkeypatch.setattr("distrff.fitting.light._KEPT_ENTRIES", 800)
+    X, y = plane_rows(rng, 600)
+    binned = features(rng).fit(X)
+    found = drf.KernelSVC(binned, 5.0, random_state=0, scale="none").fit(X, y)
+    assert found.report_["status"] == "CONVERGED"
+    monkeypatch.undo()
+    whole = drf.KernelSVC(binned, 5.0, tol=1e-4, random_state=0, scale="none").fit(X, y)
+    assert whole.report_["dual"] <= found.report_["primal"] * (1 + 1e-9)
+    assert found.report_["primal"] <= whole.report_["primal"] * (1 + 1.1e-3)

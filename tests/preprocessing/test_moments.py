@@ -1,0 +1,230 @@
+"""Columns to mean 0 and deviation 1 before any cast, by moments of any cuts; sorted rows are noticed."""
+
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from distrff.preprocessing.coding import Scaling
+from distrff.preprocessing.moments import Moments, drift_message, drift_shares, drifting
+
+UNIT = 2.0**-53
+
+
+@pytest.mark.parametrize("stored", [np.float64, np.float32, np.int64, np.uint16, np.bool_])
+def test_a_large_offset_costs_no_digits_of_a_float32_model(rng, stored):
+    X = (1e4 + rng.standard_normal((500, 4)) * [1, 10, 100, 0.5]).astype(stored)
+    X[0] = 0
+    shift, scale = rng.uniform(9_000, 11_000, 4), rng.uniform(0.1, 10, 4)
+    exact = (X.astype(np.float64) - shift) / scale
+    scaling = Scaling(shift, scale)
+    np.testing.assert_array_equal(scaling.apply(X, np.dtype(np.float64)), exact)
+    np.testing.assert_array_equal(scaling.apply(X, np.dtype(np.float32)), exact.astype(np.float32))
+    assert scaling.apply(X, np.dtype(np.float32)).dtype == np.float32
+
+
+@pytest.mark.parametrize("scaling", [Scaling(), Scaling(np.ones(3), np.full(3, 2.0))], ids=["none", "both"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_come_out_contiguous_whatever_their_layout(rng, scaling, dtype):
+    X = rng.standard_normal((20, 3)).astype(np.float32)
+    expected = scaling.apply(X, np.dtype(dtype))
+    X.flags.writeable = False
+    for rows in (np.asfortranarray(X), np.repeat(X, 2, axis=0)[::2], X):
+        Z = scaling.apply(rows, np.dtype(dtype))
+        assert Z.flags.c_contiguous
+        assert Z.dtype == dtype
+        np.testing.assert_array_equal(Z, expected)
+
+
+@pytest.mark.parametrize("shape", [(3000, 50), (3, 40_000)], ids=["many strips", "rows beyond a strip"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_rows_are_the_formula_in_float64(rng, shape, dtype):
+    X = rng.standard_normal(shape, dtype)
+    shift, scale = rng.normal(size=shape[1]), rng.uniform(1, 2, shape[1])
+    for its_shift, exact in ((shift, X.astype(np.float64) - shift), (None, X.astype(np.float64))):
+        scaled = Scaling(its_shift, scale).apply(X, np.dtype(dtype))
+        np.testing.assert_array_equal(scaled, (exact / scale).astype(dtype))
+
+
+def test_no_scaling_changes_nothing_and_copies_nothing(rng):
+    X = rng.standard_normal((5, 2))
+    assert np.shares_memory(Scaling().apply(X, np.dtype(np.float64)), X)
+    np.testing.assert_array_equal(Scaling().apply(X > 0, np.dtype(np.float32)), X > 0)
+    assert Scaling().arrays() == {}
+
+
+def test_scalings_are_equal_by_their_bits():
+    shift, scale = np.array([0.0, 1.0]), np.array([1.0, 2.0])
+    assert Scaling(shift, scale).equals(Scaling(shift.copy(), scale.copy()))
+    assert Scaling().equals(Scaling())
+    for other in (Scaling(np.nextafter(shift, 2), scale), Scaling(shift, scale + 1e-15), Scaling()):
+        assert not Scaling(shift, scale).equals(other)
+        assert not other.equals(Scaling(shift, scale))
+
+
+WIDE = np.longdouble if np.finfo(np.longdouble).eps < 2.0**-60 else np.float64
+
+
+def bounds(X, mean, weight, deviations, n_parts):
+    """Rounding errors of mean and deviations after n rows and n_parts merges, each below its bound.
+
+    One part: its mean is corrected by that of n deviations, each sum of which is off by n units of
+    itself, and is rounded once; a merge adds a step that is a share of the spread and rounds four
+    times. The deviations are sums of positive numbers, n + 10 units an element and merge, of
+    quantities that depend on the means: (x − m)² moves by 2·spread·δ + δ² where m moves by δ.
+    Doubled where there is no wider format to compare with.
+    """
+    n = len(X) + 10 * n_parts
+    spread = np.abs(X - mean).max(axis=0)
+    of_mean = UNIT * (2 * n * spread + 4 * (n_parts + 1) * np.abs(X).max(axis=0))
+    of_deviations = n * UNIT * deviations + (n_parts + 1) * weight * of_mean * (2 * spread + of_mean)
+    factor = 1 if WIDE is np.longdouble else 2
+    return factor * of_mean, factor * of_deviations
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 300),
+    ends=st.lists(st.integers(0, 300), max_size=8),
+    offset=st.sampled_from([0.0, 1.0, -1e6, 1e12]),
+    weighted=st.booleans(),
+)
+def test_merged_moments_are_those_of_two_passes(seed, n, ends, offset, weighted):
+    rng = np.random.default_rng(seed)
+    X = offset + rng.standard_normal((n, 3)) * [1e-3, 1.0, 1e3]
+    s = np.where(rng.random(n) < 0.2, 0.0, rng.exponential(size=n)) if weighted else np.ones(n)
+    s[rng.integers(n)] += 1.0
+    # In long double; where that is float64, its own errors count as well.
+    wide, S = X.astype(WIDE), s.astype(WIDE)[:, None]
+    weight = S.sum()
+    mean = (S * wide).sum(axis=0) / weight
+    deviations = (S * (wide - mean) ** 2).sum(axis=0)
+    parts = [Moments.of(X[i], s[i]) for i in np.split(np.arange(n), sorted(ends))]
+    found = reduce(Moments.merge, parts, Moments.empty(3))
+    of_mean, of_deviations = bounds(X, mean, weight, deviations, len(ends) + 1)
+    assert found.weight == pytest.approx(float(weight), rel=2 * n * UNIT)
+    assert np.all(np.abs(found.mean - mean) <= of_mean)
+    assert np.all(np.abs(found.deviations - deviations) <= of_deviations)
+    assert np.all(found.deviations >= 0)
+
+
+def test_no_rows_and_rows_without_weight_change_nothing(rng):
+    X = rng.standard_normal((50, 2))
+    some = Moments.of(X, None)
+    for nothing in (Moments.empty(2), Moments.of(X[:0], None), Moments.of(7 + X, np.zeros(50))):
+        for total in (some.merge(nothing), nothing.merge(some)):
+            assert total.weight == some.weight
+            np.testing.assert_array_equal(total.mean, some.mean)
+            np.testing.assert_array_equal(total.deviations, some.deviations)
+    both = Moments.empty(2).merge(Moments.empty(2))
+    assert both.weight == 0
+    np.testing.assert_array_equal(both.standard_deviation(), 0.0)
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 1e6 + 0.1, -7.3e-5, 123456.789, 0.0, 1e-300])
+@pytest.mark.parametrize("n_columns", [1, 3])
+def test_long_constant_columns_are_constant(value, n_columns):
+    """A running sum of equal numbers drifts by thousands of units: every addition rounds to the same side."""
+    total = Moments.empty(n_columns)
+    for n in (2**17, 1, 1000):
+        total = total.merge(Moments.of(np.full((n, n_columns), value), None))
+    assert total.is_constant().all()
+    # One rounding for each of three means, and one each for their merges.
+    assert np.all(np.abs(total.mean - value) <= 12 * UNIT * abs(value))
+    moving = 1.0 + 2.0**-40 * np.arange(1000.0)[:, None]  # in its last digits
+    assert not Moments.of(moving, None).is_constant().any()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16])
+@pytest.mark.parametrize("n_columns", [1, 2, 7])
+def test_the_layout_in_memory_changes_no_bit(rng, dtype, n_columns):
+    """Tiles are views of what was decoded, or copies where they straddle chunks."""
+    X, s = (100 * rng.standard_normal((3001, n_columns))).astype(dtype), rng.random(3001)
+    wide = np.zeros((3001, n_columns + 3), dtype)
+    wide[:, 1:-2] = X
+    for other in (np.asfortranarray(X), wide[:, 1:-2], np.repeat(X, 2, axis=0)[::2]):
+        for weights, their_weights in ((None, None), (s, s), (s, np.repeat(s, 2)[::2])):
+            expected, found = Moments.of(X, weights), Moments.of(other, their_weights)
+            np.testing.assert_array_equal(found.mean, expected.mean)
+            np.testing.assert_array_equal(found.deviations, expected.deviations)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("power", [-1040, -1000, -600, -540, -401, -399, 300, 480])
+def test_deviations_of_columns_of_any_size(rng, power, is_sparse):
+    """A power of two changes nothing else, whatever becomes of the squares; blocks of one value included."""
+    X = np.round(rng.standard_normal((300, 3)) * 2.0**30) / 2.0**30  # whose digits stay above 2⁻¹⁰⁷⁴
+    X[100:200] = X[100]
+    s = rng.random(300)
+    s[[0, 150]] = 0.0
+    as_stored = csr_array if is_sparse else np.asarray
+    of_one, of_other = (
+        [Moments.of(as_stored(np.ldexp(X[a : a + 100], p)), s[a : a + 100]) for a in (0, 100, 200)]
+        for p in (0, power)
+    )
+    one, other = (a.merge(b).merge(Moments.empty(3)).merge(c) for a, b, c in (of_one, of_other))
+    scaled = np.ldexp(one.standard_deviation(), power)
+    # A number near 2⁻¹⁰⁷⁴ is itself off by half of that.
+    np.testing.assert_allclose(other.standard_deviation(), scaled, rtol=1e-14, atol=2.0**-1073)
+    np.testing.assert_array_equal(other.is_constant(), [False] * 3)
+    np.testing.assert_array_equal(other.min, np.ldexp(X[s > 0].min(axis=0), power))
+    np.testing.assert_array_equal(other.max, np.ldexp(X[s > 0].max(axis=0), power))
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_one_value_is_one_value_to_the_last_bit(is_sparse):
+    X = np.full((6, 4), 1e15)
+    X[4, 1] = np.nextafter(1e15, 0)
+    X[5, 2] = X[5, 3] = 7.0
+    X[:, 3] *= 0.0
+    as_stored = csr_array if is_sparse else np.asarray
+    for s in (None, np.array([1.0, 1, 1, 1, 1, 0])):
+        parts = [Moments.of(as_stored(X[a:b]), None if s is None else s[a:b]) for a, b in ((0, 3), (3, 6))]
+        expected = [True, False, s is not None, True]
+        assert parts[0].merge(parts[1]).has_one_value().tolist() == expected
+        assert Moments.empty(4).merge(parts[0]).has_one_value().all()
+
+
+@pytest.mark.parametrize("m", [100, 1000, 16384])
+def test_shuffled_rows_do_not_drift(rng, m):
+    X = np.column_stack([
+        rng.standard_normal((m, 20)), rng.standard_t(3, (m, 5)), rng.random((m, 5)) < 0.02, np.full(m, 0.1)
+    ])  # fmt: skip
+    shares = drift_shares(X, rng.uniform(0.5, 2, m))
+    assert not drifting(shares, m).any()
+    assert shares[-1] == 0
+    assert drift_message(shares, drift_shares(X[:, :1]), m) is None
+
+
+def test_sorted_rows_drift(rng):
+    m = 2000
+    X = rng.standard_normal((m, 4))
+    X[:, 2] = np.sort(X[:, 2])
+    X[:, 3] += np.linspace(0, 2, m)
+    shares = drift_shares(X)
+    assert drifting(shares, m).tolist() == [False, False, True, True]
+    assert shares[2] > 0.9
+    assert 0.1 < shares[3] < 0.5
+    y = np.repeat([-1.0, 1.0], m // 2)[:, None]
+    message = drift_message(shares, drift_shares(y), m)
+    assert message is not None
+    assert "needs shuffled" in message
+    assert "y, column 2 of X, column 3 of X" in message
+    assert "100% of the variance" in message
+
+
+def test_which_rows_drift_is_seen_in_blocks_of_days_but_not_in_few_rows(rng):
+    days = np.repeat(rng.permutation(8), 200)[:, None].astype(float)
+    assert drifting(drift_shares(days), 1600).all()
+    assert not drift_shares(np.arange(20.0)[:, None]).any()
+    # Rows without weight do not count, and many columns are counted.
+    first = (np.arange(640) < 40).astype(float)
+    assert not drift_shares(5.0 * first[:, None], 1 - first).any()
+    X = np.sort(rng.standard_normal((500, 10)), axis=0)
+    message = drift_message(drift_shares(X), np.zeros(1), 500)
+    assert message is not None
+    assert "column 2 of X, 7 more columns" in message
