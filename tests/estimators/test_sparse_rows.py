@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 
 import distrff as drf
 from distrff.errors import InputError, NonFiniteError
-from distrff.features.search import widths as bandwidth
+from distrff.features.search import ridge, sample
 from distrff.preprocessing.moments import Moments
 from tests.support.fits import never
 
@@ -96,8 +96,9 @@ def test_scale_and_width_choose_themselves_and_rows_stay_sparse(rng, X, y, sampl
     X = sparse.csr_matrix(X.multiply(10.0 ** rng.uniform(-2, 2, D)))
     s = rng.uniform(0.5, 2.0, N)
     size = np.sqrt(s @ X.power(2) / s.sum())
-    # The usual grid begins at the rounding noise of float32 Grams, which moves errors by a tenth.
-    monkeypatch.setattr(bandwidth, "_FOURIER_ALPHAS_PER_ROW", np.logspace(-3, 0, 7))
+    # The least penalty is that of the rounding noise of float32 Grams, which moves errors by a tenth.
+    monkeypatch.setattr(ridge, "_MIN_ALPHA", 1e-3)
+    monkeypatch.setattr(ridge, "_ALPHA", 1e-2)
     features = drf.FourierFeatures(drf.Gaussian("auto"), 32, sampling=sampling, random_state=0)
     model = drf.KernelRidge(features, 1e-2, random_state=0).fit(X, y, s)
     np.testing.assert_allclose(model.model_.scaling.scale, size, rtol=1e-12)
@@ -106,7 +107,7 @@ def test_scale_and_width_choose_themselves_and_rows_stay_sparse(rng, X, y, sampl
     assert model.features_.kernel_.length_scale == pytest.approx(by_hand.features_.kernel_.length_scale)
     np.testing.assert_allclose(model.predict(X), by_hand.predict(X.toarray() / size), atol=1e-6)
     np.testing.assert_allclose(model.predict(X.toarray()), model.predict(X), atol=1e-9)
-    monkeypatch.setattr(bandwidth, "_DENSE_BYTES", 0)
+    monkeypatch.setattr(sample, "_DENSE_BYTES", 0)
     monkeypatch.setattr(sparse.csr_matrix, "toarray", never)
     again = drf.KernelRidge(features, 1e-2, random_state=0).fit(X, y, s)
     # The pilot's rows are not centred, which turns its features and changes no model but by rounding.
@@ -116,7 +117,7 @@ def test_scale_and_width_choose_themselves_and_rows_stay_sparse(rng, X, y, sampl
     # is best, and so which widths are tried after them.
     first, second = ({f"{width:.6g}": error for width, error in one["tried"]} for one in (search, again))
     common = first.keys() & second.keys()
-    assert len(common) >= len(bandwidth._COARSE_EXPONENTS)
+    assert len(common) >= 11
     # Phases of up to a hundred are rounded to 1e-5 in float32; alpha is at least a thousandth a row.
     np.testing.assert_allclose([second[w] for w in common], [first[w] for w in common], rtol=1e-3)
 

@@ -39,6 +39,7 @@ from distrff.features.search.metric import (
 from distrff.features.search.ridge import FEATURES, GRIDS, MODELS, BinnedRidge, best_width
 from distrff.features.search.sample import (
     SAMPLE_ROWS,
+    THINNING,
     HeldOutError,
     SearchSample,
     coded_targets,
@@ -235,6 +236,7 @@ _MODES_A_ROW, _MODES_OF_FEW = 16, 2**16  # of equispaced features for few rows, 
 _MARGINS, _MARGIN_OF_ROWS = (0.05, 0.25), 25.0  # of the bounds of equispaced features, by the range
 _MIN_ROWS_OF_LATTICE = 1000  # for fewer, landmarks at all rows are the kernel itself, and are judged better
 _MAX_TARGETS = 8  # for equispaced features, which take a system for each
+_HOPELESS = 3.0  # times the error of the best: more than other candidates make up in two stages
 _UNSHRUNK = 2.0  # standard errors by which bins may be worse than the best before their widths are shrunk
 
 
@@ -301,7 +303,7 @@ class Scope:
                 n_features=max(_LEAST_FEATURES, self.max_features >> 2 * left)
                 if left
                 else self.judged_features(n_training),
-                n_grids=max(8, min(self.n_grids, GRIDS) >> 2 * left),
+                n_grids=max(8, min(self.n_grids, GRIDS) >> left),
                 n_modes=_MODES_OF_TRIAL,
             )
             for left in reversed(range(n_stages))
@@ -410,24 +412,29 @@ class Search:
         return [self.error(one).criterion for one in field]
 
     def _start(self, candidate: Candidate) -> float | None:
-        """The width of the stage before, or of another candidate of the rule; None where there is none."""
-        likes = [candidate, *(one for one in self.histories if one.rule == candidate.rule)]
-        widths = [self.histories[one][-1].width for one in likes if self.histories.get(one)]
-        return next((width for width in widths if math.isfinite(width)), None)
+        """A width to go on from: that of the stage before, or of another candidate of the rule; or None."""
+        alike = [found for one, found in self.histories.items() if found and one.rule == candidate.rule]
+        history = self.histories.get(candidate) or max(alike, key=len, default=[])
+        widths = [found.width for found in history if math.isfinite(found.width)]
+        if len(widths) > 1:  # it goes on to fall
+            return carried_on(widths[-2], widths[-1], THINNING, THINNING)
+        return widths[0] if widths else None
 
     def error(self, candidate: Candidate) -> HeldOutError:
         return self.histories[candidate][-1].error
 
     def _kept(self, ranked: list[Candidate]) -> list[Candidate]:
-        """The best of each kind, and with each measure of what is fitted.
+        """The best of each kind with each measure of what is fitted, unless it is far behind.
 
         Early stages flatter the candidates whose metric and widths were learned on all rows of the sample. On
         mnist one width had 21 % of the classes wrong in the first stage, where a metric had 13, and 6.9 % in
         the last one, where that had 9.1.
         """
-        alike = [[one for one in ranked if one.kind == kind] for kind in self.scope.judged]
-        alike += [[one for one in ranked if one.fitted == fitted] for fitted in range(4)]
-        return [some[0] for some in alike if some]
+        first: dict[tuple[str, int], Candidate] = {}
+        for one in ranked:
+            first.setdefault((one.kind, one.fitted), one)
+        most = _HOPELESS * self.error(ranked[0]).criterion
+        return [one for one in first.values() if self.error(one).criterion <= most]
 
     def _judge_frequencies(self) -> None:
         """Judge Fourier features beside the Nyström features that would be chosen: they cost less."""
@@ -477,11 +484,10 @@ class Search:
         A Matérn kernel of 3/2 is beside it: few features hide how rough a function is. A lattice has no
         metric, and in more than one column no room for the exponential kernel.
         """
-        finalists = self._finalists()
-        ranked = [one for one in finalists if one.kind != "binning" and 0 < one.fitted < 3]
+        ranked = [one for one in self.histories if one.kind != "binning" and 0 < one.fitted < 3]
         if EQUISPACED not in self.scope.kinds or not ranked:
             return
-        best, usual = min(ranked, key=lambda one: finalists[one].criterion), _SMOOTHNESS[0]
+        best, usual = min(ranked, key=self._place), _SMOOTHNESS[0]
         is_rough = self.rows.X.shape[1] > 1 and isinstance(best.kernel, Exponential)
         kernels = [usual] if is_rough else [best.kernel, usual]
         mine = [replace(best, kind=EQUISPACED, kernel=kernel) for kernel in dict.fromkeys(kernels)]
@@ -495,7 +501,11 @@ class Search:
         first = choose(allowed, self._cost)
         others = [one for one in self.histories if one.kind in self.scope.kinds and one != first]
         others = [one for one in others if self.error(one).squared_error < math.inf]
-        return [first, *sorted(others, key=lambda one: (one not in allowed, self.error(one).criterion))]
+        return [first, *sorted(others, key=self._place)]
+
+    def _place(self, candidate: Candidate) -> tuple[int, float]:
+        """An order by the last stage that a candidate reached, then by its error there."""
+        return -len(self.histories[candidate]), self.error(candidate).criterion
 
     def _cost(self, candidate: Candidate) -> tuple[int, int]:
         """An order by cost: few rows have few landmarks; then kinds in their own order."""
