@@ -31,14 +31,13 @@ from typing import Any
 # The public names, by the module that has them.
 _NAMES = {
     "diagnostics.bounds": "bounds features_needed",
-    "diagnostics.error_plots": "plot_confusion plot_precision_recall plot_predicted_against_actual "
-    "plot_reliability plot_residuals plot_roc",
     "diagnostics.evaluate": "calibrate evaluate",
     "diagnostics.dependence": "partial_dependence",
     "diagnostics.importance": "permutation_importance",
     "diagnostics.kernel_error": "kernel_error",
-    "diagnostics.plots": "plot_alpha_path plot_decision_surface plot_importance plot_kernel_error "
-    "plot_learning_curve plot_partial_dependence plot_relevance",
+    "diagnostics.plots": "plot_alpha_path plot_confusion plot_decision_surface plot_importance "
+    "plot_kernel_error plot_learning_curve plot_partial_dependence plot_precision_recall "
+    "plot_predicted_against_actual plot_relevance plot_reliability plot_residuals plot_roc",
     "diagnostics.quality": "Evaluation",
     "engine.cluster": "connect",
     "engine.progress": "SweepProgress",
@@ -64,8 +63,7 @@ _NAMES = {
     "model.persistence": "load_model",
     "model.raster": "predict_raster",
     "model.write": "write_predictions",
-    "fitting.equispaced_sums": "ToeplitzStatistics",
-    "fitting.gram_sums": "GramStatistics",
+    "fitting.sums": "GramStatistics ToeplitzStatistics",
 }
 _MODULES = {name: f"distrff.{module}" for module, names in _NAMES.items() for name in names.split()}
 

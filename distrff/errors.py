@@ -37,7 +37,7 @@ class ColumnError(InputError):
         return str(message).replace("{column}", column_called(column, name))
 
     def named(self, names: Sequence[str] | None) -> ColumnError:
-        """Return the error with the column's name, if columns have names."""
+        """Error with the column's name, if columns have names."""
         message, column, _ = self.args
         return type(self)(message, column, None if names is None else str(names[column]))
 
@@ -106,12 +106,12 @@ def warn(message: str, category: type[Warning]) -> None:
 
 
 def column_called(column: int, name: str | None) -> str:
-    """Return a column for messages: by its name if it has one, else by its index."""
+    """A column for messages: by its name if it has one, else by its index."""
     return f"column {column if name is None else repr(name)}"
 
 
 def access_remedy(error: BaseException) -> str:
-    """Return what to do about a store if its package or credentials are missing, else ""."""
+    """The remedy for a store whose package or credentials are missing, else ""."""
     if isinstance(error, ImportError):
         return "; install this package, here and on every worker"
     if "Credential" not in type(error).__name__ and not isinstance(error, PermissionError):
@@ -123,6 +123,6 @@ def access_remedy(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its type if there is none."""
+    """First line of an error's message, or its type if there is none."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

@@ -58,7 +58,7 @@ _NO_WEIGHT = "all sample weights are zero; give at least one row a positive weig
 def r2_score(
     y_true: Any, y_pred: Any, *, sample_weight: Any = None, multioutput: Any = "uniform_average"
 ) -> Any:
-    """Return r² = 1 − Σs(ŷ − y)²/Σs(y − ȳ)², the share of the targets' variance explained.
+    """R² = 1 − Σs(ŷ − y)²/Σs(y − ȳ)², the share of the targets' variance explained.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def r2_score(
 def mean_squared_error(
     y_true: Any, y_pred: Any, *, sample_weight: Any = None, multioutput: Any = "uniform_average"
 ) -> Any:
-    """Return Σs(ŷ − y)²/Σs.
+    """Σs(ŷ − y)²/Σs.
 
     Parameters, errors and cost as for `r2_score`, without "variance_weighted".
     """
@@ -100,7 +100,7 @@ def mean_squared_error(
 
 
 def _squared_errors(y_true: Any, y_pred: Any, sample_weight: Any) -> tuple[np.ndarray, Moments, int]:
-    """Return Σs(ŷ − y)² of each target, the targets' moments, and the number of rows."""
+    """Σs(ŷ − y)² of each target, the targets' moments, and the number of rows."""
     rows = _rows(y_true, y_pred, sample_weight)
     n_targets, n_predicted = map(_width, rows[:2])
     if n_targets != n_predicted:
@@ -147,7 +147,7 @@ def _averaged(values: np.ndarray, multioutput: Any, spread: np.ndarray | None = 
 def confusion_matrix(
     y_true: Any, y_pred: Any, *, labels: Any = None, sample_weight: Any = None, normalize: str | None = None
 ) -> np.ndarray:
-    """Return C, where C[i, j] counts the rows of label i that were predicted as label j.
+    """C, where C[i, j] counts the rows of label i that were predicted as label j.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def confusion_matrix(
 
 
 def _block_pairs(y: np.ndarray, p: np.ndarray, s: np.ndarray) -> pd.Series:
-    """Return the weight of each pair of a true and a predicted label."""
+    """The weight of each pair of a true and a predicted label."""
     # scikit-learn would refuse a block with none of `labels`, and warn of one with a single label, as blocks
     # of sorted rows have. So it gets the pairs of all rows.
     return _merged_pairs([pd.Series(s, pd.MultiIndex.from_arrays([_of_one_type(y, p), p]))])
@@ -200,7 +200,7 @@ def _merged_pairs(parts: list[pd.Series]) -> pd.Series:
 
 
 def accuracy_score(y_true: Any, y_pred: Any, *, normalize: bool = True, sample_weight: Any = None) -> float:
-    """Return the share of weight with correct labels, or with ``normalize=False`` that weight itself.
+    """The share of weight with correct labels, or with ``normalize=False`` that weight itself.
 
     Parameters and errors as for `confusion_matrix`; one pass, as scikit-learn's `accuracy_score`, or for dask
     arrays that of dask-ml.
@@ -226,7 +226,7 @@ def accuracy_score(y_true: Any, y_pred: Any, *, normalize: bool = True, sample_w
 
 
 def _of_one_type(y: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Return y; raise InputError for text compared with numbers, which dask-ml would count as unequal."""
+    """y itself; InputError for text compared with numbers, which dask-ml would count as unequal."""
     if len(y) and isinstance(y[0], str) != isinstance(p[0], str):
         raise InputError(f"labels of different types: y_true has {y[0]!r}, y_pred {p[0]!r}; use one type")
     return y
@@ -238,7 +238,7 @@ def _of_one_type(y: np.ndarray, p: np.ndarray) -> np.ndarray:
 def log_loss(
     y_true: Any, y_proba: Any, *, normalize: bool = True, sample_weight: Any = None, labels: Any = None
 ) -> float:
-    """Return the mean of −log of the probability predicted for the true label.
+    """The mean of −log of the probability predicted for the true label.
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def log_loss(
 
 
 def _block_loss(y: np.ndarray, P: np.ndarray, s: np.ndarray, *, labels: np.ndarray) -> np.ndarray:
-    """Return the sum of the loss, that of the weights, and how many rows' probabilities do not sum to one."""
+    """The sum of the loss, that of the weights, and how many rows' probabilities do not sum to one."""
     P = as_columns(P)
     if ((P < 0) | (P > 1)).any():
         raise InputError(
@@ -298,7 +298,7 @@ def roc_auc_score(
     multi_class: str = "raise",
     labels: Any = None,
 ) -> Any:
-    """Return the exact area under the ROC curve; ties count half.
+    """The exact area under the ROC curve; ties count half.
 
     Parameters
     ----------
@@ -371,7 +371,7 @@ def _merged_labels(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def _known(y: np.ndarray, n_columns: int, name: str) -> np.ndarray:
-    """Return the sorted labels in y, one for each column."""
+    """The sorted labels in y, one for each column."""
     labels = _unique(y)
     if n_columns != len(labels):
         raise InputError(
@@ -398,7 +398,7 @@ def _one_hot(y: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def _rows(
     y_true: Any, y_pred: Any, sample_weight: Any, prediction: str = "y_pred", labels: tuple[str, ...] = ()
 ) -> list[Any]:
-    """Return true values, predictions and weights, all as NumPy arrays or all as dask arrays.
+    """True values, predictions and weights, all as NumPy arrays or all as dask arrays.
 
     Arrays named in `labels` become 1-D. Values of dask arrays are checked when their blocks are computed.
     """
@@ -441,7 +441,7 @@ def _rows(
 
 
 def _lazy(A: Any, row_chunks: tuple[int, ...]) -> da.Array:
-    """Return a dask array with one block across the columns."""
+    """A dask array with one block across the columns."""
     if not is_dask_array(A):
         return cut(A, (row_chunks, *A.shape[1:]))
     return A.rechunk({1: -1}) if A.ndim == 2 else A
@@ -458,7 +458,7 @@ def _array(name: str, values: Any) -> Any:
 
 
 def _checked(values: Any, name: str, is_label: bool, block_info: Any = None) -> np.ndarray:
-    """Return the rows of a block as an array; raise InputError for values that no score can use."""
+    """The rows of a block as an array; InputError for values that no score can use."""
     place = block_info[0]["array-location"] if block_info else [(0, n) for n in values.shape]
     start = place[0][0]
     if values.shape != tuple(stop - start for start, stop in place):
@@ -500,7 +500,7 @@ def _width(A: Any) -> int:
 def _summed(
     function: Callable[..., Any], rows: list[Any], merge: Callable[[list[Any]], Any] | None = None
 ) -> Any:
-    """Return the merged values of `function` of each block of rows."""
+    """The merged values of `function` of each block of rows."""
     if not is_dask_array(rows[0]):
         return function(*rows)
     import dask.array as da

@@ -208,7 +208,7 @@ def draw_binning(
 
 def grid_lines(binning: drf.RandomBinningFeatures, X: np.ndarray) -> list[np.ndarray]:
     """Return for each column where its bins of the first grid begin, between the rows' extremes."""
-    arrays = binning.specification_.derive_arrays()
+    arrays = binning.specification_.derive()
     steps, offsets = arrays["steps"][0], arrays["offsets"][0]  # row x is in bin ⌊x·step + offset⌋
     first, last = np.floor(X.min(axis=0) * steps + offsets), np.floor(X.max(axis=0) * steps + offsets)
     return [(np.arange(first[j] + 1, last[j] + 1) - offsets[j]) / steps[j] for j in range(X.shape[1])]

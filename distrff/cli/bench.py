@@ -306,7 +306,8 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
     The parts follow one another in a thread, except transfers, which other tasks may hide. `busy_share` is
     the share of the threads that the fit's segments keep busy.
     """
-    from distrff.fitting.cost import THIN_SLOWNESS, factorisation_flops
+    from distrff.fitting.cost import THIN_SLOWNESS
+    from distrff.fitting.gram import factorisation_flops
 
     shape, n_threads = plan.size, rates["n_threads"]
     rounds = -(-plan.n_segments // n_threads)

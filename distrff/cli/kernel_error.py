@@ -51,7 +51,7 @@ def _measured(features: Any, dataset: Dataset, options: dict[str, Any]) -> Kerne
     import numpy as np
 
     from distrff.estimators.gram import prepare_map
-    from distrff.fitting.context import features_dtype
+    from distrff.fitting.problem import features_dtype
     from distrff.utils.random import group_of, resolve_seed
 
     seed = resolve_seed(options["random_state"])

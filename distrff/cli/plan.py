@@ -66,9 +66,11 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
         for note in notes:
             click.echo(f"note: {note}", err=True)
         return
+    from distrff.fitting.fit import with_posterior
+
     with workers_of(options):
         counted = estimator.plan(dataset, checkpoint=options["checkpoint"])
-    counted = counted.with_posterior() if options["include_std"] else counted
+    counted = with_posterior(counted) if options["include_std"] else counted
     unseen = "missing or infinite values in later rows show only in a fit's first pass"
     lines = [str(counted), *([unseen] if dataset.n_rows > counted.tile_rows else [])]
     show(counted.to_dict(), as_json=as_json, lines=lines)
@@ -108,7 +110,9 @@ def planned_values(
         for note in _if_the_penalty_were_given(estimator, counted, workers):
             refused.add_note(note)
         raise
-    plan = plan.with_posterior() if options["include_std"] else plan
+    from distrff.fitting.fit import with_posterior
+
+    plan = with_posterior(plan) if options["include_std"] else plan
     return "\n".join(_lines(plan, n_workers)), _if_one_thread_worked(estimator, counted, workers, plan)
 
 

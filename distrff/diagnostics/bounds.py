@@ -228,7 +228,7 @@ def binning_uniform_bound(
 
 
 def pairs_error(delta: float, n_components: int, n_pairs: int) -> float:
-    """Return ε such that one of n pairs is off by ε·k(0) with probability at most δ.
+    """ε such that one of n pairs is off by ε·k(0) with probability at most δ.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ def pairs_error(delta: float, n_components: int, n_pairs: int) -> float:
 
 
 def spectral_norm_error(delta: float, n_components: int, n_rows: int, kernel_norm: float) -> float:
-    """Return ε such that ‖K̂ − K‖₂ ≥ ε·k(0) with probability at most δ.
+    """ε such that ‖K̂ − K‖₂ ≥ ε·k(0) with probability at most δ.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ def features_needed(
     n_columns: int | None = None,
     form: str = "cos_sin",
 ) -> float:
-    """Return how many columns of Fourier features keep the error below ε with probability 1 − δ.
+    """How many columns of Fourier features keep the error below ε with probability 1 − δ.
 
     For one pair of rows; with `n_rows` for all pairs of `n_rows` rows at once; with `diameter` for all pairs
     of points in a set, whether or not they are rows. For iid draws only.
@@ -358,7 +358,7 @@ def _features_for_set(
 def _uniform_terms(
     eps: float, *, n_columns: int, diameter: float, sigma: float, form: str
 ) -> tuple[float, float]:
-    """Return the logarithm of the factor before the exponential, and the exponent per column."""
+    """The logarithm of the factor before the exponential, and the exponent per column."""
     d, reach = n_columns, _log(sigma * diameter / eps)
     if form == "cos_sin":
         h = d / 2
@@ -380,7 +380,7 @@ def _probability(log: float) -> float:
 
 
 def hashed_bins_square(kappa: np.ndarray, n_grids: int, collision: float) -> np.ndarray:
-    """Return E(ẑ − κ)² of pairs, for independent grids of hashed bins.
+    """E(ẑ − κ)² of pairs, for independent grids of hashed bins.
 
     Parameters
     ----------
@@ -406,7 +406,7 @@ def hashed_bins_square(kappa: np.ndarray, n_grids: int, collision: float) -> np.
 
 
 def hashed_bins_pairs_error(delta: float, n_grids: int, n_pairs: int, collision: float) -> float:
-    """Return ε such that one of n pairs is off by ε·k(0) with probability at most δ, for hashed bins.
+    """ε such that one of n pairs is off by ε·k(0) with probability at most δ, for hashed bins.
 
     Parameters
     ----------
@@ -428,7 +428,7 @@ def hashed_bins_pairs_error(delta: float, n_grids: int, n_pairs: int, collision:
 def hashed_bins_spectral_error(
     delta: float, n_grids: int, n_rows: int, kernel_norm: float, collision: float
 ) -> float:
-    """Return ε such that ‖K̂ − K‖₂ ≥ ε·k(0) with probability at most δ, for hashed bins.
+    """ε such that ‖K̂ − K‖₂ ≥ ε·k(0) with probability at most δ, for hashed bins.
 
     Parameters
     ----------
@@ -480,7 +480,7 @@ def sketch_square(kappa: np.ndarray, n_buckets: int) -> np.ndarray:
 
 
 def sketched_pairs_error(delta: float, n_components: int, kappa: np.ndarray, n_buckets: int) -> float:
-    """Return ε such that one of some pairs is off by ε·k(0) with probability at most δ, for sketched rows.
+    """ε such that one of some pairs is off by ε·k(0) with probability at most δ, for sketched rows.
 
     Parameters
     ----------
@@ -506,7 +506,7 @@ def sketched_pairs_error(delta: float, n_components: int, kappa: np.ndarray, n_b
 def sketched_spectral_error(
     delta: float, n_components: int, kappa: np.ndarray, kernel_norm: float, n_buckets: int
 ) -> float:
-    """Return ε such that ‖K̂ − K‖₂ ≥ ε·k(0) with probability at most δ, for sketched rows.
+    """ε such that ‖K̂ − K‖₂ ≥ ε·k(0) with probability at most δ, for sketched rows.
 
     Parameters
     ----------
@@ -533,7 +533,7 @@ def sketched_spectral_error(
 
 
 def nystroem_pairs_error(residuals: np.ndarray, others: np.ndarray) -> float:
-    """Return a bound of the errors of some pairs, for landmarks: the largest √(r(x)·r(x')).
+    """A bound of the errors of some pairs, for landmarks: the largest √(r(x)·r(x')).
 
     Parameters
     ----------
@@ -548,7 +548,7 @@ def nystroem_pairs_error(residuals: np.ndarray, others: np.ndarray) -> float:
 
 
 def nystroem_spectral_error(residuals: np.ndarray) -> float:
-    """Return a bound of ‖K̂ − K‖₂, for landmarks: the trace Σ r(x) of K − K̂.
+    """A bound of ‖K̂ − K‖₂, for landmarks: the trace Σ r(x) of K − K̂.
 
     Parameters
     ----------

@@ -27,7 +27,6 @@ from distrff.diagnostics.importance import (
     of_columns,
     output_names,
     outside_rows,
-    shown_lines,
     with_columns,
 )
 from distrff.diagnostics.strict import strict
@@ -45,7 +44,7 @@ from distrff.preprocessing.encoders import (
     SecondsStep,
 )
 from distrff.utils.arrays import chosen_rows, dense_rows
-from distrff.utils.html import Section, Table, html_card
+from distrff.utils.html import Section, Table, html_card, page_lines, part_lines
 from distrff.utils.random import resolve_seed
 from distrff.utils.validation import check_count
 
@@ -92,12 +91,12 @@ class PartialDependence:
     Attributes
     ----------
     result : {"prediction", "probability", "decision"}
-        What the curves show.
+        The quantity that the curves show.
     outputs : tuple of str
         Names of the targets or classes, one for each column of `mean`.
     curves : tuple of DependenceCurve
     n_samples, n_judged, n_outside : int
-        All rows, those judged, and those left out because they are outside of the bounds of the model.
+        All rows, the judged ones, and those left out, which are outside of the bounds of the model.
     seed : int
     """
 
@@ -110,15 +109,24 @@ class PartialDependence:
     seed: int
 
     def __getitem__(self, column: str) -> DependenceCurve:
-        """Return the curve of a column."""
+        """The curve of a column."""
         for curve in self.curves:
             if curve.column == column:
                 return curve
         raise KeyError(column)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as strict JSON data: the attributes, each curve as a dict of its own."""
+        """The result as strict JSON data: the attributes, each curve as a dict of its own."""
         return strict(vars(self) | {"curves": [vars(curve) for curve in self.curves]})
+
+    def __repr__(self) -> str:
+        lines = [*page_lines(judged_facts(self).items()), *part_lines(self._table())]
+        return "\n".join(["<PartialDependence", *lines]) + ">"
+
+    def _repr_html_(self) -> str:
+        return html_card(
+            "Partial dependence", judged_facts(self).items(), (), [Section("Curves", [self._table()])]
+        )
 
     def _table(self) -> Table:
         """The ends of each curve, as far as they fit."""
@@ -127,14 +135,8 @@ class PartialDependence:
             low, high = curve.mean.min(axis=0), curve.mean.max(axis=0)
             for name, a, b in list(zip(self.outputs, low, high, strict=True))[:SHOWN_ROWS]:
                 rows.append([curve.column, len(curve.values), name, float(a), float(b)])
-        return Table(["column", "values", "output", f"lowest mean {self.result}", "highest"], rows)
-
-    def __repr__(self) -> str:
-        return "\n".join(["<PartialDependence", *shown_lines(judged_facts(self), self._table())]) + ">"
-
-    def _repr_html_(self) -> str:
-        parts = [Section("Curves", [self._table()])]
-        return html_card("Partial dependence", judged_facts(self).items(), (), parts)
+        heads = ["column", "values", "output", f"lowest mean {self.result}", "highest"]
+        return Table(heads, rows)
 
 
 def partial_dependence(
@@ -147,7 +149,7 @@ def partial_dependence(
     max_rows: int = 2_000,
     random_state: int | None = 0,
 ) -> PartialDependence:
-    """Return the mean result of a model over rows in which a column is set to one value after another.
+    """The mean result of a model over rows in which a column is set to one value after another.
 
     For the value v of a column it is Σᵢ sᵢ f(xᵢ with v in this column)/Σᵢ sᵢ, where f is the prediction of
     numbers, the probability of each class where the model has them, else the decision values.
@@ -162,7 +164,7 @@ def partial_dependence(
         Raw columns, or columns of X by name or index. Numbers are set to quantiles of a sample of the rows,
         or to all their values if these are few; categories and hashed words one at a time, the most frequent
         first; of a time's parts, the months, the days of the week and the hours of the day, each a curve of
-        its own. Where a value may be missing, it is set to one that is there.
+        its own. A value that may be missing is set to one that is there.
     sample_weight : array-like of shape (n_samples,), optional
         Weights are multiplicities.
     grid_size : int
@@ -267,14 +269,14 @@ def _mean_results(model: Model, rows: DrawnRows, grid: Grid) -> Means:
 
 
 def _result_kind(model: Model) -> str:
-    """Return what curves show: "probability" of each class, "decision" values, or a "prediction"."""
+    """The result that curves show: "probability" of each class, "decision" values, or a "prediction"."""
     if model.likelihood is not None:
         return "probability"
     return "decision" if model.is_classifier or model.is_multilabel else "prediction"
 
 
 def _results(model: Model, X: Any) -> np.ndarray:
-    """Return the numbers of each row, of shape (n_rows, n_results)."""
+    """The results of each row, of shape (n_rows, n_results)."""
     return model.predict_proba(X) if model.likelihood is not None else model.decision(X)
 
 
@@ -290,7 +292,7 @@ def _curve(grid: Grid, found: Means) -> DependenceCurve:
 
 @dataclass(frozen=True)
 class Grid:
-    """The values of a curve, and what the columns of X are set to for each."""
+    """The values of a curve, and the settings of the columns of X for each."""
 
     column: str
     kind: str
@@ -309,7 +311,7 @@ _CIRCLES: Mapping[str, tuple[str, ...]] = {
 
 
 def with_parts(model: Model, groups: Sequence[ColumnGroup]) -> list[ColumnGroup]:
-    """Return the groups, and each column of X by its own name where a list of numbers became several."""
+    """The groups, and each column of X by its own name where a list of numbers became several."""
     names = () if model.steps is None else model.steps.names_out
     known = {group.name for group in groups}
     single = [
@@ -323,7 +325,7 @@ def with_parts(model: Model, groups: Sequence[ColumnGroup]) -> list[ColumnGroup]
 
 
 def grids_of(group: ColumnGroup, rows: DrawnRows, grid_size: int = _GRID_SIZE) -> list[Grid]:
-    """Return the grids of a column: one, or for a time's parts one each."""
+    """The grids of a column: one, or for a time's parts one each."""
     step = group.step
     n_made = 1 if step is None else len(step.names_out)
     indicator = n_made - 1 if step is not None and step.indicates else None
@@ -356,7 +358,7 @@ def grids_of(group: ColumnGroup, rows: DrawnRows, grid_size: int = _GRID_SIZE) -
 
 
 def _quantiles(values: np.ndarray, s: np.ndarray, n: int) -> np.ndarray:
-    """Return all values if they are few, else the n middles of equal shares of the weight, each once."""
+    """All values if they are few, else the n middles of equal shares of the weight, each once."""
     distinct = np.unique(values)
     if len(distinct) <= n:
         return distinct
@@ -385,7 +387,7 @@ def _category_grid(
 
 
 def _circle_grids(group: ColumnGroup, rest: Sequence[int], flags: Sequence[int]) -> list[Grid]:
-    """Return a grid for each circle of which the model has both coordinates."""
+    """A grid for each circle of which the model has both coordinates."""
     grids = []
     at = {group.made[j]: group.positions[j] for j in rest}
     flag_positions = [group.positions[j] for j in flags]

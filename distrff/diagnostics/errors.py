@@ -47,7 +47,7 @@ class Errors(ABC):
 
     @property
     def n_unseen(self) -> int:
-        """Rows with labels that are none of the classes; numbers have none."""
+        """Rows with labels that the model never saw; always 0 for numbers."""
         return 0
 
     def conformal_scores(self) -> tuple[QuantileSketch, ...]:
@@ -305,13 +305,13 @@ _UNSEEN = 20
 class ClassErrors(Errors):
     """Sums over rows of true and predicted classes, and of probabilities where the model has them.
 
-    Rows outside the bounds of the model, and labels that are none of its classes, count as wrong. ROC and
+    Rows outside the bounds of the model, and labels that it never saw, count as wrong. ROC and
     precision–recall come from sketches of the decision values of both classes, which cannot order two rows
     of one bucket, 2⁻¹⁰ wide relatively; the largest error that this can make in an area is given beside it.
     """
 
     confusion: Confusion
-    unseen: LabelCounts  # labels that are none of the classes
+    unseen: LabelCounts  # labels that the model never saw
     fit: QuantileSketch  # how badly the true class fits, inside the bounds
     margins: tuple[QuantileSketch, QuantileSketch] | None  # decision values of either of two classes
     likely: ProbabilityErrors | None

@@ -13,7 +13,7 @@ from distrff.diagnostics.quality import Evaluation
 from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
 from distrff.engine.run import Run, begin_run
 from distrff.errors import DataWarning, InputError, InputTypeError, warn
-from distrff.features.base import MapSpecification
+from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block
 from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals
 from distrff.model.model import FoldModels, Model
@@ -78,7 +78,7 @@ def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = N
 
 
 class JudgedRows(NamedTuple):
-    """Rows with targets, and what a model knows of them."""
+    """Rows with targets, and how a model knows them."""
 
     dataset: Dataset
     folds: FoldModels | None  # of the fit to these rows, if it held some out
@@ -86,7 +86,7 @@ class JudgedRows(NamedTuple):
 
 
 def judged_rows(model: Any, data: Any = None, y: Any = None, sample_weight: Any = None) -> JudgedRows:
-    """The rows to judge a model on: an estimator knows those of its fit."""
+    """The rows to judge a model on; an estimator knows the rows of its fit."""
     if hasattr(model, "_judged_rows"):
         found: JudgedRows = model._judged_rows(data, y, sample_weight)
         return found
@@ -153,7 +153,7 @@ class ErrorSum(Reduction):
     folds: FoldModels | None = None
     n_sketched: int = 1  # targets whose residuals are sketched
 
-    def shared(self) -> MapSpecification:
+    def shared(self) -> FittedMap:
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:

@@ -1,4 +1,4 @@
-"""What predictions depend on: permutation importance, from rows that are drawn from all of the data.
+"""Which columns predictions depend on: permutation importance, from rows that are drawn from all of the data.
 
 The drawn rows are predicted again, a task for each column, with other values in this column; `dependence` has
 curves of the same rows.
@@ -6,7 +6,7 @@ curves of the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from distrff.diagnostics.strict import strict
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run
 from distrff.errors import ColumnError, InputError, InputTypeError
-from distrff.features.base import MapSpecification
+from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, check_known
 from distrff.model.model import Model
 from distrff.model.rows import rows_for
@@ -28,7 +28,7 @@ from distrff.preprocessing.coding import ClassTargets
 from distrff.preprocessing.moments import Moments
 from distrff.preprocessing.table import ColumnStep
 from distrff.utils.arrays import chosen_rows, dense_rows, joined_rows
-from distrff.utils.html import Bars, Section, Table, html_card
+from distrff.utils.html import Bars, Section, Table, html_card, page_lines, part_lines
 from distrff.utils.random import child_seed, resolve_seed, row_hash
 from distrff.utils.text import listed, number_text
 from distrff.utils.validation import check_count, is_finite
@@ -45,7 +45,7 @@ SHOWN_ROWS = 20
 
 @dataclass(frozen=True)
 class ColumnImportance:
-    """How much worse predictions are without what one column says.
+    """How much worse predictions are without the values of one column.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class PermutationImportance:
     Attributes
     ----------
     measure : {"r2", "accuracy"}
-        What falls.
+        The score that falls.
     score : float
         R² or accuracy of the judged rows as they are; R² in units of the variance of all rows' targets.
     mse : tuple of float, or None
@@ -87,7 +87,7 @@ class PermutationImportance:
     columns : tuple of ColumnImportance
         The most important first.
     n_samples, n_judged, n_outside : int
-        All rows, those judged, and those left out because they are outside of the bounds of the model.
+        All rows, the judged ones, and those left out, which are outside of the bounds of the model.
     n_unseen : int
         Rows judged whose label the model never saw; they are wrong before and after.
     seed : int
@@ -105,24 +105,22 @@ class PermutationImportance:
     seed: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as strict JSON data: the attributes, each column as a dict of its own."""
+        """The result as strict JSON data: the attributes, each column as a dict of its own."""
         found = vars(self) | {"columns": [vars(column) for column in self.columns]}
         return strict(found)
 
     def lines(self) -> list[str]:
         """The result as lines of text: the rows that were judged, then a row for each column."""
-        return shown_lines(self._facts(), self._table())
+        return [*page_lines(self._facts().items()), *part_lines(self._table())]
 
     def __repr__(self) -> str:
         return "\n".join(["<PermutationImportance", *self.lines()]) + ">"
 
     def _repr_html_(self) -> str:
-        bars = [
-            (c.column, c.importance, f"{number_text(c.importance)} ± {number_text(c.std_error)}")
-            for c in self.columns[:SHOWN_ROWS]
-        ]
-        parts = [Section(self._table().columns[1], [Bars(bars)])]
-        return html_card("Permutation importance", self._facts().items(), (), parts)
+        table = self._table()
+        bars = Bars([(name, fall, number_text(fall)) for name, fall, *_ in table.rows])
+        sections = [Section(table.columns[1], [bars, table])]
+        return html_card("Permutation importance", self._facts().items(), (), sections)
 
     def _table(self) -> Table:
         falls = {"r2": "fall of R²", "accuracy": "fall of accuracy"}[self.measure]
@@ -143,16 +141,9 @@ class PermutationImportance:
 def judged_facts(found: Any) -> dict[str, str]:
     """How many rows a result is of, as names with their values."""
     facts = {"rows judged": f"{number_text(found.n_judged)} of {number_text(found.n_samples)}"}
-    return facts | ({"outside the bounds, left out": number_text(found.n_outside)} if found.n_outside else {})
-
-
-def shown_lines(facts: Mapping[str, str], table: Table) -> list[str]:
-    """Facts and a table as lines of text, the columns of the table one under the other."""
-    rows = [[v if isinstance(v, str) else number_text(v) for v in row] for row in table.rows]
-    texts = [[*table.columns], *rows]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    lines = ["  ".join(t.ljust(w) for t, w in zip(row, widths, strict=True)).rstrip() for row in texts]
-    return [*(f"{name}: {value}" for name, value in facts.items()), *lines]
+    if found.n_outside:
+        facts["outside the bounds, left out"] = number_text(found.n_outside)
+    return facts
 
 
 def permutation_importance(
@@ -165,7 +156,7 @@ def permutation_importance(
     max_rows: int = MAX_ROWS,
     random_state: int | None = 0,
 ) -> PermutationImportance:
-    """Return how much worse a model predicts rows when a column's values come from other rows.
+    """How much worse a model predicts rows when a column's values come from other rows.
 
     With x' = x except for the column j, which is another row's, the importance of j is the mean over rows of
 
@@ -273,7 +264,7 @@ def importance_of(
 
 
 def _units(targets: Moments) -> np.ndarray:
-    """By what squared errors are divided, so that their mean over targets is that of 1 − R².
+    """Divisors of squared errors, so that their mean over targets is that of 1 − R².
 
     Targets that do not vary have no R², and do not count.
     """
@@ -325,12 +316,12 @@ def _rise(model: Model, rows: DrawnRows, columns: ReplacedColumns) -> Means:
 
 
 def n_results(model: Model) -> int:
-    """Return how many numbers a row has."""
+    """Number of results that a row has."""
     return max(2, model.n_outputs) if model.likelihood is not None else model.n_outputs
 
 
 def output_names(model: Model, dataset: Dataset) -> tuple[str, ...]:
-    """Return the names of the results: classes, or targets."""
+    """The names of the results: classes, or targets."""
     k = n_results(model)
     if isinstance(model.targets, ClassTargets):
         labels = [str(label) for label in model.targets.classes.tolist()]
@@ -572,7 +563,7 @@ class DrawSum(Reduction):
     row_bytes: int
     tile_rows: int
 
-    def shared(self) -> MapSpecification:
+    def shared(self) -> FittedMap:
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:
@@ -688,7 +679,7 @@ class ColumnSum(Reduction):
     model: Model
     judge: Callable[[Model, DrawnRows, Any], Means]
 
-    def shared(self) -> MapSpecification:
+    def shared(self) -> FittedMap:
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:

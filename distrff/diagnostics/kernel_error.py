@@ -27,10 +27,11 @@ from distrff.diagnostics.bounds import (
     spectral_norm_error,
 )
 from distrff.errors import InputError, NonFiniteError
-from distrff.features.base import FeatureMap, MapSpecification, ProjectedSpecification
-from distrff.features.binning import BinningSpecification, HashedBinningSpecification
-from distrff.features.fourier import FourierSpecification
-from distrff.features.nystroem import NystroemSpecification
+from distrff.features.base import FeatureMap
+from distrff.features.binning import BinningMap, HashedBinningMap
+from distrff.features.fitted import FittedMap, ProjectedMap
+from distrff.features.fourier import FourierMap
+from distrff.features.nystroem import NystroemMap
 from distrff.features.structured import SKETCH_COLUMNS
 from distrff.io.arrays import as_dataset
 from distrff.kernels.base import Kernel, Scaled
@@ -117,7 +118,7 @@ class KernelError:
     seed: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the measurement as plain data."""
+        """The measurement as plain data."""
         return asdict(self)
 
 
@@ -265,7 +266,7 @@ def _exact_kernel(features: Any) -> ExactKernel:
 
 
 def _measure_pairs(sample: _Sample, z: Any, exact: ExactKernel) -> tuple[np.ndarray, PairFacts]:
-    """Return the squared error of each pair, and what theory needs to know about the pairs."""
+    """Squared error of each pair, and the facts about the pairs that theory takes."""
     strips = []
     for start in range(0, len(sample.first), _EXACT_SIDE):
         part = slice(start, start + _EXACT_SIDE)
@@ -283,7 +284,7 @@ def _measure_pairs(sample: _Sample, z: Any, exact: ExactKernel) -> tuple[np.ndar
 def _measure_blocks(
     sample: _Sample, z: Any, exact: ExactKernel, alpha: float
 ) -> tuple[np.ndarray, np.ndarray, list[BlockFacts]]:
-    """Return the spectral error and effective dimension of each block, and what theory needs to know."""
+    """Spectral error and effective dimension of each block, and the facts about it that theory takes."""
     errors, dimensions, facts = [], [], []
     for rows in sample.blocks:
         X = sample.X[rows]
@@ -303,7 +304,7 @@ def _row_products(Z: Any, Y: Any) -> np.ndarray:
 
 
 def _residuals(Z: Any, squared_norms: np.ndarray) -> np.ndarray:
-    """Return k(x, x) − ‖z(x)‖² of rows, at least as large as its rounding errors.
+    """The residual k(x, x) − ‖z(x)‖² of rows, at least as large as its rounding errors.
 
     The triangular solve of landmarks magnifies the rounding of float64 by up to 2²⁰, and more with their
     number; Z in float32 is rounded again.
@@ -326,11 +327,11 @@ def _interval(values: np.ndarray, confidence: float) -> Interval:
     return max(0.0, float(values.mean() - half)), float(values.mean() + half)
 
 
-# What theory says about the error of a fitted map: its mean square over draws, and its bounds.
+# Theory of the error of a fitted map: its mean square over draws, and its bounds.
 
 
 class PairFacts(NamedTuple):
-    """What is known about sampled pairs: k(δ), k(2δ), and k(x, x) − ‖z(x)‖² of both rows."""
+    """Facts about sampled pairs: k(δ), k(2δ), and k(x, x) − ‖z(x)‖² of both rows."""
 
     k: np.ndarray
     k_doubled: np.ndarray
@@ -339,7 +340,7 @@ class PairFacts(NamedTuple):
 
 
 class BlockFacts(NamedTuple):
-    """What is known about a block of rows: K, its spectral norm, and k(x, x) − ‖z(x)‖² of each row."""
+    """Facts about a block of rows: K, its spectral norm, and k(x, x) − ‖z(x)‖² of each row."""
 
     K: np.ndarray
     norm: float
@@ -347,7 +348,7 @@ class BlockFacts(NamedTuple):
 
 
 class MapTheory(NamedTuple):
-    """What theory says about errors, in units of the kernel; probabilities are over draws of the map.
+    """Theory of the errors, in units of the kernel; probabilities are over draws of the map.
 
     Parameters
     ----------
@@ -367,20 +368,20 @@ class MapTheory(NamedTuple):
     expected_is_bound: bool = False
 
 
-def theory_of(spec: MapSpecification, pairs: PairFacts, delta: float) -> MapTheory | None:
-    """Return the theory of a map; None if no theorem bounds the errors of its draws."""
-    if isinstance(spec, ProjectedSpecification):
+def theory_of(spec: FittedMap, pairs: PairFacts, delta: float) -> MapTheory | None:
+    """The theory of a map; None if no theorem bounds the errors of its draws."""
+    if isinstance(spec, ProjectedMap):
         return theory_of(spec.inner, pairs, delta)
     # Orthogonal and Sobol frequencies err less than independent ones: by factors of 0.56 and 0.65 with 256
     # columns for a Gaussian kernel of 16. But these are measurements; no theorem here bounds such draws.
-    if isinstance(spec, FourierSpecification) and spec.form in FORMS:
+    if isinstance(spec, FourierMap) and spec.form in FORMS:
         if spec.sampling == "iid":
             return _independent(spec, pairs, delta)
         if spec.sampling == "countsketch" and _is_gaussian(spec.kernel):
             return _sketched(spec, pairs, delta)
-    if isinstance(spec, BinningSpecification | HashedBinningSpecification):
+    if isinstance(spec, BinningMap | HashedBinningMap):
         return _bins(spec, pairs, delta)
-    if isinstance(spec, NystroemSpecification):
+    if isinstance(spec, NystroemMap):
         # The projection on landmarks: bounds that hold with certainty, and no mean over draws.
         bound = nystroem_pairs_error(pairs.residuals, pairs.others)
         return MapTheory(bound, lambda block, _: nystroem_spectral_error(block.residuals))
@@ -391,8 +392,8 @@ def _is_gaussian(kernel: Kernel) -> bool:
     return _is_gaussian(kernel.k) if isinstance(kernel, Scaled) else isinstance(kernel, Gaussian)
 
 
-def _independent(spec: FourierSpecification, pairs: PairFacts, delta: float) -> MapTheory:
-    """Return the theory of independent frequencies.
+def _independent(spec: FourierMap, pairs: PairFacts, delta: float) -> MapTheory:
+    """The theory of independent frequencies.
 
     With κ = k/k(0), the variance is k(0)²/D·(1 + κ(2δ) − 2κ(δ)²) for "cos_sin" and
     k(0)²/D·(1 + κ(2δ)/2 − κ(δ)²) for "phase" (Sutherland and Schneider 2015).
@@ -408,8 +409,8 @@ def _independent(spec: FourierSpecification, pairs: PairFacts, delta: float) -> 
     return MapTheory(unit * pairs_error(delta, D, pairs.k.size), spectral_bound, square)
 
 
-def _sketched(spec: FourierSpecification, pairs: PairFacts, delta: float) -> MapTheory:
-    """Return the theory of independent frequencies of a Gaussian kernel after a common CountSketch.
+def _sketched(spec: FourierMap, pairs: PairFacts, delta: float) -> MapTheory:
+    """The theory of independent frequencies of a Gaussian kernel after a common CountSketch.
 
     The variance is at most k(0)²/D given the sketch; the squared error of the sketch is added to it.
     """
@@ -424,10 +425,8 @@ def _sketched(spec: FourierSpecification, pairs: PairFacts, delta: float) -> Map
     return MapTheory(bound, spectral_bound, square, expected_is_bound=True)
 
 
-def _bins(
-    spec: BinningSpecification | HashedBinningSpecification, pairs: PairFacts, delta: float
-) -> MapTheory:
-    """Return the theory of P independent indicators of a shared bin, or of a shared column for hashed bins.
+def _bins(spec: BinningMap | HashedBinningMap, pairs: PairFacts, delta: float) -> MapTheory:
+    """The theory of P independent indicators of a shared bin, or of a shared column for hashed bins.
 
     The variance is k(0)²/P·κ(1 − κ) without hashing; there bins never collide, and the bounds of hashed bins
     hold with c = 0.

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.diagnostics import error_plots, plots
+from distrff.diagnostics import plots
 from distrff.diagnostics.plots import COLORS, NEAR, known_numbers
 from distrff.utils.html import Chart
 from distrff.utils.text import column_text, number_text
@@ -49,7 +49,7 @@ _DRAWING = threading.Lock()  # matplotlib's style is global while it is in use
 
 
 def page_charts(report: Mapping[str, Any]) -> dict[str, Chart]:
-    """Return the charts of a report, by the heading of their section."""
+    """Charts of a report, by the heading of their section."""
     drawn: list[tuple[str, Callable[[Any, Mapping[str, Any]], Any]]] = []
     if report.get("alphas") or report.get("Cs"):
         drawn.append((f"Error against {'alpha' if report.get('alphas') else 'C'}", plots.draw_penalty_path))
@@ -64,20 +64,20 @@ def page_charts(report: Mapping[str, Any]) -> dict[str, Chart]:
 
 
 def error_charts(evaluation: Mapping[str, Any]) -> dict[str, Chart]:
-    """Return the charts of an evaluation, by the heading of their section."""
+    """The charts of an evaluation, by the heading of their section."""
     drawn: list[tuple[str, Callable[[Any, Mapping[str, Any]], Any], Mapping[str, Any]]] = []
     of_targets = [one for one in evaluation.get("targets", ()) if one.get("bins")]
     for target in of_targets:
         of = f" of {target['target']}" if len(of_targets) > 1 else ""
         drawn += [
-            (f"Predicted against actual{of}", error_plots.draw_predicted_against_actual, target),
-            (f"Residuals against prediction{of}", error_plots.draw_residuals, target),
+            (f"Predicted against actual{of}", plots.draw_predicted_against_actual, target),
+            (f"Residuals against prediction{of}", plots.draw_residuals, target),
         ]
     for key, heading, draw in (
-        ("confusion", "Which classes are taken for which", error_plots.draw_confusion),
-        ("roc", "ROC curve", error_plots.draw_roc),
-        ("precision_recall", "Precision against recall", error_plots.draw_precision_recall),
-        ("reliability", "Probabilities against frequencies", error_plots.draw_reliability),
+        ("confusion", "Which classes are taken for which", plots.draw_confusion),
+        ("roc", "ROC curve", plots.draw_roc),
+        ("precision_recall", "Precision against recall", plots.draw_precision_recall),
+        ("reliability", "Probabilities against frequencies", plots.draw_reliability),
     ):
         if evaluation.get(key):
             drawn.append((heading, draw, evaluation))
@@ -85,7 +85,7 @@ def error_charts(evaluation: Mapping[str, Any]) -> dict[str, Chart]:
 
 
 def dependence_charts(dependence: Mapping[str, Any]) -> dict[str, Chart]:
-    """Return a chart of each curve of a partial dependence, by the heading of its section."""
+    """A chart of each curve of a partial dependence, by the heading of its section."""
     charts = {}
     for curve in dependence["curves"]:
         heading = f"Mean {dependence['result']} against {column_text(curve['column'])}"
@@ -94,7 +94,7 @@ def dependence_charts(dependence: Mapping[str, Any]) -> dict[str, Chart]:
 
 
 def _chart(title: str, draw: Callable[[Any, Mapping[str, Any]], Any], report: Mapping[str, Any]) -> Chart:
-    """Return the <svg> element, with a title and a description for screen readers."""
+    """The <svg> element, with a title and a description for screen readers."""
     from matplotlib import style
     from matplotlib.figure import Figure
 
@@ -172,7 +172,7 @@ def _length(text: str) -> float:
 
 
 def _inlined(svg: str, title: str, description: str) -> str:
-    """Return matplotlib's document as an element of a page.
+    """Matplotlib's document as an element of a page.
 
     The head is removed, since its style would apply to the whole page. Groups lose their ids, which several
     charts would share; ids that are referred to are unique by the hash salt.
@@ -188,7 +188,7 @@ def _inlined(svg: str, title: str, description: str) -> str:
 
 
 def _described(ax: Any) -> str:
-    """Return a description of a chart: each curve by its lowest and highest point, all else by its label."""
+    """A description of a chart: each curve by its lowest and highest point, all else by its label."""
     sentences = [f"{ax.get_xlabel()} across, {ax.get_ylabel()} upwards."]
     for drawn, label in zip(*ax.get_legend_handles_labels(), strict=True):
         points = drawn.get_xydata() if drawn in ax.lines and drawn.get_transform() is ax.transData else []

@@ -7,19 +7,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from distrff.diagnostics.strict import StrictMapping
-from distrff.utils.html import Bars, Facts, Items, Part, Section, Table, html_card, html_page
+from distrff.utils.html import Bars, Facts, Items, Part, Section, Table, html_card, html_page, page_lines
 from distrff.utils.text import column_text, listed, number_text
 
 _MAX_CLASSES = 30  # as rows of a table
 _MAX_LINES = 10  # as lines of text
-_MAX_TARGETS = 8
 _MAX_BARS = 12
 _STILL_FALLS = 0.9  # of the error with half of the features
 _UNBALANCED = 0.1
 
 
 class Evaluation(StrictMapping):
-    """A read-only mapping of strict JSON values; what `evaluate` returns.
+    """The result of `evaluate`: a read-only mapping of strict JSON values.
 
     Keys
     ----
@@ -54,7 +53,7 @@ class Evaluation(StrictMapping):
     """
 
     def to_html(self, *, title: str | None = None) -> str:
-        """Return the evaluation as one self-contained HTML page; write it as UTF-8."""
+        """The evaluation as one self-contained HTML page; write it as UTF-8."""
         from distrff.diagnostics.pages import error_charts
 
         title = self._title() if title is None else title
@@ -69,14 +68,15 @@ class Evaluation(StrictMapping):
 
     def __repr__(self) -> str:
         head = f"{self._title()} on {number_text(self['n_samples'])} rows"
-        return "\n".join([head, *(f"  {line}" for line in evaluation_lines(self))])
+        lines = page_lines(quality_facts(self), evaluation_sections(self))
+        return "\n".join([head, *(f"  {line}" for line in lines)])
 
 
-# In words: what is first read of a model.
+# In words.
 
 
 def quality_line(quality: Mapping[str, Any]) -> str:
-    """Return the error beside those of simpler models, in one line."""
+    """The error beside those of simpler models, in one line."""
     where = rows_text(quality)
     if quality["kind"] == "numbers":
         line = f"R² {_r2_text(quality['r2'])}, RMSE {number_text(quality['rmse'])} {where}"
@@ -103,49 +103,60 @@ def quality_line(quality: Mapping[str, Any]) -> str:
 
 
 def _r2_text(r2: float | None) -> str:
-    """Return R² for reading; None and NaN are that of targets without any variance."""
+    """R² for reading; None and NaN stand for targets without any variance."""
     is_defined = r2 is not None and not math.isnan(r2)
     return number_text(r2) if is_defined else "not defined (all targets are equal)"
 
 
 def quality_facts(quality: Mapping[str, Any]) -> list[list[str]]:
-    """Return the error beside those of simpler models, as names with their values."""
+    """The error beside those of simpler models, as names with their values."""
+    spread = quality.get("accuracy_error")
+    of_sample = f" ± {spread:.1g}" if spread is not None else ""
+    # The keys of the errors with their names, in the order in which they are shown.
     shown: dict[str, str | None] = {"judged on": _judged_on(quality)}
     if quality["kind"] == "numbers":
-        shown |= {
-            "R²": _r2_text(quality["r2"]),
-            "RMSE": number_text(quality["rmse"]),
-            "RMSE of the mean": number_text(quality["constant_rmse"]),
+        shown["R²"] = _r2_text(quality["r2"])
+        names = {
+            "rmse": "RMSE",
+            "constant_rmse": "RMSE of the mean",
+            "linear_rmse": "RMSE of a linear model",
+            "mae": "mean absolute error",
+            "relative_error": "relative error",
         }
-        if quality.get("linear_rmse") is not None:
-            shown["RMSE of a linear model"] = number_text(quality["linear_rmse"])
-        if quality.get("mae") is not None:
-            shown["mean absolute error"] = number_text(quality["mae"])
-        return [[name, text] for name, text in shown.items() if text]
-    spread = quality.get("accuracy_error")
-    if quality["kind"] == "labels":
+    elif quality["kind"] == "labels":
         shown |= {
-            "all labels right": share_text(quality["accuracy"]) + (f" ± {spread:.1g}" if spread else ""),
+            "all labels right": share_text(quality["accuracy"]) + of_sample,
             "single labels wrong": share_text(quality["hamming_loss"]),
             "constant labels wrong": share_text(quality["constant_hamming_loss"]),
         }
-        return [[name, text] for name, text in shown.items() if text]
-    shown["accuracy"] = share_text(quality["accuracy"]) + (f" ± {spread:.1g}" if spread is not None else "")
-    shown[f"always “{quality['majority']}”"] = share_text(quality["majority_accuracy"])
-    if quality.get("balanced_accuracy") is not None:
-        shown["balanced accuracy"] = share_text(quality["balanced_accuracy"])
-    for key, name in (("roc_auc", "area under ROC"), ("average_precision", "average precision")):
-        if quality.get(key) is not None:
-            shown[name] = share_text(quality[key])
-    if quality.get("log_loss") is not None:
-        shown["log loss"] = number_text(quality["log_loss"])
-        shown["log loss of the shares"] = number_text(quality["majority_log_loss"])
-        shown["Brier score"] = number_text(quality["brier"])
+        names = {}
+    else:
+        shown["accuracy"] = share_text(quality["accuracy"]) + of_sample
+        shown[f"always “{quality['majority']}”"] = share_text(quality["majority_accuracy"])
+        for key, name in _SHARES.items():
+            shown[name] = None if quality.get(key) is None else share_text(quality[key])
+        names = {
+            "log_loss": "log loss",
+            "majority_log_loss": "log loss of the shares",
+            "brier": "Brier score",
+        }
+    for key, name in names.items():
+        shown[name] = None if quality.get(key) is None else number_text(quality[key])
+    if quality.get("n_outside"):
+        what = "left out" if quality["kind"] == "numbers" else "counted as wrong"
+        shown["outside the bounds"] = f"{quality['n_outside']:,} rows, {what}"
     return [[name, text] for name, text in shown.items() if text]
 
 
+_SHARES = {
+    "balanced_accuracy": "balanced accuracy",
+    "roc_auc": "area under ROC",
+    "average_precision": "average precision",
+}
+
+
 def share_text(share: float | None) -> str:
-    """Return a share of 1 with three digits, or of what is missing to 1 where that is small."""
+    """A share of 1 with three significant digits; near 1, of the part that is missing to 1."""
     if share is None:
         return "–"
     if 0 < share < 0.01:
@@ -157,7 +168,7 @@ def share_text(share: float | None) -> str:
 
 
 def rows_text(quality: Mapping[str, Any]) -> str:
-    """Return on which rows a model was judged, as the end of a sentence."""
+    """On which rows a model was judged, as the end of a sentence."""
     rows = quality["rows"]
     if rows == "out of fold":
         return "on rows left out"
@@ -174,80 +185,8 @@ def _judged_on(quality: Mapping[str, Any]) -> str:
     return words.get(rows, rows) + of_sample
 
 
-def evaluation_lines(evaluation: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what an evaluation found, in lines of text."""
-    yield quality_line(evaluation)
-    if evaluation["kind"] == "numbers":
-        yield (
-            f"mean absolute error {number_text(evaluation['mae'])}, relative error "
-            f"{number_text(evaluation['relative_error'])}"
-        )
-        if evaluation["n_outside"]:
-            yield f"{evaluation['n_outside']:,} rows outside the bounds of the model are left out"
-        yield from _target_lines(evaluation["targets"])
-        return
-    if evaluation["kind"] == "labels":
-        if evaluation["n_outside"]:
-            yield f"{evaluation['n_outside']:,} rows outside the bounds of the model count as wrong"
-        for one in evaluation["labels"][:_MAX_LINES]:
-            yield (
-                f"{one['label']}: of {share_text(one['share'])} of the rows, precision "
-                f"{share_text(one['precision'])}, recall {share_text(one['recall'])}"
-            )
-        if len(evaluation["labels"]) > _MAX_LINES:
-            yield f"{len(evaluation['labels']) - _MAX_LINES} more labels"
-        return
-    yield f"balanced accuracy {share_text(evaluation['balanced_accuracy'])} (mean recall)"
-    if evaluation.get("log_loss") is not None:
-        yield (
-            f"log loss {number_text(evaluation['log_loss'])} (of the classes' shares "
-            f"{number_text(evaluation['majority_log_loss'])}), Brier score {number_text(evaluation['brier'])}"
-        )
-    if evaluation.get("roc_auc") is not None:
-        yield (
-            f"for {evaluation['positive']!r}: area under ROC {share_text(evaluation['roc_auc'])}, average "
-            f"precision {share_text(evaluation['average_precision'])}"
-        )
-    if evaluation["n_outside"]:
-        yield f"{evaluation['n_outside']:,} rows outside the bounds of the model count as wrong"
-    yield from _class_lines(evaluation)
-
-
-def _target_lines(targets: list[Mapping[str, Any]]) -> Iterator[str]:
-    for one in targets[:_MAX_TARGETS]:
-        name = f"{one['target']}: " if len(targets) > 1 else ""
-        if len(targets) > 1:
-            yield f"{name}R² {_r2_text(one['r2'])}, RMSE {number_text(one['rmse'])}"
-        if one.get("residual_quantiles"):
-            q = one["residual_quantiles"]
-            yield (
-                f"{name}residuals actual − predicted: mean {number_text(-one['bias'])}, "
-                f"half within {number_text(q['0.25'])} … {number_text(q['0.75'])}, "
-                f"98 % within {number_text(q['0.01'])} … {number_text(q['0.99'])}"
-            )
-    if len(targets) > _MAX_TARGETS:
-        yield f"{len(targets) - _MAX_TARGETS} more targets"
-
-
-def _class_lines(evaluation: Mapping[str, Any]) -> Iterator[str]:
-    classes = sorted(evaluation["classes"], key=lambda one: -one["weight"])
-    for one in classes[:_MAX_LINES]:
-        yield (
-            f"{one['label']!r}: {one['n_rows']:,} rows, precision {share_text(one['precision'])}, "
-            f"recall {share_text(one['recall'])}"
-        )
-    if len(classes) > _MAX_LINES:
-        yield f"{len(classes) - _MAX_LINES} more classes"
-    if never := _never_predicted(evaluation):
-        yield f"never predicted: {listed(never)}"
-    for one in evaluation["confused"][:3]:
-        yield f"{one['actual']!r} is taken for {one['predicted']!r}: {share_text(one['share'])} of its rows"
-    if evaluation["n_unseen"]:
-        yield unseen_line(evaluation)
-
-
 def unseen_line(evaluation: Mapping[str, Any]) -> str:
-    """Return which labels the model never saw, and how many rows have them."""
+    """Which labels the model never saw, and how many rows have them."""
     shown = [f"{one['label']!r} ({one['n_rows']:,})" for one in evaluation["unseen_labels"][:_MAX_LINES]]
     more = evaluation["n_unseen_labels"] - len(shown)
     others = f" and {more} more" if more else ""
@@ -263,7 +202,7 @@ def unseen_line(evaluation: Mapping[str, Any]) -> str:
 def evaluation_sections(
     evaluation: Mapping[str, Any], charts: Mapping[str, Any] | None = None
 ) -> list[Section]:
-    """Return the sections of an evaluation below its facts; `charts` are given by heading."""
+    """The sections of an evaluation below its facts; `charts` are given by heading."""
     sections = [Section(heading, [chart, *_legend(heading)]) for heading, chart in (charts or {}).items()]
     if evaluation["kind"] == "numbers":
         return [*sections, Section("Residuals", _residuals(evaluation["targets"]), wide=True)]
@@ -331,7 +270,7 @@ def _classes(evaluation: Mapping[str, Any]) -> list[Part]:
 
 
 def _never_predicted(evaluation: Mapping[str, Any]) -> list[Any]:
-    """Return the labels of the classes that have rows but are never predicted."""
+    """The labels of the classes that have rows but are never predicted."""
     return [
         one["label"] for one in evaluation["classes"] if one["n_rows"] > 0 and not one["predicted_weight"] > 0
     ]
@@ -340,7 +279,7 @@ def _never_predicted(evaluation: Mapping[str, Any]) -> list[Any]:
 def quality_sections(
     report: Mapping[str, Any], errors: Mapping[str, Any], curves: Mapping[str, Any]
 ) -> list[Section]:
-    """Return the sections with which the page of a fit begins; charts are given by heading."""
+    """The sections with which the page of a fit begins; charts are given by heading."""
     sections = []
     if report.get("quality"):
         parts: list[Part] = [Facts(quality_facts(report["quality"]))]
@@ -355,7 +294,7 @@ def quality_sections(
 
 
 def _advice(report: Mapping[str, Any], quality: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what to try, where a simpler model does as well or a larger one may do better."""
+    """Sentences with something to try, where a simpler model does as well or a larger one may do better."""
     if quality["rows"] == "the rows of the fit":
         yield (
             "The fit held no rows out, so the model saw the rows that judge it here. Judge it on other rows "

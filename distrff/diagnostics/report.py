@@ -36,7 +36,7 @@ class FitReport(StrictMapping):
     tol, relative_residual, preconditioner : of conjugate gradients, for the target of largest residual
     C, loss, tol, primal, dual, duality_gap, relative_gradient : of margin models, for the worst class
     Cs, mean_score, fold_scores : the choice of C by held-out loss
-    history : of iterative models, what was known after each light sweep: `measure`, the name of what
+    history : of iterative models, the state after each light sweep: `measure`, the name of what
         `tol` bounds, and lists `sweep`, `error` and, if there are bounds, `primal` and `dual`; for the
         class that is worst at the end, for targets always the worst one; at most 200 sweeps
     explained_variance, explained_variance_ratio : of principal components
@@ -47,11 +47,11 @@ class FitReport(StrictMapping):
     source, column_names : of the rows
     planned_peak_bytes, measured_peak_bytes : of a worker, above its idle resident set; without a cluster
         of the single process
-    plan : what was counted before the fit, as in `Plan`; `seconds` is the prediction of `plan`, null
+    plan : the costs counted before the fit, as in `Plan`; `seconds` is the prediction of `plan`, null
         without one
     rkhs_norm : ‖w‖₂, one number or one per output
     table : rows read and dropped, columns made and dropped, for a table of mixed columns
-    alerts : list of sentences on what the fit fell short of
+    alerts : list of sentences on where the fit fell short
     notes : list of sentences on choices that were made
     """
 
@@ -62,13 +62,13 @@ class FitReport(StrictMapping):
         facts: Iterable[Sequence[str]] = (),
         scores: Mapping[str, Any] | None = None,
     ) -> str:
-        """Return the report as one self-contained HTML page; write it as UTF-8.
+        """The report as one self-contained HTML page; write it as UTF-8.
 
-        It leads with the quality, and its details where the fit's rows were evaluated. Then it shows what was
-        fitted; then plan against measured, the path of the penalty with the spread of the
-        folds, the learning curve in the number of features, the convergence of the certificate, the columns
-        and directions that matter, the maps that were tried, and the time of each phase, as far as the fit
-        has them.
+        It leads with the quality, and its details where the fit's rows were evaluated. Then it shows the
+        fitted model; then plan against measured, the path of the penalty with the spread of the folds, the
+        learning curve in the number of features, the convergence of the certificate, the columns and
+        directions that matter, the maps that were tried, and the time of each phase, as far as the fit has
+        them.
 
         Parameters
         ----------
@@ -94,12 +94,12 @@ class FitReport(StrictMapping):
         return html_page(title, sections=sections, alerts=self.get("alerts") or ())
 
     def _repr_html_(self) -> str:
-        """Return the page without its frame and its charts, which need matplotlib."""
+        """The page without its frame and its charts, which need matplotlib."""
         sections = [*quality_sections(self, {}, {}), *self._fitted(_facts(self), {})]
         return html_card(self._title(), sections=sections, alerts=self.get("alerts") or ())
 
     def _fitted(self, facts: Sequence[Sequence[str]], charts: Mapping[str, Chart]) -> list[Section]:
-        """Return what was fitted, and then the solver's evidence."""
+        """Sections of the fitted model, then of the solver's evidence."""
         fitted: list[Part] = [Facts(facts)]
         if self["notes"]:
             fitted.append(Items(self["notes"]))
@@ -161,7 +161,7 @@ class FitReport(StrictMapping):
         return f"alpha {r['alpha']}{score}"
 
 
-# What the report page shows, and the card of a notebook.
+# The report page, and the card of a notebook.
 
 _MAX_COLUMNS = 20  # as bars
 _MAX_COMPONENTS = 20  # as bars
@@ -192,7 +192,7 @@ def _facts(report: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _objective(report: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return what was minimised, and how precisely."""
+    """The minimised objective, and how precisely it was."""
     shown: dict[str, str | None] = {}
     if "C" in report:
         shown |= {"loss": report["loss"], "C": _numbers(report["C"]), "solver": report["solver"]}
@@ -215,7 +215,7 @@ def _objective(report: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _numbers(value: Any) -> str:
-    """Return one number or several as text; C may be "inf"."""
+    """One number or several as text; C may be "inf"."""
     values = value if isinstance(value, list) else [value]
     shown = [one if isinstance(one, str) else number_text(one) for one in values[:_MAX_NUMBERS]]
     left_out = len(values) - len(shown)
@@ -223,7 +223,7 @@ def _numbers(value: Any) -> str:
 
 
 def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart] | None = None) -> list[Section]:
-    """Return the sections below the facts of a fit; `charts` are given by heading."""
+    """The sections below the facts of a fit; `charts` are given by heading."""
     parts: dict[str, _Parts] = {}
     for heading, chart in (charts or {}).items():
         parts[heading] = [chart]
@@ -259,7 +259,7 @@ def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart] | None = No
 
 
 def _candidates(candidates: Sequence[Mapping[str, Any]]) -> _Parts:
-    """Return a table of the best ones and of the one that was chosen."""
+    """A table of the best candidates and of the chosen one."""
     rows = [
         [
             f"{one['candidate']} (chosen)" if one["chosen"] else one["candidate"],
@@ -284,7 +284,7 @@ def _candidates(candidates: Sequence[Mapping[str, Any]]) -> _Parts:
 
 
 def _settings(search: Mapping[str, Any]) -> _Parts:
-    """Return a table of the best kernels of equispaced features, and how many there were."""
+    """A table of the best kernels of equispaced features, and how many there were."""
     tried, left_out = search["settings"], search["left_out"]
     rows = [
         [one["kernel"], number_text(one["alpha"]), number_text(one["error"])]
@@ -303,7 +303,7 @@ def _settings(search: Mapping[str, Any]) -> _Parts:
 
 
 def _metric(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:
-    """Return bars of the columns and the directions by their shares of the squared length of gradients."""
+    """Bars of the columns and the directions by their shares of the squared length of gradients."""
     shares = search["column_shares"]
     names = report.get("column_names") or [f"column {j}" for j in range(len(shares))]
     columns = sorted(zip(shares, names, strict=True), key=lambda pair: -pair[0])
@@ -318,7 +318,7 @@ def _metric(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:
 
 
 def _relevance(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:
-    """Return bars of the columns with the shortest learned widths in units of their standard deviations."""
+    """Bars of the columns with the shortest learned widths in units of their standard deviations."""
     widths = search["length_scale"]
     names = report.get("column_names") or [f"column {j}" for j in range(len(widths))]
     pairs = zip(search["column_scale"], widths, strict=True)
@@ -359,7 +359,7 @@ def _time(report: Mapping[str, Any]) -> _Parts:
 
 
 def _added_up(timed: Iterable[Sequence[Any]]) -> list[tuple[str, float, str]]:
-    """Return a bar of (label, seconds, seconds as text) for each label."""
+    """A bar of (label, seconds, seconds as text) for each label."""
     by_label: dict[str, list[float]] = {}
     for label, seconds in timed:
         by_label.setdefault(label, []).append(seconds)
@@ -370,7 +370,7 @@ def _added_up(timed: Iterable[Sequence[Any]]) -> list[tuple[str, float, str]]:
     return rows
 
 
-# What a fit adds to its report where its rows are judged.
+# The judgement of a fit's own rows in its report.
 
 _DRAWN_COLUMNS = 4
 _MOST_JUDGED, _LEAST_JUDGED, _CURVE_ROWS = 5_000, 500, 1_000
@@ -378,9 +378,9 @@ _DETAILS = ("targets", "labels", "classes", "confusion", "confused", "roc", "pre
 
 
 def judge_fit(estimator: Any) -> None:
-    """Take into an estimator's report how good it is on its rows, and what matters to it there.
+    """Take into an estimator's report how good it is on its rows, and which columns matter to it there.
 
-    Three or four light passes, of which those for the columns judge some thousand rows.
+    Two light passes, and tasks that predict some thousand rows for each column.
     """
     from distrff.diagnostics.evaluate import evaluate
 
@@ -395,7 +395,7 @@ def judge_fit(estimator: Any) -> None:
 
 
 def _what_matters(estimator: Any) -> dict[str, Any]:
-    """Return the importance of columns, and the dependence on the most important ones, for the report."""
+    """The importance of columns, and the dependence on the most important ones, for the report."""
     from distrff.diagnostics.dependence import what_matters
     from distrff.diagnostics.evaluate import judged_rows
 

@@ -1,4 +1,4 @@
-"""Results as strict JSON data: what notebooks, the command line and pages show of them is read from it."""
+"""Results as strict JSON data, from which notebooks, the command line and pages show them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class StrictMapping(Mapping[str, Any]):
         return len(self._values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a copy as plain data."""
+        """A copy as plain data."""
         return json.loads(json.dumps(self._values, allow_nan=False))
 
 
 def strict(value: Any) -> Any:
-    """Return the value as strict JSON data: NumPy unwrapped, non-finite numbers null."""
+    """The value as strict JSON data: NumPy unwrapped, non-finite numbers null."""
     if isinstance(value, Mapping):
         return {str(key): strict(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):

@@ -61,7 +61,7 @@ class RowSurvey:
     y: tuple[np.ndarray, ...] = ()
 
     def column_drift(self) -> np.ndarray:
-        """Return `drift_shares` of the columns of the sample, with column means for non-finite values."""
+        """`drift_shares` of the columns of the sample, with column means for non-finite values."""
         X = joined_rows(self.X).copy()
         n, d = X.shape
         values, columns = (X.data, X.indices) if issparse(X) else (X.ravel(), np.tile(np.arange(d), n))
@@ -72,7 +72,7 @@ class RowSurvey:
         return drift_shares(X)
 
     def target_drift(self) -> np.ndarray:
-        """Return `drift_shares` of numeric targets, or of the indicators of at most 64 labels."""
+        """`drift_shares` of numeric targets, or of the indicators of at most 64 labels."""
         if not self.y:
             return np.zeros(0)
         y = as_columns(np.concatenate(self.y))
@@ -84,7 +84,7 @@ class RowSurvey:
         return drift_shares(y[np.isfinite(y.astype(np.float64)).all(axis=1)].astype(np.float64))
 
     def drifts(self, shares: np.ndarray) -> np.ndarray:
-        """Return True where shares of this sample are beyond chance."""
+        """True where shares of this sample are beyond chance."""
         return drifting(shares, sum(part.shape[0] for part in self.X))
 
 
@@ -170,7 +170,7 @@ MAX_VALUES = 64
 
 
 def few_values(count: Callable[..., LabelCounts], values: Any) -> LabelCounts | None:
-    """Return `count(values)` for at most 64 values that can be sorted together, else None."""
+    """`count(values)` for at most 64 values that can be sorted together, else None."""
     try:
         return count(values, max_labels=MAX_VALUES)
     except InputError:
@@ -178,7 +178,7 @@ def few_values(count: Callable[..., LabelCounts], values: Any) -> LabelCounts | 
 
 
 def _ranges(X: np.ndarray) -> _Ranges:
-    """Return missing, infinite, low and high of the columns of dense rows."""
+    """Missing, infinite, low and high of the columns of dense rows."""
     missing, infinite = np.isnan(X), np.isinf(X)
     finite = ~(missing | infinite)
     low, high = np.where(finite, X, np.inf).min(axis=0), np.where(finite, X, -np.inf).max(axis=0)
@@ -186,7 +186,7 @@ def _ranges(X: np.ndarray) -> _Ranges:
 
 
 def _sparse_ranges(X: Any) -> _Ranges:
-    """Return the same for rows in CSR, whose missing entries are zeros, without making them dense."""
+    """The `_ranges` of rows in CSR, whose missing entries are zeros, without making them dense."""
     X = X.copy()
     X.sum_duplicates()
     n, d = X.shape
@@ -200,7 +200,7 @@ def _sparse_ranges(X: Any) -> _Ranges:
 
 
 def survey_rows(run: Run, dataset: Dataset) -> RowSurvey:
-    """Return the survey of a dataset, after one pass over its rows."""
+    """The survey of a dataset, after one pass over its rows."""
     cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
     sample = min(_SAMPLE_ROWS, max(256, _SAMPLE_NUMBERS // dataset.n_columns))
     reduction = RowSurveyReduction(
@@ -215,7 +215,7 @@ def survey_rows(run: Run, dataset: Dataset) -> RowSurvey:
 
 
 def survey_to_dict(survey: RowSurvey, dataset: Dataset) -> dict[str, Any]:
-    """Return the survey as data for JSON: a list of columns, and the target."""
+    """The survey as data for JSON: a list of columns, and the target."""
     names = dataset.column_names or tuple(map(str, range(dataset.n_columns)))
     shares = survey.column_drift()
     beyond_chance = survey.drifts(shares)
@@ -263,9 +263,9 @@ _GRAM_FEATURES = 1024
 
 
 def stored_layout(dataset: Dataset) -> list[dict[str, Any]]:
-    """Return the `stored_part` of each Zarr array, or of the row groups, from metadata and sizes only.
+    """The `stored_part` of each Zarr array, or of the row groups, from metadata and sizes only.
 
-    Segments are those of a Gram of 1024 features.
+    Segments are as for a Gram of 1024 features.
     """
     n, reader = dataset.n_rows, dataset.reader
     cuts = gram_segmentation(n, _GRAM_FEATURES, max(1, dataset.n_targets), np.dtype(np.float64))
@@ -292,7 +292,7 @@ def stored_layout(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def _zarr_part(name: str, z: Any, n_rows: int, segment_rows: int) -> dict[str, Any]:
-    """Return the part of an array with one item per row, or of the entries of equally filled sparse rows."""
+    """The part of an array with one item per row, or of the entries of equally filled sparse rows."""
     n, item_bytes = z.shape[0], row_bytes(z)
     whole = z.shards if z.shards is not None and z.shards[0] * item_bytes <= SHARD_BYTES else z.chunks
     n_requests = math.prod(-(-size // step) for size, step in zip(z.shape, whole, strict=True))
@@ -318,7 +318,7 @@ def stored_part(
     n_requests: int,
     from_the_first: bool = False,
 ) -> dict[str, Any]:
-    """Return what a pass over segments of rows decodes and requests, as data for JSON.
+    """Bytes and requests of a pass over segments of rows, as data for JSON.
 
     A unit is a chunk or row group, the largest if they differ. A unit in several segments is decoded for each
     of them; with `from_the_first` from its first row to the last one needed. `proposed_rows` is the size of
@@ -345,7 +345,7 @@ def stored_part(
 
 
 def rechunk_advice(part: dict[str, Any]) -> list[str]:
-    """Return a sentence if other chunks of a `stored_part` would pay, by one of three rules; else none."""
+    """A sentence if other chunks of a `stored_part` would pay, by one of three rules; else none."""
     if part["decoded_bytes"] < _MIN_BYTES:
         return []
     reasons = []

@@ -57,7 +57,7 @@ from distrff.engine.tasks import (
     say_of_last_write,
 )
 from distrff.errors import FrequencyMismatch, PlanRefused
-from distrff.utils.process import abandon, libraries
+from distrff.utils.process import cancel, libraries
 from distrff.utils.serialize import compact
 from distrff.utils.text import human_bytes
 
@@ -180,7 +180,7 @@ class LocalExecution:
                 if sums is not None and sums.is_due():
                     sums.write(merge.waiting)
         except BaseException as error:
-            abandon(of_pass)
+            cancel(of_pass)
             if sums is not None:
                 say_of_last_write(error)
                 sums.write(merge.waiting)

@@ -23,19 +23,17 @@ from distrff.engine.run import Workers, begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
 from distrff.features.base import FeatureMap
 from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
-from distrff.fitting.context import (
+from distrff.fitting.cost import Plan
+from distrff.fitting.fit import begin, choose, expected_plan, prepare, within_memory
+from distrff.fitting.problem import (
     FitContext,
     PreparedFit,
+    Problem,
     Start,
-    begin,
-    choose_solver,
-    expected_plan,
-    prepare,
-    within_memory,
+    check_sparse_rows,
+    takes_sparse_rows,
 )
-from distrff.fitting.cost import Plan
-from distrff.fitting.options import FitOptions, SolverOptions, check_sparse_rows, takes_sparse_rows
-from distrff.fitting.result import FitResult, Solver, fit_report, quality_of_fit
+from distrff.fitting.result import FitResult, fit_report, quality_of_fit
 from distrff.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset, as_frame, frame_dtype
 from distrff.io.dataset import Dataset, check_known, check_label_types, check_rows
@@ -81,8 +79,6 @@ class KernelEstimator(BaseEstimator):
     scale: str
     model_: Model
     _target_kind: str
-    _solvers: Mapping[str, Solver]
-    """By the names that plans give them."""
     _forgotten: tuple[str, ...] = ()
     """Attributes that only some fits set; each fit deletes those of the one before."""
     _planned: Plan | None = None
@@ -148,9 +144,9 @@ class KernelEstimator(BaseEstimator):
         KeyboardInterrupt
             In light sweeps after the best model so far was kept, with the status INTERRUPTED.
         """
-        options = self._options()
+        problem = self._problem()
         dataset = self._rows_to_fit(X, y, sample_weight)
-        start = self._start(options, dataset)
+        start = self._start(problem, dataset)
         if start is not None:
             if checkpoint is not None:
                 raise InputError(
@@ -158,13 +154,13 @@ class KernelEstimator(BaseEstimator):
                     "estimator's model; use one of them"
                 )
             assert self.features_ is not None
-            options = replace(options, features=self.features_)
+            problem = replace(problem, features=self.features_)
         self._forget(*self._forgotten, *self._not_pickled)
         if checkpoint is None and checkpoint_every is not None:
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
         callbacks = callbacks_of_fit(getattr(self, "callbacks", None))
         observer = Observer(callbacks, FitLine())
-        fit = replace(begin(dataset, options, saving_buffer_bytes(checkpoint), observer), start=start)
+        fit = replace(begin(dataset, problem, saving_buffer_bytes(checkpoint), observer), start=start)
         run = fit.run
         assert run is not None
         expected = expected_plan(fit)  # refuses before the first task
@@ -185,7 +181,7 @@ class KernelEstimator(BaseEstimator):
         for name in names:
             self.__dict__.pop(name, None)
 
-    def _start(self, options: FitOptions, dataset: Dataset) -> Start | None:
+    def _start(self, problem: Problem, dataset: Dataset) -> Start | None:
         """Return the model to go on from by ``warm_start=True``; None where the fit begins anew.
 
         Raises InputError where it cannot go on: for other columns, or parameters of another map.
@@ -195,7 +191,7 @@ class KernelEstimator(BaseEstimator):
             raise InputError(f"warm_start must be True or False, got {is_warm!r}")
         if not is_warm or self.has_grown or "model_" not in self.__dict__ or "features_" not in self.__dict__:
             return None
-        if not isinstance(options, SolverOptions) or not options.goes_on:
+        if not problem.goes_on:
             return None
         self._check_columns(dataset)
         changed = [name for name, text in self._of_map().items() if self._map_of_fit.get(name) != text]
@@ -208,13 +204,13 @@ class KernelEstimator(BaseEstimator):
         return Start(model.scaling, model.targets, model.coef, model.intercept)
 
     def _of_map(self) -> dict[str, str]:
-        """Return the parameters that decide map and scaling, as text."""
+        """Parameters that decide map and scaling, as text."""
         return described(self.features, "features") | {"scale": self.scale}
 
     def _fit(self, fit: FitContext, expected: Plan) -> None:
         """Fit the model, which was planned as `expected` before the first pass."""
         fit = prepare(fit)
-        dataset, plan = fit.dataset, choose_solver(fit, fit.targets.n_outputs, fit.specification.n_features)
+        solver, plan = choose(fit, fit.targets.n_outputs, fit.specification.n_features)
         planned = self._planned
         # The report shows the seconds that `plan` predicted, if that was for this fit.
         if planned is not None and planned.with_seconds(None) == expected:
@@ -223,7 +219,7 @@ class KernelEstimator(BaseEstimator):
         observer.model_of = partial(self._model, fit, plan.size.dtype)
         if plan.is_direct:
             observer.n_passes = plan.n_sweeps
-        result = self._solvers[plan.solver](fit, plan)
+        result = solver.solve(fit, plan)
         observer.passes(fit.run.sweeps)
         observer.close()  # before warnings
         fit.run.measure_peaks()
@@ -234,14 +230,14 @@ class KernelEstimator(BaseEstimator):
         self.features_, self._map_of_fit = fit.features, self._of_map()
         self._fold_models = result.fold_models
         # Stored rows are a handle of some bytes; those in memory are the caller's own, or a copy of a frame.
-        self._fit_rows = dataset if dataset.block_rows in (None, 0) else None
+        self._fit_rows = fit.dataset if fit.dataset.block_rows in (None, 0) else None
         model = self._model(fit, result.dtype, result.coef, result.intercept, result.targets)
-        self._store(result, model, fit.options.seed, fit)
+        self._store(result, model, fit.problem.seed, fit)
 
     def _model(
         self, fit: PreparedFit, dtype: str, coef: np.ndarray, intercept: np.ndarray, targets: Targets
     ) -> Model:
-        """Return the frozen model of the coefficients of a fit, without its report."""
+        """Frozen model of the coefficients of a fit, without its report."""
         dataset = fit.dataset
         return Model(
             kind=type(self).__name__,
@@ -278,7 +274,7 @@ class KernelEstimator(BaseEstimator):
             warn(result.shortfall, ConvergenceWarning)
 
     def _quality(self, result: FitResult, model: Model, fit: PreparedFit | None) -> dict[str, Any] | None:
-        """Return how good the model is, for the report; None of a fit to sums, which do not say."""
+        """Quality of the model, for the report; None for a fit to sums, which do not tell it."""
         return None if fit is None else quality_of_fit(fit, result, model)
 
     def _keep(self, result: FitResult, model: Model) -> None:
@@ -286,11 +282,11 @@ class KernelEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _of_model(self, dataset: Dataset) -> dict[str, Any]:
-        """Return the parts that only models of this kind have."""
+        """Fields that only models of this kind have."""
         return {}
 
     def _out_of_fold_models(self) -> FoldModels | None:
-        """Return the models that left out a fold each; None where the fit held no folds out."""
+        """Models that left out a fold each; None where the fit held no folds out."""
         return self._fold_models
 
     def __getstate__(self) -> dict[str, Any]:
@@ -300,15 +296,15 @@ class KernelEstimator(BaseEstimator):
 
     def check_parameters(self) -> None:
         """Raise InputError for the first parameter that is wrong for any data."""
-        self._options()
+        self._problem()
 
-    def _options(self) -> FitOptions:
+    def _problem(self) -> Problem:
         raise NotImplementedError
 
     def plan(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, checkpoint: str | None = None
     ) -> Plan:
-        """Return what `fit` on these rows will cost, with seconds from a short measurement.
+        """Plan of a `fit` to these rows: its cost, with seconds from a short measurement.
 
         The report of a fit with the same plan shows them beside the seconds that it took. The number of light
         sweeps of a margin loss is known only after the fit: ten are planned, and ten for each C of a grid.
@@ -324,12 +320,12 @@ class KernelEstimator(BaseEstimator):
             If it would not fit in the workers' memory; the message names the smallest
             changes that fit.
         """
-        fit = begin(self._rows_to_fit(X, y, sample_weight), self._options(), saving_buffer_bytes(checkpoint))
+        fit = begin(self._rows_to_fit(X, y, sample_weight), self._problem(), saving_buffer_bytes(checkpoint))
         dataset, run, plan = fit.dataset, fit.run, expected_plan(fit)
         assert run is not None
         first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
         try:
-            run.compute_all(check_rows, [(first, fit.options.target_kind)])
+            run.compute_all(check_rows, [(first, fit.problem.target_kind)])
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
         self._planned = plan.with_seconds(predicted_seconds(fit, plan))
@@ -344,7 +340,7 @@ class KernelEstimator(BaseEstimator):
         *,
         checkpoint: str | None = None,
     ) -> Plan:
-        """Return what `fit` on these rows would cost on workers that need not exist yet.
+        """Plan of a `fit` to these rows on workers that need not exist yet.
 
         The plan is counted alone: no task runs, and nothing is measured.
 
@@ -360,8 +356,8 @@ class KernelEstimator(BaseEstimator):
             If it would not fit in their memory; the message names the smallest changes that fit.
         """
         dataset = self._rows_to_fit(X, y, sample_weight)
-        options, buffer = self._options().for_dataset(dataset), saving_buffer_bytes(checkpoint)
-        fit = FitContext(dataset, options, workers, saving_buffer=buffer)
+        problem, buffer = self._problem().for_dataset(dataset), saving_buffer_bytes(checkpoint)
+        fit = FitContext(dataset, problem, workers, saving_buffer=buffer)
         return expected_plan(within_memory(fit))
 
     def save(
@@ -468,7 +464,7 @@ class KernelEstimator(BaseEstimator):
         return self
 
     def _with_intervals(self, method: str) -> Model:
-        """Return the model with its intervals, which are computed at first use from the rows of the fit."""
+        """Model with its intervals, which are computed at first use from the rows of the fit."""
         model = self._frozen()
         if model.intervals is None:
             model.check_intervals_belong(method)
@@ -492,7 +488,7 @@ class KernelEstimator(BaseEstimator):
         return "the rows of the fit were lazy arrays, or stayed where it was fitted"
 
     def to_sklearn(self) -> Any:
-        """Return a fitted scikit-learn pipeline of stock parts that predicts as this model does.
+        """A fitted scikit-learn pipeline of stock parts that predicts as this model does.
 
         A StandardScaler where the model scales, then the map as an RBFSampler, a Nystroem or what it is
         made of, then Ridge, RidgeClassifier, LinearSVC, LogisticRegression or PCA, all with their fitted
@@ -529,7 +525,7 @@ class KernelEstimator(BaseEstimator):
         return errors
 
     def _rows_to_judge(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
-        """Return rows with targets, of the columns of the fit or of a raw table."""
+        """Rows with targets, of the columns of the fit or of a raw table."""
         X = as_frame(X)
         if is_raw(self.model_.steps, X):
             assert self.model_.steps is not None
@@ -594,7 +590,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return targets.classes
 
     def predict(self, X: Any) -> Any:
-        """Return the predicted labels, lazily for dask arrays.
+        """Predicted labels, lazily for dask arrays.
 
         A row that may have several labels has 0 or 1 for each. One that lacks a value, where the fit dropped
         such rows, has None if labels are text; else such rows are refused by an InputError.
@@ -602,7 +598,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return self._answer(X, "predict")
 
     def decision_function(self, X: Any) -> Any:
-        """Return f(x): (n_samples,) for two classes, positive for the second, else (n_samples, n_classes).
+        """f(x): (n_samples,) for two classes, positive for the second, else (n_samples, n_classes).
 
         Of several labels of a row a column each, positive where the row is predicted to have it.
         """
@@ -610,7 +606,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return F[:, 0] if F.shape[1] == 1 else F
 
     def predict_set(self, X: Any, coverage: float = 0.9) -> Any:
-        """Return which classes are in each row's prediction set, lazily for dask arrays.
+        """Classes in each row's prediction set, lazily for dask arrays.
 
         A class is in the set if it fits at least as well as the true classes of other rows mostly do: its
         score, 1 − p of a likelihood, else minus the margin, is at most the ⌈(n + 1)·coverage⌉-th smallest of
@@ -644,7 +640,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return self._answer(X, "predict_set", coverage)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the accuracy, in one light pass over rows of any storage.
+        """Accuracy, in one light pass over rows of any storage.
 
         Of several labels of a row it is the share of the rows with all of them right.
         """

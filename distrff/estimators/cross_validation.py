@@ -28,7 +28,7 @@ def cross_val_predict(
     *,
     method: str = "predict",
 ) -> Any:
-    """Return each row's prediction by a model that did not see the row.
+    """Each row's prediction by a model that did not see the row.
 
     A clone of the estimator is fitted once, with folds (`cv` and `fold_by` are its own); scaling, map and
     penalty, where it is searched, are those of all rows, and the models without a fold come from the same
@@ -79,7 +79,7 @@ def cross_val_predict(
 
 
 def _with_folds(estimator: KernelEstimator) -> KernelEstimator:
-    """Return a clone that holds folds out; a given penalty is the only one of its grid."""
+    """A clone that holds folds out; a given penalty is the only one of its grid."""
     copy: Any = clone(estimator)
     if copy.solver == "sgd":
         raise InputError("solver='sgd' holds no folds out; use solver='auto'")
@@ -98,7 +98,7 @@ def _with_folds(estimator: KernelEstimator) -> KernelEstimator:
 
 
 def _lazily(model: Model, folds: FoldModels, X: da.Array, method: str) -> da.Array:
-    """Return the method's result for all rows, each by the model that left its fold out, as a dask array."""
+    """The method's result for all rows, each by the model that left its fold out, as a dask array."""
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
     light = replace(model, report={}, steps=None, posterior=None)
@@ -123,7 +123,7 @@ def _lazily(model: Model, folds: FoldModels, X: da.Array, method: str) -> da.Arr
 
 
 def _block(X: Any, start: np.ndarray, kept: tuple[Model, FoldModels], method: str) -> np.ndarray:
-    """Return the method's result for the rows of a block that begins at a row's number."""
+    """The method's result for the rows of a block that begins at a row's number."""
     model, folds = kept
     rows = np.arange(int(start[0, 0]), int(start[0, 0]) + X.shape[0])
     return folds.output(model, X, rows, method)

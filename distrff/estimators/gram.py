@@ -16,18 +16,18 @@ from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures
 from distrff.features.fourier import cosine_frequencies
 from distrff.features.search.metric import gradient_outer
-from distrff.fitting.context import PreparedFit, begin, prepare
-from distrff.fitting.equispaced_sums import ToeplitzStatistics
-from distrff.fitting.gram_sums import GramStatistics
-from distrff.fitting.options import (
+from distrff.fitting.fit import begin, prepare
+from distrff.fitting.problem import (
     DTYPES,
     SCALES,
-    FitOptions,
+    PreparedFit,
+    Problem,
     check_sparse_rows,
     checked_folds,
     checked_map,
 )
-from distrff.fitting.sums import ToeplitzOptions, prepared_like, sums_of
+from distrff.fitting.running import prepared_like, sums_of
+from distrff.fitting.sums import GramStatistics, ToeplitzStatistics
 from distrff.io.arrays import as_dataset, as_frame
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_rows
@@ -52,7 +52,7 @@ def gram(
     dtype: str = "auto",
     random_state: int | None = None,
 ) -> GramStatistics | ToeplitzStatistics:
-    """Return the Gram of all rows, from which ridge models follow without the rows.
+    """Gram of all rows, from which ridge models follow without the rows.
 
     Of `EquispacedFourierFeatures` these are the sums that make its Toeplitz matrix: `ToeplitzStatistics`.
 
@@ -101,8 +101,11 @@ def gram(
     if not dataset.n_targets:
         raise InputError("the Gram needs y; give it, or open the dataset with target=…")
     if like is not None:
+        if cv is not None and cv != like.n_folds:
+            raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
         with _observed() as observer:
-            return _gram_like(dataset, like, observer, seed=seed, fold_by=fold_by, cv=cv)
+            fit = prepared_like(dataset, like, seed=seed, observer=observer)
+            return sums_of(fit, fit.folds_apart(like.n_folds, fold_by), like)
     if features is None:
         raise InputError("features is None; give a feature map, or `like` an earlier Gram")
     one_of("targets", targets, ("auto", "numeric", "classes"))
@@ -112,7 +115,8 @@ def gram(
     check_sparse_rows(dataset.is_sparse, features, scale)
     is_equispaced = isinstance(features, EquispacedFourierFeatures)
     features = clone(checked_map(features)) if is_equispaced else checked_map(features).for_gram()
-    options = (ToeplitzOptions if is_equispaced else FitOptions)(
+    problem = Problem(
+        solver="toeplitz" if is_equispaced else "gram",
         features=features,
         target_kind=_kind(dataset, targets),
         n_folds=1 if cv is None else checked_folds(cv),
@@ -121,8 +125,8 @@ def gram(
         seed=seed,
     )
     with _observed() as observer:
-        fit = prepare(begin(dataset, options, observer=observer))
-        return sums_of(fit, fit.folds_apart(options.n_folds, fold_by))
+        fit = prepare(begin(dataset, problem, observer=observer))
+        return sums_of(fit, fit.folds_apart(problem.n_folds, fold_by))
 
 
 @contextmanager
@@ -138,7 +142,7 @@ def _observed() -> Iterator[Observer]:
 def fit_features(
     features: FeatureMap, data: Any, y: Any = None, *, scale: str = "auto", random_state: int | None = None
 ) -> FeatureMap:
-    """Return a clone of the map, fitted to a dataset of any storage in one pass over its rows.
+    """A clone of the map, fitted to a dataset of any storage in one pass over its rows.
 
     Parameters
     ----------
@@ -159,49 +163,32 @@ def fit_features(
 def prepare_map(
     features: FeatureMap, dataset: Dataset, *, scale: str, random_state: int | None = None
 ) -> PreparedFit:
-    """Return a clone of the map, fitted to a dataset, with the scaling of its rows."""
+    """A clone of the map, fitted to a dataset, with the scaling of its rows."""
     one_of("scale", scale, SCALES)
     features.check_parameters()
     check_sparse_rows(dataset.is_sparse, features, scale)
-    options = FitOptions(
+    problem = Problem(
         features=clone(features),
         target_kind=_kind(dataset, "auto") if dataset.n_targets else "none",
         scale=scale,
         seed=resolve_seed(random_state),
     )
-    return prepare(begin(dataset, options))
-
-
-def _gram_like(
-    dataset: Dataset,
-    like: GramStatistics | ToeplitzStatistics,
-    observer: Observer,
-    *,
-    seed: int,
-    fold_by: str,
-    cv: int | None,
-) -> GramStatistics | ToeplitzStatistics:
-    if cv is not None and cv != like.n_folds:
-        raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
-    fit = prepared_like(dataset, like, seed=seed, observer=observer)
-    return sums_of(fit, fit.folds_apart(like.n_folds, fold_by), like)
+    return prepare(begin(dataset, problem))
 
 
 def _kind(dataset: Dataset, targets: str) -> str:
+    """Kind of the targets; "auto" takes numbers as numbers, and all else as labels."""
     if targets == "auto":
-        targets = _kind_of(dataset)
+        is_number = dataset.y_dtype is not None and dataset.y_dtype.kind in "fiu"
+        targets = "numeric" if is_number else "classes"
     return "multilabel" if targets == "classes" and dataset.n_targets > 1 else targets
-
-
-def _kind_of(dataset: Dataset) -> str:
-    return "numeric" if dataset.y_dtype is not None and dataset.y_dtype.kind in "fiu" else "classes"
 
 
 # How a model varies, from its Gram.
 
 
 def gradient_outer_product(model: Any, gram: GramStatistics) -> np.ndarray:
-    """Return the average outer product of a model's gradients, M = Σ s ∇f ∇fᵀ/Σs, without any row.
+    """Average outer product of a model's gradients, M = Σ s ∇f ∇fᵀ/Σs, without any row.
 
     Its eigenvectors of large eigenvalues are the directions along which f varies, and the roots of its
     diagonal say how much it varies with each column (Radhakrishnan, Beaglehole, Pandit and Belkin 2024,

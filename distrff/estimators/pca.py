@@ -3,69 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from distrff.errors import InputError
 from distrff.estimators.base import KernelEstimator
 from distrff.features.base import FeatureMap
-from distrff.fitting.context import PreparedFit
-from distrff.fitting.cost import Plan
-from distrff.fitting.gram import gram_passes
-from distrff.fitting.options import FitOptions, map_options
+from distrff.fitting.fit import solvable
+from distrff.fitting.problem import Problem, map_parameters
 from distrff.fitting.result import FitResult
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_rows
 from distrff.model.model import Model
-from distrff.preprocessing.coding import NumericTargets
-from distrff.solvers.pca import PrincipalComponents, principal_components
 from distrff.utils.validation import check_count
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ComponentOptions(FitOptions):
-    """Parameters of principal components."""
-
-    n_components: int
-
-    def work(self, n_rows: int, n_features: int, n_outputs: int) -> dict[str, Any]:
-        return super().work(n_rows, n_features, n_outputs) | {"n_eigensystems": 1}
-
-    def check_dataset(self, dataset: Dataset) -> None:
-        n_features = self.features.n_features_for(dataset.n_columns, dataset.n_rows)
-        if self.n_components > n_features:
-            raise InputError(
-                f"n_components={self.n_components}, but the map has {n_features} features; "
-                f"ask for fewer components, or for more features"
-            )
-
-
-def fit_components(fit: PreparedFit, plan: Plan) -> FitResult:
-    """Return the leading eigenvectors of the Gram, after one pass over the rows."""
-    options, run = fit.options, fit.run
-    assert isinstance(options, ComponentOptions)
-    run.begin_phase("Gram")
-    (gram,) = gram_passes(fit, plan, folds=None)
-    run.begin_phase("components")
-    found: PrincipalComponents = run.compute(principal_components, gram, options.n_components)
-    k = len(found.components)
-    return FitResult(
-        run=run,
-        plan=plan,
-        n_rows=fit.dataset.n_rows,
-        dtype=plan.size.dtype,
-        targets=NumericTargets(np.zeros(k), np.ones(k)),
-        coef=found.components.T,
-        intercept=-found.components @ found.mean,
-        search=found,
-        entries={
-            "explained_variance": found.eigenvalues / fit.weight,
-            "explained_variance_ratio": found.eigenvalues / (found.total if found.total > 0 else 1.0),
-        },
-    )
 
 
 @dataclass(eq=False, repr=False)
@@ -127,10 +78,9 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
     random_state: int | None = None
 
     _target_kind = "none"
-    _solvers = MappingProxyType({"gram": fit_components})
 
     def transform(self, X: Any) -> Any:
-        """Return the coordinates of rows along the components, lazily for dask arrays.
+        """Coordinates of rows along the components, lazily for dask arrays.
 
         Parameters
         ----------
@@ -144,15 +94,9 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         T = self._answer(X, "transform")
         return T.astype(np.float32) if getattr(X, "dtype", None) == np.float32 else T
 
-    def _options(self) -> ComponentOptions:
-        shared = map_options(self)
-        if shared["features"].sparse_entries:
-            raise InputError(
-                "features of random binning are too many for a Gram, from which components are found; "
-                "use FourierFeatures or NystroemFeatures"
-            )
+    def _problem(self) -> Problem:
         check_count("n_components", self.n_components)
-        return ComponentOptions(**shared, n_components=int(self.n_components))
+        return solvable(Problem(**map_parameters(self), n_components=int(self.n_components)))
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
         return open_rows(X, None, sample_weight)

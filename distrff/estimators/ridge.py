@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from types import MappingProxyType
 from typing import Any, Self
 
 import dask
@@ -14,20 +13,20 @@ from sklearn.utils.validation import validate_data
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.base import KernelClassifier, KernelEstimator, SolverParameters
-from distrff.fitting.cg import fit_by_conjugate_gradients
-from distrff.fitting.context import PreparedFit
-from distrff.fitting.equispaced import Sums, fit_by_toeplitz, fit_toeplitz_statistics
-from distrff.fitting.equispaced_sums import ToeplitzStatistics
-from distrff.fitting.gram import Grams, fit_by_gram, fit_statistics
-from distrff.fitting.gram_sums import GramStatistics
-from distrff.fitting.options import (
-    RidgeOptions,
-    growing_options,
-    ridge_options,
+from distrff.features.fitted import Trait
+from distrff.fitting.equispaced import Sums, fit_toeplitz_statistics
+from distrff.fitting.fit import solvable
+from distrff.fitting.gram import Grams, fit_statistics
+from distrff.fitting.problem import (
+    Penalty,
+    PreparedFit,
+    Problem,
+    growing_problem,
+    ridge_problem,
 )
 from distrff.fitting.result import FitResult, quality_of_numbers
-from distrff.fitting.sgd import fit_ridge_by_sgd
-from distrff.fitting.sums import RunningSums, Statistics
+from distrff.fitting.running import RunningSums
+from distrff.fitting.sums import GramStatistics, Statistics, ToeplitzStatistics
 from distrff.io.arrays import as_frame
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model, std_of
@@ -56,14 +55,6 @@ class RidgeParameters(SolverParameters):
 class RidgeEstimator(RidgeParameters, KernelEstimator):
     """Ridge on random features."""
 
-    _solvers = MappingProxyType(
-        {
-            "gram": fit_by_gram,
-            "cg": fit_by_conjugate_gradients,
-            "sgd": fit_ridge_by_sgd,
-            "toeplitz": fit_by_toeplitz,
-        }
-    )
     _not_pickled = (*KernelEstimator._not_pickled, "_grams")
     _unsolved: InputError | None = None
     """Why the sums of `partial_fit` do not suffice for a model yet."""
@@ -84,8 +75,8 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             first of them out where features are more than a twentieth of the rows. Without folds it warns
             there if the model may be overfitted.
         """
-        options = self._options()
-        if options.solver == "cg" and not isinstance(statistics, ToeplitzStatistics):
+        problem = self._problem()
+        if problem.solver == "cg" and not isinstance(statistics, ToeplitzStatistics):
             raise InputError("solver='cg' passes over rows, and a Gram has none; use solver='gram' or 'auto'")
         if getattr(self, "class_weight", None) is not None:
             raise InputError(
@@ -93,13 +84,13 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
                 "give sample_weight to gram(...), or fit the rows"
             )
         if isinstance(statistics, ToeplitzStatistics):
-            result = fit_toeplitz_statistics(statistics, options)
+            result = fit_toeplitz_statistics(statistics, problem)
             assert result.features is not None
             statistics = replace(statistics, specification=result.features.specification_)
         else:
-            result = fit_statistics(statistics, options)
+            result = fit_statistics(statistics, problem)
         self._forget("features_", "_growth", "_unsolved", *self._not_pickled)
-        self._store(result, self._model_of_sums(statistics, result), options.seed, None)
+        self._store(result, self._model_of_sums(statistics, result), problem.seed, None)
         return self
 
     def _store(self, result: FitResult, model: Model, seed: int, fit: PreparedFit | None) -> None:
@@ -133,7 +124,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             )
         before, given = self._growth, checked_classes(classes)
         if before is None:
-            options = replace(growing_options(self), classes=given)
+            problem = replace(growing_problem(self), classes=given)
         else:
             X, y, sample_weight = self._later_rows(before.sums, X, y, sample_weight)
             _check_classes(before.sums, given)
@@ -141,13 +132,13 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         observer = Observer(callbacks_of_fit(self.callbacks), FitLine())
         try:
             if before is None:
-                growth = RunningSums.first(dataset, options, observer)
+                growth = RunningSums.first(dataset, problem, observer)
             else:
                 growth = before.with_rows(dataset, observer)
         finally:
             observer.close()
         self._forget(*_SOLVED, *self._not_pickled, "_unsolved", "feature_names_in_")
-        self._growth, self.features_, self.seed_ = growth, growth.features, growth.options.seed
+        self._growth, self.features_, self.seed_ = growth, growth.features, growth.problem.seed
         self.n_features_in_ = dataset.n_columns
         if growth.sums.column_names is not None:
             self.feature_names_in_ = np.asarray(growth.sums.column_names, dtype=object)
@@ -170,19 +161,19 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
     def _solve_sums(self) -> None:
         """Set the fitted attributes from the sums, or remember why these do not suffice yet."""
         assert self._growth is not None
-        now = ridge_options(self)
-        changed = {name: getattr(now, name) for name in ("fit_intercept", "tol", "search", "alpha", "alphas")}
-        options = replace(self._growth.options, **changed)
+        now = solvable(ridge_problem(self))
+        changed = {name: getattr(now, name) for name in ("fit_intercept", "tol", "penalty")}
+        problem = replace(self._growth.problem, **changed)
         try:
-            result = self._growth.solved(options)
+            result = self._growth.solved(problem)
         except InputError as error:  # such as too few rows or classes: later calls may bring more
             self._unsolved = error
             return
         assert result.features is not None
         sums = replace(self._growth.sums, specification=result.features.specification_)
-        self._growth = replace(self._growth, options=options)
+        self._growth = replace(self._growth, problem=problem)
         self.features_ = result.features
-        self._store(result, self._model_of_sums(sums, result), options.seed, None)
+        self._store(result, self._model_of_sums(sums, result), problem.seed, None)
 
     def _frozen(self) -> Model:
         if self._unsolved is not None:
@@ -204,8 +195,8 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             return "its rows came by partial_fit, which keeps none of them"
         return super()._why_no_folds(folds)
 
-    def _options(self) -> RidgeOptions:
-        return ridge_options(self)
+    def _problem(self) -> Problem:
+        return solvable(ridge_problem(self))
 
     def save(
         self,
@@ -251,12 +242,12 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
         if model.posterior is not None:
             return model
         if self._growth is not None and "_grams" not in self.__dict__:  # after pickling
-            chosen = replace(self._growth.options, search=None, alpha=np.atleast_1d(self.alpha_))
+            chosen = replace(self._growth.problem, penalty=Penalty(np.atleast_1d(self.alpha_)))
             again = self._growth.solved(chosen)
             assert again.grams is not None
             self._grams = again.grams.kept()
         grams: Grams | Sums | None = getattr(self, "_grams", None)
-        if model.specification.is_sparse:
+        if Trait.SPARSE in model.specification.traits:
             raise InputError(
                 "standard deviations need a Gram of the features, and those of random binning are too many "
                 "for one; use FourierFeatures or NystroemFeatures"
@@ -440,7 +431,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         return self._grow(X, y, sample_weight)
 
     def predict(self, X: Any, return_std: Any = False, *, outside: str = "nan") -> Any:
-        """Return predictions, lazily for dask arrays.
+        """Predictions, lazily for dask arrays.
 
         Parameters
         ----------
@@ -471,7 +462,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         return self._answer(X, "predict", return_std, outside=outside)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> tuple[Any, Any]:
-        """Return the lower and the upper ends of intervals for new targets, lazily for dask arrays.
+        """Lower and upper ends of intervals for new targets, lazily for dask arrays.
 
         f(x) ± r, where r is the ⌈(n + 1)·coverage⌉-th smallest |y − f(x)| of n rows, target by target.
 
@@ -504,7 +495,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         return self._answer(X, "predict_interval", coverage)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return r², the share of the targets' variance explained, averaged over targets.
+        """r², the share of the targets' variance explained, averaged over targets.
 
         Targets that are equal in all rows have none to explain. Without others the result is NaN, with a
         DataWarning. One light pass over rows of any storage; dask arrays are not brought to memory.

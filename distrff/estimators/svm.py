@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from distrff.errors import InputError
 from distrff.estimators.base import KernelClassifier, SolverParameters
-from distrff.fitting.margins import fit_margins
-from distrff.fitting.options import MarginOptions, margin_options
+from distrff.fitting.fit import solvable
+from distrff.fitting.problem import Problem, margin_problem
 from distrff.fitting.result import FitResult
-from distrff.fitting.sgd import fit_margins_by_sgd
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
 from distrff.solvers.losses import MARGINS, NOISES
@@ -37,7 +35,6 @@ class MarginClassifier(MarginParameters, KernelClassifier):
 
     _likelihood: dict[str, Any] | None = None
     _target_kind = "classes"
-    _solvers = MappingProxyType({"gram": fit_margins, "cg": fit_margins, "sgd": fit_margins_by_sgd})
     _forgotten = ("cv_score_", "cv_results_", "margin_")
 
     def _of_model(self, dataset: Dataset) -> dict[str, Any]:
@@ -160,9 +157,9 @@ class KernelSVC(MarginClassifier):
     _: KW_ONLY
     loss: str = "hinge"
 
-    def _options(self) -> MarginOptions:
+    def _problem(self) -> Problem:
         one_of("loss", self.loss, MARGINS)
-        return margin_options(self, MARGINS[self.loss](), f"loss={self.loss!r}", hard_margin=True)
+        return solvable(margin_problem(self, MARGINS[self.loss](), hard_margin=True))
 
 
 # Classification by the likelihood of noisy signs: logistic, probit, Laplace noise.
@@ -210,13 +207,13 @@ class KernelLikelihoodClassifier(MarginClassifier):
     multi_class: str = "ovr"
 
     def predict_proba(self, X: Any) -> Any:
-        """Return the probability of each class, of shape (n_samples, n_classes), lazily for dask arrays.
+        """Probability of each class, of shape (n_samples, n_classes), lazily for dask arrays.
 
         Ψ(f/σ) for two classes; for more, those of one against the rest divided by their sum, or softmax.
         """
         return self._answer(X, "predict_proba")
 
-    def _options(self) -> MarginOptions:
+    def _problem(self) -> Problem:
         one_of("noise", self.noise, NOISES)
         one_of("multi_class", self.multi_class, ("ovr", "softmax"))
         if self.multi_class == "softmax" and self.noise != "logistic":
@@ -225,7 +222,7 @@ class KernelLikelihoodClassifier(MarginClassifier):
                 f"use multi_class='ovr'"
             )
         positive("sigma", self.sigma)
-        return margin_options(self, NOISES[self.noise](float(self.sigma)), f"noise={self.noise!r}")
+        return solvable(margin_problem(self, NOISES[self.noise](float(self.sigma))))
 
     @property
     def _likelihood(self) -> dict[str, Any]:  # type: ignore[override]

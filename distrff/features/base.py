@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import threading
-from abc import ABC, abstractmethod
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, ClassVar, Protocol, Self
 
@@ -18,423 +12,22 @@ from scipy.sparse import csr_matrix, issparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distrff.errors import ColumnError, FrequencyMismatch, InputError, ModelFileError
-from distrff.kernels.base import LEARNED, Kernel, MetricFactor, kernel_from_dict
+from distrff.errors import ColumnError, InputError
+from distrff.features.fitted import (
+    FittedMap,
+    KernelMap,
+    MapCost,
+    ProjectedMap,
+    ProjectionMap,
+    Trait,
+    product_cost,
+    project,
+    projected_cost,
+)
+from distrff.kernels.base import LEARNED, Kernel, MetricFactor
 from distrff.kernels.stationary import Gaussian
-from distrff.utils.arrays import in_one_layout
-from distrff.utils.jit import COUNTS, scratch
 from distrff.utils.process import one_blas_thread
 from distrff.utils.random import group_of, resolve_seed, stream
-from distrff.utils.validation import FEW_COLUMNS
-
-# Fitted maps as small values that are sent to workers, and the cache that derives their arrays there.
-
-_MAX_MAPS, _MAX_BYTES = 8, 2**29  # of the block maps that a process keeps, unless one alone is larger
-_SENT = "map_"  # the prefix of a map's arrays when they are sent beside others
-
-
-class BlockMap(ABC):
-    """A fitted map with its arrays: blocks of rows in, blocks of Z out."""
-
-    n_features: int
-    n_bytes: int = 0
-    """Memory of its arrays, where it is large."""
-    has_basis: bool = False
-    """Whether its basis b differs from z."""
-
-    @property
-    def n_basis(self) -> int:
-        """Functions m in the basis."""
-        return self.n_features
-
-    @abstractmethod
-    def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Return z(X) in the dtype of X, float32 or float64; a scipy CSR matrix for a sparse map.
-
-        Where `out` is given, z(X) is written there: its rows may be strided, its columns must be adjacent.
-        """
-
-    def tile(self, X: np.ndarray) -> Any:
-        """Return z(X) in memory that this thread reuses for its next tile."""
-        return self.apply(X, out=scratch("tile", X.shape[0], self.n_features, X.dtype))
-
-    # The basis b: functions that cost less than z, with z(x) = A·b(x). Sweeps that only multiply features by
-    # a few vectors use b, and apply A to the vectors. b is z itself unless a map overrides it.
-
-    def basis(self, X: np.ndarray) -> np.ndarray:
-        """Return b(X), of shape (n_rows, m)."""
-        return self.apply(X)
-
-    def basis_tile(self, X: np.ndarray) -> Any:
-        """Return b(X) in memory that this thread may reuse for its next tile."""
-        return self.tile(X)
-
-    def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Return Aᵀ·coef, of shape (m, k), for tiles of rows of this dtype."""
-        return coef.astype(dtype, copy=False)
-
-    def values_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Return the coefficients that `values` takes."""
-        return self.basis_coef(coef, dtype)
-
-    def values(self, X: np.ndarray, coef: np.ndarray, n_outputs: int) -> np.ndarray:
-        """Return ⟨w, z(x)⟩ of each output, (n_rows, n_outputs), for `coef` as `values_coef` returns it."""
-        return np.asarray(self.basis(X) @ coef)
-
-    def values_on_grid(self, axes: Sequence[np.ndarray], coef: np.ndarray) -> np.ndarray | None:
-        """Return ⟨w, z(x)⟩ for all x of a product grid of the columns, one output last: (n_1, …, n_d, k).
-
-        None where the map has no faster way than row by row.
-        """
-        return None
-
-    def feature_sums(self, sums: np.ndarray) -> np.ndarray:
-        """Return weighted sums of z from those of b, one in each row: (k, m) → (k, n_features)."""
-        return sums
-
-
-@dataclass(frozen=True)
-class MapSpecification(ABC):
-    """A fitted map as a value of a few bytes, from which its arrays can be derived anywhere.
-
-    `digest` is that of the arrays that the client derived; it is empty until then.
-    """
-
-    kind: ClassVar[str]
-    needs_arrays: ClassVar[bool] = True
-    """Whether a block map is made of arrays, which a stored model then holds."""
-    carries_arrays: ClassVar[bool] = False
-    """Whether the arrays come from rows, and must be sent."""
-    is_sparse: ClassVar[bool] = False
-    """Whether blocks of Z are scipy CSR matrices."""
-    nested: ClassVar[bool] = False
-    """Whether the leading columns are, up to a factor, the map of that smaller size."""
-    rescaled_when_nested: ClassVar[bool] = False
-    """Whether the leading D' columns must be multiplied by √(D/D') to be that map."""
-
-    n_columns: int
-    digest: str = ""
-
-    def outside(self, X: np.ndarray) -> np.ndarray:
-        """Return which rows the map is not for, shape (n_rows,); most maps are for all."""
-        return np.zeros(X.shape[0], dtype=bool)
-
-    @property
-    def example(self) -> np.ndarray:
-        """A row that the map is for, shape (1, n_columns)."""
-        return np.zeros((1, self.n_columns))
-
-    def has_columns_within(self, n_stored: int) -> bool:
-        """Return whether it has few columns, or no more than the numbers stored with it.
-
-        A damaged file may hold anything as their number.
-        """
-        return type(self.n_columns) is int and 1 <= self.n_columns <= max(FEW_COLUMNS, n_stored)
-
-    @property
-    def takes_sparse_rows(self) -> bool:
-        """Whether rows may be scipy CSR matrices."""
-        return False
-
-    @property
-    @abstractmethod
-    def n_features(self) -> int:
-        """Columns D of Z."""
-
-    @property
-    def row_entries(self) -> int:
-        """Entries of a row of Z that are not zero, at most."""
-        return self.n_features
-
-    @property
-    def rows_at_once(self) -> int:
-        """Rows to be predicted together, where their features are not made; 0 where they are."""
-        return 0
-
-    @property
-    def at_zero(self) -> float:
-        """k(0), the expected squared norm of a row of Z; nan where it depends on the row."""
-        return float("nan")
-
-    @property
-    def cost(self) -> MapCost:
-        """What applying the map costs."""
-        return product_cost(self.n_columns)
-
-    @abstractmethod
-    def derive_arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays of the map; this is the costly part."""
-
-    @abstractmethod
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> BlockMap:
-        """Return the block map with these arrays."""
-
-    @classmethod
-    def _stored_fields(cls) -> list[str]:
-        return [field.name for field in fields(cls) if field.compare]  # all but arrays and objects
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the specification as strict JSON data, its `kind` included, without arrays."""
-        data: dict[str, Any] = {"kind": self.kind}
-        for name in self._stored_fields():
-            value = getattr(self, name)
-            data[name.removesuffix("_json")] = json.loads(value) if name.endswith("_json") else value
-        return data
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the specification of what `to_dict` returned, without arrays."""
-        values = {name: data[name.removesuffix("_json")] for name in cls._stored_fields()}
-        texts = {name: canonical_json(value) for name, value in values.items() if name.endswith("_json")}
-        return cls(**(values | texts))
-
-    def with_digest(self) -> Self:
-        """Return the specification with the digest of the arrays derived here, and cache them for `build`."""
-        arrays = self.derive_arrays()
-        digested = self.digested(arrays)
-        _CACHE.keep(digested, arrays)
-        return digested
-
-    def digested(self, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Return the specification with the digest of these arrays."""
-        return replace(self, digest=self.digest_of(arrays))
-
-    def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
-        """Return the digest by which maps of different arrays differ."""
-        return arrays_digest(arrays)
-
-    @property
-    def arrays_at_hand(self) -> bool:
-        """Whether it holds arrays that must be sent separately."""
-        return False
-
-    def arrays_to_send(self, *, derived: bool) -> dict[str, np.ndarray]:
-        """Return the arrays to send to other processes, named as `build_sent` expects them.
-
-        With `derived`, also arrays that follow from the seed, for processes that derive different ones.
-        """
-        if not (derived or self.arrays_at_hand):
-            return {}
-        return named_to_send(self.checked_arrays())
-
-    def arrays_to_keep(self, *, derived: bool) -> dict[str, np.ndarray] | None:
-        """Return the arrays to store with a model; None if every process derives the same ones."""
-        return self.checked_arrays() if derived or self.carries_arrays else None
-
-    def build_sent(self, arrays: Mapping[str, np.ndarray]) -> BlockMap:
-        """Return the block map of its arrays among those sent or, if there are none, derived here."""
-        return self.build(sent_arrays(arrays) or None)
-
-    def without_arrays(self) -> Self:
-        """Return the specification to send with every task."""
-        return self
-
-    def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Return the specification with these arrays, if it holds any."""
-        return self
-
-    def check_storable(self) -> None:  # noqa: B027
-        """Raise InputError if the map cannot be stored."""
-
-    def checked_arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays; raise InputError if this process derives others than the map's own."""
-        arrays = self.derive_arrays()
-        if self.digest and self.digest_of(arrays) != self.digest:
-            raise InputError(
-                "this process derives other frequencies from the seed than the process that made the map "
-                "(another processor or NumPy version); load the stored model, which holds them, or fit again"
-            )
-        return arrays
-
-    def build(self, arrays: Mapping[str, np.ndarray] | None = None) -> BlockMap:
-        """Return the block map, derived at most once in each process.
-
-        `arrays` replace those derived here. Without them it raises FrequencyMismatch if the arrays derived
-        here differ from the client's in the sixth digit.
-        """
-        return _CACHE.block_map(self, arrays)
-
-
-@dataclass(frozen=True)
-class CarryingSpecification(MapSpecification):
-    """A fitted map with arrays that come from rows: it holds them, but is sent to tasks without them.
-
-    `arrays` is None where they are sent separately. Comparisons use the digest instead.
-    """
-
-    carries_arrays: ClassVar[bool] = True
-
-    arrays: Mapping[str, np.ndarray] | None = field(default=None, compare=False, repr=False)
-
-    def derive_arrays(self) -> dict[str, np.ndarray]:
-        if self.arrays is None:
-            raise FrequencyMismatch(f"the arrays of a {self.kind} map were not sent with it")
-        return dict(self.arrays)
-
-    def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
-        return exact_digest(arrays)
-
-    @property
-    def arrays_at_hand(self) -> bool:
-        return self.arrays is not None
-
-    def without_arrays(self) -> Self:
-        return replace(self, arrays=None)
-
-    def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> Self:
-        return replace(self, arrays=dict(arrays))
-
-
-def named_to_send(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return a map's arrays under names that no other arrays have."""
-    return {_SENT + name: A for name, A in arrays.items()}
-
-
-def sent_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays of `named_to_send` among these, under the map's own names."""
-    return {name.removeprefix(_SENT): A for name, A in arrays.items() if name.startswith(_SENT)}
-
-
-def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """Return a digest of the arrays' first six significant digits (20 bits of the mantissa).
-
-    Processors and NumPy versions may differ in the last bits of a logarithm or a QR
-    factor; maps that differ by no more count as equal.
-    """
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        mantissa, exponent = np.frexp(np.asarray(arrays[name], dtype=np.float64))
-        digest.update(f"{name}{mantissa.shape}".encode())
-        digest.update(np.rint(mantissa * 2**20).astype("<i4").tobytes())
-        digest.update(exponent.astype("<i2").tobytes())
-    return digest.hexdigest()[:32]
-
-
-def exact_digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """Return a digest of all bits of arrays that are sent and never derived again."""
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        digest.update(f"{name}{array.shape}{array.dtype.str}".encode())
-        digest.update(array.tobytes())
-    return digest.hexdigest()[:32]
-
-
-def canonical_json(data: Any) -> str:
-    """Return JSON text that is equal for equal data."""
-    return json.dumps(data, sort_keys=True, allow_nan=False)
-
-
-class _BlockMapCache:
-    """The block maps used last, bounded in number and in bytes; safe for threads, and not picklable."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._maps: OrderedDict[tuple[MapSpecification, bool], BlockMap] = OrderedDict()
-
-    def block_map(self, spec: MapSpecification, arrays: Mapping[str, np.ndarray] | None) -> BlockMap:
-        key = (spec, arrays is None)
-        with self._lock:  # held while deriving: a second thread waits instead of deriving again
-            if key not in self._maps:
-                self._add(key, self._derive(spec) if arrays is None else arrays)
-            self._maps.move_to_end(key)
-            return self._maps[key]
-
-    def keep(self, spec: MapSpecification, arrays: Mapping[str, np.ndarray]) -> None:
-        """Keep the map of arrays that this process just derived from the specification."""
-        with self._lock:
-            COUNTS["derivations"] += 1
-            self._add((spec, True), arrays)
-
-    def _add(self, key: tuple[MapSpecification, bool], arrays: Mapping[str, np.ndarray]) -> None:
-        self._maps[key] = key[0].block_map({name: in_one_layout(A) for name, A in arrays.items()})
-        while len(self._maps) > 1 and (
-            len(self._maps) > _MAX_MAPS or sum(kept.n_bytes for kept in self._maps.values()) > _MAX_BYTES
-        ):
-            self._maps.popitem(last=False)
-
-    def _derive(self, spec: MapSpecification) -> dict[str, np.ndarray]:
-        arrays = spec.derive_arrays()
-        COUNTS["derivations"] += 1
-        if spec.digest and spec.digest_of(arrays) != spec.digest:
-            raise FrequencyMismatch(
-                "this process derives other frequencies from the seed than the client does "
-                "(another processor or NumPy version)"
-            )
-        return arrays
-
-
-_CACHE = _BlockMapCache()
-
-
-# What applying a map costs, as a polynomial in the number of its features.
-
-
-@dataclass(frozen=True)
-class MapCost:
-    """Flops of a row and numbers kept by a map of D features; cosines are counted separately.
-
-    Parameters
-    ----------
-    row_flops, product_flops, feature_flops : float
-        A row takes row_flops + (product_flops + feature_flops)·D + triangle_share·D² flops, D being the
-        number of entries of a row for a sparse map. The first two are those of a dense row of X, and
-        proportional to its entries.
-    fixed_numbers, feature_numbers : float
-        The arrays hold at most fixed_numbers + feature_numbers·D numbers besides triangular factors.
-    triangle_share : float
-        Numbers in triangular factors, zeros included, divided by D²: each row is solved against them.
-    """
-
-    row_flops: float = 0.0
-    product_flops: float = 0.0
-    feature_flops: float = 0.0
-    fixed_numbers: float = 0.0
-    feature_numbers: float = 0.0
-    triangle_share: float = 0.0
-
-    @property
-    def min_tile_rows(self) -> int:
-        """Rows of a tile below which reading the map's arrays takes as long as computing with them.
-
-        With 8192 landmarks in 784 columns, a row of a tile of 128 takes half as long again as one of 512.
-        """
-        return 512 if self.triangle_share else 128
-
-    def flops(self, n_features: int, column_share: float = 1.0) -> float:
-        """Return the flops of a row that has entries in a share of the columns."""
-        of_entries = column_share * (self.row_flops + self.product_flops * n_features)
-        return of_entries + self.feature_flops * n_features + self.triangle_numbers(n_features)
-
-    def numbers(self, n_features: int) -> float:
-        """Return the numbers in its arrays, without triangular factors."""
-        return self.fixed_numbers + self.feature_numbers * n_features
-
-    def triangle_numbers(self, n_features: int) -> float:
-        """Return the numbers in its triangular factors."""
-        return self.triangle_share * float(n_features) ** 2
-
-
-def product_cost(n_columns: int, *, triangle_share: float = 0.0) -> MapCost:
-    """Return the cost of an inner product of n_columns numbers for each feature."""
-    return MapCost(
-        product_flops=2.0 * n_columns, feature_numbers=float(n_columns), triangle_share=triangle_share
-    )
-
-
-def cost_of_parts(parts: Iterable[tuple[MapCost, int]]) -> MapCost:
-    """Return the cost of maps of D_i features side by side, with fixed shares of D."""
-    costs = list(parts)
-    n_features = sum(n for _, n in costs)
-    return MapCost(
-        row_flops=sum(cost.row_flops for cost, _ in costs),
-        product_flops=sum(cost.product_flops * n for cost, n in costs) / n_features,
-        feature_flops=sum(cost.feature_flops * n for cost, n in costs) / n_features,
-        fixed_numbers=sum(cost.fixed_numbers for cost, _ in costs),
-        feature_numbers=sum(cost.feature_numbers * n for cost, n in costs) / n_features,
-        triangle_share=sum(cost.triangle_numbers(n) for cost, n in costs) / float(n_features) ** 2,
-    )
-
 
 # The sums over all rows that a map takes before it is fitted, each in one pass.
 
@@ -486,7 +79,7 @@ class RowSource(Protocol):
     def check_size(self, n_features: int) -> None:
         """Raise PlanRefused where a model of so many features would not fit in the workers' memory."""
 
-    def after(self, step: MapSpecification) -> RowSource:
+    def after(self, step: FittedMap) -> RowSource:
         """Return the source of the rows that this map makes of them."""
 
 
@@ -580,275 +173,17 @@ class RowsInMemory:
     def check_size(self, n_features: int) -> None:
         """Rows in memory have no workers."""
 
-    def after(self, step: MapSpecification) -> RowsInMemory:
+    def after(self, step: FittedMap) -> RowsInMemory:
         with one_blas_thread():  # the same bits whatever the threads
             return RowsInMemory(step.build().apply(self.X), self.sample_weight)
 
 
-# Maps of projected rows P·x: how a kernel with a metric P becomes one without.
-
-_STRIP_ROWS = 512  # of float64, beside the rows and their projections
-
-# A metric is a linear step before the map: k(P(x − x')) is the kernel without it of the rows P·x. So the map
-# inside is fitted to projected rows and knows nothing of the metric.
-
-
-def project(X: Any, P: np.ndarray) -> np.ndarray:
-    """Return the rows P·x in the dtype of X, a matrix of rows of float32 or float64, perhaps CSR.
-
-    The products are in float64, so that rows of float32 hardly depend on the block in which they are
-    projected, and keep the bins they are in. 2·r·d flops a row; sparse rows become dense ones of r numbers.
-    """
-    U = np.empty((X.shape[0], len(P)), X.dtype)
-    for start in range(0, len(U), _STRIP_ROWS):
-        strip = slice(start, start + _STRIP_ROWS)
-        U[strip] = X[strip].astype(np.float64, copy=False) @ P.T
-    return U
-
-
 def projected_sample(sample: Sample, metric: MetricFactor) -> Sample:
-    """Return the sample with its rows, and those of its source, projected."""
-    step = ProjectionSpecification.of(metric, sample.X.shape[1])
+    """The sample with its rows, and those of its source, projected."""
+    step = ProjectionMap.of(metric, sample.X.shape[1])
     with one_blas_thread():  # the same bits whatever the client's threads
         X = project(sample.X, np.asarray(metric))
     return replace(sample, X=X, row_source=sample.row_source.after(step))
-
-
-@dataclass(frozen=True)
-class ProjectionSpecification(CarryingSpecification):
-    """The projection alone, z(x) = P·x: what rows go through before a map is fitted to them."""
-
-    kind: ClassVar[str] = "projection"
-
-    n_coordinates: int = 0
-
-    @classmethod
-    def of(cls, metric: MetricFactor, n_columns: int) -> Self:
-        """Return the projection of rows of so many columns; raise InputError if the metric has others."""
-        r, d = metric.shape
-        if d != n_columns:
-            raise InputError(
-                f"the metric has {d} columns, the data {n_columns}; give a matrix of shape (r, {n_columns})"
-            )
-        arrays = {"metric": np.asarray(metric)}
-        return cls(n_columns=d, n_coordinates=r, arrays=arrays).digested(arrays)
-
-    @property
-    def n_features(self) -> int:
-        return self.n_coordinates
-
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> ProjectionBlockMap:
-        return ProjectionBlockMap(arrays["metric"])
-
-
-class ProjectionBlockMap(BlockMap):
-    """z(x) = P·x."""
-
-    def __init__(self, P: np.ndarray) -> None:
-        self.P = P
-        self.n_features = len(P)
-        self.n_bytes = P.nbytes
-
-    def apply(self, X: Any, out: np.ndarray | None = None) -> np.ndarray:
-        U = project(X, self.P)
-        if out is None:
-            return U
-        out[...] = U
-        return out
-
-
-_INNER = "inner_"  # the prefix of the arrays of the map inside
-
-
-@dataclass(frozen=True)
-class ProjectedSpecification(CarryingSpecification):
-    """A map of the rows P·x: P of shape (r, n_columns), and the specification of a map of r columns."""
-
-    kind: ClassVar[str] = "projected"
-
-    inner: MapSpecification = field(kw_only=True)
-
-    @property
-    def n_features(self) -> int:
-        return self.inner.n_features
-
-    @property
-    def is_sparse(self) -> bool:  # type: ignore[override]
-        return self.inner.is_sparse
-
-    @property
-    def nested(self) -> bool:  # type: ignore[override]
-        return self.inner.nested
-
-    @property
-    def rescaled_when_nested(self) -> bool:  # type: ignore[override]
-        return self.inner.rescaled_when_nested
-
-    @property
-    def takes_sparse_rows(self) -> bool:
-        return True  # their projections are dense
-
-    @property
-    def row_entries(self) -> int:
-        return self.inner.row_entries
-
-    @property
-    def at_zero(self) -> float:
-        return self.inner.at_zero
-
-    @property
-    def kernel(self) -> Any:
-        """The kernel with its metric; without it where the arrays are not at hand."""
-        inner: Any = self.inner
-        if self.arrays is None:
-            return inner.kernel
-        return inner.kernel.set_params(metric=self.arrays["metric"])
-
-    @property
-    def cost(self) -> MapCost:
-        return projected_cost(self.inner.cost, self.inner.n_columns, self.n_columns)
-
-    def derive_arrays(self) -> dict[str, np.ndarray]:
-        return super().derive_arrays() | _prefixed(self.inner.derive_arrays())
-
-    def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
-        digests = exact_digest({"metric": arrays["metric"]}), self.inner.digest_of(arrays_inside(arrays))
-        return hashlib.sha256("/".join(digests).encode()).hexdigest()[:32]
-
-    def digested(self, arrays: Mapping[str, np.ndarray]) -> Self:
-        # The map inside has a digest of its own: workers that derive its arrays compare them with it.
-        inner = self.inner.digested(arrays_inside(arrays))
-        return replace(self, inner=inner, digest=self.digest_of(arrays))
-
-    def arrays_to_send(self, *, derived: bool) -> dict[str, np.ndarray]:
-        if not derived and self.arrays is not None and not self.inner.arrays_at_hand:
-            return named_to_send({"metric": self.arrays["metric"]})  # workers derive the rest
-        return super().arrays_to_send(derived=derived)
-
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> ProjectedBlockMap:
-        P = arrays["metric"]
-        if P.shape != (self.inner.n_columns, self.n_columns):
-            raise InputError(
-                f"a metric of shape {P.shape} does not lead from {self.n_columns} columns to the "
-                f"{self.inner.n_columns} of the map"
-            )
-        return ProjectedBlockMap(P, self.inner.build(arrays_inside(arrays) or None))
-
-    def without_arrays(self) -> Self:
-        return replace(self, arrays=None, inner=self.inner.without_arrays())
-
-    def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> Self:
-        inner = self.inner.with_arrays(arrays_inside(arrays))
-        return replace(self, arrays={"metric": arrays["metric"]}, inner=inner)
-
-    def check_storable(self) -> None:
-        self.inner.check_storable()
-
-    def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {"inner": self.inner.to_dict()}
-
-
-def _prefixed(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {_INNER + name: A for name, A in arrays.items()}
-
-
-def arrays_inside(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays of the map inside among those of a projected map, under its own names."""
-    return {name.removeprefix(_INNER): A for name, A in arrays.items() if name.startswith(_INNER)}
-
-
-def projected_cost(inner: MapCost, n_coordinates: int, n_columns: int) -> MapCost:
-    """Return the cost of a map of projected rows: 2·r·d flops more a row, and r·d numbers.
-
-    Only the projection gets cheaper for sparse rows: the rows that the map inside sees are dense.
-    """
-    return replace(
-        inner,
-        row_flops=inner.row_flops + 2.0 * n_coordinates * n_columns,
-        product_flops=0.0,
-        feature_flops=inner.feature_flops + inner.product_flops,
-        fixed_numbers=inner.fixed_numbers + float(n_coordinates) * n_columns,
-    )
-
-
-class ProjectedBlockMap(BlockMap):
-    """z(P·x) for the map z inside."""
-
-    def __init__(self, P: np.ndarray, inner: BlockMap) -> None:
-        self.P = P
-        self.inner = inner
-        self.n_features = inner.n_features
-        self.n_bytes = P.nbytes + inner.n_bytes
-        self.has_basis = inner.has_basis
-
-    def apply(self, X: Any, out: np.ndarray | None = None) -> Any:
-        return self.inner.apply(project(X, self.P), out)
-
-    def tile(self, X: Any) -> Any:
-        return self.inner.tile(project(X, self.P))
-
-    @property
-    def n_basis(self) -> int:
-        return self.inner.n_basis
-
-    def basis(self, X: Any) -> np.ndarray:
-        return self.inner.basis(project(X, self.P))
-
-    def basis_tile(self, X: Any) -> Any:
-        return self.inner.basis_tile(project(X, self.P))
-
-    def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        return self.inner.basis_coef(coef, dtype)
-
-    def feature_sums(self, sums: np.ndarray) -> np.ndarray:
-        return self.inner.feature_sums(sums)
-
-
-# From stored specifications back to maps.
-
-_KINDS = {
-    "fourier": "fourier.FourierSpecification",
-    "equispaced": "equispaced.EquispacedSpecification",
-    "linear": "compose.LinearSpecification",
-    "nystroem": "nystroem.NystroemSpecification",
-    "transformer": "transformer.TransformerSpecification",
-    "binning": "binning.BinningSpecification",
-    "hashed binning": "binning.HashedBinningSpecification",
-    "concatenated": "compose.ConcatenatedSpecification",
-    "projected": "base.ProjectedSpecification",
-}
-"""The class of each kind by name: the modules of maps import this one."""
-
-
-def _class_of(kind: str) -> type[MapSpecification]:
-    module, _, name = _KINDS[kind].partition(".")
-    found: type[MapSpecification] = getattr(import_module(f"distrff.features.{module}"), name)
-    return found
-
-
-def specification_from_dict(data: Mapping[str, Any]) -> MapSpecification:
-    """Return the specification of what `to_dict` returned.
-
-    Raises ModelFileError if its kind is unknown, or a field is missing.
-    """
-    kind = data.get("kind")
-    if kind not in _KINDS:
-        raise ModelFileError(
-            f"feature map of kind {kind!r} is not known to this version; update distrff "
-            f"(known: {', '.join(_KINDS)})"
-        )
-    try:
-        if kind == "concatenated":
-            parts = tuple(map(specification_from_dict, data["parts"]))
-            data = {**data, "parts": parts, "weights": tuple(data["weights"])}
-        if kind == "projected":
-            inner = specification_from_dict(data["inner"])
-            if not isinstance(inner, KernelMapSpecification):
-                raise ModelFileError(f"a stored projected map holds a {inner.kind} map, which has no kernel")
-            data = {**data, "inner": inner}
-        return _class_of(kind).from_dict(data)
-    except KeyError as error:
-        raise ModelFileError(f"the stored {kind} map lacks {error}") from error
 
 
 SPARSE_REMEDY = (
@@ -864,8 +199,12 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     """
 
     random_state: int | None = None
-    keeps_units: ClassVar[bool] = False
-    """Whether estimators leave the columns of its rows unscaled."""
+    traits: ClassVar[frozenset[Trait]] = frozenset()
+    """Of every fitted map of the class, as far as they are known before a fit."""
+
+    @property
+    def keeps_units(self) -> bool:
+        return Trait.OWN_UNITS in self.traits
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fix the map for rows like those of X.
@@ -962,7 +301,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.n_features_in_ = sample.X.shape[1]
         specification = self._specify(sample)
         self.specification_ = (
-            specification.digested(specification.derive_arrays()) if is_part else specification.with_digest()
+            specification.digested(specification.derive()) if is_part else specification.with_digest()
         )
         return self
 
@@ -1040,7 +379,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Return how many rows a fit needs."""
         return 1
 
-    def _specify(self, sample: Sample) -> MapSpecification:
+    def _specify(self, sample: Sample) -> FittedMap:
         raise NotImplementedError
 
     def transform(self, X: Any) -> Any:
@@ -1063,10 +402,10 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self.specification_.build().apply(self._rows(X, reset=False))
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Write z(X) into `out` without copies or checks; see `BlockMap.apply`."""
-        return self._block_map().apply(X, out)
+        """Write z(X) into `out` without copies or checks; see `FittedMap.apply`."""
+        return self._ready().apply(X, out)
 
-    def _block_map(self) -> BlockMap:
+    def _ready(self) -> FittedMap:
         check_is_fitted(self, "specification_")
         return self.specification_.build()
 
@@ -1090,7 +429,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             dtype=dtype,
             chunks=(X.chunks[0], (self.specification_.n_features,)),
             meta=csr_matrix((0, 0), dtype=dtype)
-            if self.specification_.is_sparse
+            if Trait.SPARSE in self.specification_.traits
             else np.empty((0, 0), dtype=dtype),
         )
 
@@ -1104,7 +443,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Halvings of D down to 16; only (D,) for a map that is not nested.
         """
         check_is_fitted(self, "specification_")
-        return nested_sizes(self.specification_)
+        return self.specification_.nested_sizes()
 
     @property
     def _n_features_out(self) -> int:
@@ -1127,19 +466,11 @@ def _usable_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
     return s
 
 
-def transform_block(X: Any, specification: MapSpecification) -> np.ndarray:
+def transform_block(X: Any, specification: FittedMap) -> np.ndarray:
     """Return z(X) for one block of a dask array."""
     dtype = np.float32 if X.dtype == np.float32 else np.float64
     rows = X.tocsr().astype(dtype, copy=False) if issparse(X) else np.ascontiguousarray(X, dtype=dtype)
     return specification.build().apply(rows)
-
-
-def nested_sizes(specification: MapSpecification) -> tuple[int, ...]:
-    """Return the sizes of the nested maps, ascending: D halved down to 16, even numbers only."""
-    sizes = [specification.n_features]
-    while specification.nested and sizes[-1] % 4 == 0 and sizes[-1] >= 32:
-        sizes.append(sizes[-1] // 2)
-    return tuple(reversed(sizes))
 
 
 def search_module(name: str) -> Any:
@@ -1151,22 +482,6 @@ def search_module(name: str) -> Any:
 
 
 # The base of the maps of a kernel: the parameter, its widths, and the kernel in the specification.
-
-
-@dataclass(frozen=True)
-class KernelMapSpecification(MapSpecification):
-    """A fitted map of a kernel, every width a number."""
-
-    kernel_json: str = ""
-
-    @cached_property
-    def kernel(self) -> Kernel:
-        """The kernel itself."""
-        return kernel_from_dict(json.loads(self.kernel_json))
-
-    @property
-    def at_zero(self) -> float:
-        return self.kernel.at_zero
 
 
 class KernelFeatureMap(FeatureMap):
@@ -1231,7 +546,7 @@ class KernelFeatureMap(FeatureMap):
         self.kernel_, self.length_scale_search_ = kernel, search
         return kernel
 
-    def _specify(self, sample: Sample) -> MapSpecification:
+    def _specify(self, sample: Sample) -> FittedMap:
         self.check_parameters()
         kernel = self._decide_widths(sample)
         metric = kernel.metric
@@ -1239,9 +554,9 @@ class KernelFeatureMap(FeatureMap):
             return self._specify_kernel(kernel, sample)
         inner = self._specify_kernel(kernel.without_metric(), projected_sample(sample, metric))
         arrays = {"metric": np.asarray(metric)}
-        return ProjectedSpecification(n_columns=sample.X.shape[1], inner=inner, arrays=arrays)
+        return ProjectedMap(n_columns=sample.X.shape[1], inner=inner, arrays=arrays)
 
-    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> KernelMapSpecification:
+    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> KernelMap:
         """Return the specification of the map of a kernel without metric, every width a number."""
         raise NotImplementedError
 

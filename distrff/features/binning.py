@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -12,18 +12,8 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
-from distrff.features.base import (
-    BlockMap,
-    CarryingSpecification,
-    KernelFeatureMap,
-    KernelMapSpecification,
-    ProjectedSpecification,
-    RowsInMemory,
-    RowSource,
-    Sample,
-    canonical_json,
-    search_module,
-)
+from distrff.features.base import KernelFeatureMap, RowsInMemory, RowSource, Sample, search_module
+from distrff.features.fitted import Arrays, KernelMap, MapFromRows, ProjectedMap, Trait, canonical_json
 from distrff.kernels.base import Kernel, Product, Scaled, Streams
 from distrff.kernels.stationary import Laplacian
 from distrff.utils.jit import compiled, compiles_once, scratch
@@ -72,7 +62,7 @@ class RandomBinningFeatures(KernelFeatureMap):
         Expected pairs of occupied bins with a common column: Σ B(B − 1)/2⁶⁵ over grids of B bins, as keys may
         be equal; for w hashed columns a grid Σ B(B − 1)/2w, where B counts the bins of the rows given to
         `fit`, a sample of a large dataset.
-    specification_ : BinningSpecification, HashedBinningSpecification or ProjectedSpecification
+    specification_ : BinningMap, HashedBinningMap or ProjectedMap
     seed_, n_features_in_ : int
 
     Notes
@@ -85,6 +75,7 @@ class RandomBinningFeatures(KernelFeatureMap):
     which may then be scipy sparse matrices.
     """
 
+    traits = frozenset({Trait.SPARSE})
     _default_kernel = Laplacian("auto")
     _shrinks_ard = True
 
@@ -130,9 +121,7 @@ class RandomBinningFeatures(KernelFeatureMap):
     def sparse_entries(self) -> int:
         return int(self.n_grids)
 
-    def _specify_kernel(
-        self, kernel: Kernel, sample: Sample
-    ) -> BinningSpecification | HashedBinningSpecification:
+    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> BinningMap | HashedBinningMap:
         common: dict[str, Any] = {
             "n_columns": sample.X.shape[1],
             "kernel_json": canonical_json(kernel.to_dict()),
@@ -143,16 +132,16 @@ class RandomBinningFeatures(KernelFeatureMap):
         if self.n_bins is not None:
             bins = occupied_bins(grids, RowsInMemory(sample.X, sample.sample_weight))
             self.expected_collisions_ = _pairs(bins["ends"]) * self.n_grids / self.n_bins
-            return HashedBinningSpecification(**common, n_bins=int(self.n_bins))
+            return HashedBinningMap(**common, n_bins=int(self.n_bins))
         bins = occupied_bins(grids, sample.row_source)
         self.expected_collisions_ = _pairs(bins["ends"]) / 2.0**64
-        return BinningSpecification(**common, n_bins=len(bins["keys"]), arrays=grids.arrays() | bins)
+        return BinningMap(**common, n_bins=len(bins["keys"]), arrays=grids.arrays() | bins)
 
     @property
     def counts_(self) -> np.ndarray | None:
         specification = self.specification_
-        bins = specification.inner if isinstance(specification, ProjectedSpecification) else specification
-        return bins.derive_arrays().get("counts")
+        bins = specification.inner if isinstance(specification, ProjectedMap) else specification
+        return bins.derive().get("counts")
 
 
 def _pairs(ends: np.ndarray) -> float:
@@ -167,10 +156,12 @@ KEY_ROWS = 2**13  # at a time: their keys take some megabytes
 
 
 @dataclass(frozen=True)
-class _Binning(KernelMapSpecification):
-    """The base of both kinds of bins."""
+class _AnyBinningMap(KernelMap):
+    """Base of both: z(x) has one entry for each grid, in the column of the bin of x.
 
-    is_sparse: ClassVar[bool] = True
+    A ready map has prepared the grids, and the function from keys of bins to columns of Z, −1 for none; keys
+    and columns are of shape (n_grids, r).
+    """
 
     n_grids: int = 0
     n_bins: int = 0
@@ -184,37 +175,71 @@ class _Binning(KernelMapSpecification):
     def row_entries(self) -> int:
         return self.n_grids
 
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> BinningBlockMap:
-        value = float(np.sqrt(self.at_zero / self.n_grids))
+    def prepare(self, arrays: Arrays) -> tuple[Grids, Callable[[np.ndarray], np.ndarray]]:
         grids = Grids(arrays["steps"], arrays["offsets"], arrays["multipliers"])
         grids.check(self.n_grids, self.n_columns)
-        return BinningBlockMap(grids, self._columns_of(arrays), self.n_bins, value)
+        return grids, self._columns_of(arrays)
 
     @abstractmethod
-    def _columns_of(self, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the function from the keys of bins to their columns of Z."""
+    def _columns_of(self, arrays: Arrays) -> Callable[[np.ndarray], np.ndarray]:
+        """The function from the keys of bins to their columns of Z."""
+
+    @property
+    def _value(self) -> float:
+        return float(np.sqrt(self.at_zero / self.n_grids))
+
+    def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> Any:
+        if out is not None:
+            raise InputError("features of random binning are sparse and cannot be written to an array")
+        columns = self._bins(X).T.copy()
+        known = columns >= 0
+        if known.all():
+            indptr = np.arange(len(X) + 1, dtype=np.int32) * self.n_grids
+            indices = columns.ravel()
+        else:
+            indptr = np.concatenate([[0], np.cumsum(known.sum(axis=1))]).astype(np.int32)
+            indices = columns[known]
+        data = np.full(len(indices), self._value, X.dtype)
+        return csr_matrix((data, indices, indptr), shape=(len(X), self.n_features), copy=False)
+
+    def tile(self, X: np.ndarray) -> OneHotTile:
+        """z(X) as column numbers and one value, which is not rounded to the dtype of X."""
+        return OneHotTile(self._bins(X), self._value, self.n_features)
+
+    def _bins(self, X: np.ndarray) -> np.ndarray:
+        """The columns of Z of rows, −1 for none, grid by grid: (r, n_columns) → (n_grids, r)."""
+        grids, columns_of = self.prepared
+        columns = scratch("bins", self.n_grids, len(X), np.dtype(np.int32))
+        for first in range(0, len(X), KEY_ROWS):
+            strip = slice(first, first + KEY_ROWS)
+            columns[:, strip] = columns_of(grids.keys(X[strip]))
+        return columns
 
 
 @dataclass(frozen=True)
-class HashedBinningSpecification(_Binning):
+class HashedBinningMap(_AnyBinningMap):
     """Bins hashed to a fixed number of columns, which follow from the seed."""
 
     kind: ClassVar[str] = "hashed binning"
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        return frozenset({Trait.SPARSE})
 
     @property
     def collision(self) -> float:
         """Probability that two bins of a grid share a column, on average over the grids."""
         return float(np.mean(1.0 / np.diff(_edges(self.n_grids, self.n_bins))))
 
-    def derive_arrays(self) -> dict[str, np.ndarray]:
+    def derive(self) -> dict[str, np.ndarray]:
         return Grids.draw(self.kernel, self.n_grids, self.n_columns, self.seed).arrays()
 
-    def _columns_of(self, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    def _columns_of(self, arrays: Arrays) -> Callable[[np.ndarray], np.ndarray]:
         return partial(_hashed_columns, n_bins=self.n_bins)
 
 
 @dataclass(frozen=True)
-class BinningSpecification(_Binning, CarryingSpecification):
+class BinningMap(_AnyBinningMap, MapFromRows):
     """The occupied bins, a column each; a row in any other bin of a grid has no entry for it.
 
     The grids are stored too: derived elsewhere, rounding could move rows to other bins.
@@ -222,50 +247,14 @@ class BinningSpecification(_Binning, CarryingSpecification):
 
     kind: ClassVar[str] = "binning"
 
-    def _columns_of(self, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    @property
+    def traits(self) -> frozenset[Trait]:
+        return frozenset({Trait.SPARSE, Trait.FROM_ROWS})
+
+    def _columns_of(self, arrays: Arrays) -> Callable[[np.ndarray], np.ndarray]:
         bins = BinIds(arrays["keys"], arrays["ends"])
         bins.check(self.n_grids, self.n_bins)
         return bins.find
-
-
-@dataclass(eq=False)
-class BinningBlockMap(BlockMap):
-    """z(x) has one entry for each grid, in the column of the bin of x.
-
-    `columns_of` maps keys of bins to columns of Z, −1 for none, both of shape (n_grids, r).
-    """
-
-    grids: Grids
-    columns_of: Callable[[np.ndarray], np.ndarray]
-    n_features: int
-    value: float
-
-    def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> Any:
-        """Return z(X) as a scipy CSR matrix; `out` must be None."""
-        if out is not None:
-            raise InputError("features of random binning are sparse and cannot be written to an array")
-        columns = self._bins(X).T.copy()
-        known = columns >= 0
-        if known.all():
-            indptr = np.arange(len(X) + 1, dtype=np.int32) * len(self.grids)
-            indices = columns.ravel()
-        else:
-            indptr = np.concatenate([[0], np.cumsum(known.sum(axis=1))]).astype(np.int32)
-            indices = columns[known]
-        data = np.full(len(indices), self.value, X.dtype)
-        return csr_matrix((data, indices, indptr), shape=(len(X), self.n_features), copy=False)
-
-    def tile(self, X: np.ndarray) -> OneHotTile:
-        """Return z(X) as column numbers and one value, which is not rounded to the dtype of X."""
-        return OneHotTile(self._bins(X), self.value, self.n_features)
-
-    def _bins(self, X: np.ndarray) -> np.ndarray:
-        """Return the columns of Z of rows, −1 for none, grid by grid: (r, n_columns) → (n_grids, r)."""
-        columns = scratch("bins", len(self.grids), len(X), np.dtype(np.int32))
-        for first in range(0, len(X), KEY_ROWS):
-            strip = slice(first, first + KEY_ROWS)
-            columns[:, strip] = self.columns_of(self.grids.keys(X[strip]))
-        return columns
 
 
 def _hashed_columns(keys: np.ndarray, n_bins: int) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
@@ -11,19 +10,28 @@ import numpy as np
 from sklearn.base import clone
 
 from distrff.errors import InputError, ModelFileError
-from distrff.features.base import BlockMap, FeatureMap, MapCost, MapSpecification, Sample, cost_of_parts
-from distrff.features.search.candidates import AutoFeatures
+from distrff.features.base import FeatureMap, Sample
+from distrff.features.fitted import (
+    Arrays,
+    FittedMap,
+    MapCost,
+    Trait,
+    cost_of_parts,
+    having_prefix,
+    joined_digest,
+    prefixed,
+)
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.validation import float_array
 
 
 @dataclass(frozen=True)
-class ConcatenatedSpecification(MapSpecification):
-    """The maps' own specifications and their weights."""
+class ConcatenatedMap(FittedMap):
+    """z(x) = (√w₁·z₁(x), √w₂·z₂(x), …); the parts have the widths of their own arrays."""
 
     kind: ClassVar[str] = "concatenated"
 
-    parts: tuple[MapSpecification, ...] = ()
+    parts: tuple[FittedMap, ...] = ()
     weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -31,16 +39,10 @@ class ConcatenatedSpecification(MapSpecification):
             raise ModelFileError("a stored map and its parts differ in columns")
 
     @property
-    def needs_arrays(self) -> bool:  # type: ignore[override]
-        return any(part.needs_arrays for part in self.parts)
-
-    @property
-    def carries_arrays(self) -> bool:  # type: ignore[override]
-        return any(part.carries_arrays for part in self.parts)
-
-    @property
-    def arrays_at_hand(self) -> bool:
-        return any(part.arrays_at_hand for part in self.parts)
+    def traits(self) -> frozenset[Trait]:
+        of_parts = [part.traits for part in self.parts]
+        of_any, of_all = frozenset[Trait]().union(*of_parts), frozenset(Trait).intersection(*of_parts)
+        return (of_any & {Trait.FROM_ROWS}) | (of_all & {Trait.NO_ARRAYS})
 
     @property
     def n_features(self) -> int:
@@ -54,76 +56,74 @@ class ConcatenatedSpecification(MapSpecification):
     def cost(self) -> MapCost:
         return cost_of_parts((part.cost, part.n_features) for part in self.parts)
 
-    def derive_arrays(self) -> dict[str, np.ndarray]:
-        derived = [part.derive_arrays() for part in self.parts]
-        return {_prefix(i) + name: A for i, arrays in enumerate(derived) for name, A in arrays.items()}
+    def derive(self) -> dict[str, np.ndarray]:
+        arrays: dict[str, np.ndarray] = {}
+        for i, part in enumerate(self.parts):
+            arrays |= prefixed(_prefix(i), part.derive())
+        return arrays
 
-    def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
-        digests = [part.digest_of(own) for part, own in self.parts_with(arrays)]
-        return hashlib.sha256("/".join(digests).encode()).hexdigest()[:32]
+    def digest_of(self, arrays: Arrays) -> str:
+        return joined_digest(part.digest_of(own) for part, own in self.parts_with(arrays))
 
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> ConcatenatedBlockMap:
-        return ConcatenatedBlockMap([p.block_map(own) for p, own in self.parts_with(arrays)], self.weights)
+    @property
+    def arrays_at_hand(self) -> bool:
+        return any(part.arrays_at_hand for part in self.parts)
 
     def without_arrays(self) -> Self:
         return replace(self, parts=tuple(part.without_arrays() for part in self.parts))
 
-    def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> Self:
+    def with_arrays(self, arrays: Arrays) -> Self:
         return replace(self, parts=tuple(part.with_arrays(own) for part, own in self.parts_with(arrays)))
 
     def check_storable(self) -> None:
         for part in self.parts:
             part.check_storable()
 
-    def parts_with(
-        self, arrays: Mapping[str, np.ndarray]
-    ) -> Iterator[tuple[MapSpecification, dict[str, np.ndarray]]]:
+    def parts_with(self, arrays: Arrays) -> Iterator[tuple[FittedMap, dict[str, np.ndarray]]]:
         """Yield the parts, each with its own arrays among these."""
         for i, part in enumerate(self.parts):
-            prefix = _prefix(i)
-            yield part, {n.removeprefix(prefix): A for n, A in arrays.items() if n.startswith(prefix)}
+            yield part, having_prefix(_prefix(i), arrays)
 
     def to_dict(self) -> dict[str, Any]:
         parts = [part.to_dict() for part in self.parts]
         return super().to_dict() | {"parts": parts, "weights": list(self.weights)}
 
+    def prepare(self, arrays: Arrays) -> list[tuple[FittedMap, float]]:
+        """Ready parts, and the factors of their features."""
+        factors = np.sqrt(self.weights).tolist()
+        ready = [part.ready(own) for part, own in self.parts_with(arrays)]
+        return list(zip(ready, factors, strict=True))
 
-def _prefix(index: int) -> str:
-    return f"part{index}_"
-
-
-class ConcatenatedBlockMap(BlockMap):
-    """z(x) = (√w₁·z₁(x), √w₂·z₂(x), …)."""
-
-    def __init__(self, maps: Sequence[BlockMap], weights: Sequence[float]) -> None:
-        self.n_features = sum(map_.n_features for map_ in maps)
-        self.n_bytes = sum(map_.n_bytes for map_ in maps)
-        self.has_basis = any(map_.has_basis for map_ in maps)
-        self._maps = maps
-        self._factors = [float(np.sqrt(w)) for w in weights]
+    @property
+    def prepared_bytes(self) -> int:
+        return sum(part.prepared_bytes for part, _ in self.prepared)
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
         first = 0
-        for map_, factor in zip(self._maps, self._factors, strict=True):
-            own = Z[:, first : first + map_.n_features]
-            map_.apply(X, out=own)
+        for part, factor in self.prepared:
+            own = Z[:, first : first + part.n_features]
+            part.apply(X, out=own)
             if factor != 1.0:
                 own *= factor
-            first += map_.n_features
+            first += part.n_features
         return Z
 
     # The basis is that of all parts, side by side in float64; the roots of the weights multiply the vectors.
 
     @property
+    def has_basis(self) -> bool:
+        return any(part.has_basis for part in self.parts)
+
+    @property
     def n_basis(self) -> int:
-        return sum(map_.n_basis for map_ in self._maps)
+        return sum(part.n_basis for part in self.parts)
 
     def basis(self, X: np.ndarray) -> np.ndarray:
         if not self.has_basis:
             return self.apply(X)
         exact = X.astype(np.float64, copy=False)
-        return np.concatenate([map_.basis(exact) for map_ in self._maps], axis=1)
+        return np.concatenate([part.basis(exact) for part, _ in self.prepared], axis=1)
 
     def basis_tile(self, X: np.ndarray) -> np.ndarray:
         return self.basis(X) if self.has_basis else self.tile(X)
@@ -131,15 +131,19 @@ class ConcatenatedBlockMap(BlockMap):
     def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
         if not self.has_basis:
             return super().basis_coef(coef, dtype)
-        own = np.split(coef, np.cumsum([map_.n_features for map_ in self._maps])[:-1])
+        own = np.split(coef, np.cumsum([part.n_features for part in self.parts])[:-1])
         exact = np.dtype(np.float64)
-        parts = zip(self._maps, self._factors, own, strict=True)
-        return np.concatenate([factor * map_.basis_coef(part, exact) for map_, factor, part in parts])
+        parts = zip(self.prepared, own, strict=True)
+        return np.concatenate([factor * part.basis_coef(w, exact) for (part, factor), w in parts])
 
     def feature_sums(self, sums: np.ndarray) -> np.ndarray:
-        own = np.split(sums, np.cumsum([map_.n_basis for map_ in self._maps])[:-1], axis=1)
-        parts = zip(self._maps, self._factors, own, strict=True)
-        return np.concatenate([factor * map_.feature_sums(part) for map_, factor, part in parts], axis=1)
+        own = np.split(sums, np.cumsum([part.n_basis for part in self.parts])[:-1], axis=1)
+        parts = zip(self.prepared, own, strict=True)
+        return np.concatenate([factor * part.feature_sums(s) for (part, factor), s in parts], axis=1)
+
+
+def _prefix(index: int) -> str:
+    return f"part{index}_"
 
 
 class ConcatenatedFeatures(FeatureMap):
@@ -160,7 +164,7 @@ class ConcatenatedFeatures(FeatureMap):
     ----------
     maps_ : list of FeatureMap
         Fitted clones.
-    specification_ : ConcatenatedSpecification
+    specification_ : ConcatenatedMap
     seed_, n_features_in_ : int
 
     Notes
@@ -178,18 +182,18 @@ class ConcatenatedFeatures(FeatureMap):
         for i, map_ in enumerate(self.maps):
             if not isinstance(map_, FeatureMap):
                 raise InputError(f"maps[{i}] must be a distrff feature map, got {map_!r}")
-            if isinstance(map_, AutoFeatures):
+            if Trait.CHOOSES in map_.traits:
                 raise InputError(
                     f"maps[{i}] is AutoFeatures, which chooses one map for a whole model; fit it alone and "
                     f"concatenate its map_, or give FourierFeatures or NystroemFeatures"
                 )
-            if map_.keeps_units:
+            if Trait.OWN_UNITS in map_.traits:
                 raise InputError(
                     f"maps[{i}] is an {type(map_).__name__}, which has a solver of its own; fit it alone"
                 )
             if getattr(map_, "form", None) == "complex":
                 raise InputError(f"maps[{i}] is of form='complex'; use form='cos_sin' in a concatenation")
-            if map_.sparse_entries:
+            if Trait.SPARSE in map_.traits:
                 raise InputError(
                     f"maps[{i}] has sparse features, which cannot be concatenated; use dense maps such as "
                     f"FourierFeatures and NystroemFeatures"
@@ -230,14 +234,14 @@ class ConcatenatedFeatures(FeatureMap):
     def _trial_rows(self, n_columns: int) -> int:
         return max(map_._trial_rows(n_columns) for map_ in self.maps)
 
-    def _specify(self, sample: Sample) -> ConcatenatedSpecification:
+    def _specify(self, sample: Sample) -> ConcatenatedMap:
         self.check_parameters()
         self.maps_ = []
         for i, map_ in enumerate(self.maps):
             own = map_.random_state
             own_seed = child_seed(sample.seed, "map", i) if own is None else resolve_seed(own)
             self.maps_.append(clone(map_)._fit(replace(sample, seed=own_seed), is_part=True))
-        return ConcatenatedSpecification(
+        return ConcatenatedMap(
             n_columns=sample.X.shape[1],
             parts=tuple(map_.specification_ for map_ in self.maps_),
             weights=self._weights(),
@@ -277,11 +281,14 @@ class ConcatenatedFeatures(FeatureMap):
 
 
 @dataclass(frozen=True)
-class LinearSpecification(MapSpecification):
-    """The identity on `n_columns` columns."""
+class LinearMap(FittedMap):
+    """z(x) = x."""
 
     kind: ClassVar[str] = "linear"
-    needs_arrays: ClassVar[bool] = False
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        return frozenset({Trait.NO_ARRAYS})
 
     @property
     def n_features(self) -> int:
@@ -291,18 +298,11 @@ class LinearSpecification(MapSpecification):
     def cost(self) -> MapCost:
         return MapCost()
 
-    def derive_arrays(self) -> dict[str, np.ndarray]:
+    def derive(self) -> dict[str, np.ndarray]:
         return {}
 
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> LinearBlockMap:
-        return LinearBlockMap(self.n_columns)
-
-
-@dataclass(eq=False)
-class LinearBlockMap(BlockMap):
-    """z(x) = x."""
-
-    n_features: int
+    def prepare(self, arrays: Arrays) -> None:
+        return None
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         if out is None:
@@ -317,7 +317,7 @@ class LinearFeatures(FeatureMap):
     Attributes
     ----------
     n_features_in_ : int
-    specification_ : LinearSpecification
+    specification_ : LinearMap
     """
 
     def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
@@ -326,5 +326,5 @@ class LinearFeatures(FeatureMap):
     def cost_for(self, n_columns: int) -> MapCost:
         return MapCost()
 
-    def _specify(self, sample: Sample) -> LinearSpecification:
-        return LinearSpecification(n_columns=sample.X.shape[1])
+    def _specify(self, sample: Sample) -> LinearMap:
+        return LinearMap(n_columns=sample.X.shape[1])

@@ -14,16 +14,8 @@ import numpy as np
 from sklearn.base import clone
 
 from distrff.errors import InputError, ModelFileError, column_called
-from distrff.features.base import (
-    BlockMap,
-    KernelFeatureMap,
-    KernelMapSpecification,
-    MapCost,
-    MapSpecification,
-    Sample,
-    canonical_json,
-    search_module,
-)
+from distrff.features.base import KernelFeatureMap, Sample, search_module
+from distrff.features.fitted import Arrays, FittedMap, KernelMap, MapCost, Trait, canonical_json
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Matern
 from distrff.utils.nufft import MAX_DIMENSIONS, values_at, values_of_few, values_on_grid
@@ -39,8 +31,12 @@ _MAX_AXIS_NUMBERS = 2**21  # modes times coordinates of one axis: exponentials o
 
 
 @dataclass(frozen=True)
-class EquispacedSpecification(KernelMapSpecification):
-    """A lattice with a kernel; features are a constant, then cos and sin of half of its frequencies."""
+class EquispacedMap(KernelMap):
+    """z(x) = (√w_0, √(2w_1)·cos⟨j_1, x̃⟩, √(2w_1)·sin⟨j_1, x̃⟩, …), j_1, j_2, … being half of the lattice.
+
+    Sums of features are Fourier sums Σ_j C_j·exp(i⟨j, x̃⟩) with C_{−j} = C̄_j: transforms, not products.
+    A ready map has prepared √w on the whole lattice.
+    """
 
     kind: ClassVar[str] = "equispaced"
 
@@ -53,6 +49,10 @@ class EquispacedSpecification(KernelMapSpecification):
     @cached_property
     def lattice(self) -> Lattice:
         return Lattice.from_dict(json.loads(self.lattice_json))
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        return frozenset({Trait.OWN_UNITS, Trait.SUMS})
 
     @property
     def n_features(self) -> int:
@@ -73,41 +73,26 @@ class EquispacedSpecification(KernelMapSpecification):
     def example(self) -> np.ndarray:
         return np.array([[0.0 if b is None else (b[0] + b[1]) / 2 for b in self.lattice.bounds]])
 
-    def derive_arrays(self) -> dict[str, np.ndarray]:
+    def derive(self) -> dict[str, np.ndarray]:
         return {"root_weights": np.sqrt(self.lattice.weights(self.kernel))}
 
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> EquispacedBlockMap:
+    def prepare(self, arrays: Arrays) -> np.ndarray:
         root = arrays["root_weights"]
         if root.shape != tuple(2 * m + 1 for m in self.lattice.modes):
             raise InputError("the arrays of an equispaced map do not fit its lattice; fit the model again")
-        return EquispacedBlockMap(self.lattice, root)
-
-
-@dataclass(eq=False)
-class EquispacedBlockMap(BlockMap):
-    """z(x) = (√w_0, √(2w_1)·cos⟨j_1, x̃⟩, √(2w_1)·sin⟨j_1, x̃⟩, …), j_1, j_2, … being half of the lattice.
-
-    Sums of features are Fourier sums Σ_j C_j·exp(i⟨j, x̃⟩) with C_{−j} = C̄_j: transforms, not products.
-    """
-
-    lattice: Lattice
-    root_weights: np.ndarray
+        return root
 
     @property
-    def n_features(self) -> int:  # type: ignore[override]
-        return self.root_weights.size
-
-    @property
-    def n_bytes(self) -> int:  # type: ignore[override]
-        return self.root_weights.nbytes
+    def prepared_bytes(self) -> int:
+        return 8 * self.n_features
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
         half = self.n_features // 2
         J = np.stack([g.ravel() for g in self._modes()])[:, half + 1 :]
         phase = np.stack(self.lattice.phases(X), axis=1) @ J
-        amplitude = math.sqrt(2.0) * self.root_weights.ravel()[half + 1 :]
-        Z[:, 0] = self.root_weights.ravel()[half]
+        amplitude = math.sqrt(2.0) * self.prepared.ravel()[half + 1 :]
+        Z[:, 0] = self.prepared.ravel()[half]
         Z[:, 1::2] = np.cos(phase) * amplitude
         Z[:, 2::2] = np.sin(phase) * amplitude
         Z[self.lattice.outside(X)] = np.nan
@@ -118,7 +103,7 @@ class EquispacedBlockMap(BlockMap):
 
     def values_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """Return C of each output, a pair of outputs as one complex array: (ceil(k/2), 2·m_1 + 1, …)."""
-        C = [self.root_weights * lattice_of(w, self.root_weights.shape) for w in coef.T]
+        C = [self.prepared * lattice_of(w, self.prepared.shape) for w in coef.T]
         C.extend([np.zeros_like(C[0])] * (len(C) % 2))
         return np.stack([a + 1j * b for a, b in zip(C[::2], C[1::2], strict=True)])
 
@@ -145,13 +130,13 @@ class EquispacedBlockMap(BlockMap):
         points = [
             lattice.phases(_column(lattice.n_columns, j, axes[j]))[i] for i, j in enumerate(lattice.columns)
         ]
-        if max(x.size * n for x, n in zip(points, self.root_weights.shape, strict=True)) > _MAX_AXIS_NUMBERS:
+        if max(x.size * n for x, n in zip(points, self.prepared.shape, strict=True)) > _MAX_AXIS_NUMBERS:
             return None
         shape = [len(x) for x in axes]
         inner = [len(axes[j]) if j in lattice.columns else 1 for j in range(lattice.n_columns)]
         F = np.empty((*shape, coef.shape[1]))
         for output, w in enumerate(coef.T):
-            C = self.root_weights * lattice_of(w, self.root_weights.shape)
+            C = self.prepared * lattice_of(w, self.prepared.shape)
             F[..., output] = values_on_grid(points, C).reshape(inner)
         for j, (x, bounds) in enumerate(zip(axes, lattice.bounds, strict=True)):
             if bounds is not None:
@@ -244,7 +229,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         A bound of sup|k − k̃|/k(0).
     length_scale_search_ : dict or None
         How widths and smoothness were found.
-    specification_ : EquispacedSpecification
+    specification_ : EquispacedMap
     seed_, n_features_in_ : int
 
     Notes
@@ -260,7 +245,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
 
     _default_kernel = Matern("ard", nu="auto")
     _chooses_smoothness = True
-    keeps_units = True
+    traits = frozenset({Trait.OWN_UNITS, Trait.SUMS})
 
     def __init__(
         self,
@@ -340,7 +325,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
             return 0.0
         return float(PILOT_ROWS) ** 3 * 60
 
-    def _specify(self, sample: Sample) -> MapSpecification:
+    def _specify(self, sample: Sample) -> FittedMap:
         self.check_parameters()
         _check_few(sample.X.shape[1])
         box = self._box(sample)
@@ -354,10 +339,10 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         self.pilot_kernel_ = pilot
         return self._decided(pilot, lattice)
 
-    def _decided(self, kernel: Kernel, lattice: Lattice) -> EquispacedSpecification:
+    def _decided(self, kernel: Kernel, lattice: Lattice) -> EquispacedMap:
         self.kernel_, self.lattice_ = kernel, lattice
         self.kernel_error_ = lattice.error(kernel)
-        return EquispacedSpecification(
+        return EquispacedMap(
             n_columns=lattice.n_columns,
             kernel_json=canonical_json(kernel.to_dict()),
             lattice_json=canonical_json(lattice.to_dict()),
@@ -373,7 +358,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         return chosen
 
     @classmethod
-    def of_specification(cls, specification: EquispacedSpecification, kernel: Kernel, tol: float) -> Self:
+    def of_specification(cls, specification: EquispacedMap, kernel: Kernel, tol: float) -> Self:
         """Return the fitted map of this lattice, for a search that begins at the specification's kernel.
 
         `kernel` is the one that was given, perhaps with undecided parts.
@@ -442,10 +427,6 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     def _small_ridge(self, rows: Any, kernel: Kernel) -> Any:
         ridge = search_module("ridge")
         return ridge.FourierRidge(rows, kernel, ridge.FEATURES)
-
-    @property
-    def sparse_entries(self) -> int:
-        return 0
 
 
 def _check_few(n_columns: int) -> None:

@@ -4,45 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from scipy.sparse import issparse
 from scipy.stats import qmc
 
 from distrff.errors import DataWarning, InputError, ModelFileError, warn
-from distrff.features.base import (
-    BlockMap,
-    KernelFeatureMap,
-    KernelMapSpecification,
+from distrff.features.base import KernelFeatureMap, Sample
+from distrff.features.fitted import (
+    Arrays,
+    FittedMap,
+    KernelMap,
     MapCost,
-    MapSpecification,
-    ProjectedBlockMap,
-    Sample,
+    ProjectedMap,
+    Trait,
     canonical_json,
     cost_of_parts,
+    having_prefix,
+    prefixed,
     product_cost,
-)
-from distrff.features.structured import (
-    LANES,
-    SKETCH_COLUMNS,
-    ByDtype,
-    CountSketch,
-    Interleaved,
-    Projection,
-    fastfood,
-    fastfood_arrays,
-    hadamard_cost,
-    padded_size,
-    sketch_arrays,
-    sketch_cost,
-    sketched_rows,
-    sorf,
-    sorf_arrays,
 )
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
 from distrff.kernels.base import LEARNED, Kernel
-from distrff.utils.jit import scratch
+from distrff.utils.jit import ByDtype, scratch
 from distrff.utils.random import PathStreams, stream, streams_under
 from distrff.utils.validation import check_count, one_of
 
@@ -56,7 +41,7 @@ _SOBOL_BITS = 52  # numbers k/2⁵² + 2⁻⁵³ are exact in float64, and none 
 def draw_frequencies(
     kernel: Kernel, n_frequencies: int, n_columns: int, *, sampling: str, seed: int
 ) -> np.ndarray:
-    """Return frequencies of the kernel's spectral measure, (n_columns, n_frequencies), float64.
+    """Frequencies of the kernel's spectral measure, (n_columns, n_frequencies), float64.
 
     The leading m columns are the draw for `n_frequencies=m`. With "orthogonal", within each block of
     `n_columns` frequencies the directions are the rows of a Haar-distributed orthogonal matrix and the radii
@@ -85,7 +70,7 @@ def draw_frequencies(
 
 
 def component_order(shares: Sequence[float], n: int) -> np.ndarray:
-    """Return the component of each of n frequencies, in proportion to the shares on every prefix.
+    """The component of each of n frequencies, in proportion to the shares on every prefix.
 
     The t-th frequency goes to the component that is furthest behind, by the largest share·t − count, so the
     first frequencies do not depend on n. None of c components is ever ahead of its share by more than
@@ -139,12 +124,30 @@ def _quasi_random_frequencies(
 
 
 def _haar_orthogonal(size: int, rng: np.random.Generator) -> np.ndarray:
-    """Return a Haar-distributed orthogonal matrix (Mezzadri 2007: QR with R's diagonal made positive)."""
+    """A Haar-distributed orthogonal matrix (Mezzadri 2007: QR with R's diagonal made positive)."""
     Q, R = np.linalg.qr(rng.standard_normal((size, size)))
     return Q * np.sign(np.diag(R))
 
 
-class DenseProduct(Projection):
+# How the phases X W are computed: by a matrix product, or by a structured one.
+
+
+class Projection(Protocol):
+    """The map from rows to phases; W of shape (n_columns, n_frequencies) need not exist as a matrix."""
+
+    n_frequencies: int
+
+    def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
+        """W of shape (n_columns, n_frequencies) in this dtype."""
+
+    def project(self, X: Any, theta: np.ndarray) -> None:
+        """Write X W into `theta`, which has contiguous rows; X is a matrix of its dtype, perhaps CSR."""
+
+    def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:
+        """A bound of each frequency's |ωᵀx| over all x with |x_j| ≤ magnitude_j."""
+
+
+class DenseProduct:
     """The matrix product with W itself."""
 
     def __init__(self, W: np.ndarray) -> None:
@@ -172,13 +175,9 @@ _STRIP_BYTES = 2**20  # of phases: they stay in a core's cache between the produ
 # Frequencies of one product in float32: with 50 columns BLAS then reaches 94 GF/s, and 73 with 1024 at once.
 # Features take a tenth less time, a fifth with 10 columns. In float64 they take as long, and longer with 784.
 _STRIP_COLUMNS = 512
+_STRIP_ROWS = 16  # strips are multiples of them: structured products take tiles of so many rows
 
-# The structured samplings: how each draws its arrays, and the projection of these.
-
-_DRAWS = {"sorf": sorf_arrays, "fastfood": fastfood_arrays, "countsketch": sketch_arrays}
-_PROJECTIONS = {"sorf": sorf, "fastfood": fastfood, "countsketch": CountSketch}
-
-STRUCTURED_SAMPLINGS = tuple(_DRAWS)
+STRUCTURED_SAMPLINGS = ("sorf", "fastfood", "countsketch")
 SPARSE_SAMPLINGS = (*SAMPLINGS, "countsketch")
 """The samplings that compute phases from CSR rows without making them dense."""
 SAMPLING_CHOICES = (*SAMPLINGS, *STRUCTURED_SAMPLINGS, "auto")
@@ -190,7 +189,7 @@ MIN_STRUCTURED_COLUMNS = 128
 
 
 def resolved_sampling(sampling: str, kernel: Kernel, n_frequencies: int, n_columns: int) -> str:
-    """Return the sampling that "auto" chooses; any other is returned unchanged.
+    """The sampling that "auto" chooses; any other is returned unchanged.
 
     "sorf" from 128 columns on if there are at least half as many frequencies as columns after padding,
     else "orthogonal"; "iid" where the measure is not rotation invariant.
@@ -199,17 +198,23 @@ def resolved_sampling(sampling: str, kernel: Kernel, n_frequencies: int, n_colum
         return sampling
     if not kernel.is_spherical:
         return "iid"
-    wide = n_columns >= MIN_STRUCTURED_COLUMNS and 2 * n_frequencies >= padded_size(n_columns)
+    padded_size = 1 << (n_columns - 1).bit_length()  # of the transform
+    wide = n_columns >= MIN_STRUCTURED_COLUMNS and 2 * n_frequencies >= padded_size
     return "sorf" if wide else "orthogonal"
 
 
+class _Phases(NamedTuple):
+    """What a ready map makes phases of."""
+
+    projection: Projection
+    offsets: ByDtype | None  # b of the form "phase"
+
+
 @dataclass(frozen=True)
-class FourierSpecification(KernelMapSpecification):
-    """Seed, sizes and kernel, from which the frequencies follow; `sampling` is never "auto"."""
+class FourierMap(KernelMap):
+    """Cosines of the phases X W; seed, sizes and kernel, from which W follows; `sampling` is never "auto"."""
 
     kind: ClassVar[str] = "fourier"
-    nested: ClassVar[bool] = True
-    rescaled_when_nested: ClassVar[bool] = True
 
     n_components: int = 0
     form: str = "cos_sin"
@@ -217,8 +222,12 @@ class FourierSpecification(KernelMapSpecification):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.form not in FORMS or self.sampling not in (*SAMPLINGS, *_DRAWS):
+        if self.form not in FORMS or self.sampling not in (*SAMPLINGS, *STRUCTURED_SAMPLINGS):
             raise ModelFileError(f"a stored map has the form {self.form!r} and sampling {self.sampling!r}")
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        return frozenset({Trait.NESTED, Trait.RESCALED})
 
     @property
     def n_features(self) -> int:
@@ -235,11 +244,10 @@ class FourierSpecification(KernelMapSpecification):
             dense = product_cost(self.n_columns)
             cost = replace(dense, feature_numbers=2 * dense.feature_numbers)  # as drawn and as used
         else:
-            d, is_sketch = self.n_columns, self.sampling == "countsketch"
+            from distrff.features.structured import structured_cost
+
             counts = [m for _, _, m in self._components()[0] if m]
-            cost = cost_of_parts(
-                (sketch_cost(d) if is_sketch else hadamard_cost(self.sampling, m, d), m) for m in counts
-            )
+            cost = cost_of_parts((structured_cost(self.sampling, m, self.n_columns), m) for m in counts)
         share = self.n_frequencies / self.n_components
         return replace(
             cost,
@@ -252,37 +260,26 @@ class FourierSpecification(KernelMapSpecification):
     def takes_sparse_rows(self) -> bool:
         return self.sampling in SPARSE_SAMPLINGS
 
-    def derive_arrays(self) -> dict[str, np.ndarray]:
+    def derive(self) -> dict[str, np.ndarray]:
         kernel, m, n_columns, sampling = self.kernel, self.n_frequencies, self.n_columns, self.sampling
         arrays = {}
         if sampling in SAMPLINGS:
             arrays["frequencies"] = draw_frequencies(kernel, m, n_columns, sampling=sampling, seed=self.seed)
         else:
+            from distrff.features.structured import DRAWS
+
             require_spherical(kernel, sampling)
             for index, (prefix, component, n) in enumerate(self._components()[0]):
                 component.widths(n_columns)  # refuses columns that they do not fit
-                drawn = _DRAWS[sampling](component, n, n_columns, streams_under(self.seed, sampling, index))
-                arrays |= {prefix + name: A for name, A in drawn.items()}
+                drawn = DRAWS[sampling](component, n, n_columns, streams_under(self.seed, sampling, index))
+                arrays |= prefixed(prefix, drawn)
         if self.form == "phase":
             arrays["phases"] = stream(self.seed, "phases").uniform(0.0, 2 * np.pi, m)
         return arrays
 
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> FourierBlockMap:
-        return FourierBlockMap(self._projection(arrays), arrays.get("phases"), self.form, self.at_zero)
-
-    def _projection(self, arrays: Mapping[str, np.ndarray]) -> Projection:
-        if self.sampling in SAMPLINGS:
-            return DenseProduct(arrays["frequencies"])
-        components, order = self._components()
-        parts = []
-        for prefix, component, _ in components:
-            own = {name.removeprefix(prefix): A for name, A in arrays.items() if name.startswith(prefix)}
-            parts.append(_PROJECTIONS[self.sampling](own, component.widths(self.n_columns)))
-        return parts[0] if len(parts) == 1 else Interleaved(parts, order)
-
     def _components(self) -> tuple[list[tuple[str, Kernel, int]], np.ndarray]:
-        """Return (prefix of the names of its arrays, component, number of its frequencies) for each component
-        of the kernel, and the index of each frequency's component."""
+        """Prefix of its arrays' names, component and number of frequencies, for each component of the kernel;
+        and the index of each frequency's component."""
         components = self.kernel.components()
         order = component_order([share for share, _ in components], self.n_frequencies)
         counts = np.bincount(order, minlength=len(components)).tolist()
@@ -290,35 +287,45 @@ class FourierSpecification(KernelMapSpecification):
         kernels = [component for _, component in components]
         return list(zip(prefixes, kernels, counts, strict=True)), order
 
-
-def _frequencies(n_components: int, form: str) -> int:
-    return n_components // 2 if form == "cos_sin" else n_components
-
-
-class FourierBlockMap(BlockMap):
-    """Cosines of the phases X W, strip by strip of rows."""
-
-    def __init__(self, projection: Projection, phases: np.ndarray | None, form: str, at_zero: float) -> None:
+    def prepare(self, arrays: Arrays) -> _Phases:
         compile_loops()
-        m = projection.n_frequencies
-        self.form = form
-        self.projection = projection
-        self.n_features = 2 * m if form == "cos_sin" else m
-        self._scale = float(np.sqrt((2.0 if form == "phase" else 1.0) * at_zero / m))
-        self._phases = None if phases is None else ByDtype(phases)
+        projection = self._projection(arrays)
+        if projection.n_frequencies * (2 if self.form == "cos_sin" else 1) != self.n_components:
+            raise InputError("the frequencies of a Fourier map do not fit its size; fit the model again")
+        offsets = arrays.get("phases")
+        return _Phases(projection, None if offsets is None else ByDtype(offsets))
+
+    def _projection(self, arrays: Arrays) -> Projection:
+        if self.sampling in SAMPLINGS:
+            return DenseProduct(arrays["frequencies"])
+        from distrff.features.structured import PROJECTIONS, Interleaved
+
+        components, order = self._components()
+        parts: list[Projection] = [
+            PROJECTIONS[self.sampling](having_prefix(prefix, arrays), component.widths(self.n_columns))
+            for prefix, component, _ in components
+        ]
+        return parts[0] if len(parts) == 1 else Interleaved(parts, order)
 
     @property
-    def phases(self) -> np.ndarray | None:
-        """b of shape (n_features,) in the form "phase"."""
-        return None if self._phases is None else self._phases[np.float64]
+    def frequencies(self) -> np.ndarray:
+        """W of a ready map, of shape (n_columns, n_frequencies), float64."""
+        projection: Projection = self.prepared.projection
+        return projection.frequencies()
+
+    def n_phases_beyond(self, limit: float, magnitude: np.ndarray) -> int:
+        projection: Projection = self.prepared.projection
+        return int((projection.largest_phases(magnitude) > limit).sum())
 
     def apply(self, X: Any, out: np.ndarray | None = None) -> np.ndarray:
-        n, m = X.shape[0], self.projection.n_frequencies
+        # Strip by strip of rows; a dense product also by strips of frequencies.
+        projection: Projection = self.prepared.projection
+        n, m = X.shape[0], self.n_frequencies
         dtype = np.result_type(X.dtype, np.complex64) if self.form == "complex" else X.dtype
         Z = np.empty((n, self.n_features), dtype) if out is None else out
-        product = self.projection if isinstance(self.projection, DenseProduct) else None
+        product = projection if isinstance(projection, DenseProduct) else None
         columns = min(m, _STRIP_COLUMNS) if product and X.dtype == np.float32 and not issparse(X) else m
-        rows = max(LANES, _STRIP_BYTES // (columns * X.dtype.itemsize) // LANES * LANES)
+        rows = max(_STRIP_ROWS, _STRIP_BYTES // (columns * X.dtype.itemsize) // _STRIP_ROWS * _STRIP_ROWS)
         for start in range(0, n, rows):
             strip = X[start : start + rows]
             for first in range(0, m, columns):
@@ -326,40 +333,46 @@ class FourierBlockMap(BlockMap):
                 if product:
                     product.project(strip, theta, first)
                 else:
-                    self.projection.project(strip, theta)
+                    projection.project(strip, theta)
                 self._write(theta, Z[start : start + rows], first)
         return Z
 
     def _write(self, theta: np.ndarray, Z: np.ndarray, first: int) -> None:
         """Write the features of the frequencies from `first` on to their columns of Z."""
-        width = Z.shape[1] // self.projection.n_frequencies  # columns a frequency
+        width = self.n_features // self.n_frequencies  # columns a frequency
         Z = Z[:, width * first : width * (first + theta.shape[1])]
-        if self._phases is not None:
-            theta += self._phases[theta.dtype][first : first + theta.shape[1]]
-            cosine(theta, Z, self._scale)
+        scale = float(np.sqrt((2.0 if self.form == "phase" else 1.0) * self.at_zero / self.n_frequencies))
+        offsets: ByDtype | None = self.prepared.offsets
+        if offsets is not None:
+            theta += offsets[theta.dtype][first : first + theta.shape[1]]
+            cosine(theta, Z, scale)
         else:  # e^{iθ} in memory is the adjacent pair cos θ, sin θ
-            paired_cos_sin(theta, Z.view(theta.dtype) if self.form == "complex" else Z, self._scale)
+            paired_cos_sin(theta, Z.view(theta.dtype) if self.form == "complex" else Z, scale)
 
 
-def _frequencies_of(block_map: BlockMap) -> np.ndarray:
-    if isinstance(block_map, ProjectedBlockMap):
-        return block_map.P.T @ _frequencies_of(block_map.inner)
-    assert isinstance(block_map, FourierBlockMap)
-    return block_map.projection.frequencies()
+def _frequencies(n_components: int, form: str) -> int:
+    return n_components // 2 if form == "cos_sin" else n_components
 
 
-def cosine_frequencies(specification: MapSpecification) -> np.ndarray:
-    """Return the frequencies of a map of pairs of cosines and sines, (n_columns, n_frequencies).
+def _frequencies_of(ready: Any) -> np.ndarray:
+    if isinstance(ready, ProjectedMap):
+        P, inner = ready.prepared
+        return np.asarray(P.T @ _frequencies_of(inner))
+    return np.asarray(ready.frequencies)
+
+
+def cosine_frequencies(fitted: FittedMap) -> np.ndarray:
+    """The frequencies of a map of pairs of cosines and sines, (n_columns, n_frequencies).
 
     Raises InputError for any other map.
     """
-    inner = getattr(specification, "inner", specification)
-    if not isinstance(inner, FourierSpecification) or inner.form != "cos_sin":
+    inner = getattr(fitted, "inner", fitted)
+    if not isinstance(inner, FourierMap) or inner.form != "cos_sin":
         raise InputError(
             "gradients follow from the Gram of cosines and sines alone, and this map is "
             f"{inner.kind}; use FourierFeatures with form='cos_sin'"
         )
-    return _frequencies_of(specification.build())
+    return _frequencies_of(fitted.build())
 
 
 class FourierFeatures(KernelFeatureMap):
@@ -413,7 +426,7 @@ class FourierFeatures(KernelFeatureMap):
         How they were drawn, which differs from `sampling` for ``"auto"``.
     frequencies_ : ndarray of shape (n_columns, n_frequencies)
         W itself; for a structured draw or a metric it is computed at each access.
-    specification_ : FourierSpecification or ProjectedSpecification
+    specification_ : FourierMap or ProjectedMap
     seed_, n_features_in_ : int
 
     Notes
@@ -460,6 +473,8 @@ class FourierFeatures(KernelFeatureMap):
         super()._prepare_trial(smaller)
 
     def _small_ridge(self, rows: Any, kernel: Kernel) -> Any:
+        from distrff.features.structured import SKETCH_COLUMNS, sketched_rows
+
         # Frequencies of a million columns would take gigabytes.
         is_sketch = self.sampling == "countsketch" and rows.X.shape[1] > SKETCH_COLUMNS
         rows = replace(rows, X=sketched_rows(rows.X, rows.seed)) if is_sketch else rows
@@ -468,7 +483,7 @@ class FourierFeatures(KernelFeatureMap):
     def _kernel_cost(self, kernel: Kernel, n_columns: int) -> MapCost:
         return self._specification(kernel, n_columns).cost
 
-    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> FourierSpecification:
+    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> FourierMap:
         specification = self._specification(kernel, sample.X.shape[1])
         if specification.n_features != self.n_components:
             warn(
@@ -479,9 +494,9 @@ class FourierFeatures(KernelFeatureMap):
         self.sampling_ = specification.sampling
         return replace(specification, seed=sample.seed)
 
-    def _specification(self, kernel: Kernel, n_columns: int) -> FourierSpecification:
+    def _specification(self, kernel: Kernel, n_columns: int) -> FourierMap:
         D = self.n_features_for(n_columns)
-        return FourierSpecification(
+        return FourierMap(
             n_columns=n_columns,
             kernel_json=canonical_json(kernel.to_dict()),
             n_components=D,
@@ -498,8 +513,7 @@ class FourierFeatures(KernelFeatureMap):
 
     @property
     def frequencies_(self) -> np.ndarray:
-        block_map = self._block_map()
-        return _frequencies_of(block_map)
+        return _frequencies_of(self._ready())
 
     def output_dtype(self, dtype: np.dtype) -> np.dtype:
         real = super().output_dtype(dtype)

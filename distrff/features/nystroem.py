@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
@@ -12,14 +11,13 @@ import numpy as np
 from scipy.linalg import LinAlgError, eigvalsh
 
 from distrff.errors import DataWarning, InputError, warn
-from distrff.features.base import (
-    BlockMap,
-    CarryingSpecification,
-    KernelFeatureMap,
-    KernelMapSpecification,
+from distrff.features.base import KernelFeatureMap, RowSource, Sample
+from distrff.features.fitted import (
+    Arrays,
+    KernelMap,
     MapCost,
-    RowSource,
-    Sample,
+    MapFromRows,
+    Trait,
     canonical_json,
     product_cost,
 )
@@ -35,15 +33,49 @@ _STRIP_ROWS = 512  # the solve of a strip reads the whole factor, which is cheap
 _RELATIVE_TOLERANCE = 2.0**-40
 
 
+class _Landmarks:
+    """Landmarks in the order of their pivots, and the factor L_c of K_LL, made when first needed.
+
+    A client that only sends the map never needs it.
+    """
+
+    def __init__(self, kernel: Kernel, rows: np.ndarray) -> None:
+        self.rows = rows
+        self._kernel = kernel
+        self._lock = Lock()
+        self._made: np.ndarray | None = None
+
+    @property
+    def factor(self) -> np.ndarray:
+        with self._lock:
+            if self._made is None:
+                self._made = _cholesky_factor(self._kernel, self.rows)
+            return self._made
+
+
+# A Gram of the kernel values themselves, with both solves of L_c at the end, would take M³ flops in place of
+# the features' n·M²: at n = 36,000 and M = 8192, by the times of its parts, an eighth less for a fit. But its
+# rounding is divided by the least eigenvalue of K_LL. With 12,288 rows of kin40k, all in float64, the norm of
+# its error was 1.5e-6: nearly the least penalty that is tried, where the noise floor of features is 7e-14.
+
+
 @dataclass(frozen=True)
-class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
-    """Kernel and landmarks, in the order of their pivots."""
+class NystroemMap(KernelMap, MapFromRows):
+    """z(x) = L_c⁻¹ k(L, x), strip by strip of rows, for landmarks L in the order of their pivots.
+
+    Kernel values and the solve are in float64 whatever the dtype of the rows: the solve magnifies errors by
+    up to the root of the condition of K_LL, some 1e6, too much for float32. Only the result is cast; values
+    of the basis, the kernel values with the landmarks, are not.
+    """
 
     kind: ClassVar[str] = "nystroem"
-    nested: ClassVar[bool] = True
 
     n_components: int = 0
     rank: int = 0
+
+    @property
+    def traits(self) -> frozenset[Trait]:
+        return frozenset({Trait.FROM_ROWS, Trait.NESTED})
 
     @property
     def n_features(self) -> int:
@@ -53,49 +85,20 @@ class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
     def cost(self) -> MapCost:
         return product_cost(self.n_columns, triangle_share=1.0)  # kernel values, and the solve
 
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> NystroemBlockMap:
+    def prepare(self, arrays: Arrays) -> _Landmarks:
         landmarks = arrays["landmarks"]
         # A damaged file may hold any number; the factor is rank x rank numbers.
         if landmarks.ndim != 2 or not 0 <= self.rank <= min(len(landmarks), self.n_components):
             raise InputError("the landmarks of a Nyström map do not fit its sizes; fit the model again")
-        return NystroemBlockMap(self.kernel, landmarks[: self.rank], self.n_components)
-
-
-# A Gram of the kernel values themselves, with both solves of L_c at the end, would take M³ flops in place of
-# the features' n·M²: at n = 36,000 and M = 8192, by the times of its parts, an eighth less for a fit. But its
-# rounding is divided by the least eigenvalue of K_LL. With 12,288 rows of kin40k, all in float64, the norm of
-# its error was 1.5e-6: nearly the least penalty that is tried, where the noise floor of features is 7e-14.
-
-
-class NystroemBlockMap(BlockMap):
-    """z(x) = L_c⁻¹ k(L, x), strip by strip of rows.
-
-    Kernel values and the solve are in float64 whatever the dtype of the rows: the solve magnifies errors by
-    up to the root of the condition of K_LL, some 1e6, too much for float32. Only the result is cast; values
-    of the basis are not.
-    """
-
-    has_basis = True
-
-    def __init__(self, kernel: Kernel, landmarks: np.ndarray, n_features: int) -> None:
-        self.n_features = n_features
-        self._kernel = kernel
-        self.landmarks = landmarks
-        self._lock = Lock()
-        self._made: np.ndarray | None = None
-        self.n_bytes = 8 * len(landmarks) ** 2 + landmarks.nbytes
+        return _Landmarks(self.kernel, landmarks[: self.rank])
 
     @property
-    def factor(self) -> np.ndarray:
-        """L_c, computed when first needed: a client that only sends the map never needs it."""
-        with self._lock:
-            if self._made is None:
-                self._made = _cholesky_factor(self._kernel, self.landmarks)
-            return self._made
+    def prepared_bytes(self) -> int:
+        return 8 * self.rank * (self.rank + self.n_columns)
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
-        rank, L = len(self.landmarks), self.factor
+        rank, L = self.rank, self.prepared.factor
         for start in range(0, len(X), _STRIP_ROWS):
             strip = slice(start, start + _STRIP_ROWS)
             if rank:
@@ -105,15 +108,18 @@ class NystroemBlockMap(BlockMap):
         Z[:, rank:] = 0.0
         return Z
 
+    # For products with few vectors the solve is applied to the vectors instead of the rows.
+
+    @property
+    def has_basis(self) -> bool:
+        return True
+
     @property
     def n_basis(self) -> int:
-        return len(self.landmarks)
-
-    # z = L_c⁻¹·b for the kernel values b with the landmarks. For products with few vectors the solve is
-    # applied to the vectors instead of the rows.
+        return self.rank
 
     def basis(self, X: np.ndarray) -> np.ndarray:
-        return self._kernel.block(X.astype(np.float64, copy=False), self.landmarks)
+        return self.kernel.block(X.astype(np.float64, copy=False), self.prepared.rows)
 
     def basis_tile(self, X: np.ndarray) -> np.ndarray:
         return self.basis(X)
@@ -123,19 +129,19 @@ class NystroemBlockMap(BlockMap):
 
     def feature_sums(self, sums: np.ndarray) -> np.ndarray:
         padded = np.zeros((len(sums), self.n_features))
-        padded[:, : len(self.landmarks)] = self._solved(sums.T, transposed=False).T
+        padded[:, : self.rank] = self._solved(sums.T, transposed=False).T
         return padded
 
     def _solved(self, V: np.ndarray, transposed: bool = True) -> np.ndarray:
-        """Return L_c⁻ᵀ or L_c⁻¹ times the leading rows of V, as many as there are landmarks."""
-        leading = V[: len(self.landmarks)].astype(np.float64)
+        """L_c⁻ᵀ or L_c⁻¹ times the leading rows of V, as many as there are landmarks."""
+        leading = V[: self.rank].astype(np.float64)
         if not leading.size:
             return leading
-        return solve_factor(self.factor, leading, transposed=transposed)
+        return solve_factor(self.prepared.factor, leading, transposed=transposed)
 
 
 def _cholesky_factor(kernel: Kernel, landmarks: np.ndarray) -> np.ndarray:
-    """Return the lower factor of K_LL, its rows in LAPACK's order; the same bits in every process."""
+    """The lower factor of K_LL, its rows in LAPACK's order; the same bits in every process."""
     if not len(landmarks):
         return np.empty((0, 0))
     with one_blas_thread():
@@ -150,7 +156,7 @@ def _cholesky_factor(kernel: Kernel, landmarks: np.ndarray) -> np.ndarray:
 
 
 def pivoted(kernel: Kernel, landmarks: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the landmarks in the order of pivoted Cholesky, and the numerical rank of K_LL.
+    """The landmarks in the order of pivoted Cholesky, and the numerical rank of K_LL.
 
     The next landmark is always the one that the previous ones explain least (LAPACK's dpstrf; Higham 2002,
     "Accuracy and Stability of Numerical Algorithms", section 10.3). M³/3 flops.
@@ -197,7 +203,7 @@ class NystroemFeatures(KernelFeatureMap):
         In the order of the pivots; with a metric P of r rows their projections, of r columns.
     rank_ : int
         Numerical rank of K_LL.
-    specification_ : NystroemSpecification or ProjectedSpecification
+    specification_ : NystroemMap or ProjectedMap
     seed_, n_features_in_ : int
 
     Notes
@@ -249,7 +255,7 @@ class NystroemFeatures(KernelFeatureMap):
     def _trial_rows(self, n_columns: int) -> int:
         return int(self.n_components)
 
-    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> NystroemSpecification:
+    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> NystroemMap:
         M, d = int(self.n_components), sample.X.shape[1]
         chosen = chosen_landmarks(
             sample.row_source, kernel, landmarks=self.landmarks, n_landmarks=M, n_columns=d, seed=sample.seed
@@ -261,7 +267,7 @@ class NystroemFeatures(KernelFeatureMap):
                 DataWarning,
             )
         self.landmarks_, self.rank_ = pivoted(kernel, chosen)
-        return NystroemSpecification(
+        return NystroemMap(
             n_columns=d,
             kernel_json=canonical_json(kernel.to_dict()),
             n_components=len(chosen),
@@ -314,7 +320,7 @@ class LowestKeys:
         return self.merge(total, self._lowest(self.keys(numbers, rows), numbers, rows))
 
     def keys(self, numbers: np.ndarray, X: np.ndarray) -> np.ndarray:
-        """Return the keys of rows with these numbers."""
+        """The keys of rows with these numbers."""
         return row_hash(numbers, self.seed)
 
     def merge(self, first: Lowest, second: Lowest) -> Lowest:
@@ -351,7 +357,7 @@ class LowestLeverageKeys(LowestKeys):
         return -np.log(u * 2.0**-53) / np.concatenate(strips)
 
     def scores(self, X: np.ndarray) -> np.ndarray:
-        """Return k(x, x) − k(x, P)(K_PP + penalty·I)⁻¹k(P, x), proportional to ridge leverage scores."""
+        """k(x, x) − k(x, P)(K_PP + penalty·I)⁻¹k(P, x), proportional to ridge leverage scores."""
         K = self.kernel.block(X, self.pilot)
         norms = squared_norms(self.kernel, X)
         U = solve_factor(self._factor, K.T, overwrite=True)
@@ -369,7 +375,7 @@ class LowestLeverageKeys(LowestKeys):
 
 
 def squared_norms(kernel: Kernel, X: np.ndarray) -> np.ndarray:
-    """Return k(x, x) of each row."""
+    """k(x, x) of each row."""
     if kernel.is_shift_invariant:
         return np.full(len(X), kernel.at_zero)
     return np.asarray([kernel.block(x, x)[0, 0] for x in X[:, None, :]])
@@ -378,7 +384,7 @@ def squared_norms(kernel: Kernel, X: np.ndarray) -> np.ndarray:
 def chosen_landmarks(
     row_source: RowSource, kernel: Kernel, *, landmarks: str, n_landmarks: int, n_columns: int, seed: int
 ) -> np.ndarray:
-    """Return the landmark rows, float64 of shape (n_landmarks, n_columns), in the order of their keys.
+    """The landmark rows, float64 of shape (n_landmarks, n_columns), in the order of their keys.
 
     Where fewer rows have a positive weight, these are all of them.
 

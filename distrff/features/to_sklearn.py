@@ -16,11 +16,11 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from distrff.errors import InputError
-from distrff.features.base import MapSpecification, ProjectedSpecification, arrays_inside
-from distrff.features.compose import ConcatenatedSpecification, LinearSpecification
-from distrff.features.fourier import FourierBlockMap, FourierSpecification
-from distrff.features.nystroem import NystroemBlockMap, NystroemSpecification
-from distrff.features.transformer import TransformerSpecification
+from distrff.features.compose import ConcatenatedMap, LinearMap
+from distrff.features.fitted import FittedMap, ProjectedMap, arrays_inside
+from distrff.features.fourier import FourierMap
+from distrff.features.nystroem import NystroemMap
+from distrff.features.transformer import TransformerMap
 from distrff.kernels.base import Kernel, Product, Scaled, Sum
 from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
@@ -38,33 +38,33 @@ _HAVE_ONE = (
 # scikit-learn has them; a part whose own fit would make another kernel is frozen, and clones keep its arrays.
 
 
-def sklearn_map(specification: MapSpecification, arrays: Arrays) -> Any:
+def sklearn_map(specification: FittedMap, arrays: Arrays) -> Any:
     """The map as a fitted transformer; None for z(x) = x.
 
     Raises InputError, naming the maps that can be converted, for a map without a transformer in scikit-learn.
     """
-    if isinstance(specification, ConcatenatedSpecification):
+    if isinstance(specification, ConcatenatedMap):
         return _union(specification, arrays)
-    if isinstance(specification, ProjectedSpecification):
+    if isinstance(specification, ProjectedMap):
         return _after_metric(specification, arrays)
-    if isinstance(specification, LinearSpecification):
+    if isinstance(specification, LinearMap):
         return None
-    block_map: Any = specification.build(arrays)
-    if isinstance(specification, TransformerSpecification):
+    ready: Any = specification.build(arrays)
+    if isinstance(specification, TransformerMap):
         # One that was made again from its arrays lacks the parameters that its fit alone takes.
         is_whole = specification.transformer is not None
-        return block_map.transformer if is_whole else FrozenEstimator(block_map.transformer)
-    if isinstance(specification, FourierSpecification):
-        return _sampler(block_map, specification)
-    if isinstance(specification, NystroemSpecification):
-        return _nystroem(block_map, specification)
+        return ready.prepared if is_whole else FrozenEstimator(ready.prepared)
+    if isinstance(specification, FourierMap):
+        return _sampler(ready)
+    if isinstance(specification, NystroemMap):
+        return _nystroem(ready)
     raise InputError(
         f"scikit-learn has no transformer for {specification.kind} features; "
         f"maps that have one are {_HAVE_ONE}"
     )
 
 
-def _after_metric(specification: ProjectedSpecification, arrays: Arrays) -> Pipeline:
+def _after_metric(specification: ProjectedMap, arrays: Arrays) -> Pipeline:
     """The projection P·x as a PCA of mean 0, and the map of projected rows after it."""
     arrays = specification.checked_arrays() if arrays is None else arrays
     P = arrays["metric"]
@@ -89,32 +89,33 @@ def _times(factor: float, transformer: Any) -> Any:
     return FeatureUnion([("map", transformer)], transformer_weights={"map": factor})
 
 
-def _sampler(block_map: FourierBlockMap, specification: FourierSpecification) -> Any:
+def _sampler(ready: FourierMap) -> Any:
     """√(2/D)·cos(ωx + b): a sine is a cosine with b = −π/2, and pairs come twice, D = 2m."""
-    W, b = block_map.projection.frequencies(), block_map.phases
+    W, offsets = ready.frequencies, ready.prepared.offsets
+    b = None if offsets is None else offsets[np.float64]
     if b is None:
         W = np.repeat(W, 2, axis=1)
         b = np.tile([0.0, -np.pi / 2], W.shape[1] // 2)
-    kernel, factor = _without_factor(specification.kernel)
+    kernel, factor = _without_factor(ready.kernel)
     sampler = RBFSampler(n_components=W.shape[1])
     sampler.random_weights_, sampler.random_offset_ = W, b
     sampler.n_features_in_, sampler._n_features_out = W.shape
     if isinstance(kernel, Gaussian) and _has_one_width(kernel):
         return _times(factor, sampler.set_params(gamma=0.5 / float(np.ravel(kernel.length_scale)[0]) ** 2))
-    return _times(math.sqrt(specification.at_zero), FrozenEstimator(sampler))
+    return _times(math.sqrt(ready.at_zero), FrozenEstimator(sampler))
 
 
-def _nystroem(block_map: NystroemBlockMap, specification: NystroemSpecification) -> Any:
+def _nystroem(ready: NystroemMap) -> Any:
     """k(x, L)·Nᵀ with N = L_c⁻¹, and rows of zeros beyond the rank."""
-    landmarks = block_map.landmarks
+    landmarks = ready.prepared.rows
     rank = len(landmarks)
-    kernel, factor = _without_factor(specification.kernel)
-    map_ = Nystroem(n_components=specification.n_components, **_kernel_options(kernel))
-    normalization = np.zeros((specification.n_components, rank))
-    normalization[:rank] = solve_triangular(block_map.factor, np.eye(rank), lower=True)
+    kernel, factor = _without_factor(ready.kernel)
+    map_ = Nystroem(n_components=ready.n_components, **_kernel_options(kernel))
+    normalization = np.zeros((ready.n_components, rank))
+    normalization[:rank] = solve_triangular(ready.prepared.factor, np.eye(rank), lower=True)
     map_.components_, map_.normalization_ = landmarks, factor * normalization
     map_.component_indices_ = np.arange(rank)
-    map_.n_features_in_, map_._n_features_out = specification.n_columns, specification.n_components
+    map_.n_features_in_, map_._n_features_out = ready.n_columns, ready.n_components
     return _times(factor, map_)
 
 
@@ -154,7 +155,7 @@ def _gp_kernel(kernel: Kernel) -> Any:
     raise InputError(f"scikit-learn has no kernel for {kernel!r}; maps that it has are {_HAVE_ONE}")
 
 
-def _union(specification: ConcatenatedSpecification, arrays: Arrays) -> FeatureUnion:
+def _union(specification: ConcatenatedMap, arrays: Arrays) -> FeatureUnion:
     own = (
         ((part, None) for part in specification.parts) if arrays is None else specification.parts_with(arrays)
     )

@@ -20,16 +20,18 @@ from sklearn.preprocessing import PolynomialFeatures, SplineTransformer, Standar
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from distrff.errors import InputError, ModelFileError
-from distrff.features.base import BlockMap, CarryingSpecification, FeatureMap, Sample, canonical_json
+from distrff.features.base import FeatureMap, Sample
+from distrff.features.fitted import Arrays, MapFromRows, Trait, canonical_json
 
 _TRIAL_ROWS = 512
 
 
 @dataclass(frozen=True)
-class TransformerSpecification(CarryingSpecification):
-    """A fitted transformer of class `name`: its arrays if the class is storable, else the object itself.
+class TransformerMap(MapFromRows):
+    """z(x) = transformer.transform(x), as dense floats.
 
-    An object is sent with every task. Its `fingerprint` stands for its contents.
+    It holds the arrays of a fitted transformer of class `name` if the class is storable, else the object
+    itself, which is sent with every task; its `fingerprint` stands for its contents.
     """
 
     kind: ClassVar[str] = "transformer"
@@ -42,19 +44,19 @@ class TransformerSpecification(CarryingSpecification):
     transformer: Any = field(default=None, compare=False, repr=False)
 
     @property
-    def n_features(self) -> int:
-        return self.n_outputs
+    def traits(self) -> frozenset[Trait]:
+        return super().traits | (frozenset() if self.has_arrays else {Trait.NO_ARRAYS})
 
     @property
-    def needs_arrays(self) -> bool:  # type: ignore[override]
-        return self.has_arrays
+    def n_features(self) -> int:
+        return self.n_outputs
 
     @property
     def arrays_at_hand(self) -> bool:
         return self.has_arrays and self.arrays is not None
 
-    def derive_arrays(self) -> dict[str, np.ndarray]:
-        return super().derive_arrays() if self.has_arrays else {}
+    def derive(self) -> dict[str, np.ndarray]:
+        return super().derive() if self.has_arrays else {}
 
     def check_storable(self) -> None:
         if self.fingerprint:
@@ -63,34 +65,22 @@ class TransformerSpecification(CarryingSpecification):
                 f"{', '.join(STORABLE)}: use one of these, or keep the fitted model in memory"
             )
 
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> TransformerBlockMap:
-        transformer = self.transformer
-        if transformer is None:
-            parameters = json.loads(self.parameters_json)
-            transformer = restored(self.name, parameters, arrays, self.n_columns, self.n_outputs)
-        return TransformerBlockMap(transformer, self.n_outputs)
-
-
-@dataclass(eq=False)
-class TransformerBlockMap(BlockMap):
-    """z(x) = transformer.transform(x), as dense floats.
-
-    Rows are cast to float64, in which the transformer was fitted: a row of float32 may by rounding lie just
-    outside the range of the knots.
-    """
-
-    transformer: Any
-    n_features: int
+    def prepare(self, arrays: Arrays) -> Any:
+        if self.transformer is not None:
+            return self.transformer
+        parameters = json.loads(self.parameters_json)
+        return restored(self.name, parameters, arrays, self.n_columns, self.n_outputs)
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
         if len(X):
-            Z[...] = dense_output(self.transformer, X.astype(np.float64, copy=False))
+            # float64, in which it was fitted: a row of float32 may by rounding lie just outside of the knots.
+            Z[...] = dense_output(self.prepared, X.astype(np.float64, copy=False))
         return Z
 
 
 def dense_output(transformer: Any, X: np.ndarray) -> np.ndarray:
-    """Return the transformed rows as a dense matrix; raise InputError if they are not a matrix of numbers."""
+    """The transformed rows as a dense matrix; raises InputError if they are not a matrix of numbers."""
     Z = transformer.transform(X)
     if hasattr(Z, "toarray"):
         Z = Z.toarray()
@@ -119,7 +109,7 @@ class TransformerFeatures(FeatureMap):
     ----------
     transformer_ : scikit-learn transformer
         Fitted.
-    specification_ : TransformerSpecification
+    specification_ : TransformerMap
     seed_, n_features_in_ : int
 
     Notes
@@ -156,7 +146,7 @@ class TransformerFeatures(FeatureMap):
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
         """Change nothing: sizes of the transformer may depend on its other parameters."""
 
-    def _specify(self, sample: Sample) -> TransformerSpecification:
+    def _specify(self, sample: Sample) -> TransformerMap:
 
         self.check_parameters()
         fitted = self._fitted(sample)
@@ -166,9 +156,9 @@ class TransformerFeatures(FeatureMap):
         name = type(bare).__name__
         shape: dict[str, Any] = {"n_columns": sample.X.shape[1], "name": name, "n_outputs": n_outputs}
         if STORABLE.get(name) is not type(bare):
-            return TransformerSpecification(**shape, fingerprint=_fingerprint(bare), transformer=bare)
+            return TransformerMap(**shape, fingerprint=_fingerprint(bare), transformer=bare)
         arrays = fitted_arrays(bare)
-        return TransformerSpecification(
+        return TransformerMap(
             **shape,
             parameters_json=canonical_json(json_parameters(bare)),
             has_arrays=bool(arrays),
@@ -200,7 +190,7 @@ def _is_seed(name: str) -> bool:
 
 
 def _fingerprint(transformer: Any) -> str:
-    """Return a digest of what a transformer holds, the same in each process; a random one if it has none."""
+    """A digest of what a transformer holds, the same in each process; a random one if it has none."""
     try:
         return str(joblib.hash(transformer))
     except Exception:  # whatever pickling a stranger's class or function raises
@@ -231,7 +221,7 @@ STORABLE = {cls.__name__: cls for cls in _ATTRIBUTES}
 
 
 def fitted_arrays(transformer: Any) -> dict[str, np.ndarray]:
-    """Return the arrays that a fitted transformer of a storable class needs to transform rows."""
+    """The arrays that a fitted transformer of a storable class needs to transform rows."""
     found = {name.strip("_"): getattr(transformer, name, None) for name in _ATTRIBUTES[type(transformer)]}
     arrays = {name: np.asarray(value) for name, value in found.items() if value is not None}
     if isinstance(transformer, SplineTransformer):
@@ -242,7 +232,7 @@ def fitted_arrays(transformer: Any) -> dict[str, np.ndarray]:
 
 
 def json_parameters(transformer: Any) -> dict[str, Any]:
-    """Return the constructor's parameters as strict JSON data, without those that only `fit` uses."""
+    """The constructor's parameters as strict JSON data, without those that only `fit` uses."""
     params = transformer.get_params(deep=False)
     for name in ("random_state", "knots", "n_knots"):
         params.pop(name, None)
@@ -255,7 +245,7 @@ def json_parameters(transformer: Any) -> dict[str, Any]:
 def restored(
     name: str, parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray], n_columns: int, n_outputs: int
 ) -> Any:
-    """Return the fitted transformer from its class name, parameters and arrays.
+    """The fitted transformer from its class name, parameters and arrays.
 
     Raises ModelFileError if the parameters do not give `n_outputs` columns: a damaged file could ask for more
     than fit in memory.

@@ -122,7 +122,7 @@ def _same_places(theta: np.ndarray, out: np.ndarray) -> bool:
 
 
 def flat_elements(A: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the memory from the first to the last element as a vector, and the distance of rows in it.
+    """The memory from the first to the last element as a vector, and the distance of rows in it.
 
     The type of a vector says that it is contiguous, which the compiler needs; that of a strided matrix does
     not.
@@ -142,7 +142,7 @@ def _fma(context, a, b, c):
 
 
 def _quadrant_cos_sin(x):
-    """Return k (its two lowest bits count), cos r and sin r of x = k·π/2 + r."""
+    """k (its two lowest bits count), cos r and sin r of x = k·π/2 + r."""
     raise NotImplementedError("only in compiled code")
 
 
@@ -192,7 +192,7 @@ def _quadrant_cos_sin_32(x):
 
 @register_jitable
 def _near(x):
-    """Return cos x and sin x for |x| ≤ REDUCED_LIMIT."""
+    """cos x and sin x for |x| ≤ REDUCED_LIMIT."""
     k, c, s = _quadrant_cos_sin(x)
     cos_x = s if k & 1 else c
     sin_x = c if k & 1 else s

@@ -8,13 +8,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from distrff.engine.reduction import Arrays
-from distrff.engine.run import Run
+from distrff.engine.reduction import Arrays, gram_stride
+from distrff.engine.run import Run, Workers
 from distrff.errors import InputError
-from distrff.fitting.context import PreparedFit
-from distrff.fitting.cost import MAX_DIRECTIONS, Plan, light_cuts, sample_size, walk_stride
-from distrff.fitting.gram import factor_gram, problem_of
-from distrff.fitting.options import RidgeOptions, factor_levels
+from distrff.fitting.cost import (
+    MAX_DIRECTIONS,
+    PRESUMED_SWEEPS,
+    Plan,
+    Size,
+    client_peak_bytes,
+    light_cuts,
+    light_peak_bytes,
+    model_peak_bytes,
+    planned,
+)
+from distrff.fitting.gram import (
+    factor_gram,
+    factor_levels,
+    gram_peak_bytes,
+    needs_gram,
+    needs_number,
+    ridge_size,
+    system_of,
+    unwritten,
+)
+from distrff.fitting.problem import PreparedFit, Problem
 from distrff.fitting.result import (
     AlphaSearch,
     FitResult,
@@ -205,60 +223,83 @@ class HeldOutErrorReduction(RidgePass):
         return total
 
 
-def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
-    """Return the fit for given penalties, or for sparse features the fit of least held-out error.
+class ConjugateGradientRidge:
+    """Ridge by conjugate gradients, without a Gram of all rows: for given penalties, or on sparse features.
 
-    Only the Gram of a sample has size D².
-
-    Raises InputError if sums over the rows are not finite.
+    Only the Gram of a sample, whose factors are the preconditioner, has size D².
     """
-    options, k = fit.options, fit.targets.n_outputs
-    assert isinstance(options, RidgeOptions)
-    notes = [] if options.must_be_cg else ["the Gram does not fit in memory: solver='cg' was used"]
-    if options.alpha is None:
-        fit.run.begin_phase("choice of alpha")
-        search = search_alpha(fit, plan)
-    else:
-        search = AlphaSearch(options.alpha)
-    alpha = np.broadcast_to(search.alpha, (k,))
-    start, preconditioner = search.start, None
-    if plan.stride:
-        fit.run.begin_phase("preconditioner")
-        preconditioner = sample_preconditioner(fit, plan, alpha)
-        start = preconditioner.solution()
-    if options.search is None and fit.start is not None:  # a search has folds, which the earlier model saw
-        start = fit.starting_point()
-    if start is None:
-        start = np.zeros((fit.specification.n_features, k)), np.zeros(k)
-    fit.run.begin_phase("light sweeps")
-    passes = RidgePasses(fit, plan)
-    systems = _Systems(start, alpha, options.tol)
-    if search.interruption is None:
-        status, interruption = systems.solve(passes, preconditioner, options.max_sweeps)
-    else:
-        status, interruption = Status.of_interruption(search.interruption), search.interruption
-        how = "stopped" if status is Status.STOPPED else "interrupted"
-        notes.append(f"{how} in the search for alpha: the model is the mean of some folds' models")
-    result = iterative_result(
-        fit,
-        plan,
-        search,
-        systems.solution(),
-        solver="cg",
-        measure="relative residual",
-        error=systems.relative_residual,
-        history=systems.history,
-        status=status,
-        preconditioner=plan.preconditioner,
-        n_sweeps=passes.n_sweeps,
-        interruption=interruption,
-        notes=notes,
-    )
-    if not search.fold_solutions:
-        return result
-    folds = fit.folds("folds", options.n_folds, options.fold_by)
-    models = ridge_fold_models(folds, fit.targets, search.fold_solutions, fit_intercept=options.fit_intercept)
-    return replace(result, fold_models=models)
+
+    def refuses(self, problem: Problem) -> str | None:
+        search = problem.penalty.search
+        if search == "gcv" and problem.is_sparse:
+            return needs_gram(problem)
+        return unwritten(problem) if search is None or problem.is_sparse else needs_number(problem)
+
+    def size(self, problem: Problem, size: Size) -> Size:
+        return ridge_size(problem, size)
+
+    def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
+        """Preconditioned by factors or by a diagonal; the folds of a search side by side, or in turn."""
+        if size.n_factors and not size.sparse_entries:
+            yield light_plan(size, size.n_factors, workers)
+        yield light_plan(size, 0, workers)
+        yield light_plan(size, 0, workers, max_folds=1)
+
+    def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
+        problem, k = fit.problem, fit.targets.n_outputs
+        notes = (
+            []
+            if problem.solver == "cg" or problem.is_sparse
+            else ["the Gram does not fit in memory: solver='cg' was used"]
+        )
+        if problem.penalty.value is None:
+            fit.run.begin_phase("choice of alpha")
+            search = search_alpha(fit, plan)
+        else:
+            search = AlphaSearch(problem.penalty.value)
+        alpha = np.broadcast_to(search.alpha, (k,))
+        start, preconditioner = search.start, None
+        if plan.stride:
+            fit.run.begin_phase("preconditioner")
+            preconditioner = sample_preconditioner(fit, plan, alpha)
+            start = preconditioner.solution()
+        if (
+            problem.penalty.search is None and fit.start is not None
+        ):  # a search has folds, which the earlier model saw
+            start = fit.starting_point()
+        if start is None:
+            start = np.zeros((fit.specification.n_features, k)), np.zeros(k)
+        fit.run.begin_phase("light sweeps")
+        passes = RidgePasses(fit, plan)
+        systems = _Systems(start, alpha, problem.tol)
+        if search.interruption is None:
+            status, interruption = systems.solve(passes, preconditioner, problem.max_sweeps)
+        else:
+            status, interruption = Status.of_interruption(search.interruption), search.interruption
+            how = "stopped" if status is Status.STOPPED else "interrupted"
+            notes.append(f"{how} in the search for alpha: the model is the mean of some folds' models")
+        result = iterative_result(
+            fit,
+            plan,
+            search,
+            systems.solution(),
+            solver="cg",
+            measure="relative residual",
+            error=systems.relative_residual,
+            history=systems.history,
+            status=status,
+            preconditioner=plan.preconditioner,
+            n_sweeps=passes.n_sweeps,
+            interruption=interruption,
+            notes=notes,
+        )
+        if not search.fold_solutions:
+            return result
+        folds = fit.folds("folds", problem.n_folds, problem.fold_by)
+        models = ridge_fold_models(
+            folds, fit.targets, search.fold_solutions, fit_intercept=problem.fit_intercept
+        )
+        return replace(result, fold_models=models)
 
 
 class _Systems:
@@ -346,7 +387,7 @@ class RidgePasses:
         self._cuts = light_cuts(plan.size)
         self._kept = fit.kept("light", plan, self._cuts)
         self._shared: dict[str, Any] = {
-            "offset": problem_of(fit).offset,
+            "offset": system_of(fit).offset,
             "dtype": plan.size.dtype,
             "tile_rows": self._cuts.tile_rows,
             "folds": folds,
@@ -364,7 +405,7 @@ class RidgePasses:
         """Tell callbacks of the last pass, once, after which the error is known."""
 
         def parts() -> tuple[Any, ...]:
-            at, targets, fit_intercept = solution(), self._fit.targets, self._fit.options.fit_intercept
+            at, targets, fit_intercept = solution(), self._fit.targets, self._fit.problem.fit_intercept
             return *in_units(targets, at.coef, at.intercept, fit_intercept=fit_intercept), targets
 
         if self._n_told < self.n_sweeps:
@@ -378,7 +419,7 @@ class RidgePasses:
         moments: RidgeMoments = self._sum("right sides", RightSidesReduction, coef, intercept)
         equations = None
         if moments.is_finite:
-            equations = RidgeEquations.of(moments, fit_intercept=self._fit.options.fit_intercept)
+            equations = RidgeEquations.of(moments, fit_intercept=self._fit.problem.fit_intercept)
         if equations is None or not np.isfinite(np.linalg.norm(equations.B)):
             raise InputError(
                 "the sums over the rows are not finite: some values are too large for the features' dtype; "
@@ -418,7 +459,7 @@ class RidgePasses:
                     f"fold {fold} has all rows of positive weight, so that none are left to fit; give more "
                     f"rows, or fold_by='contiguous'"
                 )
-            equations[fold] = RidgeEquations.of(sums, fit_intercept=self._fit.options.fit_intercept)
+            equations[fold] = RidgeEquations.of(sums, fit_intercept=self._fit.problem.fit_intercept)
         return equations
 
     def held_out_errors(
@@ -466,15 +507,14 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     Raises InputError if one fold has all rows of positive weight. A KeyboardInterrupt before the first judged
     solution is raised again, since there is nothing to keep; a later one is returned, with the choice so far.
     """
-    options, n = fit.options, fit.options.n_folds
-    assert isinstance(options, RidgeOptions)
-    passes = RidgePasses(fit, plan, fit.folds("folds", n, options.fold_by))
+    problem, n = fit.problem, fit.problem.n_folds
+    passes = RidgePasses(fit, plan, fit.folds("folds", n, problem.fold_by))
     groups = [range(i, min(i + plan.folds_per_task, n)) for i in range(0, n, plan.folds_per_task)]
-    if options.alphas is None:
+    if problem.penalty.grid is None:
         default, _ = default_alphas(fit.weight, fit.mean_square_norm, floor=0.0)
         alphas, base = extended(default, floor=0.0)
     else:
-        alphas, base = options.alphas, slice(0, len(options.alphas))
+        alphas, base = problem.penalty.grid, slice(0, len(problem.penalty.grid))
     tried: list[int] = []
     # By fold and tried alpha: Σ s·(y − f)² and Σ s over the fold, of shape (2, k).
     judged: dict[int, list[np.ndarray]] = {fold: [] for fold in range(n)}
@@ -538,8 +578,7 @@ class _FoldModels:
     """The models that leave out one of some folds each, solved for one alpha after another."""
 
     def __init__(self, fit: PreparedFit, passes: RidgePasses, folds: range) -> None:
-        assert isinstance(fit.options, RidgeOptions)
-        self._passes, self._options, self._unit = passes, fit.options, np.square(fit.targets.scale)
+        self._passes, self._problem, self._unit = passes, fit.problem, np.square(fit.targets.scale)
         self._equations = passes.complements(folds)
         self._places: dict[_Member, _Place] = {
             (fold, j): _Place(np.zeros(len(e.B)), e.B[:, j], 0.0)
@@ -586,7 +625,7 @@ class _FoldModels:
 
     def _solve(self, alpha: float, systems: dict[_Member, ConjugateGradients]) -> None:
         """Advance all systems until they converge or their sweeps are spent."""
-        left, equations = self._options.max_sweeps, self._equations
+        left, equations = self._problem.max_sweeps, self._equations
 
         def respond(residuals: dict[_Member, np.ndarray]) -> dict[_Member, Response]:
             nonlocal left
@@ -605,7 +644,7 @@ class _FoldModels:
 
     def _bound(self, member: _Member) -> float:
         fold, output = member
-        return max(self._options.tol, _MIN_TOL) * float(np.linalg.norm(self._equations[fold].B[:, output]))
+        return max(self._problem.tol, _MIN_TOL) * float(np.linalg.norm(self._equations[fold].B[:, output]))
 
     def _intercept(self, member: _Member) -> float:
         fold, output = member
@@ -681,6 +720,90 @@ def sample_preconditioner(fit: PreparedFit, plan: Plan, alpha: np.ndarray) -> Fa
     # That of a sum over fewer rows.
     floor = np.sqrt(plan.stride) * grams.noise_floor(size.n_features)
     levels = factor_levels(alpha)
-    calls = [(grams.total, max(floor, level), grams.problem) for level in levels]
+    calls = [(grams.total, max(floor, level), grams.system) for level in levels]
     nearest = np.abs(np.log(alpha[:, None] / levels)).argmin(axis=1)
     return FactorPreconditioner(fit.run, fit.run.submit_all(sampled_factor, calls), nearest)
+
+
+# What they cost.
+
+
+def light_plan(size: Size, n_factors: int, workers: Workers, max_folds: int = MAX_DIRECTIONS) -> Plan:
+    s, threads = size, workers.threads_per_worker
+    stride = gram_stride(s.n_rows, s.n_features) if n_factors else 0
+    sample_rows = s.n_rows / stride if stride else 0.0
+    folds_at_once = min(max_folds, _folds_at_once(s))
+    in_search = min(MAX_DIRECTIONS, s.n_outputs * folds_at_once)
+    after_it = s.n_outputs if s.n_folds > 1 else max(s.n_outputs, s.n_light_columns)
+    max_columns = max(in_search, after_it)
+    n_search = _search_sweeps(s, folds_at_once)
+    light = s.n_rows * (
+        (PRESUMED_SWEEPS + n_search) * s.basis_flops
+        + 4.0 * s.row_entries * (PRESUMED_SWEEPS * after_it + n_search * in_search)
+    )
+    factor = sample_rows * (s.map_flops + s.gram_size**2) + n_factors * float(s.n_features) ** 3 / 3
+    peak_bytes = max(
+        light_peak_bytes(s, max_columns, threads),
+        _factor_peak_bytes(s, stride, n_factors, threads),
+        model_peak_bytes(s, threads),
+    )
+    return planned(
+        "cg",
+        s,
+        workers,
+        light_cuts(s),
+        n_passes=bool(stride) + PRESUMED_SWEEPS + n_search,
+        folds_per_task=folds_at_once,
+        flops=light + factor + s.map_factor_flops,
+        cosines=((PRESUMED_SWEEPS + n_search) * s.n_rows + sample_rows) * s.row_entries,
+        worker_peak_bytes=peak_bytes,
+        client_peak_bytes=client_peak_bytes(replace(s, n_outputs=max_columns)),
+        stride=stride,
+        n_factors=n_factors,
+        n_search_sweeps=n_search,
+    )
+
+
+def _folds_at_once(size: Size) -> int:
+    """Return how many folds a search solves together: a function of n, D, k and the number of folds alone."""
+    numbers = max(1, size.n_features * size.n_outputs)
+    max_folds = min(MAX_DIRECTIONS // max(1, size.n_outputs), _MAX_DIRECTION_NUMBERS // numbers)
+    return max(1, min(size.n_folds, max_folds))
+
+
+def walk_stride(n_alphas: int) -> int:
+    """Return the stride in which a search walks down a grid of alphas before it looks in between."""
+    return 1 << max(0, (n_alphas // 6).bit_length() - 1)
+
+
+def _search_sweeps(size: Size, folds_at_once: int) -> int:
+    """Return the sweeps presumed for a search by folds, as if its first walk went to the end of the grid."""
+    if size.n_folds == 1:
+        return 0
+    stride = walk_stride(size.n_alphas)
+    n_alphas = -(-size.n_alphas // stride) + 2 * (stride.bit_length() - 1)
+    turns = -(-size.n_outputs * folds_at_once // MAX_DIRECTIONS)
+    return -(-size.n_folds // folds_at_once) * (1 + n_alphas * turns * PRESUMED_SWEEPS_AN_ALPHA)
+
+
+def _factor_peak_bytes(size: Size, stride: int, n_factors: int, threads: int) -> int:
+    """Return the largest resident set above idle of the sample's Gram sweep, and the factors."""
+    if not stride:
+        return 0
+    return gram_peak_bytes(sample_size(size, stride), 1, threads) + 8 * n_factors * size.gram_size**2
+
+
+def sample_size(size: Size, stride: int) -> Size:
+    """Return the size of a sample's Gram.
+
+    Its products are in float64: the rows are few, and float32 rounding would cost light sweeps where alpha is
+    small.
+    """
+    return replace(size, dtype="float64", n_folds=1, gram_stride=stride)
+
+
+PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error
+
+
+# In all of them together: half a gigabyte, of which the client holds some at a time.
+_MAX_DIRECTION_NUMBERS = 2**26

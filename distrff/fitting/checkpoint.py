@@ -18,8 +18,8 @@ from distrff.engine.distributed import ClusterExecution
 from distrff.engine.run import Run
 from distrff.engine.tasks import calling_modules, in_dask_task
 from distrff.errors import ClusterError, InputError, PlanRefused
-from distrff.fitting.context import FitContext
 from distrff.fitting.cost import Plan
+from distrff.fitting.problem import FitContext
 from distrff.io.dataset import Dataset, Rows
 from distrff.io.parts import CheckpointStore, forgeries_refused
 from distrff.io.storage import SEEN_BY_ALL, Location, package_version
@@ -45,7 +45,7 @@ def with_checkpoint(
     store = CheckpointStore(location)
     header = {
         "fingerprint": _fingerprint(run, estimator, fit.dataset),
-        "seed": fit.options.seed,
+        "seed": fit.problem.seed,
         "estimator": type(estimator).__name__,
         "source": fit.dataset.source,
         "n_rows": fit.dataset.n_rows,
@@ -56,7 +56,7 @@ def with_checkpoint(
     found = store.begin(header)
     _check_seen(run, store)
     run.checkpoint = Checkpoint(store, every)
-    return replace(fit, options=replace(fit.options, seed=int(found["seed"])))
+    return replace(fit, problem=replace(fit.problem, seed=int(found["seed"])))
 
 
 def _refuse_several_fits(location: Location) -> None:

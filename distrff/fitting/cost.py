@@ -22,13 +22,11 @@ from distrff.engine.reduction import (
 )
 from distrff.engine.run import PlannedWorkers, Workers
 from distrff.errors import PlanRefused
-from distrff.features.base import MapCost
 from distrff.features.binning import KEY_ROWS
 from distrff.features.equispaced import resolved_share
-from distrff.fitting.equispaced_sums import N_GROUPS, N_SAMPLES, FoldCuts, bytes_a_row, rows_a_call
+from distrff.features.fitted import MapCost
 from distrff.io.storage import SPAN_BYTES
 from distrff.utils.html import Bars, Section, html_card
-from distrff.utils.nufft import fine_grid_bytes_of
 from distrff.utils.text import human_bytes, human_seconds, number_text
 
 # Dask pauses a worker at 0.8 of its memory limit; a fit planned beyond that would stall.
@@ -291,6 +289,12 @@ class Plan:
         return {name.replace("stride", "one_in"): value for name, value in values.items()}
 
     @property
+    def fits(self) -> bool:
+        """Whether it fits in the workers' memory."""
+        limit = _USABLE_SHARE * self.memory_limit
+        return not self.memory_limit or self.worker_peak_bytes + IDLE_BYTES <= limit
+
+    @property
     def has_gram(self) -> bool:
         """Whether a matrix of D × D is made, of all rows or of a sample."""
         return self.solver == "gram" or self.stride > 0
@@ -310,15 +314,6 @@ class Plan:
     def with_seconds(self, seconds: float | None) -> Plan:
         """Return the plan with its predicted time."""
         return replace(self, seconds=seconds)
-
-    def with_posterior(self) -> Plan:
-        """Return the plan of a fit that also stores the posterior, a D × D factor or samples.
-
-        The client holds three copies: as it arrives, whole, and encoded.
-        """
-        if self.solver == "toeplitz":
-            return _with_samples(self)
-        return replace(self, client_peak_bytes=self.client_peak_bytes + 3 * 8 * self.size.n_features**2)
 
     def remarks(self) -> list[str]:
         """Return sentences on the solver, and on what stays in memory."""
@@ -407,41 +402,7 @@ class Plan:
         return html_card("Plan of a fit", shown.items(), sections=sections)
 
 
-def count(solver: str, size: Size, workers: Workers) -> Plan:
-    """Return the plan of a solver, by counting alone: the first variant that fits in the workers' memory.
-
-    If none fits it is the variant of least memory, from which `refusal` says what would fit.
-    """
-    for plan in _ways(solver, size, workers):
-        if fits(plan):
-            break
-    return plan
-
-
-def _ways(solver: str, size: Size, workers: Workers) -> Iterator[Plan]:
-    """Yield the plans of a solver, from the fewest reads to the least memory."""
-    if solver == "gram":  # all folds together, or one after the other
-        for one in _gram_sizes(size):
-            yield _by_gram(one, one.n_folds, workers)
-            if one.n_folds > 1:
-                yield _by_gram(one, 1, workers)
-    elif solver == "cg":  # preconditioned by factors or by a diagonal; folds side by side, or in turn
-        if size.n_factors and not size.sparse_entries:
-            yield _by_conjugate_gradients(size, size.n_factors, workers)
-        yield _by_conjugate_gradients(size, 0, workers)
-        yield _by_conjugate_gradients(size, 0, workers, max_folds=1)
-    elif solver == "sgd":
-        yield _by_sgd(size, workers)
-    elif solver == "toeplitz":  # fewer rows a transform take less memory, and more transforms
-        call_rows = rows_a_call(2**size.n_columns * size.n_features, size.n_columns)
-        while True:
-            yield _by_toeplitz(size, call_rows, workers)
-            if call_rows <= _MIN_CALL_ROWS:
-                break
-            call_rows = max(_MIN_CALL_ROWS, call_rows // 2)
-
-
-def _plan(
+def planned(
     solver: str,
     size: Size,
     workers: Workers,
@@ -473,20 +434,11 @@ def _plan(
 
 
 def first_that_fits(plans: Iterable[Plan]) -> Plan:
-    """Return the first plan whose workers have the memory.
-
-    Raises PlanRefused if none has; the message is about the first, and names the smallest changes that fit.
-    """
-    counted = list(plans)
-    for plan in counted:
-        if fits(plan):
-            return plan
-    raise PlanRefused(refusal(counted[0]))
-
-
-def fits(plan: Plan) -> bool:
-    """Return whether the plan fits in its workers' memory."""
-    return not plan.memory_limit or plan.worker_peak_bytes + IDLE_BYTES <= _USABLE_SHARE * plan.memory_limit
+    """The first of a solver's plans that fits in memory; if none does the last, which takes the least."""
+    for plan in plans:
+        if plan.fits:
+            break
+    return plan
 
 
 def min_memory_limit(plan: Plan) -> float:
@@ -494,25 +446,27 @@ def min_memory_limit(plan: Plan) -> float:
     return 1.01 * (plan.worker_peak_bytes - plan.kept_bytes + IDLE_BYTES) / _USABLE_SHARE
 
 
-def refusal(plan: Plan) -> str:
-    """Return why a plan is refused, and the smallest changes that fit."""
+def refusal(plan: Plan, cost: Callable[[Size, Workers], Iterator[Plan]]) -> str:
+    """Why a plan is refused, and the smallest changes that fit; `cost` is that of its solver."""
     needed, sparse = plan.worker_peak_bytes + IDLE_BYTES, plan.size.sparse_entries
     too_many = f"too many bins, {plan.size.n_features:,} at least: " if sparse else ""
+    changes = [f"a memory limit of {human_bytes(min_memory_limit(plan))}", *_remedies(plan, cost)]
     return (
         f"{too_many}the plan needs {human_bytes(needed)} a worker "
         f"({human_bytes(plan.worker_peak_bytes)} above an idle worker), "
         f"but {_USABLE_SHARE:.0%} of its memory limit of {human_bytes(plan.memory_limit)} is "
         f"{human_bytes(_USABLE_SHARE * plan.memory_limit)}; smallest changes that fit: "
-        + "; or ".join([f"a memory limit of {human_bytes(min_memory_limit(plan))}", *_remedies(plan)])
+        + "; or ".join(changes)
     )
 
 
-def _remedies(plan: Plan) -> list[str]:
-    """Return the smallest changes to the fit, or to the threads, each of which alone makes it fit."""
+def _remedies(plan: Plan, cost: Callable[[Size, Workers], Iterator[Plan]]) -> list[str]:
+    """The smallest changes to the fit, or to the threads, each of which alone makes it fit."""
     size, remedies = plan.size, []
 
     def does_fit(changed: Size, threads: int = plan.threads_per_worker) -> bool:
-        return fits(count(plan.solver, changed, PlannedWorkers(plan.n_workers, threads, plan.memory_limit)))
+        workers = PlannedWorkers(plan.n_workers, threads, plan.memory_limit)
+        return first_that_fits(cost(changed, workers)).fits
 
     if does_fit(size.in_small_chunks()):
         n_bytes = human_bytes(size.reading_bytes(plan.segment_rows))
@@ -544,104 +498,12 @@ def largest(candidates: range, fits: Callable[[int], bool]) -> int:
 # With a Gram: of all rows, per fold, or of a sample.
 
 _KEPT_SWEEP_FLOPS = 30.0  # a row, feature and output
-_MAX_HESSIAN_SWEEPS, _MAX_HESSIAN_BYTES = 40, 2**27
 MIN_GATHERED_ROWS = 512  # of a product of a Hessian, of each that a sweep sums
 
 
-def _gram_sizes(size: Size) -> list[Size]:
-    """Return the size as it is, and without what a margin loss can do without: a dual, and Hessians.
-
-    Several problems have none where their sum takes longer than most fits by light sweeps do, or where they
-    are large: the memory is better filled with features then. Neither depends on the workers.
-    """
-    if size.dual_rows:
-        return [size, replace(size, dual_rows=0)]
-    if size.n_hessians > 1:
-        without = replace(size, n_hessians=0)
-        are_small = 8 * size.n_hessians * size.hessian_size**2 <= _MAX_HESSIAN_BYTES
-        are_short = size.hessian_sweeps <= _MAX_HESSIAN_SWEEPS
-        return [size, without] if are_small and are_short else [without]
-    return [size]
-
-
-def _by_gram(size: Size, folds_per_task: int, workers: Workers) -> Plan:
-    s, n_turns = size, size.n_folds // folds_per_task
-    return _plan(
-        "gram",
-        s,
-        workers,
-        s.segmentation(),
-        n_passes=n_turns + s.n_light_sweeps,
-        n_turns=n_turns,
-        folds_per_task=folds_per_task,
-        flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s) + s.map_factor_flops,
-        cosines=float(s.n_rows) * s.n_features * (1 / s.gram_stride + s.n_light_sweeps),
-        worker_peak_bytes=max(
-            worker_peak_bytes(s, folds_per_task, workers.threads_per_worker),
-            _margin_peak_bytes(s, workers.threads_per_worker),
-        ),
-        client_peak_bytes=client_peak_bytes(s),
-    )
-
-
-def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
-    """Return the largest resident set of a worker above idle, in bytes.
-
-    Each thread holds a tile, its product, the rows of a super-tile and of one storage chunk, and its sums:
-    square ones of float64 products, the packed partial itself of float32 ones. Beside these there are other
-    partials, see `Size.n_partials` and `_ready_bytes`. The process keeps the map's arrays, in float64 and in
-    the dtype of the products. The solve afterwards holds the packed Grams of all folds, and their sum and
-    four matrices of its size a thread.
-    """
-    s, cuts = size, size.segmentation()
-    partial = 4 * folds_per_task * s.gram_size**2
-    sums = partial if s.itemsize < 8 else 2 * partial
-    n_partials = s.n_partials(cuts.n_segments, threads)
-    n_parts = max(s.n_folds, s.gram_stride)
-    group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
-    tile = group * s.gram_size * s.itemsize + s.itemsize * s.gram_size**2
-    block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
-    rows = (
-        s.reading_bytes(cuts.segment_rows)
-        + s.row_bytes * (block_rows + group)
-        + 16 * group * s.column_entries
-    )
-    busy = s.busy_bytes(threads, tile + rows + sums, partial)
-    sweep = busy + n_partials * partial + _ready_bytes(threads, partial) + s.map_bytes
-    if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
-        sweep += 3 * partial
-    solve = 8 * s.gram_size**2 * (s.n_folds / 2 + 1 + 4 * threads)
-    return int(max(sweep, solve) + SLACK_BYTES)
-
-
-def _ready_bytes(threads: int, partial: float) -> float:
+def ready_bytes(threads: int, partial: float) -> float:
     """Return the bytes of small partials, one a thread, that wait while a ready segment is summed."""
     return threads * partial if partial <= LARGE_PARTIAL else 0.0
-
-
-def _margin_peak_bytes(size: Size, threads: int) -> int:
-    """Return the largest resident set above idle in the passes and models of margin losses.
-
-    Beside these the workers keep the Gram and three factors to precondition with, and the factor of each
-    Hessian.
-    """
-    if not size.n_problems:
-        return 0
-    kept = 4 * 8 * size.gram_size**2 + _dual_bytes(size)
-    several = size.n_hessians if size.n_hessians > 1 else 0  # the sweep of one counts with that of the Gram
-    passes = _light_peak_bytes(size, size.n_light_columns, threads) + several * 8 * size.hessian_size**2
-    hessians = 0
-    if several:
-        gathered = MIN_GATHERED_ROWS * several * size.hessian_size * size.itemsize
-        alone = replace(size, n_outputs=0, n_light_sweeps=0)  # the Gram is counted beside it
-        hessians = worker_peak_bytes(alone, several, threads) + threads * gathered
-    return kept + max(passes, hessians, _model_peak_bytes(size, threads))
-
-
-def _dual_bytes(size: Size) -> int:
-    """Return the bytes of all features as they are made and in float64, and of the Gram of the rows."""
-    n = size.dual_rows
-    return n * size.n_features * (2 * size.itemsize + 8) + 8 * n**2
 
 
 MAX_PATH_BYTES = 2**25
@@ -659,24 +521,12 @@ def client_peak_bytes(size: Size) -> int:
     return int(SLACK_BYTES + 4 * from_features + factors + paths + 2**25 * min(4, light.n_segments))
 
 
-def factorisation_flops(size: Size) -> float:
-    """Return the flops of the alpha path with its learning curve, the final model and eigensystems."""
-    D = float(size.n_features)
-    reduction = 4 / 3 * D**3 * _REDUCTION_SLOWNESS
-    paths = (size.n_paths or size.n_folds) * (reduction + 4 * size.n_alphas * size.n_outputs * D**2)
-    searched = paths * 8 / 7 if size.n_alphas > 1 else 0.0
-    return searched + D**3 / 3 + size.n_eigensystems * reduction
-
-
 # By conjugate gradients, in light passes.
 
 PRESUMED_SWEEPS = 10
-PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error
 MAX_DIRECTIONS = 64  # that one light sweep of a search multiplies
 _KEPT_BYTES = 33  # of a row's numbers beside X
 _ENTRY_BYTES = 12  # of a sparse number in float64
-# In all of them together: half a gigabyte, of which the client holds some at a time.
-_MAX_DIRECTION_NUMBERS = 2**26
 
 
 def light_cuts(size: Size) -> Segmentation:
@@ -696,76 +546,7 @@ def margin_cuts(size: Size) -> Segmentation:
     return light_segmentation_of_features(size.n_rows, size.n_features, tile_rows)
 
 
-def sample_size(size: Size, stride: int) -> Size:
-    """Return the size of a sample's Gram.
-
-    Its products are in float64: the rows are few, and float32 rounding would cost light sweeps where alpha is
-    small.
-    """
-    return replace(size, dtype="float64", n_folds=1, gram_stride=stride)
-
-
-def _by_conjugate_gradients(
-    size: Size, n_factors: int, workers: Workers, max_folds: int = MAX_DIRECTIONS
-) -> Plan:
-    s, threads = size, workers.threads_per_worker
-    stride = gram_stride(s.n_rows, s.n_features) if n_factors else 0
-    sample_rows = s.n_rows / stride if stride else 0.0
-    folds_at_once = min(max_folds, _folds_at_once(s))
-    in_search = min(MAX_DIRECTIONS, s.n_outputs * folds_at_once)
-    after_it = s.n_outputs if s.n_folds > 1 else max(s.n_outputs, s.n_light_columns)
-    max_columns = max(in_search, after_it)
-    n_search = _search_sweeps(s, folds_at_once)
-    light = s.n_rows * (
-        (PRESUMED_SWEEPS + n_search) * s.basis_flops
-        + 4.0 * s.row_entries * (PRESUMED_SWEEPS * after_it + n_search * in_search)
-    )
-    factor = sample_rows * (s.map_flops + s.gram_size**2) + n_factors * float(s.n_features) ** 3 / 3
-    peak_bytes = max(
-        _light_peak_bytes(s, max_columns, threads),
-        _factor_peak_bytes(s, stride, n_factors, threads),
-        _model_peak_bytes(s, threads),
-    )
-    return _plan(
-        "cg",
-        s,
-        workers,
-        light_cuts(s),
-        n_passes=bool(stride) + PRESUMED_SWEEPS + n_search,
-        folds_per_task=folds_at_once,
-        flops=light + factor + s.map_factor_flops,
-        cosines=((PRESUMED_SWEEPS + n_search) * s.n_rows + sample_rows) * s.row_entries,
-        worker_peak_bytes=peak_bytes,
-        client_peak_bytes=client_peak_bytes(replace(s, n_outputs=max_columns)),
-        stride=stride,
-        n_factors=n_factors,
-        n_search_sweeps=n_search,
-    )
-
-
-def _folds_at_once(size: Size) -> int:
-    """Return how many folds a search solves together: a function of n, D, k and the number of folds alone."""
-    numbers = max(1, size.n_features * size.n_outputs)
-    max_folds = min(MAX_DIRECTIONS // max(1, size.n_outputs), _MAX_DIRECTION_NUMBERS // numbers)
-    return max(1, min(size.n_folds, max_folds))
-
-
-def walk_stride(n_alphas: int) -> int:
-    """Return the stride in which a search walks down a grid of alphas before it looks in between."""
-    return 1 << max(0, (n_alphas // 6).bit_length() - 1)
-
-
-def _search_sweeps(size: Size, folds_at_once: int) -> int:
-    """Return the sweeps presumed for a search by folds, as if its first walk went to the end of the grid."""
-    if size.n_folds == 1:
-        return 0
-    stride = walk_stride(size.n_alphas)
-    n_alphas = -(-size.n_alphas // stride) + 2 * (stride.bit_length() - 1)
-    turns = -(-size.n_outputs * folds_at_once // MAX_DIRECTIONS)
-    return -(-size.n_folds // folds_at_once) * (1 + n_alphas * turns * PRESUMED_SWEEPS_AN_ALPHA)
-
-
-def _light_peak_bytes(size: Size, k: int, threads: int) -> int:
+def light_peak_bytes(size: Size, k: int, threads: int) -> int:
     """Return the largest resident set above idle in a light sweep of k vectors: O(D·k) a thread, and a tile.
 
     Each thread holds a tile of features in their dtype, in float64 and squared, or the bins of a sparse one
@@ -789,14 +570,14 @@ def _light_peak_bytes(size: Size, k: int, threads: int) -> int:
     n_partials = s.n_partials(cuts.n_segments, threads)
     arrays = s.map_bytes + 16 * s.n_features * k
     busy = s.busy_bytes(threads, tile + rows + 2 * sums, sums)
-    return int(busy + n_partials * sums + _ready_bytes(threads, sums) + arrays + SLACK_BYTES)
+    return int(busy + n_partials * sums + ready_bytes(threads, sums) + arrays + SLACK_BYTES)
 
 
 def _kept_row_bytes(size: Size) -> int:
     return size.row_bytes + _KEPT_BYTES
 
 
-def _model_peak_bytes(size: Size, threads: int) -> int:
+def model_peak_bytes(size: Size, threads: int) -> int:
     """Return the largest resident set above idle in solving models, one a thread.
 
     Others wait with their rows. Of sparse features there are those that are made, signed, squared and while
@@ -816,86 +597,7 @@ def _model_peak_bytes(size: Size, threads: int) -> int:
     return int(tasks * features + rows + s.map_bytes + SLACK_BYTES)
 
 
-def _factor_peak_bytes(size: Size, stride: int, n_factors: int, threads: int) -> int:
-    """Return the largest resident set above idle of the sample's Gram sweep, and the factors."""
-    if not stride:
-        return 0
-    return worker_peak_bytes(sample_size(size, stride), 1, threads) + 8 * n_factors * size.gram_size**2
-
-
 # From the sums of equispaced features, by non-uniform FFTs.
-
-_MIN_CALL_ROWS = 2**17
-_SPREAD_FLOPS = 26.0 * 2  # of a row and fine-grid line of 13 points, a coordinate: 13^d points, complex
-_SEARCH_PRODUCTS = 1000  # presumed of a search, with the Toeplitz matrix
-_SOLVE_PRODUCTS = 30
-_SIGNS_WIDTH = 8.0  # points of the fine grid a row and coordinate, at the precision of random signs
-
-
-def _by_toeplitz(size: Size, call_rows: int, workers: Workers) -> Plan:
-    s, d, threads = size, size.n_columns, workers.threads_per_worker
-    cuts = FoldCuts.of(s.n_rows, s.n_folds, call_rows)
-    n_v = 2.0**d * s.n_features
-    n_calls = cuts.n_runs * s.n_folds
-    of_rows = s.n_rows * _SPREAD_FLOPS * 13.0 ** (d - 1)
-    of_grids = n_calls * 5.0 * 1.5**d * n_v * max(1.0, float(np.log2(n_v)))
-    products = toeplitz_products(s)
-    solving = products * 5.0 * n_v * max(1.0, float(np.log2(n_v)))
-    of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
-    partial = of_a_sum * (s.n_folds if cuts.together else 1)
-    of_waiting, of_summed = bytes_a_row(d, s.n_outputs)
-    # Contiguous folds may have all rows of a run.
-    waiting = cuts.task_rows * of_waiting + min(2 * call_rows, cuts.task_rows) * of_summed
-    rows = s.reading_bytes(cuts.run_rows) + waiting
-    grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if s.n_outputs > 1 else 0)
-    sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_folds
-    sweep += _ready_bytes(threads, partial)
-    solve = (s.n_folds + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
-    return _plan(
-        "toeplitz",
-        s,
-        workers,
-        Segmentation(s.n_rows, cuts.run_rows, call_rows),
-        n_passes=1 if cuts.together else s.n_folds,
-        n_turns=1 if cuts.together else s.n_folds,
-        folds_per_task=s.n_folds if cuts.together else 1,
-        flops=of_rows + of_grids + solving,
-        cosines=0.0,
-        worker_peak_bytes=int(max(sweep, solve) + SLACK_BYTES),
-        client_peak_bytes=int(SLACK_BYTES + 8 * s.n_features * (4 + 4 * s.n_outputs)),
-    )
-
-
-def toeplitz_products(size: Size) -> int:
-    """Return the products with the Toeplitz matrix that are presumed."""
-    return (_SEARCH_PRODUCTS * (size.n_folds > 1) + _SOLVE_PRODUCTS) * size.n_outputs
-
-
-def _with_samples(plan: Plan) -> Plan:
-    """Return the plan with a pass for random signs, of which two have one transform, and their samples."""
-    s, d, threads = plan.size, plan.size.n_columns, plan.threads_per_worker
-    call_rows = rows_a_call(s.n_features, d)
-    cuts = FoldCuts.of(s.n_rows, N_GROUPS, call_rows)
-    n_passes, n_transforms = 1 if cuts.together else N_GROUPS, N_SAMPLES // 2
-    of_rows = n_transforms * s.n_rows * _SPREAD_FLOPS * _SIGNS_WIDTH ** (d - 1)
-    steps = N_SAMPLES * _SOLVE_PRODUCTS * 5.0 * 2**d * s.n_features * float(np.log2(2**d * s.n_features))
-    group = 8 * n_transforms // N_GROUPS * s.n_features
-    waiting = min(2 * call_rows, cuts.run_rows) * (2 * (4 * d + 12) + 48)
-    of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
-    n_groups = N_GROUPS if cuts.together else 1
-    grid = fine_grid_bytes_of(s.n_features, d) / 2
-    sweep = s.reading_bytes(cuts.run_rows) + waiting + grid + 2 * n_groups * group
-    solve = N_GROUPS * group + of_a_sum + threads * (3 * of_a_sum + 2 * group)
-    busy = s.busy_bytes(threads, sweep, n_groups * group) + _ready_bytes(threads, n_groups * group)
-    peak = int(max(busy, solve) + 2 * N_GROUPS * group + SLACK_BYTES)
-    return replace(
-        plan,
-        n_sweeps=plan.n_sweeps + n_passes,
-        bytes_read=plan.bytes_read + n_passes * float(s.n_rows) * s.row_bytes,
-        flops=plan.flops + of_rows + steps,
-        worker_peak_bytes=max(plan.worker_peak_bytes, peak),
-        client_peak_bytes=plan.client_peak_bytes + 3 * N_GROUPS * group,
-    )
 
 
 # Models of few rows for margin losses.
@@ -938,23 +640,6 @@ def max_model_rows(n_features: int, sparse_entries: int) -> int:
 
 PRESUMED_EPOCHS = 5
 PRESUMED_PASSES = 2 * PRESUMED_EPOCHS + 1
-_BATCH_BYTES = 80 * 2**20
-_MAX_METRIC_BYTES = 2**26
-_MAX_ROWS = 2**14
-_ROWS_OF_MANY_FEATURES, _MANY_FEATURES = 2**12, 2**12
-_SPARSE_ROWS, _SPARSE_BYTES = 2**11, 12
-
-
-def metric_rows(n_sampled: int, size: Size) -> int:
-    """Return how many of the sampled rows the metric is made of.
-
-    All, up to 4096 features; beyond, where their eigenvectors would take minutes, 4096. Of sparse features
-    2048, since every step multiplies by their matrix of products.
-    """
-    if size.sparse_entries:
-        return min(n_sampled, _SPARSE_ROWS)
-    max_rows = _MAX_ROWS if size.n_features <= _MANY_FEATURES else _ROWS_OF_MANY_FEATURES
-    return min(n_sampled, max_rows)
 
 
 def epoch_cuts(size: Size) -> Segmentation:
@@ -962,59 +647,6 @@ def epoch_cuts(size: Size) -> Segmentation:
     if size.sparse_entries:
         return sparse_segmentation(size.n_rows, size.sparse_entries)
     return size.segmentation()
-
-
-def _by_sgd(size: Size, workers: Workers) -> Plan:
-    s = size
-    evaluation = s.n_rows * (s.basis_flops + 6.0 * s.row_entries * s.n_outputs)
-    epoch = s.n_rows * (s.map_flops + 10.0 * s.row_entries * s.n_outputs)
-    sample = metric_rows(min(s.n_rows, _MAX_ROWS), s)
-    small = min(sample, s.n_features)
-    metric = 2.0 * sample * s.row_entries * small + 9.0 * small**3
-    return _plan(
-        "sgd",
-        s,
-        workers,
-        epoch_cuts(s),
-        n_passes=PRESUMED_PASSES,
-        folds_per_task=1,
-        flops=(PRESUMED_EPOCHS + 1) * evaluation + PRESUMED_EPOCHS * epoch + metric + s.map_factor_flops,
-        cosines=float(s.n_rows) * s.row_entries * PRESUMED_PASSES,
-        worker_peak_bytes=_sgd_peak_bytes(s, workers.threads_per_worker),
-        client_peak_bytes=client_peak_bytes(s) + _metric_bytes(s),
-    )
-
-
-def _sgd_peak_bytes(size: Size, threads: int) -> int:
-    """Return the largest resident set above idle: of an epoch, an evaluation, or the making of the metric.
-
-    The metric is made of the sampled rows as they are sent and scaled, of their features as they are made,
-    centred and weighted, and of the matrices of their eigenvectors. Then it is held as it is sent, and once
-    more in another dtype.
-    """
-    s, segment_rows = size, epoch_cuts(size).segment_rows
-    sample = metric_rows(min(s.n_rows, _MAX_ROWS), s)
-    # A batch of features with its map's phases, the rows of a storage chunk, and the points.
-    entry_bytes = _SPARSE_BYTES if s.sparse_entries else s.itemsize
-    batch = min(_BATCH_BYTES, segment_rows * s.row_entries * entry_bytes)
-    rows = s.reading_bytes(segment_rows) + s.row_bytes * s.chunk_rows
-    points = (12 if s.sparse_entries else 8) * 8 * s.n_features * s.n_outputs
-    epoch = s.busy_bytes(threads, 2 * batch + rows + points, points)
-    epoch += _ready_bytes(threads, points)
-    of_sample = 3 * s.row_entries * entry_bytes + s.row_bytes + 16 * s.column_entries
-    metric = sample * of_sample + 4 * 8 * min(sample, s.n_features) ** 2
-    evaluation = _light_peak_bytes(s, max(s.n_light_columns, s.n_outputs), threads)
-    kept = 2 * _metric_bytes(s)
-    return int(max(max(epoch, metric) + s.map_bytes + SLACK_BYTES, evaluation) + kept)
-
-
-def _metric_bytes(size: Size) -> int:
-    """Return the bytes of the metric's directions, all D at most; of sparse features those of its rows."""
-    sample = metric_rows(min(size.n_rows, _MAX_ROWS), size)
-    if size.sparse_entries:
-        return sample * (_SPARSE_BYTES * size.row_entries + 8 * sample // 4)
-    n_directions = min(sample, size.n_features)
-    return min(_MAX_METRIC_BYTES, size.itemsize * size.n_features * n_directions)
 
 
 # Dask writes values to disk from this share of a worker's memory on (distributed.worker.memory.target).

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from distrff.fitting.context import PreparedFit
 from distrff.fitting.cost import Plan
+from distrff.fitting.problem import PreparedFit
 from distrff.fitting.result import MarginProblem
 from distrff.fitting.rows import MappedRows
 from distrff.preprocessing.folds import Folds
@@ -24,7 +24,7 @@ class DualAscent:
     """The problems of a fit on the Gram of its rows, each going on from what it reached before."""
 
     def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds | None) -> None:
-        self._run, self._fit_intercept = fit.run, fit.options.fit_intercept
+        self._run, self._fit_intercept = fit.run, fit.problem.fit_intercept
         self._rows = fit.run.submit(dual_rows, fit.mapped_rows(plan))
         self._n_rows = fit.dataset.n_rows
         self._fold = None if folds is None else folds.of_rows(0, self._n_rows)

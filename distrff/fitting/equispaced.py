@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from distrff.engine.reduction import light_segmentation
-from distrff.engine.run import LocalExecution, Run
+from distrff.engine.reduction import Segmentation, light_segmentation
+from distrff.engine.run import LocalExecution, Run, Workers
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, scaled_widths
-from distrff.fitting.context import PreparedFit
-from distrff.fitting.cost import Plan
+from distrff.fitting.cost import SLACK_BYTES, Plan, Size, planned, ready_bytes
 from distrff.fitting.equispaced_sums import (
     EPS,
     N_GROUPS,
+    N_SAMPLES,
     FoldCuts,
     FoldRows,
     SignReduction,
     ToeplitzReduction,
-    ToeplitzStatistics,
+    bytes_a_row,
     rows_a_call,
 )
-from distrff.fitting.options import NO_GCV, RidgeOptions
+from distrff.fitting.gram import ridge_size
+from distrff.fitting.problem import PreparedFit, Problem
 from distrff.fitting.result import (
     AlphaSearch,
     FitResult,
@@ -33,6 +34,7 @@ from distrff.fitting.result import (
     ridge_fold_models,
     ridge_result,
 )
+from distrff.fitting.sums import ToeplitzStatistics
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels
@@ -50,8 +52,13 @@ from distrff.solvers.toeplitz import (
     squared_error,
     whole_of,
 )
+from distrff.utils.nufft import fine_grid_bytes_of
 from distrff.utils.random import child_seed, stream
 
+NO_GCV = (
+    "alpha='gcv' needs a Gram that is written out, and equispaced features have its sums alone; use "
+    "alpha='cv', which is exact for them"
+)
 # Of objectives that are only compared: held-out errors are exact for any solution.
 _FIRST_TOL, _SEARCH_TOL = 3e-3, 1e-3
 _OBJECTIVE_TOL = 0.01  # of the model's objective, times tol
@@ -60,26 +67,41 @@ _SEARCH_STEPS, _MAX_STEPS = 200, 2000
 _LOWER, _N_LOWER = 100.0, 5
 
 
-def fit_by_toeplitz(fit: PreparedFit, plan: Plan) -> FitResult:
-    """Return the fit after one pass for the sums of all folds."""
-    options = fit.options
-    assert isinstance(options, RidgeOptions)
-    fit.run.begin_phase("sums")
-    return solved(summed(fit, plan, _folds(fit)), options, plan)
+class ToeplitzRidge:
+    """Ridge on equispaced features, which are never made: their Gram is a Toeplitz matrix of some sums."""
+
+    def refuses(self, problem: Problem) -> str | None:
+        return NO_GCV if problem.penalty.search == "gcv" else None
+
+    def size(self, problem: Problem, size: Size) -> Size:
+        return ridge_size(problem, size)
+
+    def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
+        """Fewer rows a transform take less memory, and more transforms."""
+        call_rows = rows_a_call(2**size.n_columns * size.n_features, size.n_columns)
+        while True:
+            yield toeplitz_plan(size, call_rows, workers)
+            if call_rows <= _MIN_CALL_ROWS:
+                return
+            call_rows = max(_MIN_CALL_ROWS, call_rows // 2)
+
+    def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
+        fit.run.begin_phase("sums")
+        return solved(summed(fit, plan, _folds(fit)), fit.problem, plan)
 
 
-def fit_toeplitz_statistics(statistics: ToeplitzStatistics, options: RidgeOptions) -> FitResult:
+def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) -> FitResult:
     """Return the fit of ridge to sums in the client's memory.
 
     Raises InputError if there are no rows, the other kind of targets, or no folds although ``alpha="cv"`` or
     undecided widths need them.
     """
-    statistics.check_for(options.target_kind)
-    options.check_targets(statistics.targets)
+    statistics.check_for(problem.target_kind)
+    problem.check_targets(statistics.targets)
     features = statistics.features
-    if options.search == "gcv":
+    if problem.penalty.search == "gcv":
         raise InputError(NO_GCV)
-    if (options.search == "cv" or features.chooses) and statistics.n_folds < 2:
+    if (problem.penalty.search == "cv" or features.chooses) and statistics.n_folds < 2:
         raise InputError(
             "alpha='cv', and widths that are to be chosen, need sums with folds: make them with "
             "cv=5. A difference of sums has no folds, since those of the forgotten "
@@ -94,7 +116,7 @@ def fit_toeplitz_statistics(statistics: ToeplitzStatistics, options: RidgeOption
         parts=list(statistics.parts),
         total=total_of(statistics.parts),
     )
-    return solved(sums, replace(options, n_folds=statistics.n_folds), None)
+    return solved(sums, replace(problem, n_folds=statistics.n_folds), None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,17 +153,17 @@ class Sums:
         The sums of the folds are not kept: a pass makes them in seconds, and their models take as long
         as the final one each, which a fit that nobody judges need not wait for.
         """
-        if self.fit is None or self.plan is None or self.fit.options.n_folds < 2:
+        if self.fit is None or self.plan is None or self.fit.problem.n_folds < 2:
             return None
-        options = self.fit.options
-        assert isinstance(options, RidgeOptions) and self.chosen is not None
+        problem = self.fit.problem
+        assert self.chosen is not None
         folds = _folds(self.fit)
         assert folds is not None
         again, setting = summed(self.fit, self.plan, folds), self.chosen.setting
-        own = setting.kernel, setting.lattice, self.offset, options.fit_intercept, alpha, options.tol
+        own = setting.kernel, setting.lattice, self.offset, problem.fit_intercept, alpha, problem.tol
         found = self.run.compute_all(solve_without, [(again.total, part, *own) for part in again.parts])
         solutions = [(one.solution.coef, one.solution.intercept) for one in found]
-        return ridge_fold_models(folds, self.targets, solutions, fit_intercept=options.fit_intercept)
+        return ridge_fold_models(folds, self.targets, solutions, fit_intercept=problem.fit_intercept)
 
     def posterior(self, alpha: float) -> PosteriorSamples:
         """Return samples of the model, after another pass over the rows for the sums of random signs."""
@@ -152,7 +174,7 @@ class Sums:
             )
         assert self.chosen is not None
         fit, setting, residual = self.fit, self.chosen.setting, self.chosen.residual
-        seed, lattice = child_seed(fit.options.seed, "posterior"), setting.lattice
+        seed, lattice = child_seed(fit.problem.seed, "posterior"), setting.lattice
         call_rows = rows_a_call(lattice.n_modes, len(lattice.modes))
         cuts = FoldCuts.of(fit.dataset.n_rows, N_GROUPS, call_rows)
         reduction = SignReduction(
@@ -164,7 +186,7 @@ class Sums:
         )
         segments = [FoldRows(fit.dataset.rows(a, b), members) for a, b, members in cuts.tasks()]
         merged = fit.run.sweep_segments("signs", segments, reduction)
-        own = setting.kernel, lattice, self.offset, fit.options.fit_intercept, alpha, seed
+        own = setting.kernel, lattice, self.offset, fit.problem.fit_intercept, alpha, seed
         found = fit.run.compute_all(sampled, [(self.total, merged, g, *own) for g in range(N_GROUPS)])
         dimension = float(np.mean([dimension for _, dimension in found]))
         if not fit.weight > dimension:
@@ -178,9 +200,8 @@ class Sums:
 
 
 def _folds(fit: PreparedFit) -> Folds | None:
-    options = fit.options
-    assert isinstance(options, RidgeOptions)
-    return fit.folds_apart(options.n_folds, options.fold_by)
+    problem = fit.problem
+    return fit.folds_apart(problem.n_folds, problem.fold_by)
 
 
 def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
@@ -406,7 +427,7 @@ class Search:
     """The choice of smoothness, widths and alpha: by the first fold, and of the last few by all."""
 
     sums: Sums
-    options: RidgeOptions
+    problem: Problem
     features: EquispacedFourierFeatures
     alphas: np.ndarray  # from the largest down
     tol: float
@@ -487,7 +508,7 @@ class Search:
             setting = self.settings[point]
             assert setting is not None
             alphas = self.alphas[places].tolist()
-            problem = setting.kernel, setting.lattice, sums.offset, self.options.fit_intercept
+            problem = setting.kernel, setting.lattice, sums.offset, self.problem.fit_intercept
             tasks.append((sums.total, sums.parts[fold], *problem, alphas, patience, tol))
         found: list[Judged] = sums.run.compute_all(judge, tasks)
         return found
@@ -540,7 +561,7 @@ class Search:
         search = AlphaSearch(
             np.array([grid[chosen]]),
             score=float(mean[chosen]),
-            criterion=f"mean squared error over {self.options.n_folds} held-out folds",
+            criterion=f"mean squared error over {self.problem.n_folds} held-out folds",
             results={"alphas": grid, "mean_score": mean, "fold_scores": by_fold},
             notes=end_of_grid("alpha", grid[chosen], self.alphas[::-1], mean),
         )
@@ -548,7 +569,7 @@ class Search:
 
     def _over_folds(self, point: Point) -> tuple[list[int], list[float], np.ndarray]:
         """Return places around the best alpha, their mean errors over the folds, and those of each fold."""
-        n_folds, found = self.options.n_folds, dict[int, Any]()
+        n_folds, found = self.problem.n_folds, dict[int, Any]()
         centre = self.place(point)
         for _ in range(_MAX_SHIFTS):
             window = range(max(0, centre - _WINDOW), min(len(self.alphas), centre + _WINDOW + 1))
@@ -600,12 +621,12 @@ def _kernel_at(point: Point, pilot: Kernel) -> Kernel:
     return Gaussian(widths) if math.isinf(point.nu) else Matern(widths, nu=point.nu)
 
 
-def _grid(sums: Sums, options: RidgeOptions, floor: float) -> tuple[np.ndarray, int]:
+def _grid(sums: Sums, problem: Problem, floor: float) -> tuple[np.ndarray, int]:
     """Return alphas from the largest down, none below the floor, and how many were left out."""
-    if options.alpha is not None:
-        return np.sort(options.alpha)[::-1], 0
-    if options.alphas is not None:
-        kept, n_dropped = above_noise(options.alphas, floor)
+    if problem.penalty.value is not None:
+        return np.sort(problem.penalty.value)[::-1], 0
+    if problem.penalty.grid is not None:
+        kept, n_dropped = above_noise(problem.penalty.grid, floor)
     else:
         at_zero = sums.features.kernel_.at_zero
         kept, n_dropped = default_alphas(sums.weight, at_zero, floor=floor)
@@ -621,14 +642,14 @@ _NO_BETTER = 0.99  # of the error of the mean
 _MAX_ALPHA = 1e100  # squares of it are finite
 
 
-def solved(sums: Sums, options: RidgeOptions, plan: Plan | None) -> FitResult:
+def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
     """Return the fit that follows from the sums; no row is touched."""
     features, run, targets = sums.features, sums.run, sums.targets
-    if not options.fit_intercept:
+    if not problem.fit_intercept:
         sums = replace(sums, offset=targets.shift / targets.scale)
     largest = float(sums.lattice.weights(features.kernel_).max())
     floor = sums.noise_floor(largest)
-    alphas, n_dropped = _grid(sums, options, floor)
+    alphas, n_dropped = _grid(sums, problem, floor)
     setting = Setting(features.kernel_, sums.lattice)
     notes = (
         [f"alphas below {floor:.3g} were left out, where rounding of the sums may show: {n_dropped}"]
@@ -636,12 +657,12 @@ def solved(sums: Sums, options: RidgeOptions, plan: Plan | None) -> FitResult:
         else []
     )
     search, report = AlphaSearch(np.empty(0)), features.length_scale_search_
-    if options.alpha is None or (features.chooses and len(sums.parts) > 1):
+    if problem.penalty.value is None or (features.chooses and len(sums.parts) > 1):
         run.begin_phase("search")
         tol = max(features.tol, sums.lattice.error(features.kernel_) * (1 + 1e-9))
-        looking = Search(sums, options, features, alphas, tol)
+        looking = Search(sums, problem, features, alphas, tol)
         looking.run()
-        if options.alpha is None:
+        if problem.penalty.value is None:
             setting, search = looking.choose()
         else:
             best = looking.settings[looking.ranked()[0]]
@@ -649,12 +670,17 @@ def solved(sums: Sums, options: RidgeOptions, plan: Plan | None) -> FitResult:
             setting = best
         if features.chooses:
             report = looking.report()
-    if options.alpha is not None:
-        search = AlphaSearch(options.alpha)
-        if options.alpha.max() > _MAX_ALPHA:
-            raise InputError(f"alpha={options.alpha.max():g} is too large to compute with; use a smaller one")
-        if options.alpha.min() < floor:
-            text = f"alpha={options.alpha.min():g} is below {floor:.3g}, where rounding of the sums may show"
+    if problem.penalty.value is not None:
+        search = AlphaSearch(problem.penalty.value)
+        if problem.penalty.value.max() > _MAX_ALPHA:
+            raise InputError(
+                f"alpha={problem.penalty.value.max():g} is too large to compute with; use a smaller one"
+            )
+        if problem.penalty.value.min() < floor:
+            text = (
+                f"alpha={problem.penalty.value.min():g} is below {floor:.3g}, where rounding of the sums may "
+                f"show"
+            )
             warn(text, DataWarning)
             notes.append(text)
     run.begin_phase("model")
@@ -664,12 +690,12 @@ def solved(sums: Sums, options: RidgeOptions, plan: Plan | None) -> FitResult:
         setting.kernel,
         setting.lattice,
         sums.offset,
-        options.fit_intercept,
+        problem.fit_intercept,
         search.alpha,
-        options.tol,
+        problem.tol,
     )
     chosen = features.decided(setting.kernel, setting.lattice, report)
-    is_solved = found.error <= options.tol
+    is_solved = found.error <= problem.tol
     if chosen.kernel_error_ > features.tol:
         text = (
             f"{setting.lattice.n_modes} modes leave an error of up to {chosen.kernel_error_:.2g} of the "
@@ -680,7 +706,7 @@ def solved(sums: Sums, options: RidgeOptions, plan: Plan | None) -> FitResult:
         if chosen.kernel_error_ >= _USELESS:
             warn(text, DataWarning)
     constant = np.square(targets.scale) * found.solution.total / sums.weight
-    if options.alpha is None and search.score >= _NO_BETTER * constant.mean() > 0:
+    if problem.penalty.value is None and search.score >= _NO_BETTER * constant.mean() > 0:
         text = (
             f"the chosen model is no better than a constant: its held-out mean squared error is "
             f"{search.score:.6g}, that of the mean {constant.mean():.6g}; look at columns, bounds and period"
@@ -688,11 +714,11 @@ def solved(sums: Sums, options: RidgeOptions, plan: Plan | None) -> FitResult:
         notes.append(text)
         warn(text, DataWarning)
     shortfall = (
-        f"the relative residual is {found.error:.2g} after {found.steps} steps, above tol={options.tol:g}; "
+        f"the relative residual is {found.error:.2g} after {found.steps} steps, above tol={problem.tol:g}; "
         f"use a larger alpha or a larger tol"
     )
     solution = found.solution
-    if not options.fit_intercept:
+    if not problem.fit_intercept:
         # Coded targets were shifted back; the result shifts no more.
         solution = replace(solution, intercept=np.zeros_like(solution.intercept))
     return ridge_result(
@@ -702,7 +728,7 @@ def solved(sums: Sums, options: RidgeOptions, plan: Plan | None) -> FitResult:
         search,
         solution,
         n_rows=sums.n_rows,
-        fit_intercept=options.fit_intercept,
+        fit_intercept=problem.fit_intercept,
         dtype="float64",
         notes=notes,
         entries={
@@ -718,3 +744,87 @@ def solved(sums: Sums, options: RidgeOptions, plan: Plan | None) -> FitResult:
         shortfall=None if is_solved else shortfall,
         grams=replace(sums, chosen=Chosen(setting, found.solution.residual)),
     )
+
+
+# What it costs.
+
+
+def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
+    s, d, threads = size, size.n_columns, workers.threads_per_worker
+    cuts = FoldCuts.of(s.n_rows, s.n_folds, call_rows)
+    n_v = 2.0**d * s.n_features
+    n_calls = cuts.n_runs * s.n_folds
+    of_rows = s.n_rows * _SPREAD_FLOPS * 13.0 ** (d - 1)
+    of_grids = n_calls * 5.0 * 1.5**d * n_v * max(1.0, float(np.log2(n_v)))
+    products = toeplitz_products(s)
+    solving = products * 5.0 * n_v * max(1.0, float(np.log2(n_v)))
+    of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
+    partial = of_a_sum * (s.n_folds if cuts.together else 1)
+    of_waiting, of_summed = bytes_a_row(d, s.n_outputs)
+    # Contiguous folds may have all rows of a run.
+    waiting = cuts.task_rows * of_waiting + min(2 * call_rows, cuts.task_rows) * of_summed
+    rows = s.reading_bytes(cuts.run_rows) + waiting
+    grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if s.n_outputs > 1 else 0)
+    sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_folds
+    sweep += ready_bytes(threads, partial)
+    solve = (s.n_folds + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
+    return planned(
+        "toeplitz",
+        s,
+        workers,
+        Segmentation(s.n_rows, cuts.run_rows, call_rows),
+        n_passes=1 if cuts.together else s.n_folds,
+        n_turns=1 if cuts.together else s.n_folds,
+        folds_per_task=s.n_folds if cuts.together else 1,
+        flops=of_rows + of_grids + solving,
+        cosines=0.0,
+        worker_peak_bytes=int(max(sweep, solve) + SLACK_BYTES),
+        client_peak_bytes=int(SLACK_BYTES + 8 * s.n_features * (4 + 4 * s.n_outputs)),
+    )
+
+
+def toeplitz_products(size: Size) -> int:
+    """Return the products with the Toeplitz matrix that are presumed."""
+    return (_SEARCH_PRODUCTS * (size.n_folds > 1) + _SOLVE_PRODUCTS) * size.n_outputs
+
+
+def with_samples(plan: Plan) -> Plan:
+    """Return the plan with a pass for random signs, of which two have one transform, and their samples."""
+    s, d, threads = plan.size, plan.size.n_columns, plan.threads_per_worker
+    call_rows = rows_a_call(s.n_features, d)
+    cuts = FoldCuts.of(s.n_rows, N_GROUPS, call_rows)
+    n_passes, n_transforms = 1 if cuts.together else N_GROUPS, N_SAMPLES // 2
+    of_rows = n_transforms * s.n_rows * _SPREAD_FLOPS * _SIGNS_WIDTH ** (d - 1)
+    steps = N_SAMPLES * _SOLVE_PRODUCTS * 5.0 * 2**d * s.n_features * float(np.log2(2**d * s.n_features))
+    group = 8 * n_transforms // N_GROUPS * s.n_features
+    waiting = min(2 * call_rows, cuts.run_rows) * (2 * (4 * d + 12) + 48)
+    of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
+    n_groups = N_GROUPS if cuts.together else 1
+    grid = fine_grid_bytes_of(s.n_features, d) / 2
+    sweep = s.reading_bytes(cuts.run_rows) + waiting + grid + 2 * n_groups * group
+    solve = N_GROUPS * group + of_a_sum + threads * (3 * of_a_sum + 2 * group)
+    busy = s.busy_bytes(threads, sweep, n_groups * group) + ready_bytes(threads, n_groups * group)
+    peak = int(max(busy, solve) + 2 * N_GROUPS * group + SLACK_BYTES)
+    return replace(
+        plan,
+        n_sweeps=plan.n_sweeps + n_passes,
+        bytes_read=plan.bytes_read + n_passes * float(s.n_rows) * s.row_bytes,
+        flops=plan.flops + of_rows + steps,
+        worker_peak_bytes=max(plan.worker_peak_bytes, peak),
+        client_peak_bytes=plan.client_peak_bytes + 3 * N_GROUPS * group,
+    )
+
+
+_MIN_CALL_ROWS = 2**17
+
+
+_SPREAD_FLOPS = 26.0 * 2  # of a row and fine-grid line of 13 points, a coordinate: 13^d points, complex
+
+
+_SEARCH_PRODUCTS = 1000  # presumed of a search, with the Toeplitz matrix
+
+
+_SOLVE_PRODUCTS = 30
+
+
+_SIGNS_WIDTH = 8.0  # points of the fine grid a row and coordinate, at the precision of random signs

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from distrff.engine.reduction import Arrays, Reduction
-from distrff.errors import InputError, ModelFileError
-from distrff.features.base import specification_from_dict
-from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification, Lattice
-from distrff.fitting.rows import LIKE_THE_FIRST, check_parts, check_same_table, table_metadata, table_parts
+from distrff.features.equispaced import Lattice
 from distrff.io.dataset import RowBlock, Rows
-from distrff.io.storage import contents_of, read_group, refuse_others, write_group
-from distrff.kernels.base import Kernel, kernel_from_dict
-from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
+from distrff.preprocessing.coding import Targets
 from distrff.preprocessing.folds import Folds
-from distrff.preprocessing.table import TableSteps
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzSums, paired
 from distrff.utils.nufft import PointSums
 from distrff.utils.random import row_hash
-from distrff.utils.validation import check_count, positive
 
 EPS = 1e-10  # of the transforms
 _ROWS_A_MODE = (4.0, 1.2, 0.4)  # of a transform of one to three coordinates: the FFT is a fifth of its work
@@ -177,217 +167,6 @@ class _Points:
             return [empty for _ in self._lattice.modes], np.empty((0, self._targets.n_outputs)), empty
         X, Y, s = (np.concatenate(part) for part in zip(*parts, strict=True))
         return self._lattice.phases(X), Y, s
-
-
-# The sums as a value: add those of sites or days, subtract rows, keep them in a file, fit models to them.
-
-
-@dataclass(frozen=True, eq=False)
-class ToeplitzStatistics:
-    """The sums over some rows that ridge on equispaced features needs; the kernel is still free.
-
-    Parameters
-    ----------
-    parts : tuple of ToeplitzSums
-        Of each fold.
-    n_rows : int
-    specification : EquispacedSpecification
-        The lattice of frequencies, and the kernel from which a search begins.
-    kernel : Kernel
-        As it was given, perhaps with undecided parts.
-    tol : float
-        Of `EquispacedFourierFeatures`.
-    scaling : Scaling
-    targets : Targets
-    y_is_1d : bool
-    column_names : tuple of str or None
-        Of X.
-    steps : TableSteps or None
-        What made X, y and weights from the raw columns of a table; models of the sums take raw rows by it.
-
-    Notes
-    -----
-    `+` joins disjoint sets of rows, fold by fold. `−` subtracts rows of the first set; a difference has one
-    fold, as the fold of a subtracted row is not known. Both need the same lattice, and so the same bounds:
-    make the second one with ``gram(..., like=the first)``.
-    """
-
-    parts: tuple[ToeplitzSums, ...]
-    n_rows: int
-    specification: EquispacedSpecification
-    kernel: Kernel
-    tol: float
-    scaling: Scaling
-    targets: Targets
-    y_is_1d: bool
-    column_names: tuple[str, ...] | None = None
-    steps: TableSteps | None = None
-
-    dtype: ClassVar[str] = "float64"
-
-    @property
-    def n_columns(self) -> int:
-        return self.specification.n_columns
-
-    @property
-    def n_folds(self) -> int:
-        return len(self.parts)
-
-    @property
-    def weight(self) -> float:
-        """Σs."""
-        return sum(part.weight for part in self.parts)
-
-    @property
-    def features(self) -> EquispacedFourierFeatures:
-        """The map, as it was before a kernel was chosen."""
-        return EquispacedFourierFeatures.of_specification(self.specification, self.kernel, self.tol)
-
-    def __repr__(self) -> str:
-        return (
-            f"<ToeplitzStatistics of {self.n_rows:,} rows: {self.specification.n_features} features, "
-            f"{self.targets.n_outputs} output(s), {self.n_folds} fold(s)>"
-        )
-
-    def __add__(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
-        moved = self._moved(other)
-        if moved is NotImplemented:
-            return NotImplemented
-        if len(moved) != self.n_folds:
-            raise InputError(f"these sums have {self.n_folds} and {len(moved)} folds; {LIKE_THE_FIRST}")
-        parts = tuple(a + b for a, b in zip(self.parts, moved, strict=True))
-        return replace(self, parts=parts, n_rows=self.n_rows + other.n_rows)
-
-    def __radd__(self, other: Any) -> ToeplitzStatistics:
-        """Return the same sums for 0, so that `sum` joins a list of them."""
-        return self if isinstance(other, int) and other == 0 else NotImplemented
-
-    def __sub__(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
-        moved = self._moved(other)
-        if moved is NotImplemented:
-            return NotImplemented
-        if other.n_rows > self.n_rows or other.weight > self.weight * (1 + _ROUNDING):
-            raise InputError(
-                f"cannot subtract {other.n_rows} rows of weight {other.weight:g} from {self.n_rows} rows "
-                f"of weight {self.weight:g}; subtract rows that the first sums hold"
-            )
-        rest = reduce(add, self.parts) - reduce(add, moved)
-        return replace(self, parts=(rest,), n_rows=self.n_rows - other.n_rows)
-
-    def _moved(self, other: Any) -> Any:
-        """Return the parts of the other sums with targets coded as these; or NotImplemented."""
-        if not isinstance(other, ToeplitzStatistics):
-            return NotImplemented
-        if self.specification.lattice != other.specification.lattice:
-            raise InputError(
-                f"these sums are of different frequencies, since their bounds or kernels differ: "
-                f"{self.specification.lattice.bounds} and {other.specification.lattice.bounds}; "
-                f"{LIKE_THE_FIRST}"
-            )
-        if not self.targets.same_kind(other.targets):
-            raise InputError(f"these sums code their targets differently; {LIKE_THE_FIRST}")
-        if self.targets.n_outputs != other.targets.n_outputs:
-            raise InputError(
-                f"these sums have {self.targets.n_outputs} and {other.targets.n_outputs} targets; "
-                f"{LIKE_THE_FIRST}"
-            )
-        check_same_table(self, other)
-        if not isinstance(self.targets, NumericTargets) or not isinstance(other.targets, NumericTargets):
-            return other.parts
-        ratio = other.targets.scale / self.targets.scale
-        offset = (other.targets.shift - self.targets.shift) / self.targets.scale
-        return tuple(part.recoded(ratio, offset) for part in other.parts)
-
-    def check_for(self, target_kind: str) -> None:
-        """Raise InputError unless models for "numeric" or "classes" can be fitted."""
-        has_classes = self.targets.kind != "numeric"
-        if has_classes != (target_kind == "classes"):
-            raise InputError(
-                "these sums have class labels as targets; use KernelRidgeClassifier"
-                if has_classes
-                else "these sums have numbers as targets; use KernelRidge, or targets='classes' in gram"
-            )
-        if self.n_rows < 1 or not self.weight > 0:
-            raise InputError(
-                f"these sums have {self.n_rows} rows of weight {self.weight:g}; add rows before fitting"
-            )
-
-    def save(
-        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
-    ) -> None:
-        """Write the sums as a Zarr group.
-
-        Raises
-        ------
-        InputError
-            If something is there already and `overwrite` is not given.
-        """
-        arrays, metadata = coding_parts(self.scaling, self.targets)
-        v, b = np.stack([p.v for p in self.parts]), np.stack([p.b for p in self.parts])
-        arrays |= {"v": v.view(np.float64), "b": b.view(np.float64)}
-        arrays |= {"squares": np.stack([p.squares for p in self.parts])}
-        metadata |= {
-            "specification": self.specification.to_dict(),
-            "kernel": self.kernel.to_dict(),
-            "tol": self.tol,
-            "fold_rows": [p.n_rows for p in self.parts],
-            "y_is_1d": self.y_is_1d,
-            **table_metadata(self.column_names, self.steps),
-        }
-        write_group(
-            url, arrays, metadata, kind="toeplitz", overwrite=overwrite, storage_options=storage_options
-        )
-
-    @classmethod
-    def load(cls, url: str, *, storage_options: dict[str, Any] | None = None) -> ToeplitzStatistics:
-        """Read what `save` wrote.
-
-        Raises
-        ------
-        ModelFileError
-            If it is incomplete, altered, newer, or no such sums.
-        """
-        return cls.of_group(url, *read_group(url, kind="toeplitz", storage_options=storage_options))
-
-    @classmethod
-    def of_group(cls, url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Self:
-        """Return the sums of a group read from `url`; raise ModelFileError if they do not fit together."""
-        with contents_of(url, "toeplitz"):
-            scaling, targets = coding_from_parts(arrays, metadata)
-            specification = specification_from_dict(metadata["specification"])
-            if not isinstance(specification, EquispacedSpecification):
-                raise ModelFileError("it is of another map; write the sums again")
-            refuse_others(arrays, {"v", "b", "squares", *coding_parts(scaling, targets)[0]})
-            if any(arrays[name].dtype != np.float64 for name in ("v", "b", "squares")):
-                raise ModelFileError("its sums are not float64; write them again")
-            v, b = (arrays[name].view(np.complex128) for name in ("v", "b"))
-            rows = list(metadata["fold_rows"])
-            for n in rows:
-                check_count("fold_rows", n, 0)
-            modes, k = specification.lattice.modes, targets.n_outputs
-            n_folds, last = len(rows), modes[-1]
-            of_v = (n_folds, *(4 * m + 1 for m in modes[:-1]), 2 * last + 1)
-            of_b = (n_folds, k, *(2 * m + 1 for m in modes[:-1]), last + 1)
-            if v.shape != of_v or b.shape != of_b or arrays["squares"].shape != (n_folds, k) or not n_folds:
-                raise ModelFileError("it has sums of other shapes; write them again")
-            tol, y_is_1d = metadata["tol"], metadata["y_is_1d"]
-            positive("tol", tol)
-            check_parts(specification, scaling, targets, n_stored=v.size + b.size, y_is_1d=y_is_1d)
-            parts = zip(v, b, arrays["squares"], rows, strict=True)
-            return cls(
-                parts=tuple(ToeplitzSums(*part) for part in parts),
-                n_rows=sum(rows),
-                specification=specification,
-                kernel=kernel_from_dict(metadata["kernel"]),
-                tol=float(tol),
-                scaling=scaling,
-                targets=targets,
-                y_is_1d=y_is_1d,
-                **table_parts(metadata, specification.n_columns),
-            )
-
-
-_ROUNDING = 1e-8  # of sums of weights, which come from transforms
 
 
 # The sums of random signs, for samples of the posterior.

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from distrff.engine.run import LocalExecution, Run
+from distrff.engine.run import LocalExecution, Run, Workers
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
-from distrff.features.base import MapSpecification, nested_sizes
-from distrff.fitting.context import PreparedFit
-from distrff.fitting.cost import MAX_PATH_BYTES, Plan
-from distrff.fitting.gram_sums import GramReduction, GramStatistics
-from distrff.fitting.options import RidgeOptions
+from distrff.features.base import FittedMap
+from distrff.features.equispaced import EquispacedFourierFeatures
+from distrff.features.fitted import Trait
+from distrff.fitting.cost import (
+    _REDUCTION_SLOWNESS,
+    MAX_DIRECTIONS,
+    MAX_PATH_BYTES,
+    SLACK_BYTES,
+    Plan,
+    Size,
+    client_peak_bytes,
+    planned,
+    ready_bytes,
+)
+from distrff.fitting.gram_sums import GramReduction
+from distrff.fitting.problem import PreparedFit, Problem
 from distrff.fitting.result import (
     AlphaSearch,
     FitResult,
@@ -23,9 +35,12 @@ from distrff.fitting.result import (
     ridge_result,
 )
 from distrff.fitting.rows import MappedRows
-from distrff.preprocessing.coding import Targets
+from distrff.fitting.sums import GramStatistics
+from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.preprocessing.folds import HELD_OUT_STRIDE, Folds
+from distrff.solvers.pca import principal_components
 from distrff.solvers.ridge import (
+    N_DEFAULT_ALPHAS,
     FoldErrors,
     GramProblem,
     PosteriorFactor,
@@ -55,30 +70,79 @@ from distrff.solvers.ridge_rows import (
 )
 
 
-def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
-    """Return the fit after one pass over the rows; one a fold where folds are summed apart."""
-    options, dtype = fit.options, plan.size.dtype
-    assert isinstance(options, RidgeOptions)
-    notes = []
-    if dtype != fit.features_dtype:
-        noise = f"the rounding noise of float32 products ({fit.noise_floor('float32'):.3g})"
-        notes = [f"alpha={options.min_alpha:g} is below {noise}: float64 was used"]
-        if options.dtype == "float32":
-            warn(notes[0], PrecisionWarning)
-    fit.run.begin_phase("Gram")
-    by = options.fold_by if options.search == "cv" else "one held out"
-    folds = fit.folds_apart(plan.size.n_folds, by)
-    if folds is not None and options.search == "cv" and _has_few_rows(plan):
-        grams = map_rows(fit, plan, folds)
-    else:
-        grams = sum_grams(fit, plan, folds)
-    n_folds = HELD_OUT_STRIDE if plan.size.n_paths else plan.size.n_folds
-    return _solved(grams, options, n_folds=n_folds, plan=plan, notes=notes, folds=folds)
+class GramRidge:
+    """Ridge from the Grams of all folds: one pass, then alpha, learning curve and model without the rows.
+
+    Where the Grams of all folds would take too much memory, each has a pass of its own. Without a loss there
+    are the Grams alone.
+    """
+
+    def refuses(self, problem: Problem) -> str | None:
+        has_gram = problem.loss is not None  # else the map alone may be wanted
+        return needs_gram(problem) if has_gram and problem.is_sparse else unwritten(problem)
+
+    def size(self, problem: Problem, size: Size) -> Size:
+        return ridge_size(problem, size)
+
+    def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
+        yield gram_plan(size, size.n_folds, workers)
+        if size.n_folds > 1:
+            yield gram_plan(size, 1, workers)
+
+    def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
+        problem, dtype = fit.problem, plan.size.dtype
+        notes = []
+        if dtype != fit.features_dtype:
+            noise = f"the rounding noise of float32 products ({fit.noise_floor('float32'):.3g})"
+            notes = [f"alpha={problem.min_alpha:g} is below {noise}: float64 was used"]
+            if problem.dtype == "float32":
+                warn(notes[0], PrecisionWarning)
+        fit.run.begin_phase("Gram")
+        by = problem.fold_by if problem.penalty.search == "cv" else "one held out"
+        folds = fit.folds_apart(plan.size.n_folds, by)
+        if folds is not None and problem.penalty.search == "cv" and _has_few_rows(plan):
+            grams = map_rows(fit, plan, folds)
+        else:
+            grams = sum_grams(fit, plan, folds)
+        n_folds = HELD_OUT_STRIDE if plan.size.n_paths else plan.size.n_folds
+        return _solved(grams, problem, n_folds=n_folds, plan=plan, notes=notes, folds=folds)
 
 
-def fit_statistics(
-    statistics: GramStatistics, options: RidgeOptions, *, n_folds: int | None = None
-) -> FitResult:
+class PrincipalComponents(GramRidge):
+    """The leading eigenvectors of the centred Gram, after one pass."""
+
+    def refuses(self, problem: Problem) -> str | None:
+        if problem.is_sparse:
+            return (
+                "features of random binning are too many for a Gram, from which components are found; "
+                "use FourierFeatures or NystroemFeatures"
+            )
+        return unwritten(problem)
+
+    def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
+        run = fit.run
+        run.begin_phase("Gram")
+        (gram,) = gram_passes(fit, plan, folds=None)
+        run.begin_phase("components")
+        found = run.compute(principal_components, gram, fit.problem.n_components)
+        k = len(found.components)
+        return FitResult(
+            run=run,
+            plan=plan,
+            n_rows=fit.dataset.n_rows,
+            dtype=plan.size.dtype,
+            targets=NumericTargets(np.zeros(k), np.ones(k)),
+            coef=found.components.T,
+            intercept=-found.components @ found.mean,
+            search=found,
+            entries={
+                "explained_variance": found.eigenvalues / fit.weight,
+                "explained_variance_ratio": found.eigenvalues / (found.total if found.total > 0 else 1.0),
+            },
+        )
+
+
+def fit_statistics(statistics: GramStatistics, problem: Problem, *, n_folds: int | None = None) -> FitResult:
     """Return the fit of ridge to a Gram in the client's memory.
 
     The first of its folds is one of `n_folds`; by default of as many as there are.
@@ -86,33 +150,23 @@ def fit_statistics(
     Raises InputError if the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"``
     needs them, or was summed in float32 and alpha is below its rounding noise.
     """
-    has_classes = statistics.targets.kind != "numeric"
-    if has_classes != (options.target_kind == "classes"):
-        raise InputError(
-            "this Gram has class labels as targets; use KernelRidgeClassifier"
-            if has_classes
-            else "this Gram has numbers as targets; use KernelRidge, or make it with targets='classes'"
-        )
-    options.check_targets(statistics.targets)
-    if statistics.n_rows < 1 or not statistics.weight > 0:
-        raise InputError(
-            f"this Gram has {statistics.n_rows} rows of weight {statistics.weight:g}; add rows before fitting"
-        )
-    if options.search == "cv" and statistics.n_folds < 2:
+    statistics.check_for(problem.target_kind)
+    problem.check_targets(statistics.targets)
+    if problem.penalty.search == "cv" and statistics.n_folds < 2:
         raise InputError(
             "alpha='cv' needs a Gram with folds: make it with cv=5, or use alpha='gcv'; "
             "a difference of Grams has no folds, since those of the forgotten rows are not known"
         )
     specification, parts = statistics.specification, [statistics.A]
-    intercept, n_rows = options.fit_intercept, statistics.n_rows
-    problem = gram_problem(specification, statistics.targets, n_rows=n_rows, fit_intercept=intercept)
-    total, D = total_gram(parts, problem), specification.n_features
+    intercept, n_rows = problem.fit_intercept, statistics.n_rows
+    system = gram_system(specification, statistics.targets, n_rows=n_rows, fit_intercept=intercept)
+    total, D = total_gram(parts, system), specification.n_features
     of_rows = float(np.trace(total[:D, :D]) / statistics.weight)
     grams = Grams(
         run=Run(LocalExecution("threads")),
         parts=parts,
         total=total,
-        problem=problem,
+        system=system,
         weight=statistics.weight,
         mean_square_norm=specification.at_zero if np.isfinite(specification.at_zero) else of_rows,
         tile_rows=statistics.tile_rows,
@@ -120,17 +174,21 @@ def fit_statistics(
         targets=statistics.targets,
     )
     floor = grams.noise_floor()
-    if options.alpha is not None and statistics.dtype != "float64" and options.alpha.min() < floor:
+    if (
+        problem.penalty.value is not None
+        and statistics.dtype != "float64"
+        and problem.penalty.value.min() < floor
+    ):
         raise InputError(
-            f"alpha={options.alpha.min():g} is below the rounding noise of this float32 Gram ({floor:.3g}); "
-            f"use a larger alpha, or make the Gram with dtype='float64'"
+            f"alpha={problem.penalty.value.min():g} is below the rounding noise of this float32 Gram "
+            f"({floor:.3g}); use a larger alpha, or make the Gram with dtype='float64'"
         )
-    return _solved(grams, options, n_folds=n_folds or statistics.n_folds, plan=None, notes=[])
+    return _solved(grams, problem, n_folds=n_folds or statistics.n_folds, plan=None, notes=[])
 
 
 def _solved(
     grams: Grams,
-    options: RidgeOptions,
+    problem: Problem,
     *,
     n_folds: int,
     plan: Plan | None,
@@ -138,16 +196,18 @@ def _solved(
     folds: Folds | None = None,
 ) -> FitResult:
     """Return the fit that follows from merged Grams, with the models of `folds`; no row is touched."""
-    run, problem = grams.run, grams.problem
-    run.begin_phase("alpha and learning curve" if options.alpha is None else "model and learning curve")
+    run, system = grams.run, grams.system
+    run.begin_phase(
+        "alpha and learning curve" if problem.penalty.value is None else "model and learning curve"
+    )
     of_folds: list[tuple[np.ndarray, np.ndarray]] = []
-    if options.alpha is not None:
-        begun = grams.begin_solution(options.alpha)  # on a cluster beside the learning curve
-        search = _given(grams, options.alpha)
+    if problem.penalty.value is not None:
+        begun = grams.begin_solution(problem.penalty.value)  # on a cluster beside the learning curve
+        search = _given(grams, problem.penalty.value)
         solution = run.value(begun)
     else:
-        has_models = options.search == "cv" and folds is not None  # of the folds
-        search = _searched(grams, options, n_folds, with_solutions=has_models)
+        has_models = problem.penalty.search == "cv" and folds is not None  # of the folds
+        search = _searched(grams, problem, n_folds, with_solutions=has_models)
         run.begin_phase("model")
         # The models of the folds while their Grams are there, where the search has not kept them.
         search, solution, of_folds = _with_solutions(grams, search, range(n_folds if has_models else 0))
@@ -157,8 +217,8 @@ def _solved(
         grams.targets,
         search,
         solution,
-        n_rows=problem.n_rows,
-        fit_intercept=problem.fit_intercept,
+        n_rows=system.n_rows,
+        fit_intercept=system.fit_intercept,
         dtype=grams.dtype,
         notes=notes,
         entries={"solver": "gram", "noise_floor": grams.noise_floor()},
@@ -166,15 +226,15 @@ def _solved(
     )
     if folds is None or not of_folds:
         return result
-    models = ridge_fold_models(folds, grams.targets, of_folds, fit_intercept=problem.fit_intercept)
+    models = ridge_fold_models(folds, grams.targets, of_folds, fit_intercept=system.fit_intercept)
     return replace(result, fold_models=models)
 
 
-def _searched(grams: Grams, options: RidgeOptions, n_folds: int, *, with_solutions: bool) -> AlphaSearch:
-    if options.search == "gcv":
-        return _by_gcv_or_fold(grams, options, n_folds)
+def _searched(grams: Grams, problem: Problem, n_folds: int, *, with_solutions: bool) -> AlphaSearch:
+    if problem.penalty.search == "gcv":
+        return _by_gcv_or_fold(grams, problem, n_folds)
     held_out = f"{n_folds} held-out folds"
-    return _by_folds(grams, options, range(n_folds), held_out, with_solutions=with_solutions)
+    return _by_folds(grams, problem, range(n_folds), held_out, with_solutions=with_solutions)
 
 
 def _with_solutions(
@@ -237,7 +297,7 @@ class Grams:
     run: Run
     parts: list[Any]  # handles: one on the Grams of all folds, or one a fold
     total: Any  # handle on their sum; of rows the Gram that `row_fold_errors` takes
-    problem: GramProblem
+    system: GramProblem
     weight: float
     mean_square_norm: float
     tile_rows: int
@@ -257,11 +317,11 @@ class Grams:
             empty = [grid[:0] for grid in grids]
             whole.append((self.total, source, fold, [*empty[:-1], grids[-1]], *others))
             smaller.append((self.total, source, fold, [*grids[:-1], empty[-1]], *others))
-        if len(self.problem.sizes) == 1:
+        if len(self.system.sizes) == 1:
             return self.run.compute_all(function, whole, costs=[1.0] * len(whole))
         # A reduction takes about the cube of its size, which by rows is at most their number.
-        most = math.inf if self.rows is None else self.problem.n_rows
-        *of_smaller, of_whole = (float(min(size, most)) ** 3 for size in self.problem.sizes)
+        most = math.inf if self.rows is None else self.system.n_rows
+        *of_smaller, of_whole = (float(min(size, most)) ** 3 for size in self.system.sizes)
         costs = [of_whole] * len(whole) + [sum(of_smaller)] * len(smaller)
         found = self.run.compute_all(function, whole + smaller, costs=costs)
         pairs = zip(found[: len(calls)], found[len(calls) :], strict=True)
@@ -273,13 +333,13 @@ class Grams:
         They save a factor for each fold. Those of rows are products with all features, which may cost more
         than the factors: 2·n·D·k flops for each alpha, in place of n³/3.
         """
-        n, D, k = self.problem.n_rows, self.problem.sizes[-1], self.problem.n_targets
+        n, D, k = self.system.n_rows, self.system.sizes[-1], self.system.n_targets
         is_small = 8 * n_folds * n_alphas * D * k <= MAX_PATH_BYTES
         return is_small and (self.rows is None or 6 * n_alphas * D * k <= n**2)
 
     def begin_solution(self, alpha: np.ndarray) -> Any:
         """Return a handle on the model of all rows."""
-        return self.run.submit(solution_of, self.total, alpha, self.problem)
+        return self.run.submit(solution_of, self.total, alpha, self.system)
 
     def solutions(self, held_out: range, alpha: np.ndarray) -> list[RidgeSolution]:
         """Return the model of all rows, then for each held-out fold that of the other rows."""
@@ -288,16 +348,16 @@ class Grams:
             return [self.run.value(self.begin_solution(alpha))]
         solve, source = (row_solution_without, self.rows) if is_by_rows else (solution_without, self.parts)
         folds = (None, *held_out)
-        calls: list[tuple] = [(self.total, source, fold, alpha, self.problem) for fold in folds]
+        calls: list[tuple] = [(self.total, source, fold, alpha, self.system) for fold in folds]
         return self.run.compute_all(solve, calls, group="solution of", costs=[1.0] * len(calls))
 
     def noise_floor(self, size: int | None = None) -> float:
         """Return the alpha below which the solution of `size` features, or of all, is noise."""
         return noise_floor(
             self.weight,
-            self.problem.n_rows,
+            self.system.n_rows,
             tile_rows=self.tile_rows,
-            n_features=self.problem.sizes[-1] if size is None else size,
+            n_features=self.system.sizes[-1] if size is None else size,
             at_zero=self.mean_square_norm,
             dtype=np.dtype(self.dtype),
         )
@@ -305,7 +365,7 @@ class Grams:
     def posterior(self, alpha: float) -> PosteriorFactor:
         """Return the posterior of the model at one alpha; it is computed where the Gram is."""
         of, source = (posterior_of, self.total) if self.rows is None else (row_posterior, self.rows)
-        found: PosteriorFactor = self.run.compute(of, source, alpha, self.problem)
+        found: PosteriorFactor = self.run.compute(of, source, alpha, self.system)
         return replace(found, noise=found.noise * np.square(self.targets.scale))
 
     def kept(self) -> Grams:
@@ -343,15 +403,15 @@ def sum_grams(
     fit: PreparedFit, plan: Plan, folds: Folds | None, members: list[tuple[int, ...]] | None = None
 ) -> Grams:
     """Return the Grams of the rows, or of the folds that `members` names."""
-    parts, problem = gram_passes(fit, plan, folds, members), problem_of(fit)
-    return _grams_of(fit, plan, problem, fit.run.submit(total_gram, parts, problem), parts=parts)
+    parts, system = gram_passes(fit, plan, folds, members), system_of(fit)
+    return _grams_of(fit, plan, system, fit.run.submit(total_gram, parts, system), parts=parts)
 
 
-def _grams_of(fit: PreparedFit, plan: Plan, problem: GramProblem, total: Any, **handles: Any) -> Grams:
+def _grams_of(fit: PreparedFit, plan: Plan, system: GramProblem, total: Any, **handles: Any) -> Grams:
     return Grams(
         run=fit.run,
         total=total,
-        problem=problem,
+        system=system,
         weight=fit.weight,
         mean_square_norm=fit.mean_square_norm,
         tile_rows=plan.tile_rows,
@@ -378,7 +438,7 @@ def _has_few_rows(plan: Plan) -> bool:
 
 def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
     """Return the rows themselves in place of the Grams of folds, with the Gram of a map that is as small."""
-    mapped, problem = fit.mapped_rows(plan), problem_of(fit)
+    mapped, problem = fit.mapped_rows(plan), system_of(fit)
     rows, total = fit.run.submit_all(_products_of, [(mapped, folds, None), (mapped, folds, problem)])
     return _grams_of(fit, plan, problem, total, parts=[], rows=rows)
 
@@ -394,24 +454,24 @@ def _products_of(mapped: MappedRows, folds: Folds, problem: GramProblem | None) 
     return ridge_rows(mapped.Z, mapped.Y, mapped.s, fold)
 
 
-def gram_problem(
-    specification: MapSpecification, targets: Targets, *, n_rows: int, fit_intercept: bool
+def gram_system(
+    specification: FittedMap, targets: Targets, *, n_rows: int, fit_intercept: bool
 ) -> GramProblem:
     """Return the ridge problem that Grams of this specification pose."""
     return GramProblem(
         n_rows=n_rows,
         n_targets=targets.n_outputs,
         fit_intercept=fit_intercept,
-        sizes=nested_sizes(specification),
-        rescaled=specification.rescaled_when_nested,
+        sizes=specification.nested_sizes(),
+        rescaled=Trait.RESCALED in specification.traits,
         offset=None if fit_intercept else targets.shift / targets.scale,
     )
 
 
-def problem_of(fit: PreparedFit) -> GramProblem:
+def system_of(fit: PreparedFit) -> GramProblem:
     """Return the ridge problem of a fit to rows."""
-    return gram_problem(
-        fit.specification, fit.targets, n_rows=fit.dataset.n_rows, fit_intercept=fit.options.fit_intercept
+    return gram_system(
+        fit.specification, fit.targets, n_rows=fit.dataset.n_rows, fit_intercept=fit.problem.fit_intercept
     )
 
 
@@ -428,7 +488,7 @@ def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
     folds = sample_of(fit, stride)
     if folds is not None:
         grams = sum_grams(fit, plan, folds, members=[(0,)])
-        weight = run.compute(weight_of, grams.total, grams.problem.n_targets)
+        weight = run.compute(weight_of, grams.total, grams.system.n_targets)
         if fit.weight / 2 < stride * weight < 2 * fit.weight:
             return replace(grams, total=run.submit(scaled, grams.total, fit.weight / weight))
     return sum_grams(fit, plan, None)
@@ -456,19 +516,19 @@ def weight_of(A: np.ndarray, n_targets: int) -> float:
 _ROWS_PER_FEATURE = 16 * 16
 
 
-def _by_gcv_or_fold(grams: Grams, options: RidgeOptions, n_folds: int) -> AlphaSearch:
+def _by_gcv_or_fold(grams: Grams, problem: Problem, n_folds: int) -> AlphaSearch:
     """Return the choice by generalised cross-validation, or by the first fold where that may overfit."""
-    n_rows, D = grams.problem.n_rows, grams.problem.sizes[-1]
+    n_rows, D = grams.system.n_rows, grams.system.sizes[-1]
     if not gcv_may_overfit(D, n_rows):
-        return _by_gcv(grams, options)[0]
+        return _by_gcv(grams, problem)[0]
     if n_folds > 1 and _stands_for_rows(grams, n_folds):
-        found = _by_folds(grams, options, range(1), f"one held-out fold of {n_folds}")
+        found = _by_folds(grams, problem, range(1), f"one held-out fold of {n_folds}")
         why = (
             f"alpha was chosen on one held-out fold: generalised cross-validation may overfit by far, as the "
             f"{D} features are more than a twentieth of the {n_rows} rows"
         )
         return replace(found, notes=[why, *found.notes])
-    found, dimension = _by_gcv(grams, options)
+    found, dimension = _by_gcv(grams, problem)
     if not gcv_may_overfit(dimension, n_rows):
         return found
     danger = (
@@ -486,7 +546,7 @@ def _stands_for_rows(grams: Grams, n_folds: int) -> bool:
 
     With few rows, or very unequal weights, it may hold almost nothing, or almost everything.
     """
-    weight = grams.run.compute(fold_weight, grams.parts, 0, grams.problem)
+    weight = grams.run.compute(fold_weight, grams.parts, 0, grams.system)
     return grams.weight / 2 < n_folds * weight < 2 * grams.weight
 
 
@@ -510,7 +570,7 @@ class _Grids:
         return list(self.bases.values())[-1]
 
 
-def _with_grids(grams: Grams, options: RidgeOptions) -> tuple[Grams, _Grids]:
+def _with_grids(grams: Grams, problem: Problem) -> tuple[Grams, _Grids]:
     """Return the grid of each size; a default one goes on beyond its ends.
 
     Smaller maps whose floor is above the whole grid are left out of the problem.
@@ -518,27 +578,27 @@ def _with_grids(grams: Grams, options: RidgeOptions) -> tuple[Grams, _Grids]:
     grids: dict[int, np.ndarray] = {}
     bases: dict[int, slice] = {}
     dropped, ends_at_floor = 0, False
-    for size in grams.problem.sizes:
-        floor, is_whole = grams.noise_floor(size), size == grams.problem.sizes[-1]
-        if options.alphas is None:
+    for size in grams.system.sizes:
+        floor, is_whole = grams.noise_floor(size), size == grams.system.sizes[-1]
+        if problem.penalty.grid is None:
             default, dropped = default_alphas(grams.weight, grams.mean_square_norm, floor=floor)
             grids[size], bases[size] = extended(default, floor=floor)
             ends_at_floor = len(grids[size]) < len(extended(default, floor=0.0)[0])
-        elif is_whole or options.alphas[-1] >= floor:
-            grids[size], dropped = above_noise(options.alphas, floor)
+        elif is_whole or problem.penalty.grid[-1] >= floor:
+            grids[size], dropped = above_noise(problem.penalty.grid, floor)
             bases[size], ends_at_floor = slice(0, len(grids[size])), dropped > 0
-    grams = replace(grams, problem=replace(grams.problem, sizes=tuple(grids)))
+    grams = replace(grams, system=replace(grams.system, sizes=tuple(grids)))
     return grams, _Grids(grids, bases, dropped, ends_at_floor)
 
 
 def _by_folds(
-    grams: Grams, options: RidgeOptions, folds: range, held_out: str, *, with_solutions: bool = False
+    grams: Grams, problem: Problem, folds: range, held_out: str, *, with_solutions: bool = False
 ) -> AlphaSearch:
     """Return the choice by the errors of some folds, with their models if these are wanted and small."""
-    grams, grids = _with_grids(grams, options)
+    grams, grids = _with_grids(grams, problem)
     alphas, bases = list(grids.of_size.values()), list(grids.bases.values())
     are_kept = with_solutions and grams.keeps_paths(len(folds), len(grids.whole))
-    by_fold = grams.errors_of([(fold, alphas, grams.problem, bases, are_kept) for fold in folds])
+    by_fold = grams.errors_of([(fold, alphas, grams.system, bases, are_kept) for fold in folds])
     weights, unit = np.array([one.weight for one in by_fold]), np.square(grams.targets.scale)
     errors = [np.stack(sizes) * unit for sizes in zip(*(one.errors for one in by_fold), strict=True)]
     solutions = [one.solutions for one in by_fold]
@@ -575,7 +635,7 @@ def _try_what_others_tried(
     late = [i for i in range(len(folds)) if any(of_size[i].any() for of_size in lacking)]
     grids = [[grid[of_size[i]] for grid, of_size in zip(alphas, lacking, strict=True)] for i in late]
     wanted = None, solutions is not None
-    calls = [(folds[i], some, grams.problem, *wanted) for i, some in zip(late, grids, strict=True)]
+    calls = [(folds[i], some, grams.system, *wanted) for i, some in zip(late, grids, strict=True)]
     for i, found in zip(late, grams.errors_of(calls), strict=True):
         if solutions is not None:
             solutions[i].update(found.solutions)
@@ -583,9 +643,9 @@ def _try_what_others_tried(
             of_size[i, places[i]] = values * unit
 
 
-def _by_gcv(grams: Grams, options: RidgeOptions) -> tuple[AlphaSearch, float]:
+def _by_gcv(grams: Grams, problem: Problem) -> tuple[AlphaSearch, float]:
     """Return the choice, and the effective dimension of its solution."""
-    grams, grids = _with_grids(grams, options)
+    grams, grids = _with_grids(grams, problem)
     values = _gcv_errors(grams, grids.of_size, grids.bases)
     errors = [of_size[None] for of_size, _ in values]
     found, place, _ = _best(grams, grids, "generalised cross-validation", errors, np.ones(1))
@@ -597,7 +657,7 @@ def _gcv_errors(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return errors (m, k) in the targets' units and effective dimensions (m,) for the grid of each size."""
     calls = [
-        (grams.total, size, grid, grams.problem, None if bases is None else bases[size])
+        (grams.total, size, grid, grams.system, None if bases is None else bases[size])
         for size, grid in grids.items()
     ]
     found = grams.run.compute_all(gcv_errors, calls, costs=[float(size) ** 3 for size in grids])
@@ -640,7 +700,7 @@ def _best(
 
 
 def _given(grams: Grams, alpha: np.ndarray) -> AlphaSearch:
-    problem = grams.problem
+    problem = grams.system
     search = AlphaSearch(alpha, criterion="generalised cross-validation at the given alpha")
     sizes = [
         s
@@ -653,3 +713,129 @@ def _given(grams: Grams, alpha: np.ndarray) -> AlphaSearch:
     scores = [float(errors.mean()) for errors, _ in _gcv_errors(grams, dict.fromkeys(sizes, alpha))]
     curve = [[size, score, float(alpha[0])] for size, score in zip(sizes, scores, strict=True)]
     return replace(search, learning_curve=[point for point in curve if np.isfinite(point[1])])
+
+
+# Why not, and what it costs.
+
+
+def needs_gram(problem: Problem) -> str:
+    """Why a fit with a Gram refuses sparse features."""
+    solver, search = problem.solver, problem.penalty.search
+    asked = f"solver={solver!r}" if solver == "gram" else f"alpha={search!r}"
+    return (
+        f"{asked} needs a Gram, and features of random binning are too many for one; use solver='auto' or "
+        f"'cg' with a number for alpha or alpha='cv', or 'sgd' with a number, or FourierFeatures or "
+        f"NystroemFeatures"
+    )
+
+
+def needs_number(problem: Problem) -> str:
+    """Why a solver for a given alpha refuses a search."""
+    other = "cg" if problem.is_sparse else "gram"
+    return (
+        f"solver={problem.solver!r} solves for a given alpha and needs a number, got "
+        f"alpha={problem.penalty.search!r}; give one, or choose alpha by solver={other!r}"
+    )
+
+
+def unwritten(problem: Problem) -> str | None:
+    """Why equispaced features in their default number are refused by models that write them out."""
+    features = problem.features
+    if not isinstance(features, EquispacedFourierFeatures):
+        return None
+    if features.n_components is not None and not features.chosen_kernel.has_undecided_smoothness:
+        return None
+    return (
+        "EquispacedFourierFeatures are for ridge with solver='auto', which makes none of them; another "
+        "model writes them out, for which n_components and the smoothness nu must be numbers; or use "
+        "FourierFeatures"
+    )
+
+
+def ridge_size(problem: Problem, size: Size) -> Size:
+    """The size with the numbers that a choice of alpha by any solver adds."""
+    penalty, k, n_folds = problem.penalty, size.n_outputs, problem.n_folds
+    if problem.loss is None:
+        n_eigensystems = int(problem.n_components is not None)
+        return replace(size, n_folds=n_folds, n_light_columns=k, n_eigensystems=n_eigensystems)
+    holds_one_out = penalty.search == "gcv" and gcv_may_overfit(size.n_features, size.n_rows)
+    n_grid = N_DEFAULT_ALPHAS if penalty.grid is None else len(penalty.grid)
+    return replace(
+        size,
+        n_folds=2 if holds_one_out else n_folds,
+        n_paths=int(holds_one_out),
+        n_alphas=1 if penalty.search is None else n_grid,
+        n_factors=0 if penalty.value is None else len(factor_levels(penalty.value)),
+        n_light_columns=min(MAX_DIRECTIONS, k * n_folds) if penalty.search == "cv" else k,
+    )
+
+
+_MAX_FACTORS = 3
+
+
+def factor_levels(alpha: np.ndarray) -> np.ndarray:
+    """The penalties that get a factor: each one, or three over their range where they are more.
+
+    Where alpha is off by a factor a, the condition number that conjugate gradients see grows by at most a.
+    """
+    different = np.unique(alpha)
+    if len(different) <= _MAX_FACTORS:
+        return different
+    return np.geomspace(different[0], different[-1], _MAX_FACTORS)
+
+
+def gram_plan(size: Size, folds_per_task: int, workers: Workers, other_peak: int = 0) -> Plan:
+    """The plan of a sweep for the Grams; `other_peak` is that of what else the solver does."""
+    s, n_turns = size, size.n_folds // folds_per_task
+    return planned(
+        "gram",
+        s,
+        workers,
+        s.segmentation(),
+        n_passes=n_turns + s.n_light_sweeps,
+        n_turns=n_turns,
+        folds_per_task=folds_per_task,
+        flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s) + s.map_factor_flops,
+        cosines=float(s.n_rows) * s.n_features * (1 / s.gram_stride + s.n_light_sweeps),
+        worker_peak_bytes=max(gram_peak_bytes(s, folds_per_task, workers.threads_per_worker), other_peak),
+        client_peak_bytes=client_peak_bytes(s),
+    )
+
+
+def gram_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
+    """Return the largest resident set of a worker above idle, in bytes.
+
+    Each thread holds a tile, its product, the rows of a super-tile and of one storage chunk, and its sums:
+    square ones of float64 products, the packed partial itself of float32 ones. Beside these there are other
+    partials, see `Size.n_partials` and `ready_bytes`. The process keeps the map's arrays, in float64 and in
+    the dtype of the products. The solve afterwards holds the packed Grams of all folds, and their sum and
+    four matrices of its size a thread.
+    """
+    s, cuts = size, size.segmentation()
+    partial = 4 * folds_per_task * s.gram_size**2
+    sums = partial if s.itemsize < 8 else 2 * partial
+    n_partials = s.n_partials(cuts.n_segments, threads)
+    n_parts = max(s.n_folds, s.gram_stride)
+    group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
+    tile = group * s.gram_size * s.itemsize + s.itemsize * s.gram_size**2
+    block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
+    rows = (
+        s.reading_bytes(cuts.segment_rows)
+        + s.row_bytes * (block_rows + group)
+        + 16 * group * s.column_entries
+    )
+    busy = s.busy_bytes(threads, tile + rows + sums, partial)
+    sweep = busy + n_partials * partial + ready_bytes(threads, partial) + s.map_bytes
+    if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
+        sweep += 3 * partial
+    solve = 8 * s.gram_size**2 * (s.n_folds / 2 + 1 + 4 * threads)
+    return int(max(sweep, solve) + SLACK_BYTES)
+
+
+def factorisation_flops(size: Size) -> float:
+    """Return the flops of the alpha path with its learning curve, the final model and eigensystems."""
+    D = float(size.n_features)
+    reduction = 4 / 3 * D**3 * _REDUCTION_SLOWNESS
+    paths = (size.n_paths or size.n_folds) * (reduction + 4 * size.n_alphas * size.n_outputs * D**2)
+    searched = paths * 8 / 7 if size.n_alphas > 1 else 0.0
+    return searched + D**3 / 3 + size.n_eigensystems * reduction

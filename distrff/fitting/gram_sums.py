@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from distrff.engine.reduction import Arrays
-from distrff.errors import InputError, ModelFileError, column_called
-from distrff.features.base import (
-    BlockMap,
-    MapSpecification,
-    named_to_send,
-    sent_arrays,
-    specification_from_dict,
-)
-from distrff.fitting.rows import (
-    LIKE_THE_FIRST,
-    RowReduction,
-    check_parts,
-    check_same_table,
-    table_metadata,
-    table_parts,
-)
+from distrff.features.fitted import FittedMap
+from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import RowBlock, Rows
-from distrff.io.storage import contents_of, read_group, refuse_others, write_group
-from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
 from distrff.preprocessing.folds import Folds
-from distrff.preprocessing.table import TableSteps
 from distrff.solvers.losses import Loss
-from distrff.solvers.ridge import pack, packed_length, recoded
-from distrff.utils.arrays import in_one_layout
+from distrff.solvers.ridge import pack, packed_length
 from distrff.utils.linalg import add_lower_triangle, add_square, values_of
-from distrff.utils.text import in_one_line
-from distrff.utils.validation import check_count, one_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +84,7 @@ class GramReduction(RowReduction):
 class _Tile:
     """The buffer of one task: it is filled with rows t, and the product is added to a Gram."""
 
-    def __init__(self, reduction: GramReduction, block_map: BlockMap) -> None:
+    def __init__(self, reduction: GramReduction, block_map: FittedMap) -> None:
         self._reduction = reduction
         self._block_map = block_map
         self._dtype = np.dtype(reduction.dtype)
@@ -233,226 +212,3 @@ class _Gathered:
         """Add the product of the gathered rows."""
         add_squares(self._A, self._tile[: self._n_rows])
         self._n_rows = 0
-
-
-# A Gram as a value: add those of sites or days, subtract rows, keep it in a file, fit models to it.
-
-
-@dataclass(frozen=True, eq=False)
-class GramStatistics:
-    """The sums over some rows that ridge needs.
-
-    Parameters
-    ----------
-    A : ndarray of shape (n_folds, p, p), float64
-        Σ s·ttᵀ over the rows t = [z | 1 | y] of each fold, p = D + 1 + k.
-    n_rows : int
-    specification : MapSpecification
-    scaling : Scaling
-    targets : Targets
-    dtype : str
-        Of the products that were summed.
-    tile_rows : int
-        Rows a product.
-    y_is_1d : bool
-    column_names : tuple of str or None
-        Of X.
-    steps : TableSteps or None
-        What made X, y and weights from the raw columns of a table; models of the sums take raw rows by it.
-
-    Notes
-    -----
-    `+` joins disjoint sets of rows, fold by fold. `−` subtracts rows of the first set; a
-    difference has one fold, as the fold of a subtracted row is not known. Both need the
-    same map, scaling and classes, and refuse others.
-    """
-
-    A: np.ndarray
-    n_rows: int
-    specification: MapSpecification
-    scaling: Scaling
-    targets: Targets
-    dtype: str
-    tile_rows: int
-    y_is_1d: bool
-    column_names: tuple[str, ...] | None = None
-    steps: TableSteps | None = None
-
-    @property
-    def n_columns(self) -> int:
-        return self.specification.n_columns
-
-    @property
-    def n_folds(self) -> int:
-        return len(self.A)
-
-    @property
-    def weight(self) -> float:
-        """Σs."""
-        D = self.specification.n_features
-        return float(self.A[:, D, D].sum())
-
-    def __add__(self, other: GramStatistics) -> GramStatistics:
-        return self._combine(other, 1)
-
-    def __radd__(self, other: Any) -> GramStatistics:
-        """Return the same Gram for 0, so that `sum` joins a list of them."""
-        return self if isinstance(other, int) and other == 0 else NotImplemented
-
-    def __repr__(self) -> str:
-        return (
-            f"<GramStatistics of {self.n_rows:,} rows: {self.specification.n_features} features, "
-            f"{self.targets.n_outputs} output(s), {self.n_folds} fold(s), {self.dtype}>"
-        )
-
-    def __sub__(self, other: GramStatistics) -> GramStatistics:
-        difference = self._combine(other, -1)
-        if difference is NotImplemented:
-            return NotImplemented
-        if difference.n_rows < 0 or difference.weight < 0:
-            raise InputError(
-                f"cannot subtract {other.n_rows} rows of weight {other.weight:g} from {self.n_rows} rows "
-                f"of weight {self.weight:g}; subtract rows that the first Gram holds"
-            )
-        return difference
-
-    def _combine(self, other: GramStatistics, sign: int) -> GramStatistics:
-        if not isinstance(other, GramStatistics):
-            return NotImplemented
-        self._check_compatible(other)
-        moved = other.with_targets(self.targets) if isinstance(self.targets, NumericTargets) else other
-        joined = (
-            self.A + moved.A if sign > 0 else self.A.sum(0, keepdims=True) - moved.A.sum(0, keepdims=True)
-        )
-        return replace(
-            self,
-            A=joined,
-            n_rows=self.n_rows + sign * other.n_rows,
-            dtype=self.dtype if self.dtype == other.dtype else "float32",
-            tile_rows=max(self.tile_rows, other.tile_rows),
-        )
-
-    def _check_compatible(self, other: GramStatistics) -> None:
-        remedy = LIKE_THE_FIRST
-        if self.specification != other.specification:
-            raise InputError(f"these Grams are of different maps ({_differing(self, other)}); {remedy}")
-        if not self.scaling.equals(other.scaling):
-            raise InputError(f"these Grams scale their columns differently{_scaled(self, other)}; {remedy}")
-        if self.A.shape != other.A.shape:
-            raise InputError(
-                f"these Grams have {self.n_folds} and {other.n_folds} folds of {self.A.shape[1:]} and "
-                f"{other.A.shape[1:]} sums; they need the same number of folds, features and targets"
-            )
-        if not self.targets.same_kind(other.targets):
-            raise InputError(
-                f"these Grams code their targets differently (other classes or class weights); {remedy}"
-            )
-        check_same_table(self, other)
-
-    def with_targets(self, targets: NumericTargets) -> GramStatistics:
-        """Return the same Gram with its numeric targets shifted and scaled as in `targets`.
-
-        It is exact up to rounding: the coding is a linear map of the rows t.
-        """
-        ratio = self.targets.scale / targets.scale
-        A = recoded(self.A, ratio, (self.targets.shift - targets.shift) / targets.scale)
-        return replace(self, A=A, targets=targets)
-
-    def save(
-        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
-    ) -> None:
-        """Write the Gram as a Zarr group.
-
-        Raises
-        ------
-        InputError
-            If something is there already and `overwrite` is not given.
-        """
-        self.specification.check_storable()
-        arrays, metadata = coding_parts(self.scaling, self.targets)
-        arrays |= self.specification.arrays_to_send(derived=self.specification.carries_arrays)
-        metadata |= {
-            "specification": self.specification.to_dict(),
-            "n_rows": self.n_rows,
-            "dtype": self.dtype,
-            "tile_rows": self.tile_rows,
-            "y_is_1d": self.y_is_1d,
-            **table_metadata(self.column_names, self.steps),
-        }
-        write_group(
-            url,
-            {"A": self.A, **arrays},
-            metadata,
-            kind="gram",
-            overwrite=overwrite,
-            storage_options=storage_options,
-        )
-
-    @classmethod
-    def load(cls, url: str, *, storage_options: dict[str, Any] | None = None) -> GramStatistics:
-        """Read what `save` wrote.
-
-        Raises
-        ------
-        ModelFileError
-            If it is incomplete, altered, newer, or no Gram.
-        """
-        return cls.of_group(url, *read_group(url, kind="gram", storage_options=storage_options))
-
-    @classmethod
-    def of_group(cls, url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Self:
-        """Return the Gram of a group read from `url`; raise ModelFileError if its parts do not fit together.
-
-        Arrays of a map that follow from its seed are not derived.
-        """
-        with contents_of(url, "gram"):
-            scaling, targets = coding_from_parts(arrays, metadata)
-            specification = specification_from_dict(metadata["specification"])
-            of_map = sent_arrays(arrays) if specification.carries_arrays else {}
-            refuse_others(arrays, {"A", *coding_parts(scaling, targets)[0], *named_to_send(of_map)})
-            fields = {name: metadata[name] for name in ("n_rows", "dtype", "tile_rows", "y_is_1d")}
-            check_count("n_rows", fields["n_rows"], 0)
-            check_count("tile_rows", fields["tile_rows"])
-            one_of("dtype", fields["dtype"], ("float32", "float64"))
-            A, p = arrays["A"], specification.n_features + 1 + targets.n_outputs
-            if A.dtype != np.float64 or A.ndim != 3 or not len(A) or A.shape[1:] != (p, p):
-                raise ModelFileError(f"its sums are {A.dtype} of shape {A.shape}, not of (folds, {p}, {p})")
-            n_stored = sum(A.size for A in arrays.values())
-            check_parts(specification, scaling, targets, n_stored=n_stored, y_is_1d=fields["y_is_1d"])
-            if specification.carries_arrays:
-                # The digest in the file may belong to other arrays, as in a model.
-                specification = specification.with_arrays(of_map).digested(of_map)
-                _check_map(specification, of_map)
-            fields |= table_parts(metadata, specification.n_columns)
-            return cls(A=A, specification=specification, scaling=scaling, targets=targets, **fields)
-
-
-def _check_map(specification: MapSpecification, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise ModelFileError unless these arrays make the map."""
-    with np.errstate(all="ignore"):
-        block_map = specification.block_map({name: in_one_layout(A) for name, A in arrays.items()})
-        b = block_map.basis(specification.example)  # of landmarks without their factor
-    if block_map.n_features != specification.n_features or b.shape != (1, block_map.n_basis):
-        raise ModelFileError("the arrays of its map do not fit its sizes")
-
-
-def _differing(first: GramStatistics, second: GramStatistics) -> str:
-    """Return the parameters in which two maps differ, with both values."""
-    one, other = first.specification.to_dict(), second.specification.to_dict()
-    # A digest says no more than that arrays differ.
-    names = [name for name in {**one, **other} if name != "digest" and one.get(name) != other.get(name)]
-    found = [f"{name}: {one.get(name)} and {other.get(name)}" for name in names]
-    return in_one_line("; ".join(found)) or "their frequencies or landmarks"
-
-
-def _scaled(first: GramStatistics, second: GramStatistics) -> str:
-    """Return the first column that is scaled otherwise, with both ways."""
-    for name, words in (("shift", "by a shift of"), ("scale", "by a scale of")):
-        one, other = getattr(first.scaling, name), getattr(second.scaling, name)
-        if (one is None) != (other is None):
-            return f": one has a {name} and the other none"
-        if one is not None and (j := np.flatnonzero(one != other)).size:
-            names = first.column_names
-            called = column_called(int(j[0]), None if names is None else names[j[0]])
-            return f": {called} {words} {one[j[0]]:.6g} and of {other[j[0]]:.6g}"
-    return ""

@@ -22,15 +22,15 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
 
     Raises InputError if the features do not separate a class from the rest, with what shows it.
     """
-    options = oracle.options
+    given = oracle.problem
     models = {
-        problem: HardMargin(x, fit_intercept=options.fit_intercept, tol=options.tol)
+        problem: HardMargin(x, fit_intercept=given.fit_intercept, tol=given.tol)
         for problem, x in starts.items()
     }
     histories = {problem: History() for problem in models}
     n_kept = min(_MAX_KEPT, max(_MIN_KEPT, oracle.n_features))
     n_sweeps, interruption, run = 0, None, oracle.run
-    run.observer.begin_solver(options.max_sweeps)
+    run.observer.begin_solver(given.max_sweeps)
 
     def record(problems: Iterable[MarginProblem]) -> None:
         for problem in problems if n_sweeps else ():
@@ -40,15 +40,15 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
     def tell() -> None:
         if n_sweeps:
             gap = max(model.certificate.gap for model in models.values())
-            run.observer.light_sweep(run.sweeps, n_sweeps, "duality gap", gap, options.tol, parts)
+            run.observer.light_sweep(run.sweeps, n_sweeps, "duality gap", gap, given.tol, parts)
 
     def parts() -> tuple[Any, ...]:
         X = np.stack([model.x for model in models.values()], axis=1)
-        return *coef_and_intercept(X, fit_intercept=options.fit_intercept), oracle.targets
+        return *coef_and_intercept(X, fit_intercept=given.fit_intercept), oracle.targets
 
     def respond(points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, CriticalRows]:
         nonlocal n_sweeps
-        if n_sweeps >= options.max_sweeps:
+        if n_sweeps >= given.max_sweeps:
             return {}
         record(points)
         tell()

@@ -14,9 +14,8 @@ import numpy as np
 from distrff.engine.reduction import Arrays, gram_stride, joined
 from distrff.engine.run import Run
 from distrff.errors import InputError
-from distrff.features.base import MapSpecification
+from distrff.features.fitted import FittedMap
 from distrff.fitting.cg import RightSidesReduction
-from distrff.fitting.context import PreparedFit
 from distrff.fitting.cost import (
     MAX_BLOCK_TILES,
     MAX_BLOCK_VALUES,
@@ -30,7 +29,7 @@ from distrff.fitting.cost import (
 from distrff.fitting.dual import DualAscent
 from distrff.fitting.gram import Grams, factor_gram, sample_of
 from distrff.fitting.gram_sums import CurvatureGramReduction
-from distrff.fitting.options import MarginOptions
+from distrff.fitting.problem import PreparedFit
 from distrff.fitting.result import MarginProblem, coef_and_intercept
 from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import RowBlock, Rows
@@ -465,7 +464,7 @@ class HingePoint(NamedTuple):
 class FeaturesOf:
     """Rows as they were read ↦ their features, as passes compute them."""
 
-    specification: MapSpecification
+    specification: FittedMap
     scaling: Scaling
     dtype: str
 
@@ -484,13 +483,12 @@ class MarginOracle:
     def __init__(
         self, fit: PreparedFit, plan: Plan, grams: Grams | None = None, folds: Folds | None = None
     ) -> None:
-        options = fit.options
-        assert isinstance(options, MarginOptions)
-        self.run, self.options = fit.run, options
+        problem = fit.problem
+        self.run, self.problem = fit.run, problem
         self._fit, self._plan = fit, plan
         self.n_rows = fit.dataset.n_rows
         self.n_features = fit.specification.n_features
-        self.fit_intercept = options.fit_intercept
+        self.fit_intercept = problem.fit_intercept
         self._grams = grams
         self.folds = folds
         self._moments: RidgeMoments | None = None
@@ -507,7 +505,7 @@ class MarginOracle:
         self.max_model_rows = max_model_rows(self.n_features, entries)
         self._cuts = margin_cuts(plan.size)
         # A hard margin looks at the features themselves.
-        self._kept = fit.kept("light", plan, self._cuts, of_basis=not options.is_hard)
+        self._kept = fit.kept("light", plan, self._cuts, of_basis=not problem.is_hard)
         self._shared: dict[str, Any] = {"dtype": plan.size.dtype, "tile_rows": self._cuts.tile_rows}
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
@@ -587,7 +585,7 @@ class MarginOracle:
     _kind: type[LightReduction] = MarginReduction
 
     def _of_loss(self, problems: tuple[MarginProblem, ...]) -> dict[str, Any]:
-        return {"loss": self.options.loss, "outputs": tuple(problem.output for problem in problems)}
+        return {"loss": self.problem.margin_loss, "outputs": tuple(problem.output for problem in problems)}
 
     def _evaluation(self, C: float, sums: Any, i: int, x: np.ndarray) -> Evaluation:
         return Evaluation.of(C, sums, i, x, fit_intercept=self.fit_intercept)
@@ -622,7 +620,7 @@ class MarginOracle:
             level = min(self._factors, key=lambda other: abs(other - level))
         factor = self._factors.get(level)
         if factor is None:
-            handle = self.run.submit(preconditioner_of, self._grams.total, 4.0**level, self._grams.problem)
+            handle = self.run.submit(preconditioner_of, self._grams.total, 4.0**level, self._grams.system)
             factor = self._factors[level] = Factor(self.run, handle)
         return factor
 
@@ -637,7 +635,7 @@ class MarginOracle:
         if self._grams is None or len(responses) == 1:
             self._factor_of = {p: factor for p, factor in before.items() if p in responses}
             return
-        is_smooth, max_curvature = self.options.direct_solver == "lbfgs", 1 / self._grams.noise_floor()
+        is_smooth, max_curvature = self.problem.smooth_solver == "lbfgs", 1 / self._grams.noise_floor()
         for problem, at in responses.items():
             if problem in self._by_hessian:
                 continue
@@ -737,7 +735,7 @@ class MarginOracle:
             tile_rows=tile_rows,
             light_rows=self._cuts.tile_rows,
             folds=sample_of(self._fit, stride),
-            loss=self.options.loss,
+            loss=self.problem.margin_loss,
             outputs=tuple(problem.output for problem in points),
         )
         sent = self._point(np.stack(list(points.values()), axis=1))
@@ -745,7 +743,7 @@ class MarginOracle:
         factors = {}
         for position, problem in enumerate(points):
             curvature = stride * min(problem.C, 1 / grams.noise_floor())
-            factor = self.run.submit(hessian_factor, handle, position, curvature, grams.problem)
+            factor = self.run.submit(hessian_factor, handle, position, curvature, grams.system)
             factors[problem] = Factor(self.run, factor)
         return factors
 
@@ -756,7 +754,7 @@ class SoftmaxOracle(MarginOracle):
     _kind = SoftmaxReduction
 
     def _of_loss(self, problems: tuple[MarginProblem, ...]) -> dict[str, Any]:
-        return {"sigma": self.options.loss.clear_margin}
+        return {"sigma": self.problem.margin_loss.clear_margin}
 
     def _evaluation(self, C: float, sums: Any, i: int, x: np.ndarray) -> Evaluation:
         return Evaluation.of_softmax(C, sums, i, x, fit_intercept=self.fit_intercept)

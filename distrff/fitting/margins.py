@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from distrff.engine.reduction import gram_stride, light_segmentation_of_features
+from distrff.engine.run import Workers
 from distrff.errors import InputError
+from distrff.features.fitted import Trait
 from distrff.fitting.active_set import finish_exactly
-from distrff.fitting.context import PreparedFit
-from distrff.fitting.cost import Plan
-from distrff.fitting.gram import Grams, factor_gram
+from distrff.fitting.cg import light_plan
+from distrff.fitting.cost import (
+    MIN_GATHERED_ROWS,
+    PRESUMED_SWEEPS,
+    Plan,
+    Size,
+    can_model,
+    light_peak_bytes,
+    max_model_rows,
+    model_peak_bytes,
+)
+from distrff.fitting.gram import Grams, factor_gram, gram_peak_bytes, gram_plan, unwritten
 from distrff.fitting.hard_margin import solve_hard_margins
 from distrff.fitting.light import HingePoint, MarginOracle, NearestSums, SoftmaxOracle
-from distrff.fitting.options import MarginOptions
+from distrff.fitting.problem import PreparedFit, Problem
 from distrff.fitting.result import (
     Constant,
     FitResult,
@@ -39,6 +51,7 @@ from distrff.solvers.lbfgs import (
     solve_smooth,
     solve_smoothed,
 )
+from distrff.solvers.losses import MARGINS
 from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import RidgeSolution, solution_of
 from distrff.solvers.status import Status, in_lockstep
@@ -46,62 +59,104 @@ from distrff.solvers.status import Status, in_lockstep
 _MIN_PENALTY = 1e-8  # of Σs·mean‖z‖², where C is infinite
 
 
-def fit_margins(fit: PreparedFit, plan: Plan) -> FitResult:
-    """Fit one problem per class against the rest, or one for two classes; each pass serves all problems."""
-    options, run = fit.options, fit.run
-    assert isinstance(options, MarginOptions)
-    grams = None
-    if not fit.specification.is_sparse and not plan.size.dual_rows:
-        run.begin_phase("Gram of the preconditioner")
-        grams = factor_gram(fit, plan)
-    folds = fit.folds("folds", options.n_folds, options.fold_by) if options.C is None else None
-    kind = SoftmaxOracle if options.shares_loss(fit.targets) else MarginOracle
-    oracle = kind(fit, plan, grams, folds)
-    if options.C is None:
-        run.begin_phase("choice of C")
-        grid = 1 / (_DEFAULT_PENALTIES * fit.weight * fit.mean_square_norm)
-        grid = grid if options.Cs is None else options.Cs
-        starts = _starts(fit, grams, float(grid[0]))
-        search = search_penalty(oracle, grid, starts, max_decades=_MAX_DECADES if options.Cs is None else 0)
-    else:
-        search = PenaltySearch(options.C)
-    run.begin_phase("light sweeps")
-    starts = search.starts if folds else _starts(fit, grams, search.C)
-    problems = {MarginProblem(output, search.C): x for output, x in enumerate(starts)}
-    if search.interruption is not None:
-        # The kept model is the mean of the folds' points, which no pass has evaluated.
-        solution = MarginSolution(
-            begun(problems), Status.of_interruption(search.interruption), 0, search.interruption
+class Margins:
+    """One problem a class against the rest, or one for two classes; each pass serves all problems.
+
+    A Gram for the preconditioner, then light passes until the duality gap is closed. Sparse features have
+    light passes alone.
+    """
+
+    def refuses(self, problem: Problem) -> str | None:
+        name, solver = problem.loss_name, problem.solver
+        if problem.is_hard and problem.is_sparse:
+            return (
+                f"C={problem.C!r} needs dense features, and those of random binning are sparse; use a finite "
+                f"C (solver='smoothed' for the hinge, 'lbfgs' for other losses, 'sgd' or 'auto' for any), or "
+                f"FourierFeatures or NystroemFeatures"
+            )
+        if solver in ("auto", problem.smooth_solver):
+            return unwritten(problem)
+        needs = {
+            "gram": "a squared loss, whose optimum follows from the Gram alone",
+            "cg": "a squared loss, whose optimum solves linear equations",
+            "lbfgs": "a loss with a continuous slope",
+            "smoothed": "a loss whose slope jumps",
+        }[solver]
+        named = "loss" if name in MARGINS else "noise"
+        return (
+            f"solver={solver!r} needs {needs}, which {named}={name!r} is not; use "
+            f"solver={problem.smooth_solver!r} or 'auto'"
         )
-    elif options.is_hard:
-        solution = solve_hard_margins(oracle, problems)
-    else:
-        is_near = fit.start is not None and not folds
-        constants = best_constants(fit, search.C)
-        solution = solve_margins(oracle, problems, constants, tol=options.tol, is_near=is_near)
-    solver = "working set" if options.is_hard else "dual" if plan.size.dual_rows else options.direct_solver
-    return margin_result(fit, plan, solver, search, solution)
+
+    def size(self, problem: Problem, size: Size) -> Size:
+        return margin_size(problem, size)
+
+    def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
+        if size.sparse_entries:
+            yield light_plan(size, 0, workers)
+            return
+        for one in _gram_sizes(size):
+            yield gram_plan(one, 1, workers, _margin_peak_bytes(one, workers.threads_per_worker))
+
+    def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
+        problem, run = fit.problem, fit.run
+        grams = None
+        if Trait.SPARSE not in fit.specification.traits and not plan.size.dual_rows:
+            run.begin_phase("Gram of the preconditioner")
+            grams = factor_gram(fit, plan)
+        folds = fit.folds("folds", problem.n_folds, problem.fold_by) if problem.penalty.search else None
+        kind = SoftmaxOracle if problem.shares_loss(fit.targets) else MarginOracle
+        oracle = kind(fit, plan, grams, folds)
+        if problem.penalty.search:
+            run.begin_phase("choice of C")
+            grid = 1 / (_DEFAULT_PENALTIES * fit.weight * fit.mean_square_norm)
+            grid = grid if problem.penalty.grid is None else problem.penalty.grid
+            starts = _starts(fit, grams, float(grid[0]))
+            search = search_penalty(
+                oracle, grid, starts, max_decades=_MAX_DECADES if problem.penalty.grid is None else 0
+            )
+        else:
+            search = PenaltySearch(problem.C)
+        run.begin_phase("light sweeps")
+        starts = search.starts if folds else _starts(fit, grams, search.C)
+        problems = {MarginProblem(output, search.C): x for output, x in enumerate(starts)}
+        if search.interruption is not None:
+            # The kept model is the mean of the folds' points, which no pass has evaluated.
+            solution = MarginSolution(
+                begun(problems), Status.of_interruption(search.interruption), 0, search.interruption
+            )
+        elif problem.is_hard:
+            solution = solve_hard_margins(oracle, problems)
+        else:
+            is_near = fit.start is not None and not folds
+            constants = best_constants(fit, search.C)
+            solution = solve_margins(oracle, problems, constants, tol=problem.tol, is_near=is_near)
+        solver = (
+            "working set" if problem.is_hard else "dual" if plan.size.dual_rows else problem.smooth_solver
+        )
+        return margin_result(fit, plan, solver, search, solution)
 
 
 def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]:
     """Return a point for each problem: that of ridge; zeros for softmax, or without a Gram."""
-    options, k = fit.options, fit.targets.n_outputs
-    assert isinstance(options, MarginOptions)
-    points = fit.starting_columns() if options.C is not None else None  # the earlier model saw all folds
+    problem, k = fit.problem, fit.targets.n_outputs
+    points = (
+        fit.starting_columns() if problem.penalty.value is not None else None
+    )  # the earlier model saw all folds
     if points is not None:
-        return [points.ravel()] if options.shares_loss(fit.targets) else list(points.T)
-    n_numbers = fit.specification.n_features + options.fit_intercept
-    if options.shares_loss(fit.targets):
+        return [points.ravel()] if problem.shares_loss(fit.targets) else list(points.T)
+    n_numbers = fit.specification.n_features + problem.fit_intercept
+    if problem.shares_loss(fit.targets):
         return [np.zeros(n_numbers * k)]
     if grams is None:
         return [np.zeros(n_numbers) for _ in range(k)]
-    curvature = options.loss.curvature if np.isfinite(options.loss.curvature) else 2.0
+    curvature = problem.margin_loss.curvature if np.isfinite(problem.margin_loss.curvature) else 2.0
     min_alpha = _MIN_PENALTY * grams.weight * grams.mean_square_norm
     alpha = max(grams.noise_floor(), min_alpha if np.isinf(C) else 1 / (C * curvature))
-    ridge: RidgeSolution = fit.run.compute(solution_of, grams.total, np.array([alpha]), grams.problem)
-    points = np.vstack([ridge.coef, ridge.intercept[None]]) if options.fit_intercept else ridge.coef
+    ridge: RidgeSolution = fit.run.compute(solution_of, grams.total, np.array([alpha]), grams.system)
+    points = np.vstack([ridge.coef, ridge.intercept[None]]) if problem.fit_intercept else ridge.coef
     # Ridge aims at margins of 1.
-    return list((options.loss.clear_margin * points).T)
+    return list((problem.margin_loss.clear_margin * points).T)
 
 
 # The problems of a fit solved together: each pass evaluates all that are not done.
@@ -130,7 +185,7 @@ def solve_margins(
     earlier fit, which may be near the optimum.
     """
     solving = _Solving(oracle, begun(starts, constants), tol)
-    oracle.run.observer.begin_solver(oracle.options.max_sweeps, stage=stage, n_after=n_after)
+    oracle.run.observer.begin_solver(oracle.problem.max_sweeps, stage=stage, n_after=n_after)
     interruption = None
     try:
         if is_near:
@@ -173,12 +228,12 @@ class _Solving:
     @property
     def has_models(self) -> bool:
         """Whether models of few rows may finish what the solvers begin."""
-        return self.oracle.options.direct_solver == "smoothed" and self.oracle.can_model
+        return self.oracle.problem.smooth_solver == "smoothed" and self.oracle.can_model
 
     @property
     def is_spent(self) -> bool:
         """Whether no further pass is allowed."""
-        return self.n_sweeps >= self.oracle.options.max_sweeps
+        return self.n_sweeps >= self.oracle.problem.max_sweeps
 
     def begin_near(self) -> None:
         """Use starts that are near the optimum."""
@@ -187,7 +242,7 @@ class _Solving:
             # then took 18 light sweeps, where the first took 23.
             finish_exactly(self.oracle, self.unfinished(), self.nearest_rows, self.improve, tol=self.tol)
             self.tell()
-        elif self.oracle.options.shares_loss(self.oracle.targets):
+        elif self.oracle.problem.shares_loss(self.oracle.targets):
             # Without a bound, gradients are measured by that at zero, where other fits begin.
             self.evaluate({problem: Point(np.zeros_like(trace.x)) for problem, trace in self.traces.items()})
 
@@ -276,7 +331,7 @@ class _Solving:
         """Return the generator that solves a problem from its start."""
         x, oracle = self.traces[problem].found, self.oracle
         finished = partial(self._finished, problem)
-        if oracle.options.direct_solver != "smoothed":
+        if oracle.problem.smooth_solver != "smoothed":
             after = oracle.hessian_after(len(self.traces)) if problem.held_out is None else None
             return solve_smooth(x, partial(oracle.preconditioner, problem), finished, hessian_after=after)
         # A model of all rows needs no good start, nor does one of sparse rows, which closes the gap in fewer
@@ -289,7 +344,7 @@ class _Solving:
             tol=self.tol,
             min_curvature=problem.C * min(1.0, _CURVED_ROWS_A_FEATURE * oracle.n_features / oracle.n_rows),
             rests=Rests(_POINTS_BEFORE_MODELS, early) if self.has_models else None,
-            looks_ahead=oracle.options.looks_ahead(len(self.traces)),
+            looks_ahead=looks_ahead(oracle.problem, len(self.traces)),
         )
 
     def _finished(self, problem: MarginProblem, at: Evaluation | None = None) -> bool:
@@ -299,8 +354,8 @@ class _Solving:
         there without the bounds of earlier points; one pass then finds the gap closed, where it took up to
         three. The fit itself takes up to 8 % more sweeps (900 rows, C = 100, tol = 1e-3).
         """
-        options, trace = self.oracle.options, self.traces[problem]
-        alone = options.is_begun_from and options.direct_solver == "lbfgs"
+        given, trace = self.oracle.problem, self.traces[problem]
+        alone = given.is_begun_from and given.smooth_solver == "lbfgs"
         return (trace.error_alone if alone else trace.error) <= self.tol
 
 
@@ -348,7 +403,7 @@ def search_penalty(
     Where an end of the grid is the best, the search goes on beyond it by at most so many decades, one by one,
     until the held-out loss no longer falls.
     """
-    n_folds, tol = oracle.options.n_folds, max(oracle.options.tol, _FOLDS_TOL)
+    n_folds, tol = oracle.problem.n_folds, max(oracle.problem.tol, _FOLDS_TOL)
     points = {
         MarginProblem(output, 0.0, fold): x for fold in range(n_folds) for output, x in enumerate(starts)
     }
@@ -450,11 +505,10 @@ def margin_result(
     fit: PreparedFit, plan: Plan, solver: str, search: PenaltySearch, solution: MarginSolution
 ) -> FitResult:
     """Return the result of a solver of margin losses."""
-    options, traces = fit.options, list(solution.traces.values())
-    assert isinstance(options, MarginOptions)
-    n_columns = fit.targets.n_outputs if options.shares_loss(fit.targets) else 1
+    problem, traces = fit.problem, list(solution.traces.values())
+    n_columns = fit.targets.n_outputs if problem.shares_loss(fit.targets) else 1
     X = np.concatenate([trace.x.reshape(-1, n_columns) for trace in traces], axis=1)
-    coef, intercept = coef_and_intercept(X, fit_intercept=options.fit_intercept)
+    coef, intercept = coef_and_intercept(X, fit_intercept=problem.fit_intercept)
     worst = max(traces, key=lambda trace: trace.error)
     result = FitResult(
         run=fit.run,
@@ -470,16 +524,16 @@ def margin_result(
         fold_models=search.fold_models,
         entries={
             "rkhs_norm": rkhs_norm(coef),
-            "C": "inf" if options.is_hard else search.C,
-            "loss": "softmax" if options.shares_loss(fit.targets) else options.loss_name,
+            "C": "inf" if problem.is_hard else search.C,
+            "loss": "softmax" if problem.shares_loss(fit.targets) else problem.loss_name,
             "solver": solver,
-            "tol": options.tol,
+            "tol": problem.tol,
             "primal": worst.certificate.primal,
             "dual": worst.certificate.dual,
             "duality_gap": worst.certificate.gap,
             "relative_gradient": worst.relative_gradient,
             "history": worst.history.values(worst.measure),
-            **(_margins(coef, traces) if options.is_hard else {}),
+            **(_margins(coef, traces) if problem.is_hard else {}),
             **search.entries,
         },
         interruption=solution.interruption,
@@ -487,9 +541,9 @@ def margin_result(
     shortfall = None
     if not solution.status.is_converged:
         size = fit.weight * fit.mean_square_norm
-        shortfall = _shortfall(options, result, worst, n_sweeps=solution.n_sweeps, size=size)
+        shortfall = _shortfall(problem, result, worst, n_sweeps=solution.n_sweeps, size=size)
     gram_stride = 1 if solver == "sgd" else plan.size.gram_stride
-    return replace(result, notes=_notes(options, result, gram_stride), shortfall=shortfall)
+    return replace(result, notes=_notes(problem, result, gram_stride), shortfall=shortfall)
 
 
 def _margins(coef: np.ndarray, traces: list[Trace]) -> dict[str, Any]:
@@ -501,10 +555,10 @@ def _margins(coef: np.ndarray, traces: list[Trace]) -> dict[str, Any]:
     }
 
 
-def _notes(options: MarginOptions, result: FitResult, gram_stride: int) -> list[str]:
+def _notes(problem: Problem, result: FitResult, gram_stride: int) -> list[str]:
     """Return notes on the choices that were made, for the report."""
     solver, search, coef, notes = result.entries["solver"], result.search, result.coef, []
-    if options.solver == "auto" and not options.is_hard:
+    if problem.solver == "auto" and not problem.is_hard:
         why = {
             "lbfgs": "the loss is smooth",
             "smoothed": "the loss is not smooth",
@@ -529,22 +583,22 @@ def _notes(options: MarginOptions, result: FitResult, gram_stride: int) -> list[
     return notes
 
 
-def _shortfall(options: MarginOptions, result: FitResult, worst: Trace, *, n_sweeps: int, size: float) -> str:
+def _shortfall(problem: Problem, result: FitResult, worst: Trace, *, n_sweeps: int, size: float) -> str:
     """Return the warning of a fit that stopped above its tolerance; `size` is Σs·mean‖z‖²."""
     if result.status is Status.NOT_DECIDED:
         return (
             f"after light sweep {n_sweeps} the rows are neither separated, with a margin known to "
-            f"{options.tol:g}, nor shown to be not separable; allow more by max_sweeps, or use a finite C"
+            f"{problem.tol:g}, nor shown to be not separable; allow more by max_sweeps, or use a finite C"
         )
     if result.entries["solver"] == "sgd":
         return (
-            f"the objective still fell by more than tol={options.tol:g} in light sweep "
+            f"the objective still fell by more than tol={problem.tol:g} in light sweep "
             f"{n_sweeps}; allow more by max_sweeps, or a larger tol"
         )
-    ended = n_sweeps >= options.max_sweeps
+    ended = n_sweeps >= problem.max_sweeps
     advice = remedy(worst.error, result.search.C, size=size, dtype=result.dtype, ended=ended)
     reached = f"the {worst.measure} is {worst.error:.2g} after light sweep {n_sweeps}"
-    return f"{reached}, above tol={options.tol:g}; {advice}"
+    return f"{reached}, above tol={problem.tol:g}; {advice}"
 
 
 def remedy(error: float, C: float, *, size: float, dtype: str, ended: bool) -> str:
@@ -566,3 +620,91 @@ def remedy(error: float, C: float, *, size: float, dtype: str, ended: bool) -> s
     if dtype == "float32":
         return f"rounding ends it: use dtype='float64'{larger}"
     return "rounding ends it: use a larger tol" if larger else "rounding ends it: use a smaller C"
+
+
+# What they cost.
+
+_PRESUMED_GRID = 6
+_MAX_LOOKING_AHEAD = 4
+# On 4096 rows and 1024 features a search of C takes .4 of the time of light sweeps, one C .4 with five
+# classes and .8 with two. Memory sets the limit: the Gram of the rows grows with their square.
+_MAX_DUAL_ROWS = 2**12
+
+
+def margin_size(problem: Problem, size: Size) -> Size:
+    """The size with the numbers that a margin loss adds."""
+    n_rows, D, k, entries = size.n_rows, size.n_features, size.n_outputs, size.sparse_entries
+    grid, searched = problem.penalty.grid, problem.penalty.search is not None
+    n_problems, n_grid = k * problem.n_folds, _PRESUMED_GRID if grid is None else len(grid)
+    is_smooth = problem.smooth_solver == "lbfgs"
+    has_models = not is_smooth and can_model(D, entries) and not problem.is_hard
+    is_dual = has_models and problem.solver == "auto" and not entries and _are_few(n_rows, D)
+    has_hessians = is_smooth and not (entries or problem.is_hard or problem.softmax)
+    return replace(
+        size,
+        n_folds=1,  # of the Gram, which only preconditions
+        gram_stride=gram_stride(n_rows, D),
+        n_problems=n_problems,
+        n_light_columns=n_problems * (2 if looks_ahead(problem, n_problems) else 1),
+        n_light_sweeps=PRESUMED_SWEEPS * (1 + n_grid if searched else 1),
+        model_rows=max_model_rows(D, entries) if has_models else 0,
+        dual_rows=n_rows if is_dual else 0,
+        n_hessians=k if has_hessians else 0,
+    )
+
+
+def _are_few(n_rows: int, n_features: int) -> bool:
+    """Whether a hinge is solved on the Gram of the rows: where they are few, in one segment."""
+    return n_rows <= _MAX_DUAL_ROWS and light_segmentation_of_features(n_rows, n_features, 1).n_segments == 1
+
+
+def looks_ahead(problem: Problem, n_problems: int) -> bool:
+    """Whether each sweep evaluates every problem at two epsilons of its rounded hinge.
+
+    It does for few problems: their thin products are a small part of a sweep.
+    """
+    return problem.smooth_solver == "smoothed" and n_problems <= _MAX_LOOKING_AHEAD
+
+
+def _gram_sizes(size: Size) -> list[Size]:
+    """Return the size as it is, and without what a margin loss can do without: a dual, and Hessians.
+
+    Several problems have none where their sum takes longer than most fits by light sweeps do, or where they
+    are large: the memory is better filled with features then. Neither depends on the workers.
+    """
+    if size.dual_rows:
+        return [size, replace(size, dual_rows=0)]
+    if size.n_hessians > 1:
+        without = replace(size, n_hessians=0)
+        are_small = 8 * size.n_hessians * size.hessian_size**2 <= _MAX_HESSIAN_BYTES
+        are_short = size.hessian_sweeps <= _MAX_HESSIAN_SWEEPS
+        return [size, without] if are_small and are_short else [without]
+    return [size]
+
+
+def _margin_peak_bytes(size: Size, threads: int) -> int:
+    """Return the largest resident set above idle in the passes and models of margin losses.
+
+    Beside these the workers keep the Gram and three factors to precondition with, and the factor of each
+    Hessian.
+    """
+    if not size.n_problems:
+        return 0
+    kept = 4 * 8 * size.gram_size**2 + _dual_bytes(size)
+    several = size.n_hessians if size.n_hessians > 1 else 0  # the sweep of one counts with that of the Gram
+    passes = light_peak_bytes(size, size.n_light_columns, threads) + several * 8 * size.hessian_size**2
+    hessians = 0
+    if several:
+        gathered = MIN_GATHERED_ROWS * several * size.hessian_size * size.itemsize
+        alone = replace(size, n_outputs=0, n_light_sweeps=0)  # the Gram is counted beside it
+        hessians = gram_peak_bytes(alone, several, threads) + threads * gathered
+    return kept + max(passes, hessians, model_peak_bytes(size, threads))
+
+
+def _dual_bytes(size: Size) -> int:
+    """Return the bytes of all features as they are made and in float64, and of the Gram of the rows."""
+    n = size.dual_rows
+    return n * size.n_features * (2 * size.itemsize + 8) + 8 * n**2
+
+
+_MAX_HESSIAN_SWEEPS, _MAX_HESSIAN_BYTES = 40, 2**27

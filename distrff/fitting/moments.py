@@ -10,7 +10,8 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.engine.reduction import Arrays, Reduction, SharedArrays
-from distrff.features.base import MapReduction, MapSpecification
+from distrff.features.base import MapReduction
+from distrff.features.fitted import FittedMap
 from distrff.io.dataset import RowBlock, Rows, check_block
 from distrff.preprocessing.coding import LabelCounts, Scaling
 from distrff.preprocessing.moments import CoMoments, Moments
@@ -163,7 +164,7 @@ class MapSumsReduction(Reduction):
     scaling: Scaling
     dtype: str
     tile_rows: int
-    before: MapSpecification | None = None
+    before: FittedMap | None = None
 
     def shared(self) -> SharedArrays | None:
         return self.before

@@ -13,10 +13,9 @@ from distrff.diagnostics.report import FitReport
 from distrff.engine.run import Run
 from distrff.errors import column_called
 from distrff.features.base import FeatureMap
-from distrff.fitting.context import PreparedFit
 from distrff.fitting.cost import Plan
 from distrff.fitting.moments import ColumnStatistics
-from distrff.fitting.options import MarginOptions, RidgeOptions
+from distrff.fitting.problem import PreparedFit
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
@@ -306,13 +305,12 @@ def iterative_result(
     The measure is "relative residual", ‖B − (G + alpha·I)·w‖/‖B‖, or "duality gap",
     (primal − dual)/max(|primal|, |dual|). `error` is the largest of the targets, NaN before the first pass.
     """
-    options = fit.options
-    assert isinstance(options, RidgeOptions)
+    problem = fit.problem
     # An epoch of SGD and its evaluation are two passes.
-    ended = n_sweeps >= options.max_sweeps - (solver == "sgd")
+    ended = n_sweeps >= problem.max_sweeps - (solver == "sgd")
     remedy = "allow more by max_sweeps, or" if ended else "rounding ends it; use"
     shortfall = (
-        f"the {measure} is {error:.2g} after light sweep {n_sweeps}, above tol={options.tol:g}; {remedy} a "
+        f"the {measure} is {error:.2g} after light sweep {n_sweeps}, above tol={problem.tol:g}; {remedy} a "
         f"larger tol"
     )
     return ridge_result(
@@ -322,13 +320,13 @@ def iterative_result(
         search,
         solution,
         n_rows=fit.dataset.n_rows,
-        fit_intercept=options.fit_intercept,
+        fit_intercept=problem.fit_intercept,
         dtype=plan.size.dtype,
         notes=notes,
         entries={
             "solver": solver,
             "preconditioner": preconditioner,
-            "tol": options.tol,
+            "tol": problem.tol,
             measure.replace(" ", "_"): error,
             "history": history.values(measure),
         },
@@ -486,24 +484,24 @@ def best_constants(fit: PreparedFit, C: float) -> list[Constant]:
 
     It follows from the summed weights of the classes, which the first pass counted.
     """
-    options, targets, labels = fit.options, fit.targets, fit.statistics.labels
-    assert isinstance(options, MarginOptions) and isinstance(targets, ClassTargets) and labels is not None
+    problem, targets, labels = fit.problem, fit.targets, fit.statistics.labels
+    assert isinstance(targets, ClassTargets) and labels is not None
     weights = labels.weights if targets.class_weight is None else targets.class_weight * labels.weights
     D = fit.specification.n_features
-    if options.shares_loss(targets):
-        sigma = options.loss.clear_margin
-        b = sigma * np.log(weights / weights.sum()) if options.fit_intercept else np.zeros(len(weights))
-        X = np.zeros((D + options.fit_intercept, len(b)))
+    if problem.shares_loss(targets):
+        sigma = problem.margin_loss.clear_margin
+        b = sigma * np.log(weights / weights.sum()) if problem.fit_intercept else np.zeros(len(weights))
+        X = np.zeros((D + problem.fit_intercept, len(b)))
         X[D:] = b
         return [Constant(X.ravel(), C * float(weights @ (logsumexp(b / sigma) - b / sigma)))]
-    loss, total = options.loss, weights.sum()
+    loss, total = problem.margin_loss, weights.sum()
     assert isinstance(loss, MarginLoss)
     constants = []
     for above in weights[-1:] if targets.n_outputs == 1 else weights:
         below = total - above
-        b = loss.constant(above / (above + below)) if options.fit_intercept else 0.0
+        b = loss.constant(above / (above + below)) if problem.fit_intercept else 0.0
         f, y = np.array([b, b]), np.array([1.0, -1.0])
-        x = np.zeros(D + options.fit_intercept)
+        x = np.zeros(D + problem.fit_intercept)
         x[D:] = b
         constants.append(Constant(x, C * float(np.array([above, below]) @ loss.value(f, y))))
     return constants

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from distrff.engine.reduction import Arrays, Reduction, SharedArrays
 from distrff.engine.tasks import CacheForm
-from distrff.errors import InputError, ModelFileError
-from distrff.features.base import BlockMap, MapSpecification
+from distrff.features.fitted import FittedMap
 from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import Scaling, Targets
-from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
 from distrff.utils.linalg import OneHotTile
-from distrff.utils.process import check_wanted
-from distrff.utils.text import listed
-from distrff.utils.validation import check_count
-
-LIKE_THE_FIRST = "make the second one like the first (`like` of gram, --like of distrff gram)"
-"""The remedy for sums that cannot be added."""
+from distrff.utils.process import check_cancelled
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowReduction(Reduction):
     """A reduction over the features of rows and their coded targets, a tile of rows at a time."""
 
-    specification: MapSpecification  # its arrays are sent once for all passes of a run, not with each task
+    specification: FittedMap  # its arrays are sent once for all passes of a run, not with each task
     scaling: Scaling
     targets: Targets
     dtype: str  # of the features; sums of their products are float64
@@ -40,7 +33,7 @@ class RowReduction(Reduction):
     def light(self) -> Self:
         return replace(self, specification=self.specification.without_arrays())
 
-    def block_map(self, arrays: Arrays) -> BlockMap:
+    def block_map(self, arrays: Arrays) -> FittedMap:
         """Return the map, made from the arrays sent for it or derived here."""
         return self.specification.build_sent(arrays)
 
@@ -48,7 +41,7 @@ class RowReduction(Reduction):
         """Return scaled rows in the dtype of the map."""
         return self.scaling.apply(X, np.dtype(self.dtype))
 
-    def tile_of(self, block_map: BlockMap, rows: Any, start: int, X: Any, *, of_basis: bool) -> Any:
+    def tile_of(self, block_map: FittedMap, rows: Any, start: int, X: Any, *, of_basis: bool) -> Any:
         """Return the features of the tile X of some rows, which begins at row `start`, not to be written to.
 
         They are those that stayed from an earlier pass, or made here; with `of_basis` the values of the map's
@@ -60,80 +53,6 @@ class RowReduction(Reduction):
             if found is not None:
                 return found
         return (block_map.basis_tile if of_basis else block_map.tile)(self.scaled(X))
-
-
-# Sums from files.
-
-
-def check_parts(
-    specification: MapSpecification, scaling: Scaling, targets: Targets, *, n_stored: int, y_is_1d: Any
-) -> None:
-    """Raise ModelFileError unless what sums of any kind hold beside them fits together.
-
-    The number of features is one that the sums have.
-    """
-    if not specification.has_columns_within(n_stored):
-        raise ModelFileError(
-            "its number of columns is not a positive integer, or too large for what is stored"
-        )
-    check_count("the number of features", specification.n_features)
-    if not scaling.fits(specification.n_columns):
-        raise ModelFileError("its scaling does not fit its columns")
-    if not targets.fits(targets.n_outputs):
-        raise ModelFileError("its targets do not fit together")
-    if not isinstance(y_is_1d, bool):
-        raise ModelFileError("it does not tell whether targets have one dimension")
-    # These use the kernel and all sizes, as a fit would.
-    _ = hash(specification), specification.cost, specification.at_zero
-
-
-def table_metadata(names: tuple[str, ...] | None, steps: TableSteps | None) -> dict[str, Any]:
-    """Return what `table_parts` reads, as strict JSON."""
-    return {
-        "column_names": None if names is None else list(names),
-        "steps": None if steps is None else steps.to_dict(),
-    }
-
-
-def table_parts(metadata: Mapping[str, Any], n_columns: int) -> dict[str, Any]:
-    """Return the column names and table steps of stored sums; those of earlier versions have neither.
-
-    Raises ModelFileError unless they fit the number of columns.
-    """
-    names, steps = metadata.get("column_names"), metadata.get("steps")
-    if not names_fit(names, n_columns):
-        raise ModelFileError("its column names do not fit its columns")
-    found = None if steps is None else TableSteps.from_dict(steps)
-    if not steps_fit(found, n_columns):
-        raise ModelFileError("its steps do not make its columns")
-    return {"column_names": None if names is None else tuple(names), "steps": found}
-
-
-class OfTable(Protocol):
-    """Sums that know the columns of their rows."""
-
-    @property
-    def column_names(self) -> tuple[str, ...] | None: ...
-
-    @property
-    def steps(self) -> TableSteps | None: ...
-
-
-def check_same_table(first: OfTable, second: OfTable) -> None:
-    """Raise InputError where both know their columns, or the steps that made them, and these differ."""
-    names, others = first.column_names, second.column_names
-    if names is not None and others is not None and names != others:
-        raise InputError(
-            f"The feature names should match those of the first rows: got the columns {listed(others)}, "
-            f"expected {listed(names)} in this order"
-        )
-    if first.steps is None or second.steps is None:
-        return
-    if first.steps.for_prediction() != second.steps.for_prediction():
-        raise InputError(
-            "the columns were made of the table by other steps (categories, fills) than those of the first "
-            "rows; open the table with the steps of the first dataset"
-        )
 
 
 # Rows that stay in a worker's memory from pass to pass, with their features or without them.
@@ -156,7 +75,7 @@ class CachedRows:
     def tiles(self, n_rows: int) -> Iterator[RowBlock]:
         """Yield blocks cut at start, start + n_rows, ...; the last may be shorter. Dense ones are views."""
         for first in range(0, self.stop - self.start, n_rows):
-            check_wanted()
+            check_cancelled()
             part = slice(first, first + n_rows)
             X, y, s = (None if A is None else A[part] for A in self._block[1:])
             yield self._block._replace(start=self.start + first, X=X, y=y, sample_weight=s)
@@ -192,7 +111,7 @@ class RowKeeping(CacheForm):
     `of_basis` are the values of the map's basis in their place, as light passes multiply them.
     """
 
-    specification: MapSpecification
+    specification: FittedMap
     scaling: Scaling
     dtype: str
     tile_rows: int
@@ -215,12 +134,12 @@ class RowKeeping(CacheForm):
         features = self._features(block_map, block.X, of_basis=of_basis)
         return CachedRows(block, self.tile_rows, of_basis=of_basis, features=features)
 
-    def _features(self, block_map: BlockMap, X: Any, *, of_basis: bool) -> list[Any]:
+    def _features(self, block_map: FittedMap, X: Any, *, of_basis: bool) -> list[Any]:
         tile_of = block_map.basis_tile if of_basis else block_map.tile
         firsts = range(0, X.shape[0], self.tile_rows)
         features = []
         for first in firsts:
-            check_wanted()
+            check_cancelled()
             tile = self.scaling.apply(X[first : first + self.tile_rows], np.dtype(self.dtype))
             features.append(_copied(tile_of(tile)))  # a map may write its next tile where it wrote this one
         return features

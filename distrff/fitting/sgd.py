@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,12 +11,25 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.engine.reduction import Arrays
+from distrff.engine.run import Workers
 from distrff.errors import DataWarning, warn
-from distrff.fitting.context import PreparedFit
-from distrff.fitting.cost import PRESUMED_PASSES, Plan, epoch_cuts, metric_rows
+from distrff.features.fitted import Trait
+from distrff.fitting.cost import (
+    PRESUMED_EPOCHS,
+    PRESUMED_PASSES,
+    SLACK_BYTES,
+    Plan,
+    Size,
+    client_peak_bytes,
+    epoch_cuts,
+    light_peak_bytes,
+    planned,
+    ready_bytes,
+)
+from distrff.fitting.gram import needs_gram, needs_number, ridge_size, unwritten
 from distrff.fitting.light import FeaturesOf, MarginOracle
-from distrff.fitting.margins import PenaltySearch, margin_result
-from distrff.fitting.options import MarginOptions, RidgeOptions, margin_options_of_ridge
+from distrff.fitting.margins import PenaltySearch, margin_result, margin_size
+from distrff.fitting.problem import PreparedFit, Problem
 from distrff.fitting.result import (
     AlphaSearch,
     Constant,
@@ -101,45 +114,60 @@ def sent_start(metric: SpectralMetric, start: LocalStart) -> dict[str, np.ndarra
     return metric.arrays() | {name: np.asarray(getattr(start, name)) for name in (*_OF_POINTS, "penalty")}
 
 
-def fit_margins_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
-    """Return the fit of a margin loss for a given C, to a small fall of the objective."""
-    options = fit.options
-    assert isinstance(options, MarginOptions) and options.C is not None
-    solution = solve_by_sgd(fit, plan, best_constants(fit, options.C))
-    return margin_result(fit, plan, "sgd", PenaltySearch(options.C), solution)
+class StochasticGradients:
+    """Any loss with a given penalty, by epochs over the rows: no array of D × D, unless it is small."""
 
+    def refuses(self, problem: Problem) -> str | None:
+        penalty = problem.penalty
+        if problem.is_ridge:
+            if penalty.search is not None:
+                is_gram = penalty.search == "gcv" and problem.is_sparse
+                return needs_gram(problem) if is_gram else needs_number(problem)
+            if penalty.value is not None and len(penalty.value) > 1:
+                return "solver='sgd' needs one alpha for all targets, got several; use solver='cg' or 'gram'"
+        elif problem.softmax:
+            return "solver='sgd' needs one loss a class, and multi_class='softmax' has one for all"
+        elif penalty.value is None or problem.is_hard:
+            got = penalty.search if penalty.value is None else penalty.number
+            return f"solver='sgd' needs a finite number for C, got C={got!r}; use solver='auto'"
+        return unwritten(problem)
 
-def fit_ridge_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
-    """Return the fit of ridge for one given penalty, as a margin loss like any other.
+    def size(self, problem: Problem, size: Size) -> Size:
+        return ridge_size(problem, size) if problem.is_ridge else margin_size(problem, size)
 
-    Raises InputError if the sampled rows have no weight.
-    """
-    options, targets = fit.options, fit.targets
-    assert isinstance(options, RidgeOptions) and options.alpha is not None
-    if isinstance(targets, NumericTargets) and not options.fit_intercept:
-        # Without an intercept nothing would add the subtracted means back.
-        targets = replace(targets, shift=np.zeros_like(targets.shift))
-    fit = replace(fit, targets=targets)
-    solution = solve_by_sgd(replace(fit, options=margin_options_of_ridge(options)), plan)
-    points = np.stack([trace.x for trace in solution.traces.values()], axis=1)
-    coef, intercept = coef_and_intercept(points, fit_intercept=options.fit_intercept)
-    worst = max(solution.traces.values(), key=lambda trace: trace.certificate.gap)
-    unknown = np.full(points.shape[1], np.nan)
-    return iterative_result(
-        fit,
-        plan,
-        AlphaSearch(options.alpha),
-        RidgeSolution(coef, intercept, unknown, unknown),
-        solver="sgd",
-        measure="duality gap",
-        error=worst.certificate.gap,
-        history=worst.history,
-        status=solution.status,
-        preconditioner="spectrum of a sample",
-        n_sweeps=solution.n_sweeps,
-        interruption=solution.interruption,
-        notes=[],
-    )
+    def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
+        yield sgd_plan(size, workers)
+
+    def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
+        """The last points; raises InputError if the sampled rows have no weight."""
+        problem, targets = fit.problem, fit.targets
+        if not problem.is_ridge:
+            solution = solve_by_sgd(fit, plan, best_constants(fit, problem.C))
+            return margin_result(fit, plan, "sgd", PenaltySearch(problem.C), solution)
+        if isinstance(targets, NumericTargets) and not problem.fit_intercept:
+            # Without an intercept nothing would add the subtracted means back.
+            fit = replace(fit, targets=replace(targets, shift=np.zeros_like(targets.shift)))
+        solution = solve_by_sgd(fit, plan)
+        points = np.stack([trace.x for trace in solution.traces.values()], axis=1)
+        coef, intercept = coef_and_intercept(points, fit_intercept=problem.fit_intercept)
+        worst = max(solution.traces.values(), key=lambda trace: trace.certificate.gap)
+        unknown = np.full(points.shape[1], np.nan)
+        assert problem.penalty.value is not None
+        return iterative_result(
+            fit,
+            plan,
+            AlphaSearch(problem.penalty.value),
+            RidgeSolution(coef, intercept, unknown, unknown),
+            solver="sgd",
+            measure="duality gap",
+            error=worst.certificate.gap,
+            history=worst.history,
+            status=solution.status,
+            preconditioner="spectrum of a sample",
+            n_sweeps=solution.n_sweeps,
+            interruption=solution.interruption,
+            notes=[],
+        )
 
 
 def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = ()) -> MarginSolution:
@@ -150,25 +178,25 @@ def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = (
     _warn_of_drift(fit)
     fit.run.begin_phase("metric of a sample")
     oracle = _SGDOracle(fit, plan)
-    options = oracle.options
+    given = oracle.given
     fit.run.begin_phase("epochs and evaluations")
     traces = begun(oracle.starts, constants)
     n_sweeps, interruption, status = 0, None, Status.NOT_CONVERGED
     observer = fit.run.observer
-    observer.begin_solver(options.max_sweeps, presumed=PRESUMED_PASSES)
+    observer.begin_solver(given.max_sweeps, presumed=PRESUMED_PASSES)
 
     def parts() -> tuple[Any, ...]:
         points = np.stack([trace.x for trace in traces.values()], axis=1)
-        coef, intercept = coef_and_intercept(points, fit_intercept=options.fit_intercept)
+        coef, intercept = coef_and_intercept(points, fit_intercept=given.fit_intercept)
         if isinstance(fit.targets, NumericTargets):
-            coef, intercept = in_units(fit.targets, coef, intercept, fit_intercept=options.fit_intercept)
+            coef, intercept = in_units(fit.targets, coef, intercept, fit_intercept=given.fit_intercept)
         return coef, intercept, fit.targets
 
     def respond(requests: Mapping[MarginProblem, Request]) -> dict[MarginProblem, Any]:
         nonlocal n_sweeps
         epochs = {problem: q for problem, q in requests.items() if isinstance(q, Epoch)}
         points = {problem: q for problem, q in requests.items() if not isinstance(q, Epoch)}
-        if n_sweeps + bool(epochs) + bool(points) > options.max_sweeps:
+        if n_sweeps + bool(epochs) + bool(points) > given.max_sweeps:
             return {}
         n_sweeps += bool(epochs) + bool(points)
         evaluations = oracle.evaluate(points) if points else {}
@@ -183,12 +211,12 @@ def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = (
     # The gap is no stopping rule: after ten epochs of a logistic fit the objective was 0.36 % above its
     # optimum, and the gap still 138 %. The fall of the objective ends it, or a gap that happens to be closed.
     def is_certified(problem: MarginProblem) -> bool:
-        return traces[problem].certificate.gap <= options.tol
+        return traces[problem].certificate.gap <= given.tol
 
     try:
         start = respond(oracle.starts)
         solvers = {
-            problem: sgd(at, oracle.problem, options.tol, partial(is_certified, problem))
+            problem: sgd(at, oracle.problem, given.tol, partial(is_certified, problem))
             for problem, at in start.items()
         }
         ended = in_lockstep(solvers, respond)
@@ -206,20 +234,19 @@ class _SGDOracle:
     def __init__(self, fit: PreparedFit, plan: Plan) -> None:
         self._fit = fit
         self._margins = MarginOracle(fit, plan)
-        self.options = options = self._margins.options
-        assert options.C is not None
-        self._smooth = smooth_loss(options.loss, is_sparse=fit.specification.is_sparse)
+        self.given = given = fit.problem
+        self._smooth = smooth_loss(given.margin_loss, is_sparse=Trait.SPARSE in fit.specification.traits)
         self._epsilon = self._smooth.epsilon if isinstance(self._smooth, SmoothedHinge) else 0.0
-        metric, X0 = self._metric(plan, options.C)
+        metric, X0 = self._metric(plan, given.C)
         if (start := fit.starting_columns()) is not None:
             X0 = start
-        self.problem = SGDProblem(metric, options.C, fit.weight, self._smooth.curvature)
-        self.starts = {MarginProblem(output, options.C): x for output, x in enumerate(X0.T)}
+        self.problem = SGDProblem(metric, given.C, fit.weight, self._smooth.curvature)
+        self.starts = {MarginProblem(output, given.C): x for output, x in enumerate(X0.T)}
         self._plan, self._cuts = plan, epoch_cuts(plan.size)
         self._shared = {
             "dtype": plan.size.dtype,
             "loss": self._smooth,
-            "fit_intercept": options.fit_intercept,
+            "fit_intercept": given.fit_intercept,
         }
 
     def evaluate(self, points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, Evaluation]:
@@ -254,9 +281,9 @@ class _SGDOracle:
             None if s is None else s[rows],
             min(self._smooth.curvature, 2.0),
             1 / (C * self._fit.weight),
-            self.options.fit_intercept,
+            self.given.fit_intercept,
         )
-        return metric, self.options.loss.clear_margin * X0
+        return metric, self.given.margin_loss.clear_margin * X0
 
 
 def metric_of_sample(
@@ -293,3 +320,86 @@ def _warn_of_drift(fit: PreparedFit) -> None:
     )
     if message is not None:
         warn(message, DataWarning)
+
+
+# What they cost.
+
+
+def sgd_plan(size: Size, workers: Workers) -> Plan:
+    s = size
+    evaluation = s.n_rows * (s.basis_flops + 6.0 * s.row_entries * s.n_outputs)
+    epoch = s.n_rows * (s.map_flops + 10.0 * s.row_entries * s.n_outputs)
+    sample = metric_rows(min(s.n_rows, _MAX_ROWS), s)
+    small = min(sample, s.n_features)
+    metric = 2.0 * sample * s.row_entries * small + 9.0 * small**3
+    return planned(
+        "sgd",
+        s,
+        workers,
+        epoch_cuts(s),
+        n_passes=PRESUMED_PASSES,
+        folds_per_task=1,
+        flops=(PRESUMED_EPOCHS + 1) * evaluation + PRESUMED_EPOCHS * epoch + metric + s.map_factor_flops,
+        cosines=float(s.n_rows) * s.row_entries * PRESUMED_PASSES,
+        worker_peak_bytes=_sgd_peak_bytes(s, workers.threads_per_worker),
+        client_peak_bytes=client_peak_bytes(s) + _metric_bytes(s),
+    )
+
+
+def _sgd_peak_bytes(size: Size, threads: int) -> int:
+    """Return the largest resident set above idle: of an epoch, an evaluation, or the making of the metric.
+
+    The metric is made of the sampled rows as they are sent and scaled, of their features as they are made,
+    centred and weighted, and of the matrices of their eigenvectors. Then it is held as it is sent, and once
+    more in another dtype.
+    """
+    s, segment_rows = size, epoch_cuts(size).segment_rows
+    sample = metric_rows(min(s.n_rows, _MAX_ROWS), s)
+    # A batch of features with its map's phases, the rows of a storage chunk, and the points.
+    entry_bytes = _SPARSE_BYTES if s.sparse_entries else s.itemsize
+    batch = min(_BATCH_BYTES, segment_rows * s.row_entries * entry_bytes)
+    rows = s.reading_bytes(segment_rows) + s.row_bytes * s.chunk_rows
+    points = (12 if s.sparse_entries else 8) * 8 * s.n_features * s.n_outputs
+    epoch = s.busy_bytes(threads, 2 * batch + rows + points, points)
+    epoch += ready_bytes(threads, points)
+    of_sample = 3 * s.row_entries * entry_bytes + s.row_bytes + 16 * s.column_entries
+    metric = sample * of_sample + 4 * 8 * min(sample, s.n_features) ** 2
+    evaluation = light_peak_bytes(s, max(s.n_light_columns, s.n_outputs), threads)
+    kept = 2 * _metric_bytes(s)
+    return int(max(max(epoch, metric) + s.map_bytes + SLACK_BYTES, evaluation) + kept)
+
+
+def _metric_bytes(size: Size) -> int:
+    """Return the bytes of the metric's directions, all D at most; of sparse features those of its rows."""
+    sample = metric_rows(min(size.n_rows, _MAX_ROWS), size)
+    if size.sparse_entries:
+        return sample * (_SPARSE_BYTES * size.row_entries + 8 * sample // 4)
+    n_directions = min(sample, size.n_features)
+    return min(_MAX_METRIC_BYTES, size.itemsize * size.n_features * n_directions)
+
+
+def metric_rows(n_sampled: int, size: Size) -> int:
+    """Return how many of the sampled rows the metric is made of.
+
+    All, up to 4096 features; beyond, where their eigenvectors would take minutes, 4096. Of sparse features
+    2048, since every step multiplies by their matrix of products.
+    """
+    if size.sparse_entries:
+        return min(n_sampled, _SPARSE_ROWS)
+    max_rows = _MAX_ROWS if size.n_features <= _MANY_FEATURES else _ROWS_OF_MANY_FEATURES
+    return min(n_sampled, max_rows)
+
+
+_BATCH_BYTES = 80 * 2**20
+
+
+_MAX_METRIC_BYTES = 2**26
+
+
+_MAX_ROWS = 2**14
+
+
+_ROWS_OF_MANY_FEATURES, _MANY_FEATURES = 2**12, 2**12
+
+
+_SPARSE_ROWS, _SPARSE_BYTES = 2**11, 12

@@ -1,239 +1,526 @@
-"""Sums of rows without a solution: Grams as values, and those of rows that come in several calls."""
+"""Sums of rows as values: add those of sites or days, subtract rows, keep them in a file."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import reduce
+from operator import add
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from distrff.engine.progress import Observer
-from distrff.errors import InputError
-from distrff.features.base import FeatureMap
-from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedSpecification
-from distrff.fitting.context import (
-    PreparedFit,
-    begin,
-    choose_solver,
-    expected_plan,
-    first_pass,
-    prepare,
-    weight_of_rows,
-)
-from distrff.fitting.equispaced import fit_toeplitz_statistics, gathered, summed
-from distrff.fitting.equispaced_sums import ToeplitzStatistics
-from distrff.fitting.gram import fit_statistics, gram_passes
-from distrff.fitting.gram_sums import GramStatistics
-from distrff.fitting.moments import ColumnStatistics
-from distrff.fitting.options import FitOptions, RidgeOptions, check_rows_of_search
-from distrff.fitting.result import FitResult, notes_on_rows, of_map
-from distrff.fitting.rows import check_same_table
-from distrff.io.dataset import Dataset
-from distrff.preprocessing.coding import ClassTargets
-from distrff.preprocessing.folds import HELD_OUT_STRIDE, Folds
-from distrff.solvers.ridge import unpack
+from distrff.errors import InputError, ModelFileError, column_called
+from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedMap
+from distrff.features.fitted import FittedMap, Trait, map_from_dict, named_to_send, sent_arrays
+from distrff.io.storage import contents_of, read_group, refuse_others, write_group
+from distrff.kernels.base import Kernel, kernel_from_dict
+from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
+from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
+from distrff.solvers.ridge import recoded
+from distrff.solvers.toeplitz import ToeplitzSums
+from distrff.utils.arrays import in_one_layout
+from distrff.utils.text import in_one_line, listed
+from distrff.utils.validation import check_count, one_of, positive
 
-Statistics = GramStatistics | ToeplitzStatistics
+LIKE_THE_FIRST = "make the second one like the first (`like` of gram, --like of distrff gram)"
+"""The remedy for sums that cannot be added."""
+_ROUNDING = 1e-8  # of sums of weights, which may come from transforms
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ToeplitzOptions(FitOptions):
-    """Parameters of sums on equispaced features."""
+class OfTable(Protocol):
+    """Sums or rows that know the columns of a table."""
 
     @property
-    def candidates(self) -> tuple[str, ...]:
-        return ("toeplitz",)
+    def column_names(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def steps(self) -> TableSteps | None: ...
 
 
-def sums_of(fit: PreparedFit, folds: Folds | None, like: Statistics | None = None) -> Statistics:
-    """Return the sums of a fit's rows, by folds if they are given.
-
-    Of equispaced features that no Gram was planned for, those of the Toeplitz matrix; their kernel before a
-    choice is that of `like`.
-    """
-    plan = choose_solver(fit, fit.targets.n_outputs, fit.specification.n_features)
-    dataset = fit.dataset
-    known: dict[str, Any] = {
-        "n_rows": dataset.n_rows,
-        "specification": fit.specification,
-        "scaling": fit.scaling,
-        "targets": fit.targets,
-        "y_is_1d": dataset.y_is_1d,
-        "column_names": dataset.column_names,
-        "steps": dataset.steps,
-    }
-    if plan.solver == "toeplitz":
-        features = fit.features
-        assert isinstance(features, EquispacedFourierFeatures)
-        assert isinstance(fit.specification, EquispacedSpecification)
-        own = features.chosen_kernel, features.tol
-        kernel, tol = (like.kernel, like.tol) if isinstance(like, ToeplitzStatistics) else own
-        parts = tuple(gathered(summed(fit, plan, folds)))
-        return ToeplitzStatistics(parts=parts, kernel=kernel, tol=tol, **known)
-    grams = fit.run.gather(gram_passes(fit, plan, folds))
-    A = np.stack([unpack(triangle) for part in grams for triangle in part])
-    return GramStatistics(A=A, dtype=plan.size.dtype, tile_rows=plan.tile_rows, **known)
-
-
-def prepared_like(
-    dataset: Dataset, like: Statistics, *, seed: int, observer: Observer | None = None
-) -> PreparedFit:
-    """Return a fit of other rows with map, scaling and targets of sums, after its first pass.
-
-    Raises InputError for rows of other columns or targets, or outside the bounds of equispaced features.
-    """
-    if dataset.n_columns != like.specification.n_columns:
+def check_same_table(first: OfTable, second: OfTable) -> None:
+    """Raise InputError where both know their columns, or the steps that made them, and these differ."""
+    names, others = first.column_names, second.column_names
+    if names is not None and others is not None and names != others:
         raise InputError(
-            f"X has {dataset.n_columns} columns, but the rows that were summed before have "
-            f"{like.specification.n_columns}"
+            f"The feature names should match those of the first rows: got the columns {listed(others)}, "
+            f"expected {listed(names)} in this order"
         )
-    if dataset.is_sparse and not like.specification.takes_sparse_rows:
+    if first.steps is None or second.steps is None:
+        return
+    if first.steps.for_prediction() != second.steps.for_prediction():
         raise InputError(
-            f"the data is sparse, and the {like.specification.kind} features of the Gram are not for it"
-        )
-    n_targets = 1 if isinstance(like.targets, ClassTargets) else like.targets.n_outputs
-    if dataset.n_targets != n_targets:
-        raise InputError(
-            f"y has {dataset.n_targets} column(s), but the rows that were summed before have {n_targets}"
-        )
-    check_same_table(like, dataset)
-    options = (ToeplitzOptions if isinstance(like, ToeplitzStatistics) else FitOptions)(
-        features=like.features if isinstance(like, ToeplitzStatistics) else None,  # type: ignore[arg-type]  # only the specification is known
-        target_kind=like.targets.kind,
-        n_folds=like.n_folds,
-        dtype=like.dtype,
-        seed=seed,
-    )
-    fit = begin(dataset, options, observer=observer)
-    statistics = first_pass(fit)
-    if isinstance(like.targets, ClassTargets):
-        assert statistics.labels is not None
-        like.targets.encode(statistics.labels.labels)  # raises for labels of none
-    if isinstance(like, ToeplitzStatistics):
-        _check_bounds(dataset, statistics, like)
-    return PreparedFit(
-        **vars(fit),
-        statistics=statistics,
-        scaling=like.scaling,
-        targets=like.targets,
-        specification=like.specification,
-        features=options.features,
-        mean_square_norm=1.0,
-        weight=weight_of_rows(statistics, like.targets),
-    )
-
-
-def _check_bounds(dataset: Dataset, statistics: ColumnStatistics, like: ToeplitzStatistics) -> None:
-    ends = np.stack([statistics.columns.min, statistics.columns.max])
-    if like.specification.lattice.outside(ends).any():
-        raise InputError(
-            f"{dataset.source} has columns from {ends[0].tolist()} to {ends[1].tolist()}, outside the "
-            f"bounds of the sums to be like, {list(like.specification.lattice.bounds)}; make those wider"
+            "the columns were made of the table by other steps (categories, fills) than those of the first "
+            "rows; open the table with the steps of the first dataset"
         )
 
 
-# Rows that come in several calls.
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class RowSums(ABC):
+    """The sums over some rows that ridge needs, with what made the features and targets of the rows."""
 
+    n_rows: int
+    specification: FittedMap
+    scaling: Scaling
+    targets: Targets
+    y_is_1d: bool
+    column_names: tuple[str, ...] | None = None
+    steps: TableSteps | None = None
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RunningSums:
-    """Sums of all calls of `partial_fit` so far. They hold no row and no handle, and can be pickled."""
+    kind: ClassVar[str]
+    """Of its file."""
+    own_arrays: ClassVar[tuple[str, ...]]
+    """Names of the sums in a file."""
+    first_holds: ClassVar[str]
+    this_has: ClassVar[str]
+    made_with: ClassVar[str]
+    """Parts of messages."""
 
-    sums: Statistics
-    columns: ColumnStatistics  # without a sample
-    features: FeatureMap
-    folds: Folds | None  # of the next rows
-    options: RidgeOptions  # of the first call, with those of now by which a model is solved
-    sources: tuple[str, ...]  # of the rows, each once
-    n_calls: int = 1
-    notes: tuple[str, ...] = ()
-    sweeps: tuple[tuple[str, float], ...] = ()
-    seconds: float = 0.0
-    workers: tuple[int, int] = (1, 1)  # and threads, of the last call
+    @property
+    def n_columns(self) -> int:
+        return self.specification.n_columns
+
+    @property
+    @abstractmethod
+    def n_folds(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def weight(self) -> float:
+        """Σs."""
+
+    @abstractmethod
+    def _of_one_kind(self, other: Self) -> Self:
+        """The other sums with targets coded as these; raises InputError where they cannot be combined."""
+
+    @abstractmethod
+    def _joined(self, other: Self) -> Self:
+        """The sums of both, fold by fold; the rows are counted later."""
+
+    @abstractmethod
+    def _rest(self, other: Self) -> Self:
+        """The sums without the other ones, in one fold."""
+
+    def __add__(self, other: Any) -> Self:
+        if type(other) is not type(self):
+            return NotImplemented
+        return replace(self._joined(self._of_one_kind(other)), n_rows=self.n_rows + other.n_rows)
+
+    def __radd__(self, other: Any) -> Self:
+        """The same sums for 0, so that `sum` joins a list of them."""
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __sub__(self, other: Any) -> Self:
+        if type(other) is not type(self):
+            return NotImplemented
+        coded = self._of_one_kind(other)
+        if other.n_rows > self.n_rows or other.weight > self.weight * (1 + _ROUNDING):
+            raise InputError(
+                f"cannot subtract {other.n_rows} rows of weight {other.weight:g} from {self.n_rows} rows "
+                f"of weight {self.weight:g}; subtract rows that the first {self.first_holds}"
+            )
+        return replace(self._rest(coded), n_rows=self.n_rows - other.n_rows)
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} of {self.n_rows:,} rows: {self.specification.n_features} features, "
+            f"{self.targets.n_outputs} output(s), {self.n_folds} fold(s)>"
+        )
+
+    def check_for(self, target_kind: str) -> None:
+        """Raise InputError unless models for "numeric" or "classes" can be fitted."""
+        has_classes = self.targets.kind != "numeric"
+        if has_classes != (target_kind == "classes"):
+            raise InputError(
+                f"{self.this_has} class labels as targets; use KernelRidgeClassifier"
+                if has_classes
+                else f"{self.this_has} numbers as targets; use KernelRidge, or {self.made_with}"
+            )
+        if self.n_rows < 1 or not self.weight > 0:
+            raise InputError(
+                f"{self.this_has} {self.n_rows} rows of weight {self.weight:g}; add rows before fitting"
+            )
+
+    @abstractmethod
+    def _parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays and strict JSON of a file."""
 
     @classmethod
-    def first(cls, dataset: Dataset, options: RidgeOptions, observer: Observer) -> RunningSums:
-        """Return the sums of the first rows, from which map, scaling and targets follow."""
-        fit = begin(dataset, options, observer=observer)
-        expected_plan(fit)  # refuses before the first task
-        prepared = prepare(fit)
-        folds = prepared.folds_apart(options.n_folds, options.fold_rule)
-        sums = sums_of(prepared, folds)
-        observer.passes(prepared.run.sweeps)
-        assert prepared.features is not None
-        return cls(
-            sums=sums,
-            columns=replace(prepared.statistics, samples=()),
-            features=prepared.features,
-            folds=_after(folds, dataset.n_rows),
-            options=options,
-            sources=(dataset.source,),
-            notes=tuple(notes_on_rows(prepared, sums.dtype)),
-            sweeps=tuple(prepared.run.sweeps),
-            seconds=prepared.run.seconds,
-            workers=_workers(prepared),
-        )
+    @abstractmethod
+    def _from_parts(
+        cls,
+        arrays: Mapping[str, np.ndarray],
+        metadata: Mapping[str, Any],
+        specification: FittedMap,
+        targets: Targets,
+    ) -> dict[str, Any]:
+        """The fields that only this kind has; raises ModelFileError if the parts do not fit together."""
 
-    def with_rows(self, dataset: Dataset, observer: Observer) -> RunningSums:
-        """Return the sums with those of more rows, whose numbers go on from the ones before."""
-        fit = prepared_like(dataset, self.sums, seed=self.options.seed, observer=observer)
-        sums = self.sums + sums_of(fit, self.folds, self.sums)  # both are of one kind
-        observer.passes(fit.run.sweeps)
-        notes = notes_on_rows(replace(fit, features=self.features), self.sums.dtype)
-        return replace(
-            self,
-            sums=sums,
-            columns=self.columns.merge(replace(fit.statistics, samples=())),
-            folds=_after(self.folds, dataset.n_rows),
-            sources=tuple(dict.fromkeys((*self.sources, dataset.source))),
-            n_calls=self.n_calls + 1,
-            notes=tuple(dict.fromkeys((*self.notes, *notes))),
-            sweeps=(*self.sweeps, *fit.run.sweeps),
-            seconds=self.seconds + fit.run.seconds,
-            workers=_workers(fit),
-        )
+    def save(
+        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
+    ) -> None:
+        """Write the sums as a Zarr group.
 
-    def solved(self, options: RidgeOptions) -> FitResult:
-        """Return the model of all rows so far.
-
-        Raises InputError for too few rows or classes, or a search whose folds the calls did not sum.
+        Raises
+        ------
+        InputError
+            If something is there already and `overwrite` is not given.
         """
-        labels, by = self.columns.labels, None if self.folds is None else self.folds.by
-        if labels is not None and len(labels.labels) < 2:
-            raise InputError(
-                f"all rows so far are of the class {labels.labels.tolist()[0]!r}; a classifier needs "
-                f"rows of at least two classes"
-            )
-        if options.search is not None and by != options.fold_rule:
-            raise InputError(
-                f"alpha={options.search!r} needs folds that the first call of partial_fit did not sum, as "
-                f"alpha was another then; give the number that alpha was, or begin again with all rows"
-            )
-        if options.search is not None:
-            check_rows_of_search("alpha", options.search, max(2, self.sums.n_folds), self.sums.n_rows)
-        if isinstance(self.sums, ToeplitzStatistics):
-            result = fit_toeplitz_statistics(self.sums, options)
-        else:
-            n_folds = HELD_OUT_STRIDE if by == "one held out" else self.sums.n_folds
-            result = fit_statistics(self.sums, options, n_folds=n_folds)
-        features = self.features
-        if result.features is not None:
-            features = features.resolved_as(result.features)
-        entries = {
-            **of_map(features),
-            "source": f"{self.n_calls} calls of partial_fit: {', '.join(self.sources)}",
-            "column_names": self.sums.column_names,
-            **result.entries,
+        self.specification.check_storable()
+        arrays, metadata = coding_parts(self.scaling, self.targets)
+        own_arrays, own = self._parts()
+        metadata |= {
+            "specification": self.specification.to_dict(),
+            "y_is_1d": self.y_is_1d,
+            "column_names": None if self.column_names is None else list(self.column_names),
+            "steps": None if self.steps is None else self.steps.to_dict(),
         }
-        result.run.follow(self.sweeps, self.seconds)
-        notes = [*self.notes, *result.notes]
-        return replace(result, features=features, entries=entries, notes=notes, workers=self.workers)
+        write_group(
+            url,
+            own_arrays | arrays,
+            metadata | own,
+            kind=self.kind,
+            overwrite=overwrite,
+            storage_options=storage_options,
+        )
+
+    @classmethod
+    def load(cls, url: str, *, storage_options: dict[str, Any] | None = None) -> Self:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        ModelFileError
+            If it is incomplete, altered, newer, or something else.
+        """
+        return cls.of_group(url, *read_group(url, kind=cls.kind, storage_options=storage_options))
+
+    @classmethod
+    def of_group(cls, url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Self:
+        """The sums of a group read from `url`; raises ModelFileError if its parts do not fit together.
+
+        Arrays of a map that follow from its seed are not derived.
+        """
+        with contents_of(url, cls.kind):
+            scaling, targets = coding_from_parts(arrays, metadata)
+            specification = map_from_dict(metadata["specification"])
+            of_map = sent_arrays(arrays) if Trait.FROM_ROWS in specification.traits else {}
+            refuse_others(
+                arrays, {*cls.own_arrays, *coding_parts(scaling, targets)[0], *named_to_send(of_map)}
+            )
+            own = cls._from_parts(arrays, metadata, specification, targets)
+            steps = metadata.get("steps")  # files of earlier versions have neither these nor names
+            shared = {
+                "scaling": scaling,
+                "targets": targets,
+                "y_is_1d": metadata["y_is_1d"],
+                "column_names": metadata.get("column_names"),
+                "steps": None if steps is None else TableSteps.from_dict(steps),
+            }
+            found = cls(**{"specification": specification} | shared | own)
+            found._check_parts(sum(A.size for A in arrays.values()))
+            if of_map:
+                # The digest in the file may belong to other arrays, as in a model.
+                specification = specification.with_arrays(of_map).digested(of_map)
+                _check_map(specification, of_map)
+            names = found.column_names
+            return replace(
+                found, specification=specification, column_names=None if names is None else tuple(names)
+            )
+
+    def _check_parts(self, n_stored: int) -> None:
+        """Raise ModelFileError unless map, coding and columns fit together.
+
+        The number of features is one that the sums have, of `n_stored` numbers in all.
+        """
+        specification, n_columns = self.specification, self.specification.n_columns
+        if not specification.has_columns_within(n_stored):
+            raise ModelFileError(
+                "its number of columns is not a positive integer, or too large for what is stored"
+            )
+        check_count("the number of features", specification.n_features)
+        if not self.scaling.fits(n_columns):
+            raise ModelFileError("its scaling does not fit its columns")
+        if not self.targets.fits(self.targets.n_outputs):
+            raise ModelFileError("its targets do not fit together")
+        if not isinstance(self.y_is_1d, bool):
+            raise ModelFileError("it does not tell whether targets have one dimension")
+        if not names_fit(self.column_names, n_columns):
+            raise ModelFileError("its column names do not fit its columns")
+        if not steps_fit(self.steps, n_columns):
+            raise ModelFileError("its steps do not make its columns")
+        # These use the kernel and all sizes, as a fit would.
+        _ = hash(specification), specification.cost, specification.at_zero
 
 
-def _workers(fit: PreparedFit) -> tuple[int, int]:
-    return fit.run.execution.n_workers, fit.run.execution.n_threads
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class GramStatistics(RowSums):
+    """The sums over some rows that ridge needs.
+
+    Parameters
+    ----------
+    A : ndarray of shape (n_folds, p, p), float64
+        Σ s·ttᵀ over the rows t = [z | 1 | y] of each fold, p = D + 1 + k.
+    n_rows : int
+    specification : FittedMap
+    scaling : Scaling
+    targets : Targets
+    dtype : str
+        Of the products that were summed.
+    tile_rows : int
+        Rows a product.
+    y_is_1d : bool
+    column_names : tuple of str or None
+        Of X.
+    steps : TableSteps or None
+        What made X, y and weights from the raw columns of a table; models of the sums take raw rows by it.
+
+    Notes
+    -----
+    `+` joins disjoint sets of rows, fold by fold. `−` subtracts rows of the first set; a
+    difference has one fold, as the fold of a subtracted row is not known. Both need the
+    same map, scaling and classes, and refuse others.
+    """
+
+    A: np.ndarray
+    dtype: str
+    tile_rows: int
+
+    kind: ClassVar[str] = "gram"
+    own_arrays: ClassVar[tuple[str, ...]] = ("A",)
+    first_holds: ClassVar[str] = "Gram holds"
+    this_has: ClassVar[str] = "this Gram has"
+    made_with: ClassVar[str] = "make it with targets='classes'"
+
+    @property
+    def n_folds(self) -> int:
+        return len(self.A)
+
+    @property
+    def weight(self) -> float:
+        """Σs."""
+        D = self.specification.n_features
+        return float(self.A[:, D, D].sum())
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, {self.dtype}>"
+
+    def _of_one_kind(self, other: GramStatistics) -> GramStatistics:
+        if self.specification != other.specification:
+            differing = _differing(self, other)
+            raise InputError(f"these Grams are of different maps ({differing}); {LIKE_THE_FIRST}")
+        if not self.scaling.equals(other.scaling):
+            raise InputError(
+                f"these Grams scale their columns differently{_scaled(self, other)}; {LIKE_THE_FIRST}"
+            )
+        if self.A.shape != other.A.shape:
+            raise InputError(
+                f"these Grams have {self.n_folds} and {other.n_folds} folds of {self.A.shape[1:]} and "
+                f"{other.A.shape[1:]} sums; they need the same number of folds, features and targets"
+            )
+        if not self.targets.same_kind(other.targets):
+            raise InputError(
+                f"these Grams code their targets differently (other classes or class weights); "
+                f"{LIKE_THE_FIRST}"
+            )
+        check_same_table(self, other)
+        return other.with_targets(self.targets) if isinstance(self.targets, NumericTargets) else other
+
+    def _joined(self, other: GramStatistics) -> GramStatistics:
+        return self._combined(other, self.A + other.A)
+
+    def _rest(self, other: GramStatistics) -> GramStatistics:
+        return self._combined(other, self.A.sum(0, keepdims=True) - other.A.sum(0, keepdims=True))
+
+    def _combined(self, other: GramStatistics, A: np.ndarray) -> GramStatistics:
+        dtype = self.dtype if self.dtype == other.dtype else "float32"
+        return replace(self, A=A, dtype=dtype, tile_rows=max(self.tile_rows, other.tile_rows))
+
+    def with_targets(self, targets: NumericTargets) -> GramStatistics:
+        """Return the same Gram with its numeric targets shifted and scaled as in `targets`.
+
+        It is exact up to rounding: the coding is a linear map of the rows t.
+        """
+        ratio = self.targets.scale / targets.scale
+        A = recoded(self.A, ratio, (self.targets.shift - targets.shift) / targets.scale)
+        return replace(self, A=A, targets=targets)
+
+    def _parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        has_arrays = Trait.FROM_ROWS in self.specification.traits
+        arrays = {"A": self.A, **self.specification.arrays_to_send(derived=has_arrays)}
+        return arrays, {"n_rows": self.n_rows, "dtype": self.dtype, "tile_rows": self.tile_rows}
+
+    @classmethod
+    def _from_parts(
+        cls,
+        arrays: Mapping[str, np.ndarray],
+        metadata: Mapping[str, Any],
+        specification: FittedMap,
+        targets: Targets,
+    ) -> dict[str, Any]:
+        fields = {name: metadata[name] for name in ("n_rows", "dtype", "tile_rows")}
+        check_count("n_rows", fields["n_rows"], 0)
+        check_count("tile_rows", fields["tile_rows"])
+        one_of("dtype", fields["dtype"], ("float32", "float64"))
+        A, p = arrays["A"], specification.n_features + 1 + targets.n_outputs
+        if A.dtype != np.float64 or A.ndim != 3 or not len(A) or A.shape[1:] != (p, p):
+            raise ModelFileError(f"its sums are {A.dtype} of shape {A.shape}, not of (folds, {p}, {p})")
+        return fields | {"A": A}
 
 
-def _after(folds: Folds | None, n_rows: int) -> Folds | None:
-    """Return the folds of the rows that come after so many more."""
-    return None if folds is None else replace(folds, first_row=folds.first_row + n_rows)
+def _check_map(specification: FittedMap, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise ModelFileError unless these arrays make the map."""
+    with np.errstate(all="ignore"):
+        block_map = specification.ready({name: in_one_layout(A) for name, A in arrays.items()})
+        b = block_map.basis(specification.example)  # of landmarks without their factor
+    if block_map.n_features != specification.n_features or b.shape != (1, block_map.n_basis):
+        raise ModelFileError("the arrays of its map do not fit its sizes")
+
+
+def _differing(first: GramStatistics, second: GramStatistics) -> str:
+    """Return the parameters in which two maps differ, with both values."""
+    one, other = first.specification.to_dict(), second.specification.to_dict()
+    # A digest says no more than that arrays differ.
+    names = [name for name in {**one, **other} if name != "digest" and one.get(name) != other.get(name)]
+    found = [f"{name}: {one.get(name)} and {other.get(name)}" for name in names]
+    return in_one_line("; ".join(found)) or "their frequencies or landmarks"
+
+
+def _scaled(first: GramStatistics, second: GramStatistics) -> str:
+    """Return the first column that is scaled otherwise, with both ways."""
+    for name, words in (("shift", "by a shift of"), ("scale", "by a scale of")):
+        one, other = getattr(first.scaling, name), getattr(second.scaling, name)
+        if (one is None) != (other is None):
+            return f": one has a {name} and the other none"
+        if one is not None and (j := np.flatnonzero(one != other)).size:
+            names = first.column_names
+            called = column_called(int(j[0]), None if names is None else names[j[0]])
+            return f": {called} {words} {one[j[0]]:.6g} and of {other[j[0]]:.6g}"
+    return ""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class ToeplitzStatistics(RowSums):
+    """The sums over some rows that ridge on equispaced features needs; the kernel is still free.
+
+    Parameters
+    ----------
+    parts : tuple of ToeplitzSums
+        Of each fold.
+    n_rows : int
+    specification : EquispacedMap
+        The lattice of frequencies, and the kernel from which a search begins.
+    kernel : Kernel
+        As it was given, perhaps with undecided parts.
+    tol : float
+        Of `EquispacedFourierFeatures`.
+    scaling : Scaling
+    targets : Targets
+    y_is_1d : bool
+    column_names : tuple of str or None
+        Of X.
+    steps : TableSteps or None
+        What made X, y and weights from the raw columns of a table; models of the sums take raw rows by it.
+
+    Notes
+    -----
+    `+` joins disjoint sets of rows, fold by fold. `−` subtracts rows of the first set; a difference has one
+    fold, as the fold of a subtracted row is not known. Both need the same lattice, and so the same bounds:
+    make the second one with ``gram(..., like=the first)``.
+    """
+
+    specification: EquispacedMap
+    parts: tuple[ToeplitzSums, ...]
+    kernel: Kernel
+    tol: float
+
+    dtype: ClassVar[str] = "float64"
+    kind: ClassVar[str] = "toeplitz"
+    own_arrays: ClassVar[tuple[str, ...]] = ("v", "b", "squares")
+    first_holds: ClassVar[str] = "sums hold"
+    this_has: ClassVar[str] = "these sums have"
+    made_with: ClassVar[str] = "targets='classes' in gram"
+
+    @property
+    def n_folds(self) -> int:
+        return len(self.parts)
+
+    @property
+    def weight(self) -> float:
+        """Σs."""
+        return sum(part.weight for part in self.parts)
+
+    @property
+    def features(self) -> EquispacedFourierFeatures:
+        """The map, as it was before a kernel was chosen."""
+        return EquispacedFourierFeatures.of_specification(self.specification, self.kernel, self.tol)
+
+    def _of_one_kind(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
+        if self.specification.lattice != other.specification.lattice:
+            raise InputError(
+                f"these sums are of different frequencies, since their bounds or kernels differ: "
+                f"{self.specification.lattice.bounds} and {other.specification.lattice.bounds}; "
+                f"{LIKE_THE_FIRST}"
+            )
+        if not self.targets.same_kind(other.targets):
+            raise InputError(f"these sums code their targets differently; {LIKE_THE_FIRST}")
+        if self.targets.n_outputs != other.targets.n_outputs:
+            raise InputError(
+                f"these sums have {self.targets.n_outputs} and {other.targets.n_outputs} targets; "
+                f"{LIKE_THE_FIRST}"
+            )
+        check_same_table(self, other)
+        if not isinstance(self.targets, NumericTargets) or not isinstance(other.targets, NumericTargets):
+            return other
+        ratio = other.targets.scale / self.targets.scale
+        offset = (other.targets.shift - self.targets.shift) / self.targets.scale
+        return replace(other, parts=tuple(part.recoded(ratio, offset) for part in other.parts))
+
+    def _joined(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
+        if other.n_folds != self.n_folds:
+            raise InputError(f"these sums have {self.n_folds} and {other.n_folds} folds; {LIKE_THE_FIRST}")
+        return replace(self, parts=tuple(a + b for a, b in zip(self.parts, other.parts, strict=True)))
+
+    def _rest(self, other: ToeplitzStatistics) -> ToeplitzStatistics:
+        return replace(self, parts=(reduce(add, self.parts) - reduce(add, other.parts),))
+
+    def _parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        v, b = (np.stack([getattr(part, name) for part in self.parts]) for name in ("v", "b"))
+        squares = np.stack([part.squares for part in self.parts])
+        arrays = {"v": v.view(np.float64), "b": b.view(np.float64), "squares": squares}
+        rows = [part.n_rows for part in self.parts]
+        return arrays, {"kernel": self.kernel.to_dict(), "tol": self.tol, "fold_rows": rows}
+
+    @classmethod
+    def _from_parts(
+        cls,
+        arrays: Mapping[str, np.ndarray],
+        metadata: Mapping[str, Any],
+        specification: FittedMap,
+        targets: Targets,
+    ) -> dict[str, Any]:
+        if not isinstance(specification, EquispacedMap):
+            raise ModelFileError("it is of another map; write the sums again")
+        if any(arrays[name].dtype != np.float64 for name in cls.own_arrays):
+            raise ModelFileError("its sums are not float64; write them again")
+        v, b = (arrays[name].view(np.complex128) for name in ("v", "b"))
+        rows = list(metadata["fold_rows"])
+        for n in rows:
+            check_count("fold_rows", n, 0)
+        modes, k = specification.lattice.modes, targets.n_outputs
+        n_folds, last = len(rows), modes[-1]
+        of_v = (n_folds, *(4 * m + 1 for m in modes[:-1]), 2 * last + 1)
+        of_b = (n_folds, k, *(2 * m + 1 for m in modes[:-1]), last + 1)
+        if v.shape != of_v or b.shape != of_b or arrays["squares"].shape != (n_folds, k) or not n_folds:
+            raise ModelFileError("it has sums of other shapes; write them again")
+        positive("tol", metadata["tol"])
+        return {
+            "parts": tuple(ToeplitzSums(*part) for part in zip(v, b, arrays["squares"], rows, strict=True)),
+            "n_rows": sum(rows),
+            "kernel": kernel_from_dict(metadata["kernel"]),
+            "tol": float(metadata["tol"]),
+        }
+
+
+Statistics = GramStatistics | ToeplitzStatistics

@@ -9,23 +9,15 @@ from typing import Any
 import numpy as np
 
 from distrff.engine.reduction import Arrays, light_segmentation
-from distrff.features.base import MapSpecification
 from distrff.features.equispaced import Lattice
-from distrff.fitting.cg import ProductReduction
-from distrff.fitting.context import FitContext
-from distrff.fitting.cost import (
-    MAX_DIRECTIONS,
-    PRESUMED_PASSES,
-    PRESUMED_SWEEPS,
-    THIN_SLOWNESS,
-    Plan,
-    Size,
-    factorisation_flops,
-    sample_size,
-    toeplitz_products,
-)
+from distrff.features.fitted import FittedMap
+from distrff.fitting.cg import MAX_DIRECTIONS, ProductReduction, sample_size
+from distrff.fitting.cost import PRESUMED_PASSES, PRESUMED_SWEEPS, THIN_SLOWNESS, Plan, Size
+from distrff.fitting.equispaced import toeplitz_products
 from distrff.fitting.equispaced_sums import EPS, FoldRows, ToeplitzReduction
+from distrff.fitting.gram import factorisation_flops
 from distrff.fitting.gram_sums import GramReduction
+from distrff.fitting.problem import FitContext
 from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import Scaling
@@ -149,7 +141,7 @@ def _rows_a_thread(plan: Plan) -> int:
 
 def _map_flops(fit: FitContext, size: Size) -> float:
     """Return the flops of the search for a length scale and of the map's factors."""
-    return fit.options.features.search_flops_for(size.n_rows, size.n_columns) + size.map_factor_flops
+    return fit.problem.features.search_flops_for(size.n_rows, size.n_columns) + size.map_factor_flops
 
 
 def _gram_work(size: Size) -> float:
@@ -200,9 +192,9 @@ def _light_seconds(fit: FitContext, plan: Plan, k: int) -> float:
     return _rows_a_thread(plan) * seconds_a_row * _light_work(plan.size) / _light_work(tried)
 
 
-def _tried(fit: FitContext, size: Size) -> tuple[MapSpecification, Size]:
+def _tried(fit: FitContext, size: Size) -> tuple[FittedMap, Size]:
     """Return a map to be timed, and its size: a small one where the factors of all landmarks take long."""
-    features, d = fit.options.features, size.n_columns
+    features, d = fit.problem.features, size.n_columns
     if not features.cost_for(d).triangle_share:
         return features.trial(d).specification_, size
     trial = features.trial(d, n_components=_MAX_LANDMARKS)
@@ -214,7 +206,7 @@ def _seconds_a_row(
     fit: FitContext,
     plan: Plan,
     kind: type[RowReduction],
-    specification: MapSpecification,
+    specification: FittedMap,
     size: Size,
     n_rows: int,
     arrays: Arrays,

@@ -29,7 +29,7 @@ from distrff.preprocessing.coding import is_number_type
 from distrff.preprocessing.table import FIELDS, TableSteps
 from distrff.utils.arrays import as_columns, in_one_layout, joined_rows
 from distrff.utils.html import html_card
-from distrff.utils.process import check_wanted
+from distrff.utils.process import check_cancelled
 from distrff.utils.random import group_of, new_key
 from distrff.utils.text import human_bytes, listed, number_text
 
@@ -75,7 +75,7 @@ class Rows(ABC):
         """
         readers = [TileReader(spans, self.stop - self.start) for spans in self.spans()]
         for first in range(self.start, self.stop, n_rows):
-            check_wanted()
+            check_cancelled()
             # Built in a function: a local name here would keep the tile alive while the next one is made.
             yield _tile(first, min(n_rows, self.stop - first), readers)
 

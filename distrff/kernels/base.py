@@ -27,7 +27,7 @@ Streams = Callable[[str], np.random.Generator]
 
 
 def nested_streams(rng_of: Streams, part: str) -> Streams:
-    """Return the named streams of one part of an expression; no two parts share a stream."""
+    """The named streams of one part of an expression; no two parts share a stream."""
     return lambda name: rng_of(f"{part}/{name}")
 
 
@@ -67,7 +67,7 @@ class Kernel(ABC):
         return None
 
     def without_metric(self) -> Kernel:
-        """Return the kernel of the same widths with no metric: that of rows P·x."""
+        """The kernel of the same widths with no metric: that of rows P·x."""
         return self
 
     @property
@@ -82,19 +82,19 @@ class Kernel(ABC):
         return False
 
     def with_widths(self, factor: Widths) -> Kernel:
-        """Return this kernel with every undecided width replaced by `factor`; explicit widths stay."""
+        """This kernel with every undecided width replaced by `factor`; explicit widths stay."""
         return self
 
     @abstractmethod
     def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """Return a new (n, m) matrix k(X, Y) of finite float64 rows."""
+        """A new (n, m) matrix k(X, Y) of finite float64 rows."""
 
     def _column_counts(self) -> set[int]:
-        """Return the numbers of columns that the per-column widths fit."""
+        """The numbers of columns that the per-column widths fit."""
         return set()
 
     def __call__(self, X: Any, Y: Any = None) -> np.ndarray:
-        """Return the exact kernel matrix of the rows of X and Y, in float64.
+        """The exact kernel matrix of the rows of X and Y, in float64.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class Kernel(ABC):
         return self._evaluate(X, Y)
 
     def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """Return k(X, Y) of finite float64 rows, unchecked, faster than a call if that loses no digits.
+        """k(X, Y) of finite float64 rows, unchecked, faster than a call if that loses no digits.
 
         Kernels that are smooth in ‖δ‖² compute it as ‖x‖² + ‖y‖² − 2xᵀy, one matrix product, with the mean
         of Y as the origin. Distances are those of a call for all other kernels, and where rows of Y lie so
@@ -136,14 +136,14 @@ class Kernel(ABC):
         """Draw independent frequencies, ndarray of shape (n_columns, n_frequencies), float64."""
 
     def n_uniforms(self, n_columns: int) -> int:
-        """Return how many uniform numbers `quantile_frequencies` takes for one frequency.
+        """How many uniform numbers `quantile_frequencies` takes for one frequency.
 
         Raises InputError for a sum: take its `components`.
         """
         raise self._no_sphere("quantiles")
 
     def quantile_frequencies(self, U: np.ndarray, n_columns: int) -> np.ndarray:
-        """Return the frequencies at points of the open unit cube, (n_columns, n_frequencies), float64.
+        """The frequencies at points of the open unit cube, (n_columns, n_frequencies), float64.
 
         U has the shape (n_frequencies, n_uniforms(n_columns)); its rows are the points, and uniform ones give
         the kernel's measure. Raises InputError for a sum, or widths that do not fit the columns.
@@ -151,7 +151,7 @@ class Kernel(ABC):
         raise self._no_sphere("quantiles")
 
     def lattice_weights(self, spacing: Sequence[float], modes: Sequence[int]) -> np.ndarray:
-        """Return the Fourier coefficients w_j of this kernel's sum over periods, at the modes j ∈ {−m … m}^d.
+        """The Fourier coefficients w_j of this kernel's sum over periods, at the modes j ∈ {−m … m}^d.
 
         Σ_j w_j·exp(2πi⟨h·j, δ⟩) over all j is Σ_n k(δ + n/h), by Poisson's summation formula, with
         w_j = ∏h·k̂(h·j), where k̂(ξ) = ∫ k(δ)·exp(−2πi⟨ξ, δ⟩) dδ.
@@ -173,7 +173,7 @@ class Kernel(ABC):
         raise InputError(f"{self!r} has no Fourier transform that is known here; use FourierFeatures")
 
     def along(self, columns: Sequence[int]) -> Kernel:
-        """Return the kernel of differences that are zero outside of these columns, as one of those alone."""
+        """The kernel of differences that are zero outside of these columns, as one of those alone."""
         return self
 
     @property
@@ -183,7 +183,7 @@ class Kernel(ABC):
 
     @abstractmethod
     def second_moment(self, n_columns: int) -> float:
-        """Return σ² = E‖ω‖², the trace of the negative Hessian of k/k(0) at 0; may be inf."""
+        """σ² = E‖ω‖², the trace of the negative Hessian of k/k(0) at 0; may be inf."""
 
     def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         """Draw ‖diag(widths)·ω‖, ndarray of shape (n,).
@@ -193,14 +193,14 @@ class Kernel(ABC):
         raise self._no_sphere("radii")
 
     def widths(self, n_columns: int) -> np.ndarray:
-        """Return the widths that make the measure rotation invariant, ndarray of shape (n_columns,).
+        """The widths that make the measure rotation invariant, ndarray of shape (n_columns,).
 
         Raises InputError as `radii`.
         """
         raise self._no_sphere("widths")
 
     def _profile(self) -> float | tuple[float, ...]:
-        """Return the widths as given, for any number of columns; 1 for an undecided width."""
+        """The widths as given, for any number of columns; 1 for an undecided width."""
         raise self._no_sphere("widths")
 
     def _no_sphere(self, what: str) -> InputError:
@@ -208,7 +208,7 @@ class Kernel(ABC):
         return InputError(f"no {what}: {self!r} {why}")
 
     def components(self) -> list[tuple[float, Kernel]]:
-        """Return the kernel as a flat sum: (share of k(0), component) with shares that add to 1.
+        """The kernel as a flat sum: (share of k(0), component) with shares that add to 1.
 
         Scaled sums and products of sums are multiplied out; any other kernel is its own component.
         """
@@ -219,7 +219,7 @@ class Kernel(ABC):
         return [(1.0, self)]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; with `deep` also those of operands, as `k1__length_scale`."""
+        """The parameters by name; with `deep` also those of operands, as `k1__length_scale`."""
         params = {field.name: getattr(self, field.name) for field in fields(self)}
         if deep:
             for name, value in list(params.items()):
@@ -228,7 +228,7 @@ class Kernel(ABC):
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Return a new kernel with these parameters, named as in `get_params`; this one stays as it is.
+        """A new kernel with these parameters, named as in `get_params`; this one stays as it is.
 
         Raises
         ------
@@ -251,11 +251,11 @@ class Kernel(ABC):
         return type(self)(**own)
 
     def __sklearn_clone__(self) -> Self:
-        """Return itself: a kernel is immutable and needs no copy."""
+        """The kernel itself, which is immutable and needs no copy."""
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the kernel as strict JSON data, which `kernel_from_dict` reads."""
+        """The kernel as strict JSON data, which `kernel_from_dict` reads."""
         data: dict[str, Any] = {"kernel": type(self).__name__.lower()}
         for name, value in self.get_params(deep=False).items():
             if isinstance(value, Kernel):
@@ -284,7 +284,7 @@ class _Composite(Kernel):
 
     @abstractmethod
     def _combine(self, *K: np.ndarray) -> np.ndarray:
-        """Return the kernel matrix from those of the operands, in the memory of the first."""
+        """The kernel matrix from those of the operands, in the memory of the first."""
 
     def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         return self._combine(*(k._evaluate(X, Y) for k in self._operands().values()))
@@ -537,7 +537,7 @@ _MAX_COLUMNS = 12  # as bars
 
 
 def kernel_card(kernel: Kernel, n_widths: int) -> str:
-    """Return the card of a kernel with per-column widths for `n_widths` columns; 0 for any number."""
+    """The card of a kernel with per-column widths for `n_widths` columns; 0 for any number."""
     shown = {
         "kernel": kernel_text(repr(kernel)),
         "k(0)": number_text(kernel.at_zero) if math.isfinite(kernel.at_zero) else "depends on the row",
@@ -558,7 +558,7 @@ def _frequencies(kernel: Kernel) -> str:
 
 
 def _by_column(kernel: Kernel, n_columns: int) -> Section:
-    """Return the distance along each column at which the kernel is half of k(0)."""
+    """The distance along each column at which the kernel is half of k(0)."""
     kernel = kernel.with_widths(1.0)
     reach = np.array([_half_distance(kernel, j, n_columns) for j in range(min(n_columns, _MAX_COLUMNS))])
     bars = [(f"column {j}", 1 / r, number_text(float(r))) for j, r in enumerate(reach)]
@@ -568,7 +568,7 @@ def _by_column(kernel: Kernel, n_columns: int) -> Section:
 
 
 def _half_distance(kernel: Kernel, j: int, n_columns: int) -> float:
-    """Return by bisection of its logarithm the distance along a column where the kernel is half of k(0)."""
+    """Distance along a column where the kernel is half of k(0), by bisection of its logarithm."""
     x, origin = np.zeros((1, n_columns)), np.zeros((1, n_columns))
     low, high = -300.0, 300.0
     for _ in range(40):
@@ -623,7 +623,7 @@ class MetricFactor:
         return r, d
 
     def tolist(self) -> list[list[float]]:
-        """Return P as lists of its rows."""
+        """P as lists of its rows."""
         rows: list[list[float]] = self._P.tolist()
         return rows
 
@@ -645,7 +645,7 @@ class MetricFactor:
 
 
 def checked_metric(value: Any) -> MetricFactor | str | None:
-    """Return the value as a `MetricFactor`, "learned" or None; raise InputError if it is none of these."""
+    """The value as a `MetricFactor`, "learned" or None; raises InputError for any other value."""
     if value is None or isinstance(value, MetricFactor):
         return value
     if isinstance(value, str):
@@ -667,7 +667,7 @@ def _kinds() -> dict[str, type[Kernel]]:
 
 
 def kernel_from_dict(data: Any) -> Kernel:
-    """Return the kernel of `{"kernel": name, parameter: value, ...}`, as `Kernel.to_dict` writes it.
+    """The kernel of `{"kernel": name, parameter: value, ...}`, as `Kernel.to_dict` writes it.
 
     Parameters that are left out have their default values. Raises InputError if `data` is not such a
     dictionary, or a name or value in it cannot be used.

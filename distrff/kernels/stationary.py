@@ -49,7 +49,7 @@ class Stationary(Kernel):
 
     @abstractmethod
     def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """Return the kernel matrix of the rows' coordinates."""
+        """The kernel matrix of the rows' coordinates."""
 
     @abstractmethod
     def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
@@ -57,18 +57,18 @@ class Stationary(Kernel):
 
     @abstractmethod
     def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
-        """Return frequencies of width 1 at points of the unit cube, row after row."""
+        """Frequencies of width 1 at points of the unit cube, row after row."""
 
     @abstractmethod
     def _unit_moment(self) -> float:
-        """Return E ω_j² at width 1."""
+        """E ω_j² at width 1."""
 
     @abstractmethod
     def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """Return `width_gradient` for the rows' coordinates."""
+        """`width_gradient` for the rows' coordinates."""
 
     def width_gradient(self, X: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
-        """Return ∂f/∂log ℓ_j = Σ_{ii'} M_{ii'}·∂k(x_i, x_i')/∂log ℓ_j for each column j, shape (d,).
+        """∂f/∂log ℓ_j = Σ_{ii'} M_{ii'}·∂k(x_i, x_i')/∂log ℓ_j for each column j, shape (d,).
 
         With a metric, the derivatives are those by a width for each row of P, shape (r,).
 
@@ -98,7 +98,7 @@ class Stationary(Kernel):
         return {len(self.length_scale)} if isinstance(self.length_scale, tuple) else set()
 
     def column_widths(self, n_columns: int) -> np.ndarray:
-        """Return the width of each column; raise InputError while it is undecided, or for another number."""
+        """The width of each column; raises InputError while it is undecided, or for another number."""
         if isinstance(self.length_scale, str):
             raise InputError(f"the width of {self!r} is undecided; fit it on data or give a number")
         if isinstance(self.length_scale, tuple) and len(self.length_scale) != n_columns:
@@ -106,7 +106,7 @@ class Stationary(Kernel):
         return np.broadcast_to(np.asarray(self.length_scale, dtype=np.float64), (n_columns,))
 
     def _factor(self, n_columns: int) -> np.ndarray:
-        """Return P; raise InputError while it is undecided, or if it does not fit the columns."""
+        """P; raises InputError while it is undecided, or if it does not fit the columns."""
         if self.metric == LEARNED:
             raise InputError(f"the metric of {self!r} is undecided; fit it on data or give a matrix")
         P = np.asarray(self.metric)
@@ -118,7 +118,7 @@ class Stationary(Kernel):
         return n_columns if self.metric is None else len(self._factor(n_columns))
 
     def _coordinates(self, X: np.ndarray) -> np.ndarray:
-        """Return what the kernel of width 1 is a function of: P·x/ℓ for each row x."""
+        """What the kernel of width 1 is a function of: P·x/ℓ for each row x."""
         U = X if self.metric is None else X @ self._factor(X.shape[1]).T
         return U / self.column_widths(U.shape[1])
 
@@ -141,7 +141,7 @@ class Stationary(Kernel):
         return self._of_columns(self._unit_frequencies(shape, rng_of), n_columns)
 
     def _of_columns(self, W: np.ndarray, n_columns: int) -> np.ndarray:
-        """Return Pᵀ·ω/ℓ for the rows ω of W, the frequencies of width 1, as columns."""
+        """Pᵀ·ω/ℓ for the rows ω of W, the frequencies of width 1, as columns."""
         W = W / self.column_widths(self._n_coordinates(n_columns))
         return (W if self.metric is None else W @ self._factor(n_columns)).T
 
@@ -179,7 +179,7 @@ class Stationary(Kernel):
 
     @abstractmethod
     def _unit_density(self, squares: Sequence[np.ndarray]) -> np.ndarray:
-        """Return k̂ of width 1 where the squared frequencies of each column are these."""
+        """k̂ of width 1 where the squared frequencies of each column are these."""
 
 
 class _Spherical(Stationary):
@@ -226,7 +226,7 @@ class Gaussian(_Spherical):
 
     @classmethod
     def from_gamma(cls, gamma: float) -> Gaussian:
-        """Return exp(−gamma·‖δ‖²), as scikit-learn writes it: ℓ = 1/√(2·gamma).
+        """exp(−gamma·‖δ‖²), as scikit-learn writes it: ℓ = 1/√(2·gamma).
 
         Raises
         ------
@@ -445,7 +445,7 @@ _N_TERMS = 11
 
 
 def matern_correlation(R: np.ndarray, nu: float) -> np.ndarray:
-    """Return 2^{1−ν}/Γ(ν)·s^ν·K_ν(s) for s = √(2ν)·r, at distances R ≥ 0 of width 1; R is overwritten.
+    """2^{1−ν}/Γ(ν)·s^ν·K_ν(s) for s = √(2ν)·r, at distances R ≥ 0 of width 1; R is overwritten.
 
     Rasmussen and Williams 2006, equations 4.14 and 4.17 (ν = ½, 1½, 2½).
     """
@@ -469,7 +469,7 @@ def matern_correlation(R: np.ndarray, nu: float) -> np.ndarray:
 
 
 def matern_slope(R: np.ndarray, nu: float) -> np.ndarray:
-    """Return −k'(r)/r of the correlation k at distances R ≥ 0 of width 1, 0 at r = 0; R is overwritten.
+    """−k'(r)/r of the correlation k at distances R ≥ 0 of width 1, 0 at r = 0; R is overwritten.
 
     By d/ds[s^ν·K_ν(s)] = −s^ν·K_{ν−1}(s) (DLMF 10.29.4) it is 2ν·2^{1−ν}/Γ(ν)·s^{ν−1}·K_{ν−1}(s): for
     ν > 1 the correlation of ν − 1 at the same s, times ν/(ν − 1).
@@ -502,7 +502,7 @@ def _by_bessel(S: np.ndarray, nu: float, decay: np.ndarray) -> np.ndarray:
 
 
 def _uniform_expansion(R: np.ndarray, nu: float) -> np.ndarray:
-    """Return the correlation from the expansion of K_ν(νz) that is uniform in z = s/ν, DLMF 10.41.4.
+    """The correlation from the expansion of K_ν(νz) that is uniform in z = s/ν, DLMF 10.41.4.
 
     With w = √(1 + z²) and its leading terms, s^ν·K_ν(s) is proportional to
     exp(−ν(w − log(1 + w)))·P(1/w)/√w. Divided by its value at z = 0, where the correlation is 1, all
@@ -517,7 +517,7 @@ def _uniform_expansion(R: np.ndarray, nu: float) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def _debye_series(nu: float) -> Polynomial:
-    """Return Σ_k (−1)^k·U_k(p)/ν^k, the polynomials U_k by the recursion DLMF 10.41.9."""
+    """Σ_k (−1)^k·U_k(p)/ν^k, the polynomials U_k by the recursion DLMF 10.41.9."""
     U = series = Polynomial([1.0])
     for k in range(1, _N_TERMS):
         U = 0.5 * Polynomial([0, 0, 1, 0, -1]) * U.deriv() + (Polynomial([1, 0, -5]) * U).integ() / 8.0
@@ -533,7 +533,7 @@ _LARGEST_SQUARE = 2.0**11
 
 
 def squared_distances(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-    """Return ‖x − y‖² for the rows x of X and y of Y.
+    """‖x − y‖² for the rows x of X and y of Y.
 
     The origin is moved to the mean of Y. A row x far from all of Y loses nothing that matters: its
     error is relative to its own large distances. 2·n·m·d flops of a matrix product; if a row of Y is more
@@ -559,13 +559,13 @@ def squared_distances(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
 
 
 def square_sums(U: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return Σ_{ii'} B_{ii'}·(u_ij − u_i'j)² of every column j, for symmetric B, by a matrix product."""
+    """Σ_{ii'} B_{ii'}·(u_ij − u_i'j)² of every column j, for symmetric B, by a matrix product."""
     U = U - U.mean(axis=0)  # a common offset would cost digits of the difference below
     return 2.0 * (B.sum(axis=1) @ np.square(U) - np.einsum("ij,ij->j", U, B @ U))
 
 
 def _pair_sums(add: Any, U: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return the sums over all pairs of rows, for symmetric B; `add` adds those with i' < i."""
+    """The sums over all pairs of rows, for symmetric B; `add` adds those with i' < i."""
     sums = np.zeros(U.shape[1])
     add(np.ascontiguousarray(U), B, sums)
     return 2.0 * sums

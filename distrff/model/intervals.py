@@ -22,7 +22,7 @@ INTERVAL_ARRAYS = ("interval_keys", "interval_weights", "interval_ends")
 
 
 def class_scores(F: np.ndarray, P: np.ndarray | None) -> np.ndarray:
-    """Return how badly each class fits each row, shape (n_rows, n_classes).
+    """Misfit of each class to each row, shape (n_rows, n_classes).
 
     1 − p where there are probabilities P; else minus the margin, ∓f of two classes and −f_c of more.
     """
@@ -32,7 +32,7 @@ def class_scores(F: np.ndarray, P: np.ndarray | None) -> np.ndarray:
 
 
 def checked_coverage(coverage: Any) -> Fraction:
-    """Return a coverage as the decimal number that was written; raise InputError outside (0, 1)."""
+    """A coverage as the decimal number that was written; raises InputError outside (0, 1)."""
     if not is_number(coverage) or not 0 < coverage < 1:
         raise InputError(f"coverage must be a number between 0 and 1, such as 0.9, got {coverage!r}")
     # 0.55 stands for 55/100: its double is larger, and would take one more row than needed.
@@ -86,7 +86,7 @@ class Intervals:
         return f"calibrated on {rows}" if self.source == CALIBRATED else f"out of fold, of {rows}"
 
     def radius(self, coverage: float) -> np.ndarray:
-        """Return the radius for each target, or the largest score of a class in the set, shape (n_scores,).
+        """Radius for each target, or the largest score of a class in the set, shape (n_scores,).
 
         Infinite, with a DataWarning, where there are too few rows for the coverage.
         """
@@ -108,13 +108,13 @@ class Intervals:
         return found
 
     def around(self, prediction: Any, coverage: float) -> tuple[Any, Any]:
-        """Return the ends of intervals around predictions, (n,) or (n, k), NumPy or dask."""
+        """Ends of intervals around predictions, (n,) or (n, k), NumPy or dask."""
         radius = self.radius(coverage)
         half: Any = radius[0] if prediction.ndim == 1 else radius
         return prediction - half, prediction + half
 
     def fits(self, n_scores: int) -> bool:
-        """Return whether it is of so many targets and consistent, as one from a file may not be."""
+        """Whether it is of so many targets and consistent, as one from a file may not be."""
         counts = self.n_rows, self.n_outside, self.n_unseen
         return (
             isinstance(self.source, str)
@@ -125,7 +125,7 @@ class Intervals:
         )
 
     def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return the arrays and metadata that `from_parts` reads."""
+        """Arrays and metadata that `from_parts` reads."""
         sketches = self.sketches
         ends = np.cumsum([len(sketch.keys) for sketch in sketches])
         keys = np.concatenate([sketch.keys for sketch in sketches])
@@ -136,7 +136,7 @@ class Intervals:
 
     @classmethod
     def from_parts(cls, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Intervals:
-        """Return the intervals of a stored model; `fits` tells whether they can be used."""
+        """Intervals of a stored model; `fits` tells whether they can be used."""
         keys, weights, ends = (arrays[name] for name in INTERVAL_ARRAYS)
         if (
             ends.ndim != 1 or ends.dtype != np.int64 or not len(ends) or (np.diff(ends, prepend=0) < 0).any()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from scipy.sparse import issparse, vstack
 
 from distrff.errors import InputError, InputTypeError, NonFiniteError
-from distrff.features.base import MapSpecification, exact_digest, named_to_send, sent_arrays
+from distrff.features.fitted import FittedMap, Trait, exact_digest, named_to_send, sent_arrays
 from distrff.model.intervals import Intervals, class_scores
 from distrff.preprocessing.coding import (
     ClassTargets,
@@ -54,7 +54,7 @@ class Model:
     ----------
     kind : str
         The estimator that made it, e.g. "KernelRidge".
-    specification : MapSpecification
+    specification : FittedMap
     scaling : Scaling
     targets : Targets
     coef : ndarray of shape (n_features, n_outputs), float64
@@ -91,7 +91,7 @@ class Model:
     """
 
     kind: str
-    specification: MapSpecification
+    specification: FittedMap
     scaling: Scaling
     targets: Targets
     coef: np.ndarray
@@ -225,13 +225,13 @@ class Model:
 
         Where the model skips rows with NaN, their numbers are NaN and their labels of text None.
         """
-        X, compute = self._checked(X), getattr(self, f"_{method}")
+        X, compute = self._checked(X), _METHODS[method]
         complete = self.complete_rows(X)
         if complete is None:
-            return compute(X, **options)
+            return compute(self, X, **options)
         if np.isinf(X).any():
             _check_finite(np.where(np.isnan(X), 0, X), 0)  # names the row by its number among all
-        return _with_missing(compute(X[complete], **options), complete)
+        return _with_missing(compute(self, X[complete], **options), complete)
 
     def predict(self, X: Any, return_std: Any = False, *, outside: str = "nan") -> Any:
         """Predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels.
@@ -402,7 +402,7 @@ class Model:
 
     def _transform(self, X: Any) -> Any:
         block_map = self.specification.build(self.arrays)
-        if self.specification.is_sparse:
+        if Trait.SPARSE in self.specification.traits:
             return vstack([block_map.apply(strip) for _, strip in self._strips(X)], format="csr")
         Z = np.empty((X.shape[0], self.specification.n_features), self.dtype)
         for rows, strip in self._strips(X):
@@ -476,6 +476,17 @@ class Model:
         if X.ndim != 2 or X.shape[1] != self.n_columns:
             raise InputError(f"X must have shape (n_samples, {self.n_columns}), got {X.shape}")
         return X
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "predict": Model._predict,
+    "decision": Model._decision,
+    "predict_proba": Model._predict_proba,
+    "class_scores": Model._class_scores,
+    "std": Model._std,
+    "transform": Model._transform,
+}
+"""Results by the names of their methods, of rows in memory that are checked and hold no NaN."""
 
 
 def _counted(names: Sequence[Any], n: int) -> str:

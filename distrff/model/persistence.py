@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import DistrffError, ModelFileError
-from distrff.features.base import named_to_send, sent_arrays, specification_from_dict
+from distrff.features.fitted import Trait, map_from_dict, named_to_send, sent_arrays
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.model.intervals import INTERVAL_ARRAYS, Intervals
 from distrff.model.model import Model, posterior_arrays, posterior_of
@@ -51,7 +51,7 @@ def save_model(
 
 
 def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Model:
-    """Return the model stored at `url`; it predicts on NumPy arrays without a cluster.
+    """Model stored at `url`; it predicts on NumPy arrays without a cluster.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Mo
 
 
 def model_of(url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
-    """Return the model of a group read from `url`; raise ModelFileError if it cannot predict."""
+    """Model of a group that was read from `url`; raises ModelFileError if it cannot predict."""
     with contents_of(url, "model"):
         model = _model_of(arrays, metadata)
     wrong = what_is_wrong(model)
@@ -74,14 +74,14 @@ def model_of(url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, 
 def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
     scaling, targets = coding_from_parts(arrays, metadata)
     names = metadata["column_names"]
-    specification = specification_from_dict(metadata["specification"])
+    specification = map_from_dict(metadata["specification"])
     of_map = sent_arrays(arrays)
     steps = metadata.get("steps")  # models of earlier versions have none
     known = {*coding_parts(scaling, targets)[0], "coef", "intercept"}
     intervals = metadata.get("intervals")  # likewise
     known |= set() if intervals is None else {*INTERVAL_ARRAYS}
     refuse_others(arrays, known, prefixes=("map_", "posterior_"))
-    if specification.needs_arrays and not of_map:  # derived ones may be of any size
+    if Trait.NO_ARRAYS not in specification.traits and not of_map:  # derived ones may be of any size
         raise ModelFileError("it lacks the arrays of its map; save the model again")
     if of_map:
         # A process keeps one map per digest, but the digest in the file may belong to other arrays: the file
@@ -113,7 +113,7 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
 
 
 def what_is_wrong(model: Model) -> str | None:
-    """Return why the model cannot predict, in a few words; None if it can."""
+    """The reason why the model cannot predict, in a few words; None if it can."""
     try:
         wrong = next((message for message, holds in _CHECKS.items() if not holds(model)), None)
         if wrong is None:

@@ -17,7 +17,7 @@ import zarr
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import begin_run
 from distrff.errors import DataWarning, InputError, PlanRefused, warn
-from distrff.features.base import MapSpecification
+from distrff.features.fitted import FittedMap
 from distrff.io.results import open_array
 from distrff.io.storage import ROOT, Location, replacing, storage_errors
 from distrff.model.model import Model, std_of
@@ -126,12 +126,12 @@ def predict_raster(
 
 
 def _columns(model: Model) -> list[Any]:
-    """Return what the model's columns are called: their names, or their numbers."""
+    """Names of the model's columns, or their numbers."""
     return list(range(model.n_columns)) if model.column_names is None else list(model.column_names)
 
 
 def _axes(model: Model, grid: Mapping[Any, Any]) -> dict[Any, np.ndarray]:
-    """Return the coordinates in the order of the grid; raise InputError unless all columns have some."""
+    """Coordinates in the order of the grid; raises InputError unless all columns have some."""
     if not isinstance(grid, Mapping):
         raise InputError(f"grid must map each column to its coordinates, got {type(grid).__name__}")
     known = _columns(model)
@@ -165,7 +165,7 @@ def _coordinates(name: Any, values: Any) -> np.ndarray:
 
 
 def _chunks(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of chunks of about 10⁶ cells, nearly cubes."""
+    """Shape of chunks of about 10⁶ cells, nearly cubes."""
     chunks = list(shape)
     while math.prod(chunks) > _CHUNK_CELLS:
         longest = int(np.argmax(chunks))
@@ -213,7 +213,7 @@ def _blocks(axes: Sequence[np.ndarray], chunks: Sequence[int]) -> list[GridBlock
 
 
 def grid_values(model: Model, axes: Sequence[np.ndarray]) -> np.ndarray:
-    """Return f on the product grid of the columns' coordinates, (n_1, …, n_d, n_outputs); NaN outside."""
+    """f on the product grid of the columns' coordinates, (n_1, …, n_d, n_outputs); NaN outside."""
     F = model.specification.build(model.arrays).values_on_grid(axes, model.coef)
     if F is None:
         return model.decision(_rows(axes)).reshape(*map(len, axes), model.n_outputs)
@@ -234,7 +234,7 @@ class RasterReduction(Reduction):
     order: tuple[int, ...]  # the dimension of each column of the model
     return_std: bool | str
 
-    def shared(self) -> MapSpecification:
+    def shared(self) -> FittedMap:
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:

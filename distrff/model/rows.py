@@ -17,7 +17,7 @@ from dask.utils import is_dataframe_like
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, InputTypeError
-from distrff.features.base import MapSpecification
+from distrff.features.fitted import FittedMap
 from distrff.io.arrays import as_dataset, as_frame, block_of, plain_array, targets_of, weights_of
 from distrff.io.dataset import Dataset, check_lengths
 from distrff.io.open import is_table, open_dataset, values_of
@@ -35,7 +35,7 @@ class FittedModel(Protocol):
     """The part of a `Model` that says which rows fit it; its module imports this one."""
 
     @property
-    def specification(self) -> MapSpecification: ...
+    def specification(self) -> FittedMap: ...
     @property
     def steps(self) -> TableSteps | None: ...
     @property

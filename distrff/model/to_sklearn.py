@@ -62,7 +62,7 @@ def _scaler(scaling: Scaling, n_columns: int) -> list[tuple[str, Any]]:
 
 
 def _first_leaf(transformer: Any) -> Any:
-    """Return the transformer itself, or the first of a union or pipeline, which keeps the column names."""
+    """The transformer itself, or the first of a union or pipeline, which keeps the column names."""
     parts = getattr(transformer, "transformer_list", getattr(transformer, "steps", None))
     if parts is not None:
         return _first_leaf(parts[0][1])

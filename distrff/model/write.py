@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
 from distrff.engine.run import Run, begin_run
 from distrff.errors import DataWarning, InputError, warn
-from distrff.features.base import MapSpecification
+from distrff.features.fitted import FittedMap, Trait
 from distrff.io.arrays import as_dataset, as_frame
 from distrff.io.dataset import Dataset, IdentifiedRows, RowBlock, Rows, check_block, with_ids
 from distrff.io.open import open_dataset
@@ -63,7 +63,7 @@ class RowResults:
     radius: tuple[float, ...] | None = None
 
     def with_coverage(self, coverage: float | None) -> RowResults:
-        """Return the results with intervals or sets of the model, of a coverage; None is without.
+        """Results with intervals or sets of the model, of a coverage; None is without.
 
         Raises InputError for a model without them.
         """
@@ -91,14 +91,14 @@ class RowResults:
             raise InputError(
                 f"a {self.model.kind} has no decision function, which only classifiers have; use predict"
             )
-        if self.method == "transform" and self.model.specification.is_sparse:
+        if self.method == "transform" and Trait.SPARSE in self.model.specification.traits:
             raise InputError(
                 "features of random binning are sparse, and are not written as a dense array; call the "
                 "model's transform on blocks of rows, which returns scipy CSR matrices"
             )
 
     def of(self, X: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the named results of a block of rows, each of shape (r,) or (r, k).
+        """Named results of a block of rows, each of shape (r,) or (r, k).
 
         Where the model skips rows with NaN these are masked arrays.
         """
@@ -126,7 +126,7 @@ class RowResults:
         return found
 
     def labels(self, width: int) -> list[str]:
-        """Return names for the columns of a result with `width` columns: the classes, or indices."""
+        """Names for the columns of a result with `width` columns: the classes, or indices."""
         targets = self.model.targets
         if isinstance(targets, ClassTargets) and len(targets.classes) == width:
             return [str(label) for label in targets.classes.tolist()]
@@ -134,7 +134,7 @@ class RowResults:
 
 
 def _spread(values: np.ndarray, complete: np.ndarray) -> np.ma.MaskedArray:
-    """Return the results of the complete rows with masked ones between them."""
+    """Results of the complete rows with masked ones between them."""
     spread = np.ma.masked_all((len(complete), *values.shape[1:]), values.dtype)
     spread[complete] = values
     return spread
@@ -158,7 +158,7 @@ class WriteReduction(Reduction):
     done: frozenset[int]
     tile_rows: int
 
-    def shared(self) -> MapSpecification:
+    def shared(self) -> FittedMap:
         return self.results.model.specification
 
     def size_bytes(self, n_rows: int) -> int:
@@ -177,7 +177,7 @@ class WriteReduction(Reduction):
         return counts + found
 
     def _blocks(self, results: RowResults, rows: Rows, found: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the results of each block, and add its counts to `found`."""
+        """Results of each block, whose counts are added to `found`."""
         ids = rows.id_tiles(self.tile_rows) if isinstance(rows, IdentifiedRows) else None
         for block in rows.tiles(self.tile_rows):
             model = results.model
@@ -270,14 +270,14 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
 
 
 def output_segmentation(n_rows: int, n_columns: int, row_bytes: int) -> Segmentation:
-    """Return cuts whose tiles are the chunks of arrays of `row_bytes` a row, at most 32 MB each."""
+    """Cuts whose tiles are the chunks of arrays of `row_bytes` a row, at most 32 MB each."""
     segment_rows = light_segmentation(n_rows, n_columns).segment_rows
     chunk_rows = max(1, min(n_rows, segment_rows, _CHUNK_BYTES // row_bytes))
     return Segmentation(n_rows, chunk_rows * max(1, segment_rows // chunk_rows), chunk_rows)
 
 
 def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[ResultColumn, ...], str]:
-    """Return the columns to write, ids first, and a digest of some rows with their ids."""
+    """Columns to write, ids first, and a digest of some rows with their ids."""
     sampled = run.compute_all(_digest_and_ids, [(rows,) for rows in dataset.sampled_rows()], group="read")
     digest = hashlib.sha256("".join(row_digest for row_digest, _ in sampled).encode())
     digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
@@ -299,7 +299,7 @@ def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[Res
 
 
 def _digest_and_ids(rows: Rows) -> tuple[str, dict[str, np.ndarray]]:
-    """Return a digest of one row, and its ids."""
+    """A digest of one row, and its ids."""
     n_rows = rows.stop - rows.start
     block = next(iter(rows.tiles(n_rows)))
     ids = next(iter(rows.id_tiles(n_rows))) if isinstance(rows, IdentifiedRows) else {}
@@ -396,7 +396,7 @@ def write_predictions(
 
 
 def frozen_model(model: Any, return_std: bool | str = False) -> Model:
-    """Return the frozen model of a fitted estimator, with what deviations need if it has that."""
+    """Frozen model of a fitted estimator, with its posterior if deviations are wanted and it has one."""
     if isinstance(model, Model):
         return model
     check_is_fitted(model, "model_")
@@ -406,7 +406,7 @@ def frozen_model(model: Any, return_std: bool | str = False) -> Model:
 
 
 def _identified(model: Model, data: Any, ids: Any) -> Dataset:
-    """Return the rows as a dataset with its ids."""
+    """Rows as a dataset with their ids."""
     if isinstance(ids, str):
         ids = [ids]
     columns, data = ids, as_frame(data)

@@ -36,17 +36,17 @@ class Scaling:
 
     @classmethod
     def standard(cls, moments: Moments) -> Scaling:
-        """Return the scaling to mean 0 and deviation 1; constant columns are divided by 1."""
+        """Scaling to mean 0 and deviation 1; constant columns are divided by 1."""
         return cls(moments.mean, np.where(moments.is_constant(), 1.0, moments.standard_deviation()))
 
     @classmethod
     def uncentred(cls, moments: Moments) -> Scaling:
-        """Return the division by the root mean square √(Σ s x²/Σs), which keeps zeros; by 1 if all are 0."""
+        """Division by the root mean square √(Σ s x²/Σs), which keeps zeros; by 1 if all are 0."""
         size = np.hypot(moments.mean, moments.standard_deviation())
         return cls(scale=np.where(size > 0, size, 1.0))
 
     def apply(self, X: Any, dtype: np.dtype) -> Any:
-        """Return the scaled rows in `dtype`, C-contiguous; CSR rows stay CSR where nothing shifts them.
+        """Scaled rows in `dtype`, C-contiguous; CSR rows stay CSR where nothing shifts them.
 
         Entries of CSR rows are put in the order of columns, in which products add them up.
         Shift and scale act in float64, before the cast: a large common offset then
@@ -83,12 +83,12 @@ class Scaling:
         return type(X)((entries, X.indices, X.indptr), shape=X.shape)
 
     def equals(self, other: Scaling) -> bool:
-        """Return True if both have the same shift and scale, to the last bit."""
+        """Whether both have the same shift and scale, to the last bit."""
         mine, its = self.arrays(), other.arrays()
         return mine.keys() == its.keys() and all(np.array_equal(mine[name], its[name]) for name in mine)
 
     def fits(self, n_columns: int) -> bool:
-        """Return whether it scales so many columns, as one from a file may not."""
+        """Whether it scales so many columns, as one from a file may not."""
         if self.scale is None:
             return self.shift is None
         has_shift = self.shift is None or (
@@ -97,7 +97,7 @@ class Scaling:
         return has_shift and self.scale.shape == (n_columns,) and bool((self.scale > 0).all())
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays that a stored model keeps."""
+        """Arrays that a stored model keeps."""
         arrays = {"column_shift": self.shift, "column_scale": self.scale}
         return {name: A for name, A in arrays.items() if A is not None}
 
@@ -154,7 +154,7 @@ class NumericTargets(TargetCoding):
 
     @classmethod
     def centred(cls, mean: np.ndarray, deviation: np.ndarray) -> NumericTargets:
-        """Return the coding for targets of this mean and deviation."""
+        """Coding for targets of this mean and deviation."""
         exponent = np.frexp(np.where(deviation > 0, deviation, 1.0))[1]
         return cls(np.asarray(mean, dtype=np.float64), np.ldexp(1.0, exponent))
 
@@ -211,7 +211,7 @@ class ClassTargets(LabelTargets):
         return Vocabulary([*map(word_of, self.classes.tolist())])
 
     def indices(self, y: np.ndarray) -> np.ndarray:
-        """Return the position of each label among the classes, −1 for any other label.
+        """Positions of labels among the classes, −1 for any other label.
 
         Labels may have another type or spelling than the classes; see `Vocabulary`.
         """
@@ -245,7 +245,7 @@ class ClassTargets(LabelTargets):
         return self.classes[self.chosen(F)]
 
     def chosen(self, F: np.ndarray) -> np.ndarray:
-        """Return the position of the predicted class of each row among the classes."""
+        """Position of the predicted class of each row among the classes."""
         return (F[:, 0] > 0).astype(np.intp) if self.n_outputs == 1 else F.argmax(axis=1)
 
     def same_kind(self, other: Targets) -> bool:
@@ -263,7 +263,7 @@ class ClassTargets(LabelTargets):
         return np.ones(len(self.classes)) if self.class_weight is None else self.class_weight
 
     def labels_to_json(self) -> dict[str, Any]:
-        """Return the labels as strict JSON data.
+        """Labels as strict JSON data.
 
         Raises InputError if they are neither numbers, booleans nor strings.
         """
@@ -321,7 +321,7 @@ Targets = NumericTargets | ClassTargets | MultilabelTargets
 
 
 def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.ndarray) -> np.ndarray | None:
-    """Return one weight for each class from None, "balanced", or a mapping of labels to weights.
+    """One weight for each class from None, "balanced", or a mapping of labels to weights.
 
     Balanced: Σs / (n_classes · s_c) for the summed row weights s_c of each class. Raises InputError for
     anything else, an unknown label, or a weight that is not a finite number ≥ 0.
@@ -352,7 +352,7 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
 
 
 def checked_classes(classes: Any) -> np.ndarray | None:
-    """Return the sorted labels that a user gave, or None; raise InputError unless they are two or more."""
+    """Sorted labels that a user gave, or None; raises InputError unless they are two or more."""
     if classes is None:
         return None
     if np.ndim(classes) != 1:
@@ -372,7 +372,7 @@ def checked_classes(classes: Any) -> np.ndarray | None:
 
 
 def coding_parts(scaling: Scaling, targets: Targets) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays and metadata that `coding_from_parts` reads."""
+    """Arrays and metadata that `coding_from_parts` reads."""
     arrays = scaling.arrays()
     if isinstance(targets, MultilabelTargets):
         return arrays, {"targets": "multilabel", "n_labels": targets.n_labels}
@@ -386,7 +386,7 @@ def coding_parts(scaling: Scaling, targets: Targets) -> tuple[dict[str, np.ndarr
 def coding_from_parts(
     arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]
 ) -> tuple[Scaling, Targets]:
-    """Return the scaling and targets of a stored group."""
+    """Scaling and targets of a stored group."""
     scaling = Scaling(arrays.get("column_shift"), arrays.get("column_scale"))
     if metadata["targets"] == "numeric":
         return scaling, NumericTargets(arrays["target_shift"], arrays["target_scale"])
@@ -398,7 +398,7 @@ def coding_from_parts(
 
 
 def _classes(stored: Mapping[str, Any]) -> np.ndarray:
-    """Return the labels of what `labels_to_json` returned."""
+    """Labels from the result of `labels_to_json`."""
     labels, dtype = stored["labels"], np.dtype(stored["dtype"])
     # A damaged file may hold any width of strings.
     if dtype.kind not in "biufUO" or len(labels) * dtype.itemsize > _MAX_LABEL_BYTES:
@@ -410,7 +410,7 @@ def _classes(stored: Mapping[str, Any]) -> np.ndarray:
 
 
 def plain_values(values: np.ndarray) -> np.ndarray:
-    """Return objects that are all booleans, or all numbers, as an array of these; any other array as it is.
+    """Objects that are all booleans, or all numbers, as an array of these; any other array as it is.
 
     Integers and floats together become floats where these hold all of them.
     """
@@ -432,13 +432,13 @@ def plain_values(values: np.ndarray) -> np.ndarray:
 
 
 def is_number_type(kind: type) -> bool:
-    """Return whether values of a type are booleans or real numbers as NumPy has them."""
+    """Whether values of a type are booleans or real numbers as NumPy has them."""
     is_number = issubclass(kind, int | float | np.bool_ | np.integer | np.floating)
     return is_number and not issubclass(kind, np.timedelta64)  # which NumPy counts among the integers
 
 
 def plain_labels(labels: np.ndarray, name: str) -> np.ndarray:
-    """Return labels as an array of booleans, integers, floats or text.
+    """Labels as an array of booleans, integers, floats or text.
 
     Raises InputError if they are of several types that no array holds exactly.
     """
@@ -472,12 +472,12 @@ class LabelCounts:
 
     @classmethod
     def empty(cls) -> LabelCounts:
-        """Return the counts of no rows."""
+        """Counts of no rows."""
         return cls(np.empty(0, dtype=np.int8), np.empty(0, dtype=np.int64), np.empty(0))
 
     @classmethod
     def of(cls, y: np.ndarray, sample_weight: np.ndarray | None) -> LabelCounts:
-        """Return the counts of one block.
+        """Counts of one block.
 
         Raises InputError if labels are fractions, cannot be sorted together, or are too many to be classes,
         or if a row has several.
@@ -509,7 +509,7 @@ class LabelCounts:
         *,
         max_labels: int | None = None,
     ) -> LabelCounts:
-        """Return the summed counts and weights, each 1 if not given, of each distinct value.
+        """Summed counts and weights, each 1 if not given, of each distinct value.
 
         Values need not be classes. Raises InputError if they cannot be sorted together, or more than
         `max_labels` (default 10,000) are distinct.
@@ -530,7 +530,7 @@ class LabelCounts:
         return cls(labels, n_rows.astype(np.int64), weight.astype(np.float64))
 
     def merge(self, other: LabelCounts, *, max_labels: int | None = None) -> LabelCounts:
-        """Return the counts of both; raises as `of_values`."""
+        """Counts of both sets of rows; raises as `of_values`."""
         if not len(self.labels) or not len(other.labels):
             return self if len(self.labels) else other
         weights, counts = (

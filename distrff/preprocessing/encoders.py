@@ -51,7 +51,7 @@ class ColumnEncoder(ABC):
     indicates: bool
 
     def _names(self) -> tuple[str, ...]:
-        """Return the names of the columns made, without the indicator."""
+        """Names of the columns made, without the indicator."""
         return (self.name,)
 
     @abstractmethod
@@ -123,7 +123,7 @@ class _WordEncoder(ColumnEncoder):
 
     @abstractmethod
     def _places(self, column: RawColumn) -> list[int]:
-        """Return the position of the column of each word, −1 for none."""
+        """Position of the column of each word, −1 for none."""
 
     def _write(self, column: RawColumn, out: np.ndarray) -> None:
         place = self._place_of_rows(column)
@@ -163,7 +163,7 @@ class OneHotEncoder(_WordEncoder):
         return self._vocabulary.find_all(column.words)
 
     def unseen(self, column: RawColumn) -> Unseen:
-        """Return the rows that hold a word which equals no category."""
+        """Rows that hold a word which equals no category."""
         column = column.of_kind("text", self.name)
         codes = column.values[(self._place_of_rows(column) < 0) & (column.values >= 0)]
         return Unseen(len(codes), tuple(column.words[i] for i in np.unique(codes)[:SHOWN].tolist()))
@@ -199,7 +199,7 @@ class HashedStep(_WordEncoder):
 
 
 def hashed_place(word: str, n_places: int) -> int:
-    """Return the same place for a word anywhere: 64 bits of BLAKE2b of its UTF-8, modulo n_places."""
+    """The place of a word, the same anywhere: 64 bits of BLAKE2b of its UTF-8, modulo n_places."""
     digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") % n_places
 
@@ -277,7 +277,7 @@ def _check_zone(column: RawColumn, zoned: bool | None, name: str) -> None:
 
 
 def _shares(t: np.ndarray, ticks: int) -> tuple[np.ndarray, ...]:
-    """Return the shares of year, week and day that have passed, in [0, 1)."""
+    """Shares of year, week and day that have passed, in [0, 1)."""
     whole, part = np.divmod(t, ticks)
     day, second = np.divmod(whole, _DAY)
     date = day.astype("datetime64[D]")
@@ -314,7 +314,7 @@ class TargetStep:
     positive: str | None = None
 
     def apply(self, raw: Mapping[str, RawColumn], first_row: int) -> np.ndarray:
-        """Return y of shape (r,) or (r, len(names)).
+        """y of shape (r,) or (r, len(names)).
 
         Raises NonFiniteError, naming the first missing value, and InputError if a column is not of the step's
         kind.
@@ -337,7 +337,7 @@ class TargetStep:
 
 
 def is_label(column: RawColumn, label: str, name: str) -> np.ndarray:
-    """Return where a column of text, numbers or booleans holds the label, which is given as text.
+    """Rows in which a column of text, numbers or booleans holds the label, which is given as text.
 
     Raises InputError if the column holds numbers and the label is not a number.
     """
@@ -392,7 +392,7 @@ class RawColumn:
         return len(self.values)
 
     def missing(self) -> np.ndarray | None:
-        """Return where values are missing or NaN, of the shape of `values`; None if none is."""
+        """Mask of missing values, NaN included, of the shape of `values`; None if none is missing."""
         if self.kind == "null":
             return np.ones(len(self), dtype=bool)
         if self.kind == "number" and self.values.dtype.kind == "f":
@@ -402,17 +402,17 @@ class RawColumn:
         return self.nulls
 
     def missing_rows(self) -> np.ndarray | None:
-        """Return the rows in which a value is missing, of shape (r,); None if there are none."""
+        """Rows in which a value is missing, of shape (r,); None if there are none."""
         mask = self.missing()
         return np.logical_or.reduce(mask, axis=1) if mask is not None and mask.ndim == 2 else mask
 
     def take(self, kept: np.ndarray) -> RawColumn:
-        """Return the rows that a mask keeps."""
+        """Rows that a mask keeps."""
         nulls = None if self.nulls is None else self.nulls[kept]
         return replace(self, values=self.values[kept], nulls=nulls)
 
     def of_kind(self, kind: str, name: str) -> RawColumn:
-        """Return the column as one of `kind`.
+        """The column as one of `kind`.
 
         Numbers, booleans and times can be read as text, by their words; text as numbers or times, where it
         spells them; clocks as their seconds. A column without any value is of any kind. Raises InputError for

@@ -28,11 +28,11 @@ class Folds:
     first_row: int = 0  # the number of the dataset's first row, where others came before it
 
     def of_rows(self, start: int, stop: int) -> np.ndarray:
-        """Return the fold of each row from `start` to before `stop`, int64."""
+        """Fold of each row from `start` to before `stop`, int64."""
         return self.of_numbers(np.arange(start, stop))
 
     def of_numbers(self, rows: np.ndarray) -> np.ndarray:
-        """Return the fold of each of the rows of these numbers, int64."""
+        """Fold of each of the rows of these numbers, int64."""
         rows = rows.astype(np.uint64) + np.uint64(self.first_row)
         if self.by == "contiguous":
             return (rows * np.uint64(self.n_folds) // np.uint64(self.n_rows)).astype(np.int64)

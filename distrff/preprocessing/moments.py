@@ -45,7 +45,7 @@ class Moments:
 
     @classmethod
     def empty(cls, n_columns: int) -> Moments:
-        """Return the moments of no rows."""
+        """Moments of no rows."""
         infinite = np.full(n_columns, np.inf)
         return cls(
             0.0, np.zeros(n_columns), np.zeros(n_columns), infinite, -infinite, np.ones(n_columns, bool)
@@ -53,7 +53,7 @@ class Moments:
 
     @classmethod
     def of(cls, X: Any, sample_weight: np.ndarray | None) -> Moments:
-        """Return the moments of the rows of X, dense or CSR, computed in float64.
+        """Moments of the rows of X, dense or CSR, computed in float64.
 
         The mean is corrected by that of the deviations from it (Chan, Golub and LeVeque 1983,
         equation 1.7): a sum of equal numbers drifts by far more than their last digit.
@@ -85,7 +85,7 @@ class Moments:
 
     @classmethod
     def _of_sparse(cls, X: Any, s: np.ndarray, weight: float) -> Moments:
-        """Return the moments of rows in CSR without writing out the zeros that are not stored."""
+        """Moments of rows in CSR without writing out the zeros that are not stored."""
         X = X.astype(np.float64)
         X.sum_duplicates()
         d = X.shape[1]
@@ -105,7 +105,7 @@ class Moments:
             return cls(weight, mean, squares, low, high, small)
 
     def merge(self, other: Moments) -> Moments:
-        """Return the moments of both sets of rows (Chan, Golub and LeVeque 1983, equation 2.1)."""
+        """Moments of both sets of rows (Chan, Golub and LeVeque 1983, equation 2.1)."""
         weight = self.weight + other.weight
         if weight == 0.0:
             return self
@@ -124,7 +124,7 @@ class Moments:
             )
 
     def _squares(self, small: np.ndarray) -> np.ndarray:
-        """Return the squares in units of 2⁻¹²⁰⁰ for the columns in `small`, all small here too, else in 1."""
+        """Squares in units of 2⁻¹²⁰⁰ for the columns in `small`, all small here too, else in 1."""
         return np.ldexp(self.squares, np.where(self.small & ~small, -2 * _LIFT, 0))
 
     @property
@@ -133,20 +133,20 @@ class Moments:
         return self._squares(np.zeros_like(self.small))
 
     def standard_deviation(self) -> np.ndarray:
-        """Return √(Σ s (x − mean)² / Σs) of shape (n_columns,)."""
+        """√(Σ s (x − mean)² / Σs) of shape (n_columns,)."""
         if self.weight <= 0:
             return np.zeros_like(self.mean)
         return np.ldexp(np.sqrt(self.squares / self.weight), np.where(self.small, -_LIFT, 0))
 
     def is_constant(self) -> np.ndarray:
-        """Return True for the columns whose deviation is below the rounding of their mean.
+        """Mask of the columns whose deviation is below the rounding of their mean.
 
         Scaled to deviation 1, such a column would be rounding noise.
         """
         return self.standard_deviation() <= EQUAL_TO_ROUNDING * np.abs(self.mean)
 
     def has_one_value(self) -> np.ndarray:
-        """Return True for the columns in which all numbers are equal, to the last bit."""
+        """Mask of the columns in which all numbers are equal, to the last bit."""
         return self.min >= self.max
 
 
@@ -165,7 +165,7 @@ _DEVIATIONS = 12.0
 
 
 def drift_shares(X: np.ndarray, sample_weight: np.ndarray | None = None) -> np.ndarray:
-    """Return how much of each column's variance lies between sixteenths of the rows, beyond chance.
+    """Share of each column's variance that lies between sixteenths of the rows, beyond chance.
 
     The share is ε² = (B − (r − 1)/(m − r)·W)/(B + W) for the squared deviations B between r = 16 runs of
     the m rows and W within them (Kelley 1935): 0 on average for shuffled rows, near 1 for sorted ones. The
@@ -186,7 +186,7 @@ def drift_shares(X: np.ndarray, sample_weight: np.ndarray | None = None) -> np.n
 
 
 def drifting(shares: np.ndarray, n_rows: int) -> np.ndarray:
-    """Return True for the columns whose `drift_shares` exceed 1 % by twelve standard deviations of chance.
+    """Mask of the columns whose `drift_shares` exceed 1 % by twelve standard deviations of chance.
 
     Few rows show strong drift alone: of 100 the share must exceed .67, of 300 .23, of 10,000 .017.
     """
@@ -195,7 +195,7 @@ def drifting(shares: np.ndarray, n_rows: int) -> np.ndarray:
 
 
 def drift_message(column_shares: np.ndarray, target_shares: np.ndarray, n_rows: int) -> str | None:
-    """Return the warning before a fit by SGD, or None if neither columns of X nor coded targets drift."""
+    """Warning before a fit by SGD, or None if neither columns of X nor coded targets drift."""
     columns = np.flatnonzero(drifting(column_shares, n_rows))
     names = [f"column {j} of X" for j in columns[:3]]
     if len(columns) > 3:
@@ -231,12 +231,12 @@ class CoMoments:
 
     @classmethod
     def empty(cls, n_columns: int) -> CoMoments:
-        """Return the co-moments of no rows."""
+        """Co-moments of no rows."""
         return cls(0, 0.0, np.zeros(n_columns), np.zeros((n_columns, n_columns)))
 
     @classmethod
     def of(cls, X: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None) -> CoMoments:
-        """Return the co-moments of the rows [x | y]; those of too large numbers are not finite."""
+        """Co-moments of the rows [x | y]; those of too large numbers are not finite."""
         n, d = X.shape
         s = np.ones(n) if sample_weight is None else np.ascontiguousarray(sample_weight)
         weight = float(s.sum())
@@ -251,7 +251,7 @@ class CoMoments:
         return cls(int(np.count_nonzero(s)), weight, mean, products)
 
     def merge(self, other: CoMoments) -> CoMoments:
-        """Return the co-moments of both sets of rows (Chan, Golub and LeVeque 1983, equation 2.1)."""
+        """Co-moments of both sets of rows (Chan, Golub and LeVeque 1983, equation 2.1)."""
         weight = self.weight + other.weight
         if weight == 0.0:
             return self
@@ -262,7 +262,7 @@ class CoMoments:
             return CoMoments(self.n_rows + other.n_rows, weight, self.mean + share * step, products)
 
     def linear_mse(self, n_targets: int) -> np.ndarray | None:
-        """Return the mean squared error of least squares for the last columns, (n_targets,).
+        """Mean squared error of least squares for the last columns, (n_targets,).
 
         The columns before them and a constant predict; of linearly dependent ones a basis. The error
         is that expected of other rows by generalised cross-validation, RSS/Σs·(1 − (r + 1)/n)⁻² with the

@@ -44,17 +44,17 @@ class TableProfile:
 
     @classmethod
     def empty(cls, max_words: int) -> TableProfile:
-        """Return the profile of no rows."""
+        """Profile of no rows."""
         return cls(0, {}, max_words)
 
     @classmethod
     def of(cls, raw: Mapping[str, RawColumn], max_words: int) -> TableProfile:
-        """Return the profile of some rows; their number is that of any column."""
+        """Profile of some rows; their number is that of any column."""
         columns = {name: ColumnProfile.of(column, max_words) for name, column in raw.items()}
         return cls(len(next(iter(raw.values()))), columns, max_words)
 
     def merge(self, other: TableProfile) -> TableProfile:
-        """Return the profile of both.
+        """Profile of both sets of rows.
 
         Raises InputError, naming a column that holds values of different kinds.
         """
@@ -75,7 +75,7 @@ def steps_of(
     target: Sequence[str] = (),
     weight: str | None = None,
 ) -> tuple[TableSteps, dict[str, Any]]:
-    """Return the steps that the options call for, and a report of what they do, as strict JSON data.
+    """The steps that the options call for, and a report of what they do, as strict JSON data.
 
     `columns` and `target` name the raw columns of X and of y. The report holds `columns_made` (their number),
     `categories` (their number, by raw column), `missing` (rows with a missing value, by raw column with any)
@@ -115,7 +115,7 @@ def steps_of(
 
 
 def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> ColumnStep | str:
-    """Return the step of one column, or why it is dropped."""
+    """Step of one column, or the reason why it is dropped."""
     fills = options.missing in ("mean", "indicator")
     indicates = options.missing == "indicator" and column.n_missing > 0
     if column.is_empty:
@@ -240,7 +240,7 @@ class ColumnProfile:
 
     @classmethod
     def of(cls, column: RawColumn, max_words: int) -> ColumnProfile:
-        """Return the profile of some rows."""
+        """Profile of some rows."""
         if column.kind == "null":
             return cls("null", len(column), len(column))
         missing = column.missing_rows()
@@ -274,7 +274,7 @@ class ColumnProfile:
         return of_kind(dtype=column.dtype, words=kept, example=min(filter(None, words), default=""))
 
     def merge(self, other: ColumnProfile, name: str, max_words: int) -> ColumnProfile:
-        """Return the profile of both.
+        """Profile of both sets of rows.
 
         Raises InputError if they hold values of different kinds.
         """
@@ -311,7 +311,7 @@ class ColumnProfile:
         )
 
     def _like(self, other: ColumnProfile) -> ColumnProfile:
-        """Return a column without a value as one of the other's kind, any other column as it is."""
+        """A column without a value as one of the other's kind, any other column as it is."""
         if self.kind != "null":
             return self
         k = len(other.counts)
@@ -320,7 +320,7 @@ class ColumnProfile:
         )
 
     def described(self) -> str:
-        """Return what the column holds, for messages."""
+        """The kind of its values, for messages."""
         return f"lists of {self.width} numbers" if self.width else PLURALS[self.kind]
 
     @property
@@ -329,7 +329,7 @@ class ColumnProfile:
         return self.n_missing == self.n_rows and not any(self.counts)
 
     def means(self) -> tuple[float, ...]:
-        """Return the mean for each entry of the lists; 0 for an entry without numbers."""
+        """Mean for each entry of the lists; 0 for an entry without numbers."""
         return tuple(exact_mean(s, n) if n else 0.0 for s, n in zip(self.sums, self.counts, strict=True))
 
 
@@ -344,7 +344,7 @@ TYPES = dict(text="text", category="text", number="number", time="time", date="t
 
 
 def as_declared(raw: Mapping[str, RawColumn], types: Mapping[Any, str] | None) -> Mapping[str, RawColumn]:
-    """Return raw columns, those that the user declared as of their kinds."""
+    """Raw columns, of which those that the user declared have their kinds."""
     found = dict(raw)
     for name, kind in (types or {}).items():
         if name in found:
@@ -425,12 +425,12 @@ class Numbered(Sequence[str]):
         return text.isdecimal() and text == str(int(text)) and int(text) in self._numbers
 
     def position(self, name: str) -> int | None:
-        """Return the number that a name spells; None if it is no name."""
+        """The number that a name spells; None if it is no name."""
         return int(name) if name in self else None
 
 
 def find_columns(keys: Sequence[Any] | str | int, names: Sequence[str], source: str) -> list[int]:
-    """Return the positions of the columns that `keys` name, in the order given.
+    """Positions of the columns that `keys` name, in the order given.
 
     An integer, also one written as text, is an index (-1 the last) unless a column has that name. Raises
     InputError for a column that does not exist or is named twice, or if none is named.
@@ -472,7 +472,7 @@ _MAX_NUMBERS = 2**25  # at once: their halves add up in a double without roundin
 
 
 def exact_sum(values: np.ndarray) -> int:
-    """Return the sum of the finite numbers among `values`, in units of 2⁻¹⁰⁷⁴.
+    """Sum of the finite numbers among `values`, in units of 2⁻¹⁰⁷⁴.
 
     The digits of numbers of the same binary exponent are summed together, in halves of 27 and 26 digits.
     Integers of more than 53 digits are rounded to a double first.
@@ -484,7 +484,7 @@ def exact_sum(values: np.ndarray) -> int:
 
 
 def exact_mean(total: int, n: int) -> float:
-    """Return the mean of `n` numbers whose `exact_sum` is `total`, rounded once."""
+    """Mean of `n` numbers whose `exact_sum` is `total`, rounded once."""
     return float(Fraction(total, n << _UNIT))
 
 

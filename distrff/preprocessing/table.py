@@ -54,7 +54,7 @@ class TableSteps:
     keeps_incomplete: bool = False
 
     def sizes_within(self, max_columns: int) -> bool:
-        """Return whether no step of a list or of hashed words makes more than `max_columns` columns.
+        """Whether no step of a list or of hashed words makes more than `max_columns` columns.
 
         A damaged file may hold any number, and `names_out` would list that many names.
         """
@@ -125,7 +125,7 @@ class TableSteps:
         return tuple(dict.fromkeys([*self.categories, *self.required])) if self.categories else ()
 
     def unseen(self, raw: Mapping[str, RawColumn]) -> dict[str, Unseen]:
-        """Return the kept rows with categories that the fit never saw, by column with any."""
+        """Kept rows with categories that the fit never saw, by column with any."""
         kept = self.kept(raw)
         found = {
             name: step.unseen(raw[name] if kept is None else raw[name].take(kept))
@@ -134,13 +134,13 @@ class TableSteps:
         return {name: unseen for name, unseen in found.items() if unseen.n_rows}
 
     def kept(self, raw: Mapping[str, RawColumn]) -> np.ndarray | None:
-        """Return which rows are kept, as a bool array of shape (r,); None for all."""
+        """Mask of kept rows, of shape (r,); None for all."""
         return complete_rows([raw[name] for name in self.required])
 
     def apply(
         self, raw: Mapping[str, RawColumn], *, first_row: int = 0, fields: tuple[str, ...] = FIELDS
     ) -> dict[str, np.ndarray]:
-        """Return X, y and sample_weight of the rows that are kept, by name; y and weights if there are any.
+        """X, y and sample_weight of the rows that are kept, by name; y and weights if there are any.
 
         `raw` holds at least the columns of `raw_names`, all of the same rows; in messages the first row has
         the number `first_row`. `fields` says what to make; the kept rows do not depend on it. Raises
@@ -190,18 +190,18 @@ class TableSteps:
         return column.values.astype(np.float64)
 
     def of_columns(self, positions: Iterable[int]) -> TableSteps:
-        """Return the steps that make some of the columns of X, in the order given."""
+        """Steps that make some of the columns of X, in the order given."""
         before = range(len(self.names_out)) if self.chosen is None else self.chosen
         return replace(self, chosen=tuple(before[i] for i in positions))
 
     def for_prediction(self) -> TableSteps:
-        """Return the steps that make X alone and leave out no row: one that the fit would drop is NaN."""
+        """Steps that make X alone and leave out no row: one that the fit would drop is NaN."""
         return replace(
             self, target=None, weight=None, drops_missing=False, keeps_incomplete=self.drops_missing
         )
 
     def for_other_rows(self) -> TableSteps:
-        """Return the steps for other rows than the fit's: columns of integers and booleans take fractions."""
+        """Steps for other rows than the fit's: columns of integers and booleans take fractions."""
         columns = (
             replace(step, dtype=str(np.result_type(step.dtype, np.float32)))
             if isinstance(step, NumberStep) and np.dtype(step.dtype).kind in "iub"
@@ -211,7 +211,7 @@ class TableSteps:
         return replace(self, columns=tuple(columns))
 
     def for_names(self, names: Iterable[str]) -> TableSteps:
-        """Return the steps for a table of these raw columns: those for prediction if it has no target.
+        """Steps for a table of these raw columns: those for prediction if it has no target.
 
         A target of several columns must be there whole or not at all.
         """
@@ -220,7 +220,7 @@ class TableSteps:
         return self.for_prediction()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the steps as strict JSON data."""
+        """Steps as strict JSON data."""
         columns = [{"step": step.kind, **asdict(step)} for step in self.columns]
         data = asdict(self) | {"columns": columns}
         del data["keeps_incomplete"]
@@ -228,7 +228,7 @@ class TableSteps:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TableSteps:
-        """Return the steps of what `to_dict` returned.
+        """Steps from the result of `to_dict`.
 
         Raises ModelFileError for an unknown kind of step.
         """
@@ -243,7 +243,7 @@ class TableSteps:
 
 
 def complete_rows(columns: Iterable[RawColumn]) -> np.ndarray | None:
-    """Return the rows in which no value is missing, as a bool array of shape (r,); None for all."""
+    """Rows in which no value is missing, as a bool array of shape (r,); None for all."""
     masks = [mask for column in columns if (mask := column.missing_rows()) is not None]
     return ~np.logical_or.reduce(masks) if masks else None
 
@@ -261,12 +261,12 @@ def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def names_fit(names: Any, n_columns: int) -> bool:
-    """Return whether column names of a file, if it has any, are one text for each column."""
+    """Whether column names of a file, if it has any, are one text for each column."""
     return names is None or (len(names) == n_columns and all(isinstance(name, str) for name in names))
 
 
 def steps_fit(steps: TableSteps | None, n_columns: int) -> bool:
-    """Return whether table steps of a file, if it has any, make so many columns."""
+    """Whether table steps of a file, if it has any, make so many columns."""
     return steps is None or (
         steps.sizes_within(max(FEW_COLUMNS, n_columns)) and len(steps.names_out) == n_columns
     )

@@ -11,24 +11,24 @@ from scipy.sparse import issparse, vstack
 
 
 def joined_rows(parts: Sequence[Any]) -> Any:
-    """Return the rows of all parts, one after the other; CSR where the parts are."""
+    """Rows of all parts, one after the other; CSR where the parts are."""
     if issparse(parts[0]):
         return vstack(parts, format="csr", dtype=parts[0].dtype) if len(parts) > 1 else parts[0]
     return np.concatenate(parts)
 
 
 def dense_rows(X: Any) -> np.ndarray:
-    """Return the rows as an array; those of CSR are written out, so of a tile only."""
+    """Rows as an array; CSR is written out, so it should be of a tile only."""
     return X.toarray() if issparse(X) else np.asarray(X)
 
 
 def chosen_rows(X: Any, rows: np.ndarray) -> Any:
-    """Return a copy of some rows, of the kind that X is."""
+    """A copy of some rows, of the kind that X is."""
     return X[rows] if issparse(X) else np.asarray(X)[rows]
 
 
 def as_columns(values: np.ndarray) -> np.ndarray:
-    """Return values of shape (n,) or (n, k) as (n, k); there may be no rows."""
+    """Values of shape (n,) or (n, k) as (n, k); there may be no rows."""
     return values[:, None] if values.ndim == 1 else values
 
 
@@ -39,7 +39,7 @@ def as_columns(values: np.ndarray) -> np.ndarray:
 
 
 def in_one_layout(A: np.ndarray) -> np.ndarray:
-    """Return A by rows without gaps, aligned and in native byte order; itself if it is so already.
+    """A by rows without gaps, aligned and in native byte order; itself if it is so already.
 
     Sums over it then have the same bits wherever its numbers come from: a solver, a view, a file, another
     process. What only enters operations entry by entry may have any layout.

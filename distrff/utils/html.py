@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,7 +34,7 @@ class Bars(NamedTuple):
     rows: Sequence[tuple[str, Number, str]]
 
     def percent(self, value: Number) -> float:
-        """Return the length of a bar, of the longest; 0 of what is missing or negative."""
+        """Length of a bar in percent of the longest; 0 for missing or negative values."""
         longest = max(map(_length, (row[1] for row in self.rows)))
         return 100 * _length(value) / longest if longest else 0.0
 
@@ -58,11 +58,11 @@ class Items(NamedTuple):
 
 
 Part = str | Table | Bars | Chart | Facts | Items
-"""What a section has; a text is a paragraph."""
+"""The content of a section; a text is a paragraph."""
 
 
 class Section(NamedTuple):
-    """A heading with what is below it. A wide one takes the whole width."""
+    """A heading with the parts below it. A wide one takes the whole width."""
 
     heading: str
     parts: Sequence[Part]
@@ -78,7 +78,7 @@ def html_page(
     alerts: Sequence[str] = (),
     is_card: bool = False,
 ) -> str:
-    """Return the page as text; write it as UTF-8.
+    """The page as text; write it as UTF-8.
 
     Its `alerts` are sentences that should not be overlooked, its `facts` names with their values, its
     `notes` sentences that call for nothing. With `is_card` it is an element for a notebook instead, whose
@@ -89,6 +89,31 @@ def html_page(
 
 
 html_card = partial(html_page, is_card=True)
+
+
+def page_lines(facts: Iterable[Sequence[Any]], sections: Iterable[Section] = ()) -> Iterator[str]:
+    """Facts and sections as lines of text; drawings are left out."""
+    yield from (f"{name}: {_shown(value)}" for name, value in facts)
+    for section in sections:
+        lines = [line for part in section.parts for line in part_lines(part)]
+        if lines:
+            yield f"{section.heading}:"
+            yield from (f"  {line}" for line in lines)
+
+
+def part_lines(part: Part) -> Iterator[str]:
+    """One part as lines of text; none for a drawing."""
+    if isinstance(part, Table):
+        rows = [[str(_shown(value)) for value in row] for row in (part.columns, *part.rows)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            yield "  ".join(map(str.ljust, row, widths)).rstrip()
+    elif isinstance(part, Facts):
+        yield from (f"{name}: {_shown(value)}" for name, value in part.pairs)
+    elif isinstance(part, Items):
+        yield from part.sentences
+    elif isinstance(part, str):
+        yield part
 
 
 @cache

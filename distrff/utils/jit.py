@@ -1,4 +1,4 @@
-"""What a process keeps: compiled loops, arrays for the next tile, and counts."""
+"""What a process keeps: compiled loops, arrays for the next tile or cast once, and counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numba import njit
 
 
 def compiled(fastmath: Iterable[str] = ()) -> Callable[[Callable[..., None]], Any]:
-    """Return a decorator that compiles a function, which then runs without the global interpreter lock.
+    """A decorator that compiles a function, which then runs without the global interpreter lock.
 
     Each type of arguments is compiled at its first call, and cached on disk where a folder can be written.
     `fastmath` are LLVM's names of the reorderings that the compiler may do: none as a rule, so that results
@@ -77,7 +77,7 @@ _kept = threading.local()
 
 
 def scratch(purpose: str, n_rows: int, n_columns: int, dtype: np.dtype) -> np.ndarray:
-    """Return an uninitialised array of shape (n_rows, n_columns), this thread's own until its next call.
+    """An uninitialised array of shape (n_rows, n_columns), this thread's own until its next call.
 
     Each purpose has its own array. A thread keeps at most 16 MiB per purpose; larger arrays are new.
     """
@@ -88,3 +88,16 @@ def scratch(purpose: str, n_rows: int, n_columns: int, dtype: np.dtype) -> np.nd
     if purpose not in buffers or buffers[purpose].nbytes < n_bytes:
         buffers[purpose] = np.empty(n_bytes, np.uint8)
     return buffers[purpose][:n_bytes].view(dtype).reshape(n_rows, n_columns)
+
+
+class ByDtype:
+    """A float64 array that is cast once to each dtype in use."""
+
+    def __init__(self, A: np.ndarray) -> None:
+        self._cast = {np.dtype(np.float64): A}
+
+    def __getitem__(self, dtype: Any) -> np.ndarray:
+        dtype = np.dtype(dtype)
+        if dtype not in self._cast:
+            self._cast[dtype] = self._cast[np.dtype(np.float64)].astype(dtype)
+        return self._cast[dtype]

@@ -66,7 +66,7 @@ class PointSums:
             yield self._transformed(self._plan.execute(c, out=self._grid))
 
     def _transformed(self, G: np.ndarray) -> np.ndarray:
-        """Return the modes of the spread points; the grid is overwritten."""
+        """The modes of the spread points; the grid is overwritten."""
         # In the order of the grid, the modes are 0 … m, others, −m … −1.
         halves: list[Any] = [
             (slice(0, m + 1), slice(n - m, n)) for m, n in zip(self._modes, G.shape, strict=True)
@@ -94,7 +94,7 @@ _MIN_GRID = 32  # twice the widest window
 
 
 def _spreading(grid: Sequence[int], eps: float, dtype: str) -> Any:
-    """Return finufft's plan for spreading alone, with the window for this ratio of grid and modes."""
+    """finufft's plan for spreading alone, with the window for this ratio of grid and modes."""
     import finufft  # it takes .1 s to load, and most fits need none of it
 
     return finufft.Plan(
@@ -108,7 +108,7 @@ _DEGREE = 48  # of cosines of up to 8 places and a third of a wave a place: phas
 
 @lru_cache(maxsize=16)
 def _window(eps: float, dtype: str, d: int) -> Chebyshev:
-    """Return ψ̂(ξ) of one of d coordinates, for frequencies |ξ| ≤ ⅓ in waves per place of the grid.
+    """ψ̂(ξ) of one of d coordinates, for frequencies |ξ| ≤ ⅓ in waves per place of the grid.
 
     ψ is known by what finufft spreads of single points; it depends on d as well. Only the first coordinate of
     the points is between two places, so that sums over the others are those of ψ over all places.
@@ -132,7 +132,7 @@ def _window(eps: float, dtype: str, d: int) -> Chebyshev:
 
 
 def values_at(points: Sequence[np.ndarray], C: np.ndarray, eps: float) -> np.ndarray:
-    """Return f_i = Σ_k C_k·exp(i⟨k, x_i⟩) for modes k ∈ {−m … m}^d, complex, in the precision of C."""
+    """f_i = Σ_k C_k·exp(i⟨k, x_i⟩) for modes k ∈ {−m … m}^d, complex, in the precision of C."""
     import finufft
 
     points = [x.astype(C.real.dtype, copy=False) for x in points]
@@ -141,7 +141,7 @@ def values_at(points: Sequence[np.ndarray], C: np.ndarray, eps: float) -> np.nda
 
 
 def values_on_grid(axes: Sequence[np.ndarray], C: np.ndarray) -> np.ndarray:
-    """Return Σ_k C_k·exp(i⟨k, x⟩) for all x of a product grid, exactly, shape (len(axes[0]), …).
+    """Σ_k C_k·exp(i⟨k, x⟩) for all x of a product grid, exactly, shape (len(axes[0]), …).
 
     C has C_{−k} = C̄_k, so that the sums are real. Coordinate by coordinate, a matrix product each; the first
     coordinate, which is the last to be summed, needs the modes k ≥ 0 alone, and real products.
@@ -158,7 +158,7 @@ def values_on_grid(axes: Sequence[np.ndarray], C: np.ndarray) -> np.ndarray:
 
 
 def values_of_few(points: Sequence[np.ndarray], C: np.ndarray) -> np.ndarray:
-    """Return Σ_k C_k·exp(i⟨k, x_i⟩) of few points, exactly: 8 flops a point and mode, and no fine grid."""
+    """Σ_k C_k·exp(i⟨k, x_i⟩) of few points, exactly: 8 flops a point and mode, and no fine grid."""
     modes = [np.arange(-(n // 2), n // 2 + 1) for n in C.shape]
     waves = [np.exp(1j * np.outer(x, k)) for x, k in zip(points, modes, strict=True)]
     F = C @ waves[-1].T  # (…, n)
@@ -168,7 +168,7 @@ def values_of_few(points: Sequence[np.ndarray], C: np.ndarray) -> np.ndarray:
 
 
 def fine_grid_bytes_of(n_modes: float, d: int) -> float:
-    """Return about how many bytes a transform of d coordinates takes for its grid and its result."""
+    """About how many bytes a transform of d coordinates takes for its grid and its result."""
     fine = 1.05 * _UPSAMPLING  # the next length that an FFT is fast for
     return _FINE_BYTES * n_modes * (1.0 + fine**d)
 

@@ -78,7 +78,7 @@ def signals_raise(
 
 @cache
 def libraries() -> ThreadpoolController:
-    """Return the BLAS libraries of this process; cached, as the search takes milliseconds."""
+    """The BLAS libraries of this process; cached, as the search takes milliseconds."""
     return ThreadpoolController()
 
 
@@ -115,12 +115,15 @@ one_blas_thread = _OneThread().held
 
 
 # Tasks in threads of this process that nobody waits for any more, and how they end early.
+#
+# A thread cannot be interrupted. After Ctrl-C those of a pass would sum their segments to the end, and
+# neither the process nor the next fit would have its cores before that.
 
 _THIS_THREAD = threading.local()
-_ABANDONED: set[str] = set()
+_CANCELLED: set[str] = set()
 
 
-class Abandoned(Exception):
+class Cancelled(Exception):
     """Nobody waits for the result of this task."""
 
 
@@ -135,12 +138,12 @@ def working_for(work: str) -> Iterator[None]:
         _THIS_THREAD.work = before
 
 
-def abandon(work: str) -> None:
+def cancel(work: str) -> None:
     """Let all threads of a work end at their next tile."""
-    _ABANDONED.add(work)
+    _CANCELLED.add(work)
 
 
-def check_wanted() -> None:
-    """Raise Abandoned if nobody waits for what this thread does."""
-    if _ABANDONED and getattr(_THIS_THREAD, "work", None) in _ABANDONED:
-        raise Abandoned
+def check_cancelled() -> None:
+    """Raise Cancelled if nobody waits for what this thread does."""
+    if _CANCELLED and getattr(_THIS_THREAD, "work", None) in _CANCELLED:
+        raise Cancelled

@@ -24,7 +24,7 @@ PathStreams = Callable[..., np.random.Generator]
 
 
 def resolve_seed(random_state: int | None) -> int:
-    """Return the seed that `random_state` stands for: a non-negative integer itself, for None a random one.
+    """The seed that `random_state` stands for: a non-negative integer itself, for None a random one.
 
     Anything else is refused, a generator included: a generator has a position, and a fit that depends on it
     could not be repeated.
@@ -43,7 +43,7 @@ def _key(name: str | int) -> int:
 
 
 def stream(seed: int, *names: str | int) -> np.random.Generator:
-    """Return the generator of the stream called `names` under `seed`.
+    """The generator of the stream called `names` under `seed`.
 
     The same seed and names give the same numbers, whatever else was drawn before.
     """
@@ -51,17 +51,17 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
 
 
 def streams_under(seed: int, *path: str | int) -> PathStreams:
-    """Return the function of names that gives the streams called `path` and then those names."""
+    """The function of names that gives the streams called `path` and then those names."""
     return partial(stream, seed, *path)
 
 
 def child_seed(seed: int, *names: str | int) -> int:
-    """Return a seed of 63 bits for a part of the model that keeps its own streams."""
+    """A seed of 63 bits for a part of the model that keeps its own streams."""
     return int(stream(seed, "child seed", *names).integers(0, 2**63 - 1))
 
 
 def row_hash(rows: np.ndarray, seed: int) -> np.ndarray:
-    """Return 64 well-mixed bits for each row number."""
+    """64 well-mixed bits for each row number."""
     with np.errstate(over="ignore"):
         return mixed_bits(
             (rows + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed & (2**64 - 1))
@@ -69,7 +69,7 @@ def row_hash(rows: np.ndarray, seed: int) -> np.ndarray:
 
 
 def mixed_bits(x: np.ndarray) -> np.ndarray:
-    """Return the bits of each 64-bit number well mixed (SplitMix64's finaliser; Steele et al. 2014)."""
+    """The bits of each 64-bit number well mixed (SplitMix64's finaliser; Steele et al. 2014)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -79,7 +79,7 @@ def mixed_bits(x: np.ndarray) -> np.ndarray:
 
 
 def group_of(what: str | Callable[..., Any]) -> str:
-    """Return the group of tasks of a pass or a function: "distrff-held-out-errors", "distrff-fold-errors".
+    """The group of tasks of a pass or a function: "distrff-held-out-errors", "distrff-fold-errors".
 
     Dask takes the words before the first one that has a digit (`dask.utils.key_split`).
     """
@@ -88,5 +88,5 @@ def group_of(what: str | Callable[..., Any]) -> str:
 
 
 def new_key(what: str | Callable[..., Any]) -> str:
-    """Return a key in a group that no other task has."""
+    """A key in a group that no other task has."""
     return f"{group_of(what)}-{uuid.uuid4().hex}"

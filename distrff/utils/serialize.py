@@ -24,8 +24,6 @@ from scipy.sparse import csr_matrix
 
 from distrff.errors import DistrffError
 
-# Values as JSON beside plain arrays: what sums and solvers return, stored without pickle.
-
 _PACKAGES = (
     "utils", "kernels", "solvers", "preprocessing", "features", "fitting", "estimators", "engine", "model",
 )  # fmt: skip
@@ -42,7 +40,7 @@ class DamagedValue(DistrffError):
 
 
 def encoded(value: Any) -> tuple[Any, list[np.ndarray]]:
-    """Return a value as strict JSON, and the arrays that it refers to by their position.
+    """A value as strict JSON, and the arrays that it refers to by their position.
 
     Raises NotStorable for any other value.
     """
@@ -51,7 +49,7 @@ def encoded(value: Any) -> tuple[Any, list[np.ndarray]]:
 
 
 def decoded(tree: Any, arrays: Sequence[np.ndarray]) -> Any:
-    """Return the value; raise DamagedValue where no value was stored like this."""
+    """The value of these; raises DamagedValue where no value was stored like this."""
     try:
         return _decoded(tree, arrays)
     except DamagedValue:
@@ -103,7 +101,7 @@ def _name_of(kind: type) -> str:
 
 
 def _class_of(name: str) -> type | None:
-    """Return a dataclass or named tuple of distrff by its name, or None."""
+    """A dataclass or named tuple of distrff by its name, or None."""
     module, _, qualname = name.partition(":")
     package, _, rest = module.partition(".")
     if package != "distrff" or rest.split(".")[0] not in _PACKAGES or not qualname.isidentifier():
@@ -154,7 +152,7 @@ def _instance(tree: Any, arrays: Sequence[np.ndarray]) -> Any:
 
 
 def bytes_of(A: np.ndarray) -> memoryview:
-    """Return the bytes of an array in its own memory order, without a copy where it has no gaps."""
+    """The bytes of an array in its own memory order, without a copy where it has no gaps."""
     return np.ascontiguousarray(A.T if is_transposed(A) else A).reshape(-1).view(np.uint8).data
 
 
@@ -164,7 +162,7 @@ def is_transposed(A: np.ndarray) -> bool:
 
 
 def compact(value: Any) -> Any:
-    """Return a value whose arrays lie in memory as they would after being sent or stored: without gaps.
+    """A value whose arrays lie in memory as they would after being sent or stored: without gaps.
 
     BLAS takes another path for a vector with gaps, with other last bits.
     """
@@ -217,7 +215,7 @@ def update_digest(digest: Any, value: Any) -> None:
 
 
 def digest_of(*values: Any) -> str:
-    """Return a digest of values, as 32 hexadecimal digits."""
+    """A digest of values, as 32 hexadecimal digits."""
     digest = hashlib.sha256()
     for value in values:
         update_digest(digest, value)

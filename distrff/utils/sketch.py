@@ -51,7 +51,7 @@ class QuantileSketch:
 
     @classmethod
     def of(cls, values: np.ndarray, weights: np.ndarray | None = None) -> QuantileSketch:
-        """Return the sketch of numbers of any shape; those of weight 0 are left out.
+        """The sketch of numbers of any shape; those of weight 0 are left out.
 
         Raises NonFiniteError for NaN, InputError for weights that are negative or not finite.
         """
@@ -93,13 +93,13 @@ class QuantileSketch:
         return self.keys.nbytes + self.weights.nbytes
 
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the smallest and the largest number of each bucket, each of shape (n_buckets,)."""
+        """The smallest and the largest number of each bucket, each of shape (n_buckets,)."""
         small, large = _magnitudes(np.abs(self.keys))
         negative = self.keys < 0
         return np.where(negative, -large, small), np.where(negative, -small, large)
 
     def quantile(self, q: Any) -> Any:
-        """Return the quantiles of shares q in [0, 1], of the shape of q; NaN of no numbers.
+        """The quantiles of shares q in [0, 1], of the shape of q; NaN of no numbers.
 
         It is the middle of the bucket of the smallest number up to which the share q of the weight
         lies (``method="inverted_cdf"`` of NumPy), so within 2⁻¹¹ of that number, relatively.
@@ -115,7 +115,7 @@ class QuantileSketch:
         return (lower[found] / 2 + upper[found] / 2)[()]  # their sum could overflow
 
     def upper_at_rank(self, rank: float) -> float:
-        """Return a number at least as large as the one at which the cumulative weight reaches `rank`.
+        """A number at least as large as the one at which the cumulative weight reaches `rank`.
 
         It is the largest number of that bucket: of whole weights, the rank-th smallest number or up to 2⁻¹⁰
         of its magnitude more, never less. Infinite where the rank exceeds the weight.
@@ -125,11 +125,11 @@ class QuantileSketch:
         return float(self.edges()[1][found]) if found < len(sums) else float("inf")
 
     def absolute(self) -> QuantileSketch:
-        """Return the sketch of the numbers' magnitudes."""
+        """The sketch of the numbers' magnitudes."""
         return self._summed(np.abs(self.keys), self.weights)
 
     def is_valid(self) -> bool:
-        """Return whether keys and weights are those of a sketch, as ones from a file may not be."""
+        """Whether keys and weights are a possible sketch; a file may hold others."""
         keys, weights = self.keys, self.weights
         return (
             keys.ndim == weights.ndim == 1
@@ -144,7 +144,7 @@ class QuantileSketch:
 
 
 def aligned(first: QuantileSketch, second: QuantileSketch) -> tuple[QuantileSketch, np.ndarray, np.ndarray]:
-    """Return the sketch of both, and the weights of each in its buckets, with zeros where it has none."""
+    """The sketch of both, and the weights of each in its buckets, with zeros where it has none."""
     both = first + second
     weights = np.zeros((2, len(both.keys)))
     for own, sketch in zip(weights, (first, second), strict=True):
@@ -153,7 +153,7 @@ def aligned(first: QuantileSketch, second: QuantileSketch) -> tuple[QuantileSket
 
 
 def _keys_of(values: np.ndarray) -> np.ndarray:
-    """Return the key of each number: the first bits of its magnitude plus 1, with its sign; 0 for zero."""
+    """The key of each number: the first bits of its magnitude plus 1, with its sign; 0 for zero."""
     magnitudes = in_one_layout(np.abs(values))
     keys = (magnitudes.view(np.int64) >> _SHIFT) + 1
     keys[magnitudes == 0] = 0
@@ -161,7 +161,7 @@ def _keys_of(values: np.ndarray) -> np.ndarray:
 
 
 def _magnitudes(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the smallest and largest magnitude of each key's bucket."""
+    """The smallest and largest magnitude of each key's bucket."""
     small = np.maximum((keys - 1) << _SHIFT, 1)  # the bits of the smallest number above zero are 1
     large = np.where(keys == _INFINITE, small, (keys << _SHIFT) - 1)  # infinity is alone in its bucket
     both = np.where(keys == 0, 0, np.stack([small, large])).astype(np.int64).view(np.float64)

@@ -35,7 +35,7 @@ def number_text(value: Number, *, trim: bool = False) -> str:
 
 
 def si_text(value: float, unit: str) -> str:
-    """Return a quantity with three digits and a decimal prefix of its unit."""
+    """A quantity with three digits and a decimal prefix of its unit."""
     for prefix in ("", "k", "M", "G"):
         if value < 999.5:
             return f"{value:.3g} {prefix}{unit}"
@@ -44,12 +44,12 @@ def si_text(value: float, unit: str) -> str:
 
 
 def human_bytes(n_bytes: float) -> str:
-    """Return a number of bytes with three digits and a decimal unit."""
+    """A number of bytes with three digits and a decimal unit."""
     return si_text(n_bytes, "B")
 
 
 def human_seconds(seconds: float) -> str:
-    """Return a duration with three digits below two minutes, beyond that in minutes and hours."""
+    """A duration with three digits below two minutes, beyond that in minutes and hours."""
     if seconds == 0:
         return "0 s"
     for limit, factor, unit in ((1e-3, 1e6, "µs"), (1, 1e3, "ms"), (119.5, 1, "s")):
@@ -77,18 +77,18 @@ _MAX_LISTED = 20
 
 
 def listed(names: Collection[Any]) -> str:
-    """Return the first 20 names, and how many are left out."""
+    """The first 20 names, and how many are left out."""
     more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(map(str, islice(names, _MAX_LISTED))) + more
 
 
 def first_repeated(names: Collection[T]) -> T | None:
-    """Return the first name that is there more than once; None if each is there once."""
+    """The first name that is there more than once; None if each is there once."""
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def column_text(name: str) -> str:
-    """Return the name of a column; a number alone is its index."""
+    """The name of a column; a number alone is its index."""
     return f"column {name}" if name.isdigit() else name
 
 
@@ -99,7 +99,7 @@ _MAX_WIDTHS = 8
 
 
 def kernel_text(kernel: str) -> str:
-    """Return the repr with its numbers to four digits, and with places where a line may break.
+    """The repr with its numbers to four digits, and with places where a line may break.
 
     A long list of length scales is replaced by how many there are.
     """
@@ -109,7 +109,7 @@ def kernel_text(kernel: str) -> str:
     return re.sub(r"([(=])", rf"\1{_MAY_BREAK}", short)
 
 
-# What messages may show of a URL: the place, without user names, passwords and keys.
+# The public part of a URL, which messages may show: the place, without user names, passwords and keys.
 #
 # A password that is not percent-encoded makes a URL ambiguous: `s3://user:pa/ss@bucket/x` may as well be
 # the path `ss@bucket/x` of a host `user:pa`. What is hidden is what any reading takes for a secret: all
@@ -117,7 +117,7 @@ def kernel_text(kernel: str) -> str:
 # slash looks like a password, does an `@` in the path stay.
 
 HIDDEN = "***"
-"""What stands for a URL of which no part is public in every reading."""
+"""Stands for a URL of which no part is public in every reading."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/{1,3}")
 _CHAIN = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]*(?:://|::))")  # of fsspec: simplecache::s3://bucket/x
@@ -135,18 +135,18 @@ _QUERY_WORD = re.compile(r"\?[^\s'\"=]+=[^\s'\"]*")
 
 
 def in_one_line(value: Any) -> str:
-    """Return a value, or an error's message, in one line of at most 160 characters: it may be huge."""
+    """A value, or an error's message, in one line of at most 160 characters: it may be huge."""
     return " ".join(str(value)[:1000].split())[:160]
 
 
 def public_name(path: Any) -> str:
-    """Return a path or URL, perhaps one of fsspec's chains, without user names, passwords and queries."""
+    """A path or URL, perhaps one of fsspec's chains, without user names, passwords and queries."""
     text = path if isinstance(path, str) else str(path)
     return "::".join(map(_public_link, _CHAIN.split(text)))
 
 
 def public_text(text: str) -> str:
-    """Return a message, perhaps of another library, with each URL in it as `public_name` has it."""
+    """A message, perhaps of another library, with each URL in it as `public_name` has it."""
     shown, at = [], 0
     while found := _SCHEME.search(text, at):
         shown.append(_without_words(text[at : found.start()]))
@@ -181,7 +181,7 @@ def _public_link(link: str) -> str:
 
 
 def _public_rest(rest: str) -> str:
-    """What is public of all that follows on `://`."""
+    """The public part of all that follows on `://`."""
     plain = _WHOLE.match(rest)
     if plain:
         path = re.split("[?#]", rest[plain.end() :], maxsplit=1)[0]
@@ -197,7 +197,7 @@ def _public_rest(rest: str) -> str:
 
 
 def _public_start(text: str, scheme: re.Match[str], limit: int) -> tuple[str, int]:
-    """What is public of the URL with this scheme in a text, and where the text goes on after it."""
+    """The public part of the URL with this scheme in a text, and the place where it ends."""
     begin = scheme.end()
     quote = text[scheme.start() - 1 : scheme.start()]
     closing = text.find(quote, begin, limit) if quote in tuple("'\"`") else -1

@@ -19,12 +19,12 @@ FEW_COLUMNS = 2**20  # a row of so many columns is small, whatever is stored
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether a value is a real number; True and False do not count as numbers here."""
+    """Whether a value is a real number; True and False do not count as numbers here."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def is_finite(value: Any) -> bool:
-    """Tell whether a value is a real number that a float can hold."""
+    """Whether a value is a real number that a float can hold."""
     try:
         return is_number(value) and math.isfinite(value)
     except OverflowError:  # an integer or a fraction beyond the largest float
@@ -61,7 +61,7 @@ def positive(name: str, value: Any, kind: str = "a positive number") -> None:
 
 
 def positive_number(value: Any, what: str, minimum: float = float(np.finfo(float).tiny)) -> float:
-    """Return `value` as a finite float of at least `minimum`, or raise InputError.
+    """`value` as a finite float of at least `minimum`, or raise InputError.
 
     The default bound refuses zero and the subnormal numbers, whose reciprocals overflow.
     """
@@ -80,7 +80,7 @@ def positive_number(value: Any, what: str, minimum: float = float(np.finfo(float
 
 
 def float_array(values: Iterable[Any]) -> np.ndarray:
-    """Return numbers as an array of float64.
+    """Numbers as an array of float64.
 
     Raises TypeError or ValueError if one is no number; True and False are none.
     """
@@ -91,7 +91,7 @@ def float_array(values: Iterable[Any]) -> np.ndarray:
 
 
 def checked_length_scale(value: Any) -> Widths:
-    """Return `value` as a float, a tuple of floats (one per column), "auto" or "ard".
+    """`value` as a float, a tuple of floats (one per column), "auto" or "ard".
 
     Raises InputError if it is none of these, or a width is not positive and finite.
     """
@@ -109,7 +109,7 @@ def checked_length_scale(value: Any) -> Widths:
 
 
 def finite_rows(X: Any, name: str) -> np.ndarray:
-    """Return X as a finite float64 matrix; `name` stands for it in the errors.
+    """X as a finite float64 matrix; `name` stands for it in the errors.
 
     Raises InputError if it has not two dimensions, InputTypeError if it is not real, NonFiniteError if it is
     not finite.
@@ -134,7 +134,7 @@ def finite_rows(X: Any, name: str) -> np.ndarray:
 
 
 def storable(name: str, array: np.ndarray) -> np.ndarray:
-    """Return the array as it is stored, little-endian in C order; raise for a dtype that cannot be stored."""
+    """The array as it is stored, little-endian in C order; raises for a dtype that cannot be stored."""
     A = np.asarray(array)
     if A.dtype.kind not in "biuf" or A.dtype.itemsize > 8:
         raise InputTypeError(f"array {name!r} has dtype {A.dtype}; give bool, int or float, at most 64 bits")

@@ -52,7 +52,7 @@ def sorf_speed(scale: float) -> Iterator[dict[str, Any]]:
             sampling: FourierFeatures(Gaussian(), m, form="phase", sampling=sampling, random_state=0).fit(X)
             for sampling in ("iid", "sorf")
         }
-        projections = [maps[s].specification_.build().projection for s in ("iid", "sorf")]
+        projections = [maps[s].specification_.build().prepared.projection for s in ("iid", "sorf")]
         with threadpool_limits(1):
             for projection in projections:  # casts once and compiles
                 projection.project(X[:64], theta[:64])

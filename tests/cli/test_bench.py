@@ -11,8 +11,9 @@ from distrff.cli import bench
 from distrff.cli.bench import fit_limits, rows_a_second
 from distrff.engine.run import PlannedWorkers
 from distrff.features.base import product_cost
-from distrff.fitting.cost import THIN_SLOWNESS, Size, count, with_kept
+from distrff.fitting.cost import THIN_SLOWNESS, Size, with_kept
 from distrff.io.dataset import RowBlock
+from tests.support.plans import count
 
 
 @pytest.fixture(autouse=True)

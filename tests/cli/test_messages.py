@@ -33,7 +33,7 @@ OF_PYTHON = (
     "io/zarr_rows.py: …: column_names",  # an attribute of the group
     "metrics.py",
     "model/write.py: ids are columns",
-    "fitting/equispaced_sums.py: these sums have",
+    "fitting/sums.py: these sums have",
     "solvers/ridge.py: n_features",
 )
 

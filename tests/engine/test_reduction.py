@@ -16,7 +16,7 @@ from distrff.engine.tasks import CacheForm, begin_task, keep_rows, merge_partial
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import RowBlock
-from distrff.utils.process import Abandoned, abandon, working_for
+from distrff.utils.process import Cancelled, cancel, working_for
 
 X = np.arange(20.0).reshape(10, 2)
 
@@ -229,18 +229,18 @@ class KeepingTiles(CacheForm):
 def test_what_keeps_rows_ends_with_its_pass_too():
     rows = as_dataset(np.ones((100, 2))).rows(0, 100)
     assert len(keep_rows(KeepingTiles(), rows, [], "a fit", "a pass that goes on")) == 10
-    abandon("a pass that ended")
-    with pytest.raises(Abandoned):
+    cancel("a pass that ended")
+    with pytest.raises(Cancelled):
         keep_rows(KeepingTiles(), rows, [], "a fit", "a pass that ended")
 
 
 def test_a_thread_whose_pass_is_abandoned_ends_at_its_next_tile():
     rows = as_dataset(np.ones((100, 2))).rows(0, 100)
     seen = []
-    with working_for("pass"), pytest.raises(Abandoned):
+    with working_for("pass"), pytest.raises(Cancelled):
         for block in rows.tiles(10):
             seen.append(block.start)
             if len(seen) == 3:
-                abandon("pass")
+                cancel("pass")
     assert seen == [0, 10, 20]
     assert len(list(rows.tiles(10))) == 10  # nobody has abandoned what this thread does now

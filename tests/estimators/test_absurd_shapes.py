@@ -101,17 +101,3 @@ def test_a_score_is_refused_as_well(tmp_path, few_bytes):
     data = drf.open_dataset(declared(tmp_path, (10**12, 2), (10**12, 2)))
     with pytest.raises(PlanRefused, match="rewrite the rows in smaller ones"):
         model.score(data)
-
-
-def test_columns_without_names_are_found_among_very_many(tmp_path, few_bytes):
-    path = declared(tmp_path, *SHAPES["wide"])
-    assert drf.open_dataset(path, columns=["7", -1]).n_columns == 2
-    for unknown in ("x", "1000000000", 10**9):
-        with pytest.raises(InputError, match="has no column"):
-            drf.open_dataset(path, columns=[unknown])
-
-
-@pytest.mark.parametrize("shape", [(0, 10), (10, 0)])
-def test_no_rows_or_columns(tmp_path, shape):
-    with pytest.raises(InputError, match="Found array with 0"):
-        drf.open_dataset(declared(tmp_path, shape, (1, 1)))

@@ -4,7 +4,6 @@ import os
 import pickle
 import threading
 
-import dask.array as da
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -12,8 +11,7 @@ from sklearn.metrics import r2_score
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.io.arrays import as_dataset
-from tests.support.fits import fourier, in_process, margin_classifier, stored
+from tests.support.fits import fourier, in_process, margin_classifier
 
 FITS = {
     "dual": lambda: margin_classifier("hinge", fourier(), 10.0),
@@ -72,12 +70,6 @@ def test_true_before_there_is_a_model_ends_the_fit_at_its_first_one(rows):
     assert [progress.error is None for progress in seen] == [True, True, False]
 
 
-def test_a_stop_in_the_search_for_c_keeps_a_model(rows):
-    callback = told_to([], stop_at=1)
-    estimator = margin_classifier("squared_hinge", fourier(), "cv", callbacks=[callback])
-    assert in_process(estimator, *rows).report_["status"] == "STOPPED"
-
-
 def test_a_stop_in_the_search_for_alpha_keeps_the_mean_of_the_folds(rows):
     labels = []
 
@@ -102,24 +94,6 @@ def test_callbacks_are_called_in_this_process_and_never_sent(rows, client):
     fitted = FITS["hinge"]().set_params(callbacks=[callback]).fit(*rows)
     assert {pid for pid, _ in seen} == {os.getpid()}
     assert seen[-1][1] == pytest.approx(fitted.report_["duality_gap"])
-
-
-def test_a_direct_fit_has_nothing_left_to_stop(rows):
-    seen = []
-
-    def stop(progress):
-        seen.append(progress.label)
-        return True
-
-    fitted = in_process(drf.KernelRidge(fourier(), callbacks=[stop]), *rows)
-    assert fitted.report_["status"] == "CONVERGED"
-    assert seen == fitted.report_["sweep_labels"]
-
-
-def test_the_same_bits_with_callbacks(rows):
-    plain = in_process(FITS["hinge"](), *rows)
-    told = in_process(FITS["hinge"]().set_params(callbacks=[told_to([])]), *rows)
-    np.testing.assert_array_equal(plain.coef_, told.coef_)
 
 
 def test_what_a_callback_raises_ends_the_fit(rows):
@@ -200,16 +174,6 @@ def test_early_stopping_starts_afresh_and_copies_share_the_rows(rows, held_out):
     assert copy.X is stopping.X
 
 
-@pytest.mark.parametrize("storage", ["dask", "dataset"])
-def test_held_out_rows_of_any_storage(rows, held_out, storage):
-    exact = drf.EarlyStopping(*held_out)
-    in_process(FITS["hinge"]().set_params(callbacks=[exact]), *rows)
-    parts = tuple(da.from_array(A, chunks=130) for A in held_out)
-    lazy = drf.EarlyStopping(*parts) if storage == "dask" else drf.EarlyStopping(as_dataset(*parts))
-    in_process(FITS["hinge"]().set_params(callbacks=[lazy]), *rows)
-    np.testing.assert_allclose(exact.scores_, lazy.scores_)
-
-
 def test_early_stopping_refuses_what_it_cannot_score(rows, held_out):
     X, y = held_out
     for stopping, words in (
@@ -229,11 +193,3 @@ def test_a_pickle_has_no_callbacks(rows):
     copy = pickle.loads(pickle.dumps(fitted))
     assert copy.callbacks is None
     np.testing.assert_array_equal(copy.predict(rows[0]), fitted.predict(rows[0]))
-
-
-def test_a_stored_model_and_the_report_have_no_callbacks(rows, tmp_path):
-    plain = in_process(FITS["hinge"](), *rows)
-    fitted = in_process(FITS["hinge"]().set_params(callbacks=[lambda progress: None]), *rows)
-    assert set(fitted.report_) == set(plain.report_)
-    assert "callbacks" not in str(fitted.model_.report)
-    assert stored(fitted, tmp_path).predict(rows[0]).shape == (900,)

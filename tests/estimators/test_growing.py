@@ -67,12 +67,6 @@ def test_each_call_leaves_a_model_of_all_rows_so_far(problem):
     assert not np.array_equal(model.predict(problem.X), first)
 
 
-def test_callbacks_hear_of_every_pass(problem):
-    told = []
-    grown(ridge(1.0, callbacks=[lambda progress: told.append(progress.label)]), problem.X, problem.y)
-    assert told == ["column statistics", "Gram"] * len(CUTS)
-
-
 def test_map_scaling_and_widths_stay_those_of_the_first_call(problem):
     X, y = problem.X * [1.0, 10.0, 0.1, 1.0], problem.y
     automatic = drf.KernelRidge(drf.FourierFeatures(n_components=32), 1.0, random_state=0)

@@ -9,7 +9,6 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
 import distrff as drf
-from distrff.engine.run import Run
 from tests.support.fits import stored
 
 # Targets are functions of these two directions of four columns. Three quarters of a short number are exact.
@@ -84,38 +83,6 @@ def test_sparse_rows(name, rng):
     decide = "decision_function" if name == "svc" else "predict"
     expected = getattr(of_dense, decide)(X)
     np.testing.assert_allclose(getattr(of_sparse, decide)(csr_matrix(X)), expected, rtol=1e-4, atol=1e-4)
-
-
-def test_a_gram_carries_its_metric_to_its_file_and_back(rows, tmp_path):
-    X, y = rows
-    map_ = drf.fit_features(drf.FourierFeatures(GAUSSIAN, 64, random_state=0), X, scale="none")
-    whole = drf.gram(X, map_, y, scale="none")
-    parts = drf.gram(X[:200], map_, y[:200], scale="none")
-    parts += drf.gram(X[200:], y=y[200:], like=parts)
-    np.testing.assert_allclose(parts.A, whole.with_targets(parts.targets).A, rtol=1e-9, atol=1e-7)
-    whole.save(str(tmp_path / "gram.zarr"))
-    loaded = drf.GramStatistics.load(str(tmp_path / "gram.zarr"))
-    assert loaded.specification.kernel == GAUSSIAN and (loaded + whole).n_rows == 1200
-    one, other = (drf.KernelRidge(alpha=0.1).fit_gram(stats) for stats in (whole, loaded))
-    np.testing.assert_array_equal(other.predict(X), one.predict(X))
-
-
-@pytest.mark.parametrize("features", [drf.FourierFeatures, drf.NystroemFeatures])
-def test_a_large_metric_is_not_in_the_tasks(features, rng, monkeypatch):
-    d = 363  # columns: a square metric is above 1 MB
-    X, metric = rng.standard_normal((200, d)), np.eye(d) + 0.01 * rng.standard_normal((d, d))
-    assert metric.nbytes > 2**20
-    sizes, passed = [], Run._pass
-
-    def recorded(self, label, segments, reduction, *more):
-        sizes.append(len(pickle.dumps(reduction.light())))
-        return passed(self, label, segments, reduction, *more)
-
-    monkeypatch.setattr(Run, "_pass", recorded)
-    map_ = features(drf.Gaussian(20.0, metric=metric), 32, random_state=0)
-    drf.KernelRidge(map_, alpha=1.0, scale="standard").fit(X, X[:, 0])
-    # The scaling has two numbers a column.
-    assert len(sizes) >= 2 and max(sizes) < 2**13 + 16 * d
 
 
 def test_phases_too_large_for_float32_are_counted_through_the_metric(rng):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.decomposition import PCA
 from sklearn.decomposition import KernelPCA as ExactKernelPCA
@@ -92,15 +91,6 @@ def test_dask_arrays_give_lazy_dask_arrays_with_the_same_numbers(problem, dtype,
     # The products of strips of other heights round differently.
     atol = 1e-5 if dtype == np.float32 else 1e-12
     np.testing.assert_allclose(T.compute(), estimator.transform(X), atol=atol)
-
-
-def test_names_and_the_frozen_model(problem):
-    frame = pd.DataFrame(problem.X, columns=list("abcd"))
-    estimator = drf.KernelPCA(fourier(), 3, scale="standard").fit(frame)
-    assert estimator.model_.kind == "KernelPCA"
-    np.testing.assert_array_equal(estimator.model_.transform(problem.X), estimator.transform(frame))
-    assert estimator.get_feature_names_out().tolist() == ["kernelpca0", "kernelpca1", "kernelpca2"]
-    assert estimator.feature_names_in_.tolist() == list("abcd")
 
 
 def test_a_target_is_not_looked_at_and_constant_rows_have_no_variance(problem):

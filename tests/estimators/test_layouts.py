@@ -4,7 +4,6 @@ BLAS takes other paths for other layouts, of one row and of many, and has more o
 processors with AVX-512.
 """
 
-from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -17,6 +16,7 @@ from scipy.sparse import csr_matrix, issparse
 from sklearn.decomposition import PCA
 
 import distrff as drf
+from distrff.features.fitted import Trait
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
@@ -162,7 +162,7 @@ def answers(estimator, X):
         if hasattr(estimator, method) and has_it:
             Z = getattr(estimator, method)(X)
             made[method] = Z.toarray() if issparse(Z) else np.asarray(Z)
-    if isinstance(estimator, drf.KernelRidge) and not estimator.model_.specification.is_sparse:
+    if isinstance(estimator, drf.KernelRidge) and Trait.SPARSE not in estimator.model_.specification.traits:
         made["std"] = np.asarray(estimator.predict(X, return_std=True)[1])
     elif getattr(estimator, "posterior", None) is not None:
         made["std"] = estimator.std(X)
@@ -195,41 +195,6 @@ def test_rows_in_any_layout_and_a_stored_model(rows, place, name, features):
     for some in (X, X[:1]):
         assert_same_bits(answers(stored, some), answers(estimator.model_, some))
     assert stored.digest == estimator.model_.digest
-
-
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "components"])
-def test_scores_of_rows_in_any_layout(rows, name):
-    X, Y, s = rows
-    y = targets_of(name, Y)
-    estimator = fitted(name, fourier(), X, y)
-    expected = estimator.score(X, y, s)
-    for lie in (*ARRAYS.values(), lazy_runs):
-        assert estimator.score(lie(X), lie(y), lie(s)) == expected
-
-
-def laid(made, lie, *names):
-    return {name: lie(getattr(made, name)) for name in names}
-
-
-@pytest.mark.parametrize("features", MAPS)
-@pytest.mark.parametrize("lie", ARRAYS.values(), ids=ARRAYS)
-def test_arrays_of_a_model_in_any_layout(rows, features, lie, rng):
-    X, Y, _ = rows
-    map_ = MAPS[features]()
-    if "random_state" in map_.get_params():
-        map_.set_params(random_state=int(rng.integers(2**31)))  # or another test has left its arrays built
-    estimator = fitted("ten targets, scaled", map_, X, Y)
-    if features != "binning":
-        estimator.predict(X, return_std=True)  # makes what standard deviations need
-    model = estimator.model_
-    arrays = model.specification.checked_arrays() if model.arrays is None else model.arrays
-    changed = laid(model, lie, "coef", "intercept") | {"arrays": {name: lie(A) for name, A in arrays.items()}}
-    if model.posterior is not None:
-        moved = laid(model.posterior, lie, "L", "z_mean", "noise")
-        changed["posterior"] = replace(model.posterior, **moved)
-    same = replace(model, **changed)
-    for some in (X, X[:1]):
-        assert_same_bits(answers(same, some), answers(model, some))
 
 
 @pytest.mark.parametrize(

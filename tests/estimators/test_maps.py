@@ -8,7 +8,6 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.kernel_ridge import KernelRidge as ExactKernelRidge
 from sklearn.linear_model import Ridge
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     PolynomialFeatures,
@@ -19,8 +18,7 @@ from sklearn.preprocessing import (
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError
-from distrff.features.nystroem import pivoted
-from distrff.fitting.context import choose_solver
+from distrff.fitting.fit import choose
 from tests.support.fits import stored
 
 
@@ -52,20 +50,6 @@ def test_a_cluster_gives_the_bits_of_one_process(problem, tmp_path, request, lan
     np.testing.assert_array_equal(one.features_.landmarks_, other.features_.landmarks_)
     np.testing.assert_array_equal(one.model_.coef, other.model_.coef)
     np.testing.assert_allclose(one.predict(data.X).compute(), other.predict(problem.X), rtol=1e-9, atol=1e-9)
-
-
-def test_landmarks_do_not_depend_on_chunks(problem):
-    maps = [
-        drf.fit_features(
-            nystroem(landmarks=landmarks), da.from_array(problem.X, chunks=(rows, -1)), scale="none"
-        )
-        for landmarks in ("uniform", "leverage")
-        for rows in (900, 101)
-    ]
-    for one, other in (maps[:2], maps[2:]):
-        np.testing.assert_array_equal(one.landmarks_, other.landmarks_)
-    in_memory = nystroem().fit(problem.X)
-    np.testing.assert_array_equal(in_memory.landmarks_, maps[0].landmarks_)
 
 
 def test_rows_of_weight_zero_are_no_landmarks(problem):
@@ -124,28 +108,6 @@ def test_a_gram_carries_its_landmarks_to_its_file_and_back(problem, tmp_path, fe
     assert (loaded + whole).n_rows == 1800
 
 
-def test_the_plan_counts_the_factor_of_few_landmarks(problem, monkeypatch):
-    factored = []
-
-    def recorded(kernel, landmarks):
-        factored.append(len(landmarks))
-        return pivoted(kernel, landmarks)
-
-    def planned(n_components, X, y):
-        return drf.KernelRidge(nystroem(n_components=n_components), alpha=1.0, scale="none").plan(X, y)
-
-    plans = [planned(M, problem.X, problem.y) for M in (100, 800)]
-    by_features = [p.worker_peak_bytes - 8 * p.size.n_features**2 for p in plans]
-    assert plans[0].size.map_bytes == 16 * 100 * 4 + 8 * 100**2
-    assert by_features[0] < by_features[1]
-    assert all(plan.seconds is not None for plan in plans)
-    monkeypatch.setattr("distrff.features.nystroem.pivoted", recorded)
-    plan = planned(3000, np.tile(problem.X, (4, 1)), np.tile(problem.y, 4))
-    assert 0 < max(factored) <= 1024
-    by_features = plan.size.gram_flops + 2 / 3 * 3000**3
-    assert by_features < plan.flops < by_features + 3000**3
-
-
 @pytest.mark.parametrize(
     "act",
     [
@@ -171,10 +133,11 @@ def test_a_gram_that_is_to_be_like_another_counts_the_factor(problem, monkeypatc
     plans = []
 
     def kept(*args, **kwargs):
-        plans.append(choose_solver(*args, **kwargs))
-        return plans[-1]
+        found = choose(*args, **kwargs)
+        plans.append(found[1])
+        return found
 
-    monkeypatch.setattr("distrff.fitting.sums.choose_solver", kept)
+    monkeypatch.setattr("distrff.fitting.running.choose", kept)
     first = drf.gram(problem.X, nystroem(), problem.y, scale="none")
     drf.gram(problem.X, y=problem.y, like=first)
     assert plans[0].size.triangle_numbers == 48**2
@@ -199,14 +162,6 @@ def mixed(width=2.0):
 DERIVED = drf.ConcatenatedFeatures(
     [drf.FourierFeatures(drf.Gaussian(2.0), 32), drf.LinearFeatures()], weights=[2, 0.1]
 )
-
-
-def test_a_quadratic_basis_is_the_quadratic_model(problem):
-    X, y = problem.X, problem.y
-    basis = PolynomialFeatures(2, include_bias=False)
-    model = drf.KernelRidge(drf.TransformerFeatures(basis), alpha=0.5, scale="none").fit(X, y)
-    expected = make_pipeline(basis, Ridge(alpha=0.5)).fit(X, y)
-    np.testing.assert_allclose(model.predict(X), expected.predict(X), atol=1e-8)
 
 
 @pytest.mark.parametrize(

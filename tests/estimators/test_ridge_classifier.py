@@ -55,35 +55,6 @@ def test_equals_ridge_classifier_on_its_features(problem, n_classes, class_weigh
     np.testing.assert_array_equal(ours.predict(problem.X)[clear], theirs.predict(Z)[clear])
 
 
-@pytest.mark.parametrize("n_classes", [2, 4])
-@pytest.mark.parametrize("kind", LABELS)
-def test_any_labels(problem, kind, n_classes):
-    labels = LABELS[kind][:n_classes]
-    if len(labels) < n_classes:
-        pytest.skip("there are only two booleans")
-    numbers = classes_of(problem.y, n_classes)
-    y = labels[numbers]
-    model = ridge_classifier().fit(problem.X, y)
-    np.testing.assert_array_equal(model.classes_, np.unique(labels))
-    assert model.classes_.dtype == labels.dtype
-    prediction = model.predict(problem.X)
-    assert prediction.dtype == model.classes_.dtype and set(prediction) <= set(labels)
-    assert model.score(problem.X, y) == pytest.approx(np.mean(prediction == y), rel=1e-12)
-    reference = ridge_classifier().fit(problem.X, numbers)
-    same = labels[reference.predict(problem.X)] == prediction
-    # With labels in another order a tie goes to another class; there are hardly any.
-    assert same.mean() > 0.99
-
-
-@pytest.mark.parametrize("dtype", ["category", "string", "object"])
-def test_labels_of_pandas(problem, dtype):
-    y = np.array(["no", "yes"])[classes_of(problem.y, 2)]
-    reference = ridge_classifier().fit(problem.X, y)
-    model = ridge_classifier().fit(problem.X, pd.Series(y).astype(dtype))
-    np.testing.assert_array_equal(model.coef_, reference.coef_)
-    np.testing.assert_array_equal(model.predict(problem.X), reference.predict(problem.X))
-
-
 def test_two_classes_a_tie_and_labels_that_scoring_has_not_seen(problem):
     model = ridge_classifier().fit(problem.X, problem.y > 0)
     F = model.decision_function(problem.X)

@@ -15,9 +15,7 @@ from sklearn.pipeline import make_pipeline
 
 import distrff as drf
 from distrff.errors import InputError, NonFiniteError
-from distrff.features.search import ridge, sample
-from distrff.preprocessing.moments import Moments
-from tests.support.fits import never
+from distrff.features.search import ridge
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
@@ -107,19 +105,6 @@ def test_scale_and_width_choose_themselves_and_rows_stay_sparse(rng, X, y, sampl
     assert model.features_.kernel_.length_scale == pytest.approx(by_hand.features_.kernel_.length_scale)
     np.testing.assert_allclose(model.predict(X), by_hand.predict(X.toarray() / size), atol=1e-6)
     np.testing.assert_allclose(model.predict(X.toarray()), model.predict(X), atol=1e-9)
-    monkeypatch.setattr(sample, "_DENSE_BYTES", 0)
-    monkeypatch.setattr(sparse.csr_matrix, "toarray", never)
-    again = drf.KernelRidge(features, 1e-2, random_state=0).fit(X, y, s)
-    # The pilot's rows are not centred, which turns its features and changes no model but by rounding.
-    search, again = model.features_.length_scale_search_, again.features_.length_scale_search_
-    assert again["median_distance"] == pytest.approx(search["median_distance"])
-    # Both try the same octaves around the median. Where the error is flat, its rounding decides which of them
-    # is best, and so which widths are tried after them.
-    first, second = ({f"{width:.6g}": error for width, error in one["tried"]} for one in (search, again))
-    common = first.keys() & second.keys()
-    assert len(common) >= 11
-    # Phases of up to a hundred are rounded to 1e-5 in float32; alpha is at least a thousandth a row.
-    np.testing.assert_allclose([second[w] for w in common], [first[w] for w in common], rtol=1e-3)
 
 
 def test_a_scale_without_a_shift_is_stored_and_taken_to_scikit_learn(tmp_path, X, y):
@@ -147,19 +132,6 @@ def test_a_hard_margin_principal_components_and_grams(X, y):
     np.testing.assert_allclose(gram.A, drf.gram(X.toarray(), fourier(), y, scale="none").A, atol=1e-9)
     fitted = drf.fit_features(fourier(), X, y, scale="none")
     assert fitted.transform(X).shape == (N, 32)
-
-
-@pytest.mark.parametrize("sampling", ["iid", "orthogonal", "qmc", "countsketch"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_maps(rng, X, sampling, dtype):
-    X = X.astype(dtype)
-    map_ = fourier(sampling).fit(X)
-    Z = map_.transform(X)
-    assert Z.dtype == dtype
-    # Σ|ω_j x_j| of some four entries is below 30, and each rounding of a phase is that much.
-    tolerance = 64 * float(np.finfo(dtype).eps) * 30
-    np.testing.assert_allclose(Z, map_.transform(X.toarray()), atol=tolerance)
-    np.testing.assert_allclose(map_.transform(lazily(rng, X)).compute(), Z, atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", ["csc_matrix", "coo_array", "csr_array"])
@@ -191,32 +163,11 @@ def test_models_of_a_stored_group(tmp_path, X, y, name):
     assert fitted.plan(stored).flops == pytest.approx(expected.plan(X, labels).flops)
 
 
-@pytest.mark.parametrize("sampling", ["iid", "countsketch"])
-def test_flops_of_a_map_and_bytes_go_with_the_entries(X, y, rng, sampling):
-    model = drf.KernelRidge(fourier(sampling), 1e-2, scale="none")
-    of_dense, of_sparse = model.plan(X.toarray(), y), model.plan(X, y)
-    assert of_sparse.bytes_read < of_dense.bytes_read / 2
-    assert model.plan(lazily(rng, X), da.from_array(y, chunks=100)).bytes_read > 0
-    saved = of_dense.flops - of_sparse.flops
-    of_dense_rows = 2.0 * N * D * (1 if sampling == "countsketch" else 16)  # a sketch, or 16 frequencies
-    assert saved == pytest.approx(of_dense_rows * (1 - X.nnz / (N * D)))
-
-
 def test_wide_rows_are_planned_by_their_entries(rng):
     rows, columns = np.repeat(np.arange(2000), 5), rng.integers(0, 10**6, 10_000)
     X = sparse.csr_matrix((np.ones(10_000), (rows, columns)), shape=(2000, 10**6))
     plan = drf.KernelRidge(drf.FourierFeatures(n_components=4), 1.0, scale="none").plan(X, np.zeros(2000))
     assert plan.worker_peak_bytes < 2**30 < 8 * X.shape[0] * X.shape[1]
-
-
-def test_moments(rng, X):
-    s = rng.uniform(0, 2, N)
-    repeated = sparse.vstack([X, X]).tocsr()
-    repeated.data[:3] = 0.0  # stored zeros
-    s = np.concatenate([s, s])
-    found, expected = Moments.of(repeated, s), Moments.of(repeated.toarray(), s)
-    np.testing.assert_allclose(found.mean, expected.mean, atol=1e-14)
-    np.testing.assert_allclose(found.deviations, expected.deviations, rtol=1e-12)
 
 
 def test_text_in_a_pipeline(rng):

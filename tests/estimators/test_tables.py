@@ -321,17 +321,6 @@ def test_labels_in_a_category_of_a_table_come_back_in_their_type(frame, tmp_path
             assert fitted.score(table.assign(y=y)) == pytest.approx(right)
 
 
-def test_blanks_around_words_make_no_other_category(rng):
-    words = rng.choice(["u", " u", "v ", "v"], 60)
-    frame = pd.DataFrame({"c": words, "y": [float("u" in word) for word in words]})
-    data = drf.open_dataset(frame, target="y", one_hot=True)
-    assert data.column_names == ("c=u", "c=v")
-    np.testing.assert_array_equal(data.X[:, 0], frame["y"])
-    model = drf.KernelRidge(FEATURES, alpha=1e-3).fit(data)
-    stripped = frame.assign(c=frame["c"].str.strip())
-    np.testing.assert_array_equal(model.predict(frame), model.predict(stripped))
-
-
 def test_categories_that_the_fit_never_saw_are_counted_and_named(frame, tmp_path):
     frame = frame.fillna({"a": 0.0, "c": "u"})
     table, y = frame[["a", "k", "c"]], frame["a"] + (frame["c"] == "v")
@@ -373,23 +362,6 @@ def test_columns_of_integers_at_the_fit_take_fractions_later(frame, tmp_path):
         np.testing.assert_array_equal(np.asarray(fitted.predict(rows)), expected)
     with pytest.raises(InputError, match="column 'k' holds '07', but it held numbers at the fit"):
         fitted.predict(table.assign(k="07"))
-
-
-def test_every_model_keeps_the_steps(frame, tmp_path):
-    data = drf.open_dataset(frame, **OPTIONS)
-    numbers = drf.open_dataset(frame, target="k", columns=["a", "c"], one_hot=True, missing="mean")
-    for estimator, rows in [
-        (drf.KernelRidge(FEATURES, alpha=1.0, scale="none"), numbers),
-        (drf.KernelSVC(FEATURES, loss="squared_hinge", scale="none"), data),
-        (drf.KernelPCA(FEATURES, scale="none"), data),
-    ]:
-        model = estimator.fit(rows).model_
-        estimator.save(tmp_path / "m.zarr", overwrite=True)
-        stored = drf.load_model(tmp_path / "m.zarr")
-        assert stored.steps == model.steps == rows.steps is not None
-        again = drf.open_dataset(frame, steps=stored.steps)
-        np.testing.assert_array_equal(again.X, rows.X)
-        np.testing.assert_array_equal(stored.decision(again.X.compute()), model.decision(rows.X.compute()))
 
 
 def test_the_same_bits_however_the_table_is_cut(frame, tmp_path, client):

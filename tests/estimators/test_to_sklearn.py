@@ -209,11 +209,6 @@ def test_classifiers(rows, name, labels):
         np.testing.assert_allclose(pipeline.predict_proba(rows), model.predict_proba(rows), **CLOSE)
 
 
-def test_principal_components(rows):
-    model = drf.KernelPCA(MAP, n_components=3, scale="standard").fit(rows)
-    np.testing.assert_allclose(model.to_sklearn().transform(rows), model.transform(rows), **CLOSE)
-
-
 @pytest.mark.parametrize("features", [MAP, drf.LinearFeatures(), MAPS["concatenated"]])
 def test_names_of_columns_are_checked_as_ever(rows, features):
     frame = pd.DataFrame(rows, columns=["a", "b", "c"])

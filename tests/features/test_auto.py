@@ -161,14 +161,6 @@ def test_binning_alone_has_no_gram() -> None:
 # What the search is made of.
 
 
-def test_noise_leaves_few_rows_the_median_width() -> None:
-    rng = stream(3, "rows")
-    X, y = rng.standard_normal((200, 6)), rng.standard_normal(200)
-    found = drf.KernelRidge(random_state=0).fit(X, y).features_.map_
-    distances = np.linalg.norm(X[:, None] - X, axis=2)[np.triu_indices(200, 1)] / X.std()
-    assert found.kernel.length_scale == pytest.approx(np.median(distances), rel=0.2)
-
-
 @pytest.mark.parametrize("estimator", [drf.KernelRidge(alpha=1e5), drf.KernelSVC(C=1e-5)])
 def test_candidates_have_the_penalty_that_the_model_will_have(estimator: Any) -> None:
     """A penalty that leaves nearly nothing of any model leaves nothing of the candidates."""
@@ -192,9 +184,9 @@ def test_candidates_have_the_penalty_that_the_model_will_have(estimator: Any) ->
 )
 def test_the_penalty_of_candidates_follows_from_the_loss(estimator: Any, penalty: float) -> None:
     """1/(C·κ), where κ is half the fall of the slope from one margin to the other."""
-    assert estimator._options().penalty == pytest.approx(penalty, rel=1e-3)
-    assert clone(estimator).set_params(C=8.0)._options().penalty == pytest.approx(penalty / 8, rel=1e-3)
-    assert clone(estimator).set_params(C="cv")._options().penalty is None
+    assert estimator._problem().ridge_penalty == pytest.approx(penalty, rel=1e-3)
+    assert clone(estimator).set_params(C=8.0)._problem().ridge_penalty == pytest.approx(penalty / 8, rel=1e-3)
+    assert clone(estimator).set_params(C="cv")._problem().ridge_penalty is None
 
 
 def test_class_weights_count_in_the_penalty_of_candidates() -> None:

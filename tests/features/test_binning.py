@@ -11,6 +11,7 @@ from distrff import Laplacian, RandomBinningFeatures
 from distrff.errors import InputError, PlanRefused
 from distrff.features.base import RowsInMemory
 from distrff.features.binning import BinCounts, Grids, occupied_bins
+from distrff.features.fitted import Trait
 from tests.support.draws import seed_of
 
 
@@ -116,7 +117,7 @@ def test_collisions_of_hashed_bins_are_as_many_as_expected(rng):
     assert abs(found - expected) <= 6 * np.sqrt(expected)
     # The seed is all that it needs.
     other = clone(map_).fit(X[:1])
-    assert other.specification_ == map_.specification_ and not map_.specification_.carries_arrays
+    assert other.specification_ == map_.specification_ and Trait.FROM_ROWS not in map_.specification_.traits
     assert other.counts_ is None and other.expected_collisions_ == 0
 
 

@@ -9,6 +9,7 @@ import pytest
 from distrff import Cauchy, Exponential, Gaussian, Laplacian, Matern, NystroemFeatures, Polynomial
 from distrff.errors import DataWarning, FrequencyMismatch
 from distrff.features.base import RowsInMemory
+from distrff.features.fitted import Trait
 from distrff.features.nystroem import LowestKeys, LowestLeverageKeys, chosen_landmarks, pivoted, squared_norms
 from distrff.utils.random import row_hash
 from tests.support.draws import seed_of
@@ -78,12 +79,12 @@ def test_leading_columns_are_the_map_of_the_leading_landmarks(rng):
     X, kernel = rng.standard_normal((100, 3)), Matern(1.5)
     map_ = seeded(rng, kernel, 64).fit(X)
     assert map_.nested_sizes() == (16, 32, 64)
-    assert not map_.specification_.rescaled_when_nested
+    assert Trait.RESCALED not in map_.specification_.traits
     Z = map_.transform(X)
     for size in map_.nested_sizes():
         smaller = NystroemFeatures(kernel, size).fit(map_.landmarks_[:size])
         leading = replace(map_.specification_, n_components=size, rank=size)
-        block_map = leading.block_map(leading.derive_arrays())
+        block_map = leading.ready(leading.derive())
         np.testing.assert_allclose(Z[:, :size], block_map.apply(X), atol=1e-12)
         W = smaller.transform(X)
         np.testing.assert_allclose(Z[:, :size] @ Z[:, :size].T, W @ W.T, atol=1e-9)
@@ -139,7 +140,7 @@ def test_automatic_widths_are_those_of_fourier_features(rng):
 
 def test_the_cost_counts_landmarks_and_factor_and_landmarks_must_be_sent(rng):
     spec = seeded(rng, Gaussian(), 256).fit(rng.standard_normal((300, 5))).specification_
-    assert 8 * spec.cost.numbers(256) == spec.derive_arrays()["landmarks"].nbytes
+    assert 8 * spec.cost.numbers(256) == spec.derive()["landmarks"].nbytes
     assert spec.cost == NystroemFeatures(n_components=256).cost_for(5)
     assert spec.cost.triangle_numbers(256) == 256**2
     assert len(pickle.dumps(spec.without_arrays())) < 1000 < len(pickle.dumps(spec))

@@ -8,9 +8,9 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
 from distrff.errors import InputError
-from distrff.features.base import nested_sizes, project
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures
+from distrff.features.fitted import Trait, project
 from distrff.features.fourier import FORMS, SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.kernels.stationary import Cauchy, Gaussian, Laplacian, Matern
@@ -54,9 +54,10 @@ def test_it_is_the_map_of_projected_rows(name, dtype, rng):
     assert map_.length_scale_search_ == inner.length_scale_search_
     spec = map_.specification_
     assert map_.n_features_in_ == spec.n_columns == D_COLUMNS
-    for what in ("n_features", "row_entries", "at_zero", "is_sparse", "nested", "rescaled_when_nested"):
+    for what in ("n_features", "row_entries", "at_zero"):
         assert getattr(spec, what) == getattr(inner.specification_, what), what
-    assert nested_sizes(spec) == nested_sizes(inner.specification_)
+    assert spec.traits == inner.specification_.traits | {Trait.FROM_ROWS}
+    assert spec.nested_sizes() == inner.specification_.nested_sizes()
     assert spec.cost.flops(64) == inner.specification_.cost.flops(64) + 2 * R * D_COLUMNS
     assert map_.cost_for(D_COLUMNS) == spec.cost
 
@@ -110,14 +111,14 @@ def test_a_metric_is_sent_apart_and_the_frequencies_are_derived(rng):
     for name, carried in (("iid", {"map_metric"}), ("nystroem", {"map_metric", "map_inner_landmarks"})):
         spec = with_metric(MAPS[name]).fit(X).specification_
         assert set(spec.arrays_to_send(derived=False)) == carried
-        derived = set(spec.derive_arrays())
+        derived = set(spec.derive())
         assert set(spec.arrays_to_send(derived=True)) == {f"map_{key}" for key in derived}
         light = spec.without_arrays()
         assert len(pickle.dumps(light)) < 2000 and light == spec and not light.arrays_at_hand
         sent = light.build_sent(spec.arrays_to_send(derived=False))
         np.testing.assert_array_equal(sent.apply(X), spec.build().apply(X))
         again = light.with_arrays(spec.checked_arrays())
-        assert again.kernel == spec.kernel and again.digested(again.derive_arrays()) == spec
+        assert again.kernel == spec.kernel and again.digested(again.derive()) == spec
 
 
 def test_other_metrics_have_other_digests(rng):

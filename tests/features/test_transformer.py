@@ -20,7 +20,7 @@ from sklearn.preprocessing import (
 )
 
 from distrff.errors import InputError
-from distrff.features.base import specification_from_dict
+from distrff.features.fitted import map_from_dict
 from distrff.features.transformer import TransformerFeatures
 
 STORED = [
@@ -53,7 +53,7 @@ def test_stored_transformers_come_back_with_the_same_bits(rng, transformer, dtyp
     rounding = 1e-6 if dtype == np.float32 else 1e-13
     np.testing.assert_allclose(Z, expected, rtol=rounding, atol=rounding)
     spec = map_.specification_
-    stored = specification_from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
+    stored = map_from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
     assert stored == spec
     stored.check_storable()
     arrays = {name: A.copy() for name, A in spec.checked_arrays().items()}

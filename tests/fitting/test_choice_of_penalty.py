@@ -275,12 +275,12 @@ def test_two_grams_and_one_path_are_planned(problem):
 def test_the_grams_go_one_at_a_time_where_both_do_not_fit(problem, monkeypatch):
     features = fourier(256)
     together = drf.KernelRidge(features, "gcv", random_state=0, scale="none").fit(problem.X, problem.y)
-    monkeypatch.setattr("distrff.fitting.cost.fits", lambda plan: plan.folds_per_task == 1)
+    monkeypatch.setattr("distrff.fitting.cost.Plan.fits", property(lambda plan: plan.folds_per_task == 1))
     apart = drf.KernelRidge(features, "gcv", random_state=0, scale="none").fit(problem.X, problem.y)
     assert (together.plan_.folds_per_task, apart.plan_.folds_per_task) == (2, 1)
     assert apart.plan_.n_sweeps == apart.report_["n_sweeps"] == together.report_["n_sweeps"] + 1
     np.testing.assert_array_equal(apart.coef_, together.coef_)
-    monkeypatch.setattr("distrff.fitting.cost.fits", lambda plan: False)
+    monkeypatch.setattr("distrff.fitting.cost.Plan.fits", property(lambda plan: False))
     with pytest.raises(PlanRefused):
         drf.KernelRidge(features, "gcv", scale="none").plan(problem.X, problem.y)
 

@@ -18,7 +18,6 @@ from distrff.engine import reduction
 from distrff.errors import InputError
 from distrff.fitting import cost, light
 from distrff.fitting import margins as penalty_search
-from distrff.fitting import options as margin_options
 from distrff.fitting.dual import DualAscent
 from distrff.fitting.light import MarginOracle, MarginReduction
 from distrff.preprocessing.folds import Folds
@@ -408,7 +407,7 @@ def test_a_sample_preconditions_like_all_rows(rng, monkeypatch):
     sampled = in_process(drf.KernelSVC(features, 1.0, random_state=0, scale="none"), X, y, s)
     assert sampled.plan_.size.gram_stride == 4
     assert "one row in 4" in repr(sampled.report_)
-    monkeypatch.setattr("distrff.fitting.context.gram_stride", lambda n, D: 1)
+    monkeypatch.setattr("distrff.fitting.margins.gram_stride", lambda n, D: 1)
     full = in_process(drf.KernelSVC(features, 1.0, random_state=0, scale="none"), X, y, s)
     assert full.plan_.size.gram_stride == 1
     assert sampled.report_["primal"] == pytest.approx(full.report_["primal"], rel=2e-3)
@@ -520,11 +519,11 @@ def test_the_certificate_is_in_the_report_and_plans_presume_light_sweeps(problem
     assert set(r["sweep_labels"][2:]) == {"margins"}
     assert "duality gap" in repr(r)
     plan = likelihood(keep_features=False).plan(problem.X, y)
-    assert plan.n_sweeps == 2 + margin_options._PRESUMED_SWEEPS
+    assert plan.n_sweeps == 2 + cost.PRESUMED_SWEEPS
     assert plan.seconds > 0
     assert plan.cosines > 10 * 900 * 32
     kept = likelihood().plan(problem.X, y)
-    assert kept.cosines == plan.cosines - (margin_options._PRESUMED_SWEEPS - 1) * 900 * 32
+    assert kept.cosines == plan.cosines - (cost.PRESUMED_SWEEPS - 1) * 900 * 32
 
 
 @pytest.mark.parametrize("noise", NOISES)
@@ -628,7 +627,7 @@ def test_one_pass_makes_the_hessians_of_all_classes(rng, monkeypatch, loss):
     # All of these rows are summed, in one pass for all that ask.
     assert by_hessians.report_["sweep_labels"].count("Hessian") == len(n_together)
     n_asked = len(n_together)
-    monkeypatch.setattr(cost, "_MAX_HESSIAN_SWEEPS", 0)
+    monkeypatch.setattr(penalty_search, "_MAX_HESSIAN_SWEEPS", 0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # it may need more than its 200 sweeps
         without = clone(model).fit(X, y)

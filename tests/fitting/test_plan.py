@@ -14,19 +14,14 @@ import distrff as drf
 from distrff.engine.reduction import gram_segmentation, gram_stride
 from distrff.engine.run import PlannedWorkers
 from distrff.errors import PlanRefused
-from distrff.features.base import product_cost
-from distrff.features.fourier import FourierSpecification
+from distrff.features.fitted import product_cost
+from distrff.features.fourier import FourierMap
 from distrff.fitting import cost
-from distrff.fitting.cost import (
-    PRESUMED_SWEEPS,
-    THIN_SLOWNESS,
-    Size,
-    first_that_fits,
-    with_kept,
-    worker_peak_bytes,
-)
+from distrff.fitting.cost import PRESUMED_SWEEPS, THIN_SLOWNESS, Size, refusal, with_kept
+from distrff.fitting.gram import gram_peak_bytes
 from distrff.fitting.timing import _share_left
 from distrff.utils.text import human_bytes
+from tests.support import plans
 
 SHAPE = Size(
     n_rows=1_000_000,
@@ -48,7 +43,11 @@ TWO_THREADS = dict(n_workers=2, threads_per_worker=2)
 
 
 def count(size, solver="gram", **cluster):
-    return first_that_fits([cost.count(solver, size, PlannedWorkers(**cluster))])
+    workers = PlannedWorkers(**cluster)
+    plan = plans.count(solver, size, workers)
+    if not plan.fits:
+        raise PlanRefused(refusal(plan, plans.solver_of(solver, size).cost))
+    return plan
 
 
 def limit_above(n_bytes):
@@ -76,25 +75,25 @@ def test_what_is_counted():
 
 def test_the_plan_grows_with_what_it_is_for():
     """More rows cost time and no memory; more of everything else costs memory."""
-    base = worker_peak_bytes(SHAPE, 5, 2)
-    assert worker_peak_bytes(replace(SHAPE, n_rows=10**8), 5, 2) <= 1.5 * base
-    assert worker_peak_bytes(replace(SHAPE, n_features=4096), 5, 2) > 1.5 * base
-    assert worker_peak_bytes(replace(SHAPE, dtype="float64"), 5, 2) > base
-    assert worker_peak_bytes(SHAPE, 5, 4) > base > worker_peak_bytes(SHAPE, 1, 2)
-    assert worker_peak_bytes(replace(SHAPE, chunk_rows=10**6), 5, 2) > base
+    base = gram_peak_bytes(SHAPE, 5, 2)
+    assert gram_peak_bytes(replace(SHAPE, n_rows=10**8), 5, 2) <= 1.5 * base
+    assert gram_peak_bytes(replace(SHAPE, n_features=4096), 5, 2) > 1.5 * base
+    assert gram_peak_bytes(replace(SHAPE, dtype="float64"), 5, 2) > base
+    assert gram_peak_bytes(SHAPE, 5, 4) > base > gram_peak_bytes(SHAPE, 1, 2)
+    assert gram_peak_bytes(replace(SHAPE, chunk_rows=10**6), 5, 2) > base
     # A thread that writes a packed Gram, or reads it, sums none; one that it has read may be there twice.
     packed = 5 * 8 * SHAPE.gram_size**2 // 2
     for saving_buffer in (0, 2**26):
-        assert worker_peak_bytes(replace(SHAPE, saving_buffer=saving_buffer), 5, 2) == base + packed
+        assert gram_peak_bytes(replace(SHAPE, saving_buffer=saving_buffer), 5, 2) == base + packed
     # Where rows are wide the map's arrays are as large as a Gram.
     kernel = json.dumps(drf.Gaussian().to_dict())
-    cost = FourierSpecification(n_columns=20_000, n_components=2048, kernel_json=kernel).cost
+    cost = FourierMap(n_columns=20_000, n_components=2048, kernel_json=kernel).cost
     wide = replace(SHAPE, n_columns=20_000, row_bytes=80_008, chunk_rows=512, n_folds=1, map_cost=cost)
     arrays = 8 * 20_000 * 1024
     narrow = replace(wide, n_columns=1, map_cost=product_cost(1))
     # In float64 and in float32, beside a tile's rows in float64 before and after scaling.
     more = arrays + arrays // 2 + 2 * 8 * wide.segmentation().tile_rows * (20_000 - 1)
-    assert worker_peak_bytes(wide, 1, 1) >= worker_peak_bytes(narrow, 1, 1) + more
+    assert gram_peak_bytes(wide, 1, 1) >= gram_peak_bytes(narrow, 1, 1) + more
 
 
 def test_a_plan_is_strict_json_and_readable():
@@ -144,7 +143,7 @@ SIZES = st.builds(
 @given(size=SIZES, threads=st.sampled_from([1, 2, 3, 8]), share=st.floats(0.05, 0.99))
 def test_every_remedy_that_a_refusal_names_does_fit(size, threads, share):
     shape = replace(size, row_bytes=size.n_columns * 4 + 8, map_cost=product_cost(size.n_columns))
-    one_at_a_time = worker_peak_bytes(shape, 1, threads)
+    one_at_a_time = gram_peak_bytes(shape, 1, threads)
     limit = int(share * (one_at_a_time + cost.IDLE_BYTES) / cost._USABLE_SHARE)
     cluster = dict(n_workers=2, threads_per_worker=threads, memory_limit=limit)
     with pytest.raises(PlanRefused) as caught:
@@ -178,7 +177,7 @@ def test_the_smallest_change_is_named():
         ((replace(shape, n_features=8190), 8), "n_components=8190"),
         ((shape, 7), "7 thread(s) a worker"),
     ):
-        limit = limit_above(worker_peak_bytes(changed[0], 1, changed[1])) + 2
+        limit = limit_above(gram_peak_bytes(changed[0], 1, changed[1])) + 2
         with pytest.raises(PlanRefused, match=re.escape(name)):
             count(shape, n_workers=1, threads_per_worker=8, memory_limit=limit)
     with pytest.raises(PlanRefused) as caught:
@@ -305,14 +304,14 @@ def test_kept_features_are_counted_and_stay_below_the_share_at_which_dask_writes
     before = None
     for limit in (2, 4, 8, 16, 32, 64):
         workers = PlannedWorkers(**CLUSTER, memory_limit=limit * 2**30)
-        without = cost.count(solver, LIGHT, workers)
+        without = plans.count(solver, LIGHT, workers)
         needed = LIGHT.n_rows * (4 * LIGHT.n_features + LIGHT.row_bytes) // 2 * (1 + (solver == "sgd"))
         if wish is True and cost._room(without, workers) < needed:
             with pytest.raises(PlanRefused, match="keep_features=True needs") as refused:
                 with_kept(without, wish, workers)
             number, unit = re.search(r"a memory limit of ([\d.e+]+) (\w+)$", str(refused.value)).groups()
             enough = PlannedWorkers(**CLUSTER, memory_limit=int(float(number) * UNITS[unit]))
-            assert with_kept(cost.count(solver, LIGHT, enough), wish, enough).kept_features == LIGHT.n_rows
+            assert with_kept(plans.count(solver, LIGHT, enough), wish, enough).kept_features == LIGHT.n_rows
             continue
         found = with_kept(without, wish, workers)
         assert found.worker_peak_bytes == without.worker_peak_bytes + found.kept_bytes
@@ -330,25 +329,25 @@ def test_kept_features_are_counted_and_stay_below_the_share_at_which_dask_writes
 def test_nothing_is_kept_without_a_limit_a_wish_or_light_passes():
     unlimited = PlannedWorkers(**CLUSTER, memory_limit=0)
     limited = PlannedWorkers(**CLUSTER, memory_limit=64 * 2**30)
-    assert with_kept(cost.count("gram", LIGHT, unlimited), "auto", unlimited).kept_bytes == 0
-    assert with_kept(cost.count("gram", LIGHT, unlimited), True, unlimited).kept_features == LIGHT.n_rows
-    assert with_kept(cost.count("gram", LIGHT, limited), False, limited).kept_bytes == 0
-    assert with_kept(cost.count("gram", SHAPE, limited), True, limited).kept_bytes == 0
+    assert with_kept(plans.count("gram", LIGHT, unlimited), "auto", unlimited).kept_bytes == 0
+    assert with_kept(plans.count("gram", LIGHT, unlimited), True, unlimited).kept_features == LIGHT.n_rows
+    assert with_kept(plans.count("gram", LIGHT, limited), False, limited).kept_bytes == 0
+    assert with_kept(plans.count("gram", SHAPE, limited), True, limited).kept_bytes == 0
 
 
 @pytest.mark.parametrize("wish", ["auto", True])
 def test_a_fit_inside_another_task_keeps_nothing_unless_told(wish):
     workers = PlannedWorkers(1, 1, 64 * 2**30, in_client=True, is_nested=True)
-    found = with_kept(cost.count("gram", LIGHT, workers), wish, workers)
+    found = with_kept(plans.count("gram", LIGHT, workers), wish, workers)
     assert found.kept_features == (LIGHT.n_rows if wish is True else 0)
     assert found.kept_rows == 0
 
 
 def test_nothing_is_kept_by_processes_that_would_be_sent_it():
     workers = PlannedWorkers(1, 2, 64 * 2**30, in_client=True, hold_values=False)
-    assert with_kept(cost.count("gram", LIGHT, workers), "auto", workers).kept_bytes == 0
+    assert with_kept(plans.count("gram", LIGHT, workers), "auto", workers).kept_bytes == 0
     with pytest.raises(PlanRefused, match="dask's processes send it to and fro"):
-        with_kept(cost.count("gram", LIGHT, workers), True, workers)
+        with_kept(plans.count("gram", LIGHT, workers), True, workers)
 
 
 def test_workers_that_keep_one_segment_more_than_others_are_counted():
@@ -356,7 +355,7 @@ def test_workers_that_keep_one_segment_more_than_others_are_counted():
     workers = PlannedWorkers(5, 1, 64 * 2**30)
     cuts = cost.margin_cuts(LIGHT)
     assert cuts.n_segments % 5
-    found = with_kept(cost.count("gram", LIGHT, workers), True, workers)
+    found = with_kept(plans.count("gram", LIGHT, workers), True, workers)
     n_rows = -(-cuts.n_segments // 5) * cuts.segment_rows
     assert found.kept_bytes == n_rows * (4 * LIGHT.n_features + LIGHT.row_bytes)
 
@@ -364,7 +363,7 @@ def test_workers_that_keep_one_segment_more_than_others_are_counted():
 @pytest.mark.parametrize("solver", ["gram", "cg"])
 def test_kept_features_are_made_once_in_the_seconds_that_are_predicted(solver):
     workers = PlannedWorkers(**CLUSTER, memory_limit=64 * 2**30)
-    without = cost.count(solver, LIGHT, workers)
+    without = plans.count(solver, LIGHT, workers)
     kept = with_kept(without, True, workers)
     assert _share_left(without, 20) == _share_left(kept, 1) == _share_left(kept, 0) == 1
     shares = [_share_left(kept, n) for n in (2, 5, 20, 10**6)]
@@ -378,6 +377,6 @@ def test_kept_features_are_made_once_in_the_seconds_that_are_predicted(solver):
 def test_cheap_features_are_made_again_and_their_rows_stay():
     few_columns = replace(LIGHT, n_columns=1, map_cost=product_cost(1))
     workers = PlannedWorkers(**CLUSTER, memory_limit=64 * 2**30)
-    found = with_kept(cost.count("gram", few_columns, workers), "auto", workers)
+    found = with_kept(plans.count("gram", few_columns, workers), "auto", workers)
     assert (found.kept_features, found.kept_rows) == (0, LIGHT.n_rows)
     assert "rows without features" in repr(found)

@@ -10,7 +10,7 @@ from distrff.errors import InputError, PlanRefused
 from distrff.fitting import cost
 from distrff.fitting.cg import ProductReduction, RidgePasses
 from distrff.fitting.cost import PRESUMED_SWEEPS
-from distrff.fitting.options import factor_levels
+from distrff.fitting.gram import factor_levels
 from tests.support.fits import classes_of, in_process, interrupt_after, mismatch_once, stored
 
 D = 32
@@ -38,7 +38,7 @@ def preconditioner(request, monkeypatch):
 
 
 def no_factor(monkeypatch):
-    monkeypatch.setattr(cost, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
+    monkeypatch.setattr("distrff.fitting.cg._factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
 
 
 def equations(fitted, X, Y, s):

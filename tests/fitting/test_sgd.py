@@ -10,9 +10,10 @@ from sklearn.exceptions import ConvergenceWarning
 import distrff as drf
 from distrff.engine.run import PlannedWorkers
 from distrff.errors import DataWarning, InputError, PlanRefused
-from distrff.fitting.cost import count, metric_rows, refusal
-from distrff.fitting.sgd import _SGDOracle
+from distrff.fitting.cost import refusal
+from distrff.fitting.sgd import _SGDOracle, metric_rows
 from tests.support.fits import LOSSES, fourier, interrupt_after, margin_classifier
+from tests.support.plans import count, solver_of
 
 N = 6000
 FEATURES = fourier(64, 1.5, random_state=None)
@@ -118,7 +119,7 @@ def test_an_interrupted_fit_keeps_the_best_model(rows, monkeypatch, build):
 
 def test_auto_takes_it_where_no_gram_fits(rows, monkeypatch):
     X, y, _ = rows
-    monkeypatch.setattr("distrff.fitting.cost.fits", lambda plan: plan.solver == "sgd")
+    monkeypatch.setattr("distrff.fitting.cost.Plan.fits", property(lambda plan: plan.solver == "sgd"))
     fitted = drf.KernelSVC(FEATURES, 1.0, random_state=0).fit(X, y > 0)
     assert fitted.report_["solver"] == "sgd"
     assert "does not fit in the workers' memory" in repr(fitted.report_)
@@ -138,7 +139,9 @@ def test_plans(rows):
     assert metric_rows(16384, replace(plan.size, n_features=8192)) == 4096
     assert metric_rows(16384, replace(plan.size, sparse_entries=10)) == 2048
     workers = PlannedWorkers(2, 1, 900 * 2**20)
-    assert "n_components=" in refusal(count("sgd", replace(plan.size, n_features=20_000), workers))
+    assert "n_components=" in refusal(
+        count("sgd", replace(plan.size, n_features=20_000), workers), solver_of("sgd", plan.size).cost
+    )
 
 
 ONE_FOR_ALL = "needs one loss a class, and multi_class='softmax' has one for all"

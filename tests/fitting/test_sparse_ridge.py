@@ -9,10 +9,10 @@ import distrff as drf
 from distrff.engine import run as engine_run
 from distrff.engine.run import Run
 from distrff.errors import InputError, PlanRefused
-from distrff.features import bins as occupied_bins
-from distrff.fitting import cost as conjugate_plan
-from distrff.fitting.cg import walk_grid
-from distrff.fitting.cost import PRESUMED_SWEEPS, PRESUMED_SWEEPS_AN_ALPHA
+from distrff.features import binning as occupied_bins
+from distrff.fitting import cg as conjugate_plan
+from distrff.fitting.cg import PRESUMED_SWEEPS_AN_ALPHA, walk_grid
+from distrff.fitting.cost import PRESUMED_SWEEPS
 from distrff.solvers.losses import Logistic
 from tests.support.fits import objective_of, smallest_objective
 
@@ -247,7 +247,7 @@ def test_an_interrupt_in_the_search_keeps_the_best_model_so_far(rng, monkeypatch
 
 
 def test_too_many_bins_are_refused_as_soon_as_they_are_certain(rng, monkeypatch):
-    monkeypatch.setattr(conjugate_plan, "fits", lambda plan: plan.size.n_features <= 150)
+    monkeypatch.setattr("distrff.fitting.cost.Plan.fits", property(lambda plan: plan.size.n_features <= 150))
     monkeypatch.setattr(occupied_bins, "_MAX_GRIDS_PER_PASS", 1)
     labels, sweep = [], Run.sweep
     monkeypatch.setattr(Run, "sweep", lambda *args: labels.append(args[1]) or sweep(*args))
@@ -332,8 +332,8 @@ def test_many_classes_and_C_by_folds(rng):
 
 def test_models_of_few_rows_end_the_hinge(rng, monkeypatch):
     """Of so few that they must grow."""
-    monkeypatch.setattr("distrff.fitting.light._MIN_KEPT", 40)
-    monkeypatch.setattr("distrff.fitting.light._KEPT_ENTRIES", 800)
+    monkeypatch.setattr("distrff.fitting.cost._MIN_KEPT", 40)
+    monkeypatch.setattr("distrff.fitting.cost._KEPT_ENTRIES", 800)
     X, y = plane_rows(rng, 600)
     binned = features(rng).fit(X)
     found = drf.KernelSVC(binned, 5.0, random_state=0, scale="none").fit(X, y)

@@ -171,18 +171,6 @@ def test_a_forged_map_is_not_kept_for_the_next_model(name, forged, tmp_path):
     np.testing.assert_array_equal(true.predict(X), estimator.predict(X))
 
 
-def test_a_digest_by_another_rule(tmp_path):
-    """As a file of an earlier version may have."""
-    estimator, _ = fitted("binning")
-    estimator.save(str(tmp_path / "true.zarr"))
-    header, arrays = taken_apart(tmp_path / "true.zarr")
-    path = ("specification", "digest")
-    assert header["metadata"]["specification"]["digest"]
-    write(tmp_path / "m.zarr", header, arrays, ("metadata", path, "0" * 32))
-    X = np.random.default_rng(1).standard_normal((5, 20))
-    np.testing.assert_array_equal(drf.load_model(str(tmp_path / "m.zarr")).predict(X), estimator.predict(X))
-
-
 @pytest.mark.parametrize("stored", NAMES, indirect=True)
 def test_sizes_beyond_what_is_stored(stored, tmp_path):
     """The first thing that somebody would write: more features, or columns, than there are numbers for.
@@ -208,34 +196,20 @@ def test_sizes_beyond_what_is_stored(stored, tmp_path):
     ("name", "array", "forged"),
     [
         ("fastfood", "map_order", lambda A: A[:0]),
-        ("fastfood", "map_order", lambda A: A + 1),
-        ("fastfood", "map_order", lambda A: A[:, :1]),
         ("fastfood", "map_radii", lambda A: np.tile(A, 100)),
-        ("sorf", "map_radii", lambda A: np.tile(A, 100)),
         ("countsketch", "map_buckets", lambda A: A[:0]),
-        ("countsketch", "map_buckets", lambda A: A + 2048),
         ("countsketch", "map_buckets", lambda A: A - 2048),
         ("binning", "map_steps", lambda A: A[:, :3]),
-        ("binning", "map_multipliers", lambda A: A[:1]),
         ("binning", "map_keys", lambda A: A[:-1]),
         ("binning", "map_ends", lambda A: A[::-1]),
         ("metric of bins", "map_inner_steps", lambda A: np.concatenate([A, A])),
-        ("metric of bins", "map_inner_offsets", lambda A: A[:, :1]),
         ("metric of bins", "map_inner_ends", lambda A: A + 1),
         ("sketch", "map_indexHash", lambda A: A > 0),
-        ("sketch", "map_bitHash", lambda A: A[..., None]),
         ("intervals", "interval_keys", lambda A: A[::-1]),
-        ("intervals", "interval_keys", lambda A: A + 2**40),
         ("intervals", "interval_keys", lambda A: A[:-1]),
         ("intervals", "interval_weights", lambda A: -A),
-        ("intervals", "interval_weights", lambda A: A * 0),
-        ("intervals", "interval_weights", lambda A: A.astype(np.int64)),
         ("intervals", "interval_weights", lambda A: np.full(len(A), 1e308)),
         ("intervals", "interval_ends", lambda A: A[::-1]),
-        ("intervals", "interval_ends", lambda A: A + 1),
-        ("intervals", "interval_ends", lambda A: A[-1:]),
-        ("intervals", "interval_ends", lambda A: A - A[-1]),
-        ("intervals", "interval_ends", lambda A: np.r_[A[0], A[0], A[1:]]),
         ("intervals", "interval_ends", lambda A: np.int64(A[-1])),
         ("intervals", "interval_ends", lambda A: np.array([2**63 - 1, *A[1:]])),
         ("sets", "interval_ends", lambda A: np.r_[A // 2, A]),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 from typing import Any
 
 import dask.array as da
@@ -12,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import betabinom
-from sklearn.datasets import load_svmlight_file
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError
@@ -71,31 +68,6 @@ def test_split_conformal_covers_new_rows(rng: np.random.Generator, coverage: flo
     assert half == pytest.approx(exact, rel=BUCKET) and half.min() >= exact * (1 - 1e-12)
     covered = np.count_nonzero((lower <= y[2500:]) & (y[2500:] <= upper))
     assert _is_likely(covered, 3500, 2000, coverage)
-
-
-@pytest.mark.parametrize("coverage", [0.8, 0.9, 0.95])
-@pytest.mark.parametrize("name", ["cpu_act.tsv.gz", "a9a.gz"])
-def test_they_cover_rows_of_real_data(rng: np.random.Generator, name: str, coverage: float) -> None:
-    path = Path(os.environ.get("DISTRFF_DATA", os.devnull)) / name
-    if not path.is_file():
-        pytest.skip(f"{path} is not there; DISTRFF_DATA names the folder of public data")
-    if name == "a9a.gz":
-        X, y = load_svmlight_file(str(path))
-        X, model = X.toarray(), CLASSIFIERS["likelihood"]()
-    else:
-        table = pd.read_csv(path, sep="\t").to_numpy(float)
-        X, y, model = table[:, :-1], table[:, -1], drf.KernelRidge(_features(256), 1.0, random_state=0)
-    order = rng.permutation(len(X))[:8000]
-    X, y = X[order], y[order]
-    model.set_params(scale="standard").fit(X[:2000], y[:2000]).calibrate(X[2000:4000], y[2000:4000])
-    new, truth = X[4000:], y[4000:]
-    if name == "a9a.gz":
-        index = np.searchsorted(model.classes_, truth)
-        covered = model.predict_set(new, coverage)[np.arange(len(new)), index]
-    else:
-        lower, upper = model.predict_interval(new, coverage)
-        covered = (lower <= truth) & (truth <= upper)
-    assert _is_likely(np.count_nonzero(covered), len(new), 2000, coverage)
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
@@ -211,14 +183,6 @@ def test_a_raw_frame_calibrates_a_frozen_model(rng: np.random.Generator) -> None
     assert repr(other.intervals) == "<Intervals calibrated on 200 rows>"
     np.testing.assert_array_equal(other.intervals.radius(0.8), model.model_.intervals.radius(0.8))
     assert drf.evaluate(other, frame[300:])["r2"] == pytest.approx(model.score(frame[300:]))
-
-
-def test_lazy_sets(rng: np.random.Generator) -> None:
-    X, y = _classes(rng, 900)
-    model = CLASSIFIERS["likelihood"]().fit(X[:600], y[:600]).calibrate(X[600:], y[600:])
-    lazy = model.predict_set(da.from_array(X, chunks=(400, 2)))
-    assert lazy.dtype == bool and lazy.shape == (900, 3)
-    np.testing.assert_array_equal(lazy.compute(), model.predict_set(X))
 
 
 @pytest.mark.parametrize("kind", ["numbers", "likelihood"])

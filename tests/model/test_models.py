@@ -231,14 +231,6 @@ def test_rows_of_any_container_and_real_type(rng, X):
     assert repr(model) == "<Model KernelRidge: 3 columns → 64 features → 2 output(s)>"
 
 
-def test_shapes(rng, X):
-    one, _ = model_of(rng, n_outputs=1)
-    column, _ = model_of(rng, n_outputs=1, y_is_1d=False)
-    assert one.predict(X).shape == (500,) and column.predict(X).shape == (500, 1)
-    assert one.decision(X).shape == (500, 1) and (one.n_columns, one.n_outputs) == (3, 1)
-    assert one.predict(X[:0]).shape == (0,)
-
-
 @pytest.mark.parametrize("method", ["predict", "decision", "transform"])
 def test_rows_that_cannot_be_used(rng, X, method):
     model, _ = model_of(rng)

@@ -124,26 +124,6 @@ def test_classes_are_codes_with_their_labels_as_flags(map_name, tmp_path, small_
     np.testing.assert_array_equal(model.classes_[layer.values[inside]], model.predict(G))
 
 
-@pytest.mark.parametrize("d", [1, 3])
-def test_lines_and_space_have_rasters_too(d, tmp_path, small_chunks):
-    X, y = rows(0, d=d)
-    model = drf.KernelRidge(equispaced(), alpha=1e-2).fit(X, y)
-    grid = {j: np.linspace(10 * j, 10 * j + 4, n) for j, n in zip(range(d), (31, 6, 5), strict=False)}
-    drf.predict_raster(model, grid, str(tmp_path / "map.zarr"))
-    G = np.stack([g.ravel() for g in np.meshgrid(*grid.values(), indexing="ij")], axis=1)
-    opened = xr.open_zarr(tmp_path / "map.zarr")
-    np.testing.assert_allclose(opened.prediction.values.ravel(), model.predict(G), atol=1e-8)
-
-
-def test_axes_of_many_modes_and_coordinates_are_taken_row_by_row(tmp_path, monkeypatch):
-    model = fitted()
-    drf.predict_raster(model, GRID, str(tmp_path / "a.zarr"))
-    monkeypatch.setattr("distrff.features.equispaced._MAX_AXIS_NUMBERS", 20)
-    drf.predict_raster(model, GRID, str(tmp_path / "b.zarr"))
-    a, b = (xr.open_zarr(tmp_path / name).prediction for name in ("a.zarr", "b.zarr"))
-    np.testing.assert_allclose(a, b, atol=1e-8)
-
-
 def test_a_column_of_one_value_is_an_axis_of_one_coordinate(tmp_path):
     X, y = rows(0, d=1)
     X = np.column_stack([X[:, 0], np.full(len(X), 7.0)])
@@ -219,13 +199,6 @@ def test_grids_that_are_none_are_refused(grid, match, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_column_may_not_have_the_name_of_a_result(tmp_path):
-    X, y = rows(0)
-    model = drf.KernelRidge(equispaced(), alpha=1e-2).fit(pd.DataFrame(X, columns=["std", "lon"]), y)
-    with pytest.raises(InputError, match="rename"):
-        drf.predict_raster(model, {"std": [1.0], "lon": [11.0]}, str(tmp_path / "map.zarr"))
-
-
 def test_a_raster_larger_than_the_disk_is_refused(tmp_path, monkeypatch):
     model = fitted()
     with pytest.raises(PlanRefused, match=r"1,000,000,000,000 cells has .* chunks, more than 100,000"):
@@ -240,10 +213,3 @@ def test_a_raster_larger_than_the_disk_is_refused(tmp_path, monkeypatch):
 def test_a_grid_that_is_all_outside_is_said(tmp_path):
     with pytest.warns(DataWarning, match="all cells are outside the bounds"):
         drf.predict_raster(fitted(), {"lat": [100.0], "lon": [12.0]}, str(tmp_path / "map.zarr"))
-
-
-def test_deviations_of_other_models_are_no_matter_of_saving(tmp_path):
-    X, y = rows(0)
-    model = drf.KernelSVC(random_features()).fit(X, y > 0)
-    with pytest.raises(InputError, match="a KernelSVC has no standard deviations"):
-        drf.predict_raster(model, {0: [1.0], 1: [12.0]}, str(tmp_path / "map.zarr"), return_std=True)

@@ -17,14 +17,13 @@ import zarr
 import distrff as drf
 from distrff.engine.run import LocalExecution, Run
 from distrff.errors import InputError, NonFiniteError
-from distrff.io import results as result_files
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import with_ids
-from distrff.io.results import ResultPlace, open_array
+from distrff.io.results import ResultPlace
 from distrff.io.storage import Location
 from distrff.model import write
 from distrff.model.model import Model
-from distrff.model.write import RowResults, output_segmentation, write_rows
+from distrff.model.write import RowResults, write_rows
 from distrff.solvers.ridge import PosteriorFactor
 from tests.support.models import frozen_model
 
@@ -193,20 +192,6 @@ def test_a_csv_of_others_is_not_replaced(rng, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
 
 
-def test_a_csv_whose_upload_fails_is_not_there(bucket, monkeypatch, small_cuts, rng):
-    X, out = rng.standard_normal((40, 2)), f"{bucket}/out.csv"
-
-    def fails(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(result_files.shutil, "copyfileobj", fails)
-        written(model_of(), X, out)
-    assert not Location(out).exists()
-    assert written(model_of(), X, out, resume=True)["n_kept"] == 40
-    np.testing.assert_allclose(pd.read_csv(out)["prediction"], model_of().predict(X), rtol=1e-13, atol=1e-13)
-
-
 def test_results_that_the_model_does_not_have(rng, tmp_path):
     X, out = rng.standard_normal((20, 2)), tmp_path / "out.zarr"
     for how, message in (
@@ -260,24 +245,6 @@ def test_an_interrupted_sweep_is_resumed(end, remote, small_cuts, bucket, fails_
     assert [path.name for path in tmp_path.iterdir()] == ([] if remote else [f"out.{end}"])
 
 
-def test_an_unfinished_result_can_be_overwritten(small_cuts, fails_late, rng, tmp_path):
-    X, out = rng.standard_normal((60, 2)), tmp_path / "out.zarr"
-    fails_late(OSError(5, "the disk is full"))
-    with pytest.raises(OSError, match="disk is full"):
-        written(model_of(), X, out)
-    fails_late(None)
-    assert written(model_of(), X, out, overwrite=True)["n_kept"] == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["out.zarr"]
-
-
-def test_the_maps_arrays_of_a_stored_model_are_taken(rng, tmp_path):
-    X, model = rng.standard_normal((20, 2)), model_of()
-    stored = dataclasses.replace(model, arrays={"frequencies": np.zeros((2, 4))})
-    written(stored, X, tmp_path / "out.zarr", "transform")
-    array = zarr.open_array(tmp_path / "out.zarr", mode="r")
-    np.testing.assert_array_equal(array[:], np.tile([0.5, 0.0], (20, 4)))
-
-
 @pytest.mark.parametrize("end", ["zarr", "parquet", "csv", "csv.gz"])
 def test_rows_that_hold_no_numbers_leave_nothing(end, small_cuts, rng, tmp_path):
     X = rng.standard_normal((40, 2))
@@ -285,25 +252,6 @@ def test_rows_that_hold_no_numbers_leave_nothing(end, small_cuts, rng, tmp_path)
     with pytest.raises(NonFiniteError, match="X contains NaN in row 37, column 1"):
         written(model_of(), X, tmp_path / f"out.{end}")
     assert not any(tmp_path.iterdir())
-
-
-def test_places(tmp_path):
-    """A worker that does not see the folder says so; no options of a store are shown."""
-    with pytest.raises(InputError, match="use a folder that all of them share"):
-        open_array(Location(str(tmp_path / "elsewhere.zarr")), mode="r+")
-    place = Location("https://key:SECRET@host/x?signature=SECRET", {"secret": "SECRET"})
-    results = RowResults(model_of(), "predict")
-    reduction = write.WriteReduction(results, write.ZarrResults(place, ()), frozenset(), 1)
-    assert "SECRET" not in f"{place!r} {place} {reduction!r}"
-
-
-@pytest.mark.parametrize("n_rows", [1, 1000, 10**7])
-@pytest.mark.parametrize(("n_columns", "row_bytes"), [(2, 8), (784, 8), (10, 8 * 16384)])
-def test_segments_hold_whole_chunks_of_bounded_size(n_rows, n_columns, row_bytes):
-    cuts = output_segmentation(n_rows, n_columns, row_bytes)
-    assert cuts.segment_rows % cuts.tile_rows == 0
-    assert cuts.tile_rows * row_bytes <= 2**25
-    assert 1 <= cuts.tile_rows <= n_rows
 
 
 # `write_predictions`: for whatever holds the rows, what the estimator itself predicts, with their ids
@@ -365,33 +313,6 @@ def test_ids_of_a_shuffled_frame_stay_with_their_rows(fitted, frame, tmp_path):
             InputError, match=r"the data comes from a merged or shuffled .* id number is in memory"
         ):
             drf.write_predictions(fitted, lazy, str(tmp_path / "p"), ids={"number": frame["number"]})
-
-
-@pytest.mark.parametrize(
-    "features",
-    [
-        drf.NystroemFeatures(drf.Gaussian(1.0), 8, random_state=0),
-        drf.RandomBinningFeatures(drf.Laplacian(1.0), 5, random_state=0),
-        drf.ConcatenatedFeatures(
-            [drf.LinearFeatures(), drf.FourierFeatures(drf.Gaussian(1.0), 4, random_state=0)]
-        ),
-    ],
-    ids=lambda features: type(features).__name__,
-)
-def test_maps_that_carry_arrays(features, frame, tmp_path):
-    X = frame[["a", "b"]].to_numpy()
-    fitted = drf.KernelRidge(features, 1.0, random_state=0).fit(X, X[:, 0])
-    drf.write_predictions(fitted, X, str(tmp_path / "p.zarr"))
-    found = zarr.open_array(tmp_path / "p.zarr", mode="r")[:]
-    np.testing.assert_allclose(found, fitted.predict(X), rtol=1e-10, atol=1e-10)
-
-
-def test_a_stored_model_has_the_digest_of_its_estimator(fitted, frame, tmp_path):
-    """The digest of a model is that of its stored copy, and of no other."""
-    fitted.save(str(tmp_path / "m.zarr"))
-    assert drf.load_model(str(tmp_path / "m.zarr")).digest == fitted.model_.digest
-    other = drf.KernelRidge(fitted.features_, alpha=2.0, scale="none").fit(frame[["a", "b"]], frame["a"])
-    assert other.model_.digest != fitted.model_.digest
 
 
 def test_classifiers(frame, tmp_path):

@@ -63,27 +63,6 @@ def test_decoding_gives_the_targets_back(rng, offset):
     np.testing.assert_array_equal(constant.encode(np.full(3, 5)), 0.0)
 
 
-def test_targets_of_several_columns_and_any_real_type():
-    targets = NumericTargets(np.array([1.0, 2.0]), np.array([2.0, 4.0]))
-    for dtype in (np.int8, np.uint64, np.float32, object):
-        np.testing.assert_array_equal(targets.encode(np.array([[3, 6], [1, 2]], dtype)), [[1, 1], [0, 0]])
-    s = np.array([1.0, 2.0])
-    assert targets.row_weights(np.zeros(2), None) is None
-    assert targets.row_weights(np.zeros(2), s) is s
-
-
-def test_kinds_of_targets():
-    one, classes = NumericTargets(np.zeros(1), np.ones(1)), ClassTargets(np.array([0, 1]))
-    assert one.same_kind(NumericTargets(np.ones(1), np.full(1, 4.0)))
-    assert classes.same_kind(ClassTargets(np.array([0, 1]), np.ones(2)))
-    for other in (NumericTargets(np.zeros(2), np.ones(2)), classes):
-        assert not one.same_kind(other)
-    for labels, weight in (([0, 1], np.array([1.0, 2.0])), ([0, 2], None), ([0, 1, 2], None)):
-        assert not classes.same_kind(ClassTargets(np.array(labels), weight))
-    assert not classes.same_kind(ClassTargets(np.array(["0", "1"])))
-    assert not classes.same_kind(one)
-
-
 @pytest.mark.parametrize("kind", LABELS)
 def test_two_classes_are_one_column_and_more_a_column_each(kind):
     for classes in {2: LABELS[kind][:2], len(LABELS[kind]): LABELS[kind]}.values():

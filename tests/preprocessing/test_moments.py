@@ -26,19 +26,6 @@ def test_a_large_offset_costs_no_digits_of_a_float32_model(rng, stored):
     assert scaling.apply(X, np.dtype(np.float32)).dtype == np.float32
 
 
-@pytest.mark.parametrize("scaling", [Scaling(), Scaling(np.ones(3), np.full(3, 2.0))], ids=["none", "both"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_rows_come_out_contiguous_whatever_their_layout(rng, scaling, dtype):
-    X = rng.standard_normal((20, 3)).astype(np.float32)
-    expected = scaling.apply(X, np.dtype(dtype))
-    X.flags.writeable = False
-    for rows in (np.asfortranarray(X), np.repeat(X, 2, axis=0)[::2], X):
-        Z = scaling.apply(rows, np.dtype(dtype))
-        assert Z.flags.c_contiguous
-        assert Z.dtype == dtype
-        np.testing.assert_array_equal(Z, expected)
-
-
 @pytest.mark.parametrize("shape", [(3000, 50), (3, 40_000)], ids=["many strips", "rows beyond a strip"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_many_rows_are_the_formula_in_float64(rng, shape, dtype):
@@ -47,22 +34,6 @@ def test_many_rows_are_the_formula_in_float64(rng, shape, dtype):
     for its_shift, exact in ((shift, X.astype(np.float64) - shift), (None, X.astype(np.float64))):
         scaled = Scaling(its_shift, scale).apply(X, np.dtype(dtype))
         np.testing.assert_array_equal(scaled, (exact / scale).astype(dtype))
-
-
-def test_no_scaling_changes_nothing_and_copies_nothing(rng):
-    X = rng.standard_normal((5, 2))
-    assert np.shares_memory(Scaling().apply(X, np.dtype(np.float64)), X)
-    np.testing.assert_array_equal(Scaling().apply(X > 0, np.dtype(np.float32)), X > 0)
-    assert Scaling().arrays() == {}
-
-
-def test_scalings_are_equal_by_their_bits():
-    shift, scale = np.array([0.0, 1.0]), np.array([1.0, 2.0])
-    assert Scaling(shift, scale).equals(Scaling(shift.copy(), scale.copy()))
-    assert Scaling().equals(Scaling())
-    for other in (Scaling(np.nextafter(shift, 2), scale), Scaling(shift, scale + 1e-15), Scaling()):
-        assert not Scaling(shift, scale).equals(other)
-        assert not other.equals(Scaling(shift, scale))
 
 
 WIDE = np.longdouble if np.finfo(np.longdouble).eps < 2.0**-60 else np.float64
@@ -137,20 +108,6 @@ def test_long_constant_columns_are_constant(value, n_columns):
     assert np.all(np.abs(total.mean - value) <= 12 * UNIT * abs(value))
     moving = 1.0 + 2.0**-40 * np.arange(1000.0)[:, None]  # in its last digits
     assert not Moments.of(moving, None).is_constant().any()
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16])
-@pytest.mark.parametrize("n_columns", [1, 2, 7])
-def test_the_layout_in_memory_changes_no_bit(rng, dtype, n_columns):
-    """Tiles are views of what was decoded, or copies where they straddle chunks."""
-    X, s = (100 * rng.standard_normal((3001, n_columns))).astype(dtype), rng.random(3001)
-    wide = np.zeros((3001, n_columns + 3), dtype)
-    wide[:, 1:-2] = X
-    for other in (np.asfortranarray(X), wide[:, 1:-2], np.repeat(X, 2, axis=0)[::2]):
-        for weights, their_weights in ((None, None), (s, s), (s, np.repeat(s, 2)[::2])):
-            expected, found = Moments.of(X, weights), Moments.of(other, their_weights)
-            np.testing.assert_array_equal(found.mean, expected.mean)
-            np.testing.assert_array_equal(found.deviations, expected.deviations)
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])

@@ -127,14 +127,6 @@ def test_fills(raw):
     assert made.columns[2] == CyclicTimeEncoder("t", 0.0, True)
 
 
-def test_the_example_of_many_categories_is_a_word():
-    words = RawColumn("text", np.arange(3, dtype=np.int32), words=("", "b", "a"))
-    empty = RawColumn("text", np.zeros(2, np.int32), words=("",))
-    profiles = [TableProfile.of({"c": column}, 2) for column in (empty, words)]
-    for first, second in (profiles, profiles[::-1]):
-        assert first.merge(second).columns["c"].example == "a"
-
-
 def test_columns_with_many_categories(raw):
     options = {"one_hot": True, "missing": "drop", "max_categories": 2}
     made, report = steps(raw, "ac", **options)

@@ -145,13 +145,6 @@ FILLED = (
 )
 
 
-@pytest.mark.parametrize("step", FILLED)
-def test_columns_without_any_value(step):
-    X = encoded(step, RawColumn("null", np.zeros(3)))
-    assert len(X) == 3
-    assert np.isfinite(X).all()
-
-
 def test_text_that_spells_times_is_read_as_times():
     step = SecondsStep("t", 0, 1, fill=-1.0)
     words = ["1970-01-02", None, "1970-01-01T00:00:02.5Z", "1970-01-01 01:00:00.0000009+01:00", "1970-01-02"]
@@ -361,15 +354,6 @@ def test_where_steps_fill_what_is_missing_rows_without_a_target_are_left_out():
     assert TableSteps((NumberStep("a", "float64"),), steps.target).required == ()
     nothing = RAW | {"y": RawColumn("null", np.zeros(4))}
     assert len(steps.apply(nothing)["y"]) == 0
-
-
-def test_names_and_types():
-    assert STEPS.raw_names == ("c", "a", "y", "w")
-    assert (STEPS.names_out, STEPS.dtype, STEPS.row_bytes) == (("c=u", "c=v", "a"), np.float64, 3 * 8 + 8 + 8)
-    assert TableSteps((OneHotEncoder("c", ("u",)), NumberStep("a", "float32"))).dtype == np.float32
-    STEPS.check_names(["y", "w", "a", "more", "c"], "the table")
-    with pytest.raises(InputError, match=r"the table has no column 'c', .* it has: a, y, w"):
-        STEPS.check_names(["a", "y", "w"], "the table")
 
 
 def test_steps_are_values_that_json_keeps():

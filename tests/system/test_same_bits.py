@@ -20,8 +20,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 import distrff as drf
-from distrff.fitting import cost
-from distrff.fitting.cost import worker_peak_bytes
+from distrff.fitting.gram import gram_peak_bytes
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 
@@ -100,7 +99,7 @@ def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, mo
     """With the Gram of a sample of the rows, or where none fits."""
     monkeypatch.setattr("distrff.engine.reduction._MIN_SAMPLE_ROWS", 2048)
     if not has_factor:
-        monkeypatch.setattr(cost, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
+        monkeypatch.setattr("distrff.fitting.cg._factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
     data = rows[0], np.column_stack([rows[1], np.cos(rows[1])]), np.abs(rows[0][:, 0])
     tol = 1e-6 if has_factor else 1e-3  # with a diagonal each digit takes many passes
     ridge = drf.KernelRidge(FOURIER, [0.1, 10.0], solver="cg", tol=tol, random_state=0, scale="none")
@@ -166,7 +165,7 @@ def test_classes_on_workers(rows, assert_same_on_workers, monkeypatch, estimator
 )
 def test_sparse_features_on_workers(rows, assert_same_on_workers, monkeypatch, estimator):
     """Models of rows and metrics of sampled rows, which few rows make small."""
-    monkeypatch.setattr("distrff.fitting.cost._SPARSE_ROWS", 200)
+    monkeypatch.setattr("distrff.fitting.sgd._SPARSE_ROWS", 200)
     assert_same_on_workers(estimator, rows[0][:2003], rows[1][:2003] > 0)
 
 
@@ -244,7 +243,7 @@ def test_folds_that_do_not_fit_together_are_swept_apart(rows, client, monkeypatc
     whole = together.plan_
     monkeypatch.setattr("distrff.fitting.cost.IDLE_BYTES", 0)
     sent = whole.size.sent_bytes(whole.n_workers)
-    few, many = (worker_peak_bytes(whole.size, folds, 1) + sent for folds in (1, 5))
+    few, many = (gram_peak_bytes(whole.size, folds, 1) + sent for folds in (1, 5))
     assert few < many == whole.worker_peak_bytes
     monkeypatch.setattr("distrff.fitting.cost._USABLE_SHARE", (few + many) / 2 / whole.memory_limit)
     apart = model().fit(X, y)

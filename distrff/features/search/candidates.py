@@ -14,17 +14,10 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, PlanRefused
-from distrff.features.base import (
-    FeatureMap,
-    MapCost,
-    MapSpecification,
-    RowSource,
-    Sample,
-    product_cost,
-    sample_rows,
-)
+from distrff.features.base import FeatureMap, RowSource, Sample, sample_rows
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.equispaced import EquispacedFourierFeatures
+from distrff.features.fitted import FittedMap, MapCost, Trait, product_cost
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.search.line import halving
@@ -672,7 +665,7 @@ class AutoFeatures(FeatureMap):
     length_scale_search_ : dict or None
         As that of `map_`; else `rule` and `length_scale`, with one width a column `column_scale`
         (deviations), and with a metric `directions` and `column_shares`, as a learned metric has them.
-    specification_ : MapSpecification
+    specification_ : FittedMap
         That of `map_`.
     seed_, n_features_in_ : int
 
@@ -689,6 +682,8 @@ class AutoFeatures(FeatureMap):
     rows; for at most 10,000 rows they are at most 65,536. Their bounds are a quarter of the columns' range
     wider than the rows on both sides, for many rows a twentieth: further away predictions are NaN.
     """
+
+    traits = frozenset({Trait.CHOOSES})
 
     def __init__(
         self,
@@ -802,7 +797,7 @@ class AutoFeatures(FeatureMap):
         """The dearest candidate, fitted to random rows."""
         return self._default(dearest=True).trial(n_columns, **smaller)
 
-    def _specify(self, sample: Sample) -> MapSpecification:
+    def _specify(self, sample: Sample) -> FittedMap:
         self.check_parameters()
         self.candidates_: list[dict[str, Any]] = []
         refusal: PlanRefused | None = None

@@ -1,5 +1,7 @@
 """Signals that raise: anywhere in the main thread, also where Python drops what is raised."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess
@@ -9,9 +11,12 @@ import time
 import weakref
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from distrff.errors import Terminated
-from distrff.utils.process import signals_raise
+from distrff.utils.process import one_blas_thread, signals_raise
+
+# Signals that raise: anywhere in the main thread, also where Python drops what is raised.
 
 SECONDS = 20.0  # at most, for a signal that takes ten milliseconds
 
@@ -143,3 +148,26 @@ def test_a_second_one_ends_the_process_at_once():
     command = (sys.executable, "-c", TOLD_TWICE)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGTERM, "saves\n"), done.stderr
+
+
+# One BLAS thread, for as long as anyone asks for it.
+
+
+def counts() -> set[int]:
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+def test_the_limit_ends_with_the_last_that_holds_it():
+    """They end in the order of their beginning, as tasks side by side do."""
+    with threadpool_limits(2, user_api="blas"):
+        before = counts()
+        first, second = one_blas_thread(), one_blas_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert counts() == {1}
+        second.__exit__(None, None, None)
+        assert counts() == before
+        with one_blas_thread():
+            assert counts() == {1}
+        assert counts() == before

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from distrff.errors import FrequencyMismatch, InputError, ModelFileError
-from distrff.features.base import _CACHE, arrays_digest, canonical_json, specification_from_dict
-from distrff.features.compose import LinearSpecification
-from distrff.features.fourier import FourierFeatures, FourierSpecification
+from distrff.features.compose import LinearMap
+from distrff.features.fitted import _CACHE, arrays_digest, canonical_json, map_from_dict
+from distrff.features.fourier import FourierFeatures, FourierMap
 from distrff.kernels.stationary import Gaussian, Matern
 from tests.support.draws import derivations
 
@@ -31,7 +31,7 @@ def test_equal_maps_have_equal_specifications(rng):
         assert one != fresh(rng, **({"random_state": seed} | other))
     assert one != replace(one, kernel_json=canonical_json(Gaussian(2.0).to_dict()))
     assert one != replace(one, n_columns=4)
-    assert one != LinearSpecification(n_columns=3)
+    assert one != LinearMap(n_columns=3)
     spec = FourierFeatures(Matern((1.0,) * 8) + Gaussian(), 8192).fit(np.zeros((1, 8))).specification_
     assert spec.kernel.at_zero == 2.0  # parsed and kept, which must change nothing
     assert len(pickle.dumps(spec)) < 1500
@@ -63,7 +63,7 @@ def test_the_digest_sees_six_digits_and_no_more(rng):
 
 def test_a_fitted_map_has_the_digest_of_its_arrays_and_without_one_trusts_itself(rng):
     spec, X = fresh(rng), rng.standard_normal((4, 3))
-    assert spec.digest == arrays_digest(spec.derive_arrays())
+    assert spec.digest == arrays_digest(spec.derive())
     assert fresh(rng).digest != spec.digest
     undigested = replace(spec, digest="")
     np.testing.assert_array_equal(undigested.build().apply(X), spec.build().apply(X))
@@ -120,7 +120,7 @@ def test_other_arrays_than_the_clients_are_noticed_each_time_unless_sent(rng):
     block_map = spec.build(arrays)
     assert spec.build(arrays) is block_map
     assert derivations() == before
-    np.testing.assert_array_equal(block_map.apply(X), spec.block_map(arrays).apply(X))
+    np.testing.assert_array_equal(block_map.apply(X), spec.ready(arrays).apply(X))
     for _ in range(2):
         with pytest.raises(FrequencyMismatch, match="another processor or NumPy version"):
             spec.build()
@@ -133,17 +133,17 @@ def test_unknown_kinds_and_missing_fields_are_named(rng):
     with pytest.raises(
         ModelFileError, match=r"kind 'hashing' is not known .*update distrff \(known: fourier, .*\)"
     ):
-        specification_from_dict(data | {"kind": "hashing"})
+        map_from_dict(data | {"kind": "hashing"})
     with pytest.raises(ModelFileError, match="kind None is not known"):
-        specification_from_dict({})
+        map_from_dict({})
     for field in data.keys() - {"kind"}:
         with pytest.raises(ModelFileError, match=f"the stored fourier map lacks '{field}'"):
-            specification_from_dict({name: value for name, value in data.items() if name != field})
+            map_from_dict({name: value for name, value in data.items() if name != field})
 
 
 def test_a_stored_kernel_is_checked_when_it_is_used(rng):
     data = fresh(rng).to_dict() | {"kernel": {"kernel": "linear"}}
-    spec = specification_from_dict(data)
-    assert isinstance(spec, FourierSpecification)
+    spec = map_from_dict(data)
+    assert isinstance(spec, FourierMap)
     with pytest.raises(InputError, match='"kernel" must be one of'):
         spec.build()

@@ -1,0 +1,493 @@
+"""One fit: what it was given, the plan of the solver that fits in memory, and what its first pass fixes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+from sklearn.base import clone
+
+from distrff.engine.progress import Observer
+from distrff.engine.reduction import (
+    light_segmentation,
+)
+from distrff.engine.run import Workers, begin_run, check_reading
+from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
+from distrff.features.base import FeatureMap, FittedMap, MapReduction, sample_rows
+from distrff.features.equispaced import EquispacedFourierFeatures
+from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
+from distrff.fitting.equispaced import with_samples
+from distrff.fitting.gram import GramRidge
+from distrff.fitting.moments import (
+    ColumnStatistics,
+    ColumnStatisticsReduction,
+    MapSumsReduction,
+)
+from distrff.fitting.problem import FitContext, PreparedFit, Problem
+from distrff.fitting.result import FitResult
+from distrff.fitting.rows import RowReduction
+from distrff.io.dataset import Dataset
+from distrff.preprocessing.coding import (
+    ClassTargets,
+    MultilabelTargets,
+    NumericTargets,
+    Scaling,
+    Targets,
+    class_weights,
+)
+from distrff.preprocessing.moments import MAX_COLUMNS, Moments
+from distrff.utils.random import child_seed, resolve_seed
+
+# Until the first pass has counted the classes, the plan assumes a handful.
+_PRESUMED_CLASSES = 8
+_SPREAD_WARNING = 100.0
+_NORM_ROWS = 1024  # their mean is off by a 32nd of their standard deviation
+_LARGEST_WEIGHT = 1e25  # on average: float32 holds its products with features, and those of its inverse
+
+
+def begin(
+    dataset: Dataset,
+    problem: Problem,
+    saving_buffer: int | None = None,
+    observer: Observer | None = None,
+) -> FitContext:
+    """Return the context of a fit on the active Dask client, or dask's configured scheduler.
+
+    `saving_buffer` is that of its checkpoint; see `saving_buffer_bytes`. `observer` is told of its passes.
+
+    Raises ClusterError if there are none, or they cannot run distrff.
+    """
+    run = begin_run()
+    handle = dataset.rows(0, 1) if dataset.block_rows is None else None  # others would have their blocks read
+    run.execution.measure_idle((RowReduction, handle))
+    if observer is not None:
+        run.observer = observer
+    return within_memory(FitContext(dataset, problem.for_dataset(dataset), run.execution, run, saving_buffer))
+
+
+def within_memory(fit: FitContext) -> FitContext:
+    """Return the fit with as many equispaced features at most as memory allows, where their number is free.
+
+    Most fits take far fewer than the default limit, so that a plan for that many is no reason to refuse one.
+    """
+    features, dataset = fit.problem.features, fit.dataset
+    if not isinstance(features, EquispacedFourierFeatures) or features.n_components is not None:
+        return fit
+    n = most = features.n_features_for(dataset.n_columns, dataset.n_rows)
+    while n > _FEW_FEATURES:
+        try:
+            choose(fit, _presumed_outputs(fit), n)
+            break
+        except PlanRefused:
+            n //= 2
+    if n == most:
+        return fit
+    return replace(fit, problem=replace(fit.problem, features=clone(features).set_params(n_components=n)))
+
+
+_FEW_FEATURES = 2**12
+
+
+# The choice of a solver.
+
+
+class Solver(Protocol):
+    """One way to solve a problem."""
+
+    def refuses(self, problem: Problem) -> str | None:
+        """Why it does not solve the problem, with the remedy; None if it does."""
+
+    def size(self, problem: Problem, size: Size) -> Size:
+        """The size with the numbers that this solver adds."""
+
+    def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
+        """Its plans, from the fewest reads to the least memory."""
+
+    def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
+        """The model."""
+
+
+# By name, since each loads what only it needs.
+_SOLVERS = {
+    "gram": "gram.GramRidge",
+    "components": "gram.PrincipalComponents",
+    "cg": "cg.ConjugateGradientRidge",
+    "toeplitz": "equispaced.ToeplitzRidge",
+    "margins": "margins.Margins",
+    "sgd": "sgd.StochasticGradients",
+}
+
+
+def solver(name: str) -> Solver:
+    module, kind = _SOLVERS[name].split(".")
+    found: Solver = getattr(import_module(f"distrff.fitting.{module}"), kind)()
+    return found
+
+
+def candidates(problem: Problem) -> list[str]:
+    """Names of the solvers that are tried, in this order."""
+    if problem.takes_sums:
+        return ["toeplitz"]
+    if problem.loss is None:
+        return ["gram" if problem.n_components is None else "components"]
+    if problem.solver == "sgd":
+        return ["sgd"]
+    if problem.is_ridge:
+        return ["gram", "cg"] if problem.solver == "auto" else [problem.solver]
+    return ["margins", "sgd"] if problem.solver == "auto" and not problem.is_sparse else ["margins"]
+
+
+def usable(problem: Problem) -> list[Solver]:
+    """The candidates that do not refuse the problem; raises InputError with the first refusal if all do."""
+    solvers = [solver(name) for name in candidates(problem)]
+    refusals = [one.refuses(problem) for one in solvers]
+    if all(refusals):
+        raise InputError(str(refusals[0]))
+    return [one for one, refusal in zip(solvers, refusals, strict=True) if refusal is None]
+
+
+def solvable(problem: Problem) -> Problem:
+    """The problem itself; raises InputError where no solver takes it."""
+    usable(problem)
+    return problem
+
+
+def choose(
+    fit: FitContext, n_outputs: int, n_features: int | None = None, *, outputs_are_presumed: bool = False
+) -> tuple[Solver, Plan]:
+    """The first solver with a plan that fits in the workers' memory.
+
+    Raises PlanRefused if there is none; the message names the smallest changes with which the first would
+    fit. `n_features` is None before the map is fitted; exact bins are then counted as few as they could be.
+    """
+    dataset, problem = fit.dataset, fit.problem
+    if n_features is None:
+        n_features = problem.features.n_features_for(dataset.n_columns, dataset.n_rows)
+    size = Size(
+        n_rows=dataset.n_rows,
+        n_columns=dataset.n_columns,
+        n_features=n_features,
+        n_outputs=n_outputs,
+        n_folds=1,
+        n_alphas=1,
+        outputs_are_presumed=outputs_are_presumed,
+        # Light passes multiply in float64 whatever the features are in.
+        dtype=fit.features_dtype,
+        row_bytes=dataset.row_bytes,
+        chunk_rows=dataset.chunk_rows,
+        column_share=dataset.column_share,
+        held_bytes=dataset.held_bytes,
+        persisted_bytes=dataset.persisted_bytes,
+        whole_rows=dataset.whole_rows,
+        # Tasks in this process see arrays themselves.
+        block_rows=None if dataset.block_rows == 0 and fit.workers.in_client else dataset.block_rows,
+        saving_buffer=fit.saving_buffer,
+        **fit.of_map(),
+    )
+    refused = None
+    for one in usable(problem):
+        sized = one.size(problem, size)
+        if isinstance(one, GramRidge):
+            sized = replace(sized, dtype=fit.gram_dtype)
+        plan = first_that_fits(one.cost(sized, fit.workers))
+        if plan.fits:
+            return one, with_kept(plan, problem.keep_features, fit.workers)
+        refused = refused or (plan, one)
+    assert refused is not None
+    plan, one = refused
+    raise PlanRefused(refusal(plan, one.cost))
+
+
+def expected_plan(fit: FitContext) -> Plan:
+    """The plan as far as it can be counted before the first pass.
+
+    Raises InputError for rows or columns that the parameters or the map are not for, and PlanRefused where
+    the fit would not fit in the workers' memory.
+    """
+    dataset, problem = fit.dataset, fit.problem
+    problem.check_dataset(dataset)
+    check_reading(fit.workers, dataset)
+    presumed = problem.target_kind == "classes"
+    _, plan = choose(fit, _presumed_outputs(fit), outputs_are_presumed=presumed)
+    # Only now, for it draws a small map of all columns.
+    problem.features.check_columns(dataset.n_columns)
+    return plan
+
+
+def _presumed_outputs(fit: FitContext) -> int:
+    n_targets = fit.dataset.n_targets
+    counts = {"numeric": n_targets, "multilabel": n_targets, "classes": _PRESUMED_CLASSES, "none": 0}
+    return counts[fit.problem.target_kind]
+
+
+def with_posterior(plan: Plan) -> Plan:
+    """The plan of a fit that also stores the posterior, a D × D factor or samples.
+
+    The client holds three copies: as it arrives, whole, and encoded.
+    """
+    if plan.solver == "toeplitz":
+        return with_samples(plan)
+    return replace(plan, client_peak_bytes=plan.client_peak_bytes + 3 * 8 * plan.size.n_features**2)
+
+
+# The first pass, and what follows from it: scaling, coded targets, and the fitted map.
+
+
+def prepare(fit: FitContext) -> PreparedFit:
+    """Return the fit with scaling, targets and map; a map that is fitted already stays as it is.
+
+    Raises InputError for numbers that cannot be used, or what the targets or the map cannot be made of,
+    and PlanRefused as soon as it is certain that the map has too many columns.
+    """
+    dataset, problem, run = fit.dataset, fit.problem, fit.run
+    assert run is not None
+    run.begin_phase("column statistics")
+    statistics = first_pass(fit)
+    run.begin_phase("map")
+    keeps_units = problem.features is not None and problem.features.keeps_units
+    if fit.start is not None:
+        scaling = fit.start.scaling
+    else:
+        scaling = Scaling() if keeps_units else scaling_of(statistics, problem.scale, dataset)
+    targets = _targets(statistics, problem)
+    if fit.start is not None:
+        fit.start.check(targets)
+    weight = weight_of_rows(statistics, targets)
+    features = problem.features
+    if not hasattr(features, "specification_"):
+        try:
+            features = _fitted_map(fit, statistics, scaling, targets)
+        except ColumnError as error:
+            raise error.named(dataset.column_names) from None
+    if features.n_features_in_ != dataset.n_columns:
+        raise InputError(
+            f"X has {dataset.n_columns} columns, but the feature map was fitted to "
+            f"{features.n_features_in_}; give the columns it was fitted to, or a map that is not fitted"
+        )
+    problem.check_targets(targets)
+    if features.resolved.keeps_units:
+        scaling = Scaling()
+    # What follows is planned and counted for the map that was chosen, where one was.
+    fit = replace(fit, problem=replace(problem, features=features.resolved))
+    return PreparedFit(
+        **vars(fit),
+        statistics=statistics,
+        scaling=scaling,
+        targets=targets,
+        specification=features.specification_,
+        features=features,
+        mean_square_norm=_mean_square_norm(features.specification_, statistics, scaling),
+        weight=weight,
+    )
+
+
+def weight_of_rows(statistics: ColumnStatistics, targets: Targets) -> float:
+    """Return Σs of the rows, class weights included; raise InputError if they are too large or small."""
+    weight, labels = statistics.columns.weight, statistics.labels
+    if isinstance(targets, ClassTargets) and targets.class_weight is not None:
+        assert labels is not None
+        weight = float(targets.class_weight[targets.indices(labels.labels)] @ labels.weights)
+    _check_mean_weight("sample_weight times class_weight", weight / statistics.n_rows)
+    return weight
+
+
+def first_pass(fit: FitContext) -> ColumnStatistics:
+    """Return the statistics of all columns, which one pass sums.
+
+    Raises InputError for numbers that cannot be used, squares that overflow, labels that are no classes, or
+    weights that are all zero.
+    """
+    dataset, problem = fit.dataset, fit.problem
+    cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
+    reduction = ColumnStatisticsReduction(
+        n_columns=dataset.n_columns,
+        target_kind=problem.target_kind,
+        n_targets=dataset.n_targets,
+        tile_rows=cuts.tile_rows,
+        rows_per_segment=-(-sample_rows(dataset.n_columns) // cuts.n_segments),
+        seed=child_seed(problem.seed, "sample"),
+        with_products=problem.target_kind == "numeric"
+        and not dataset.is_sparse
+        and dataset.n_columns + dataset.n_targets <= MAX_COLUMNS,
+    )
+    try:
+        statistics: ColumnStatistics = fit.sum("column statistics", reduction, cuts)
+    except ColumnError as error:
+        raise error.named(dataset.column_names) from None
+    if statistics.columns.weight <= 0:
+        raise InputError("all sample weights are zero; give at least one row a positive weight")
+    _check_mean_weight("sample_weight", statistics.columns.weight / statistics.n_rows)
+    _check_sizes("{column} of X has", statistics.columns, dataset.column_names)
+    if statistics.targets is not None:
+        whose = "{column} of y has" if dataset.n_targets > 1 else "y has"
+        _check_sizes(whose, statistics.targets, dataset.target_names)
+    return statistics
+
+
+def _check_mean_weight(whose: str, mean: float) -> None:
+    if not 1 / _LARGEST_WEIGHT <= mean <= _LARGEST_WEIGHT:
+        raise InputError(
+            f"{whose} is {mean:.3g} on average, but products of features hold weights from "
+            f"{1 / _LARGEST_WEIGHT:g} to {_LARGEST_WEIGHT:g}; multiply all weights by one number, and alpha "
+            f"by the same or C by its inverse, which changes no model"
+        )
+
+
+def _check_sizes(whose: str, moments: Moments, names: tuple[str, ...] | None) -> None:
+    overflowing = np.flatnonzero(~np.isfinite(moments.deviations))
+    if len(overflowing):
+        message = (
+            f"{whose} values so large that the sum of their squares is not finite; "
+            f"divide them by a power of ten"
+        )
+        raise ColumnError(message, int(overflowing[0])).named(names)
+
+
+def scaling_of(statistics: ColumnStatistics, scale: str, dataset: Dataset) -> Scaling:
+    """Return the scaling, which for "auto" keeps sparse rows sparse.
+
+    Without one it warns where the deviations of columns differ much.
+    """
+    if scale == "auto" and dataset.is_sparse:
+        return Scaling.uncentred(statistics.columns)
+    if scale != "none":
+        return Scaling.standard(statistics.columns)
+    names = dataset.column_names
+    deviation = statistics.columns.standard_deviation()
+    moving = np.flatnonzero(~statistics.columns.is_constant())
+    if len(moving) > 1:
+        smallest, largest = moving[deviation[moving].argmin()], moving[deviation[moving].argmax()]
+        if deviation[largest] > _SPREAD_WARNING * deviation[smallest]:
+            smaller, larger = (
+                column_called(int(j), None if names is None else names[j]) for j in (smallest, largest)
+            )
+            warn(
+                f"{smaller} and {larger} have standard deviations {deviation[smallest]:.3g} and "
+                f"{deviation[largest]:.3g}; a kernel of one length scale will hardly see the smaller one: "
+                f"use scale='standard' or one length scale per column",
+                DataWarning,
+            )
+    return Scaling()
+
+
+def _targets(statistics: ColumnStatistics, problem: Problem) -> Targets:
+    if problem.target_kind == "multilabel":
+        assert statistics.targets is not None
+        return MultilabelTargets(len(statistics.targets.mean))
+    if statistics.targets is not None:
+        mean, is_constant = statistics.targets.mean, statistics.targets.has_one_value()
+        constant = np.flatnonzero(is_constant)
+        if len(constant):
+            warn(
+                f"y is constant ({mean[constant[0]]:g}"
+                + (f", column {constant[0]})" if len(mean) > 1 else ")")
+                + "; the model will predict that constant",
+                DataWarning,
+            )
+        return NumericTargets.centred(
+            mean, np.where(is_constant, 0.0, statistics.targets.standard_deviation())
+        )
+    labels = statistics.labels
+    if labels is None:
+        return NumericTargets(np.empty(0), np.empty(0))
+    if problem.classes is not None:
+        weights = class_weights(problem.class_weight, problem.classes, np.zeros(len(problem.classes)))
+        targets = ClassTargets(problem.classes, weights)
+        targets.encode(labels.labels)  # raises for others
+        return targets
+    if len(labels.labels) < 2:
+        raise InputError(
+            f"y has one class only ({labels.labels.tolist()[0]!r}); "
+            f"a classifier needs rows of at least two classes"
+        )
+    if (labels.weights <= 0).any():
+        label = labels.labels[labels.weights <= 0].tolist()[0]
+        raise InputError(
+            f"all rows of class {label!r} have zero weight; drop them or give one a positive weight"
+        )
+    return ClassTargets(labels.labels, class_weights(problem.class_weight, labels.labels, labels.weights))
+
+
+def _mean_square_norm(specification: FittedMap, statistics: ColumnStatistics, scaling: Scaling) -> float:
+    """Return k(0), or the mean of ‖z(x)‖² over rows of the sample where it depends on the row."""
+    if np.isfinite(specification.at_zero):
+        return specification.at_zero
+    sample = statistics.sample()
+    s = np.ones(sample.X.shape[0]) if sample.sample_weight is None else sample.sample_weight
+    rows = np.flatnonzero(s > 0)
+    rows = rows[:: max(1, -(-len(rows) // _NORM_ROWS))]
+    Z = specification.build().apply(scaling.apply(sample.X[rows], np.dtype(np.float64)))
+    norm = float(s[rows] @ np.square(Z).sum(axis=1) / s[rows].sum()) if len(rows) else 0.0
+    return norm if norm > 0 else 1.0
+
+
+# The map: fitted on the sample of the first pass, and on the sums over all rows that it needs.
+
+
+def _fitted_map(
+    fit: FitContext, statistics: ColumnStatistics, scaling: Scaling, targets: Targets
+) -> FeatureMap:
+    """Return a clone of the map, fitted; its own seed wins over that of the fit."""
+    features, sample = fit.problem.features, statistics.sample()
+    X = scaling.apply(sample.X, np.dtype(np.float64))
+    Y, s = None, sample.sample_weight
+    if targets.n_outputs and sample.y is not None:
+        Y, s = targets.encode(sample.y), targets.row_weights(sample.y, s)
+    own = features.random_state
+    seed = child_seed(fit.problem.seed, "features") if own is None else resolve_seed(own)
+    return clone(features).fit_sample(
+        X,
+        Y,
+        s,
+        seed=seed,
+        row_source=_RowsOfFit(fit, scaling, targets.n_outputs),
+        has_classes=isinstance(targets, ClassTargets),
+        column_scale=scaling.scale,
+        column_shift=scaling.shift,
+        column_ranges=np.stack([statistics.columns.min, statistics.columns.max]),
+        column_names=fit.dataset.column_names,
+        penalty=fit.problem.ridge_penalty and fit.problem.ridge_penalty / weight_of_rows(statistics, targets),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _RowsOfFit:
+    """All rows of a fit, as a map sees them: each reduction is one pass."""
+
+    fit: FitContext
+    scaling: Scaling
+    n_outputs: int
+    before: FittedMap | None = None  # the map that rows go through first
+
+    @property
+    def n_rows(self) -> int:
+        return self.fit.dataset.n_rows
+
+    def after(self, step: FittedMap) -> _RowsOfFit:
+        return replace(self, before=step)
+
+    def __call__(self, map_reduction: MapReduction, *, min_features: int = 0) -> Any:
+        fit = self.fit
+        if min_features:
+            self.check_size(min_features)  # refuses before another pass
+        cuts = light_segmentation(self.n_rows, fit.dataset.n_columns)
+        read = self.scaling, fit.features_dtype, cuts.tile_rows
+        reduction = MapSumsReduction(map_reduction, *read, before=self.before)
+        return fit.sum(map_reduction.label, reduction, cuts)
+
+    def run_all(
+        self, function: Callable[..., Any], arrays: Mapping[str, np.ndarray], calls: list[tuple]
+    ) -> list[Any]:
+        run = self.fit.run
+        assert run is not None
+        sent = run.send(dict(arrays))
+        return run.compute_all(function, [(sent, *call) for call in calls], group="search")
+
+    def check_size(self, n_features: int) -> None:
+        choose(self.fit, self.n_outputs, n_features)
+
+    def of_map(self, features: FeatureMap) -> _RowsOfFit:
+        return replace(self, fit=replace(self.fit, problem=replace(self.fit.problem, features=features)))

@@ -1,0 +1,664 @@
+"""What is to be fitted: the parameters of an estimator, checked before any row is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from distrff.engine.reduction import Arrays, Reduction, Segmentation, gram_tile_rows, light_segmentation
+from distrff.engine.run import Run, Workers
+from distrff.engine.tasks import SegmentCache
+from distrff.errors import InputError, InputTypeError
+from distrff.features.base import SPARSE_REMEDY, FeatureMap, FittedMap
+from distrff.features.equispaced import EquispacedFourierFeatures
+from distrff.features.search.candidates import AutoFeatures
+from distrff.fitting.cost import Plan, segments_a_worker
+from distrff.fitting.moments import ColumnStatistics
+from distrff.fitting.rows import MappedRowsReduction, RowKeeping, RowReduction
+from distrff.io.dataset import Dataset
+from distrff.preprocessing.coding import ClassTargets, Scaling, Targets
+from distrff.preprocessing.folds import FOLD_RULES, Folds
+from distrff.solvers.losses import Loss, Squared, mean_curvature
+from distrff.solvers.ridge import noise_floor
+from distrff.utils.random import child_seed, resolve_seed
+from distrff.utils.validation import check_count, float_array, is_number, one_of, positive
+
+DTYPES = ("auto", "float32", "float64")
+SCALES = ("auto", "standard", "none")
+MAX_SWEEPS = 200
+_MIN_TOL_IN_FLOAT32 = 1e-4
+_FEW_ROWS = 10_000
+_MAX_C = 1e50
+_RIDGE_SOLVERS = ("auto", "gram", "cg", "sgd")
+_MARGIN_SOLVERS = ("auto", "gram", "cg", "lbfgs", "smoothed", "sgd")
+
+
+@dataclass(frozen=True, eq=False)
+class Penalty:
+    """alpha of ridge or C of a margin loss: given, or chosen from a grid.
+
+    `value` is of shape (1,), or of alpha (n_targets,). `grid` ascends; None is the default one of the solver.
+    """
+
+    value: np.ndarray | None
+    grid: np.ndarray | None = None
+    search: str | None = None  # "cv" or "gcv"; None where it is given
+
+    @property
+    def number(self) -> float:
+        """The value given for all targets."""
+        assert self.value is not None
+        return float(self.value[0])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Problem:
+    """The parameters of a fit, validated as far as that is possible without rows.
+
+    `loss` is None where only sums of the features are wanted, `Squared` for ridge, else a margin loss.
+    `tol` is the relative residual of conjugate gradients, the least relative fall of an epoch of SGD, and for
+    other solvers the relative duality gap, or of softmax the relative gradient.
+    """
+
+    features: FeatureMap  # not fitted
+    target_kind: str  # "numeric", "classes", "multilabel" or "none"
+    seed: int
+    loss: Loss | None = None
+    loss_name: str = "squared"
+    softmax: bool = False  # whether all classes share one loss
+    penalty: Penalty = Penalty(None)
+    n_folds: int = 1  # 1 where nothing is chosen by folds
+    fold_by: str = "hash"
+    fit_intercept: bool = True
+    class_weight: Any = None  # None, "balanced" or a dict
+    classes: np.ndarray | None = None  # sorted labels, where later rows may have others than the first
+    scale: str = "none"
+    dtype: str = "auto"
+    keep_features: str | bool = False
+    """Whether light passes keep features in the workers' memory; "auto" for those that there is room for."""
+    solver: str = "gram"  # as it was given
+    tol: float = 1e-3
+    max_sweeps: int = MAX_SWEEPS  # passes of the solver, for one value of the penalty
+    n_components: int | None = None  # principal components that are wanted
+    grows: bool = False  # whether rows come in several calls; how many, the first cannot tell
+    is_begun_from: bool = False  # whether later fits go on from the model
+
+    @property
+    def is_ridge(self) -> bool:
+        return isinstance(self.loss, Squared)
+
+    @property
+    def is_equispaced(self) -> bool:
+        return isinstance(self.features, EquispacedFourierFeatures)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether features are sparse, too many for a Gram."""
+        return self.features is not None and self.features.sparse_entries > 0
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether no row may be on the wrong side of its margin."""
+        return not self.is_ridge and self.penalty.value is not None and bool(np.isinf(self.penalty.number))
+
+    @property
+    def C(self) -> float:
+        """The weight of the losses against ½‖w‖², of ridge 1/(2·alpha)."""
+        return 1 / (2 * self.penalty.number) if self.is_ridge else self.penalty.number
+
+    @property
+    def margin_loss(self) -> Loss:
+        assert self.loss is not None
+        return self.loss
+
+    @property
+    def smooth_solver(self) -> str:
+        """The solver that closes the gap of a margin loss: by its own slopes, or by rounded hinges."""
+        return "lbfgs" if np.isfinite(self.margin_loss.curvature) else "smoothed"
+
+    @property
+    def takes_sums(self) -> bool:
+        """Whether equispaced features give sums in place of themselves."""
+        by_itself = self.is_ridge and self.solver in ("auto", "cg")
+        return self.is_equispaced and (by_itself or self.solver == "toeplitz")
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the solver takes a point to start from."""
+        if not self.is_ridge:
+            return self.loss is not None
+        has_passes = self.solver in ("cg", "sgd") or (self.solver == "auto" and self.is_sparse)
+        return has_passes and not self.is_equispaced
+
+    @property
+    def fold_rule(self) -> str:
+        """How rows are assigned to folds. For "gcv" of rows that come in several calls one in five is held
+        out, as a fit does of few rows: how many they will be is not known."""
+        return "one held out" if self.grows and self.penalty.search == "gcv" else self.fold_by
+
+    @property
+    def min_alpha(self) -> float | None:
+        """The smallest ridge penalty, which must exceed the rounding of the Gram; None without one."""
+        if not self.is_ridge:
+            return None
+        # A grid is cut at the floor; only a whole one below it changes the dtype.
+        if self.penalty.search is not None:
+            return None if self.penalty.grid is None else float(self.penalty.grid.max())
+        return None if self.penalty.value is None else float(self.penalty.value.min())
+
+    @property
+    def ridge_penalty(self) -> float | None:
+        """The alpha of ridge that is given, or that stands for the C given; None where it is chosen."""
+        # Small models have the squares κ/2·(1 − m)² in the place of the loss, with its mean curvature κ
+        # between the margins. With a larger κ they do well at widths for which C is too small, and the model
+        # itself then misses a rare class. For one row in a hundred, logistic models had errors of .0062 with
+        # κ = 2, which is right for squares alone, and .0024 with κ = 1/4 (means of 14 searches). With noise
+        # hinge models had .0178 with κ = 2 and .0166 with ½. On digits, breast_cancer, two moons and covtype
+        # there was no difference beyond chance.
+        if self.penalty.value is None or self.is_hard:
+            return None
+        return (
+            float(self.penalty.value.mean())
+            if self.is_ridge
+            else 1 / (self.C * mean_curvature(self.margin_loss))
+        )
+
+    def shares_loss(self, targets: Targets) -> bool:
+        """Whether all classes share one loss; two classes have one problem, hence one loss, anyway."""
+        return self.softmax and targets.n_outputs > 1
+
+    def requested_dtype(self, n_rows: int) -> str:
+        """The dtype of the features; "auto" follows the columns unless one of two rules decides.
+
+        float64 for hard margins, which rounding must not violate. Margin losses take float32 for columns that
+        are scaled before they are cast, if `tol` is far above its rounding: sweeps then take half as long.
+        The mean of a scaled column is 0, or where most entries are 0 at most about its deviation.
+        ``scale="auto"`` leaves few rows as they are: their sweeps are short, and in float32 the values of a
+        row would differ with the rows beside it by as much as scikit-learn's checks refuse.
+        """
+        if self.dtype != "auto" or self.loss is None or self.is_ridge:
+            return self.dtype
+        if self.is_hard:
+            return "float64"
+        scaled = self.scale == "standard" or (self.scale == "auto" and n_rows > _FEW_ROWS)
+        return "float32" if scaled and self.tol >= _MIN_TOL_IN_FLOAT32 else "auto"
+
+    def for_dataset(self, dataset: Dataset) -> Self:
+        """The problem with the map that rows like these leave to choose from."""
+        if self.features is None:  # of the map only the specification is known
+            return self
+        may_take_sums = self.is_ridge and self.solver == "auto" and self.penalty.search == "cv"
+        features = self.features.for_rows(
+            dataset.n_rows,
+            dataset.n_columns,
+            is_sparse=dataset.is_sparse,
+            has_targets=self.target_kind != "none",
+            by_sums=may_take_sums and not self.grows,
+        )
+        has_labels = self.is_ridge and self.target_kind == "classes" and dataset.n_targets > 1
+        return replace(self, features=features, target_kind="multilabel" if has_labels else self.target_kind)
+
+    def check_dataset(self, dataset: Dataset) -> None:
+        """Raise InputError, before any pass, for rows or columns that these parameters cannot fit."""
+        if self.n_components is not None:
+            n_features = self.features.n_features_for(dataset.n_columns, dataset.n_rows)
+            if self.n_components > n_features:
+                raise InputError(
+                    f"n_components={self.n_components}, but the map has {n_features} features; "
+                    f"ask for fewer components, or for more features"
+                )
+        if self.target_kind == "multilabel" and self.class_weight is not None:
+            raise InputError(
+                f"class_weight={self.class_weight!r} is for one column of class labels; several labels of a "
+                f"row share its weight: give sample_weight"
+            )
+        if self.grows:  # later rows may suffice for a search
+            if self.target_kind == "multilabel" and self.classes is not None:
+                raise InputError(
+                    "classes are for one column of class labels; several labels are columns of y"
+                )
+        else:
+            self.check_rows_of_search(self.n_folds, dataset.n_rows)
+
+    def check_rows_of_search(self, n_folds: int, n_rows: int) -> None:
+        """Raise InputError for fewer rows than a search for the penalty takes."""
+        search, name = self.penalty.search, "alpha" if self.is_ridge else "C"
+        min_rows = max(2, n_folds)
+        if search is not None and n_rows < min_rows:
+            raise InputError(
+                f"{name}={search!r} needs at least {min_rows} rows here, but there is only n_samples = "
+                f"{n_rows}; give more rows{', fewer folds (cv=…)' if search == 'cv' else ''}, or a "
+                f"number ({name}=…)"
+            )
+
+    def check_targets(self, targets: Targets) -> None:
+        """Raise InputError, after the first pass, for targets that these parameters cannot fit."""
+        alpha = self.penalty.value
+        if self.is_ridge and alpha is not None and len(alpha) not in (1, targets.n_outputs):
+            raise InputError(
+                f"alpha has {len(alpha)} values, but there are {targets.n_outputs} targets; "
+                f"give one, or one each"
+            )
+        if self.loss is None or self.is_ridge:
+            return
+        # A class of no weight: without a penalty its intercept has no optimum.
+        assert isinstance(targets, ClassTargets)
+        if targets.class_weight is not None and not targets.class_weight.all():
+            label = targets.classes[targets.class_weight == 0].tolist()[0]
+            raise InputError(f"class_weight is 0 for the class {label!r}; leave its rows out instead")
+
+
+# The parameters of estimators.
+
+
+def ridge_problem(estimator: Any) -> Problem:
+    """The validated parameters of a ridge estimator; raises InputError for the first that is wrong."""
+    search, alpha, solver = None, None, estimator.solver
+    if isinstance(estimator.alpha, str):
+        one_of("alpha", estimator.alpha, ("cv", "gcv"))
+        search = estimator.alpha
+    else:
+        alpha = _positive_numbers("alpha", estimator.alpha)
+    one_of("solver", solver, _RIDGE_SOLVERS)
+    shared = _solved(estimator, needs_gram=solver == "gram" or search == "gcv")
+    features = shared["features"]
+    is_chosen = isinstance(features, EquispacedFourierFeatures) and solver in ("auto", "cg")
+    has_folds = search == "cv" or (is_chosen and features.chooses)
+    return Problem(
+        **shared,
+        loss=Squared(),
+        penalty=Penalty(alpha, _ascending_grid("alphas", estimator.alphas), search),
+        solver=solver,
+        n_folds=checked_folds(estimator.cv) if has_folds else 1,
+    )
+
+
+def margin_problem(estimator: Any, loss: Loss, *, hard_margin: bool = False) -> Problem:
+    """The validated parameters of a margin model; `hard_margin` says whether C may be infinite.
+
+    Raises InputError for the first parameter that no data could make right.
+    """
+    searched = isinstance(estimator.C, str)
+    if searched and estimator.C != "cv":
+        raise InputError(f"C must be a positive number or 'cv', got {estimator.C!r}")
+    is_hard = is_number(estimator.C) and np.inf == estimator.C
+    if not searched and not (hard_margin and is_hard):
+        positive("C", estimator.C)
+        _check_size("C", float(estimator.C), hard_margin)
+    Cs = _ascending_grid("Cs", estimator.Cs)
+    for C in [] if Cs is None else (Cs[0], Cs[-1]):
+        _check_size("Cs", float(C), hard_margin=False)
+    one_of("solver", estimator.solver, _MARGIN_SOLVERS)
+    return Problem(
+        **_solved(estimator, needs_gram=is_hard),
+        loss=loss,
+        loss_name=getattr(estimator, "noise", None) or estimator.loss,
+        softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
+        penalty=Penalty(None, Cs, "cv") if searched else Penalty(np.array([float(estimator.C)]), Cs),
+        n_folds=checked_folds(estimator.cv) if searched else 1,
+        solver=estimator.solver,
+        is_begun_from=estimator.warm_start and not searched,
+    )
+
+
+def growing_problem(estimator: Any) -> Problem:
+    """The parameters of a ridge estimator, validated for rows that come in several calls."""
+    problem = ridge_problem(estimator)
+    if problem.is_sparse:
+        raise InputError(
+            "partial_fit adds Grams, and features of random binning are too many for one; use "
+            "FourierFeatures, NystroemFeatures or AutoFeatures, or fit all rows at once"
+        )
+    if problem.solver == "sgd" or (problem.solver == "cg" and not problem.is_equispaced):
+        raise InputError(
+            f"partial_fit adds Grams, and solver={problem.solver!r} forms none; use solver='gram' or 'auto', "
+            f"or fit all rows at once"
+        )
+    if isinstance(problem.class_weight, str):
+        raise InputError(
+            f"class_weight={problem.class_weight!r} follows from all rows, which partial_fit does not know; "
+            f"give a dict of label: weight, or fit all rows at once"
+        )
+    if problem.n_folds > 1 and problem.fold_by == "contiguous":
+        raise InputError(
+            "fold_by='contiguous' needs the number of all rows, which partial_fit does not know; use "
+            "fold_by='hash', a number for alpha, or fit all rows at once"
+        )
+    return replace(
+        problem,
+        features=problem.features.for_gram(),
+        solver=problem.solver if problem.is_equispaced else "gram",
+        n_folds=2 if problem.penalty.search == "gcv" else problem.n_folds,
+        grows=True,
+    )
+
+
+def map_parameters(estimator: Any, *, needs_gram: bool = False) -> dict[str, Any]:
+    """The validated parameters that every estimator has.
+
+    With `needs_gram` a map that chooses itself does not choose sparse features.
+    """
+    one_of("dtype", estimator.dtype, DTYPES)
+    one_of("scale", estimator.scale, SCALES)
+    features = default_map() if estimator.features is None else clone(checked_map(estimator.features))
+    return {
+        "target_kind": estimator._target_kind,
+        "features": features.for_gram() if needs_gram and not features.sparse_entries else features,
+        "scale": estimator.scale,
+        "dtype": estimator.dtype,
+        "seed": resolve_seed(estimator.random_state),
+    }
+
+
+def default_map() -> FeatureMap:
+    """The map of estimators that are given none."""
+    return AutoFeatures()
+
+
+def _solved(estimator: Any, *, needs_gram: bool) -> dict[str, Any]:
+    """The validated parameters that all models with a choice of solvers share."""
+    one_of("fold_by", estimator.fold_by, FOLD_RULES)
+    if not isinstance(estimator.fit_intercept, bool | np.bool_):
+        raise InputError(f"fit_intercept must be True or False, got {estimator.fit_intercept!r}")
+    positive("tol", estimator.tol)
+    sweeps, kept = estimator.max_sweeps, estimator.keep_features
+    check_count("max_sweeps", sweeps, or_none=True)
+    if not isinstance(kept, bool | np.bool_) and not (isinstance(kept, str) and kept == "auto"):
+        raise InputError(f"keep_features must be 'auto', True or False, got {kept!r}")
+    return map_parameters(estimator, needs_gram=needs_gram) | {
+        "class_weight": getattr(estimator, "class_weight", None),
+        "fit_intercept": bool(estimator.fit_intercept),
+        "fold_by": estimator.fold_by,
+        "keep_features": kept if isinstance(kept, str) else bool(kept),
+        "tol": float(estimator.tol),
+        "max_sweeps": MAX_SWEEPS if sweeps is None else int(sweeps),
+    }
+
+
+def checked_map(features: Any) -> FeatureMap:
+    """The map, if a model can be fitted on its features; else raises InputError."""
+    if not isinstance(features, FeatureMap):
+        raise InputError(
+            f"features must be a distrff feature map such as FourierFeatures(Gaussian(1.0), 1024), "
+            f"got {features!r}"
+        )
+    features.check_parameters()
+    if getattr(features, "form", None) == "complex":
+        raise InputError(
+            "form='complex' is for transform only; use form='cos_sin', "
+            "which is the same model with real weights"
+        )
+    return features
+
+
+def check_sparse_rows(is_sparse: bool, features: Any, scale: str) -> None:
+    """Raise InputError for sparse rows where the map takes none, or scaling would write them out."""
+    if not is_sparse:
+        return
+    if not takes_sparse_rows(features):
+        raise InputTypeError(
+            f"X is sparse, and {type(features).__name__} takes no sparse rows with these parameters; "
+            f"{SPARSE_REMEDY}"
+        )
+    if scale == "standard":
+        raise InputError(
+            "scale='standard' subtracts means, which would write sparse rows out; use scale='auto', which "
+            "divides the columns of sparse rows by their root mean squares, or scale='none'"
+        )
+
+
+def takes_sparse_rows(features: Any) -> bool:
+    """Whether models of this map, None for the default one, take sparse rows."""
+    features = default_map() if features is None else features
+    return bool(getattr(features, "takes_sparse_rows", False))
+
+
+def _ascending_grid(name: str, values: Any) -> np.ndarray | None:
+    return None if values is None else np.unique(_positive_numbers(name, values))
+
+
+def _positive_numbers(name: str, given: Any) -> np.ndarray:
+    is_scalar = is_number(given) or (isinstance(given, np.ndarray) and given.ndim == 0)
+    values = [given] if is_scalar else given
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        words = " or a list of them" if name == "Cs" else ", a list of them, 'cv' or 'gcv'"
+        raise InputError(f"{name} must be a positive number{words}, got {given!r}")
+    try:
+        array = float_array(values)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{name} must hold numbers, got {given!r}") from error
+    if not array.size:
+        raise InputError(f"{name} must hold at least one number, got {given!r}")
+    if array.ndim != 1 or not (np.isfinite(array) & (array > 0)).all():
+        hint = "; for no penalty use a very small value, e.g. 1e-9 times the number of rows"
+        hint = "" if name == "Cs" else hint
+        raise InputError(f"{name} must be positive and finite, got {given!r}{hint}")
+    return array
+
+
+def checked_folds(cv: Any) -> int:
+    """The number of folds; raises InputError for anything else."""
+    if not is_number(cv) or not isinstance(cv, Integral) or cv < 2:
+        raise InputError(f"cv must be an integer of at least 2, the number of folds, got {cv!r}")
+    return int(cv)
+
+
+def _check_size(name: str, C: float, hard_margin: bool) -> None:
+    """Raise InputError for a C so large or small that C² times sums over rows overflows or vanishes."""
+    if not 1 / _MAX_C <= C <= _MAX_C:
+        beyond = "; C=inf is the hard margin" if hard_margin and C > 1 else ""
+        raise InputError(f"{name} must be from {1 / _MAX_C:g} to {_MAX_C:g}, got {C:g}{beyond}")
+
+
+# A fit of the problem to rows: before its first pass, and after it.
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """What a fit takes over from an earlier one, beside its map: the model in the targets' own units."""
+
+    scaling: Scaling
+    targets: Targets
+    coef: np.ndarray  # (D, k)
+    intercept: np.ndarray  # (k,)
+
+    def check(self, targets: Targets) -> None:
+        """Raise InputError for other classes, or another number of targets, than those of the model."""
+        if self.targets.same_targets(targets):
+            return
+        if isinstance(self.targets, ClassTargets) and isinstance(targets, ClassTargets):
+            raise InputError(
+                f"warm_start=True goes on with the classes {self.targets.classes.tolist()[:20]}, but y has "
+                f"{targets.classes.tolist()[:20]}; use warm_start=False"
+            )
+        raise InputError(
+            f"warm_start=True goes on with {self.targets.n_outputs} {self.targets.kind} target(s), but y has "
+            f"{targets.n_outputs} {targets.kind} one(s); use warm_start=False"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FitContext:
+    """A fit before its first pass."""
+
+    dataset: Dataset
+    problem: Problem
+    workers: Workers
+    run: Run | None = None  # None where a fit is only planned, for workers that need not exist
+    saving_buffer: int | None = None  # see `saving_buffer_bytes`; None without a checkpoint
+    start: Start | None = None  # of a model to go on from
+
+    @property
+    def features_dtype(self) -> str:
+        """The dtype of the features."""
+        if self.problem.features is not None and self.problem.features.keeps_units:
+            return "float64"  # phases of raw columns take all digits
+        return features_dtype(self.dataset, self.problem.requested_dtype(self.dataset.n_rows))
+
+    @property
+    def gram_dtype(self) -> str:
+        """The dtype of the products of a Gram."""
+        return self.features_dtype
+
+    def sum(
+        self,
+        label: str,
+        reduction: Reduction,
+        cuts: Segmentation,
+        arrays: Arrays | None = None,
+        kept: SegmentCache | None = None,
+    ) -> Any:
+        """Return what one pass over all rows sums up; `arrays` go to each of its tasks.
+
+        `kept` is what stays of the rows between passes of these cuts.
+        """
+        assert self.run is not None
+        return self.run.value(self.run.sweep(label, self.dataset, reduction, cuts, arrays, kept))
+
+    def of_map(self) -> dict[str, Any]:
+        """Return what a plan counts of the map beside its features."""
+        features = self.problem.features
+        return {
+            "map_cost": features.cost_for(self.dataset.n_columns),
+            "n_map_passes": features.n_passes,
+            "sparse_entries": features.sparse_entries,
+            **self._of_search(features),
+        }
+
+    def _of_search(self, features: FeatureMap) -> dict[str, Any]:
+        shape = self.dataset.n_rows, self.dataset.n_columns
+        return {
+            "search_flops": features.search_flops_for(*shape),
+            "search_bytes": features.search_bytes_for(*shape),
+        }
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PreparedFit(FitContext):
+    """A fit after its first pass: all that is known before its solver begins."""
+
+    run: Run
+    statistics: ColumnStatistics
+    scaling: Scaling
+    targets: Targets
+    specification: FittedMap  # of the fitted map
+    features: FeatureMap | None  # the fitted map itself; None where only its specification is known
+    mean_square_norm: float  # mean of ‖z(x)‖²: k(0), or measured for maps that have none
+    weight: float  # Σs, class weights included
+
+    @property
+    def gram_dtype(self) -> str:
+        """float64 where the least alpha would drown in the rounding of float32 products."""
+        dtype, min_alpha = self.features_dtype, self.problem.min_alpha
+        below = min_alpha is not None and min_alpha < self.noise_floor(dtype)
+        return "float64" if below else dtype
+
+    def of_map(self) -> dict[str, Any]:
+        if self.features is None:
+            return {"map_cost": self.specification.cost}
+        # The problem have the map that was chosen; the search was that of the map that chose it.
+        return super().of_map() | self._of_search(self.features)
+
+    def noise_floor(self, dtype: str) -> float:
+        """Return the alpha below which a Gram of products in this dtype is noise; 0 for float64."""
+        D, k = self.specification.n_features, self.targets.n_outputs
+        if dtype == "float64":
+            return 0.0
+        return noise_floor(
+            self.weight,
+            self.dataset.n_rows,
+            tile_rows=gram_tile_rows(D, k, np.dtype(dtype)),
+            n_features=D,
+            at_zero=self.mean_square_norm,
+            dtype=np.dtype(dtype),
+        )
+
+    def reduction(self, kind: type[RowReduction], **own: Any) -> Any:
+        """Return a reduction of this fit's rows, scaled, mapped and coded, with parameters of its own."""
+        return kind(specification=self.specification, scaling=self.scaling, targets=self.targets, **own)
+
+    def mapped_rows(self, plan: Plan) -> Any:
+        """Return a handle on the features of all rows, which are few, from one pass."""
+        cuts = light_segmentation(self.dataset.n_rows, self.dataset.n_columns)
+        reduction = self.reduction(MappedRowsReduction, dtype=plan.size.dtype, tile_rows=cuts.tile_rows)
+        return self.run.sweep("mapped rows", self.dataset, reduction, cuts)
+
+    def kept(
+        self, passes: str, plan: Plan, cuts: Segmentation, *, of_basis: bool = True
+    ) -> SegmentCache | None:
+        """Return what is to stay of the rows between the passes of a name and these cuts; None for nothing.
+
+        `of_basis` says whether the passes multiply the values of the map's basis, or its features.
+        """
+        if not plan.kept_features and not plan.kept_rows:
+            return None
+        keeping = RowKeeping(
+            specification=self.specification,
+            scaling=self.scaling,
+            dtype=plan.size.dtype,
+            tile_rows=cuts.tile_rows,
+            of_basis=of_basis,
+        )
+        n_features, n_rows = (
+            segments_a_worker(n, cuts, plan.n_workers) for n in (plan.kept_features, plan.kept_rows)
+        )
+        levels = [(keeping, n_features), (replace(keeping, with_features=False), n_rows)]
+        return self.run.kept(passes, cuts, levels)
+
+    def frequencies_beyond_float32(self) -> int:
+        """Return how many frequencies have phases on the data that float32 cannot hold well.
+
+        A phase θ in float32 is off by about 2⁻²⁴·θ; counted are frequencies for which
+        Σ_j |ω_j|·max|x_j|, or another bound of |θ| over the rows, exceeds 2¹⁴.
+        """
+        magnitude, scaling = self.statistics.magnitude, self.scaling
+        if scaling.shift is not None:
+            magnitude = magnitude + np.abs(scaling.shift)
+        if scaling.scale is not None:
+            magnitude = magnitude / scaling.scale
+        return self.specification.build().n_phases_beyond(_LARGEST_FLOAT32_PHASE, magnitude)
+
+    def starting_point(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return coef (D, k) and intercept (k,) to go on from, in coded units; None for a fit anew."""
+        if self.start is None:
+            return None
+        scale = self.targets.scale
+        coef = self.start.coef / scale
+        if not self.problem.fit_intercept:  # then solvers take back the shift of the targets
+            return coef, np.zeros_like(self.start.intercept)
+        return coef, (self.start.intercept - self.targets.shift) / scale
+
+    def folds_apart(self, n_folds: int, by: str) -> Folds | None:
+        """Return the folds of the fit; None where there is one, of all rows."""
+        return None if n_folds == 1 else self.folds("folds", n_folds, by)
+
+    def starting_columns(self) -> np.ndarray | None:
+        """Return the point to go on from as a column for each output, the intercept last if it is fitted."""
+        start = self.starting_point()
+        if start is None:
+            return None
+        coef, intercept = start
+        return np.vstack([coef, intercept]) if self.problem.fit_intercept else coef
+
+    def folds(self, purpose: str, n_folds: int, by: str) -> Folds:
+        """Return an assignment of the rows to folds, drawn from the fit's seed."""
+        return Folds(n_folds, child_seed(self.problem.seed, purpose), by, self.dataset.n_rows)
+
+
+def features_dtype(dataset: Dataset, dtype: str) -> str:
+    """Return the dtype given; for "auto" the one that loses nothing of the columns.
+
+    That is float32 for float32 and integers of at most 16 bits.
+    """
+    if dtype != "auto":
+        return dtype
+    return "float32" if np.can_cast(dataset.dtype, np.float32, "safe") else "float64"
+
+
+# A float32 phase of this size is wrong by up to 2⁻¹⁰ of a radian.
+_LARGEST_FLOAT32_PHASE = 2.0**14

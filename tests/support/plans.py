@@ -1,0 +1,17 @@
+"""Plans of a size that tests give."""
+
+from __future__ import annotations
+
+from distrff.engine.run import Workers
+from distrff.fitting.cost import Plan, Size, first_that_fits
+from distrff.fitting.fit import Solver, solver
+
+
+def solver_of(name: str, size: Size) -> Solver:
+    """The solver whose plans have this name; those of margin losses are counted as "gram" and "cg"."""
+    return solver("margins" if size.n_problems and name != "sgd" else name)
+
+
+def count(name: str, size: Size, workers: Workers) -> Plan:
+    """The first of a solver's plans that fits in memory, else the one of least memory."""
+    return first_that_fits(solver_of(name, size).cost(size, workers))
