@@ -628,17 +628,15 @@ class AutoFeatures(FeatureMap):
 
     Candidates are Fourier and Nyström features of the Gaussian and the Matérn kernels of ν = ½, 3/2 and 5/2
     and random binning of the Laplacian kernel, and for ridge with ``alpha="cv"`` on one to three columns
-    equispaced features. Each has one width, one width a column, or a learned metric; one width is that of
-    the columns' own units where a first small model does much better with these. With more than 10,000 rows a
-    metric must then gain on them, on a quarter of the sample, to be learned. Each candidate is judged on
-    held-out rows by what the estimator is for: squared error of numbers, wrong classes, of equal
-    ones the squared error. Samples and maps grow from stage to stage; candidates that lag behind are dropped.
-    The last fall of a candidate's error is taken to go on, since what wins on few rows need not win on many.
-    One width is taken where it is as good as the best, within the standard error of the difference; bins with
-    a width a column, which may be shrunk afterwards, unless other bins are clearly better; and the cheaper of
-    equal candidates. With no more rows than `n_components`, and at most 1024, the Gaussian kernel of the
-    median distance between rows is taken unless another candidate is clearly better, or equispaced features
-    are as good: a third of so few rows hardly tells candidates apart.
+    equispaced features. Each has one width, of the standard columns or of the columns' own units, one width a
+    column, or a learned metric; the Gaussian kernel also the median distance between rows. Each candidate is
+    judged on held-out rows by what the estimator is for: squared error of numbers, wrong classes. Samples and
+    maps grow from stage to stage, and the best eighth of the candidates goes on, with the best of each kind
+    that has one width, one a column or a metric.
+
+    Of the last ones those count as equal whose error is larger than the best by no more than the standard
+    error of the difference on the same rows. Of these the one is taken to which least was fitted: the median
+    distance before one width, before one width a column, before a metric; then the cheaper map.
 
     Without targets, or with fewer than 40 rows, it is `FourierFeatures` of a Gaussian kernel with an
     automatic width.
@@ -673,13 +671,12 @@ class AutoFeatures(FeatureMap):
     -----
     The search is counted in flops and so depends on `random_state` alone, not on the machine: about a third
     of the fit or 6e11 flops, whichever is more, and at most about 1.2e11 for at most 10,000 rows. That is a
-    third of a minute, or four seconds, at 30 Gflop/s; fewer rows take less. A stage that has begun is
-    finished. Where bins with one width a column win on more rows, their widths are then shrunk, as "ard"
-    does.
+    third of a minute, or four seconds, at 30 Gflop/s; fewer rows take less. The widths of bins that are best
+    on more than 10,000 rows are shrunk beside it, as "ard" does.
 
-    Equispaced features are judged with what is best of Fourier and Nyström features without a metric, and
-    taken where they are as good as the best, for at least 1,000 rows. They then choose their kernel by all
-    rows; for at most 10,000 rows they are at most 65,536. Their bounds are a quarter of the columns' range
+    Equispaced features are judged with what is best of Fourier and Nyström features without a metric, for at
+    least 1,000 rows. They then choose their kernel by all rows, so that nothing of them is fitted to the
+    sample; for at most 10,000 rows they are at most 65,536. Their bounds are a quarter of the columns' range
     wider than the rows on both sides, for many rows a twentieth: further away predictions are NaN.
     """
 

@@ -563,9 +563,8 @@ def shrunk_length_scales(
     def line_of(p: float, place: int) -> Line:
         return descend(lambda place: ridge.error(widths_at(p, place)), (place,), _STEPS)
 
-    def size_of(model: SmallRidge, widths: np.ndarray) -> float:
-        line = descend(lambda place: model.error(tuple((2 ** (place / 2) * widths).tolist())), (0,), (1, -1))
-        return line.minimum
+    def size_of(model: SmallRidge, widths: np.ndarray) -> Line:
+        return descend(lambda place: model.error(tuple((2 ** (place / 2) * widths).tolist())), (0,), (1, -1))
 
     with one_blas_thread():  # the same widths whatever the client's threads
         lines: dict[float, Line] = {}
@@ -579,8 +578,10 @@ def shrunk_length_scales(
             lambda c: ridge.error(tuple((c * widths).tolist())), columns, len(widths), lines[p].error
         )
         here, before = (size_of(model, factors * widths) for model in (ridge, few))
-    shrinking = float(np.clip((before - here) / 2 / np.log2(THINNING), 0.0, _MAX_RATE))
-    size = float(2 ** (here / 2) * (n_rows / rows.n_training) ** -shrinking)
+    power = (before.minimum - here.minimum) / 2 / np.log2(THINNING)
+    shrinking = float(np.clip(power, 0.0, _MAX_RATE))
+    # The error of bins is no smooth function of the width: the place that was judged, not the parabola's.
+    size = float(2 ** (here.best / 2) * (n_rows / rows.n_training) ** -shrinking)
     found = as_widths(size * factors * widths)
     return kernel.with_widths(found), search | {
         "rule": f"{search['rule']}, shrunk by the held-out error of {ridge.description}",
