@@ -224,7 +224,7 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
 @cluster_options
 @verbosity_options
 def importance(model: str, data: str, as_json: bool, **options: Any) -> None:
-    """Tell by how much each column matters to MODEL on DATA, in two passes over the rows.
+    """Tell by how much each column matters to MODEL on DATA, in one pass over the rows.
 
     The values of a column are replaced by those of other rows, and the score falls: R² of
     numbers, with the rise of the mean squared error, or the accuracy of classes. Columns

@@ -7,8 +7,8 @@ Distributions, of residuals and of decision values, are sketches of fixed bucket
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +23,11 @@ from distrff.utils.sketch import QuantileSketch, aligned
 
 
 @dataclass(frozen=True, eq=False)
-class Errors(ABC):
+class Errors(Sums, ABC):
     """Sums over rows of a model's errors."""
 
     n_rows: int
     n_outside: int  # rows outside the bounds of the model
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(*(_added(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)))
 
     @property
     @abstractmethod
@@ -53,14 +50,6 @@ class Errors(ABC):
     def conformal_scores(self) -> tuple[QuantileSketch, ...]:
         """How badly each row's own target fits its prediction, for intervals and prediction sets."""
         return ()
-
-
-def _added(first: Any, second: Any) -> Any:
-    if first is None:
-        return None
-    if isinstance(first, tuple):
-        return tuple(_added(a, b) for a, b in zip(first, second, strict=True))
-    return first.merge(second) if hasattr(first, "merge") else first + second
 
 
 def _ratio(part: float, whole: float) -> float | None:

@@ -60,6 +60,22 @@ class RowSurvey:
     X: tuple[Any, ...] = ()
     y: tuple[np.ndarray, ...] = ()
 
+    def __add__(self, other: RowSurvey) -> RowSurvey:
+        values = self.values and other.values and few_values(self.values.merge, other.values)
+        moments = self.y_moments and other.y_moments and self.y_moments.merge(other.y_moments)
+        return RowSurvey(
+            self.n_rows + other.n_rows,
+            self.missing + other.missing,
+            self.infinite + other.infinite,
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+            self.y_missing + other.y_missing,
+            values,
+            moments,
+            self.X + other.X,
+            self.y + other.y,
+        )
+
     def column_drift(self) -> np.ndarray:
         """`drift_shares` of the columns of the sample, with column means for non-finite values."""
         X = joined_rows(self.X).copy()
@@ -111,35 +127,14 @@ class RowSurveyReduction(Reduction):
         of_sample = 2 * self.column_share * min(n_rows, self.rows_per_segment)  # with indices where sparse
         return int(8 * self.n_columns * (4 + of_sample))
 
-    def zero(self) -> RowSurvey:
-        none = np.zeros(self.n_columns, np.int64)
-        low, high = np.full(self.n_columns, np.inf), np.full(self.n_columns, -np.inf)
-        moments = Moments.empty(self.n_targets) if self.y_is_number else None
-        return RowSurvey(0, none, none, low, high, 0, LabelCounts.empty(), moments)
-
-    def update(self, found: RowSurvey, rows: Rows, arrays: Arrays) -> RowSurvey:
+    def update(self, total: RowSurvey | None, rows: Rows, arrays: Arrays) -> RowSurvey:
         size = min(self.rows_per_segment, rows.stop - rows.start)
         rng = stream(0, "survey", rows.start)
         chosen = rows.start + np.sort(rng.choice(rows.stop - rows.start, size, replace=False, shuffle=False))
         for block in rows.tiles(self.tile_rows):
-            found = self.merge(found, self._of_block(block, chosen))
-        return found
-
-    def merge(self, first: RowSurvey, second: RowSurvey) -> RowSurvey:
-        counts = first.values and second.values and few_values(first.values.merge, second.values)
-        moments = first.y_moments and second.y_moments and first.y_moments.merge(second.y_moments)
-        return RowSurvey(
-            n_rows=first.n_rows + second.n_rows,
-            missing=first.missing + second.missing,
-            infinite=first.infinite + second.infinite,
-            low=np.minimum(first.low, second.low),
-            high=np.maximum(first.high, second.high),
-            y_missing=first.y_missing + second.y_missing,
-            values=counts,
-            y_moments=moments,
-            X=first.X + second.X,
-            y=first.y + second.y,
-        )
+            total = self.merge(total, self._of_block(block, chosen))
+        assert total is not None
+        return total
 
     def _of_block(self, block: RowBlock, chosen: np.ndarray) -> RowSurvey:
         n = block.X.shape[0]

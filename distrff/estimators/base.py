@@ -21,7 +21,6 @@ from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, calib
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.engine.run import Workers, begin_run
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
-from distrff.features.base import FeatureMap
 from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
 from distrff.fitting.cost import Plan
 from distrff.fitting.fit import begin, choose, expected_plan, prepare, within_memory
@@ -43,7 +42,6 @@ from distrff.io.storage import Location, held
 from distrff.model.model import FoldModels, Model
 from distrff.model.persistence import save_model
 from distrff.model.rows import is_raw, raw_rows, rows_to_predict
-from distrff.model.to_sklearn import sklearn_pipeline
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.utils.text import listed
 
@@ -56,7 +54,7 @@ class SolverParameters:
     as scikit-learn's `clone` and `get_params` expect.
     """
 
-    features: FeatureMap | None = None
+    features: Any = None
     _: KW_ONLY
     cv: int = 5
     fold_by: str = "hash"
@@ -515,6 +513,8 @@ class KernelEstimator(BaseEstimator):
         Structured draws of frequencies become dense matrices. The decision values of
         a `KernelLikelihoodClassifier` are divided by its `sigma`, as probabilities take them.
         """
+        from distrff.model.to_sklearn import sklearn_pipeline  # with all maps and their equals
+
         return sklearn_pipeline(self._frozen(), self.get_params(deep=False))
 
     def _errors(self, X: Any, y: Any, sample_weight: Any) -> Errors:

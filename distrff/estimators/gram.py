@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from distrff.engine.progress import FitLine, Observer
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
-from distrff.features.equispaced import EquispacedFourierFeatures
+from distrff.features.fitted import Trait
 from distrff.features.fourier import cosine_frequencies
 from distrff.features.search.metric import gradient_outer
 from distrff.fitting.fit import begin, prepare
@@ -87,7 +87,7 @@ def gram(
     -----
     Two passes over the rows. The client receives the Gram, 8·(D + 1 + k)² bytes a fold.
     """
-    if features is not None and checked_map(features).sparse_entries:
+    if features is not None and Trait.SPARSE in checked_map(features).traits:
         raise InputError(
             "features of random binning are too many for a Gram; use FourierFeatures or NystroemFeatures, or "
             "fit a KernelRidge on these, which forms none"
@@ -113,7 +113,7 @@ def gram(
     one_of("scale", scale, SCALES)
     one_of("dtype", dtype, DTYPES)
     check_sparse_rows(dataset.is_sparse, features, scale)
-    is_equispaced = isinstance(features, EquispacedFourierFeatures)
+    is_equispaced = Trait.SUMS in checked_map(features).traits
     features = clone(checked_map(features)) if is_equispaced else checked_map(features).for_gram()
     problem = Problem(
         solver="toeplitz" if is_equispaced else "gram",

@@ -66,7 +66,8 @@ class KernelSVC(MarginClassifier):
     sweeps of L-BFGS close the duality gap, which certifies the model: directly for the
     squared hinge; for the hinge through hinges that are rounded over smaller and smaller intervals,
     and then a model that is exact for the rows near y·f = 1. More than two classes are one against
-    the rest each, all in the same sweeps.
+    the rest each, all in the same sweeps. See `KernelRidge` for `fold_by`, `scale`, `keep_features`,
+    `random_state` and `callbacks`.
 
     Parameters
     ----------
@@ -81,12 +82,10 @@ class KernelSVC(MarginClassifier):
         decades more beyond an end that is the best.
     cv : int
         Folds of the grid; its models are solved to a gap of `tol`, at least 1e-2.
-    fold_by : {"hash", "contiguous"}
     class_weight : None, "balanced" or dict of label to weight
         Multiplies the weights of the rows of each class, the same in all models.
     fit_intercept : bool
         The intercept is not penalised.
-    scale : {"auto", "standard", "none"}
     dtype : {"auto", "float32", "float64"}
         Of the features; sums are float64. "auto" is float32 for columns that are so, or scaled with a
         `tol` of 1e-4 or more, by ``scale="auto"`` for more than 10,000 rows; else float64, as for the hard
@@ -101,21 +100,10 @@ class KernelSVC(MarginClassifier):
         about 1e-6 it takes dtype="float64". For "sgd", the least relative fall of the objective.
     max_sweeps : int, optional
         Light sweeps at most, for each C; default 200.
-    keep_features : {"auto", True, False}
-        Whether light sweeps and SGD keep the features of the rows in the workers' memory from pass to pass;
-        see `KernelRidge`.
-    random_state : int or None
-        None draws a seed, recorded as `seed_`.
     warm_start : bool, default=False
         Go on from the model of the earlier `fit`, whatever its rows: map, scaling and classes stay, and the
         solver begins at its coefficients. A search for C keeps the map alone, since the earlier model saw the
         rows of all folds. Other columns, classes, `features` or `scale` are an error, and so is a checkpoint.
-    callbacks : list of functions, optional
-        Each is called in this process after every pass of a fit, with a `SweepProgress`; returning True
-        ends the fit, with the status STOPPED, as soon as there is a model: after a light sweep, or where the
-        penalty is searched by light sweeps once one is judged. A direct solution has nothing left to stop.
-        What it raises ends the fit. A fit that resumes a checkpoint calls them again for the stored sweeps.
-        They are in no stored model, report, checkpoint or pickle. `EarlyStopping` is one that is shipped.
 
     Attributes
     ----------

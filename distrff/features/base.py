@@ -202,10 +202,6 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     traits: ClassVar[frozenset[Trait]] = frozenset()
     """Of every fitted map of the class, as far as they are known before a fit."""
 
-    @property
-    def keeps_units(self) -> bool:
-        return Trait.OWN_UNITS in self.traits
-
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fix the map for rows like those of X.
 

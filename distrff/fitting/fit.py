@@ -16,8 +16,8 @@ from distrff.engine.reduction import (
 )
 from distrff.engine.run import Workers, begin_run, check_reading
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
-from distrff.features.base import FeatureMap, FittedMap, MapReduction, sample_rows
-from distrff.features.equispaced import EquispacedFourierFeatures
+from distrff.features.base import FeatureMap, MapReduction, sample_rows
+from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
 from distrff.fitting.equispaced import with_samples
 from distrff.fitting.gram import GramRidge
@@ -73,9 +73,10 @@ def within_memory(fit: FitContext) -> FitContext:
 
     Most fits take far fewer than the default limit, so that a plan for that many is no reason to refuse one.
     """
-    features, dataset = fit.problem.features, fit.dataset
-    if not isinstance(features, EquispacedFourierFeatures) or features.n_components is not None:
+    features: Any = fit.problem.features
+    if not fit.problem.is_equispaced or features.n_components is not None:
         return fit
+    dataset = fit.dataset
     n = most = features.n_features_for(dataset.n_columns, dataset.n_rows)
     while n > _FEW_FEATURES:
         try:
@@ -247,11 +248,10 @@ def prepare(fit: FitContext) -> PreparedFit:
     run.begin_phase("column statistics")
     statistics = first_pass(fit)
     run.begin_phase("map")
-    keeps_units = problem.features is not None and problem.features.keeps_units
     if fit.start is not None:
         scaling = fit.start.scaling
     else:
-        scaling = Scaling() if keeps_units else scaling_of(statistics, problem.scale, dataset)
+        scaling = Scaling() if problem.keeps_units else scaling_of(statistics, problem.scale, dataset)
     targets = _targets(statistics, problem)
     if fit.start is not None:
         fit.start.check(targets)
@@ -268,7 +268,7 @@ def prepare(fit: FitContext) -> PreparedFit:
             f"{features.n_features_in_}; give the columns it was fitted to, or a map that is not fitted"
         )
     problem.check_targets(targets)
-    if features.resolved.keeps_units:
+    if Trait.OWN_UNITS in features.resolved.traits:
         scaling = Scaling()
     # What follows is planned and counted for the map that was chosen, where one was.
     fit = replace(fit, problem=replace(problem, features=features.resolved))

@@ -11,9 +11,7 @@ import numpy as np
 
 from distrff.engine.run import LocalExecution, Run, Workers
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
-from distrff.features.base import FittedMap
-from distrff.features.equispaced import EquispacedFourierFeatures
-from distrff.features.fitted import Trait
+from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import (
     _REDUCTION_SLOWNESS,
     MAX_DIRECTIONS,
@@ -740,8 +738,8 @@ def needs_number(problem: Problem) -> str:
 
 def unwritten(problem: Problem) -> str | None:
     """Why equispaced features in their default number are refused by models that write them out."""
-    features = problem.features
-    if not isinstance(features, EquispacedFourierFeatures):
+    features: Any = problem.features
+    if not problem.is_equispaced:
         return None
     if features.n_components is not None and not features.chosen_kernel.has_undecided_smoothness:
         return None

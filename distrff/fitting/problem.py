@@ -14,9 +14,8 @@ from distrff.engine.reduction import Arrays, Reduction, Segmentation, gram_tile_
 from distrff.engine.run import Run, Workers
 from distrff.engine.tasks import SegmentCache
 from distrff.errors import InputError, InputTypeError
-from distrff.features.base import SPARSE_REMEDY, FeatureMap, FittedMap
-from distrff.features.equispaced import EquispacedFourierFeatures
-from distrff.features.search.candidates import AutoFeatures
+from distrff.features.base import SPARSE_REMEDY, FeatureMap
+from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import Plan, segments_a_worker
 from distrff.fitting.moments import ColumnStatistics
 from distrff.fitting.rows import MappedRowsReduction, RowKeeping, RowReduction
@@ -94,12 +93,17 @@ class Problem:
 
     @property
     def is_equispaced(self) -> bool:
-        return isinstance(self.features, EquispacedFourierFeatures)
+        return self.features is not None and Trait.SUMS in self.features.traits
+
+    @property
+    def keeps_units(self) -> bool:
+        """Whether the map takes columns as they are, unscaled."""
+        return self.features is not None and Trait.OWN_UNITS in self.features.traits
 
     @property
     def is_sparse(self) -> bool:
         """Whether features are sparse, too many for a Gram."""
-        return self.features is not None and self.features.sparse_entries > 0
+        return self.features is not None and Trait.SPARSE in self.features.traits
 
     @property
     def is_hard(self) -> bool:
@@ -267,7 +271,7 @@ def ridge_problem(estimator: Any) -> Problem:
     one_of("solver", solver, _RIDGE_SOLVERS)
     shared = _solved(estimator, needs_gram=solver == "gram" or search == "gcv")
     features = shared["features"]
-    is_chosen = isinstance(features, EquispacedFourierFeatures) and solver in ("auto", "cg")
+    is_chosen = Trait.SUMS in features.traits and solver in ("auto", "cg")
     has_folds = search == "cv" or (is_chosen and features.chooses)
     return Problem(
         **shared,
@@ -357,6 +361,8 @@ def map_parameters(estimator: Any, *, needs_gram: bool = False) -> dict[str, Any
 
 def default_map() -> FeatureMap:
     """The map of estimators that are given none."""
+    from distrff.features.search.candidates import AutoFeatures  # with all maps: few fits need them
+
     return AutoFeatures()
 
 
@@ -496,7 +502,7 @@ class FitContext:
     @property
     def features_dtype(self) -> str:
         """The dtype of the features."""
-        if self.problem.features is not None and self.problem.features.keeps_units:
+        if self.problem.keeps_units:
             return "float64"  # phases of raw columns take all digits
         return features_dtype(self.dataset, self.problem.requested_dtype(self.dataset.n_rows))
 

@@ -77,7 +77,8 @@ class CachedRows:
         for first in range(0, self.stop - self.start, n_rows):
             check_cancelled()
             part = slice(first, first + n_rows)
-            X, y, s = (None if A is None else A[part] for A in self._block[1:])
+            given = self._block.X, self._block.y, self._block.sample_weight
+            X, y, s = (None if A is None else A[part] for A in given)
             yield self._block._replace(start=self.start + first, X=X, y=y, sample_weight=s)
 
     def features_at(self, start: int, n_rows: int, *, of_basis: bool) -> Any:
@@ -93,7 +94,7 @@ class CachedRows:
 
     def __sizeof__(self) -> int:
         """Return the bytes of the arrays, by which Dask judges where a task should run."""
-        return sum(map(_bytes_of, [*self._block[1:], *self._features]))
+        return sum(map(_bytes_of, [*self._block[1:4], *self._features]))
 
 
 def _bytes_of(values: Any) -> int:

@@ -1,1 +1,1 @@
-"""Where rows and results lie: stores, formats, and the one dataset that everything above sees."""
+"""Places of rows and results: stores, formats, and the one dataset that everything above sees."""

@@ -12,25 +12,27 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from dask.utils import is_dataframe_like, is_series_like
+from dask.utils import is_dataframe_like
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, InputTypeError
 from distrff.io.dataset import (
     BLOCK_BYTES,
     Dataset,
+    Field,
     Rows,
     Span,
-    check_lengths,
+    check_fields,
     check_real,
     check_shape,
     check_target_shape,
     check_weight_shape,
+    dataset_of,
     joined,
     native,
     sparse_share,
 )
-from distrff.io.partitions import counted, dtypes_of, paired, persisted_text
+from distrff.io.partitions import counted, dtypes_of, is_frame, paired, persisted_text
 from distrff.io.storage import one_line
 from distrff.preprocessing.coding import plain_values
 from distrff.preprocessing.encoders import RawColumn
@@ -61,7 +63,7 @@ class ArrayRows(Rows):
     is_sparse: bool = False
 
     def spans(self) -> Iterable[Iterator[Span]]:
-        """Return the blocks of each field."""
+        """The blocks of each field."""
         return map(self._spans, self.blocks)
 
     def _spans(self, field: str) -> Iterator[Span]:
@@ -95,7 +97,7 @@ class ArrayReader:
         self._have_common_layers = len(set().union(*layers)) < sum(map(len, layers))
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ArrayRows:
-        """Return the blocks of the rows [start, stop)."""
+        """The blocks of the rows [start, stop)."""
         blocks = {f: self._blocks(self._arrays[f][start:stop]) for f in fields if f in self._arrays}
         return ArrayRows(start, stop, blocks, self._dtypes, _is_sparse(self._arrays["X"]))
 
@@ -107,7 +109,7 @@ class ArrayReader:
         return part.to_delayed(optimize_graph=not self._have_common_layers).ravel().tolist()
 
     def lazy(self, field: str) -> da.Array:
-        """Return the dask array itself, or a view of the NumPy array in blocks."""
+        """The dask array itself, or a view of the NumPy array in blocks."""
         values = self._arrays[field]
         if is_dask_array(values):
             return values
@@ -116,7 +118,7 @@ class ArrayReader:
 
 
 def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
-    """Return whatever the user has as a `Dataset`.
+    """The user's data as a `Dataset`.
 
     Costs nothing, except for dask DataFrames: their partitions are computed once to count their rows. Those
     of merged or shuffled ones stay in memory as long as the dataset; see `paired`.
@@ -147,26 +149,21 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         raise InputTypeError(f"X is a path, {X!r}; open it with distrff.open_dataset")
     fields = {"X": X, "y": y, "sample_weight": sample_weight}
     given = {name: as_frame(values) for name, values in fields.items() if name == "X" or values is not None}
-    given, persisted_bytes = paired(given)
+    return arrays_dataset(*paired(given))
+
+
+def arrays_dataset(given: dict[str, Any], persisted_bytes: int = 0) -> Dataset:
+    """The dataset of X, y and sample_weight as `paired` has them."""
     are_lazy = any(map(dask.is_dask_collection, given.values()))
     arrays, names = _lazy_arrays(given) if are_lazy else _arrays(given)
-    check_lengths({field: values.shape[0] for field, values in arrays.items()})
-    A, t = arrays["X"], arrays.get("y")
-    return Dataset(
-        reader=ArrayReader(arrays),
-        n_rows=A.shape[0],
-        n_columns=A.shape[1],
-        dtype=A.dtype,
-        source=_kind(given["X"]) + persisted_text(persisted_bytes),
+    A = arrays["X"]
+    return dataset_of(
+        ArrayReader(arrays),
+        {name: Field(values.shape, values.dtype, names.get(name)) for name, values in arrays.items()},
+        _kind(given["X"]) + persisted_text(persisted_bytes),
         row_bytes=sum(map(_row_bytes, arrays.values())),
         chunk_rows=max(A.chunks[0]) if is_dask_array(A) else block_rows(A),
         block_rows=max(A.chunks[0]) if is_dask_array(A) else 0,
-        column_names=names.get("X"),
-        target_names=names.get("y"),
-        y_dtype=None if t is None else t.dtype,
-        n_targets=0 if t is None else int(np.prod(t.shape[1:])),
-        y_is_1d=t is None or t.ndim == 1,
-        has_weights="sample_weight" in arrays,
         persisted_bytes=persisted_bytes,
         column_share=_column_share(A),
     )
@@ -194,19 +191,11 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
     arrays |= {f: v for f, v in given.items() if f not in frames and f not in concrete}
     for field, values in arrays.items():
         check_dask_array(values, field)
-        if field == "y":
-            check_target_shape(values.shape, values.dtype)
-            continue
-        if values.dtype.kind == "O":
+        if field != "y" and values.dtype.kind == "O":
             raise InputError(
                 f"{field} is a dask array of dtype object; convert it with {field}.astype(float)"
             )
-        check_real(values.dtype, field)
-        if field == "X":
-            check_shape(values.shape, field)
-        else:
-            check_weight_shape(values.shape)
-    check_lengths({f: a.shape[0] for f, a in (concrete | arrays).items()})
+    check_fields({field: (concrete | arrays)[field] for field in given})
     row_chunks = next(iter(arrays.values())).chunks[0]
     for field, values in concrete.items():
         arrays[field] = cut(values, (row_chunks, *values.shape[1:]))
@@ -214,7 +203,7 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
 
 
 def is_dask_array(values: Any) -> bool:
-    """Return whether values are a dask array."""
+    """Whether values are a dask array."""
     if not dask.is_dask_collection(values):
         return False
     import dask.array as da
@@ -223,7 +212,7 @@ def is_dask_array(values: Any) -> bool:
 
 
 def cut(values: Any, chunks: tuple[Any, ...]) -> da.Array:
-    """Return a NumPy array or scipy sparse matrix as a dask array."""
+    """A NumPy array or scipy sparse matrix as a dask array."""
     import dask.array as da
 
     # A name of its own: hashing the data for a name would be a pass over it.
@@ -243,7 +232,7 @@ def check_dask_array(values: Any, name: str) -> None:
 
 
 def whole_rows(values: da.Array, field: str) -> da.Array:
-    """Return the array in one block across the columns, in the dtype of tiles."""
+    """The array in one block across the columns, in the dtype of tiles."""
     if values.ndim == 2 and values.numblocks[1] > 1:
         values = values.rechunk({1: -1})
     if field == "sample_weight":
@@ -261,7 +250,7 @@ def _row_bytes(values: Any) -> int:
 
 
 def _column_share(values: Any) -> float:
-    """Return the share of columns in which a row has entries: 1 for dense rows, below 1 for sparse ones."""
+    """The share of columns in which a row has entries: 1 for dense rows, below 1 for sparse ones."""
     if not _is_sparse(values):
         return 1.0
     n_rows, n_columns = values.shape
@@ -274,13 +263,8 @@ def _is_sparse(values: Any) -> bool:
 
 
 def block_rows(X: np.ndarray) -> int:
-    """Return the rows of a block of about 64 MB."""
+    """The rows of a block of about 64 MB."""
     return max(1, min(X.shape[0], BLOCK_BYTES // (X.dtype.itemsize * X.shape[1])))
-
-
-def is_frame(values: Any) -> bool:
-    """Return whether `values` is a DataFrame or Series of pandas or dask."""
-    return is_dataframe_like(values) or is_series_like(values)
 
 
 def _kind(X: Any) -> str:
@@ -293,7 +277,7 @@ def _kind(X: Any) -> str:
 
 
 def as_frame(values: Any) -> Any:
-    """Return a table of Arrow's, as polars and pyarrow have them, as a pandas DataFrame; all else as it is.
+    """A table of Arrow's, as polars and pyarrow have them, as a pandas DataFrame; all else as it is.
 
     Columns keep their Arrow types, without a copy: integers with nulls stay integers, text stays text.
     """
@@ -311,12 +295,12 @@ def as_frame(values: Any) -> Any:
 
 
 def holds_more_than_numbers(frame: Any) -> bool:
-    """Return whether a DataFrame has columns other than numbers and booleans, by their types."""
+    """Whether a DataFrame has columns other than numbers and booleans, by their types."""
     return not all(_is_number(dtype) for dtype in frame.dtypes)  # complex ones are refused as numbers
 
 
 def block_of(X: Any, name: str = "X") -> tuple[Any, tuple[str, ...] | None]:
-    """Return `X` as a 2-D array of real numbers, or CSR, and its column names if all are strings.
+    """`X` as a 2-D array of real numbers, or CSR, and its column names if all are strings.
 
     A sparse matrix of any format becomes CSR. Numbers and booleans keep their type, long doubles and objects
     become float64, nullable pandas columns become floats with NaN. Data are copied only if necessary.
@@ -334,13 +318,13 @@ def block_of(X: Any, name: str = "X") -> tuple[Any, tuple[str, ...] | None]:
 
 
 def sparse_rows(X: Any, name: str) -> Any:
-    """Return a scipy sparse matrix of real numbers as CSR, in native byte order."""
+    """A scipy sparse matrix of real numbers as CSR, in native byte order."""
     check_real(X.dtype, name)
     return X.tocsr().astype(native(X.dtype), copy=False)
 
 
 def targets_of(y: Any) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """Return `y` as an array of shape (n,) or (n, k) of any type, and the target names.
+    """`y` as an array of shape (n,) or (n, k) of any type, and the target names.
 
     Objects that are all booleans, or all numbers, get a type of these.
     """
@@ -357,7 +341,7 @@ def targets_of(y: Any) -> tuple[np.ndarray, tuple[str, ...] | None]:
 
 
 def weights_of(sample_weight: Any) -> np.ndarray:
-    """Return `sample_weight` as a float64 array of shape (n,), without checking its values."""
+    """`sample_weight` as a float64 array of shape (n,), without checking its values."""
     if isinstance(sample_weight, pd.Series):
         sample_weight = series_values(sample_weight)
     values = real_numbers(plain_array(sample_weight, "sample_weight"), "sample_weight")
@@ -366,7 +350,7 @@ def weights_of(sample_weight: Any) -> np.ndarray:
 
 
 def plain_array(values: Any, name: str) -> np.ndarray:
-    """Return array-like `values` as a base-class ndarray of any type."""
+    """Array-like `values` as a base-class ndarray of any type."""
     if issparse(values) or hasattr(values, "todense"):
         raise InputTypeError(
             f"{name} is a sparse {type(values).__name__}, but only X may be sparse, as a scipy matrix; "
@@ -387,7 +371,7 @@ def plain_array(values: Any, name: str) -> np.ndarray:
 
 
 def real_numbers(values: np.ndarray, name: str) -> np.ndarray:
-    """Return `values` as real numbers: objects converted, long doubles to float64."""
+    """`values` as real numbers: objects converted, long doubles to float64."""
     if values.dtype.kind == "O":
         try:
             values = values.astype(np.float64)
@@ -400,18 +384,18 @@ def real_numbers(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def in_native(values: np.ndarray) -> np.ndarray:
-    """Return `values` in the dtype that `native` returns."""
+    """`values` in the dtype that `native` returns."""
     return values.astype(native(values.dtype), copy=False)
 
 
 def names_of(columns: Iterable[Any]) -> tuple[str, ...] | None:
-    """Return column names if every one is a string."""
+    """Column names if every one is a string."""
     names = tuple(columns)
     return tuple(map(str, names)) if all(isinstance(name, str) for name in names) else None
 
 
 def feature_names(columns: Iterable[Any]) -> tuple[str, ...] | None:
-    """Return the names of the columns of X, as `names_of`; refuse what predictions could not find by name.
+    """The names of the columns of X, as `names_of`; refuse names by which predictions could not find them.
 
     That is two columns of one name, and strings beside other names, which scikit-learn refuses.
     """
@@ -431,7 +415,7 @@ def feature_names(columns: Iterable[Any]) -> tuple[str, ...] | None:
 
 
 def frame_dtype(dtypes: Iterable[tuple[Any, Any]], name: str = "X") -> np.dtype:
-    """Return the common NumPy type of the columns of a frame, from its (column, dtype) pairs.
+    """The common NumPy type of the columns of a frame, from its (column, dtype) pairs.
 
     Nullable types count as floats that hold them, even if there are no nulls. A column that is neither
     numeric nor boolean is refused.
@@ -450,14 +434,14 @@ def frame_dtype(dtypes: Iterable[tuple[Any, Any]], name: str = "X") -> np.dtype:
 
 
 def frame_matrix(frame: pd.DataFrame, dtype: np.dtype) -> np.ndarray:
-    """Return the values of a frame of numeric columns as one array; nulls become NaN."""
+    """The values of a frame of numeric columns as one array; nulls become NaN."""
     if all(isinstance(d, np.dtype) for d in frame.dtypes):
         return frame.to_numpy(dtype=dtype)
     return frame.to_numpy(dtype=dtype, na_value=np.nan)
 
 
 def series_values(series: pd.Series) -> np.ndarray:
-    """Return a column of any type; nullable numbers become floats, other extension types objects.
+    """A column of any type; nullable numbers become floats, other extension types objects.
 
     A category has the type of its categories.
     """
@@ -493,7 +477,7 @@ OBJECT = np.dtype(object)
 
 
 def frame_arrays(frames: dict[str, Any]) -> Named:
-    """Return the frames, keyed X, y or sample_weight, as dask arrays, and their column names.
+    """The frames, keyed X, y or sample_weight, as dask arrays, and their column names.
 
     The rows of all partitions are counted in one pass.
     """
@@ -517,7 +501,7 @@ def frame_arrays(frames: dict[str, Any]) -> Named:
 
 
 def _dtype(pairs: Sequence[tuple[Any, Any]], field: str) -> np.dtype:
-    """Return the dtype of the array of columns, from their (column, dtype) pairs in all partitions."""
+    """The dtype of the array of columns, from their (column, dtype) pairs in all partitions."""
     if field != "y":
         return frame_dtype(pairs, field)
     numbers = pairs and all(_is_number(dtype) for _, dtype in pairs)
@@ -537,7 +521,7 @@ _DAY = 86_400
 
 
 def raw_columns(batch: pa.RecordBatch, names: Iterable[str]) -> dict[str, RawColumn]:
-    """Return columns of a batch by their names; raise InputError for one that is missing."""
+    """Columns of a batch by their names; raise InputError for one that is missing."""
     columns = {}
     for name in names:
         position = batch.schema.get_field_index(name)
@@ -548,7 +532,7 @@ def raw_columns(batch: pa.RecordBatch, names: Iterable[str]) -> dict[str, RawCol
 
 
 def raw_kind(column_type: pa.DataType) -> str | None:
-    """Return the kind of `RawColumn` of values of an Arrow type; None if there is none."""
+    """The kind of `RawColumn` of values of an Arrow type; None if there is none."""
     t = pa.types
     if isinstance(column_type, pa.BaseExtensionType):
         return raw_kind(column_type.storage_type)
@@ -568,7 +552,7 @@ def raw_kind(column_type: pa.DataType) -> str | None:
 
 
 def raw_column(column: pa.Array, name: str) -> RawColumn:
-    """Return the values of a column; raise InputError for a type that no step encodes.
+    """The values of a column; raise InputError for a type that no step encodes.
 
     Numbers and booleans keep their type; decimals become float64, times of day and durations float64 seconds.
     Dates are times. The values of a dictionary are the words, whatever their type. Lists have a fixed size.
@@ -591,14 +575,14 @@ def raw_column(column: pa.Array, name: str) -> RawColumn:
 
 
 def is_number(t: pa.DataType) -> bool:
-    """Return whether values of an Arrow type are real numbers or booleans."""
+    """Whether values of an Arrow type are real numbers or booleans."""
     return (
         pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_boolean(t) or pa.types.is_decimal(t)
     )
 
 
 def is_number_list(t: pa.DataType) -> bool:
-    """Return whether values of an Arrow type are lists of numbers, each with a length of its own."""
+    """Whether values of an Arrow type are lists of numbers, each with a length of its own."""
     return (pa.types.is_list(t) or pa.types.is_large_list(t)) and is_number(t.value_type)
 
 
@@ -610,7 +594,7 @@ def _is_text(t: pa.DataType) -> bool:
 
 
 def common_type(types: Iterable[pa.DataType]) -> pa.DataType | None:
-    """Return the type that holds the values of all types, in whatever order; None if there is none.
+    """The type that holds the values of all types, in whatever order; None if there is none.
 
     That of numbers is NumPy's. Whether each value fits is seen when it is cast, see `in_type`.
     """
@@ -649,7 +633,7 @@ def _time_of_day(unit: str) -> pa.DataType:
 
 
 def in_type(column: pa.Array, to: pa.DataType, source: str, first_row: int) -> pa.Array:
-    """Return a column in a type that `common_type` found; raise InputError for a value that it cannot hold.
+    """A column in a type that `common_type` found; raise InputError for a value that it cannot hold.
 
     `source` and the number of the first row are for messages.
     """
@@ -672,7 +656,7 @@ def in_type(column: pa.Array, to: pa.DataType, source: str, first_row: int) -> p
 
 
 def of_one_length(column: pa.Array, name: str, first_row: int) -> pa.Array:
-    """Return lists of numbers as lists of a fixed size, nulls if all are empty; other columns as they are.
+    """Lists of numbers as lists of a fixed size, nulls if all are empty; other columns as they are.
 
     Raises InputError, naming the row, for a list of another length than the first.
     """
@@ -684,7 +668,7 @@ def of_one_length(column: pa.Array, name: str, first_row: int) -> pa.Array:
 
 
 def list_width(column: pa.Array) -> int:
-    """Return the length of the first list that is not empty; 0 if there is none."""
+    """The length of the first list that is not empty; 0 if there is none."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     return int(next(iter(lengths[lengths > 0]), 0))
 
@@ -757,7 +741,7 @@ def _text(column: pa.Array) -> RawColumn:
 
 
 def _words_of(values: pa.Array, items: list[Any]) -> tuple[tuple[str, ...], str]:
-    """Return the word of each value of a dictionary, also given as `items`, and the dtype of numbers."""
+    """The word of each value of a dictionary, also given as `items`, and the dtype of numbers."""
     if _is_text(values.type):
         return tuple(item or "" for item in items), ""
     kind = raw_kind(values.type)

@@ -13,6 +13,7 @@ from decimal import Decimal
 from functools import partial
 from itertools import accumulate, islice, pairwise, repeat, takewhile
 from numbers import Number
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import dask
@@ -48,6 +49,7 @@ class RowBlock(NamedTuple):
     X: Any  # ndarray or CSR matrix of shape (r, d), of any real type, possibly a read-only view
     y: Any = None  # ndarray of shape (r,) or (r, k)
     sample_weight: Any = None  # float64 ndarray of shape (r,)
+    ids: Mapping[str, np.ndarray] = MappingProxyType({})  # columns that no model reads, by name
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Rows(ABC):
 
     @abstractmethod
     def spans(self) -> Iterable[Iterator[Span]]:
-        """Return iterators over decoded spans, each of some fields; none keeps a span that it has yielded."""
+        """Iterators over decoded spans, each of some fields; none keeps a span that it has yielded."""
 
     def tiles(self, n_rows: int) -> Iterator[RowBlock]:
         """Yield blocks cut at start, start + n_rows, ...; the last may be shorter.
@@ -95,7 +97,7 @@ class TileReader:
         self._left = n_rows
 
     def take(self, n: int) -> Span:
-        """Return the next `n` rows, 1 <= n <= rows left."""
+        """The next `n` rows, 1 <= n <= rows left."""
         self._refill()
         if n > self._size - self._at:
             return self._gather(n)
@@ -127,7 +129,7 @@ class TileReader:
         return out
 
     def _gather_sparse(self, n: int) -> Span:
-        """Return the next rows of a sparse matrix; their number of entries is not known beforehand."""
+        """The next rows of a sparse matrix; their number of entries is not known beforehand."""
         pieces: list[Span] = []
         while n:
             self._refill()
@@ -154,11 +156,13 @@ def _fill(out: Span, at: int, part: Span) -> None:
 
 
 def _tile(first: int, n: int, readers: Sequence[TileReader]) -> RowBlock:
-    fields: dict[str, Any] = {"X": None}
+    taken: dict[str, Any] = {"X": None}
     for reader in readers:
-        fields.update(reader.take(n))
-    # Only y and weights, which enter sums as they are; X is copied when it is scaled.
-    return RowBlock(first, **{name: A if name == "X" else in_one_layout(A) for name, A in fields.items()})
+        taken.update(reader.take(n))
+    # Only y, weights and ids, which enter sums as they are; X is copied when it is scaled.
+    taken = {name: A if name == "X" else in_one_layout(A) for name, A in taken.items()}
+    ids = {name.removeprefix(_ID): taken.pop(name) for name in list(taken) if name.startswith(_ID)}
+    return RowBlock(first, **taken, ids=ids)
 
 
 def cuts(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
@@ -176,7 +180,7 @@ R = TypeVar("R")
 
 
 def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -> Iterator[R]:
-    """Return an iterator over the results of `calls`, in order, up to `n_ahead` computed ahead in threads.
+    """An iterator over the results of `calls`, in order, up to `n_ahead` computed ahead in threads.
 
     Work begins at once. At most n_ahead + 1 results are in memory, if the caller releases each before it
     takes the next. An exception is raised in the place of the result; after that, or when the iterator is
@@ -199,7 +203,7 @@ def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -
 
 
 def read_ahead(spans: Iterable[Span], n_ahead: int) -> Iterator[Span]:
-    """Return the spans in order, up to `n_ahead` read ahead in a thread; see `prefetched`.
+    """The spans in order, up to `n_ahead` read ahead in a thread; see `prefetched`.
 
     Only that thread iterates over `spans`, which must not keep a span that it has yielded.
     """
@@ -230,11 +234,11 @@ class Reader(Protocol):
     """Reads the rows of one source."""
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> Rows:
-        """Return the rows [start, stop), with the `fields` that the source has."""
+        """The rows [start, stop), with the `fields` that the source has."""
         ...
 
     def lazy(self, field: str) -> da.Array:
-        """Return one field as a lazy dask array with known chunks."""
+        """One field as a lazy dask array with known chunks."""
         ...
 
 
@@ -323,7 +327,7 @@ class Dataset:
         return self.column_share < 1.0
 
     def rows(self, start: int, stop: int) -> Rows:
-        """Return the rows [start, stop), to be read in a task.
+        """The rows [start, stop), to be read in a task.
 
         Raises
         ------
@@ -337,11 +341,11 @@ class Dataset:
         rows = self.reader.rows(start, stop)
         if not self.id_readers:
             return rows
-        ids = [reader.rows(start, stop, ("y",)) for reader in self.id_readers.values()]
-        return IdentifiedRows(start, stop, rows, ids, tuple(self.id_readers))
+        ids = {name: reader.rows(start, stop, ("y",)) for name, reader in self.id_readers.items()}
+        return IdentifiedRows(start, stop, rows, ids)
 
     def sampled_rows(self) -> list[Rows]:
-        """Return a few single rows, by which the same dataset is recognized."""
+        """A few single rows, by which the same dataset is recognized."""
         numbers = np.unique(np.linspace(0, self.n_rows - 1, _SAMPLED_ROWS).astype(np.int64))
         return [self.rows(int(i), int(i) + 1) for i in numbers]
 
@@ -375,7 +379,52 @@ class Dataset:
         return f"<Dataset {self.source}: {shape}{y}{', weighted' if self.has_weights else ''}>"
 
 
-def check_lengths(lengths: dict[str, int]) -> None:
+class Field(NamedTuple):
+    """The form of X, y or the weights, before a row is read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    names: tuple[str, ...] | None = None  # of the columns
+
+
+def dataset_of(reader: Reader, fields: Mapping[str, Any], source: str, **more: Any) -> Dataset:
+    """The dataset of X, and y and sample_weight if there are any; each is a `Field`, or has its attributes.
+
+    `more` are further attributes of the dataset. Raises InputError as `check_fields` does.
+    """
+    check_fields(fields)
+    X, y = fields["X"], fields.get("y")
+    return Dataset(
+        reader=reader,
+        n_rows=X.shape[0],
+        n_columns=X.shape[1],
+        dtype=X.dtype,
+        source=source,
+        column_names=X.names,
+        target_names=None if y is None else y.names,
+        y_dtype=None if y is None else y.dtype,
+        n_targets=0 if y is None else math.prod(y.shape[1:]),
+        y_is_1d=y is None or len(y.shape) == 1,
+        has_weights="sample_weight" in fields,
+        **more,
+    )
+
+
+def check_fields(fields: Mapping[str, Any]) -> None:
+    """Refuse X, y and weights whose shapes, types or lengths no model can use; y may have any type."""
+    for name, values in fields.items():
+        if name == "y":
+            check_target_shape(values.shape, values.dtype)
+            continue
+        if name == "X":
+            check_shape(values.shape, name)
+        else:
+            check_weight_shape(values.shape)
+        check_real(values.dtype, name)
+    check_lengths({name: values.shape[0] for name, values in fields.items()})
+
+
+def check_lengths(lengths: Mapping[str, int]) -> None:
     """Refuse y or sample_weight of another length than X; `lengths` is keyed by field."""
     for field, length in lengths.items():
         if length != lengths["X"]:
@@ -385,7 +434,7 @@ def check_lengths(lengths: dict[str, int]) -> None:
 
 
 def sparse_share(row_entries: float, n_columns: int) -> float:
-    """Return the `column_share` of sparse rows with `row_entries` entries, below 1 even if all are filled."""
+    """The `column_share` of sparse rows with `row_entries` entries, below 1 even if all are filled."""
     return min(row_entries / n_columns, 1.0 - 2.0**-20)
 
 
@@ -398,7 +447,7 @@ def lazy_blocks(
     *,
     are_delayed: bool = False,
 ) -> da.Array:
-    """Return `field` as a dask array with blocks of `row_chunks` rows, each read by its own `Rows`.
+    """`field` as a dask array with blocks of `row_chunks` rows, each read by its own `Rows`.
 
     `columns` is the shape after the rows: (d,) or (). The graph holds one handle per block. `are_delayed`
     says that handles hold Delayed objects, which dask finds only in the arguments of tasks.
@@ -429,7 +478,7 @@ def lazy_blocks(
 
 
 def joined(blocks: list[Any], row_chunks: Sequence[int], columns: tuple[int, ...], meta: Any) -> da.Array:
-    """Return delayed blocks of rows as one dask array, whose blocks are named as reading."""
+    """Delayed blocks of rows as one dask array, whose blocks are named as reading."""
     import dask.array as da
 
     return da.concatenate(
@@ -452,7 +501,7 @@ def _read_field(rows: Rows, field: str) -> Any:
 
 
 def dataset_card(dataset: Dataset) -> str:
-    """Return the card; nothing is read."""
+    """The card; nothing is read."""
     shown = {
         "rows from": dataset.source,
         "rows": number_text(dataset.n_rows),
@@ -496,21 +545,25 @@ class IdentifiedRows(Rows):
     """The rows of a dataset, and the same rows of each id column: the y of one of `ids`."""
 
     rows: Rows
-    ids: list[Rows]
-    names: tuple[str, ...]
+    ids: dict[str, Rows]
 
     def spans(self) -> Iterable[Iterator[Span]]:
-        """Return the spans of the rows, without their ids."""
-        return self.rows.spans()
+        """The spans of the rows, and those of each id."""
+        yield from self.rows.spans()
+        for name, column in self.ids.items():
+            (spans,) = column.spans()
+            yield map(partial(_as_id, name), spans)
 
-    def id_tiles(self, n_rows: int) -> Iterator[dict[str, np.ndarray]]:
-        """Yield the id columns of the same blocks, by name."""
-        for blocks in zip(*(column.tiles(n_rows) for column in self.ids), strict=True):
-            yield {name: block.y for name, block in zip(self.names, blocks, strict=True)}
+
+def _as_id(name: str, span: Span) -> Span:
+    return {_ID + name: span["y"]}
+
+
+_ID = "id: "  # begins the names of id columns among the fields of a span
 
 
 def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
-    """Return the dataset with id columns, each given as the y of a dataset."""
+    """The dataset with id columns, each given as the y of a dataset."""
     for name, column in columns.items():
         if column.n_rows != dataset.n_rows:
             raise InputError(
@@ -571,7 +624,7 @@ def check_real(dtype: np.dtype, name: str) -> None:
 
 
 def native(dtype: np.dtype) -> np.dtype:
-    """Return `dtype` in native byte order, long double as float64, variable-length text as objects."""
+    """`dtype` in native byte order, long double as float64, variable-length text as objects."""
     if dtype.kind == "T":
         return np.dtype(object)
     return np.dtype(np.float64) if dtype.kind == "f" and dtype.itemsize > 8 else dtype.newbyteorder("=")

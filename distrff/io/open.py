@@ -11,7 +11,7 @@ from dask.utils import is_dataframe_like
 
 from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, NonFiniteError, warn
-from distrff.io.arrays import as_dataset, as_frame, holds_more_than_numbers
+from distrff.io.arrays import arrays_dataset, as_dataset, as_frame, holds_more_than_numbers
 from distrff.io.dataset import Dataset, with_ids
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
 from distrff.io.partitions import paired, persisted_text
@@ -20,15 +20,14 @@ from distrff.io.tables import (
     LEFT_OUT_ROW_NUMBERS,
     Table,
     choose_columns,
-    complete_rows_of,
     declared_kinds,
     encoded_dataset,
     frame_table,
     group_table,
+    match_of,
     matrix_table,
     profile_of,
     report_of_unseen,
-    unseen_of,
     with_row_numbers,
     xarray_table,
 )
@@ -60,7 +59,7 @@ def open_dataset(
     ids: Sequence[str] | str = (),
     storage_options: dict[str, Any] | None = None,
 ) -> Dataset:
-    """Return the dataset that a path, a DataFrame or an xarray Dataset holds; rows are read in the tasks.
+    """The dataset that a path, a DataFrame or an xarray Dataset holds; rows are read in the tasks.
 
     Parameters
     ----------
@@ -193,7 +192,7 @@ def open_dataset(
 
 
 def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
-    """Return whatever the user has as a `Dataset`; frames that hold more than numbers are encoded by steps.
+    """The user's data as a `Dataset`; frames that hold more than numbers are encoded by steps.
 
     As `as_dataset`, but text and categories become columns of 0 and 1, times become sine and cosine of year,
     weekday and hour. The dataset has these `steps`. Frames in memory are encoded in memory.
@@ -208,8 +207,9 @@ def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
         return as_dataset(X, y, sample_weight)
     given, persisted_bytes = paired({"X": X, "y": y, "sample_weight": sample_weight})
     X, y, sample_weight = given.values()
+    options = TableOptions(one_hot=True, datetime="parts", keep_index=True)
     try:
-        opened = open_dataset(X, one_hot=True, datetime="parts", keep_index=True)
+        opened = _of_table(replace(frame_table(X), is_paired=True), options, None)
     except NonFiniteError as error:
         raise NonFiniteError(
             f"{error} to distrff.open_dataset(frame, target=..., one_hot=True) and fit what it returns, or "
@@ -221,7 +221,8 @@ def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
             f"column {name!r} of the frame is left out: {why}; see distrff.open_dataset",
             DataWarning,
         )
-    rows = as_dataset(values_of(opened), y, sample_weight)
+    fields = {"X": values_of(opened), "y": y, "sample_weight": sample_weight}
+    rows = arrays_dataset({name: as_frame(values) for name, values in fields.items() if values is not None})
     return replace(
         rows,
         column_names=opened.column_names,
@@ -233,7 +234,7 @@ def open_rows(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
 
 
 def values_of(dataset: Dataset) -> Any:
-    """Return X of a table in memory as an array, of a lazy one as a dask array."""
+    """X of a table in memory as an array, of a lazy one as a dask array."""
     if dataset.block_rows is not None:
         return dataset.X
     (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
@@ -241,25 +242,25 @@ def values_of(dataset: Dataset) -> Any:
 
 
 def is_table(data: Any) -> bool:
-    """Return whether data are a DataFrame, or an xarray Dataset."""
+    """Whether data are a DataFrame, or an xarray Dataset."""
     return is_dataframe_like(data) or (hasattr(data, "data_vars") and hasattr(data, "sizes"))
 
 
 def _first_given(options: TableOptions, besides: Sequence[str] = ()) -> str | None:
-    """Return the name of the first option that is not at its default."""
+    """The name of the first option that is not at its default."""
     others = (option for option in fields(options) if option.name not in besides)
     return next((o.name for o in others if getattr(options, o.name) != o.default), None)
 
 
 def _without(columns: Any, name: str) -> Any:
-    """Return the columns of X without one, which may be an id as well."""
+    """The columns of X without one, which may be an id as well."""
     if isinstance(columns, (list, tuple)):
         return [column for column in columns if column != name] or None
     return None if columns == name else columns
 
 
 def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | None) -> Dataset:
-    """Return the dataset of a Parquet table: numbers as they are, all else encoded by steps."""
+    """The dataset of a Parquet table: numbers as they are, all else encoded by steps."""
     if steps is not None:
         return _of_table(table, options, steps)
     table = with_row_numbers(table, options)
@@ -288,7 +289,7 @@ def _of_zarr(
     sample_dim: str | None,
     arrays: Mapping[str, str],
 ) -> Dataset:
-    """Return the dataset of a Zarr group: X as it is, or a table of its columns where values are missing.
+    """The dataset of a Zarr group: X as it is, or a table of its columns where values are missing.
 
     Arrays that name a value for missing ones are read once, to see whether it occurs.
     """
@@ -315,14 +316,14 @@ def _of_zarr(
 
 
 def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> Dataset:
-    """Return the rows of a table, encoded by the steps of a model or by those that its contents require."""
+    """The rows of a table, encoded by the steps of a model or by those that its contents require."""
     if steps is not None:
         steps = steps.for_names(table.kinds)
         steps.check_names(table.kinds, table.name)
         table, run = _with_rows(table, steps.raw_names, steps), Run()
-        kept = complete_rows_of(run, table, steps.required) if steps.required else None
+        kept, unseen = match_of(run, table, steps, steps.required)
         opened = encoded_dataset(table, steps.for_other_rows(), kept)
-        report = report_of_unseen(unseen_of(run, table, steps), steps, opened.n_rows)
+        report = report_of_unseen(unseen, steps, opened.n_rows)
         return replace(opened, steps=steps, table_report={**(opened.table_report or {}), **report})
     options = replace(options, types=declared_kinds(table, options) or None)
     table = with_row_numbers(table, options)
@@ -333,7 +334,7 @@ def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> 
     steps, report = choice.steps(profile, options)
     refuse_missing_values(steps, profile, options.missing)
     lacking = tuple(name for name in steps.required if name in report["missing"])
-    kept = complete_rows_of(run, table, lacking) if lacking else None
+    kept, _ = match_of(run, table, steps, lacking, are_own=True)
     return encoded_dataset(table, steps, kept, report)
 
 
@@ -363,7 +364,7 @@ def stored_dataset(
     x_name: str = "X",
     storage_options: Options = None,
 ) -> Dataset:
-    """Return the dataset of the numbers stored at `path`, as they are; see `open_dataset`."""
+    """The dataset of the numbers stored at `path`, as they are; see `open_dataset`."""
     options = TableOptions(target, columns, sample_weight=sample_weight)
     if stored_kind(path, storage_options) == "parquet":
         return open_parquet(parquet_table(path, storage_options), options)
@@ -371,7 +372,7 @@ def stored_dataset(
 
 
 def stored_kind(path: Any, storage_options: Options) -> str:
-    """Return "zarr" or "parquet", the format of what is at a path; a list of paths is Parquet."""
+    """The format of a stored dataset, "zarr" or "parquet"; a list of paths is Parquet."""
     if isinstance(path, (list, tuple)):
         return "parquet"
     location = Location.of(path, storage_options)
@@ -393,7 +394,7 @@ def stored_kind(path: Any, storage_options: Options) -> str:
 
 
 def takes_steps(path: Any, steps: TableSteps, x_name: str, storage_options: Options) -> bool:
-    """Return whether the steps of a model encode what is stored at `path`, which otherwise holds their X."""
+    """Whether the steps of a model encode what is stored at `path`, which otherwise holds their X."""
     if stored_kind(path, storage_options) == "parquet":
         return True
     location = Location.of(path, storage_options)
@@ -406,7 +407,7 @@ def takes_steps(path: Any, steps: TableSteps, x_name: str, storage_options: Opti
 
 
 def is_raw(path: Any, storage_options: Options) -> bool:
-    """Return whether `path` names existing files that are neither Zarr nor Parquet, so must be converted."""
+    """Whether `path` names existing files that are neither Zarr nor Parquet, so must be converted."""
     location = Location.of(path, storage_options)
     with location.reached() as (fs, inner):
         markers = [f"{inner.rstrip('/')}/{marker}" for marker in _ZARR_MARKERS]

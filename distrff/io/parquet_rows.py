@@ -102,7 +102,7 @@ class ParquetPart(TablePart):
                         del batch
 
     def _completed(self, batch: pa.RecordBatch, names: Sequence[str], row: int) -> pa.RecordBatch:
-        """Return the columns `names` of rows of the file, from row `row` of the table on."""
+        """The columns `names` of rows of the file, from row `row` of the table on."""
         columns = []
         for name in names:
             if name in self.keys:
@@ -156,7 +156,7 @@ class ParquetTable(Table):
                 )
 
     def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
-        """Return the most bytes that decoding holds, and the rows of the largest group read in packs.
+        """The most bytes that decoding holds, and the rows of the largest group read in packs.
 
         These are stored bytes and pages of a row group, what a batch of `n_rows` rows is decoded into before
         its columns have their types, and the parsed footer, which each task parses again.
@@ -175,7 +175,7 @@ class ParquetTable(Table):
         return int(sums.max(initial=0)) + decoded + parsed, whole_rows
 
     def joined(self, parts: Sequence[Any]) -> list[Any]:
-        """Return consecutive row groups of a file as one part, so that the file is opened once."""
+        """Consecutive row groups of a file as one part, so that the file is opened once."""
         runs: list[list[ParquetPart]] = []
         for part in parts:
             last = runs[-1][-1] if runs else None
@@ -189,7 +189,7 @@ class ParquetTable(Table):
         ]
 
     def holds_only_numbers(self, names: Sequence[str] | None = None) -> bool:
-        """Return whether some columns can be taken as they are: all numeric, none without any value.
+        """Whether some columns can be taken as they are: all numeric, none without any value.
 
         Default: all numeric columns.
         """
@@ -198,7 +198,7 @@ class ParquetTable(Table):
         return numbers.issuperset(names or ()) and empty.isdisjoint(numbers if names is None else names)
 
     def n_missing(self, names: Sequence[str]) -> dict[str, int]:
-        """Return how many values columns are known to lack, for those that lack some."""
+        """How many values columns are known to lack, for those that lack some."""
         found = np.sum([f.n_missing[f.positions(names)] for f in self.footers], axis=0)
         return {name: n for name, n in zip(names, found.tolist(), strict=True) if n}
 
@@ -209,7 +209,7 @@ _BYTES_OF_KIND = {"number": 8, "time": 8, "text": 32}  # about
 def parquet_table(
     paths: Any, storage_options: Options = None, text_keys: Collection[str] = ()
 ) -> ParquetTable:
-    """Return the files of a path, or of a list of paths, as a table; only their footers are read.
+    """The files of a path, or of a list of paths, as a table; only their footers are read.
 
     Of the keys in their paths, `text_keys` are text whatever their values.
     """
@@ -244,7 +244,7 @@ def parquet_table(
 
 
 def _common_schema(fs: Any, footers: Sequence[Footer]) -> pa.Schema:
-    """Return the columns of the first file, each in the type that holds the values of all files.
+    """The columns of the first file, each in the type that holds the values of all files.
 
     A column of types that have none in common keeps its first; `ParquetTable.check` refuses it.
     """
@@ -260,7 +260,7 @@ def _common_schema(fs: Any, footers: Sequence[Footer]) -> pa.Schema:
 
 
 def _list_width(fs: Any, footers: Sequence[Footer], name: str) -> int:
-    """Return the length of the first list of a column that is not empty; 0 if there is none."""
+    """The length of the first list of a column that is not empty; 0 if there is none."""
     for footer in footers:
         with parquet_file(fs, footer.path) as parquet:
             for batch in parquet.iter_batches(_FIRST_LISTS, columns=[name], use_threads=False):
@@ -287,11 +287,11 @@ class NumbersEncoding(Encoding):
         self.row_bytes = sum(c.row_bytes for c in columns.values())
 
     def restricted(self, fields: tuple[str, ...]) -> NumbersEncoding:
-        """Return the encoding of some of the fields."""
+        """The encoding of some of the fields."""
         return NumbersEncoding({f: c for f, c in self.columns.items() if f in fields})
 
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
-        """Return the arrays of a batch."""
+        """The arrays of a batch."""
         arrays = {f: array_from(batch, c) for f, c in self.columns.items()}
         if "sample_weight" in arrays:
             arrays["sample_weight"] = arrays["sample_weight"].astype(np.float64, copy=False)
@@ -299,7 +299,7 @@ class NumbersEncoding(Encoding):
 
 
 def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
-    """Return the dataset of the numeric columns that the options select, taken as they are."""
+    """The dataset of the numeric columns that the options select, taken as they are."""
     schema = table.schema
     if isinstance(options.columns, (list, tuple)):
         options = replace(options, columns=lists_by_name(schema, options.columns))
@@ -383,7 +383,7 @@ class Footer(NamedTuple):
 
 
 def _find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, list[str], list[str]]:
-    """Return the common filesystem of files, folders and globs, their files, and the paths given on it."""
+    """The common filesystem of files, folders and globs, their files, and the paths given on it."""
     if not paths:
         raise InputError("the list of Parquet paths is empty")
     locations = [Location.of(path, storage_options) for path in paths]
@@ -430,7 +430,7 @@ def _footer(fs: Any, file: str, keys: Keys) -> Footer:
 def _outside(
     keys: Keys, groups: Sequence[Any], leaves: Sequence[Sequence[int]], names: Sequence[str], file: str
 ) -> Keys:
-    """Return the keys of a path that are not columns of the file as well.
+    """The keys of a path that are not columns of the file as well.
 
     Some writers keep them in both. Raises InputError where the statistics say that the two differ.
     """
@@ -511,7 +511,7 @@ class _PatientFile:
 
 
 def _null_count(group: Any, leaves: Sequence[int]) -> int:
-    """Return how many values a column of a row group lacks, -1 if it has no statistics."""
+    """How many values a column of a row group lacks, -1 if it has no statistics."""
     found = [group.column(leaf).statistics for leaf in leaves]
     known = all(statistics is not None and statistics.has_null_count for statistics in found)
     return sum(statistics.null_count for statistics in found) if known else -1
@@ -544,7 +544,7 @@ def columns_of(
 
 
 def is_feature(column_type: pa.DataType) -> bool:
-    """Return whether a column is numeric or boolean, or a list of a fixed number of such values."""
+    """Whether a column is numeric or boolean, or a list of a fixed number of such values."""
     return is_number(column_type.value_type if pa.types.is_fixed_size_list(column_type) else column_type)
 
 
@@ -568,7 +568,7 @@ def _labels(name: str, column_type: pa.DataType) -> list[str]:
 
 
 def lists_by_name(schema: pa.Schema, keys: Sequence[int | str]) -> list[int | str]:
-    """Return `keys` with the labels of a list column, as models store them, replaced by its name."""
+    """`keys` with the labels of a list column, as models store them, replaced by its name."""
     found = list(keys)
     for column in schema:
         labels = _labels(column.name, column.type)
@@ -580,7 +580,7 @@ def lists_by_name(schema: pa.Schema, keys: Sequence[int | str]) -> list[int | st
 
 
 def array_from(batch: pa.RecordBatch, columns: Columns) -> np.ndarray:
-    """Return the columns of a batch as an array of shape (r, *columns.shape).
+    """The columns of a batch as an array of shape (r, *columns.shape).
 
     A single column of the right type is not copied, and is then read-only. Nulls are NaN in a float array
     and None in an object array.
@@ -664,7 +664,7 @@ def _decoded(
 
 
 def _leaves_of(group: Any, names: Sequence[str]) -> list[list[int]]:
-    """Return the indices of the stored columns (leaves) that make up each column.
+    """The indices of the stored columns (leaves) that make up each column.
 
     Their paths are those of a row group. The schema of a file's metadata has them too, but it and the
     metadata refer to each other, and both would stay in memory until Python looks for such cycles.
@@ -680,14 +680,14 @@ def _leaves_of(group: Any, names: Sequence[str]) -> list[list[int]]:
 
 
 def _group_bytes(group: Any, leaves: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return the bytes that decoding each column of a row group may hold: stored bytes and pages."""
+    """The bytes that decoding each column of a row group may hold: stored bytes and pages."""
     chunks = [[group.column(j) for j in numbers] for numbers in leaves]
     sizes = [sum(c.total_compressed_size + c.total_uncompressed_size for c in column) for column in chunks]
     return np.array(sizes, np.int64)
 
 
 def _packs(sizes: np.ndarray) -> list[list[int]]:
-    """Return runs of columns of at most `PACK_BYTES`, or of a single larger column."""
+    """Runs of columns of at most `PACK_BYTES`, or of a single larger column."""
     packs: list[list[int]] = [[]]
     left = PACK_BYTES
     for j, size in enumerate(sizes.tolist()):
@@ -707,7 +707,7 @@ _MISSING = "__HIVE_DEFAULT_PARTITION__"
 
 
 def path_keys(files: Sequence[str], roots: Sequence[str], as_text: Collection[str] = ()) -> list[Keys]:
-    """Return the keys of each file below what the given paths (files, folders, globs) have in common.
+    """The keys of each file below what the given paths (files, folders, globs) have in common.
 
     As pyarrow infers them, int32 where all values of a key are, else text; but int64 where pyarrow has text
     of larger integers, which are numbers in any other table. Null in a path without the key. Those of
@@ -733,7 +733,7 @@ def path_keys(files: Sequence[str], roots: Sequence[str], as_text: Collection[st
 
 
 def _folder(root: str, files: Collection[str]) -> str:
-    """Return a folder itself, and the folder that a file, or all of a glob, lies in."""
+    """A folder itself, and the folder that a file, or all of a glob, lies in."""
     if root in files:
         return posixpath.dirname(root)
     parts = root.rstrip("/").split("/")
@@ -746,7 +746,7 @@ def _segments(path: str) -> list[str]:
 
 
 def _pairs(folders: Sequence[str]) -> dict[str, str | None]:
-    """Return the keys and their values in the names of nested folders."""
+    """The keys and their values in the names of nested folders."""
     pairs = [folder.partition("=") for folder in folders if "=" in folder]
     return {unquote(key): None if value == _MISSING else unquote(value) for key, _, value in pairs}
 

@@ -41,7 +41,7 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     _warn_of_labels(given)
     lazy = {name: values for name, values in given.items() if dask.is_dask_collection(values)}
     # Without the optimization the columns of one frame keep its tasks under the same keys.
-    parts = {name: v.to_delayed(optimize_graph=False) for name, v in lazy.items() if _is_frame(v)}
+    parts = {name: v.to_delayed(optimize_graph=False) for name, v in lazy.items() if is_frame(v)}
     arrays = {name: values for name, values in lazy.items() if _is_array(values)}
     graphs = {name: run[0].dask for name, run in parts.items()} | {n: A.dask for n, A in arrays.items()}
     present = [name for name, values in given.items() if values is not None]
@@ -75,7 +75,7 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
 
 
 def persisted_text(n_bytes: int) -> str:
-    """What reports add to the source of rows that stay in memory."""
+    """The words that reports add to the source of rows that stay in memory."""
     return f", of which {human_bytes(n_bytes)} stay in memory" if n_bytes else ""
 
 
@@ -97,7 +97,8 @@ def _warn_of_labels(given: Mapping[str, Any]) -> None:
             )
 
 
-def _is_frame(values: Any) -> bool:
+def is_frame(values: Any) -> bool:
+    """Whether `values` is a DataFrame or Series of pandas or dask."""
     return is_dataframe_like(values) or is_series_like(values)
 
 
@@ -156,7 +157,7 @@ def _frame(parts: list[Any], like: Any) -> Any:
 
 
 class Counted(NamedTuple):
-    """What is known of a partition before the passes."""
+    """Facts about a partition before the passes."""
 
     n_rows: int
     dtypes: tuple[tuple[Any, Any], ...]  # of each column, by name

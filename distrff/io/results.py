@@ -70,7 +70,7 @@ class ResultColumn:
         }
 
     def arrow(self, values: np.ndarray) -> dict[str, pa.Array]:
-        """Return the columns of a Parquet file, by name; refuse values that are not of `arrow_type`."""
+        """The columns of a Parquet file, by name; refuse values that are not of `arrow_type`."""
         try:
             return {
                 name: pa.array(
@@ -88,7 +88,7 @@ class ResultColumn:
             ) from error
 
     def plain(self, values: np.ndarray) -> np.ndarray:
-        """Return the values as a Zarr array takes them: all but numbers become text.
+        """The values as a Zarr array takes them: all but numbers become text.
 
         Missing text is "", missing numbers are NaN. Raises InputError where they are integers or booleans.
         """
@@ -109,7 +109,7 @@ class ResultColumn:
 
 
 def arrow_type(name: str, values: np.ndarray) -> pa.DataType:
-    """Return the Arrow type of a column that holds some 1-D values."""
+    """The Arrow type of a column that holds some 1-D values."""
     if values.dtype.kind in "UT":
         return pa.string()
     if values.dtype.kind != "O":
@@ -162,7 +162,7 @@ class ResultPlace:
             self.partial = out
 
     def check(self) -> None:
-        """Raise InputError now for what `filled` would refuse later, except another model or other data.
+        """Raise now the errors that `filled` would raise later, except for another model or other data.
 
         Reads one header, and writes nothing.
         """
@@ -221,7 +221,7 @@ class ResultPlace:
             put_in_place(Path(self.partial.url), self.out, overwrite=self._overwrite, kinds=KINDS)
 
     def _unfinished(self) -> dict[str, Any] | None:
-        """Return the header of an unfinished result, empty if it has none yet; None without a result."""
+        """The header of an unfinished result, empty if it has none yet; None without a result."""
         if self.partial is not self.out:
             return (self.partial.header() or {}) if self.partial.exists() else None
         header = self.out.header()
@@ -267,7 +267,7 @@ def mark_written(place: Location, start: int) -> None:
 
 
 def written_runs(place: Location) -> frozenset[int]:
-    """Return the first row of each run that is completely written."""
+    """The first row of each run that is completely written."""
     return frozenset(map(int, place.within(RUNS).names()))
 
 
@@ -319,7 +319,7 @@ class ZarrResults:
 
 
 def open_array(place: Location, *, mode: Any) -> zarr.Array:
-    """Return the Zarr array at a place; raise InputError if this process does not see it."""
+    """The Zarr array at a place; raise InputError if this process does not see it."""
     try:
         return zarr.open_array(place.zarr_store(), mode=mode)
     except FileNotFoundError:

@@ -39,8 +39,8 @@ PAGE = "page"
 """The kind of a file that holds a report page of distrff."""
 
 SPAN_BYTES = 8 * 2**20
-"""What a reader decodes at once where the storage leaves a choice: large against the fixed cost of a read and
-the latency of an object store, small against a worker's memory."""
+"""Bytes that a reader decodes at once where the storage leaves a choice: large against the fixed cost of a
+read and the latency of an object store, small against a worker's memory."""
 
 PIECE_BYTES = 2**24
 """Of a large file that are written to an object store, or read from it, at once."""
@@ -84,7 +84,7 @@ class Location:
 
     @classmethod
     def of(cls, url: Any, options: Options = None) -> Location:
-        """Return the location of a path or URL, or a location itself; raise InputTypeError for others."""
+        """The location of a path or URL, or a location itself; raise InputTypeError for others."""
         if isinstance(url, cls):
             return url
         text = os.fspath(url) if isinstance(url, os.PathLike) else url
@@ -108,11 +108,11 @@ class Location:
         return None if self.local is None else Path(os.path.realpath(self.local))
 
     def within(self, name: str) -> Location:
-        """Return the location of a name inside this one."""
+        """The location of a name inside this one."""
         return Location(f"{self.url.rstrip('/')}/{name}", self.options)
 
     def file_system(self) -> tuple[Any, str]:
-        """Return the fsspec file system, and the path on it.
+        """The fsspec file system, and the path on it.
 
         Raises InputError if the protocol is unknown, its package is missing or it refuses the options, or the
         URL holds a password that is not percent-encoded.
@@ -122,7 +122,7 @@ class Location:
             return url_to_fs(self.url, **(self.options or {}))
 
     def zarr_store(self, *, read_only: bool = False) -> Any:
-        """Return a store for Zarr: a local path, or an `FsspecStore`."""
+        """A store for Zarr: a local path, or an `FsspecStore`."""
         from zarr.storage import FsspecStore  # imported here, as the command line's --help loads this module
 
         fs, path = self.file_system()
@@ -160,7 +160,7 @@ class Location:
         return bool(results) and not is_one and all(map(_BESIDE.fullmatch, results))
 
     def exists(self) -> bool:
-        """Return whether anything exists there."""
+        """Whether anything exists there."""
         # Not by fsspec's own `exists`, for which a lost connection is a missing file.
         with self.reached() as (fs, path), suppress(*_MISSING):
             fs.info(path)
@@ -168,7 +168,7 @@ class Location:
         return False
 
     def names(self) -> list[str]:
-        """Return the names of the files and folders in it, none if it does not exist."""
+        """The names of the files and folders in it, none if it does not exist."""
         found: list[str] = []
         with self.reached() as (fs, path), suppress(*_MISSING):
             fs.invalidate_cache(path)
@@ -177,7 +177,7 @@ class Location:
         return [item.rstrip("/").rsplit("/", 1)[-1] for item in found if item.strip("/") != path.strip("/")]
 
     def files(self, suffixes: tuple[str, ...] = ("",)) -> tuple[Any, list[str]]:
-        """Return the file system, and the files of this file, folder or glob in natural order.
+        """The file system, and the files of this file, folder or glob in natural order.
 
         In a folder these are the files with one of the suffixes, except hidden ones: writers keep files of
         their own (_temporary, _metadata, .crc) beside the data.
@@ -186,7 +186,7 @@ class Location:
             return self.file_system()[0], _files(fs, path, suffixes)
 
     def versions(self) -> list[tuple[str, int, str]]:
-        """Return name, size and version of each file there; none of web servers, which have no versions.
+        """Name, size and version of each file there; none of web servers, which have no versions.
 
         They would have to be asked for each page and file, too.
         """
@@ -232,7 +232,7 @@ class Location:
             fs.rm(path, recursive=True)
 
     def root(self) -> dict[str, Any] | None:
-        """Return its zarr.json or folder mark, None if neither exists.
+        """Its zarr.json or folder mark, None if neither exists.
 
         {} if that is no JSON object, or longer than `MAX_JSON_BYTES`.
         """
@@ -249,7 +249,7 @@ class Location:
         return None
 
     def header(self) -> dict[str, Any] | None:
-        """Return the header of what distrff wrote there; None if it wrote nothing."""
+        """The header of what distrff wrote there; None if it wrote nothing."""
         if self.is_csv and self._has_predictions():
             return {"kind": "predictions", "complete": True}
         path = self.path
@@ -264,7 +264,7 @@ _VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified"
 
 
 def size_and_version(info: Mapping[str, Any]) -> tuple[int, str]:
-    """Return the bytes of a file, and what is another text once it was written anew."""
+    """Size in bytes, and a tag that changes when the file is rewritten."""
     version = next((str(info[key]) for key in _VERSIONS if info.get(key) is not None), "")
     return int(info.get("size") or 0), version
 
@@ -281,14 +281,14 @@ def _files(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[str]:
 
 
 def in_natural_order(files: Iterable[str]) -> list[str]:
-    """Return paths in the order of dask, part.2 before part.10, so that a table has one order of rows."""
+    """Paths in the order of dask, part.2 before part.10, so that a table has one order of rows."""
     from dask.utils import natural_sort_key  # imported here, as a model loads and predicts without dask
 
     return sorted(files, key=lambda file: (natural_sort_key(file), file))
 
 
 def header_of(document: Any) -> dict[str, Any] | None:
-    """Return the header of distrff in a root document, an object or its JSON; None if there is none."""
+    """The header of distrff in a root document, an object or its JSON; None if there is none."""
     for key in ("attributes", ROOT):
         document = document.get(key) if isinstance(document, dict) else None
     if isinstance(document, str):
@@ -298,23 +298,23 @@ def header_of(document: Any) -> dict[str, Any] | None:
 
 
 def is_local(fs: Any) -> bool:
-    """Return whether `fs` is the local file system."""
+    """Whether `fs` is the local file system."""
     return isinstance(fs, LocalFileSystem)
 
 
 def file_name(fs: Any, path: str) -> str:
-    """Return the name of a file for messages, given its path on `fs` without the protocol."""
+    """The name of a file for messages, given its path on `fs` without the protocol."""
     return path if is_local(fs) else public_name(fs.unstrip_protocol(path))
 
 
 def first_bytes(fs: Any, path: str) -> bytes:
-    """Return the first bytes of a file, which identify its format."""
+    """The first bytes of a file, which identify its format."""
     with fs.open(path, "rb") as handle:
         return bytes(handle.read(io.DEFAULT_BUFFER_SIZE)[:8])
 
 
 def file_bytes(fs: Any, path: str, max_bytes: int) -> bytes:
-    """Return the content of a file; of one with more than `max_bytes` bytes the first `max_bytes` + 1.
+    """The content of a file; of one with more than `max_bytes` bytes the first `max_bytes` + 1.
 
     Raises ValueError if it is not a regular file.
     """
@@ -329,7 +329,7 @@ def file_bytes(fs: Any, path: str, max_bytes: int) -> bytes:
 
 
 def json_of(fs: Any, path: str, max_bytes: int) -> Any:
-    """Return what a JSON file holds; raise ValueError if it is longer than `max_bytes`, or no JSON."""
+    """Content of a JSON file; raise ValueError if it is longer than `max_bytes`, or no JSON."""
     content = file_bytes(fs, path, max_bytes)
     if len(content) > max_bytes:
         raise ValueError(f"{path.rpartition('/')[2]} has more than {max_bytes:,} bytes")
@@ -337,13 +337,13 @@ def json_of(fs: Any, path: str, max_bytes: int) -> Any:
 
 
 def overlaps(first: Location, second: Location) -> bool:
-    """Return whether one of two locations is, contains or lies inside the other."""
+    """Whether one of two locations is, contains or lies inside the other."""
     (system, path), (other_system, other_path) = _place(first), _place(second)
     return system == other_system and (path.is_relative_to(other_path) or other_path.is_relative_to(path))
 
 
 def _place(location: Location) -> tuple[str, PurePath]:
-    """Return the kind of file system, and the path on it."""
+    """The kind of file system, and the path on it."""
     if location.path is not None:
         return "file", location.path
     protocol, _, path = str(location).partition("://")
@@ -455,7 +455,7 @@ def replacing(
 
 
 def root_text(header: dict[str, Any]) -> bytes:
-    """Return the root zarr.json of a group with the header of distrff."""
+    """The root zarr.json of a group with the header of distrff."""
     root = {"zarr_format": 3, "node_type": "group", "attributes": {ROOT: header}}
     return json.dumps(root, indent=2, allow_nan=False).encode()
 
@@ -591,7 +591,7 @@ def _lock_of(location: Location, path: Path) -> int:
 
 
 def partial_folder(target: Path, token: str) -> Path:
-    """Return the folder of `lasting_folder`."""
+    """The folder of `lasting_folder`."""
     return target.with_name(f".{target.name}.{token}{PARTIAL}")
 
 
@@ -694,7 +694,7 @@ _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectory
 
 
 def patiently(read: Callable[[], T], lasting: tuple[type[Exception], ...] = ()) -> T:
-    """Return what a read returns; repeat it after an error that may pass, such as a lost connection.
+    """Read, and repeat it after an error that may pass, such as a lost connection.
 
     Errors of the types in `lasting` do not pass. A segment is summed again after an error that may, but a
     store that fails one request in ten would hardly ever let a segment of many requests through.
@@ -735,7 +735,7 @@ class _Patient:
 
 
 def retryable(error: Exception) -> Exception:
-    """Return the error of a read as an OSError, which is retried, if it may be a lost connection.
+    """The error of a read, as an OSError, which is retried, if it may be a lost connection.
 
     The packages of object stores raise their own exceptions for these. Python's own are returned unchanged.
     """
@@ -745,7 +745,7 @@ def retryable(error: Exception) -> Exception:
 
 
 def one_line(error: BaseException) -> str:
-    """Return a short description of an error of another library."""
+    """A short description of an error of another library."""
     kind = type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         return f"{kind}: {error.strerror}"
@@ -806,7 +806,7 @@ def write_group(
 def read_group(
     url: Url, *, kind: str, storage_options: Options = None
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return (arrays, metadata) as `write_group` wrote them, all checked against the checksums.
+    """The pair (arrays, metadata) as `write_group` wrote them, all checked against the checksums.
 
     Raises ModelFileError if there is no group, or it is of another kind, incomplete, of a newer format,
     damaged or altered.
@@ -886,7 +886,7 @@ def _chunk_key(n_dimensions: int) -> str:
 
 
 def _description(A: np.ndarray) -> dict[str, Any]:
-    """Return the array's zarr.json (Zarr v3 core specification, whose type names are NumPy's)."""
+    """The array's zarr.json (Zarr v3 core specification, whose type names are NumPy's)."""
     chunk_shape = [max(1, size) for size in A.shape]
     return {
         "zarr_format": 3,
@@ -921,7 +921,7 @@ def _stored_array(what: str, fs: Any, path: str, checksum: str) -> tuple[np.ndar
 
 
 def _form(described: dict[str, Any]) -> tuple[list[int], np.dtype]:
-    """Return shape and dtype of a description; raise ValueError for others than arrays can have."""
+    """Shape and dtype of a description; raise ValueError for others than arrays can have."""
     shape, name = described["shape"], described["data_type"]
     if name not in _DTYPES:
         raise ValueError(f"its data_type is {in_one_line(name)!r}")

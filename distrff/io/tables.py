@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask
@@ -21,7 +22,18 @@ from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, warn
 from distrff.io.arrays import of_one_length, raw_columns, raw_kind
-from distrff.io.dataset import BLOCK_BYTES, Dataset, Rows, Span, TileReader, cuts, lazy_blocks, native
+from distrff.io.dataset import (
+    BLOCK_BYTES,
+    Dataset,
+    Field,
+    Rows,
+    Span,
+    TileReader,
+    cuts,
+    dataset_of,
+    lazy_blocks,
+    native,
+)
 from distrff.io.partitions import counted, has_own_order, paired, persisted_text
 from distrff.io.storage import SPAN_BYTES, Location, is_local, one_line
 from distrff.io.zarr_rows import ZarrReader, dimensions_of, open_group
@@ -119,25 +131,25 @@ class Table:
         """Raise InputError if these columns are not the same in all parts."""
 
     def loaded(self, names: Sequence[str], steps: TableSteps | None = None) -> Table:
-        """Return the table with the rows of these columns, if it has no rows before columns are chosen.
+        """The table with the rows of these columns, if it has no rows before columns are chosen.
 
         Where that takes a pass, it also looks for categories that the steps lack; see `unseen`.
         """
         return self
 
     def head(self, names: Sequence[str]) -> Table | None:
-        """Return the first part, in memory, with at least some columns; None if the rows have no order."""
+        """The first part, in memory, with at least some columns; None if the rows have no order."""
         return replace(self, parts=dask.compute(*self.parts[:1]), is_delayed=False)
 
     def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
-        """Return `held_bytes` and `whole_rows`, see `Dataset`, for decoding columns together or in packs.
+        """`held_bytes` and `whole_rows`, see `Dataset`, for decoding columns together or in packs.
 
         `n_rows` are those of the largest batch.
         """
         return 0, 0
 
     def joined(self, parts: Sequence[TablePart]) -> list[TablePart]:
-        """Return the rows of some parts in fewer parts, if that saves requests."""
+        """The rows of some parts in fewer parts, if that saves requests."""
         return list(parts)
 
     def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[Piece]:
@@ -151,11 +163,11 @@ class Table:
                 start += batch.num_rows
 
     def raw(self, piece: Piece, names: Sequence[str]) -> dict[str, RawColumn]:
-        """Return some columns of a batch; may be called in any thread."""
+        """Some columns of a batch; may be called in any thread."""
         return raw_columns(piece.batch, names)
 
     def place(self, piece: Piece, row: int) -> str:
-        """Return the name and number of a row of a batch, for messages."""
+        """The name and number of a row of a batch, for messages."""
         return f"{self.name}, row {piece.start + row}"
 
     def follow(self, steps: TableSteps) -> None:
@@ -198,14 +210,14 @@ class Encoding(ABC):
         return max(1, SPAN_BYTES // max(1, self.row_bytes))
 
     def restricted(self, fields: tuple[str, ...]) -> Encoding:
-        """Return the encoding of some of the fields."""
+        """The encoding of some of the fields."""
         found = copy(self)
         found.columns = {name: columns for name, columns in self.columns.items() if name in fields}
         return found
 
     @abstractmethod
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
-        """Return the arrays of a batch whose first row has this number in the table."""
+        """The arrays of a batch whose first row has this number in the table."""
 
 
 class StepsEncoding(Encoding):
@@ -222,7 +234,7 @@ class StepsEncoding(Encoding):
             self.columns["sample_weight"] = Columns((), (steps.weight,), np.dtype(np.float64), True)
 
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
-        """Return the arrays that the steps make from a batch."""
+        """The arrays that the steps make from a batch."""
         raw = raw_columns(batch, self.names)
         return self.steps.apply(raw, first_row=first_row, fields=tuple(self.columns))
 
@@ -239,7 +251,7 @@ class TableRows(Rows):
     encoding: Encoding = field(repr=False)
 
     def spans(self) -> Iterable[Iterator[Span]]:
-        """Return the one run of spans of all fields."""
+        """The one run of spans of all fields."""
         return [self._spans()]
 
     def _spans(self) -> Iterator[Span]:
@@ -271,7 +283,7 @@ class TableRows(Rows):
 
 
 def _rows_of(values: Any, begin: int, end: int) -> Any:
-    """Return rows of a batch; the lesser part of them as a copy, since a view keeps all of the batch."""
+    """Rows of a batch; the lesser part of them as a copy, since a view keeps all of the batch."""
     part = values[begin:end]
     return part.copy() if 2 * (end - begin) < values.shape[0] else part
 
@@ -297,7 +309,7 @@ class TableReader:
         return largest if self.table.is_delayed else min(self.encoding.batch_rows, largest)
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> TableRows:
-        """Return the rows [start, stop)."""
+        """The rows [start, stop)."""
         first = int(np.searchsorted(self._bounds, start, side="right")) - 1
         last = int(np.searchsorted(self._bounds, stop, side="left"))
         skipped = start - int(self._bounds[first])
@@ -305,7 +317,7 @@ class TableReader:
         return TableRows(start, stop, skipped, parts, self.encoding.restricted(fields))
 
     def lazy(self, field: str) -> da.Array:
-        """Return one field as a lazy array; its blocks are parts, small ones joined, alike for all fields."""
+        """One field as a lazy array; its blocks are parts, small ones joined, alike for all fields."""
         limit = max(1, BLOCK_BYTES // self.encoding.row_bytes)
         row_chunks: list[int] = []
         for start, stop in pairwise(self._bounds.tolist()):
@@ -320,24 +332,19 @@ class TableReader:
 
 
 def table_dataset(reader: TableReader, **more: Any) -> Dataset:
-    """Return the dataset of a reader's rows; `more` are further attributes of the dataset."""
+    """The dataset of a reader's rows; `more` are further attributes of the dataset."""
     table, encoding = reader.table, reader.encoding
-    X, y = encoding.columns["X"], encoding.columns.get("y")
+    fields = {
+        name: Field((reader.n_rows, *columns.shape), columns.dtype, columns.labels)
+        for name, columns in encoding.columns.items()
+    }
     held_bytes, whole_rows = table.held(encoding.names, reader.chunk_rows, together=encoding.drops_rows)
-    return Dataset(
-        reader=reader,
-        n_rows=reader.n_rows,
-        n_columns=len(X.labels),
-        dtype=X.dtype,
-        source=table.name,
+    return dataset_of(
+        reader,
+        fields,
+        table.name,
         row_bytes=encoding.row_bytes,
         chunk_rows=reader.chunk_rows,
-        column_names=X.labels,
-        target_names=None if y is None else y.labels,
-        y_dtype=None if y is None else y.dtype,
-        n_targets=0 if y is None else len(y.labels),
-        y_is_1d=y is None or y.is_1d,
-        has_weights="sample_weight" in encoding.columns,
         held_bytes=held_bytes,
         whole_rows=whole_rows,
         block_rows=reader.chunk_rows if table.is_delayed else None,
@@ -349,7 +356,7 @@ def table_dataset(reader: TableReader, **more: Any) -> Dataset:
 def encoded_dataset(
     table: Table, steps: TableSteps, kept: Sequence[int] | None, report: Mapping[str, Any] | None = None
 ) -> Dataset:
-    """Return the dataset of a table encoded by steps, which keep `kept` rows of each part.
+    """The dataset of a table encoded by steps, which keep `kept` rows of each part.
 
     `Dataset.table_report` is the report with the numbers of rows added.
     """
@@ -382,7 +389,7 @@ class ColumnSelection(NamedTuple):
         return tuple(dict.fromkeys([*self.columns, *self.target, *weight]))
 
     def steps(self, profile: TableProfile, options: TableOptions) -> tuple[TableSteps, dict[str, Any]]:
-        """Return the steps that these columns need, and the report of what they do; see `steps_of`."""
+        """The steps that these columns need, and the report of what they do; see `steps_of`."""
         steps, report = steps_of(
             profile, options, columns=self.columns, target=self.target, weight=self.weight
         )
@@ -391,7 +398,7 @@ class ColumnSelection(NamedTuple):
 
 
 def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
-    """Return the columns that the options select from a `Table`, or from any object with its `kinds`,
+    """The columns that the options select from a `Table`, or from any object with its `kinds`,
     `row_labels`, `odd` and `name`.
 
     A named column is refused if it is missing, of a kind that the options do not take, or named twice.
@@ -444,7 +451,7 @@ _INDEX = re.compile(
 
 
 def with_row_numbers(table: Any, options: TableOptions) -> Any:
-    """Return the table with the columns that only number its rows among its `row_labels`.
+    """The table with the columns that only number its rows among its `row_labels`.
 
     A column has to be called like an index as well: one that counts under another name, such as the days or
     the steps of a series in their order, is a feature. An index that pandas wrote to text has no name there;
@@ -466,7 +473,7 @@ def with_row_numbers(table: Any, options: TableOptions) -> Any:
 
 
 def with_row_labels(table: Any, names: frozenset[str]) -> Any:
-    """Return a table, or another object with `row_labels`, that has these."""
+    """A table, or another object with `row_labels`, that has these."""
     if isinstance(table, Table):
         return replace(table, row_labels=names)
     table.row_labels = names
@@ -483,12 +490,12 @@ def _numbers_rows(column: RawColumn, *, is_index: bool) -> bool:
 
 
 def declared_kinds(table: Any, options: TableOptions) -> dict[str, str]:
-    """Return the kinds of the columns whose types the user declared."""
+    """The kinds of the columns whose types the user declared."""
     return {named_columns(table, [name])[0]: TYPES[kind] for name, kind in (options.types or {}).items()}
 
 
 def named_columns(table: Any, keys: Any) -> list[str]:
-    """Return the names of columns given by name, or by index; indices do not count row labels."""
+    """The names of columns given by name, or by index; indices do not count row labels."""
     if keys is None:
         return []
     plain = [name for name in table.kinds if name not in table.row_labels]
@@ -503,7 +510,7 @@ def named_columns(table: Any, keys: Any) -> list[str]:
 
 
 def _left_out(kind: str | None, options: TableOptions) -> str | None:
-    """Return why columns of a kind are left out; None if they are not."""
+    """Why columns of a kind are left out; None if they are not."""
     if kind is None:
         return "its type is neither number, text, time nor a list of numbers"
     if kind == "text" and not options.one_hot:
@@ -529,7 +536,7 @@ class RawSegment:
 
 
 def raw_segments(parts: Sequence[TablePart]) -> list[RawSegment]:
-    """Return the parts in runs of at least 2¹⁷ rows; the last run may be shorter."""
+    """The parts in runs of at least 2¹⁷ rows; the last run may be shorter."""
     segments: list[RawSegment] = []
     run: list[TablePart] = []
     for part in parts:
@@ -541,21 +548,11 @@ def raw_segments(parts: Sequence[TablePart]) -> list[RawSegment]:
 
 
 @dataclass(frozen=True)
-class _RawReduction(Reduction):
-    """Reduction over batches of some columns."""
+class ProfileReduction(Reduction):
+    """Reduction to the `TableProfile` of some columns, of the kinds that are declared."""
 
     names: tuple[str, ...]
     batch_rows: int
-
-    def raw(self, part: TablePart) -> Iterator[dict[str, RawColumn]]:
-        for batch in part.batches(self.names, self.batch_rows):
-            yield raw_columns(batch, self.names)
-
-
-@dataclass(frozen=True)
-class ProfileReduction(_RawReduction):
-    """Reduction to the `TableProfile` of some columns, of the kinds that are declared."""
-
     max_words: int
     types: Mapping[str, str] | None = None
 
@@ -567,7 +564,7 @@ class ProfileReduction(_RawReduction):
 
     def update(self, found: TableProfile, rows: Any, arrays: Arrays) -> TableProfile:
         for part in rows.parts:
-            for raw in self.raw(part):
+            for raw in _raw(part, self.names, self.batch_rows):
                 found = found.merge(TableProfile.of(as_declared(raw, self.types), self.max_words))
         return found
 
@@ -575,69 +572,77 @@ class ProfileReduction(_RawReduction):
         return first.merge(second)
 
 
-@dataclass(frozen=True)
-class CompleteRowsReduction(_RawReduction):
-    """Reduction to the number of rows without a missing value in some columns, for each part."""
+class Match(NamedTuple):
+    """How rows of a table fit the steps of a model."""
 
-    def size_bytes(self, n_rows: int) -> int:
-        return 8
+    n_complete: tuple[int, ...] = ()  # of each part, rows without a missing value where the steps need one
+    unseen: Mapping[str, Unseen] = MappingProxyType({})  # rows with categories that the steps lack, by column
 
-    def zero(self) -> tuple[int, ...]:
-        return ()
-
-    def update(self, counts: tuple[int, ...], rows: Any, arrays: Arrays) -> tuple[int, ...]:
-        return counts + tuple(sum(map(_n_complete, self.raw(part))) for part in rows.parts)
+    def __add__(self, other: Any) -> Match:
+        return Match(self.n_complete + other.n_complete, Unseen.total([self.unseen, other.unseen]))
 
 
 @dataclass(frozen=True)
-class UnseenReduction(_RawReduction):
-    """Reduction to the rows with categories that the steps lack, by column."""
+class MatchReduction(Reduction):
+    """Reduction to how rows fit the steps: if `required` columns are filled, which categories are new."""
 
     steps: TableSteps
+    required: tuple[str, ...]
+    of_categories: tuple[str, ...]
+    batch_rows: int
 
     def size_bytes(self, n_rows: int) -> int:
-        return _WORD_BYTES * SHOWN * len(self.names)
+        return 8 + _WORD_BYTES * SHOWN * len(self.of_categories)
 
-    def zero(self) -> dict[str, Unseen]:
-        return {}
+    def zero(self) -> Match:
+        return Match()
 
-    def update(self, found: dict[str, Unseen], rows: Any, arrays: Arrays) -> dict[str, Unseen]:
-        new = (self.steps.unseen(raw) for part in rows.parts for raw in self.raw(part))
-        return Unseen.total(chain([found], new))
+    def update(self, found: Match, rows: Any, arrays: Arrays) -> Match:
+        names = tuple(dict.fromkeys(self.required + self.of_categories))
+        for part in rows.parts:
+            n_complete, unseen = 0, dict[str, Unseen]()
+            for raw in _raw(part, names, self.batch_rows):
+                kept = complete_rows(raw[name] for name in self.required)
+                n_complete += len(raw[names[0]]) if kept is None else int(np.count_nonzero(kept))
+                if self.of_categories:
+                    unseen = Unseen.total([unseen, self.steps.unseen(raw)])
+            found += Match((n_complete,), unseen)
+        return found
 
-    def merge(self, first: dict[str, Unseen], second: dict[str, Unseen]) -> dict[str, Unseen]:
-        return Unseen.total([first, second])
+    def merge(self, first: Match, second: Match) -> Match:
+        return first + second
 
 
-def _n_complete(raw: Mapping[str, RawColumn]) -> int:
-    kept = complete_rows(raw.values())
-    return len(next(iter(raw.values()))) if kept is None else int(np.count_nonzero(kept))
+def _raw(part: TablePart, names: tuple[str, ...], batch_rows: int) -> Iterator[dict[str, RawColumn]]:
+    for batch in part.batches(names, batch_rows):
+        yield raw_columns(batch, names)
 
 
 def profile_of(run: Run, table: Table, names: tuple[str, ...], options: TableOptions) -> TableProfile:
-    """Return the profile of some columns, after one pass over the table."""
+    """The profile of some columns, after one pass over the table."""
     reduction = ProfileReduction(names, _batch_rows(table), options.max_categories, options.types)
     return run.value(run.sweep_segments("table profile", raw_segments(table.parts), reduction))
 
 
-def complete_rows_of(run: Run, table: Table, names: tuple[str, ...]) -> tuple[int, ...]:
-    """Return the number of rows of each part without a missing value in some columns, after one pass."""
-    reduction = CompleteRowsReduction(names, _batch_rows(table))
-    return run.value(run.sweep_segments("complete rows", raw_segments(table.parts), reduction))
+def match_of(
+    run: Run, table: Table, steps: TableSteps, required: tuple[str, ...], *, are_own: bool = False
+) -> tuple[tuple[int, ...] | None, Mapping[str, Unseen]]:
+    """The complete rows of each part, None where all are, and the categories that the steps lack.
 
-
-def unseen_of(run: Run, table: Table, steps: TableSteps) -> Mapping[str, Unseen]:
-    """Return the rows with categories that the steps lack, after a pass over the columns of categories.
-
-    Rows in memory are looked through in this process, which also encodes them.
+    After one pass over the columns that this takes, if any; `are_own` says that the steps were made of these
+    rows. Rows in memory are looked through in this process, which also encodes them.
     """
-    if table.unseen is not None or not steps.categories:
-        return table.unseen or {}
-    reduction = UnseenReduction(steps.names_of_unseen, _batch_rows(table), steps)
+    of_categories = () if are_own or table.unseen is not None else steps.names_of_unseen
+    if not required and not of_categories:
+        return None, table.unseen or {}
+    reduction = MatchReduction(steps, required, of_categories, _batch_rows(table))
     segments = raw_segments(table.parts)
     if table.is_stored or table.is_delayed:
-        return run.value(run.sweep_segments("unseen categories", segments, reduction))
-    return reduce(lambda found, rows: reduction.update(found, rows, {}), segments, reduction.zero())
+        label = "complete rows" if required else "unseen categories"
+        found = run.value(run.sweep_segments(label, segments, reduction))
+    else:
+        found = reduce(lambda total, rows: reduction.update(total, rows, {}), segments, reduction.zero())
+    return found.n_complete if required else None, table.unseen or found.unseen
 
 
 UNSEEN_SHARE = 0.01
@@ -645,7 +650,7 @@ UNSEEN_SHARE = 0.01
 
 
 def report_of_unseen(unseen: Mapping[str, Unseen], steps: TableSteps, n_rows: int) -> dict[str, Any]:
-    """Return the entry of a table's report for `unseen`, and warn where it is a large share of the rows."""
+    """The entry of a table's report for `unseen`, and warn where it is a large share of the rows."""
     for name, found in unseen.items():
         if found.n_rows > UNSEEN_SHARE * n_rows:
             some, own = ([*map(repr, words)] for words in (found.words, steps.categories[name].categories))
@@ -669,7 +674,7 @@ _VALUE_BYTES = 16  # about
 
 
 def _kind_of(arrow_array: Callable[[], pa.Array]) -> str | None:
-    """Return the kind of a column, given an empty array of it; None if Arrow has no type for it."""
+    """The kind of a column, given an empty array of it; None if Arrow has no type for it."""
     try:
         return raw_kind(arrow_array().type)
     except InputError:
@@ -714,9 +719,10 @@ class FrameTable(Table):
     """A pandas or dask DataFrame as a table, without rows until columns are chosen."""
 
     frame: Any = None
+    is_paired: bool = False  # whether `paired` has seen the frame
 
     def loaded(self, names: Sequence[str], steps: TableSteps | None = None) -> Table:
-        """Return some columns; the partitions of a dask DataFrame are computed once to count their rows.
+        """Some columns; the partitions of a dask DataFrame are computed once to count their rows.
 
         The same pass looks for categories that the steps lack.
         """
@@ -724,7 +730,9 @@ class FrameTable(Table):
         chosen = self.frame[[by_name[name] for name in names]]  # tasks get no others
         persisted_bytes, unseen = 0, None
         if is_delayed := dask.is_dask_collection(chosen):
-            of_rows, persisted_bytes = paired({"the DataFrame": chosen})
+            of_rows = {"the DataFrame": chosen}
+            if not self.is_paired:
+                of_rows, persisted_bytes = paired(of_rows)
             look = None if steps is None else partial(_unseen_in, steps=steps)
             found = counted(of_rows, look)["the DataFrame"]
             runs = [run for run, _ in found.parts]
@@ -744,7 +752,7 @@ class FrameTable(Table):
         )
 
     def head(self, names: Sequence[str]) -> Table | None:
-        """Return the first rows of some columns, of a dask DataFrame its first partition.
+        """The first rows of some columns, of a dask DataFrame its first partition.
 
         A shuffled one has no first rows, and would be computed as a whole for them.
         """
@@ -763,7 +771,7 @@ def _unseen_in(frame: pd.DataFrame, steps: TableSteps) -> dict[str, Unseen]:
 
 
 def frame_table(frame: Any) -> FrameTable:
-    """Return a pandas or dask DataFrame as a table; raises InputError if two columns have one name."""
+    """A pandas or dask DataFrame as a table; raises InputError if two columns have one name."""
     names = [str(name) for name in frame.columns]
     if (twice := first_repeated(names)) is not None:
         raise InputError(f"the DataFrame has two columns named {twice!r}; rename one")
@@ -777,13 +785,13 @@ def frame_table(frame: Any) -> FrameTable:
 
 
 def _value_bytes(column: Any) -> int:
-    """Return the bytes of a value, of a list as the first one has them; the values of dask are not known."""
+    """The bytes of a value, of a list as the first one has them; the values of dask are not known."""
     first = column.iloc[0] if isinstance(column, pd.Series) and len(column) else None
     return 8 * len(first) if isinstance(first, (list, np.ndarray)) else _VALUE_BYTES
 
 
 def _series_kind(dtype: Any) -> str | None:
-    """Return the kind of a column; "unknown" for objects, where the values decide."""
+    """The kind of a column; "unknown" for objects, where the values decide."""
     if isinstance(dtype, pd.SparseDtype):
         return _series_kind(dtype.subtype)
     if dtype == np.dtype(object):
@@ -822,7 +830,7 @@ class ArraysPart(TablePart):
 
 
 def xarray_table(data: Any, sample_dim: str | None, names: Sequence[str] = ()) -> Table:
-    """Return the data variables with the dimension `sample_dim` as a table; there must be one.
+    """The data variables with the dimension `sample_dim` as a table; there must be one.
 
     A variable with further dimensions becomes a column of lists, with entries in C order. Without
     `sample_dim` it is the one dimension that the variables `names` have in common, if there is one.
@@ -858,7 +866,7 @@ def xarray_table(data: Any, sample_dim: str | None, names: Sequence[str] = ()) -
 
 
 def _common_dimension(dims: Mapping[str, Sequence[str]], names: Sequence[str], source: str) -> str:
-    """Return the one dimension that the arrays `names` have in common; raise InputError if there is none."""
+    """The one dimension that the arrays `names` have in common; raise InputError if there is none."""
     shared = [set(dims[name]) for name in names if name in dims]
     common = set.intersection(*shared) if shared else set()
     if len(common) != 1:
@@ -927,13 +935,13 @@ class ZarrTable(Table):
     reader: Any = None
 
     def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
-        """Return the bytes of the decoded chunks beside a batch; all rows are read in batches."""
+        """The bytes of the decoded chunks beside a batch; all rows are read in batches."""
         spans = sum(self.reader.held_rows(a) * self.reader.row_bytes(a) for a in self.reader.arrays)
         return self.reader.held_bytes(0) + spans, 0
 
 
 def group_table(location: Location, sample_dim: str | None, names: Sequence[str] = ()) -> ZarrTable:
-    """Return the arrays of a Zarr group whose first dimension is `sample_dim` as a table.
+    """The arrays of a Zarr group whose first dimension is `sample_dim` as a table.
 
     As `xarray_table` for what xarray wrote there; coordinates are columns only where they are named.
     """
@@ -960,7 +968,7 @@ def group_table(location: Location, sample_dim: str | None, names: Sequence[str]
 
 
 def matrix_table(dataset: Dataset, x_name: str) -> tuple[ZarrTable, TableOptions]:
-    """Return the columns of X, y and the weights of a Zarr group as a table, and its target and weights.
+    """The columns of X, y and the weights of a Zarr group as a table, and its target and weights.
 
     Columns without a name are numbered: X_0, X_1, ...
     """

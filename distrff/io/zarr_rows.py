@@ -26,14 +26,13 @@ from scipy.sparse import csr_matrix
 from distrff.errors import InputError
 from distrff.io.dataset import (
     Dataset,
+    Field,
     Rows,
     Span,
-    check_lengths,
-    check_real,
-    check_shape,
+    check_fields,
     check_target_shape,
-    check_weight_shape,
     cuts,
+    dataset_of,
     lazy_blocks,
     native,
     read_ahead,
@@ -81,7 +80,7 @@ class ZarrRows(Rows):
     reader: ZarrReader | CsrReader = field(repr=False)
 
     def spans(self) -> Iterable[Iterator[Span]]:
-        """Return the spans of each field."""
+        """The spans of each field."""
         return (self.reader.spans(name, self.start, self.stop) for name in self.fields)
 
 
@@ -103,11 +102,11 @@ class ZarrReader:
         self._is_remote = is_remote
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ZarrRows:
-        """Return the rows [start, stop)."""
+        """The rows [start, stop)."""
         return ZarrRows(start, stop, tuple(f for f in fields if f in self.arrays), self)
 
     def lazy(self, field: str) -> da.Array:
-        """Return one array in blocks of its shards, or of its chunks if it has no shards."""
+        """One array in blocks of its shards, or of its chunks if it has no shards."""
         z = self.arrays[field]
         # da.from_zarr cuts by inner chunks, not shards: 100 blocks instead of 5, and three times slower.
         step = (z.shards or z.chunks)[0]
@@ -134,20 +133,20 @@ class ZarrReader:
         )
 
     def dtype(self, field: str) -> np.dtype:
-        """Return the type of the tiles of one field."""
+        """The type of the tiles of one field."""
         return np.dtype(np.float64) if field == "sample_weight" else self.decoded_dtype(field)
 
     def decoded_dtype(self, field: str) -> np.dtype:
-        """Return the type of the decoded values of one field."""
+        """The type of the decoded values of one field."""
         coding = self.codings.get(field)
         return native(self.arrays[field].dtype) if coding is None else coding.dtype
 
     def row_bytes(self, field: str) -> int:
-        """Return the decoded bytes of a row."""
+        """The decoded bytes of a row."""
         return self._growth(field) * row_bytes(self.arrays[field])
 
     def _growth(self, field: str) -> int:
-        """Return how many times the bytes of stored values their decoded ones take; packed ones take more."""
+        """How many times the bytes of stored values their decoded ones take; packed ones take more."""
         coding = self.codings.get(field)
         return 1 if coding is None else max(1, coding.dtype.itemsize // self.arrays[field].dtype.itemsize)
 
@@ -158,7 +157,7 @@ class ZarrReader:
         return read_ahead(spans, n_ahead) if n_ahead else spans
 
     def _steps(self, field: str) -> tuple[int, int]:
-        """Return the rows of a span, and how many spans to read ahead: together a span of local storage."""
+        """The rows of a span, and how many spans to read ahead: together a span of local storage."""
         z, growth = self.arrays[field], self._growth(field)
         if not self._is_remote:
             return span_rows(z, SPAN_BYTES // growth), 0
@@ -166,12 +165,12 @@ class ZarrReader:
         return step, max(1, SPAN_BYTES // (step * self.row_bytes(field)))
 
     def held_rows(self, field: str) -> int:
-        """Return how many decoded rows of a field a task holds at most: of one span and those read ahead."""
+        """How many decoded rows of a field a task holds at most: of one span and those read ahead."""
         step, n_ahead = self._steps(field)
         return step * (1 + n_ahead)
 
     def held_bytes(self, n_rows: int) -> int:
-        """Return the bytes that decoding holds beside two spans of `n_rows` rows.
+        """The bytes that decoding holds beside two spans of `n_rows` rows.
 
         These are the rows of a chunk beyond the span, decoded and as stored. Chunks count with their whole
         shape, since Zarr pads those at the edge of an array.
@@ -233,7 +232,7 @@ class ZarrReader:
 
 
 def _stored_chunks(z: Any) -> tuple[int, ...]:
-    """Return the shape of the pieces that are stored, each in a file of its own."""
+    """The shape of the pieces that are stored, each in a file of its own."""
     return tuple(z.shards or z.chunks)
 
 
@@ -246,7 +245,7 @@ def _folder(z: Any) -> Path:
 
 
 def _unwritten_chunks(z: Any) -> frozenset[str] | None:
-    """Return the names of the chunks that a local array lacks; None where they are too many to be listed."""
+    """The names of the chunks that a local array lacks; None where they are too many to be listed."""
     from zarr.storage import LocalStore  # not with this module, which every fit loads
 
     if not isinstance(z.store, LocalStore) or math.prod(_chunk_grid(z)) > _MAX_CHUNKS:
@@ -257,7 +256,7 @@ def _unwritten_chunks(z: Any) -> frozenset[str] | None:
 
 
 def span_rows(z: Any, span_bytes: int) -> int:
-    """Return how many rows to decode at once: whole shards or chunks, several up to `span_bytes`."""
+    """How many rows to decode at once: whole shards or chunks, several up to `span_bytes`."""
     n_bytes = row_bytes(z)
     unit = z.chunks[0]
     if z.shards is not None and z.shards[0] * n_bytes <= SHARD_BYTES:
@@ -266,13 +265,13 @@ def span_rows(z: Any, span_bytes: int) -> int:
 
 
 def _chunk_bytes(z: Any) -> int:
-    """Return the decoded bytes of the chunks that one row lies in."""
+    """The decoded bytes of the chunks that one row lies in."""
     across = (-(-size // step) * step for size, step in zip(z.shape[1:], z.chunks[1:], strict=True))
     return z.dtype.itemsize * z.chunks[0] * math.prod(across)
 
 
 def row_bytes(z: Any) -> int:
-    """Return the decoded bytes of a row of an array."""
+    """The decoded bytes of a row of an array."""
     return z.dtype.itemsize * math.prod(z.shape[1:])
 
 
@@ -287,7 +286,7 @@ def open_zarr(
     y_name: str = "y",
     weight_name: str = "sample_weight",
 ) -> Dataset:
-    """Return the dataset of a Zarr group; see `open_dataset`."""
+    """The dataset of a Zarr group; see `open_dataset`."""
     target, sample_weight = options.target, cast(str | None, options.sample_weight)  # checked below
     source, is_remote = str(location), not is_local(location.file_system()[0])
     for parameter, given in (("target", target), ("sample_weight", sample_weight)):
@@ -316,14 +315,9 @@ def open_zarr(
         parts = _csr_parts(X, f"{source}/{x_name}") if is_sparse else {}
         shape = tuple(map(int, X.attrs["shape"])) if is_sparse else arrays["X"].shape
         stored = ZarrReader(parts | arrays, None, source, is_remote=is_remote)
-    check_shape(shape, "X")
-    check_real(stored.decoded_dtype("data" if is_sparse else "X"), "X")
-    if "y" in arrays:
-        check_target_shape(arrays["y"].shape, stored.decoded_dtype("y"))
-    if "sample_weight" in arrays:
-        check_weight_shape(arrays["sample_weight"].shape)
-        check_real(stored.decoded_dtype("sample_weight"), "sample_weight")
-    check_lengths({"X": shape[0]} | {f: z.shape[0] for f, z in arrays.items()})
+    fields = {"X": Field(shape, stored.decoded_dtype("data" if is_sparse else "X"))}
+    fields |= {f: Field(z.shape, stored.decoded_dtype(f)) for f, z in arrays.items() if f != "X"}
+    check_fields(fields)  # the next lines take X as a matrix
     n_rows, n_columns = shape
     chosen, column_names = _columns(group, x_name, n_columns, options.columns, source, is_sparse=is_sparse)
     stored.columns = None if is_sparse else chosen
@@ -336,19 +330,14 @@ def open_zarr(
         share = sparse_share(entries, n_columns)
     else:
         chunk_rows = min(n_rows, stored.held_rows("X"))
-    y = arrays.get("y")
-    return Dataset(
-        reader=CsrReader(stored, ("X", *arrays), n_rows, n_columns, chosen) if is_sparse else stored,
-        n_rows=n_rows,
-        n_columns=n_columns if chosen is None else len(chosen),
-        dtype=stored.dtype("data" if is_sparse else "X"),
-        source=source,
-        column_names=column_names,
-        target_names=(names["y"],) if y is not None and y.ndim == 1 else None,
-        y_dtype=None if y is None else stored.dtype("y"),
-        n_targets=0 if y is None else int(np.prod(y.shape[1:])),
-        y_is_1d=y is None or y.ndim == 1,
-        has_weights="sample_weight" in arrays,
+    n_chosen = n_columns if chosen is None else len(chosen)
+    fields["X"] = Field((n_rows, n_chosen), fields["X"].dtype, column_names)
+    if "y" in fields and len(fields["y"].shape) == 1:
+        fields["y"] = fields["y"]._replace(names=(names["y"],))
+    return dataset_of(
+        CsrReader(stored, ("X", *arrays), n_rows, n_columns, chosen) if is_sparse else stored,
+        fields,
+        source,
         steps=_steps(group, n_columns, chosen, source),
         row_bytes=bytes_of_row,
         chunk_rows=chunk_rows,
@@ -358,7 +347,7 @@ def open_zarr(
 
 
 def has_array(location: Location, name: str) -> bool:
-    """Return whether a Zarr group holds an array or a group of this name."""
+    """Whether a Zarr group holds an array or a group of this name."""
     with suppress(KeyError):
         _member(open_group(location), name)
         return True
@@ -366,13 +355,13 @@ def has_array(location: Location, name: str) -> bool:
 
 
 def has_fill_values(dataset: Dataset) -> bool:
-    """Return whether an array of a Zarr group names a value other than NaN for a missing one."""
+    """Whether an array of a Zarr group names a value other than NaN for a missing one."""
     reader = dataset.reader
     return isinstance(reader, ZarrReader) and any(coding.missing for coding in reader.codings.values())
 
 
 def array_column(dataset: Dataset, location: Location, name: str) -> Dataset:
-    """Return a dataset whose y is an array of the Zarr group of another one."""
+    """A dataset whose y is an array of the Zarr group of another one."""
     z = _array(open_group(location), name, str(location), required=True)
     reader = ZarrReader({"y": z}, None, str(location), is_remote=not is_local(location.file_system()[0]))
     check_target_shape(z.shape, reader.decoded_dtype("y"))
@@ -387,7 +376,7 @@ def array_column(dataset: Dataset, location: Location, name: str) -> Dataset:
 
 
 def _csr_parts(X: Any, name: str) -> dict[str, Any]:
-    """Return the arrays of a group that holds a CSR matrix."""
+    """The arrays of a group that holds a CSR matrix."""
     encoding, shape = X.attrs.get("encoding-type"), X.attrs.get("shape")
     if encoding != ENCODING or not isinstance(shape, (list, tuple)) or len(shape) != 2:
         raise InputError(
@@ -414,7 +403,7 @@ def _is_group(found: Any) -> bool:
 
 
 def open_group(location: Location) -> Any:
-    """Return a Zarr group to read from; raise InputError if it is none, or was not written to its end."""
+    """A Zarr group to read from; raise InputError if it is none, or was not written to its end."""
     group = _group(location)
     header = group.attrs.get(ROOT)
     if isinstance(header, dict) and header.get("complete") is False:  # missing chunks would read as zeros
@@ -440,7 +429,7 @@ def _group(location: Location) -> Any:
 
 
 def _wrong_document(fs: Any, inner: str) -> str | None:
-    """Return what is wrong with the form of the root metadata; None if nothing is."""
+    """The fault in the form of the root metadata; None if there is none."""
     try:
         document = json.loads(fs.cat_file(f"{inner.rstrip('/')}/zarr.json"))
     except FileNotFoundError:
@@ -475,7 +464,7 @@ def _array(group: Any, name: str, source: str, *, required: bool) -> Any:
 
 
 def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) -> TableSteps | None:
-    """Return the steps that made X from a table; None if X was not made from one."""
+    """The steps that made X from a table; None if X was not made from one."""
     stored = group.attrs.get("steps")
     if stored is None:
         return None
@@ -493,7 +482,7 @@ def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) ->
 def _columns(
     group: Any, x_name: str, n_columns: int, columns: Any, source: str, *, is_sparse: bool
 ) -> tuple[list[int] | None, tuple[str, ...] | None]:
-    """Return the indices of the chosen columns (None: all) and their names; sparse rows have no names."""
+    """The indices of the chosen columns (None: all) and their names; sparse rows have no names."""
     given = None if is_sparse else group.attrs.get("column_names") or _coordinate(group, x_name)
     names = None if given is None else tuple(map(str, given))
     if names is not None and len(names) != n_columns:
@@ -505,7 +494,7 @@ def _columns(
 
 
 def _coordinate(group: Any, x_name: str) -> list[Any] | None:
-    """Return the labels of X's columns: the array that has the name of X's last dimension."""
+    """The labels of X's columns: the array that has the name of X's last dimension."""
     X = _member(group, x_name)
     name = (dimensions_of(X) or (None,))[-1]
     with suppress(KeyError):
@@ -516,7 +505,7 @@ def _coordinate(group: Any, x_name: str) -> list[Any] | None:
 
 
 def dimensions_of(z: Any) -> tuple[str, ...] | None:
-    """Return the names of an array's dimensions, where xarray writes them; None if it has none."""
+    """The names of an array's dimensions, where xarray writes them; None if it has none."""
     names = z.attrs.get("_ARRAY_DIMENSIONS", getattr(z.metadata, "dimension_names", None))
     return None if names is None else tuple(map(str, names))
 
@@ -549,11 +538,11 @@ class CsrReader:
         self._n_rows, self._n_columns, self._columns = n_rows, n_columns, columns
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ZarrRows:
-        """Return the rows [start, stop)."""
+        """The rows [start, stop)."""
         return ZarrRows(start, stop, tuple(f for f in fields if f in self._fields), self)
 
     def lazy(self, field: str) -> da.Array:
-        """Return one field in blocks of 65,536 rows; those of X are CSR matrices."""
+        """One field in blocks of 65,536 rows; those of X are CSR matrices."""
         if field != "X":
             return self.arrays.lazy(field)
         row_chunks = tuple(b - a for a, b in cuts(0, self._n_rows, _INDPTR_ROWS))
@@ -563,7 +552,7 @@ class CsrReader:
         return blocks.map_blocks(_itself, token=group_of("read"), meta=csr_matrix((0, 0), dtype=dtype))
 
     def spans(self, field: str, start: int, stop: int) -> Iterator[Span]:
-        """Return the decoded rows [start, stop) of one field, those of X about 8 MB of entries at a time."""
+        """The decoded rows [start, stop) of one field, those of X about 8 MB of entries at a time."""
         return self._matrices(start, stop) if field == "X" else self.arrays.spans(field, start, stop)
 
     def _matrices(self, start: int, stop: int) -> Iterator[Span]:
@@ -646,7 +635,7 @@ class Coding:
     epoch: int = 0
 
     def decode(self, values: np.ndarray) -> np.ndarray:
-        """Return the values; a missing one is NaN or NaT, or None among objects."""
+        """The values; a missing one is NaN or NaT, or None among objects."""
         values = values.astype(self.stored, copy=False)  # integers of one width keep their bits
         masks = [values == value for value in self.missing]
         absent = np.logical_or.reduce(masks) if masks else None
@@ -685,7 +674,7 @@ class Coding:
 
 
 def coding_of(array: Any) -> Coding | None:
-    """Return the coding that the attributes of a Zarr array tell of; None if they tell of none.
+    """The coding that the attributes of a Zarr array tell of; None if they tell of none.
 
     Raises InputError for attributes that cannot be read, and for calendars of other years than ours.
     """
@@ -727,7 +716,7 @@ def _coding(name: str, attributes: Mapping[str, Any], stored: np.dtype) -> Codin
 
 
 def _fill_value(value: Any, stored: np.dtype) -> Any:
-    """Return a value of an attribute; xarray writes a float in Zarr format 3 as the base64 of its bytes."""
+    """A value of an attribute; xarray writes a float in Zarr format 3 as the base64 of its bytes."""
     if stored.kind != "f" or not isinstance(value, str):
         return value
     try:
@@ -737,7 +726,7 @@ def _fill_value(value: Any, stored: np.dtype) -> Any:
 
 
 def _factor(value: Any) -> Any:
-    """Return a number, which other writers may have in a list or as text."""
+    """A number, which other writers may have in a list or as text."""
     if value is None:
         return None
     (number,) = np.ravel(value).tolist()
@@ -745,7 +734,7 @@ def _factor(value: Any) -> Any:
 
 
 def _clock(name: str, attributes: Mapping[str, Any]) -> tuple[np.dtype, int, int] | None:
-    """Return the dtype of times or durations, the ticks of a unit, and the ticks from 1970 to the time 0."""
+    """The dtype of times or durations, the ticks of a unit, and the ticks from 1970 to the time 0."""
     units = attributes.get("units")
     found = re.fullmatch(r"(\w+)( since (-?\d.*))?", units.strip()) if isinstance(units, str) else None
     is_duration = str(attributes.get("dtype")).startswith("timedelta64")

@@ -16,7 +16,7 @@ from distrff.engine.run import Run, begin_run
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.fitted import FittedMap, Trait
 from distrff.io.arrays import as_dataset, as_frame
-from distrff.io.dataset import Dataset, IdentifiedRows, RowBlock, Rows, check_block, with_ids
+from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, with_ids
 from distrff.io.open import open_dataset
 from distrff.io.parquet_rows import SUFFIXES
 from distrff.io.partitions import paired
@@ -178,7 +178,6 @@ class WriteReduction(Reduction):
 
     def _blocks(self, results: RowResults, rows: Rows, found: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
         """Results of each block, whose counts are added to `found`."""
-        ids = rows.id_tiles(self.tile_rows) if isinstance(rows, IdentifiedRows) else None
         for block in rows.tiles(self.tile_rows):
             model = results.model
             complete = model.complete_rows(block.X)
@@ -186,7 +185,7 @@ class WriteReduction(Reduction):
             checked = block.X if complete is None else np.where(np.isnan(block.X), 0, block.X)
             check_block(RowBlock(block.start, checked), "none")
             found += block.X.shape[0], np.count_nonzero(model.outside(block.X)), n_missing
-            yield {**({} if ids is None else next(ids)), **results.of(block.X)}
+            yield {**block.ids, **results.of(block.X)}
 
 
 def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPlace) -> dict[str, Any]:
@@ -300,12 +299,10 @@ def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[Res
 
 def _digest_and_ids(rows: Rows) -> tuple[str, dict[str, np.ndarray]]:
     """A digest of one row, and its ids."""
-    n_rows = rows.stop - rows.start
-    block = next(iter(rows.tiles(n_rows)))
-    ids = next(iter(rows.id_tiles(n_rows))) if isinstance(rows, IdentifiedRows) else {}
+    block = next(iter(rows.tiles(rows.stop - rows.start)))
     digest = hashlib.sha256(np.ascontiguousarray(block.X).tobytes())
-    digest.update(repr({name: values.tolist() for name, values in ids.items()}).encode())
-    return digest.hexdigest(), ids
+    digest.update(repr({name: values.tolist() for name, values in block.ids.items()}).encode())
+    return digest.hexdigest(), dict(block.ids)
 
 
 def write_predictions(

@@ -17,7 +17,15 @@ import numpy as np
 
 # As Python and NumPy spell numbers.
 _PLAIN_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?(e[+-]\d\d+)?", re.ASCII)
-_NUMBER = re.compile(r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def number_pattern(decimal: str = ".", whole: str = "[0-9]+") -> str:
+    """Regular expression of a number without blanks; `whole` is the part before the decimal sign."""
+    point = re.escape(decimal)
+    return rf"[-+]?({whole}({point}[0-9]*)?|{point}[0-9]+)([eE][-+]?[0-9]+)?"
+
+
+_NUMBER = re.compile(number_pattern(whole="(0|[1-9][0-9]*)"))  # codes such as 007 are none
 _TRUTH = {"false": 0, "true": 1}
 
 MICROSECONDS = 10**6

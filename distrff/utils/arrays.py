@@ -57,7 +57,18 @@ def lay_out(made: object, *names: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Sums over rows, one a field; those of two runs of rows are added field by field."""
+    """Sums over rows, one a field: two runs of rows are added field by field.
+
+    Fields that have a `merge` are merged; tuples are added item by item, and None stays None.
+    """
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+        return type(self)(*(_added(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)))
+
+
+def _added(first: Any, second: Any) -> Any:
+    if first is None:
+        return None
+    if isinstance(first, tuple):
+        return tuple(map(_added, first, second))
+    return first.merge(second) if hasattr(first, "merge") else first + second

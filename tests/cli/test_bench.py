@@ -10,7 +10,7 @@ import pytest
 from distrff.cli import bench
 from distrff.cli.bench import fit_limits, rows_a_second
 from distrff.engine.run import PlannedWorkers
-from distrff.features.base import product_cost
+from distrff.features.fitted import product_cost
 from distrff.fitting.cost import THIN_SLOWNESS, Size, with_kept
 from distrff.io.dataset import RowBlock
 from tests.support.plans import count
@@ -75,7 +75,6 @@ def test_for_people(distrff, rows):
 def test_what_is_refused(distrff, rows, monkeypatch):
     words = ("bench", rows.zarr, "--n-components", 200_000, "--length-scale", 2, "--json")
     assert "smallest changes that fit" in distrff.refused(*words, code=4)
-    assert "--target goes with DATA" in distrff.refused("bench", "--target", "y")
     monkeypatch.setattr(bench, "_PATIENCE_SECONDS", 1e-4)
     (line,) = distrff.refused("bench").splitlines()
     assert "did not finish (arithmetic)" in line

@@ -88,32 +88,6 @@ def test_bounds_and_periods_name_columns_or_number_them(distrff, places, tmp_pat
         assert specification.lattice.spacing[1] == 1 / 40
 
 
-@pytest.mark.parametrize(
-    ("words", "match"),
-    [
-        (("--bounds", "lat=1"), "is not COLUMN=LOW:HIGH"),
-        (("--bounds", "lat=a:b"), "is not COLUMN=LOW:HIGH"),
-        (("--period", "24"), "is not COLUMN=NUMBER"),
-        (("--bounds", "lat=3:-3"), "least and its largest"),
-        (("--bounds", "lat=-3:3", "--bounds", "lat=-4:4"), "--bounds has two values for a column"),
-        (("--period", "lat=-1"), "the period of column 'lat' must be a positive number, got -1.0"),
-        (("--kernel-tol", 2), "'--kernel-tol': 2.0 is not in the range 0<x<1"),
-        (("--features", "fourier", "--bounds", "lat=0:1"), "--bounds goes with --features equispaced"),
-        (("--features", "fourier", "--kernel", "matern", "--nu", "auto"), "--nu"),
-        (("--metric", "learned"), "--metric goes with"),
-        (("--alpha", "gcv"), "--alpha cv"),
-        (("--nu", "1,2"), "--nu"),
-    ],
-)
-def test_bad_options_are_refused_without_reading_rows(
-    distrff_without_workers, places, tmp_path, words, match
-):
-    rows = (places / "rows.parquet", *ROWS, "--target", "height", "--out", tmp_path / "m.zarr")
-    chosen = () if "--features" in words else EQUISPACED
-    assert match in distrff_without_workers.refused("fit", *rows, *chosen, *words)
-    assert not (tmp_path / "m.zarr").exists()
-
-
 def test_a_column_that_is_not_there_is_named(distrff, places, tmp_path):
     rows = (places / "rows.parquet", *ROWS, "--target", "height", *GIVEN, "--out", tmp_path / "m.zarr")
     message = distrff.refused("fit", *rows, "--bounds", "height=0:1")
@@ -168,21 +142,10 @@ def test_a_raster_with_deviations(distrff, model, tmp_path):
     assert distrff("raster", model, *grid, "--out", out, "--overwrite").code == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "match"),
-    [
-        (("--grid", "lat=0:1"), "COLUMN=START:STOP:N"),
-        (("--grid", "lat=0:1:0"), "COLUMN=START:STOP:N"),
-        (("--grid", "lat=0:nan:3"), "COLUMN=START:STOP:N"),
-        (("--grid", "0:1:3"), "COLUMN=START:STOP:N"),
-        (("--grid", "lat=0:1:3", "--grid", "lat=0:1:3"), "two axes of column 'lat'"),
-        (("--grid", "lat=0:1:3"), "'lon'"),
-        (("--grid", "lat=0:1:3", "--grid", "lon=0:1:3", "--grid", "z=0:1:3"), "no column 'z'"),
-        ((), "--grid"),
-    ],
-)
-def test_grids_that_are_none_are_refused(distrff, model, tmp_path, words, match):
-    assert match in distrff.refused("raster", model, *words, "--out", tmp_path / "map.zarr")
+def test_grids_of_other_columns_are_refused(distrff, model, tmp_path):
+    for more, name in ((), "'lon'"), (("--grid", "lon=0:1:3", "--grid", "z=0:1:3"), "no column 'z'"):
+        words = ("raster", model, "--grid", "lat=0:1:3", *more, "--out", tmp_path / "map.zarr")
+        assert name in distrff.refused(*words)
     assert not (tmp_path / "map.zarr").exists()
 
 

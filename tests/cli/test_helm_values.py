@@ -136,15 +136,3 @@ def test_each_refusal_names_what_would_do(refused, stored, rows, words, said):
     message = refused("--n-components", 200_000, *words, code=4, data=data)
     assert said in message
     assert ("a given" in message) == ("svc" in words)
-
-
-def test_wrong_usage(refused, distrff, rows):
-    for words, said in (
-        (("--json",), "prints YAML; give it or --json"),
-        (("--scheduler", "tcp://127.0.0.1:1"), "leave out --scheduler"),
-        (("--memory-limit", "lots"), "--memory-limit must be a size"),
-        (("--threads-per-worker", 0), "--threads-per-worker"),
-    ):
-        assert said in refused(*words)
-    message = distrff.refused("plan", rows.zarr, "--threads-per-worker", 2)
-    assert "--threads-per-worker goes with --as-helm-values" in message

@@ -46,12 +46,8 @@ def test_raw_columns_and_rows_dropped(distrff, rows, tmp_path):
 
 
 def test_wrong_input(distrff, rows, models, tmp_path):
-    assert "name it with --target" in distrff.refused("importance", models["labels"], rows.parquet)
     wrong = distrff.refused("importance", models["numbers"], rows.zarr, "--max-rows", 1)
     assert "--max-rows" in wrong
-    assert "does not exist" in distrff.refused("importance", tmp_path / "none.zarr", rows.zarr)
     words = ("--model", "pca", "--n-components", 8, "--length-scale", 2)
     assert distrff("fit", rows.zarr, "--out", tmp_path / "pca.zarr", *words).code == 0
     assert "holds principal components" in distrff.refused("importance", tmp_path / "pca.zarr", rows.zarr)
-    words = ("importance", models["numbers"], rows.parquet, "--columns", "a,b,c", "--target", "label")
-    assert "y must hold numbers" in distrff.refused(*words)

@@ -14,7 +14,7 @@ import zarr
 import distrff as drf
 from distrff.engine.checkpoint import Checkpoint, DamagedPart
 from distrff.engine.tasks import Partial, WorkRecord
-from distrff.io.convert.runs import ConversionCheckpoint
+from distrff.io.convert.runs import Checkpoint as ConversionCheckpoint
 from distrff.io.parts import StoredSum
 from distrff.io.storage import Location
 from tests.support.fits import small_ridge

@@ -83,7 +83,7 @@ def test_a_full_disk_is_told_with_the_path(distrff, rows, models, tmp_path, monk
     if command.startswith("convert"):
         monkeypatch.setattr("distrff.io.convert.runs.GrowingArray._flush", full)
         if "shuffled" in command:
-            monkeypatch.setattr("distrff.io.convert.runs.Buckets._write", full)
+            monkeypatch.setattr("distrff.io.convert.runs.Runs.write", full)
     elif command == "fit":
         monkeypatch.setattr("distrff.io.storage._fill", full)
     else:

@@ -51,24 +51,17 @@ def test_an_earlier_page_is_replaced_only_when_asked(distrff, rows, tmp_path):
     [
         ("precious.csv", "is not a page of distrff, so --overwrite does not replace it"),
         ("folder", "is a folder; name a file in it"),
-        ("none/page.html", "none does not exist; create it first"),
-        ("m.zarr", "and the model"),
-        ("m.zarr/page.html", "overlap; choose another path"),
-        ("rows.zarr/page.html", "and the data"),
-        ("s3://bucket/page.html", "is not a local path"),
     ],
 )
 def test_what_is_not_written_is_refused_at_once(distrff_without_workers, rows, tmp_path, where, said, flags):
     (tmp_path / "precious.csv").write_text("precious")
     (tmp_path / "folder").mkdir()
-    page = where if "://" in where else (rows.zarr.parent if where.startswith("rows") else tmp_path) / where
+    page = tmp_path / where
     words = ("fit", rows.zarr, *SMALL, "--out", tmp_path / "m.zarr", "--report", page, *flags)
     (line,) = distrff_without_workers.refused(*words).splitlines()
     assert said in line
-    assert "--report" in line or "overlap" not in line
     assert {file.name for file in tmp_path.rglob("*")} == {"precious.csv", "folder"}
     assert (tmp_path / "precious.csv").read_text() == "precious"
-    assert not (rows.zarr / "page.html").exists()
 
 
 def test_what_came_there_during_the_fit_stays(distrff, rows, tmp_path, monkeypatch):

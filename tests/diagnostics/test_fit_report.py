@@ -203,26 +203,6 @@ def test_the_time_that_was_planned_for_this_fit_is_shown(rng, model):
     assert times() == [], "another fit was planned"
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"alpha": 1.0},
-        {"alpha": "gcv"},
-        {"alpha": [0.5, 2.0], "n_targets": 2},
-        {"alpha": "cv", "n_targets": 2},
-        {"alpha": "cv", "alphas": [0.1, 1.0], "dtype": "float64"},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("features", [FOURIER, drf.LinearFeatures()], ids=["rff", "id"])
-def test_every_kind_of_ridge_has_a_page(features, parameters):
-    report = ridge(features, **parameters).report_
-    assert parse(report.to_html(title="t")).findtext(".//h1") == "t"
-    if parameters.get("alphas") and features is FOURIER:  # the noise floor is far below the grid
-        assert report["noise_floor"] < 0.01
-        assert "noise floor" not in words(report.to_html())
-
-
 def test_a_fit_to_a_gram_has_a_page():
     X = np.random.default_rng(0).standard_normal((200, 2))
     statistics = drf.gram(X, FOURIER, np.sin(X[:, 0]), random_state=0, cv=3, scale="none")

@@ -56,12 +56,6 @@ def test_kernel_error(ax, rows):
     assert len(set(styles(ax))) == 3
 
 
-def test_kernel_error_without_theory(ax, rows):
-    map_ = drf.FourierFeatures(drf.Gaussian(2.0), 64, sampling="orthogonal", random_state=0).fit(rows[0])
-    drf.plot_kernel_error(drf.kernel_error(map_, rows[0], n_blocks=1, block_rows=50), ax=ax)
-    assert set(lines(ax)) == {"largest of the pairs"}
-
-
 def test_the_path_of_C(ax, rows):
     model = drf.KernelSVC(small_map(), "cv", Cs=[0.1, 1.0, 10.0], cv=2, random_state=0, scale="none")
     drf.plot_alpha_path(model.fit(rows[0], rows[1] > 0), ax=ax)
@@ -204,15 +198,6 @@ def path_of(alphas):
     return {"alphas": alphas, "mean_score": alphas, "alpha": alphas[0], "criterion": "error"}
 
 
-def test_other_ticks(ax):
-    """Those of many decades are few; those of a learning curve are its sizes."""
-    drf.plot_alpha_path(path_of(np.logspace(-12, 8, 21).tolist()), ax=ax)
-    assert 3 <= len(set(shown_ticks(ax))) == len(shown_ticks(ax)) <= 7
-    curve = [[size, 1.0 / size, 0.1] for size in (128, 256, 512, 1024, 2048)]
-    own = drf.plot_learning_curve({"learning_curve": curve, "criterion": "error"})
-    assert shown_ticks(own) == ["128", "256", "512", "1,024", "2,048"]
-
-
 def importance_of(measure="r2", n=3):
     columns = [
         {"column": f"column {i}", "importance": None if i == 24 else 3.0 - i, "std_error": 0.1 * i}
@@ -230,32 +215,6 @@ def test_importance(ax, measure, name):
     assert ax.get_xlabel() == f"fall of {name}"
     (errors,) = ax.collections
     np.testing.assert_allclose([s[:, 0] for s in errors.get_segments()], [[3, 3], [1.9, 2.1], [0.8, 1.2]])
-
-
-def test_importance_of_many_columns_and_of_a_model(rows):
-    assert len(drf.plot_importance(importance_of(n=25)).patches) == 20
-    assert (
-        len(
-            drf.plot_importance(
-                importance_of(n=25) | {"columns": importance_of(n=25)["columns"][-2:]}
-            ).patches
-        )
-        == 2
-    )
-    X, y = rows
-    model = drf.KernelRidge(small_map(), alpha=1e-2).fit(X, y)
-    found = drf.permutation_importance(model, X, y)
-    widths = [bar.get_width() for bar in drf.plot_importance(found).patches]
-    assert widths == [column.importance for column in found.columns]
-    curves = drf.partial_dependence(model, X, [0, 2], grid_size=6)
-    for column in ("0", "2"):
-        drawn = lines(drf.plot_partial_dependence(curves, column))["y"]
-        np.testing.assert_array_equal(drawn.get_xdata(), curves[column].values)
-        np.testing.assert_array_equal(drawn.get_ydata(), curves[column].mean[:, 0])
-    np.testing.assert_array_equal(
-        lines(drf.plot_partial_dependence(curves))["y"].get_ydata(), curves["0"].mean[:, 0]
-    )
-    pyplot.close("all")
 
 
 def curve_of(kind, values, k=1, unit=None):

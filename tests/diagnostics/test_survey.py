@@ -1,7 +1,5 @@
 """What one pass tells of rows that no fit would take, and when other chunks pay."""
 
-from dataclasses import replace
-
 import dask
 import dask.array as da
 import numpy as np
@@ -12,8 +10,6 @@ from scipy import sparse
 
 from distrff.diagnostics import survey as row_survey
 from distrff.diagnostics.survey import (
-    MAX_VALUES,
-    few_values,
     rechunk_advice,
     stored_layout,
     stored_part,
@@ -24,7 +20,6 @@ from distrff.engine.reduction import Segmentation, gram_segmentation
 from distrff.engine.run import Run
 from distrff.io.arrays import as_dataset
 from distrff.io.open import open_dataset
-from distrff.preprocessing.coding import LabelCounts
 
 N = 640
 
@@ -87,14 +82,6 @@ def test_labels_are_counted(rng):
     assert surveyed(np.zeros((N, 1)), np.sort(rng.integers(0, 3, N)))["target"]["drifts"]
 
 
-def test_parts_without_a_sampled_row(rng):
-    X, y = rng.standard_normal((N, 2)), np.arange(N, dtype=float)
-    dataset = as_dataset(X, y)
-    survey = survey_rows(Run(), dataset)
-    none = replace(survey, X=(survey.X[0][:0], *survey.X), y=(survey.y[0][:0], *survey.y))
-    assert survey_to_dict(none, dataset) == survey_to_dict(survey, dataset)
-
-
 def test_numbers_have_a_mean_instead(rng):
     y = rng.standard_normal(N)
     y[3] = np.nan
@@ -106,20 +93,6 @@ def test_numbers_have_a_mean_instead(rng):
     several = surveyed(np.zeros((N, 1)), np.stack([y, np.arange(N)], axis=1))["target"]
     assert len(several["mean"]) == 2
     assert several["drifts"]
-
-
-def test_values_are_counted_in_any_order_until_they_are_many(rng):
-    values = rng.integers(0, MAX_VALUES, N)
-    whole = few_values(LabelCounts.of_values, values / 3)
-    merged = LabelCounts.empty()
-    for part in np.array_split(rng.permutation(values / 3), 7):
-        merged = few_values(merged.merge, LabelCounts.of_values(part))
-    np.testing.assert_array_equal(merged.labels, whole.labels)
-    np.testing.assert_array_equal(merged.counts, whole.counts)
-    some = LabelCounts.of_values(np.arange(MAX_VALUES))
-    assert few_values(some.merge, LabelCounts.of_values(np.arange(1, MAX_VALUES + 1))) is None
-    assert few_values(LabelCounts.of_values, np.arange(MAX_VALUES + 1)) is None
-    assert few_values(LabelCounts.of_values, np.asarray([1, "a"], dtype=object)) is None
 
 
 MIB = 2**20

@@ -13,7 +13,7 @@ from distrff.io.storage import read_group, write_group
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, Scaling
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.ridge import unpack
-from tests.support.fits import fourier, ridge, ridge_classifier
+from tests.support.fits import fourier, ridge
 from tests.support.sweeps import of_features
 
 # Of the Gram of n rows each entry is off by a few u·n; at κ = Σs/alpha the weights are off by a few u·κ.
@@ -49,20 +49,6 @@ def test_fit_to_the_gram_is_the_fit_to_the_rows(problem, alpha, scale, fit_inter
     assert (late.alpha_, late.cv_score_) == (model.alpha_, model.cv_score_)
     np.testing.assert_array_equal(*(each.predict(problem.X, return_std=True)[1] for each in (late, model)))
     assert late.report_["n_sweeps"] == 0
-
-
-def test_classes(problem):
-    y = classes_of(problem)
-    model = ridge_classifier(ALPHA).fit(problem.X, y, problem.s)
-    statistics = drf.gram(problem.X, model.features_, y, problem.s, scale="none")
-    late = drf.KernelRidgeClassifier(alpha=ALPHA, scale="none").fit_gram(statistics)
-    np.testing.assert_array_equal(late.coef_, model.coef_)
-    np.testing.assert_array_equal(late.predict(problem.X), model.predict(problem.X))
-    numbers = np.digitize(problem.y, [-0.5, 0.5])
-    asked = drf.gram(problem.X, model.features_, numbers, targets="classes", scale="none")
-    np.testing.assert_array_equal(
-        drf.KernelRidgeClassifier(alpha=1.0, scale="none").fit_gram(asked).classes_, [0, 1, 2]
-    )
 
 
 def test_an_unfitted_map_is_fitted_as_an_estimator_does(problem):
@@ -125,40 +111,18 @@ def test_models_that_do_not_fit_the_gram(problem):
     assert single.dtype == "float32"
     folds = drf.gram(problem.X, fourier(), problem.y, cv=5, scale="none")
     below = r"below the rounding noise of this float32 Gram .* dtype='float64'"
-    for model, gram, message in (
-        (
-            drf.KernelRidgeClassifier(alpha=1.0, scale="none"),
-            numbers,
-            "has numbers as targets; use KernelRidge",
-        ),
-        (
-            drf.KernelRidge(alpha=1.0, scale="none"),
-            labelled,
-            "has class labels as targets; use KernelRidgeClassifier",
-        ),
-        (
-            drf.KernelRidge(alpha="cv", scale="none"),
-            numbers,
-            "needs a Gram with folds: make it with cv=5",
-        ),
-        (drf.KernelRidge(alpha=1e-6, scale="none"), single, below),
-        (drf.KernelRidge(alpha=1.0, scale="none"), numbers - numbers, "this Gram has 0 rows"),
-        (
-            drf.KernelRidge(alpha="cv", scale="none"),
-            folds + folds - folds,
-            "a difference of Grams has no folds",
-        ),
-        (
-            drf.KernelRidge(alpha=[1.0, 2.0], scale="none"),
-            numbers,
-            "alpha has 2 values, but there are 1 targets",
-        ),
-        (
-            drf.KernelRidgeClassifier(class_weight="balanced", alpha=1.0, scale="none"),
-            labelled,
-            "class_weight",
-        ),
+    regressor, classifier = drf.KernelRidge, drf.KernelRidgeClassifier
+    for kind, gram, options, message in (
+        (classifier, numbers, {}, "has numbers as targets; use KernelRidge"),
+        (regressor, labelled, {}, "has class labels as targets; use KernelRidgeClassifier"),
+        (regressor, numbers, {"alpha": "cv"}, "needs a Gram with folds: make it with cv=5"),
+        (regressor, single, {"alpha": 1e-6}, below),
+        (regressor, numbers - numbers, {}, "this Gram has 0 rows"),
+        (regressor, folds + folds - folds, {"alpha": "cv"}, "a difference of Grams has no folds"),
+        (regressor, numbers, {"alpha": [1.0, 2.0]}, "alpha has 2 values, but there are 1 targets"),
+        (classifier, labelled, {"class_weight": "balanced"}, "class_weight"),
     ):
+        model = kind(**{"alpha": 1.0, "scale": "none"} | options)
         with pytest.raises(InputError, match=message):
             model.fit_gram(gram)
 

@@ -55,19 +55,6 @@ def test_estimators_fit_predict_and_are_stored(rows, tmp_path, name, dtype):
     np.testing.assert_allclose(lazily, decide(X), rtol=1e-5, atol=1e-4)
 
 
-def test_standard_deviations(rows, tmp_path):
-    X, y = rows
-    fitted = clone(ESTIMATORS["ridge"]).set_params(random_state=0).fit(X, y)
-    map_ = drf.FourierFeatures(drf.Gaussian(1.5), 128)
-    plain = drf.KernelRidge(map_, alpha=0.1, scale="none", random_state=0).fit(X @ P.T, y)
-    both = zip(fitted.predict(X, return_std=True), plain.predict(X @ P.T, return_std=True), strict=True)
-    for one, other in both:
-        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
-    fitted.save(str(tmp_path / "m.zarr"), include_std=True)
-    std = drf.load_model(str(tmp_path / "m.zarr")).std(X)
-    np.testing.assert_array_equal(std, fitted.predict(X, return_std=True)[1])
-
-
 @pytest.mark.parametrize("name", ["ridge", "of unknown width", "nystroem", "binning", "svc"])
 def test_sparse_rows(name, rng):
     X = np.where(rng.random((400, 4)) < 0.5, rng.standard_normal((400, 4)), 0.0)

@@ -5,13 +5,9 @@ import numpy as np
 import pytest
 import zarr
 from sklearn.base import clone
-from sklearn.decomposition import PCA
 from sklearn.kernel_ridge import KernelRidge as ExactKernelRidge
-from sklearn.linear_model import Ridge
 from sklearn.preprocessing import (
-    FunctionTransformer,
     PolynomialFeatures,
-    PowerTransformer,
     QuantileTransformer,
     SplineTransformer,
 )
@@ -185,30 +181,6 @@ def test_ridge_fits_on_a_cluster_as_in_memory(problem, tmp_path, model, request)
     np.testing.assert_allclose(fitted.predict(X).compute(), in_memory.predict(problem.X), atol=1e-8)
     assert fitted.plan(X, y).seconds is not None
     np.testing.assert_array_equal(stored(fitted, tmp_path).predict(problem.X), fitted.predict(problem.X))
-
-
-@pytest.mark.parametrize(
-    "transformer",
-    [
-        PCA(0.7),  # as many columns as the data says
-        QuantileTransformer(n_quantiles=20),
-        FunctionTransformer(np.log, check_inverse=False),
-        PowerTransformer(method="box-cox"),
-    ],
-    ids=lambda transformer: type(transformer).__name__,
-)
-def test_any_transformer_fits_on_a_cluster_as_in_memory(problem, client, transformer):
-    positive = np.exp(problem.X @ np.diag([1.5, 1.0, 0.5, 0.5]))
-    model = drf.KernelRidge(drf.TransformerFeatures(transformer), alpha="cv", random_state=0, scale="none")
-    fitted = clone(model).fit(da.from_array(positive, chunks=(130, -1)), da.from_array(problem.y, chunks=90))
-    basis = fitted.features_.transform(positive)
-    by_itself = fitted.features_.transformer_.transform(positive)
-    np.testing.assert_allclose(basis, by_itself, rtol=1e-9, atol=1e-9)
-    expected = Ridge(alpha=fitted.alpha_).fit(basis, problem.y).predict(basis)
-    np.testing.assert_allclose(fitted.predict(positive), expected, rtol=1e-6, atol=1e-6)
-    labels = problem.y > 0
-    svc = drf.KernelSVC(drf.TransformerFeatures(transformer), scale="none").fit(positive, labels)
-    assert svc.score(positive, labels) > 0.5
 
 
 def test_what_cannot_be_stored_is_refused_by_name(problem, tmp_path):

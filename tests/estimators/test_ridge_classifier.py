@@ -150,17 +150,6 @@ def test_labels_of_other_types_are_refused_before_the_first_pass(problem, spell,
         ridge_classifier().fit(problem.X, spell(np.resize([0, 1], 900)))
 
 
-def test_the_first_label_of_another_type_is_named(problem, tmp_path):
-    y = np.asarray(["a", "b"] * 450, dtype=object)
-    y[2] = b"a"
-    with pytest.raises(InputError, match="got b'a' of type bytes in row 2; convert them"):
-        ridge_classifier().fit(problem.X, y)
-    frame = pd.DataFrame(problem.X).rename(columns=str).assign(y=[b"a", b"b"] * 450)
-    frame.to_parquet(tmp_path / "x.parquet")
-    with pytest.raises(InputError, match="got b'a' of type bytes in row 0; convert them"):
-        ridge_classifier().fit(drf.open_dataset(tmp_path / "x.parquet", target="y"))
-
-
 def test_scores_say_which_labels_the_model_never_saw(problem):
     y = (problem.y > 0).astype(int)
     model = ridge_classifier().fit(problem.X, y)

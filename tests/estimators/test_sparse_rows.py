@@ -1,17 +1,11 @@
 """Rows in scipy's CSR, in memory and as dask chunks: the models of the same rows written out."""
 
-import warnings
-
 import dask
 import dask.array as da
 import numpy as np
 import pytest
-import zarr
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.pipeline import make_pipeline
 
 import distrff as drf
 from distrff.errors import InputError, NonFiniteError
@@ -144,38 +138,11 @@ def test_other_formats_and_whole_numbers(X, y, kind):
     np.testing.assert_allclose(scaled.predict(X), scaled.predict(X.toarray()), atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["folds", "cg", "sgd", "squared hinge"])
-def test_models_of_a_stored_group(tmp_path, X, y, name):
-    labels = (y > np.median(y)).astype(np.int64) if name == "squared hinge" else y
-    group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
-    parts = group.create_group("X", attributes={"encoding-type": "csr_matrix", "shape": list(X.shape)})
-    for part in ("data", "indices", "indptr"):
-        parts.create_array(part, data=getattr(X, part), chunks=(100,))
-    group.create_array("y", data=labels, chunks=(70,))
-    stored = drf.open_dataset(tmp_path / "rows.zarr")
-    assert stored.column_share == pytest.approx(X.nnz / (N * D))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted, expected = clone(MODELS[name]).fit(stored), clone(MODELS[name]).fit(X, labels)
-    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
-    np.testing.assert_array_equal(fitted.predict(stored), expected.predict(X))
-    assert fitted.score(stored) == expected.score(X, labels)
-    assert fitted.plan(stored).flops == pytest.approx(expected.plan(X, labels).flops)
-
-
 def test_wide_rows_are_planned_by_their_entries(rng):
     rows, columns = np.repeat(np.arange(2000), 5), rng.integers(0, 10**6, 10_000)
     X = sparse.csr_matrix((np.ones(10_000), (rows, columns)), shape=(2000, 10**6))
     plan = drf.KernelRidge(drf.FourierFeatures(n_components=4), 1.0, scale="none").plan(X, np.zeros(2000))
     assert plan.worker_peak_bytes < 2**30 < 8 * X.shape[0] * X.shape[1]
-
-
-def test_text_in_a_pipeline(rng):
-    words = np.asarray(["good", "fine", "bad", "poor"])
-    labels = rng.integers(0, 2, 80)
-    texts = [" ".join(words[2 * label + rng.integers(0, 2, 4)]) for label in labels]
-    pipeline = make_pipeline(TfidfVectorizer(), drf.KernelSVC(fourier(), scale="none")).fit(texts, labels)
-    assert pipeline.score(texts, labels) == 1.0
 
 
 REFUSED = {

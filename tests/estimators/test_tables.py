@@ -306,21 +306,6 @@ def test_a_category_knows_its_values_in_every_type(rng, drawn, tmp_path):
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "p.zarr")[:], expected)
 
 
-@pytest.mark.parametrize("dtype", [int, bool, float, str])
-def test_labels_in_a_category_of_a_table_come_back_in_their_type(frame, tmp_path, dtype):
-    labels = (frame["a"].fillna(0.0) > 0).astype(int).astype(dtype)
-    table = frame[["k"]].assign(c="u", a=frame["a"].fillna(0.0), y=labels.astype("category"))
-    table.to_parquet(tmp_path / "x.parquet")
-    for source in (table, tmp_path / "x.parquet"):
-        data = drf.open_dataset(source, target="y", one_hot=True)
-        fitted = drf.KernelRidgeClassifier(FEATURES, alpha=1.0).fit(data)
-        assert fitted.classes_.tolist() == sorted(set(labels.tolist()))
-        assert set(map(type, fitted.classes_.tolist())) == {dtype}
-        right = (fitted.predict(table) == labels).mean()
-        for y in (table["y"], labels, labels.astype(str), labels.astype(object)):
-            assert fitted.score(table.assign(y=y)) == pytest.approx(right)
-
-
 def test_categories_that_the_fit_never_saw_are_counted_and_named(frame, tmp_path):
     frame = frame.fillna({"a": 0.0, "c": "u"})
     table, y = frame[["a", "k", "c"]], frame["a"] + (frame["c"] == "v")

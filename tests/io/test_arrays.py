@@ -30,7 +30,7 @@ def test_description(Xyw):
     assert as_dataset(data) is data
     alone = as_dataset(Xyw[0])
     assert (alone.n_targets, alone.y_dtype, alone.y, alone.sample_weight) == (0, None, None, None)
-    assert next(alone.rows(0, 5).tiles(5))[2:] == (None, None)
+    assert next(alone.rows(0, 5).tiles(5))[2:4] == (None, None)
     X = np.zeros((100_000, 10))
     rows = as_dataset(X).rows(5000, 5100)
     assert len(pickle.dumps(rows)) < 100 * 10 * 8 + 2000  # they take only themselves along

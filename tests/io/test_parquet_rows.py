@@ -282,7 +282,7 @@ def test_what_reads_the_keys_of_a_folder(tmp_path, read_rows):
     X, y, weight = read_rows(data.rows(0, 3), 3)
     assert X.ravel().tolist() == [2019, 2020, 2020]
     assert (y.tolist(), weight.tolist()) == (["u", "u", "v"], [0, 2, 1])
-    (ids,) = data.rows(0, 3).id_tiles(3)
+    ids = next(data.rows(0, 3).tiles(3)).ids
     assert ids["year"].tolist() == [2019, 2020, 2020]
     coded = open_dataset(tmp_path, one_hot=True)
     assert coded.column_names == ("x", "year", "m=u", "m=v")

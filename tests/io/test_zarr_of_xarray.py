@@ -176,7 +176,7 @@ def test_ids_of_a_group(tmp_path, rng):
     days = pd.date_range("2020", periods=N)
     packed_group(tmp_path / "g", rng, day=("row", days))
     data = open_dataset(tmp_path / "g", ids=["day", "y"])
-    (ids,) = data.rows(0, N).id_tiles(N)
+    ids = next(data.rows(0, N).tiles(N)).ids
     np.testing.assert_array_equal(ids["day"], days.to_numpy())
 
 
@@ -216,7 +216,7 @@ def test_a_group_of_columns_is_the_table_of_its_dataset(tmp_path, columns, zarr_
             np.testing.assert_array_equal(data.y.compute(), expected.y.compute())
         later = open_dataset(tmp_path / "g", steps=data.steps.for_prediction())
         np.testing.assert_array_equal(later.X.compute(), data.X.compute())
-    (ids,) = open_dataset(tmp_path / "g", ids="lat", **common).rows(0, N).id_tiles(N)
+    ids = next(open_dataset(tmp_path / "g", ids="lat", **common).rows(0, N).tiles(N)).ids
     np.testing.assert_array_equal(ids["lat"], columns["lat"].values)
 
 

@@ -189,17 +189,6 @@ def test_constant_targets(held):
         np.testing.assert_array_equal(found, np.full(5, expected))
 
 
-def test_predictions_of_a_model_are_scored_where_they_are_made(rng):
-    X = da.from_array(rng.standard_normal((N, 3)), chunks=(120, 3))
-    y = (X[:, 0] > 0).astype(int)
-    model = drf.KernelLikelihoodClassifier(drf.FourierFeatures(drf.Gaussian(2.0), 16, random_state=0))
-    model.fit(X, y)
-    labels, P, truth = dask.compute(model.predict(X), model.predict_proba(X), y)
-    assert drf.metrics.accuracy_score(y, model.predict(X)) == theirs.accuracy_score(truth, labels)
-    found = drf.metrics.log_loss(y, model.predict_proba(X))
-    assert found == pytest.approx(theirs.log_loss(truth, P), rel=1e-12)
-
-
 def test_series_and_frames(rng):
     frame = pd.DataFrame(rng.standard_normal((N, 2)), columns=["a", "b"])
     expected = theirs.r2_score(frame["a"], frame["b"])

@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 from scipy.stats import betabinom
 
 import distrff as drf
@@ -211,24 +212,16 @@ def test_they_are_written_beside_predictions(
     model.fit(X, y)
     out = str(tmp_path / f"p.{suffix}")
     drf.write_predictions(model, X, out, coverage=0.8)
-    expected = (
-        dict(zip(("lower", "upper"), model.predict_interval(X, 0.8), strict=True))
-        if kind == "numbers"
-        else {"set": model.predict_set(X, 0.8)}
-    )
-    if suffix == "zarr":
-        import zarr
-
-        for name, values in expected.items():
-            np.testing.assert_array_equal(zarr.open_group(out, mode="r")[name][:], values)
+    if kind == "numbers":
+        expected = dict(zip(("lower", "upper"), model.predict_interval(X, 0.8), strict=True))
+    elif suffix == "zarr":
+        expected = {"set": model.predict_set(X, 0.8)}
     else:
-        found = pd.read_parquet(out)
-        if kind == "numbers":
-            for name, values in expected.items():
-                np.testing.assert_array_equal(found[name], values)
-        else:
-            names = [f"set_{label}" for label in model.classes_]
-            np.testing.assert_array_equal(found[names].to_numpy(), expected["set"])
+        sets = model.predict_set(X, 0.8)
+        expected = {f"set_{label}": sets[:, j] for j, label in enumerate(model.classes_)}
+    found: Any = zarr.open_group(out, mode="r") if suffix == "zarr" else pd.read_parquet(out)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(found[name][:], values)
 
 
 def test_a_calibration_replaces_another_and_a_fit_forgets_it(rng: np.random.Generator) -> None:
@@ -245,8 +238,6 @@ def test_a_calibration_replaces_another_and_a_fit_forgets_it(rng: np.random.Gene
     ("call", "message"),
     [
         (lambda m, c, X, y: m.predict_interval(X, 1.0), "between 0 and 1"),
-        (lambda m, c, X, y: m.predict_interval(X, "a"), "between 0 and 1"),
-        (lambda m, c, X, y: m.predict_interval(X, None), "between 0 and 1"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X, y).predict_set(X), "use predict_interval"),
         (lambda m, c, X, y: drf.calibrate(c.model_, X, y > 0).predict_interval(X), "use predict_set"),
         (lambda m, c, X, y: m.set_params(alpha=1.0).fit(X, y).predict_interval(X), "held no folds out"),
@@ -255,7 +246,6 @@ def test_a_calibration_replaces_another_and_a_fit_forgets_it(rng: np.random.Gene
         (lambda m, c, X, y: m.calibrate(X), "y"),
         (lambda m, c, X, y: m.calibrate(X[:9], y[:9], np.zeros(9)), "weights are zero"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X), "needs targets"),
-        (lambda m, c, X, y: drf.calibrate(m.model_, X[:, :1], y), "1 columns"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X, np.array(["a"] * len(X))), "numbers"),
         (lambda m, c, X, y: drf.write_predictions(m, X, "p.zarr", coverage=2.0), "between 0 and 1"),
         (

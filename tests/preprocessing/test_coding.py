@@ -91,8 +91,6 @@ def test_two_classes_are_one_column_and_more_a_column_each(kind):
     ("classes", "y", "named"),
     [
         (np.array([1, 5]), np.array([1, 3]), "3"),
-        (np.array([1, 5]), np.array([6]), "6"),
-        (np.array([1, 5]), np.array([-1]), "-1"),
         (np.array(["a", "b"]), np.array(["b", "bb"]), "'bb'"),  # longer than any class
         (np.array(["a", "b"], object), np.array(["c"], object), "'c'"),
     ],
@@ -119,8 +117,6 @@ EXACT = np.array([2**53, 2**53 + 1])
         (np.array([False, True]), np.array(["true", "FALSE", "1", "yes"], object), [1, 0, 1, -1]),
         (np.array(["0", "1"], object), np.array([1, 0, 7]), [1, 0, -1]),
         (np.array(["1", "1.0"]), np.array([1.0]), [0]),  # the word of 1.0 is "1"
-        (np.array(["no", "yes"]), np.array(["yes ", "no"], object), [1, 0]),
-        (EXACT, EXACT.astype(np.uint64), [0, 1]),
         (EXACT, np.array([2.0**53, 2.0**53 + 2]), [0, -1]),
         (EXACT.astype(np.uint64), EXACT[::-1].astype(object), [1, 0]),
         (EXACT, EXACT.astype(str), [0, 1]),
@@ -136,15 +132,10 @@ def test_labels_in_other_types_and_spellings_are_the_same_classes(classes, y, pl
     [
         ([1, 0], "int64"),
         ([True, False], "bool"),
-        ([np.bool_(True), False], "bool"),
         ([1, 2.5], "float64"),
         ([2**63, 1], "uint64"),
-        ([np.int8(3), 2**53 + 1], "int64"),
-        ([np.float32(0.5), 1], "float64"),
         ([2**53 + 1, 0.5], "object"),  # no float holds the first
-        ([2**64, 1], "object"),
         ([True, 1], "object"),
-        ([1, None], "object"),
         ([np.timedelta64(1, "D")], "object"),
         (["a", "b"], "object"),
     ],

@@ -6,8 +6,8 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,12 @@ from distrff.io.convert.libsvm import LibsvmSource
 from distrff.io.convert.npz import ArraySource
 from distrff.io.convert.runs import (
     KIND,
-    ConversionCheckpoint,
+    Checkpoint,
     DamagedRun,
     DenseWriter,
-    SetApart,
-    Shuffled,
-    Sink,
+    InGivenOrder,
+    InRandomOrder,
+    RowOrder,
     SparseWriter,
     mark_complete,
     new_group,
@@ -221,12 +221,7 @@ def convert(
             source.declare(kinds)
         source = with_row_numbers(source, options)
     conversion = Conversion(
-        source,
-        options,
-        dtype=_DTYPES[dtype],
-        chunk_rows=chunk_rows,
-        shuffle=seed,
-        test_fraction=test_fraction,
+        source, options, dtype=_DTYPES[dtype], chunk_rows=chunk_rows, order=RowOrder(seed, test_fraction)
     )
     if place is not None:
         files = files_of(src, storage_options)
@@ -238,7 +233,7 @@ def convert(
         fingerprint = {"version": package_version(), "files": version_of(files), "dst": str(location)}
         fingerprint |= {name: repr(value) for name, value in given.items()}
         with held(place):
-            found = ConversionCheckpoint.begin(place, fingerprint, checkpoint_every)
+            found = Checkpoint.begin(place, fingerprint, checkpoint_every)
             return replace(conversion, checkpoint=found).written_to(location, overwrite=overwrite)
     return conversion.written_to(location, overwrite=overwrite)
 
@@ -246,7 +241,7 @@ def convert(
 def _place_of_checkpoint(
     checkpoint: Any, every: float | None, seed: int | None, src: Any, dst: Location
 ) -> Location:
-    """Return where the checkpoint is; refuse what cannot be one."""
+    """The place of the checkpoint; refuse a place that cannot hold one."""
     if seed is None:
         raise InputError(
             "a checkpoint is for a shuffle; give shuffle=0 or another seed as well, or no checkpoint"
@@ -287,12 +282,12 @@ def convert_like(
 
 
 def id_array(i: int) -> str:
-    """Return the name of the array of an id column in a converted group."""
+    """The name of the array of an id column in a converted group."""
     return f"ids/{i}"
 
 
 def _fitting_options(source: Source, options: TableOptions, positive: Any) -> TableOptions:
-    """Return the options with the target that the format itself defines, and its positive label."""
+    """The options with the target that the format itself defines, and its positive label."""
     if isinstance(source, LibsvmSource):
         for name in ("target", "columns", "drop", "sample_weight", "one_hot", "missing"):
             if getattr(options, name) != getattr(TableOptions, name):
@@ -330,52 +325,43 @@ class Conversion:
     steps: TableSteps | None = None
     dtype: np.dtype | None = None
     chunk_rows: int | None = None
-    shuffle: int | None = None
-    test_fraction: float | None = None
-    checkpoint: ConversionCheckpoint | None = None
+    order: RowOrder = field(default_factory=RowOrder)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
     ids: tuple[str, ...] = ()
 
     def written_to(self, location: Location, *, overwrite: bool = False) -> dict[str, Any]:
         """Write the rows to a Zarr group and return the report; see `convert`."""
         started, checkpoint = time.perf_counter(), self.checkpoint
-        with nullcontext() if checkpoint is None else _resuming(checkpoint):
-            report = None if checkpoint is None else checkpoint.finished(location)
+        with _resuming(checkpoint):
+            report = checkpoint.finished(location)
             while report is None:
-                token = None if checkpoint is None else checkpoint.token
                 try:
-                    with new_group(location, overwrite=overwrite, token=token) as group:
+                    with new_group(location, overwrite=overwrite, token=checkpoint.token) as group:
                         written = self._write(group)
                     report = written
                 except WiderTypes as wider:
                     assert isinstance(self.source, CsvSource)
                     self.source.widen(wider.types)
-                    if checkpoint is not None:
-                        checkpoint.start_over()
-                        checkpoint.keep("types", self.source.state())
+                    checkpoint.start_over(self.source.state())
                 except DamagedRun as damage:
-                    assert checkpoint is not None
                     logger.warning("%s", damage)
                     checkpoint.drop_runs(damage.number)
-            if checkpoint is not None:
-                checkpoint.remove()
+            checkpoint.remove()
         return {"out": str(location), **report, "seconds": time.perf_counter() - started}
 
     def _write(self, group: zarr.Group) -> dict[str, Any]:
         checkpoint = self.checkpoint
-        if checkpoint is not None:
-            checkpoint.open(group, 1 if self.test_fraction is None else 2)
-        encoder, report = self._encoder()
         with _disk_room(group) as folder:
-            sink, n_raw, n_kept, unseen = self._first_pass(group, folder, encoder)
-            with saved_at_the_end(None if checkpoint is None else checkpoint.write_notes):
-                n_rows, n_test = sink.finish(), 0
-            if isinstance(sink, SetApart):
-                n_rows, n_test = sink.n_written
-                if not n_rows or not n_test:
-                    raise InputError(
-                        f"test_fraction={self.test_fraction} of {n_rows + n_test} rows leaves none "
-                        f"{'to train on' if not n_rows else 'for testing'}; choose another"
-                    )
+            checkpoint.open(group, folder, self.order.n_parts)
+            encoder, report = self._encoder()
+            sink, n_raw, n_kept, unseen = self._first_pass(group, encoder)
+            with saved_at_the_end(checkpoint.write_notes):
+                n_rows, n_test = [*sink.finish(), 0][:2]
+        if self.order.n_parts > 1 and not (n_rows and n_test):
+            raise InputError(
+                f"test_fraction={self.order.test_fraction} of {n_rows + n_test} rows leaves none "
+                f"{'to train on' if not n_rows else 'for testing'}; choose another"
+            )
         X = group["X"]
         is_sparse = isinstance(X, zarr.Group)
         if isinstance(self.source, CsvSource):
@@ -388,9 +374,8 @@ class Conversion:
             "layout": "csr" if is_sparse else "dense",
             "dtype": str((X["data"] if is_sparse else X).dtype),
         }
-        if checkpoint is not None:
-            checkpoint.finish(report)
-        for written in (group[TEST], group) if self.test_fraction is not None else (group,):
+        checkpoint.finish(report)
+        for written in [group[TEST], group] if self.order.n_parts > 1 else [group]:
             written.update_attributes({"steps": encoder.steps.to_dict(), "report": report})
             if isinstance(encoder, TableEncoder):
                 written.update_attributes({"column_names": list(encoder.steps.names_out)})
@@ -398,81 +383,57 @@ class Conversion:
         return report
 
     def _first_pass(
-        self, group: zarr.Group, folder: Path, encoder: TableEncoder | SparseEncoder
+        self, group: zarr.Group, encoder: TableEncoder | SparseEncoder
     ) -> tuple[Sink, int, int, Mapping[str, Unseen]]:
         """Pass all rows to a sink; return it, how many rows were read and kept, and unseen categories."""
         source, positive, checkpoint = self.source, self.options.positive, self.checkpoint
-        n_raw = n_kept = n_positive = 0
+        done, n_kept = dict(checkpoint.runs.done), int(checkpoint.runs.n_rows.sum())
         unseen: Mapping[str, Unseen] = {}
-        mark, sink, is_read = None, None, False
-        if checkpoint is not None:
-            done, n_kept = checkpoint.done, checkpoint.n_rows
-            mark, n_raw, n_positive, is_read = (
-                done[key] for key in ("mark", "n_raw", "n_positive", "is_last")
-            )
-            if checkpoint.is_sparse is not None:
-                sink = self._sink(group, folder, checkpoint.is_sparse, n_kept)
+        sink: Sink | None = None
+        if (is_sparse := checkpoint.runs.is_sparse) is not None:
+            sink = self._sink(group, is_sparse)
         names = dict.fromkeys([*encoder.steps.raw_names, *self.ids])
-        pieces: Iterator[Any] = iter(()) if is_read else source.pieces(list(names), mark)
-        save = None if checkpoint is None else checkpoint.write_run
-        with _progress("convert", source, checkpoint) as advance_to, saved_at_the_end(save):
+        pieces: Iterator[Any] = iter(()) if done["is_last"] else source.pieces(list(names), done["mark"])
+        with _progress("convert", source, checkpoint) as advance_to, saved_at_the_end(checkpoint.write_run):
             for piece, (rows, n, new) in in_order(encoder.encode, pieces):
                 unseen = Unseen.total([unseen, new])
-                n_raw, n_kept = n_raw + n, n_kept + rows["X"].shape[0]
+                n_kept += rows["X"].shape[0]
                 if rows["X"].shape[0]:
-                    sink = sink or self._sink(group, folder, _are_sparse(rows["X"]))
+                    sink = sink or self._sink(group, _are_sparse(rows["X"]))
                     sink.append(rows)
-                if positive is not None:
-                    n_positive += int(rows["y"].sum())
+                n_positive = 0 if positive is None else int(rows["y"].sum())
                 advance_to(piece.position)
-                if checkpoint is not None:
-                    checkpoint.advance(piece.mark, n_raw, n_positive)
+                done |= {"mark": piece.mark, "n_raw": done["n_raw"] + n}
+                done["n_positive"] += n_positive
+                checkpoint.advance(dict(done))
             if sink is None:
                 raise InputError(
                     f"no row of {source.name} is left, since each lacks a value; use another rule for "
                     f"missing values"
                 )
-            if positive is not None and not n_positive:
+            if positive is not None and not done["n_positive"]:
                 raise InputError(
                     f"no row of {source.name} has the label positive={positive!r}; give one that the "
                     f"target holds"
                 )
-            if checkpoint is not None and not is_read:
-                checkpoint.end_of_source()
-        return sink, n_raw, n_kept, unseen
+            checkpoint.advance(done | {"is_last": True})
+        return sink, done["n_raw"], n_kept, unseen
 
-    def _sink(self, group: zarr.Group, folder: Path, is_sparse: bool, n_before: int = 0) -> Sink:
-        """Return the sink of encoded rows: the group, or both the group and its test group; shuffled or not.
-
-        A checkpoint may hold the first `n_before` rows.
-        """
-        writer, checkpoint = SparseWriter if is_sparse else DenseWriter, self.checkpoint
-        if checkpoint is not None:
-            checkpoint.is_sparse = is_sparse
-
-        def sink(group: zarr.Group, part: int) -> Sink:
-            rows = writer(group, self.chunk_rows)
-            if self.shuffle is None:
-                return rows
-            room = folder / str(part)
-            room.mkdir()
-            stored = None if checkpoint is None else checkpoint.buckets(part, rows, room)
-            return Shuffled(rows, self.shuffle, room, stored)
-
-        training = sink(group, 0)
-        if self.test_fraction is None:
-            return training
-        test = sink(group.require_group(TEST), 1)
-        return SetApart(training, test, self.test_fraction, self.shuffle or 0, n_before)
+    def _sink(self, group: zarr.Group, is_sparse: bool) -> Sink:
+        """The sink of encoded rows: the group, or both the group and its test group; shuffled or not."""
+        groups = [group, group.require_group(TEST)] if self.order.n_parts > 1 else [group]
+        kind = SparseWriter if is_sparse else DenseWriter
+        writers = [kind(one, self.chunk_rows) for one in groups]
+        if self.order.shuffle is None:
+            return InGivenOrder(writers, self.order)
+        return InRandomOrder(writers, self.order, self.checkpoint)
 
     def _encoder(self) -> tuple[TableEncoder | SparseEncoder, dict[str, Any]]:
         source, steps, options = self.source, self.steps, self.options
-        report: dict[str, Any] | None = None
-        if self.checkpoint is not None:
-            types, steps, report = self.checkpoint.steps or (self.checkpoint.value("types"), None, None)
-            if types is not None:
-                assert isinstance(source, CsvSource)
-                source.restore(types)
+        types, steps, report = self.checkpoint.steps or (self.checkpoint.value("types"), steps, None)
+        if types is not None:
+            assert isinstance(source, CsvSource)
+            source.restore(types)
         if isinstance(source, LibsvmSource):
             if steps is None:
                 steps = _libsvm_steps(
@@ -506,43 +467,40 @@ class Conversion:
         return encoder, report or {"columns_made": len(steps.names_out)}
 
     def _keep(self, steps: TableSteps, report: dict[str, Any]) -> None:
-        """Store how rows are encoded in the checkpoint, if there is one."""
-        if self.checkpoint is not None:
-            types = self.source.state() if isinstance(self.source, CsvSource) else None
-            self.checkpoint.keep("steps", (types, steps, report))
+        """Store how rows are encoded."""
+        types = self.source.state() if isinstance(self.source, CsvSource) else None
+        self.checkpoint.keep("steps", (types, steps, report))
 
     def _over(self, function: Callable[[Any], Any], names: Sequence[str], merge: Merge, total: Any) -> Any:
-        """Return what a function makes of all pieces of the source, merged with a total in their order."""
+        """A function of all pieces of the source, merged with a total in their order."""
         source, checkpoint = self.source, self.checkpoint
-        done: tuple[Any, Any] = (None, total)  # the mark of the last piece, and the total up to it
+        # The mark of the last piece, and the total up to it.
+        done: tuple[Any, Any] = checkpoint.value("profile") or (None, total)
 
         def save() -> None:
-            assert checkpoint is not None
             checkpoint.keep("profile", done)
 
-        if checkpoint is not None:
-            done = checkpoint.value("profile") or done
-        with (
-            _progress("look through", source, checkpoint) as advance_to,
-            saved_at_the_end(None if checkpoint is None else save),
-        ):
+        with _progress("look through", source, checkpoint) as advance_to, saved_at_the_end(save):
             pieces: Iterator[Any] = source.pieces(names, done[0])
             for piece, part in in_order(function, pieces):
                 done = (piece.mark, merge(done[1], part))
                 advance_to(piece.position)
-                if checkpoint is not None and checkpoint.is_due():
+                if checkpoint.is_due():
                     save()
         return done[1]
 
 
 def _are_sparse(X: Any) -> bool:
-    """Return whether rows, the first ones, dense or CSR, decide that all are stored as a sparse matrix."""
+    """Whether rows, the first ones, dense or CSR, decide that all are stored as a sparse matrix."""
     n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
     return X.shape[1] > _MIN_SPARSE_COLUMNS and n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED
 
 
 @contextmanager
-def _resuming(checkpoint: ConversionCheckpoint) -> Iterator[None]:
+def _resuming(checkpoint: Checkpoint) -> Iterator[None]:
+    if checkpoint.location is None:
+        yield
+        return
     with ending_on_sigterm(), forgeries_refused(checkpoint.location, lambda: checkpoint.was_there):
         yield
 
@@ -561,19 +519,19 @@ def _disk_room(group: zarr.Group) -> Iterator[Path]:
 
 
 @contextmanager
-def _progress(label: str, source: Source, checkpoint: ConversionCheckpoint | None) -> Iterator[AdvanceTo]:
+def _progress(label: str, source: Source, checkpoint: Checkpoint) -> Iterator[AdvanceTo]:
     """Yield a function that tells a line of progress and a checkpoint how much of the source is read."""
     total = max(1, source.total)
 
     def advance_to(position: int) -> None:
         line.update(position - line.n)
-        if checkpoint is not None:
-            checkpoint.see(label, position, total, source.unit)
+        checkpoint.record(label, position, total, source.unit)
 
     with pass_line(label, total, source.unit) as line:
         yield advance_to
 
 
+Sink = InGivenOrder | InRandomOrder
 AdvanceTo = Callable[[int], object]
 Merge = Callable[[Any, Any], Any]
 Over = Callable[[Callable[[Any], Any], Sequence[str], Merge, Any], Any]
@@ -585,7 +543,7 @@ Over = Callable[[Callable[[Any], Any], Sequence[str], Merge, Any], Any]
 def _table_steps(
     source: TableSource, choice: ColumnSelection, options: TableOptions, over: Over
 ) -> tuple[TableSteps, dict[str, Any]]:
-    """Return the steps for a table, and the report of what they do; see `steps_of`.
+    """The steps for a table, and the report of what they do; see `steps_of`.
 
     Reads the first piece if the types of the columns decide everything; otherwise all rows once, for
     categories, means, and the minima of times.
@@ -608,7 +566,7 @@ def _table_steps(
 
 
 def _types_suffice(head: TableProfile, choice: ColumnSelection, options: TableOptions) -> bool:
-    """Return whether no row after the first ones can change the steps."""
+    """Whether no row after the first ones can change the steps."""
     if options.missing in ("mean", "indicator"):
         return False
     for name in choice.used:
@@ -627,7 +585,7 @@ _MAX_COLUMNS = 2**25
 
 
 def _libsvm_steps(source: LibsvmSource, over: Over, dtype: np.dtype, positive: Any) -> TableSteps:
-    """Return the steps for libsvm files, after one pass: all columns as one list, and the label.
+    """The steps for libsvm files, after one pass: all columns as one list, and the label.
 
     The index of the first column is 1, or 0 in files that use it.
     """
@@ -686,7 +644,7 @@ class TableEncoder:
         self._encoding = steps if is_of_fit else steps.for_other_rows()
 
     def encode(self, piece: Any) -> tuple[Span, int, Mapping[str, Unseen]]:
-        """Return the rows of a piece, the number of its raw rows, and categories that the fit never saw.
+        """The rows of a piece, the number of its raw rows, and categories that the fit never saw.
 
         Called in any thread.
 
@@ -711,7 +669,7 @@ class TableEncoder:
         return rows, len(next(iter(raw.values()))), {} if self._is_of_fit else self.steps.unseen(raw)
 
     def _too_large(self, piece: Any, raw: dict[str, RawColumn]) -> InputError:
-        """Return the error that says which number float32 cannot hold."""
+        """The error that says which number float32 cannot hold."""
         largest = np.finfo(np.float32).max
         for step in self.steps.columns:
             values = raw[step.name].values
@@ -774,7 +732,7 @@ class SparseEncoder:
         self._source, self.steps, self._step = source, steps, step
 
     def encode(self, piece: TextBlock) -> tuple[Span, int, Mapping[str, Unseen]]:
-        """Return the rows of a block, X in CSR, and their number; called in any thread.
+        """The rows of a block, X in CSR, and their number; called in any thread.
 
         There are no categories in it.
         """

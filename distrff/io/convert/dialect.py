@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from distrff.errors import InputError
+from distrff.preprocessing.words import number_pattern
 from distrff.utils.text import listed
 
 DELIMITERS = ",\t;|"
@@ -28,7 +29,7 @@ _AS_WELL = 0.9  # a guess whose score is this share of the best one's fits about
 
 @dataclass(frozen=True)
 class Dialect:
-    """What is None was not given. `header` says whether the first record holds the names of the columns."""
+    """Attributes that were not given are None; `header` says whether the first record holds names."""
 
     delimiter: str | None = None
     decimal: str | None = None
@@ -73,18 +74,18 @@ class Dialect:
 
     @property
     def character(self) -> str:
-        """What sets fields apart once blanks are tabs."""
+        """The character between fields once blanks are tabs."""
         return "\t" if self.delimiter == WHITESPACE else self.delimiter or ","
 
     def described(self) -> str:
-        """Return in words how the text is read."""
+        """How the text is read, in words."""
         names = {"\t": "tab", " ": "one blank", WHITESPACE: "white space"}
         between = names.get(self.delimiter or ",", repr(self.delimiter))
         first = "the first line holds names" if self.header else "there are no names"
         return f"delimiter {between}, decimal {self.decimal!r}, {first}"
 
     def records(self, lines: Iterator[str]) -> Any:
-        """Return a `csv.reader` of the records; those of empty lines are []."""
+        """A `csv.reader` of the records; those of empty lines are []."""
         if self.quote is None:
             return csv.reader(lines, delimiter=self.character, quoting=csv.QUOTE_NONE)
         return csv.reader(lines, delimiter=self.character, quotechar=self.quote)
@@ -104,7 +105,7 @@ class Opening(NamedTuple):
 def opening_of(
     head: bytes, given: Dialect, file: str, known: Sequence[str] = (), words: Collection[str] = ()
 ) -> Opening:
-    """Return what the first bytes of a text tell of its dialect, where it was not given.
+    """Guess the dialect of a text from its first bytes, where it was not given.
 
     A delimiter is judged by many records: by how many of them have the same number of fields, and how many
     fields are numbers, times or truth values. Raises InputError if two guesses fit about as well.
@@ -167,7 +168,7 @@ def _lines(text: str, dialect: Dialect) -> Iterator[str]:
 
 
 def in_columns(data: bytes, quote: str | None) -> bytes:
-    """Return lines with one tab for each run of blanks between their fields."""
+    """Lines with one tab for each run of blanks between their fields."""
     lines, q = data.splitlines(), re.escape((quote or "").encode())
     if quote is None or quote.encode() not in data:
         return b"".join(b"\t".join(line.split()) + b"\n" for line in lines)
@@ -183,7 +184,7 @@ def not_utf8(place: str) -> InputError:
 
 
 def _separator_line(head: bytes) -> tuple[bytes, bytes, bytes]:
-    """Return the delimiter that a first line like "sep=;" tells Excel, this line, and the rest."""
+    """The delimiter that a first line like "sep=;" tells Excel, this line, and the rest."""
     found = re.match(rb"\"?sep=([^\r\n\x80-\xff])\"?(\r\n?|\n|$)", head)
     return (found[1], head[: found.end()], head[found.end() :]) if found else (b"", b"", head)
 
@@ -261,12 +262,6 @@ def _places_of(columns: Collection[str], names: Sequence[str]) -> set[int]:
     return {i for i, name in enumerate(names) if name.strip() in columns or str(i) in columns}
 
 
-def number_pattern(decimal: str) -> str:
-    """Return the regular expression of a number without blanks around it."""
-    point = re.escape(decimal)
-    return rf"[-+]?([0-9]+{point}?[0-9]*|{point}[0-9]+)([eE][-+]?[0-9]+)?"
-
-
 _OTHERS = r"\d{4}-\d\d-\d\d([ T].*)?|\d\d:\d\d(:\d\d(\.\d*)?)?|[Tt]rue|[Ff]alse|TRUE|FALSE|[-+]?inf|"
 _OTHERS += "|".join(map(re.escape, _MISSING))
 _THOUSANDS = r"[-+]?[1-9]\d{0,2}(%s\d{3})+(%s\d+)?"
@@ -277,7 +272,7 @@ _TYPED = {
 
 
 def _is_typed(field: str) -> bool:
-    """Return whether a field is no text, with either decimal sign."""
+    """Whether a field is no text, with either decimal sign."""
     return any(pattern.fullmatch(field) for pattern in _TYPED.values())
 
 
@@ -341,7 +336,7 @@ _YEAR = re.compile(r"(19|20)\d\d", re.ASCII)
 
 
 def _are_names(records: list[list[str]], known: Sequence[str]) -> bool:
-    """Return whether the first record holds names: what a model needs, or else words and no number.
+    """Whether the first record holds names: what a model needs, or else words and no number.
 
     Where no record has a number, words that occur again below are values.
     """
@@ -359,7 +354,7 @@ def _are_names(records: list[list[str]], known: Sequence[str]) -> bool:
 
 
 def _named(fields: Sequence[str], known: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the names of columns; those without one are called as pandas calls them.
+    """The names of columns; those without one are called as pandas calls them.
 
     Models of earlier versions call them by their index.
     """

@@ -114,7 +114,7 @@ class ArraySource:
                 yield ArrayBlock(self.name, start, rows, labels, stop * row_bytes)
 
     def raw(self, piece: ArrayBlock, names: Sequence[str]) -> dict[str, RawColumn]:
-        """Return some columns of a block."""
+        """Some columns of a block."""
         return {name: self._column(piece, name) for name in names}
 
     def _column(self, piece: ArrayBlock, name: str) -> RawColumn:
@@ -125,7 +125,7 @@ class ArraySource:
         return RawColumn("number", piece.X[:, int(name)])
 
     def place(self, piece: ArrayBlock, row: int) -> str:
-        """Return the name and number of a row of a block, for messages."""
+        """The name and number of a row of a block, for messages."""
         return f"{piece.file}, row {piece.start + row}"
 
     def follow(self, steps: TableSteps) -> None:
@@ -200,7 +200,7 @@ class _Stream:
                 self._handle.seek(n * self._row_bytes, 1)
 
     def take(self, n: int) -> np.ndarray:
-        """Return the next n rows."""
+        """The next n rows."""
         if self._rows is not None:
             self._at += n
             return np.ascontiguousarray(self._rows[self._at - n : self._at])
@@ -212,7 +212,7 @@ class _Stream:
 
 
 def _on_disk(handle: Any, stream: _Stream, stack: ExitStack) -> np.ndarray:
-    """Return an array in Fortran order as a memory map of a temporary file, since its rows are scattered."""
+    """An array in Fortran order as a memory map of a temporary file, since its rows are scattered."""
     parent = Path(tempfile.gettempdir())
     path = stack.enter_context(own_folder(parent, "distrff-array-", mode=0o700)) / "array"
     with full_disk_errors(path), path.open("wb") as copy, _reading(stream.name):
@@ -232,7 +232,7 @@ def _labels(y: np.ndarray) -> RawColumn:
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Turn what a damaged file raises into an `InputError`."""
+    """Turn the errors of a damaged file into an `InputError`."""
     try:
         yield
     except InputError:

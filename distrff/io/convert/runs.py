@@ -1,21 +1,40 @@
-"""Writing rows to a Zarr group, shard by shard: in the given order, split in two, or shuffled."""
+"""Encoded rows on their way into Zarr groups: written shard by shard, split in two, shuffled, resumed.
+
+A shuffle sorts the rows by a hashed key of their number, in two passes over the disk. The first one writes
+runs: files of some 32 MB of rows, each sorted by the cell of their keys (their leading 12 bits). The second
+one joins, sorts and writes one range of cells after another, as many as fit 32 MB, from all runs. So memory
+holds a run or a range, whatever the number of rows, and a store needs no files that grow.
+
+With a checkpoint the runs stay after the death of the process. Each says up to where it has read the source,
+so that it goes on after the last whole one, and a note says up to which range the output is written::
+
+    _distrff.json              by what the same conversion is recognized; once all is written its report
+    types.part, profile.part   where the pass that looks through the source is
+    steps.part                 how raw columns are encoded
+    runs/000001.part ...       rows; all begins again at the first one that is missing or damaged
+    output.part                which rows of the output are written
+    progress.json              how far it is, for whoever looks at it
+
+Independent uniform cells, each in uniform order, make a uniform order of all rows: Sandelius 1962, "A simple
+randomization procedure"; Rao 1961.
+"""
 
 from __future__ import annotations
 
 import logging
-import math
 import re
 import secrets
 import time
 import zlib
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
@@ -38,7 +57,9 @@ from distrff.io.parts import (
 from distrff.io.storage import ROOT, Location, partial_folder, replacing, storage_errors, sync_files
 from distrff.utils.arrays import joined_rows
 from distrff.utils.random import child_seed, row_hash
-from distrff.utils.serialize import DamagedValue, decoded, encoded
+from distrff.utils.serialize import DamagedValue, bytes_of, decoded, encoded
+
+logger = logging.getLogger(__name__)
 
 KIND = "dataset"
 _CHUNK_BYTES = 4 * 2**20  # several tiles are cut from a chunk
@@ -48,16 +69,6 @@ _ZARR_LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.partial$")  # a chunk whose writer
 
 Places = Mapping[str, Sequence[int]]
 """Of each array of a group, how many values it has taken and how many of them are written."""
-
-
-class Sink(Protocol):
-    """Takes encoded rows, in order."""
-
-    def append(self, rows: Span) -> None:
-        """Take some rows: X, dense or CSR, and y and sample_weight if there are any."""
-
-    def finish(self) -> int:
-        """Store what is left, and return the number of all rows."""
 
 
 @contextmanager
@@ -156,7 +167,7 @@ class GrowingArray:
         return self.written
 
 
-class GroupWriter(Sink):
+class GroupWriter(ABC):
     """Writes rows to the arrays of a group."""
 
     def __init__(self, group: zarr.Group, chunk_rows: int | None = None) -> None:
@@ -164,8 +175,30 @@ class GroupWriter(Sink):
         self._arrays: dict[str, GrowingArray] = {}
         self._before: Places = {}
 
+    @abstractmethod
+    def _parts(self, rows: Span) -> Span:
+        """The values that some rows add to each array."""
+
+    @abstractmethod
+    def _new_array(self, name: str, parts: Span) -> GrowingArray: ...
+
+    def append(self, rows: Span) -> None:
+        """Take some rows, X dense or CSR; write full shards."""
+        parts = self._parts(rows)
+        if not self._arrays:
+            arrays = {name: self._new_array(name, parts) for name in parts}
+            for name, array in arrays.items():
+                array.go_on(*self._went_on(name))
+            self._arrays = arrays
+        for name, values in parts.items():
+            self._arrays[name].append(values)
+
+    def finish(self) -> int:
+        """Write what is left, and return the number of rows."""
+        return max((array.finish() for array in self._arrays.values()), default=0)
+
     def places(self) -> dict[str, tuple[int, int]]:
-        """Return how many values each array has taken and written, none before the first rows."""
+        """How many values each array has taken and written, none before the first rows."""
         return {name: (array.taken, array.written) for name, array in self._arrays.items()}
 
     def go_on(self, places: Places) -> bool:
@@ -192,34 +225,20 @@ class DenseWriter(GroupWriter):
     have one chunk per shard of X.
     """
 
-    def append(self, rows: Span) -> None:
-        """Take some rows; write full shards."""
-        if not self._arrays:
-            arrays = self._new_arrays(rows)
-            for name, array in arrays.items():
-                array.go_on(*self._went_on(name))
-            self._arrays = arrays
-        for name, values in rows.items():
-            self._arrays[name].append(values)
+    def _parts(self, rows: Span) -> Span:
+        return rows
 
-    def _new_arrays(self, rows: Span) -> dict[str, GrowingArray]:
-        row_bytes = rows["X"].dtype.itemsize * rows["X"].shape[1]
+    def _new_array(self, name: str, parts: Span) -> GrowingArray:
+        row_bytes = parts["X"].dtype.itemsize * parts["X"].shape[1]
         chunk = self._chunk_rows or max(1, _CHUNK_BYTES // row_bytes)
         shard = chunk * _SHARD_CHUNKS
         try:
-            return {
-                name: GrowingArray(self._group, name, values, shard, chunk=chunk if name == "X" else None)
-                for name, values in rows.items()
-            }
+            return GrowingArray(self._group, name, parts[name], shard, chunk=chunk if name == "X" else None)
         except (MemoryError, ValueError) as error:  # NumPy raises ValueError for sizes beyond its integers
             raise InputError(
                 f"chunk_rows={chunk} makes shards of {shard * row_bytes:.3g} bytes, which memory does not "
                 f"hold; give fewer rows"
             ) from error
-
-    def finish(self) -> int:
-        """Write what is left, and return the number of rows."""
-        return max((array.finish() for array in self._arrays.values()), default=0)
 
 
 class SparseWriter(GroupWriter):
@@ -229,99 +248,52 @@ class SparseWriter(GroupWriter):
     "csr_matrix" and `shape`. A chunk of indptr, y and sample_weight has `chunk_rows` rows, by default 65,536.
     """
 
-    def __init__(self, group: zarr.Group, chunk_rows: int | None = None) -> None:
-        super().__init__(group, chunk_rows or 2**16)
-        self._shape = (0, 0)
-        self._n_entries = 0
+    _n_entries = _n_columns = 0
 
     def go_on(self, places: Places) -> bool:
         are_there = super().go_on(places)
-        self._n_entries, n_starts = (self._went_on(name)[0] for name in ("X/data", "X/indptr"))
-        self._shape = (max(n_starts - 1, 0), 0)
+        self._n_entries = self._went_on("X/data")[0]
         return are_there
 
-    def append(self, rows: Span) -> None:
-        """Take some rows, dense or sparse."""
+    def _parts(self, rows: Span) -> Span:
         X = csr_matrix(rows["X"])
-        parts = {"X/data": X.data, "X/indices": X.indices.astype(np.int32, copy=False)}
-        parts["X/indptr"] = X.indptr[1:].astype(np.int64) + self._n_entries
-        parts |= {name: values for name, values in rows.items() if name != "X"}
-        if not self._arrays:
-            self._group.require_group("X")
-            self._arrays = self._new_arrays(parts)
-            if not self._arrays["X/indptr"].taken:
-                self._arrays["X/indptr"].append(np.zeros(1, np.int64))
-        for name, part in parts.items():
-            self._arrays[name].append(part)
-        self._shape = (self._shape[0] + X.shape[0], X.shape[1])
-        self._n_entries += X.nnz
+        starts = X.indptr[1:].astype(np.int64) + self._n_entries
+        if not self._arrays and not self._went_on("X/indptr")[0]:
+            starts = np.concatenate([np.zeros(1, np.int64), starts])
+        self._n_columns, self._n_entries = X.shape[1], self._n_entries + X.nnz
+        parts = {"X/data": X.data, "X/indices": X.indices.astype(np.int32, copy=False), "X/indptr": starts}
+        return parts | {name: values for name, values in rows.items() if name != "X"}
 
-    def _new_arrays(self, parts: dict[str, np.ndarray]) -> dict[str, GrowingArray]:
-        assert self._chunk_rows is not None
-        arrays = {}
-        for name, like in parts.items():
-            length = _SPARSE_CHUNK if name in ("X/data", "X/indices") else self._chunk_rows
-            arrays[name] = array = GrowingArray(self._group, name, like, length)
-            taken, written = self._went_on(name)
-            if not written:
-                array.create(length)
-            array.go_on(taken, written)
-        return arrays
+    def _new_array(self, name: str, parts: Span) -> GrowingArray:
+        self._group.require_group("X")
+        length = _SPARSE_CHUNK if name in ("X/data", "X/indices") else self._chunk_rows or 2**16
+        array = GrowingArray(self._group, name, parts[name], length)
+        if not self._went_on(name)[1]:
+            array.create(length)
+        return array
 
     def finish(self) -> int:
         """Write what is left, and return the number of rows."""
-        for array in self._arrays.values():
-            array.finish()
-        if self._arrays:
-            encoding = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
-            self._group["X"].update_attributes(encoding | {"shape": list(self._shape)})
-        return self._shape[0]
+        super().finish()
+        if not self._arrays:
+            return 0
+        n_rows = self._arrays["X/indptr"].written - 1
+        encoding = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
+        self._group["X"].update_attributes(encoding | {"shape": [n_rows, self._n_columns]})
+        return n_rows
 
 
-# Test rows and training rows.
+# Which rows are set apart, and in which order all are written: by their numbers and a seed alone.
 
 
 def is_test_row(rows: np.ndarray, seed: int, fraction: float) -> np.ndarray:
-    """Return which rows are test rows: each with probability `fraction`, by its number and the seed only."""
+    """Test rows: each with probability `fraction`, by its number and the seed only."""
     hashes = row_hash(np.asarray(rows, np.uint64), child_seed(seed, "test rows"))
     return hashes < np.uint64(fraction * 2.0**64)
 
 
-class SetApart:
-    """Passes rows to one of two sinks: about the share `fraction` to `test`, the others to `training`."""
-
-    def __init__(self, training: Sink, test: Sink, fraction: float, seed: int, first_row: int = 0) -> None:
-        self._sinks, self._fraction, self._seed = (training, test), fraction, seed
-        self._n_rows = first_row
-        self.n_written = (0, 0)
-
-    def append(self, rows: Span) -> None:
-        """Take some rows."""
-        first, self._n_rows = self._n_rows, self._n_rows + rows["X"].shape[0]
-        in_test = is_test_row(np.arange(first, self._n_rows), self._seed, self._fraction)
-        for sink, chosen in zip(self._sinks, (~in_test, in_test), strict=True):
-            if chosen.any():
-                sink.append(_taken(rows, chosen))
-
-    def finish(self) -> int:
-        """Finish both sinks, and return the number of all rows."""
-        self.n_written = (self._sinks[0].finish(), self._sinks[1].finish())
-        return sum(self.n_written)
-
-
-def _taken(rows: Span, chosen: Any) -> Span:
-    return {name: values[chosen] for name, values in rows.items()}
-
-
-# Rows in a uniformly random order, by two passes through buckets on disk.
-
-_BUCKET_BITS = 6  # 64 buckets, so 64 open files per field
-_BUCKET_BYTES = 64 * 2**20  # a bucket up to this size is sorted in memory
-_PART_BYTES = 8 * 2**20  # of a larger one, read at a time
-
-
 def shuffle_keys(rows: np.ndarray, seed: int) -> np.ndarray:
-    """Return the key of each row number, uint64: shuffled rows are sorted by their keys.
+    """Key of each row number, uint64: shuffled rows are sorted by their keys.
 
     Keys are 64 hashed bits, different for different rows. So all orders are equally likely, as far as the
     hash is random, and the order does not depend on how the rows are cut into blocks.
@@ -329,177 +301,86 @@ def shuffle_keys(rows: np.ndarray, seed: int) -> np.ndarray:
     return row_hash(np.asarray(rows, np.uint64), child_seed(seed, "shuffle"))
 
 
-class Shuffled:
-    """Passes all rows to a sink in the order of their keys.
+class RowOrder(NamedTuple):
+    """The seed of a shuffle, and the share of rows that are set apart; None for neither."""
 
-    The first pass appends each row to one of 64 buckets on disk, by the leading bits of its key; the second
-    reads and sorts one bucket after another. A bucket of more than 64 MB is first split into 64 by the next
-    bits. So about two blocks and two buckets are in memory, whatever the number of rows.
+    shuffle: int | None = None
+    test_fraction: float | None = None
 
-    `folder` is empty, on a disk with room for all rows. Or they go to `buckets` of another kind, which may
-    hold the first ones already.
+    @property
+    def n_parts(self) -> int:
+        """Training rows are part 0, test rows part 1."""
+        return 1 if self.test_fraction is None else 2
 
-    Independent uniform buckets, each in uniform order, make a uniform order of all rows: Sandelius 1962,
-    "A simple randomization procedure"; Rao 1961.
-    """
-
-    def __init__(self, sink: Sink, seed: int, folder: Path, buckets: AnyBuckets | None = None) -> None:
-        self._sink, self._seed = sink, seed
-        self._buckets = Buckets(folder, level=0) if buckets is None else buckets
-        self._n_rows, self._codes = self._buckets.n_rows, self._buckets.codes
-
-    def append(self, rows: Span) -> None:
-        """Take some rows."""
-        first, self._n_rows = self._n_rows, self._n_rows + rows["X"].shape[0]
-        rows = rows | {"keys": shuffle_keys(np.arange(first, self._n_rows), self._seed)}
-        if "y" in rows and rows["y"].dtype.kind == "O":  # buckets hold text as codes
-            codes = [self._codes.setdefault(word, len(self._codes)) for word in rows["y"].ravel().tolist()]
-            rows["y"] = np.array(codes, np.int32).reshape(rows["y"].shape)
-        self._buckets.append(rows)
-
-    def finish(self) -> int:
-        """Pass the rows on in their new order, and return their number."""
-        words = np.array([*self._codes, None], dtype=object)
-        for rows in self._buckets.in_order():
-            del rows["keys"]
-            if self._codes:
-                rows["y"] = words[rows["y"]]
-            self._sink.append(rows)
-        return self._sink.finish()
+    def part_of(self, first: int, n: int) -> np.ndarray:
+        """The part of each of n rows, of which `first` is the first number."""
+        if self.test_fraction is None:
+            return np.zeros(n, np.int64)
+        rows = np.arange(first, first + n)
+        return is_test_row(rows, self.shuffle or 0, self.test_fraction).astype(np.int64)
 
 
-class AnyBuckets(Protocol):
-    """Rows by bits of their keys, with `n_rows` of them and the `codes` of text in y from the beginning."""
+class InGivenOrder:
+    """Passes rows to the writer of their part as they come."""
 
-    n_rows: int
-    codes: dict[str, int]
+    def __init__(self, writers: Sequence[GroupWriter], order: RowOrder) -> None:
+        self._writers, self._order, self._n_rows = writers, order, 0
 
     def append(self, rows: Span) -> None:
-        """Take some rows, with their `keys`."""
+        """Take some rows: X, dense or CSR, and y and sample_weight if there are any."""
+        n_rows = rows["X"].shape[0]
+        parts = self._order.part_of(self._n_rows, n_rows)
+        self._n_rows += n_rows
+        for part, writer in enumerate(self._writers):
+            if (chosen := parts == part).all():
+                writer.append(rows)
+            elif chosen.any():
+                writer.append(_taken(rows, chosen))
 
-    def in_order(self) -> Iterator[Span]:
-        """Yield all rows in the order of their keys."""
-
-
-def by_bucket(rows: Span, level: int) -> tuple[Span, list[int]]:
-    """Return rows by the bucket of their keys, and the bounds of the buckets among them."""
-    shift = np.uint64(64 - _BUCKET_BITS * (level + 1))
-    bucket = ((rows["keys"] >> shift) & np.uint64(n_buckets() - 1)).astype(np.uint8)
-    ends = np.cumsum(np.bincount(bucket, minlength=n_buckets()))
-    return _taken(rows, np.argsort(bucket, kind="stable")), [0, *ends.tolist()]
-
-
-def n_buckets() -> int:
-    """Return the number of buckets on each level."""
-    return 2**_BUCKET_BITS
+    def finish(self) -> list[int]:
+        """Store what is left, and return the number of rows of each part."""
+        return [writer.finish() for writer in self._writers]
 
 
-def is_large(n_bytes: int) -> bool:
-    """Return whether a bucket is too large to be sorted in memory."""
-    return n_bytes > _BUCKET_BYTES
+class InRandomOrder:
+    """Keeps rows in runs, and passes them to the writers of their parts in the order of their keys."""
 
-
-def sorted_by_key(rows: Span) -> Span:
-    """Return rows in the order of their keys."""
-    return _taken(rows, np.argsort(rows["keys"]))
-
-
-def flat_fields(rows: Span) -> dict[str, np.ndarray]:
-    """Return the fields of rows as arrays; those of CSR as data, indices and the lengths of the rows."""
-    X = rows["X"]
-    if not issparse(X):
-        return dict(rows)
-    others = {name: values for name, values in rows.items() if name != "X"}
-    return others | {"data": X.data, "indices": X.indices, "lengths": np.diff(X.indptr)}
-
-
-def rows_of_fields(fields: dict[str, np.ndarray], n_columns: int) -> Span:
-    """Return the rows that `flat_fields` took apart."""
-    rows: Span = dict(fields)
-    if "X" not in rows:
-        starts = np.concatenate([[0], np.cumsum(rows.pop("lengths"), dtype=np.int64)])
-        shape = (len(starts) - 1, n_columns)
-        rows["X"] = csr_matrix((rows.pop("data"), rows.pop("indices"), starts), shape=shape)
-    return rows
-
-
-class Buckets:
-    """Rows in 64 files per field, by bits of their keys; `level` counts the splits before this one."""
-
-    def __init__(self, folder: Path, level: int) -> None:
-        self.n_rows, self.codes = 0, dict[str, int]()
-        self._folder, self._level = folder, level
-        self._layout: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
-        self._n_columns = 0
-        self._sizes = [0] * n_buckets()
-        self._handles: dict[tuple[int, str], Any] = {}
+    def __init__(self, writers: Sequence[GroupWriter], order: RowOrder, checkpoint: Checkpoint) -> None:
+        assert order.shuffle is not None
+        self._writers, self._order, self._seed = writers, order, order.shuffle
+        self._checkpoint, self._runs = checkpoint, checkpoint.runs
+        self._n_rows = self._runs.n_rows  # of each part; an earlier process may have taken some
 
     def append(self, rows: Span) -> None:
-        self._n_columns = rows["X"].shape[1]
-        rows, bounds = by_bucket(rows, self._level)
-        for b, (start, stop) in enumerate(pairwise(bounds)):
-            if start < stop:
-                self._write(b, flat_fields(_taken(rows, slice(start, stop))))
+        """Take some rows: X, dense or CSR, and y and sample_weight if there are any."""
+        n_rows = rows["X"].shape[0]
+        parts = self._order.part_of(int(self._n_rows.sum()), n_rows)
+        keys = np.empty(n_rows, np.uint64)
+        for part, first in enumerate(self._n_rows.tolist()):
+            n = np.count_nonzero(parts == part)
+            keys[parts == part] = shuffle_keys(np.arange(first, first + n), self._seed)
+        self._n_rows = self._n_rows + np.bincount(parts, minlength=len(self._n_rows))
+        self._runs.append(parts, keys, rows)
 
-    def _write(self, b: int, fields: dict[str, np.ndarray]) -> None:
-        self._layout = {name: (values.dtype, values.shape[1:]) for name, values in fields.items()}
-        for name, values in fields.items():
-            if (b, name) not in self._handles:
-                self._handles[b, name] = self._path(b, name).open("wb")
-            self._handles[b, name].write(np.ascontiguousarray(values).data)
-            self._sizes[b] += values.nbytes
-
-    def _path(self, b: int, name: str) -> Path:
-        return self._folder / f"{b:02d}-{name}"
-
-    def in_order(self) -> Iterator[Span]:
-        """Yield all rows in the order of their keys; each bucket is removed once it is read."""
-        for handle in self._handles.values():
-            handle.close()
-        for b, size in enumerate(self._sizes):
-            if is_large(size):
-                yield from self._split_again(b)
-            elif size:
-                rows = sorted_by_key(self._read(b))
-                self._remove(b)
-                yield rows
-
-    def _read(self, b: int, read: Callable[..., np.ndarray] = np.fromfile) -> Span:
-        fields = {
-            name: read(self._path(b, name), dtype).reshape(-1, *rest)
-            for name, (dtype, rest) in self._layout.items()
-        }
-        return rows_of_fields(fields, self._n_columns)
-
-    def _split_again(self, b: int) -> Iterator[Span]:
-        folder = self._folder / f"{b:02d}"
-        folder.mkdir()
-        finer = Buckets(folder, self._level + 1)
-        rows = self._read(b, _mapped)
-        n_rows = len(rows["keys"])
-        step = max(1, n_rows * _PART_BYTES // self._sizes[b])
-        for start in range(0, n_rows, step):
-            finer.append(_taken(rows, slice(start, start + step)))
-        del rows
-        self._remove(b)
-        yield from finer.in_order()
-        folder.rmdir()
-
-    def _remove(self, b: int) -> None:
-        for name in self._layout:
-            self._path(b, name).unlink()
+    def finish(self) -> list[int]:
+        """Store the rows in their order, and return the number of rows of each part."""
+        for part, writer in enumerate(self._writers):
+            for rows in self._checkpoint.in_order(part, writer):
+                writer.append(rows)
+        return [writer.finish() for writer in self._writers]
 
 
-def _mapped(path: Path, dtype: np.dtype) -> np.ndarray:
-    """Return a file as an array that is read on access; an empty file cannot be mapped."""
-    return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
+def _taken(rows: Span, chosen: Any) -> Span:
+    return {name: values[chosen] for name, values in rows.items()}
 
 
-# What is finished of a shuffle, so that a killed conversion goes on from there and writes the same bytes.
+# Runs: files of rows by the cells of their keys.
 
-logger = logging.getLogger(__name__)
-
-_RUN_BYTES = 64 * 2**20  # of rows that wait in memory; of each bucket 1 MB, which is read at once
+_CELL_BITS = (
+    12  # a run's table of cells takes 32 kB; 4,096 ranges of 32 MB are 128 GB, more makes them longer
+)
+_RUN_BYTES = 32 * 2**20  # of rows that wait in memory
+_RANGE_BYTES = 32 * 2**20  # of rows that are sorted at once
 _N_READERS = 8  # threads, for the latency of object stores
 _RUN = re.compile(r"\d{6,9}\.part")
 
@@ -512,34 +393,280 @@ class DamagedRun(Exception):
         self.number = number
 
 
-@dataclass
-class _Block:
-    """Rows of one piece and one part, by bucket; see `flat_fields`."""
+class RowLayout(NamedTuple):
+    """How rows lie in a run: a record for each row, and of CSR one for each entry."""
 
-    part: int
-    fields: dict[str, np.ndarray]
-    row_bounds: list[int]  # of the buckets
-    entry_bounds: list[int]  # of CSR
+    rows: np.dtype
+    entries: np.dtype | None
+    n_columns: int
 
-    def bytes_of(self, name: str, bucket: int) -> np.ndarray:
-        bounds = self.entry_bounds if name in ("data", "indices") else self.row_bounds
-        values = self.fields[name][bounds[bucket] : bounds[bucket + 1]]
-        return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    @property
+    def kinds(self) -> list[np.dtype]:
+        return [self.rows] if self.entries is None else [self.rows, self.entries]
+
+    @classmethod
+    def of(cls, rows: Span) -> RowLayout:
+        X, others = rows["X"], {name: values for name, values in rows.items() if name != "X"}
+        fields: list[Any] = [("key", "<u8")]
+        entries = None
+        if issparse(X):
+            entries = np.dtype([("index", "<i4"), ("value", X.dtype.str)])
+            fields.append(("n_entries", "<i8"))
+        else:
+            fields.append(("X", X.dtype.str, X.shape[1:]))
+        for name, values in others.items():
+            kind = "<i4" if values.dtype.kind == "O" else values.dtype.str  # text as the number of a word
+            fields.append((name, kind, values.shape[1:]))
+        return cls(np.dtype(fields), entries, X.shape[1])
+
+    def to_json(self) -> dict[str, Any]:
+        descriptions = [None if one is None else one.descr for one in (self.rows, self.entries)]
+        return {"rows": descriptions[0], "entries": descriptions[1], "n_columns": self.n_columns}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> RowLayout:
+        rows, entries = (
+            None
+            if found[key] is None
+            else np.dtype([(name, kind, *map(tuple, shape)) for name, kind, *shape in found[key]])
+            for key in ("rows", "entries")
+        )
+        if rows is None:
+            raise ValueError("a run without a layout")
+        return cls(rows, entries, int(found["n_columns"]))
+
+    def packed(self, keys: np.ndarray, rows: Span, words: dict[str, int]) -> list[np.ndarray]:
+        """Records of rows, and of the entries of CSR; `words` numbers text, and takes new words."""
+        records = np.empty(len(keys), self.rows)
+        records["key"] = keys
+        for name, values in rows.items():
+            if name == "X" and self.entries is not None:
+                records["n_entries"] = np.diff(values.indptr)
+            elif values.dtype.kind == "O":
+                codes = [words.setdefault(word, len(words)) for word in values.ravel().tolist()]
+                records[name] = np.array(codes, np.int32).reshape(values.shape)
+            else:
+                records[name] = values
+        if self.entries is None:
+            return [records]
+        entries = np.empty(rows["X"].nnz, self.entries)
+        entries["index"], entries["value"] = rows["X"].indices, rows["X"].data
+        return [records, entries]
+
+    def unpacked(self, records: list[np.ndarray], words: Sequence[str]) -> Span:
+        """The rows of some records, with their keys as `key`."""
+        found: Span = {name: records[0][name] for name in self.rows.names or ()}
+        if words:
+            found["y"] = np.array([*words, None], dtype=object)[found["y"]]
+        if self.entries is not None:
+            starts = np.concatenate([[0], np.cumsum(found.pop("n_entries"))])
+            parts = (records[1]["value"].copy(), records[1]["index"].copy(), starts)
+            found["X"] = csr_matrix(parts, shape=(len(starts) - 1, self.n_columns))
+        return found
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run of rows that is stored; arrays count by cell, those of all parts one after the other."""
+
+    location: Location
+    layout: RowLayout
+    words: list[str]  # that its text is made of
+    counts: list[np.ndarray]  # of rows, and of the entries of CSR
+    checks: list[np.ndarray]  # CRC-32 of their bytes
+    offsets: list[np.ndarray]  # where the bytes of each cell begin, and at last end, in the file
+
+    @classmethod
+    def of(cls, location: Location, tree: Mapping[str, Any], start: int) -> _Run:
+        layout = RowLayout.from_json(tree["layout"])
+        counts, checks = ([np.array(one) for one in tree[key]] for key in ("counts", "checks"))
+        offsets = []
+        for n, kind in zip(counts, layout.kinds, strict=True):
+            offsets.append(start + np.concatenate([[0], np.cumsum(n)]) * kind.itemsize)
+            start = int(offsets[-1][-1])
+        return cls(location, layout, list(tree["words"]), counts, checks, offsets)
+
+    def sizes(self) -> np.ndarray:
+        """Bytes of each cell."""
+        return np.sum([np.diff(ends) for ends in self.offsets], axis=0)
+
+    def read(self, first: int, stop: int) -> Span:
+        """The rows of the cells [first, stop); raises DamagedPart if they are not as they were written."""
+        records = []
+        for offsets, checks, kind in zip(self.offsets, self.checks, self.layout.kinds, strict=True):
+            ends = (offsets[first : stop + 1] - offsets[first]).tolist()
+            found = memoryview(read_range(self.location, int(offsets[first]), int(offsets[stop])))
+            for check, (begin, end) in zip(checks[first:stop], pairwise(ends), strict=True):
+                if end > begin and zlib.crc32(found[begin:end]) != check:
+                    raise DamagedPart(f"{self.location} is damaged")
+            records.append(np.frombuffer(found, kind))
+        return self.layout.unpacked(records, self.words)
 
 
 @dataclass
 class _Waiting:
-    """The run that is written next.
+    """The rows of the next run, in blocks.
 
-    `finished` says how many of its blocks are of whole pieces, and what follows them. It is replaced as a
-    whole: a signal may come between any two steps.
+    `finished` says how many blocks are of whole pieces of the source, and what is known after these. It is
+    replaced as a whole: a signal may come between any two steps.
     """
 
-    number: int
-    n_words: list[int]  # of each part, in the runs before
-    blocks: list[_Block] = field(default_factory=list)
+    blocks: list[tuple[np.ndarray, list[np.ndarray]]] = field(default_factory=list)  # parts, and records
+    words: dict[str, int] = field(default_factory=dict)
     n_bytes: int = 0
     finished: tuple[int, dict[str, Any]] | None = None
+
+
+class Runs:
+    """Rows of one or two parts in the runs of a folder, where they stay if `is_kept`.
+
+    `done` says what the caller noted when the last run was written.
+    """
+
+    def __init__(self, place: Location, n_parts: int, done: dict[str, Any], *, is_kept: bool) -> None:
+        self._place, self._n_parts, self._is_kept = place.within("runs"), n_parts, is_kept
+        self.done = done
+        self._layout: RowLayout | None = None
+        self._runs: list[_Run] = []
+        self._waiting = _Waiting()
+        if not is_kept:
+            self._place.make_folder()
+
+    @property
+    def is_sparse(self) -> bool | None:
+        """Whether the rows are CSR; None while there are none."""
+        return None if self._layout is None else self._layout.entries is not None
+
+    @property
+    def n_rows(self) -> np.ndarray:
+        """The number of stored rows of each part."""
+        counts = [run.counts[0].reshape(self._n_parts, -1).sum(axis=1) for run in self._runs]
+        return np.sum([np.zeros(self._n_parts, np.int64), *counts], axis=0)
+
+    def find(self) -> None:
+        """Take the runs of an earlier process, from the first on up to one that is missing or damaged."""
+        names = set(filter(_RUN.fullmatch, self._place.names()))
+        n = next(i for i in range(len(names) + 1) if _name(i + 1) not in names)
+        places = [self._place.within(_name(i + 1)) for i in range(n)]
+        heads = prefetched([partial(read_head, place) for place in places], _N_READERS, _N_READERS)
+        try:
+            for place, (tree, start) in zip(places, heads, strict=True):
+                if tree["after"] != self.done:  # where two processes wrote, rows would be missing or twice
+                    raise ValueError(f"{place} does not follow the run before it")
+                run = _Run.of(place, tree, start)
+                self._runs, self._layout, self.done = [*self._runs, run], run.layout, dict(tree["done"])
+        except (DamagedPart, KeyError, TypeError, ValueError) as damage:
+            logger.warning("%s; its rows are read again", damage)
+        self.remove(len(self._runs) + 1)
+
+    def remove(self, first: int) -> None:
+        """Remove the stored runs from a number on."""
+        for name in filter(_RUN.fullmatch, self._place.names()):
+            if int(name.removesuffix(".part")) >= first:
+                self._place.within(name).remove()
+
+    # The first pass.
+
+    def append(self, parts: np.ndarray, keys: np.ndarray, rows: Span) -> None:
+        """Take some rows of these parts and keys."""
+        if self._layout is None:
+            self._layout = RowLayout.of(rows)
+        records = self._layout.packed(keys, rows, self._waiting.words)
+        self._waiting.blocks.append((parts, records))
+        self._waiting.n_bytes += sum(one.nbytes for one in records)
+
+    def note(self, done: dict[str, Any]) -> bool:
+        """Note what is true once all rows so far are stored; return whether they are enough for a run."""
+        self._waiting.finished = (len(self._waiting.blocks), done)
+        return self._waiting.n_bytes >= _RUN_BYTES
+
+    def write(self) -> bool:
+        """Write the rows up to the last note; return whether there were any."""
+        waiting = self._waiting
+        n_blocks, done = waiting.finished or (0, self.done)
+        if self._layout is None or (not n_blocks and done["is_last"] == self.done["is_last"]):
+            return False
+        empty = (np.empty(0, np.int64), [np.empty(0, one) for one in self._layout.kinds])
+        blocks = [empty, *waiting.blocks[:n_blocks]]
+        parts, *records = (np.concatenate(found) for found in zip(*((p, *r) for p, r in blocks), strict=True))
+        cells = (parts << _CELL_BITS) + (records[0]["key"] >> np.uint64(64 - _CELL_BITS)).astype(np.int64)
+        n_cells, order = self._n_parts << _CELL_BITS, np.argsort(cells, kind="stable")
+        counts = [np.bincount(cells, minlength=n_cells)]
+        if self._layout.entries is not None:
+            lengths = records[0]["n_entries"]
+            counts.append(np.bincount(cells, lengths, n_cells).astype(np.int64))
+            begins = np.cumsum(lengths) - lengths
+            first = begins[order] - (np.cumsum(lengths[order]) - lengths[order])
+            records[1] = records[1][np.repeat(first, lengths[order]) + np.arange(len(records[1]))]
+        records[0] = records[0][order]
+        pieces = [bytes_of(one) for one in records]
+        ends = [np.cumsum(n) * one.itemsize for n, one in zip(counts, records, strict=True)]
+        tree = {
+            "after": self.done,
+            "done": done,
+            "layout": self._layout.to_json(),
+            "words": list(waiting.words),
+            "counts": [n.tolist() for n in counts],
+            "checks": [
+                [zlib.crc32(piece[a:b]) for a, b in pairwise([0, *e.tolist()])]
+                for piece, e in zip(pieces, ends, strict=True)
+            ],
+        }
+        place = self._place.within(_name(len(self._runs) + 1))
+        run = _Run.of(place, tree, self._stored(place, tree, records))
+        # A signal before the last line lets the same run be written again.
+        self._runs, self.done = [*self._runs, run], done
+        self._waiting = _Waiting()
+        return True
+
+    def _stored(self, place: Location, tree: dict[str, Any], records: list[np.ndarray]) -> int:
+        """Write a file, and return where its rows begin."""
+        if self._is_kept:
+            return write_part(place, tree, records) - sum(one.nbytes for one in records)
+        with open(place.url, "wb") as file:  # which nobody finds again: no header, and no wait for the disk
+            for one in records:
+                file.write(bytes_of(one))
+        return 0
+
+    # The second pass.
+
+    def ranges(self, part: int) -> list[tuple[int, int]]:
+        """The cells of a part in runs of at most 32 MB, or of a single larger one."""
+        first = part << _CELL_BITS
+        sizes = np.sum([run.sizes() for run in self._runs], axis=0)[first : first + (1 << _CELL_BITS)]
+        bounds, left = [0], _RANGE_BYTES
+        for cell, size in enumerate(sizes.tolist()):
+            if size > left and cell > bounds[-1]:
+                bounds.append(cell)
+                left = _RANGE_BYTES
+            left -= size
+        return [(first + a, first + b) for a, b in zip(bounds, [*bounds[1:], len(sizes)], strict=True)]
+
+    def read(self, first: int, stop: int) -> Span:
+        """The rows of some cells in the order of their keys; raises DamagedRun for the first damaged run."""
+        reads = [partial(self._read_one, i, first, stop) for i in range(len(self._runs))]
+        found = [rows for rows in prefetched(reads, _N_READERS, _N_READERS) if len(rows["key"])]
+        if not found:
+            return {}
+        order = np.argsort(np.concatenate([rows["key"] for rows in found]))
+        return {
+            name: joined_rows([rows.pop(name) for rows in found])[order]
+            for name in list(found[0])
+            if name != "key"
+        }
+
+    def _read_one(self, i: int, first: int, stop: int) -> Span:
+        try:
+            return self._runs[i].read(first, stop)
+        except DamagedPart as damage:
+            raise DamagedRun(i + 1, damage) from damage
+
+
+def _name(number: int) -> str:
+    return f"{number:06d}.part"
+
+
+# The checkpoint of a conversion.
 
 
 @dataclass
@@ -560,55 +687,27 @@ class _Stage:
         return how_far | {"seconds_left_of_stage": left, "written": time.time()}
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A run of rows that is stored. Arrays have the shape (parts, buckets)."""
-
-    location: Location
-    n_rows: np.ndarray
-    n_entries: np.ndarray
-    checks: np.ndarray  # CRC-32
-    offsets: np.ndarray  # in the file, of shape (parts * buckets + 1,)
-
-    @classmethod
-    def of(cls, location: Location, tree: Mapping[str, Any], start: int) -> _Run:
-        offsets = start + np.concatenate([[0], np.cumsum(tree["n_bytes"], dtype=np.int64)])
-        n_rows, n_entries, checks = (np.array(tree[key]) for key in ("n_rows", "n_entries", "checks"))
-        return cls(location, n_rows, n_entries, checks, offsets)
-
-    def n_bytes(self, part: int, bucket: int) -> int:
-        at = part * self.n_rows.shape[1] + bucket
-        return int(self.offsets[at + 1] - self.offsets[at])
-
-    def read(self, part: int, bucket: int) -> bytes:
-        at = part * self.n_rows.shape[1] + bucket
-        found = read_range(self.location, int(self.offsets[at]), int(self.offsets[at + 1]))
-        if zlib.crc32(found) != self.checks[part, bucket]:
-            raise DamagedPart(f"{self.location} is damaged")
-        return found
-
-
-class ConversionCheckpoint:
-    """The checkpoint of one conversion, which `begin` creates or finds.
-
-    Its rows are in one part, or two where some are set apart.
+class Checkpoint:
+    """The finished part of one conversion; without a location nothing is stored, and nothing is found.
 
     `every` are the seconds between two writes. `done` says where the first pass is: the `mark` of the last
     piece of the source, how many raw and positive rows there were up to it, and whether it was the last one.
     """
 
-    def __init__(self, location: Location, header: Mapping[str, Any], every: float | None) -> None:
-        self.location, self._header, self._every = location, dict(header), every
+    def __init__(
+        self,
+        location: Location | None = None,
+        header: Mapping[str, Any] | None = None,
+        every: float | None = None,
+    ) -> None:
+        self.location, self._header, self._every = location, dict(header or {}), every
         self._due = time.monotonic() + seconds_between(every)
         self._group: zarr.Group | None = None
-        self._codes: list[dict[str, int]] = []
         self._stage: _Stage | None = None
         self.was_there = False
 
     @classmethod
-    def begin(
-        cls, location: Location, fingerprint: Mapping[str, Any], every: float | None
-    ) -> ConversionCheckpoint:
+    def begin(cls, location: Location, fingerprint: Mapping[str, Any], every: float | None) -> Checkpoint:
         """Create the checkpoint, or find that of the same conversion; raise InputError for any other one."""
         header = {"fingerprint": fingerprint, "dst": fingerprint["dst"], "token": secrets.token_hex(4)}
         was_there = location.header() is not None
@@ -617,15 +716,15 @@ class ConversionCheckpoint:
         return found
 
     @property
-    def token(self) -> str:
+    def token(self) -> str | None:
         """Names the folder of the output while it is not complete; see `replacing`."""
-        return str(self._header["token"])
+        return self._header.get("token")
 
     # Small values, each in a file.
 
     def value(self, name: str) -> Any:
-        """Return a stored value; None if there is none, or its writing was cut off."""
-        if f"{name}.part" not in self.location.names():
+        """A stored value; None if there is none, or its writing was cut off."""
+        if self.location is None or f"{name}.part" not in self.location.names():
             return None
         try:
             return decoded(*read_part(self.location.within(f"{name}.part")))
@@ -635,22 +734,23 @@ class ConversionCheckpoint:
 
     def keep(self, name: str, value: Any, started: float | None = None) -> None:
         """Store a value in the place of the last one of this name; its writing may have `started` before."""
-        started = time.monotonic() if started is None else started
-        write_part(self.location.within(f"{name}.part"), *encoded(value))
-        self._wrote(started)
+        if self.location is not None:
+            started = time.monotonic() if started is None else started
+            write_part(self.location.within(f"{name}.part"), *encoded(value))
+            self._wrote(started)
 
     def is_due(self) -> bool:
         """Whether it is time to write."""
-        return time.monotonic() >= self._due
+        return self.location is not None and time.monotonic() >= self._due
 
-    def see(self, stage: str, done: int, total: int, unit: str) -> None:
+    def record(self, stage: str, done: int, total: int, unit: str) -> None:
         """Note how far a stage of the conversion is, which is stored with the next write."""
         if self._stage is None or self._stage.name != stage:
             self._stage = _Stage(stage, total, unit, done)
         self._stage.done = done
 
     def _wrote(self, started: float) -> None:
-        if self._stage is not None:
+        if self.location is not None and self._stage is not None:
             write_progress(self.location, self._stage.progress())
         ended = time.monotonic()
         self._due = ended + seconds_between(self._every, ended - started)
@@ -658,9 +758,9 @@ class ConversionCheckpoint:
     # The end of a conversion.
 
     def finished(self, location: Location) -> dict[str, Any] | None:
-        """Return the report if the output is complete at its place, and only this checkpoint was left."""
+        """The report if the output is complete at its place, and only this checkpoint was left."""
         report, target = self._header.get("report"), location.path
-        if report is None or (target is not None and partial_folder(target, self.token).exists()):
+        if report is None or (target is not None and partial_folder(target, str(self.token)).exists()):
             return None
         attributes = (location.root() or {}).get("attributes") or {}
         is_complete = (location.header() or {}).get("complete") is True
@@ -668,174 +768,92 @@ class ConversionCheckpoint:
 
     def finish(self, report: Mapping[str, Any]) -> None:
         """Note that all is written, before it is marked as complete."""
-        self._header = self._header | {"report": report}
-        write_header(self.location, self._header)
+        if self.location is not None:
+            self._header = self._header | {"report": report}
+            write_header(self.location, self._header)
 
     def remove(self) -> None:
         """Remove the checkpoint."""
-        remove_checkpoint(self.location)
+        if self.location is not None:
+            remove_checkpoint(self.location)
 
     # The first pass.
 
-    def open(self, group: zarr.Group, n_parts: int) -> None:
-        """Find the runs, of rows in one part or two; called by the one process that holds the output."""
-        self._group, self._codes = group, [{} for _ in range(n_parts)]
-        self.done: dict[str, Any] = {"mark": None, "n_raw": 0, "n_positive": 0, "is_last": False}
-        self.is_sparse: bool | None = None  # how the rows are written; None while there are none
-        self._layout: dict[str, Any] | None = None
-        self._runs: list[_Run] = []
+    def open(self, group: zarr.Group, room: Path, n_parts: int) -> None:
+        """Find the runs, of rows in one part or two; without a checkpoint they go to an empty folder, `room`.
+
+        Called by the one process that holds the output.
+        """
+        self._group, nothing = group, {"mark": None, "n_raw": 0, "n_positive": 0, "is_last": False}
+        self.runs = Runs(
+            self.location or Location(str(room)), n_parts, nothing, is_kept=self.location is not None
+        )
         self.steps = self.value("steps")
-        remove_leftovers(self.location)
-        names = set(filter(_RUN.fullmatch, self.location.within("runs").names()))
-        # Rows were encoded by these steps, so they are of no use without them.
-        places = [] if self.steps is None else self._places(names)
-        heads = prefetched([partial(read_head, place) for place in places], _N_READERS, _N_READERS)
-        try:
-            for place, (tree, start) in zip(places, heads, strict=True):
-                self._take(_Run.of(place, tree, start), tree)
-        except (DamagedPart, KeyError, TypeError, ValueError) as damage:
-            logger.warning("%s; its rows are read again", damage)
-        self._remove_runs(len(self._runs) + 1)
-        self._waiting = _Waiting(len(self._runs) + 1, [len(codes) for codes in self._codes])
+        if self.location is not None:
+            remove_leftovers(self.location)
+            if self.steps is None:  # by which the rows of the runs were encoded
+                self.runs.remove(1)
+            self.runs.find()
         self._notes: dict[int, Any] = self.value("output") or {}
         self._written_notes, self._synced = self._notes, 0.0
 
-    def _places(self, names: set[str]) -> list[Location]:
-        """Return the runs from the first on, up to one that is missing."""
-        n = next(i for i in range(len(names) + 1) if _name(i + 1) not in names)
-        return [self._place(i + 1) for i in range(n)]
-
-    def _place(self, number: int) -> Location:
-        return self.location.within(f"runs/{_name(number)}")
-
-    def _take(self, run: _Run, tree: Mapping[str, Any]) -> None:
-        if tree["after"] != self.done:  # where two processes wrote, rows would be missing or twice there
-            raise ValueError(f"{run.location} does not follow the run before it")
-        self.done, self._layout = dict(tree["done"]), tree["layout"] or self._layout
-        if self._layout is not None:
-            self.is_sparse = bool(self._layout["is_sparse"])
-        for codes, words in zip(self._codes, tree["words"], strict=True):
-            codes.update(zip(words, range(len(codes), len(codes) + len(words)), strict=True))
-        self._runs.append(run)
-
-    def _remove_runs(self, first: int) -> None:
-        """Remove the runs from a number on."""
-        runs = self.location.within("runs")
-        for name in filter(_RUN.fullmatch, runs.names()):
-            if int(name.removesuffix(".part")) >= first:
-                runs.within(name).remove()
-
-    def start_over(self) -> None:
-        """Remove all that is there but the types of columns, which have become others."""
-        self.drop_runs(1)
-        for name in ("profile", "steps"):
-            self.location.within(f"{name}.part").remove()
+    def start_over(self, types: Any) -> None:
+        """Remove all that is there; columns have become of other types."""
+        if self.location is not None:
+            self.drop_runs(1)
+            for name in ("profile", "steps"):
+                self.location.within(f"{name}.part").remove()
+            self.keep("types", types)
 
     def drop_runs(self, first: int) -> None:
         """Remove the runs from a number on, and the note on the output that was made of them."""
-        self.location.within("output.part").remove()
-        self._remove_runs(first)
+        if self.location is not None:
+            self.location.within("output.part").remove()
+        self.runs.remove(first)
 
-    @property
-    def n_rows(self) -> int:
-        """The number of rows in all runs."""
-        return sum(int(run.n_rows.sum()) for run in self._runs)
-
-    def buckets(self, part: int, writer: GroupWriter, folder: Path) -> StoredBuckets:
-        """Return the rows of a part as buckets, which go to a writer; `folder` is for large buckets."""
-        n_rows = sum(int(run.n_rows[part].sum()) for run in self._runs)
-        return StoredBuckets(self, part, writer, folder, n_rows, self._codes[part])
-
-    def take(self, part: int, rows: Span) -> None:
-        """Take some rows of a part, with their keys."""
-        rows, row_bounds = by_bucket(rows, level=0)
-        fields, n_columns, entry_bounds = flat_fields(rows), rows["X"].shape[1], [0] * len(row_bounds)
-        if "indices" in fields:
-            entry_bounds = rows["X"].indptr[row_bounds].tolist()
-            fields["indices"] = fields["indices"].astype(np.int32, copy=False)
-            fields["lengths"] = fields["lengths"].astype(np.int64)
-        if self._layout is None:
-            # The widest numbers first, so that all of them are aligned in a bucket's bytes.
-            names = sorted(fields, key=lambda name: -fields[name].dtype.itemsize)
-            kinds = [[name, fields[name].dtype.str, list(fields[name].shape[1:])] for name in names]
-            self._layout = {"fields": kinds, "n_columns": n_columns, "is_sparse": self.is_sparse}
-        self._waiting.blocks.append(_Block(part, fields, row_bounds, entry_bounds))
-        self._waiting.n_bytes += sum(values.nbytes for values in fields.values())
-
-    def advance(self, mark: Any, n_raw: int, n_positive: int) -> None:
+    def advance(self, done: dict[str, Any]) -> None:
         """Note that all rows up to a piece of the source were taken; write them if it is time to."""
-        waiting = self._waiting
-        words = [len(codes) for codes in self._codes]
-        done = {"mark": mark, "n_raw": n_raw, "n_positive": n_positive, "is_last": False}
-        waiting.finished = (len(waiting.blocks), {"done": done, "n_words": words})
-        if self.is_due() or waiting.n_bytes >= _RUN_BYTES:
+        if self.runs.note(done) or self.is_due() or done["is_last"]:
             self.write_run()
-
-    def end_of_source(self) -> None:
-        """Write the rows that are left, and note that they are the last ones."""
-        n_words = [len(codes) for codes in self._codes]
-        done = self.done if self._waiting.finished is None else self._waiting.finished[1]["done"]
-        done = done | {"is_last": True}
-        self._waiting.finished = (len(self._waiting.blocks), {"done": done, "n_words": n_words})
-        self.write_run()
 
     def write_run(self) -> None:
         """Write the rows of all whole pieces since the last run, if there were any."""
-        waiting = self._waiting
-        if waiting.finished is None:
-            return
-        n_blocks, state = waiting.finished
-        arrays: list[np.ndarray] = []
-        n_rows, n_entries = [], []
-        names = [name for name, *_ in self._layout["fields"]] if self._layout is not None else []
-        for part in range(len(self._codes)):
-            blocks = [block for block in waiting.blocks[:n_blocks] if block.part == part]
-            n_rows.append(_sizes([block.row_bounds for block in blocks]))
-            n_entries.append(_sizes([block.entry_bounds for block in blocks]))
-            for bucket in range(n_buckets()):
-                found = [block.bytes_of(name, bucket) for name in names for block in blocks]
-                arrays.append(np.concatenate([np.empty(0, np.uint8), *found]))
-        words = zip(self._codes, waiting.n_words, state["n_words"], strict=True)
-        tree = {
-            "after": self.done,
-            "done": state["done"],
-            "layout": self._layout,
-            "n_rows": n_rows,
-            "n_entries": n_entries,
-            "n_bytes": [len(A) for A in arrays],
-            "checks": np.reshape([zlib.crc32(A.data) for A in arrays], np.shape(n_rows)).tolist(),
-            "words": [list(islice(codes, first, stop)) for codes, first, stop in words],
-        }
-        place, n_bytes = self._place(waiting.number), sum(tree["n_bytes"])
         started = time.monotonic()
-        start = write_part(place, tree, arrays) - n_bytes
-        self._wrote(started)
-        # A signal before the last line lets the same run be written again.
-        self._runs = [*self._runs[: waiting.number - 1], _Run.of(place, tree, start)]
-        self.done = state["done"]
-        self._waiting = _Waiting(waiting.number + 1, state["n_words"])
+        if self.runs.write():
+            self._wrote(started)
 
     # The second pass.
 
-    @property
-    def runs(self) -> list[_Run]:
-        return self._runs
+    def in_order(self, part: int, writer: GroupWriter) -> Iterator[Span]:
+        """Yield the rows of a part in the order of their keys, without those that are written already.
 
-    def fields_of(self, found: bytes, n_rows: int, n_entries: int) -> Span:
-        """Return the rows whose bytes were found."""
-        assert self._layout is not None
-        fields, at = {}, 0
-        for name, kind, rest in self._layout["fields"]:
-            n = (n_entries if name in ("data", "indices") else n_rows) * math.prod(rest)
-            fields[name] = np.frombuffer(found, kind, n, at).reshape(-1, *rest)
-            at += fields[name].nbytes
-        return rows_of_fields(fields, self._layout["n_columns"])
+        Whoever takes them passes them to `writer` one by one: what is written follows from that.
+        """
+        note, first, taken = self._notes.get(part), 0, dict[str, int]()
+        if note is not None:
+            if writer.go_on(note["places"]):
+                first, taken = note["range"], {name: n for name, (n, _) in note["places"].items()}
+            else:  # the output was removed; the note must not be taken for one on the new one
+                self._set_note(part, None)
+        ranges = self.runs.ranges(part)
+        begun: deque[tuple[int, dict[str, int]]] = deque()  # that are not wholly written
+        for i in range(first, len(ranges)):
+            begun.append((i, taken))
+            if rows := self.runs.read(*ranges[i]):
+                yield rows
+                del rows
+            places = writer.places()
+            taken = {name: n for name, (n, _) in places.items()}
+            # The next process goes on with the first range of which some rows are only in memory.
+            while len(begun) > 1 and all(places[name][1] >= n for name, n in begun[1][1].items()):
+                begun.popleft()
+            restart, before = begun[0]
+            written = {name: (before.get(name, 0), n) for name, (_, n) in places.items()}
+            stage = "write" if part == 0 else "write the rows set apart"
+            self.record(stage, restart, len(ranges), "ranges")
+            self._set_note(part, {"range": restart, "places": written})
 
-    def note(self, part: int) -> dict[str, Any] | None:
-        """Return up to where the rows of a part are written."""
-        return self._notes.get(part)
-
-    def set_note(self, part: int, note: dict[str, Any] | None) -> None:
+    def _set_note(self, part: int, note: dict[str, Any] | None) -> None:
         """Note up to where the rows of a part are written; store that if it is time to."""
         self._notes = self._notes | {part: note}
         if note is None or self.is_due():
@@ -843,7 +861,7 @@ class ConversionCheckpoint:
 
     def write_notes(self) -> None:
         """Store up to where the output is written."""
-        if self._notes is self._written_notes:
+        if self.location is None or self._notes is self._written_notes:
             return
         started, now, notes = time.monotonic(), time.time(), self._notes
         if self._group is not None and isinstance(self._group.store, zarr.storage.LocalStore):
@@ -853,107 +871,12 @@ class ConversionCheckpoint:
         self._written_notes, self._synced = notes, now
 
 
-def _name(number: int) -> str:
-    return f"{number:06d}.part"
-
-
-def _sizes(bounds: list[list[int]]) -> list[int]:
-    """Return the sizes of the buckets, summed over some blocks."""
-    return sum((np.diff(b) for b in bounds), np.zeros(n_buckets(), np.int64)).tolist()
-
-
-class StoredBuckets:
-    """The rows of a part in the runs of a checkpoint, taken and passed on like those of `Buckets`.
-
-    Whoever takes them in order passes them to `writer` one by one: what is written follows from that.
-    """
-
-    def __init__(
-        self,
-        checkpoint: ConversionCheckpoint,
-        part: int,
-        writer: GroupWriter,
-        folder: Path,
-        n_rows: int,
-        codes: dict[str, int],
-    ) -> None:
-        self._checkpoint, self._part, self._writer, self._folder = checkpoint, part, writer, folder
-        self.n_rows, self.codes = n_rows, codes
-
-    def append(self, rows: Span) -> None:
-        self._checkpoint.take(self._part, rows)
-
-    def in_order(self) -> Iterator[Span]:
-        """Yield all rows in the order of their keys, without those that are written already."""
-        note, first, taken = self._checkpoint.note(self._part), (0, 0), {}
-        if note is not None:
-            if self._writer.go_on(note["places"]):
-                first, taken = note["span"], {name: n for name, (n, _) in note["places"].items()}
-            else:  # the output was removed; the note must not be taken for one on the new one
-                self._checkpoint.set_note(self._part, None)
-        begun: deque[tuple[tuple[int, int], dict[str, int]]] = deque()  # that are not wholly written
-        for span, rows in self._spans(first):
-            begun.append((span, taken))
-            yield rows
-            del rows
-            places = self._writer.places()
-            taken = {name: n for name, (n, _) in places.items()}
-            # The next process goes on with the first span of which some rows are only in memory.
-            while len(begun) > 1 and all(places[name][1] >= n for name, n in begun[1][1].items()):
-                begun.popleft()
-            restart, before = begun[0]
-            written = {name: (before.get(name, 0), n) for name, (_, n) in places.items()}
-            self._checkpoint.see(
-                "write" if self._part == 0 else "write the rows set apart", restart[0], n_buckets(), "buckets"
-            )
-            self._checkpoint.set_note(self._part, {"span": restart, "places": written})
-
-    def _spans(self, first: tuple[int, int]) -> Iterator[tuple[tuple[int, int], Span]]:
-        """Yield rows in order, and their place: a bucket, and a count of what it was split into."""
-        for bucket in range(first[0], n_buckets()):
-            for i, rows in enumerate(self._bucket(bucket)):
-                if (bucket, i) >= tuple(first):
-                    yield (bucket, i), rows
-
-    def _bucket(self, bucket: int) -> Iterator[Span]:
-        n_bytes = sum(run.n_bytes(self._part, bucket) for run in self._checkpoint.runs)
-        if is_large(n_bytes):
-            folder = self._folder / f"{bucket:02d}"
-            folder.mkdir()
-            finer = Buckets(folder, level=1)
-            for rows in self._read(bucket):
-                finer.append(rows)
-            yield from finer.in_order()
-            folder.rmdir()
-        elif n_bytes:
-            found = list(self._read(bucket))
-            joined = {name: joined_rows([rows[name] for rows in found]) for name in found[0]}
-            del found
-            yield sorted_by_key(joined)
-
-    def _read(self, bucket: int) -> Iterator[Span]:
-        """Yield the rows of a bucket, run by run."""
-        part, runs = self._part, self._checkpoint.runs
-        wanted = [i for i, run in enumerate(runs) if run.n_rows[part, bucket]]
-        read = [partial(self._read_one, i, bucket) for i in wanted]
-        for i, found in zip(wanted, prefetched(read, _N_READERS, _N_READERS), strict=True):
-            n_rows, n_entries = int(runs[i].n_rows[part, bucket]), int(runs[i].n_entries[part, bucket])
-            yield self._checkpoint.fields_of(found, n_rows, n_entries)
-
-    def _read_one(self, i: int, bucket: int) -> bytes:
-        try:
-            return self._checkpoint.runs[i].read(self._part, bucket)
-        except DamagedPart as damage:
-            raise DamagedRun(i + 1, damage) from damage
-
-
 @contextmanager
-def saved_at_the_end(save: Callable[[], object] | None) -> Iterator[None]:
+def saved_at_the_end(save: Callable[[], object]) -> Iterator[None]:
     """Save what is finished if the block fails or is interrupted."""
     try:
         yield
     except BaseException:
-        if save is not None:
-            with suppress(Exception):  # beside the failure itself
-                save()
+        with suppress(Exception):  # beside the failure itself
+            save()
         raise

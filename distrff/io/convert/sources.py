@@ -34,7 +34,7 @@ def open_source(
     y_name: str | None = None,
     storage_options: Options = None,
 ) -> Source:
-    """Return the source of raw files, given as a file, a folder, a glob or a list of these.
+    """The source of raw files, given as a file, a folder, a glob or a list of these.
 
     All have one format, which is recognized by the first bytes, not by the names: Parquet, a .npz or .npy
     file of NumPy, libsvm if the first lines have its form, else delimited text; text may be compressed by
@@ -65,7 +65,7 @@ def open_source(
 
 
 def files_of(paths: Any, storage_options: Options = None) -> list[TextFile]:
-    """Return the files of a file, a folder, a glob or a list of these."""
+    """The files of a file, a folder, a glob or a list of these."""
     files: list[TextFile] = []
     for path in paths if isinstance(paths, (list, tuple)) else [paths]:
         location = Location.of(path, storage_options)
@@ -79,7 +79,7 @@ def files_of(paths: Any, storage_options: Options = None) -> list[TextFile]:
 
 
 def version_of(files: Sequence[TextFile]) -> str:
-    """Return in one line what some files are, and of which version, without reading them."""
+    """Number, size and version of some files, in one line and without reading them."""
     seen: list[tuple[str, int, str]] = []
     with storage_errors(f"{files[0].name} cannot be reached"):
         for file in files:

@@ -29,12 +29,12 @@ from distrff.io.convert.dialect import (
     Opening,
     in_columns,
     not_utf8,
-    number_pattern,
     opening_of,
 )
 from distrff.io.storage import file_name, one_line, retryable, storage_errors
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.words import number_pattern
 from distrff.utils.text import first_repeated, listed
 
 BLOCK_BYTES = 4 * 2**20
@@ -104,13 +104,13 @@ def opened(file: TextFile) -> Iterator[tuple[Any, Any]]:
 
 
 def head_of(file: TextFile, n_bytes: int = 8 * 2**20) -> bytes:
-    """Return the first bytes of the text, in UTF-8 and without a byte order mark."""
+    """The first bytes of the text, in UTF-8 and without a byte order mark."""
     with opened(file) as (_, stream):
         return read(stream, n_bytes)
 
 
 def read(stream: Any, n_bytes: int) -> bytes:
-    """Return `n_bytes` bytes, fewer only at the end of the stream; one read may return less."""
+    """`n_bytes` bytes, fewer only at the end of the stream; one read may return less."""
     parts = []
     while n_bytes > 0 and (part := stream.read(n_bytes)):
         parts.append(bytes(part))
@@ -119,7 +119,7 @@ def read(stream: Any, n_bytes: int) -> bytes:
 
 
 def stored_bytes(files: Sequence[TextFile]) -> int:
-    """Return the stored size of all files, for a progress bar."""
+    """The stored size of all files, for a progress bar."""
     with storage_errors(f"{files[0].name} cannot be reached"):
         return sum(int(file.fs.size(file.path) or 0) for file in files)
 
@@ -194,7 +194,7 @@ def whole_lines(stream: Any, n_bytes: int, name: str) -> Iterator[bytes]:
 
 
 def n_lines(data: bytes) -> int:
-    """Return the number of line ends: line feeds, or bare carriage returns if there are none."""
+    """The number of line ends: line feeds, or bare carriage returns if there are none."""
     return data.count(b"\n") or data.count(b"\r")
 
 
@@ -237,7 +237,7 @@ class Utf8Stream:
         self._stream, self._name, self._quote, self.n_quotes = stream, name, (quote or '"').encode(), 0
 
     def read(self, n_bytes: int) -> bytes:
-        """Return `n_bytes` bytes, fewer only at the end."""
+        """`n_bytes` bytes, fewer only at the end."""
         data = read(self._stream, n_bytes)
         self.n_quotes += data.count(self._quote)
         return data
@@ -367,7 +367,7 @@ class CsvSource(TextSource):
         self.types = types
 
     def state(self) -> dict[str, Any]:
-        """Return with which types columns are read, as a value to be stored; see `restore`."""
+        """The types with which columns are read, as a value to be stored; see `restore`."""
         types = pa.schema(self.types).serialize().to_pybytes()
         return {"types": types.hex(), "whole": sorted(self._whole)}
 
@@ -424,7 +424,7 @@ class CsvSource(TextSource):
         self.types |= dict.fromkeys(names, TEXT)
 
     def ids(self, piece: TextBatch, name: str) -> np.ndarray:
-        """Return the ids in a column of a batch; raise `WiderTypes` if they are the first with other text."""
+        """The ids in a column of a batch; raise `WiderTypes` if they are the first with other text."""
         column = piece.batch.column(name)
         if name in self._whole:
             is_plain = pc.match_substring_regex(column.dictionary, r"^(0|-?[1-9]\d{0,17})$")
@@ -436,7 +436,7 @@ class CsvSource(TextSource):
         return words[column.indices.fill_null(-1).to_numpy()]
 
     def raw(self, piece: TextBatch, names: Sequence[str]) -> dict[str, RawColumn]:
-        """Return some columns of a batch."""
+        """Some columns of a batch."""
         raw = raw_columns(piece.batch, names)
         if self.dialect.decimal == ",":
             # Numbers of a file with a decimal comma, where the fit had them as categories.
@@ -444,7 +444,7 @@ class CsvSource(TextSource):
         return raw
 
     def place(self, piece: TextBatch, row: int) -> str:
-        """Return the file and line of a row of a batch, which are found by reading it again by line."""
+        """The file and line of a row of a batch, which are found by reading it again by line."""
         line = next(islice(self._records(piece.file), piece.start + row, None))[0]
         return f"{self._files[piece.file].name}, line {line}"
 
@@ -514,7 +514,7 @@ class CsvSource(TextSource):
     def _widened(
         self, i: int, start: int, types: Mapping[str, pa.DataType], error: pa.ArrowInvalid
     ) -> dict[str, pa.DataType]:
-        """Return types that hold the values of the batch from a row on as well."""
+        """Types that hold the values of the batch from a row on as well."""
         at = 0
         try:
             for batch, _ in self._stream(i, list(types), dict.fromkeys(types, pa.string())):
@@ -614,7 +614,7 @@ class CsvSource(TextSource):
         return InputError(f"{self._files[i].name}, line {line}, column {name!r}: {value!r} {where}; {remedy}")
 
     def _found(self, i: int, start: int, column: int, value: str) -> tuple[int, bool]:
-        """Return the line of the next record with a value, and whether it is the first record of all."""
+        """The line of the next record with a value, and whether it is the first record of all."""
         for n, (line, fields) in enumerate(islice(self._records(i), start, None), start):
             if fields[column : column + 1] and fields[column].strip() == value.strip():
                 return line, n == 0 and not self.dialect.header
@@ -686,7 +686,7 @@ _ODD = rf"^\s*({'|'.join(_ODDITIES)})\s*$"
 
 
 def _oddity(value: str) -> str:
-    """Return what to do with a number or a date that is written for people; "" for any other value."""
+    """Remedy for a number or a date that is written for people; "" for any other value."""
     return next((what for how, what in _ODDITIES.items() if re.fullmatch(rf"\s*({how})\s*", value)), "")
 
 
@@ -696,14 +696,14 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def read_as(inferred: pa.DataType) -> pa.DataType:
-    """Return the type with which a column is read, given the one inferred from its first values."""
+    """The type with which a column is read, given the one inferred from its first values."""
     if pa.types.is_integer(inferred):
         return pa.float64()
     return TEXT if pa.types.is_string(inferred) or pa.types.is_binary(inferred) else inferred
 
 
 def wider_type(known: pa.DataType, found: pa.DataType) -> pa.DataType | None:
-    """Return a type that holds the values of both; None for text among numbers."""
+    """A type that holds the values of both; None for text among numbers."""
     t = pa.types
     if known == found or t.is_null(found):
         return known

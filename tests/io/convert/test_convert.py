@@ -214,8 +214,8 @@ def test_types_may_widen_on_the_way(tmp_path, dst, small_blocks):
 
 @pytest.mark.parametrize("limit", [2**26, 2000])
 def test_shuffled_and_split(tmp_path, dst, small_blocks, monkeypatch, limit, rng):
-    monkeypatch.setattr(writer, "_BUCKET_BYTES", limit)
-    monkeypatch.setattr(writer, "_BUCKET_BITS", 2)
+    monkeypatch.setattr(writer, "_RANGE_BYTES", limit)
+    monkeypatch.setattr(writer, "_CELL_BITS", 4)
     frame = numbers(rng, 300).assign(y=np.arange(300))
     frame.to_csv(tmp_path / "rows.csv", index=False)
     seed = int(rng.integers(2**31))
@@ -254,7 +254,7 @@ def test_shuffled_and_split(tmp_path, dst, small_blocks, monkeypatch, limit, rng
         ("a,b\n1,2\n", {"test_fraction": 1e-9}, "leaves none for testing"),
         ("a,b\n1,\n,2\n", {"missing": "drop"}, "no row of .* is left"),
         ("a,b\n1,2\n", {"target": "b", "positive": 7}, r"no row of .*has the label positive=7; give"),
-        ("1 1:2\n1 1:2 2:x\n", {}, r"rows.csv, line 2, at 'x': a value is no number"),
+        ("1 1:2\n1 1:2 2:x\n", {}, r"rows.csv, line 2, at '2:x': a value is no number"),
         ("1 1:2\n", {"one_hot": True}, "leave out one_hot"),
         ("1 1:1 1000000000:2\n0 1:3\n", {}, "makes 1,000,000,000 columns, but at most 33,554,432"),
     ],

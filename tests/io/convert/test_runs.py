@@ -1,4 +1,4 @@
-"""A shuffle that dies at any moment goes on, and writes the bytes of one that nothing disturbed."""
+"""Groups written shard by shard, split and shuffled: every row once, whatever the blocks and the deaths."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from scipy.sparse import random_array
+from scipy.sparse import csr_matrix, random_array, vstack
+from scipy.stats import chi2
 from sklearn.datasets import dump_svmlight_file
 
 from distrff.errors import InputError
 from distrff.io import parts, storage
 from distrff.io.convert import convert as convert_module
 from distrff.io.convert import npz as array_blocks
-from distrff.io.convert import runs as writer
+from distrff.io.convert import runs
 from distrff.io.convert import text as texts
 from distrff.io.convert.convert import convert
+from distrff.io.convert.runs import DenseWriter, SparseWriter, mark_complete, new_group, shuffle_keys
+from distrff.io.open import open_dataset
 from distrff.io.storage import Location
 from tests.support import commands
 
@@ -38,7 +41,7 @@ class Fate:
         self.n_moments = 0
         for place, name in (
             (parts, "_write_whole"),
-            (writer.GrowingArray, "_flush"),
+            (runs.GrowingArray, "_flush"),
             (zarr.Array, "resize"),
             (convert_module, "mark_complete"),
             (storage, "put_in_place"),
@@ -78,10 +81,9 @@ def fate(monkeypatch):
     monkeypatch.setattr(texts, "BLOCK_BYTES", 600)
     monkeypatch.setattr(array_blocks, "_BLOCK_BYTES", 16 * 30)
     monkeypatch.setattr("distrff.io.tables.BATCH_ROWS", 30)
-    monkeypatch.setattr(writer, "_BUCKET_BITS", 2)
-    monkeypatch.setattr(writer, "_BUCKET_BYTES", 2500)
-    monkeypatch.setattr(writer, "_PART_BYTES", 500)
-    monkeypatch.setattr(writer, "_SPARSE_CHUNK", 64)
+    monkeypatch.setattr(runs, "_CELL_BITS", 4)
+    monkeypatch.setattr(runs, "_RANGE_BYTES", 900)
+    monkeypatch.setattr(runs, "_SPARSE_CHUNK", 64)
     return Fate(monkeypatch)
 
 
@@ -265,9 +267,9 @@ def unfinished(fate, rows) -> None:
         flushes.append(self)
         return original(self)
 
-    original = writer.GrowingArray._flush
+    original = runs.GrowingArray._flush
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(writer.GrowingArray, "_flush", flush)
+        patch.setattr(runs.GrowingArray, "_flush", flush)
         convert(files, out / "rows.zarr", **options, chunk_rows=3)
     assert (out / "ck" / "output.part").exists()
 
@@ -333,8 +335,8 @@ def test_runs_of_two_processes_are_not_mixed(rows, fate):
     """Where nothing keeps two of them apart, a run may begin elsewhere than the one before it ended."""
     files, options, out = rows
     unfinished(fate, rows)
-    runs = out / "ck" / "runs"
-    (runs / "000003.part").write_bytes((runs / "000005.part").read_bytes())
+    folder = out / "ck" / "runs"
+    (folder / "000003.part").write_bytes((folder / "000005.part").read_bytes())
     convert(files, out / "rows.zarr", **options, chunk_rows=3)
     options |= {"checkpoint": None, "checkpoint_every": None}
     convert(files, out / "plain.zarr", **options, chunk_rows=3)
@@ -357,11 +359,11 @@ def test_only_one_process_works_on_it(rows, fate):
 SLOW = """
 import time
 from distrff.io import parts
-from distrff.io.convert import text as texts, runs as writer
+from distrff.io.convert import text as texts, runs
 from distrff.cli import main
 
 texts.BLOCK_BYTES = 600
-whole, flush = parts._write_whole, writer.GrowingArray._flush
+whole, flush = parts._write_whole, runs.GrowingArray._flush
 
 def slowly(function):
     def slow(*args):
@@ -370,7 +372,7 @@ def slowly(function):
     return slow
 
 parts._write_whole = slowly(whole)
-writer.GrowingArray._flush = slowly(flush)
+runs.GrowingArray._flush = slowly(flush)
 main(prog_name="distrff")
 """
 
@@ -400,3 +402,103 @@ def test_the_command_after_sigkill_and_sigterm(folders, rng):
     assert {path.name for path in out.iterdir()} == {"rows.zarr"}
     convert(inside / "rows.csv", out / "plain.zarr", target="y", shuffle=3, chunk_rows=3)
     assert content(str(out / "rows.zarr")) == content(str(out / "plain.zarr"))
+
+
+# Without a death: the order of the rows, and their layout.
+
+
+@pytest.mark.parametrize("range_bytes", [2**25, 1500])
+@pytest.mark.parametrize("layout", ["dense", "csr"])
+def test_rows_stand_in_the_order_of_their_keys_and_keep_their_types(
+    tmp_path, monkeypatch, layout, range_bytes, rng
+):
+    """Each part by itself; which rows are test rows follows from their numbers."""
+    monkeypatch.setattr(runs, "_RANGE_BYTES", range_bytes)
+    monkeypatch.setattr(runs, "_RUN_BYTES", 4 * range_bytes)
+    monkeypatch.setattr(texts, "BLOCK_BYTES", 2000)
+    n, seed, fraction = 700, int(rng.integers(2**31)), 0.3
+    if layout == "dense":
+        X, y = rng.random((n, 4)), np.array([f"row {i}" for i in range(n)], dtype=object)
+        source = tmp_path / "rows.csv"
+        pd.DataFrame(X, columns=list("abcd")).assign(y=y, w=np.arange(n)).to_csv(source, index=False)
+        options = {"target": "y", "sample_weight": "w"}
+    else:
+        X, y = random_array((n, 3000), density=0.002, rng=rng, format="csr"), np.arange(n)
+        source, options = tmp_path / "rows.txt", {}
+        X.data = X.data.round(6)
+        dump_svmlight_file(X, y, str(source), zero_based=False)
+        X = X[:, : X.indices.max() + 1].toarray()
+    convert(source, tmp_path / "a.zarr", shuffle=seed, test_fraction=fraction, **options)
+    in_test = runs.is_test_row(np.arange(n), seed, fraction)
+    assert abs(in_test.mean() - fraction) < 6 * np.sqrt(fraction * (1 - fraction) / n)
+    for place, chosen in (("a.zarr", ~in_test), ("a.zarr/test", in_test)):
+        rows = np.flatnonzero(chosen)
+        rows = rows[np.argsort(shuffle_keys(np.arange(len(rows)), seed))]
+        data = open_dataset(tmp_path / place)
+        (block,) = data.rows(0, data.n_rows).tiles(data.n_rows)
+        np.testing.assert_array_equal(block.X if layout == "dense" else block.X.toarray(), X[rows])
+        assert block.y.tolist() == y[rows].tolist()
+        assert layout == "csr" or block.sample_weight.tolist() == rows.tolist()
+
+
+def test_places_are_uniform(rng):
+    """Where the rows of each twentieth went is as even as chance makes it; wrong once in a million."""
+    n, parts = 100_000, 20
+    place = np.argsort(np.argsort(shuffle_keys(np.arange(n), int(rng.integers(2**62)))))
+    table = np.bincount(np.arange(n) * parts // n * parts + place * parts // n, minlength=parts**2)
+    statistic = ((table - n / parts**2) ** 2).sum() / (n / parts**2)
+    # Rows and columns of the table have fixed sums.
+    assert chi2.sf(statistic, (parts - 1) ** 2) > 1e-6
+    assert chi2.cdf(statistic, (parts - 1) ** 2) > 1e-6
+    # The rank correlations of row and place and of neighbours are 0 but for chance: six of its deviations.
+    assert abs(np.corrcoef(np.arange(n), place)[0, 1]) < 6 / np.sqrt(n)
+    assert abs(np.corrcoef(place[1:], place[:-1])[0, 1]) < 6 / np.sqrt(n)
+
+
+def send(sink, cuts, **columns) -> None:
+    for part in np.split(np.arange(columns["X"].shape[0]), cuts):
+        if len(part):
+            sink.append({name: column[part] for name, column in columns.items()})
+
+
+def write(path, kind, X, y, cuts, **options):
+    with new_group(Location.of(path)) as group:
+        rows = kind(group, **options)
+        send(rows, cuts, X=X, y=y, sample_weight=np.ones(X.shape[0]))
+        assert rows.finish() == X.shape[0]
+        mark_complete(group)
+
+
+@pytest.mark.parametrize("labels", [False, True])
+@pytest.mark.parametrize("chunk_rows", [None, 3, 10, 100])
+def test_any_cuts_give_the_same_rows(tmp_path, chunk_rows, labels, rng):
+    X = rng.standard_normal((133, 3)).astype(np.float32)
+    y = np.array([f"ä{i}" for i in range(133)], dtype=object) if labels else np.arange(133)
+    write(tmp_path / "a.zarr", DenseWriter, X, y, np.sort(rng.integers(0, 133, 4)), chunk_rows=chunk_rows)
+    data = open_dataset(tmp_path / "a.zarr")
+    np.testing.assert_array_equal(data.X.compute(), X)
+    assert data.y.compute().tolist() == y.tolist()
+    assert data.sample_weight.compute().tolist() == [1.0] * 133
+    group, chunk = zarr.open_group(tmp_path / "a.zarr"), min(133, chunk_rows or 133)
+    assert group["X"].chunks == (chunk, 3)
+    if chunk_rows == 10:
+        assert (group["X"].shards, group["y"].chunks) == ((80, 3), (80,))  # eight chunks
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 7])
+def test_sparse_rows_are_read_as_they_were(tmp_path, monkeypatch, chunk_rows, rng):
+    monkeypatch.setattr(runs, "_SPARSE_CHUNK", 50)
+    X = csr_matrix(random_array((200, 3000), density=0.002, rng=rng))
+    write(tmp_path / "a.zarr", SparseWriter, X, np.arange(200), [1, 50, 51], chunk_rows=chunk_rows)
+    rows = open_dataset(tmp_path / "a.zarr").rows(13, 190)
+    for n in (1, 60, 1000):
+        blocks = list(rows.tiles(n))
+        assert (vstack([b.X for b in blocks]) != X[13:190]).nnz == 0
+        assert np.concatenate([b.y for b in blocks]).tolist() == list(range(13, 190))
+
+
+def test_an_unfinished_group_is_refused(tmp_path):
+    with new_group(Location.of(tmp_path / "a.zarr")) as group:
+        DenseWriter(group).append({"X": np.zeros((3, 1))})
+    with pytest.raises(InputError, match="incomplete, its writing was interrupted"):
+        open_dataset(tmp_path / "a.zarr")

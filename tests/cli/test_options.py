@@ -13,7 +13,6 @@ from distrff.cli.build import KERNELS as KERNEL_NAMES
 from distrff.cli.build import MAPS, MODELS, checked_estimator, fit
 from distrff.cli.options import Names, StorageOption, Value, WordOrJson
 from distrff.cli.signatures import parameters_of
-from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import LinearFeatures
@@ -159,69 +158,6 @@ def test_choices_of_features(words, expected):
     features = estimator_of(words).features
     assert type(features) is type(expected)
     assert features.get_params(deep=False) == expected.get_params(deep=False)
-
-
-DENSE = "--n-components goes with --features auto, fourier, equispaced or nystroem"
-ANY_KERNEL = "--length-scale goes with --features fourier, equispaced, binning or nystroem"
-ITERATIVE = "goes with --model svc or likelihood, or --solver cg"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--features binning --n-components 64", DENSE),
-        ("--features linear --n-components 64", DENSE),
-        ("--features linear --length-scale 2", ANY_KERNEL),
-        ("--features auto --kernel gaussian", "--kernel goes with --features fourier, equispaced"),
-        ("--features auto --length-scale 2", ANY_KERNEL),
-        ("--features auto --sampling qmc", "--sampling goes with --features fourier"),
-        ("--include-std --alpha 1 --solver cg", "--include-std goes with the Gram"),
-        ("--include-std --features binning", "--include-std goes with the Gram"),
-        ("--n-bins 64", "--n-bins goes with --features binning"),
-        ("--landmarks leverage", "--landmarks goes with --features nystroem"),
-        ("--features nystroem --form phase", "--form goes with --features fourier"),
-        ("--metric learned --features linear", "--metric goes with --features fourier, equispaced"),
-        ("--metric learned --length-scale ard", "--metric goes with --length-scale auto or one number"),
-        ("--metric learned --length-scale 1,2", "--metric goes with --length-scale auto or one number"),
-        (f"--metric learned --kernel {ROTATED}", "--metric goes with a kernel's name"),
-        ("--nu 2", "--nu goes with --kernel matern"),
-        ("--features fourier --tol 1e-6", f"--tol {ITERATIVE}"),
-        ("--alpha 1 --solver gram --max-sweeps 3", f"--max-sweeps {ITERATIVE}"),
-        ("--alpha 1 --alphas 1,2", "--alphas goes with --alpha cv"),
-        ("--alpha gcv --cv 3", "--cv goes with --alpha cv"),
-        ("--class-weight balanced", "--class-weight goes with --model ridge-classifier, svc or likelihood"),
-        ('--length-scale 2 --kernel {"kernel":"cauchy"}', "--length-scale goes with a kernel's name"),
-        ("--model pca --alpha 1", "--alpha goes with --model ridge"),
-        ("--model pca --solver cg", "--solver goes with --model ridge, ridge-classifier, svc or"),
-        ("--model pca --class-weight balanced", "--class-weight goes with"),
-        ("--n-outputs 3", "--n-outputs goes with --model pca"),
-    ],
-)
-def test_options_that_contradict_each_other(words, message):
-    with pytest.raises((click.UsageError, InputError), match=message):
-        estimator_of(words)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--features fourier --n-components 0", "n_components must be"),
-        ("--n-components 0", "n_components must be"),
-        ("--model pca --features binning", "use FourierFeatures or NystroemFeatures"),
-        ("--alpha 0", "alpha must be positive"),
-        ("--alpha -1", "alpha must be positive"),
-        ("--alphas nan", "alphas must be positive"),
-        ("--cv 1", "cv must be an integer of at least 2"),
-        ("--length-scale 0", "length_scale must be positive"),
-        ("--kernel matern --nu 0.1", "nu must be"),
-        ('--kernel {"kernel":"gaussian","metric":[[1],[2,3]]}', "metric must be a matrix"),
-        ('--kernel {"kernel":"gaussian","metric":"x"}', 'metric must be None, "learned" or a matrix'),
-        ('--kernel {"kernel":"rbf"}', '"kernel" must be one of'),
-    ],
-)
-def test_values_that_no_data_could_make_right(words, message):
-    with pytest.raises(InputError, match=message):
-        estimator_of(words)
 
 
 @pytest.mark.parametrize(
