@@ -14,7 +14,7 @@ from distrff.errors import InputError
 from distrff.features.base import RowsInMemory, Sample
 from distrff.features.search.line import descend
 from distrff.features.search.ridge import FEATURES, GRIDS, MODELS, FittedRidge, FourierRidge, best_width
-from distrff.features.search.sample import THINNING, SearchSample, median_distance
+from distrff.features.search.sample import THINNING, HeldOutError, SearchSample, median_distance
 from distrff.features.search.widths import LikelihoodBudget, relevant_length_scales
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern, Stationary
@@ -150,7 +150,8 @@ def learned_metric(
             width, error = _width_for(kernel, rows.in_coordinates(P), kind, size, more)
             if by_bins and learned.P is not None:
                 by_column, other = _width_for(kernel, rows.in_coordinates(scales_of(P)), kind, size, more)
-                if _WORTHWHILE * other < error:  # the simpler of equal ones
+                # Widths are simpler, and taken within a standard error.
+                if other.criterion - error.criterion <= other.spread_from(error):
                     width, scales = by_column, scales_of(P)
     if scales is not None:
         width = tuple(float(f"{w:.4g}") for w in width * scales)
@@ -194,13 +195,13 @@ def metric_flops(n_rows: int, n_columns: int, n_components: int) -> float:
 
 def _width_for(
     kernel: Stationary, rows: SearchSample, kind: str, size: int, more: float
-) -> tuple[float, float]:
-    """The width for `more` times the rows and features, and the squared error on the sample."""
+) -> tuple[float, HeldOutError]:
+    """The width for `more` times the rows and features, and the error on the sample."""
     free = kernel.set_params(length_scale="auto", metric=None)
     few = MODELS[kind](rows.thinned(), free, max(2, size // 2))
     before, _ = best_width(few, median_distance(free, rows.X, rows.seed), ANYWHERE)
     last, error = best_width(MODELS[kind](rows, free, size), before)
-    return float(f"{carried_on(before, last, 2 * THINNING, more):.4g}"), error.squared_error
+    return float(f"{carried_on(before, last, 2 * THINNING, more):.4g}"), error
 
 
 def column_widths(
