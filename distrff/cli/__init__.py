@@ -36,7 +36,7 @@ from distrff.utils.text import public_text
 
 __all__ = ["main"]
 
-# Of a context's meta, which the commands share with their group.
+# Keys of a context's meta, which the commands share with their group.
 VERBOSE = "distrff.verbose"
 LAST_WORK = "distrff.last_work"  # what is done yet after Ctrl-C, in words
 
@@ -235,7 +235,7 @@ _CLASSES = {
 
 
 def spelt_as_options(text: str) -> str:
-    """Return a message with each parameter and class as its option: dtype='float64' as --dtype float64.
+    """A message with each parameter and class as its option: dtype='float64' as --dtype float64.
 
     Names in quotes stay, as they may be columns; so do calls, and parameters that have no option.
     """
@@ -273,7 +273,7 @@ def spelt_as_options(text: str) -> str:
 
 @cache
 def _options() -> dict[str, list[str]]:
-    """Return the option of each parameter, and perhaps its opposite: of any command, since a message may
+    """Option of each parameter, and perhaps its opposite: of any command, since a message may
     speak of another than its own. The sizes of quickstart's rows are no parameters of the library."""
     commands = [main.get_command(click.Context(main), name) for name in _COMMANDS if name != "quickstart"]
     return {

@@ -136,7 +136,7 @@ def cluster_rates(dataset: Dataset | None = None) -> dict[str, Any]:
     execution = ambient_execution()
     if not isinstance(execution, ClusterExecution):
         raise InputError("Dask's configuration names a scheduler without workers; unset `scheduler` there")
-    known, threads = execution.roll.workers(), execution.roll.running_threads()
+    known, threads = execution.workers.known(), execution.workers.running_threads()
     if not threads:
         raise ClusterError("no worker of the cluster takes tasks now; look at their memory and logs")
     addresses = sorted(threads)
@@ -167,13 +167,13 @@ def cluster_rates(dataset: Dataset | None = None) -> dict[str, Any]:
 
 
 def _total(rates: dict[str, Any], name: str, dtype: str | None = None) -> float:
-    """Return a rate of all workers together."""
+    """Rate of all workers together."""
     values = [worker[name] for worker in rates["workers"]]
     return sum(values if dtype is None else [value[dtype] for value in values])
 
 
 def _reading(execution: ClusterExecution, dataset: Dataset, places: list[str]) -> list[float]:
-    """Return the rows a second of each thread; those of small data read the same rows."""
+    """Rows a second of each thread; those of small data read the same rows."""
     n, n_parts = dataset.n_rows, min(len(places), dataset.n_rows)
     bounds = [n * part // n_parts for part in range(n_parts + 1)]
     calls = []
@@ -184,7 +184,7 @@ def _reading(execution: ClusterExecution, dataset: Dataset, places: list[str]) -
 
 
 def _round_trip(execution: ClusterExecution, addresses: list[str]) -> float:
-    """Return the median seconds of a task that does nothing."""
+    """Median seconds of a task that does nothing."""
     seconds = []
     for i in range(_ROUND_TRIPS):
         began = time.perf_counter()
@@ -194,7 +194,7 @@ def _round_trip(execution: ClusterExecution, addresses: list[str]) -> float:
 
 
 def _receiving(execution: ClusterExecution, addresses: list[str], limits: list[int]) -> dict[str, float]:
-    """Return the bytes a second that each worker receives from the next one; empty for one alone."""
+    """Bytes a second that each worker receives from the next one; empty for one alone."""
     if len(addresses) < 2:
         return {}
     n_bytes = min([_SENT_BYTES, *(limit // _MEMORY_SHARE for limit in limits if limit)])
@@ -209,7 +209,7 @@ def _receiving(execution: ClusterExecution, addresses: list[str], limits: list[i
 
 
 def _each(execution: ClusterExecution, what: str, calls: list[tuple]) -> list[Any]:
-    """Return the results of calls, each a worker's address, a function and its arguments."""
+    """Results of calls, each a worker's address, a function and its arguments."""
     futures = [execution.submit_to(*call) for call in calls]
     _finished(execution, futures, what)
     return execution.client.gather(futures)
@@ -234,7 +234,7 @@ def _finished(execution: ClusterExecution, futures: list[Future], what: str) -> 
 
 
 def arithmetic_rates(seconds: float) -> dict[str, Any]:
-    """Return the BLAS threads of this process, and the flops and cosines a second of this thread.
+    """BLAS threads of this process, and the flops and cosines a second of this thread.
 
     Each of the four rates is measured for so many seconds.
     """
@@ -265,7 +265,7 @@ def _calls_a_second(work: Callable[[], object], seconds: float) -> float:
 
 
 def rows_a_second(rows: Rows, tile_rows: int, seconds: float) -> float:
-    """Return the rows that this thread reads in a second, measured for so many seconds.
+    """Rows that this thread reads in a second, measured for so many seconds.
 
     The first few rows are read before, so that imports and opening do not count.
     """
@@ -297,7 +297,7 @@ _REMEDIES = {
 
 
 def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
-    """Return the seconds of each part of a fit: what the plan counts, divided by the measured rates.
+    """Seconds of each part of a fit: what the plan counts, divided by the measured rates.
 
     Products of a few vectors are taken to be 2.5 times slower by the flop than those of the Gram. For
     sparse features neither products nor cosines are measured: there the seconds are the plan's own, less
@@ -336,7 +336,7 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
 
 
 def _moved_bytes(plan: Plan, n_workers: int) -> float:
-    """Return the bytes of partials that go to another worker to be merged."""
+    """Bytes of partials that go to another worker to be merged."""
     if n_workers == 1:
         return 0.0
     shape = plan.size

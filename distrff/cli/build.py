@@ -257,7 +257,7 @@ def _refuse_unused(ctx: click.Context) -> None:
         if grid in found and not may_search:
             refuse(ctx, grid, f"--{name} cv" + (" or --alpha gcv" if name == "alpha" else ""))
     folds = penalty == "cv" or (penalty is None and not is_margin)
-    for option in {"cv", "fold_by"} & found.keys() if not folds else ():
+    for option in sorted({"cv", "fold_by"} & found.keys()) if not folds else ():
         refuse(ctx, option, "--alpha cv or --C cv")
     has_gram = o["solver"] not in ("cg", "sgd") and o["features"] != "binning"
     if "include_std" in found and o["include_std"] and not ("ridge" in o["model"] and has_gram):
@@ -268,7 +268,7 @@ def _refuse_unused(ctx: click.Context) -> None:
             "--features binning",
         )
     may_iterate = is_margin or not has_gram or (o["features"] == "auto" and o["solver"] in (None, "auto"))
-    for option in {"tol", "max_sweeps", "keep_features"} & found.keys() if not may_iterate else ():
+    for option in sorted({"tol", "max_sweeps", "keep_features"} & found.keys()) if not may_iterate else ():
         if option != "tol" or o["features"] != "equispaced":
             refuse(ctx, option, "--model svc or likelihood, or --solver cg or sgd, or --features binning")
 
@@ -303,23 +303,18 @@ def _kernel(ctx: click.Context) -> Any:
         return kernel_from_dict(kernel)
     values = kernel_options(ctx.params)
     kind = values.pop("kernel")
-    if kind != "matern":
-        if "nu" in found:
-            refuse(ctx, "nu", "--kernel matern")
-        values.pop("nu", None)
-    if (
-        values.get("metric")
-        and not isinstance(values["length_scale"], float)
-        and values["length_scale"] != "auto"
-    ):
-        refuse(ctx, "metric", "--length-scale auto or one number")
+    if kind != "matern" and "nu" in found:
+        refuse(ctx, "nu", "--kernel matern")
     return getattr(drf, KERNELS[kind])(**values)
 
 
 def kernel_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a kernel, those that are not given as the map has them."""
     of_map = _KERNEL | _KERNELS_OF_MAPS.get(options["features"], {})
-    return of_map | {name: options[name] for name in _OF_KERNELS if options[name] is not None}
+    found = of_map | {name: options[name] for name in _OF_KERNELS if options[name] is not None}
+    if found["kernel"] != "matern":
+        found.pop("nu", None)
+    return found
 
 
 def check_target(dataset: Dataset, model: str, named: Sequence[str] = ()) -> None:

@@ -133,7 +133,7 @@ def _text(value: Any, between: str = ",") -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-# What a command prints.
+# Output.
 
 
 def be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:

@@ -213,7 +213,7 @@ def solve(ctx: click.Context, path: str, out: str, overwrite: bool, as_json: boo
         ctx.exit(NOT_CONVERGED)
 
 
-# What the three share.
+# Helpers of all three commands.
 
 
 def _load(path: str, remote: dict[str, Any] | None) -> Any:

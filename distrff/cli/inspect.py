@@ -184,7 +184,7 @@ def described_checkpoint(path: str, remote: Remote) -> Described:
 
 
 def _pass_under_way(progress: dict[str, Any]) -> dict[str, Any]:
-    """Return the name of the pass that was under way at the last write, and its segments."""
+    """Name of the pass that was under way at the last write, and its segments."""
     if not progress.keys() >= {"label", "n_segments", "n_segments_done"}:
         return {}
     done = f"{progress['n_segments_done']} of {progress['n_segments']} segments"
@@ -192,7 +192,7 @@ def _pass_under_way(progress: dict[str, Any]) -> dict[str, Any]:
 
 
 def _seconds_left(header: dict[str, Any], progress: dict[str, Any]) -> float | None:
-    """Return the seconds of the passes that are left of those planned; None where that is not known.
+    """Seconds of the passes that are left of those planned; None where that is not known.
 
     Passes that are not begun count as the median of those that are done, as the Gram, which is one pass of
     many, takes far longer than the light ones after it. An iterative fit may take more passes than planned.
@@ -284,7 +284,7 @@ def _dtype_name(dtype: Any) -> str:
     return "string" if dtype.kind == "T" else str(dtype)
 
 
-# What one pass over the rows of a dataset found: values for JSON, and lines for people.
+# Findings of one pass over the rows of a dataset: values for JSON, and lines for people.
 
 
 def described_rows(dataset: Dataset) -> tuple[dict[str, Any], list[str]]:

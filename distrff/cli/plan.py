@@ -17,12 +17,12 @@ from distrff.errors import PlanRefused
 from distrff.utils.text import human_bytes
 
 if TYPE_CHECKING:
-    from distrff.engine.run import PlannedWorkers
+    from distrff.engine.tasks import Workers
     from distrff.estimators.base import KernelEstimator
     from distrff.fitting.cost import Plan
     from distrff.io.dataset import Dataset
 
-    Counted = Callable[[KernelEstimator, PlannedWorkers], Plan]
+    Counted = Callable[[KernelEstimator, Workers], Plan]
 
 
 @command()
@@ -87,19 +87,19 @@ _FAR_LESS, _WORTH_A_NOTE = 2 / 3, 2**32  # share and bytes of a pod's memory tha
 def planned_values(
     estimator: KernelEstimator, dataset: Dataset, options: Mapping[str, Any]
 ) -> tuple[str, list[str]]:
-    """Return the values as YAML, for workers of as many threads as `--threads-per-worker` says, and notes.
+    """Values as YAML, for workers of as many threads as `--threads-per-worker` says, and notes.
 
     They are counted for workers that need not be there yet. Without `--memory-limit` these may have as
     much memory as the fastest way needs, up to 1 TiB.
     """
     from distrff.engine.cluster import memory_limit_bytes
-    from distrff.engine.run import PlannedWorkers
+    from distrff.engine.tasks import Workers
 
     n_workers, limit = options["workers"], options["memory_limit"]
     n_bytes = memory_limit_bytes(limit or _MAX_POD, 1)
-    workers = PlannedWorkers(n_workers or 1, options["threads_per_worker"], n_bytes)
+    workers = Workers(n_workers or 1, options["threads_per_worker"], n_bytes)
 
-    def counted(model: KernelEstimator, workers: PlannedWorkers) -> Plan:
+    def counted(model: KernelEstimator, workers: Workers) -> Plan:
         return model.plan_for(workers, dataset, checkpoint=options["checkpoint"])
 
     try:
@@ -116,10 +116,8 @@ def planned_values(
     return "\n".join(_lines(plan, n_workers)), _if_one_thread_worked(estimator, counted, workers, plan)
 
 
-def _if_the_penalty_were_given(
-    estimator: KernelEstimator, counted: Counted, workers: PlannedWorkers
-) -> list[str]:
-    """Return what a pod would need without the search for the penalty, where there is one and that fits."""
+def _if_the_penalty_were_given(estimator: KernelEstimator, counted: Counted, workers: Workers) -> list[str]:
+    """A note of what a pod would need if the penalty were given, where it is searched and that fits."""
     parameters = estimator.get_params(deep=False)
     for name, grid in (("alpha", "alphas"), ("C", "Cs")):
         if not isinstance(parameters.get(name), str):
@@ -135,9 +133,9 @@ def _if_the_penalty_were_given(
 
 
 def _if_one_thread_worked(
-    estimator: KernelEstimator, counted: Counted, workers: PlannedWorkers, plan: Plan
+    estimator: KernelEstimator, counted: Counted, workers: Workers, plan: Plan
 ) -> list[str]:
-    """Return a note where workers of one thread need far less, since each thread holds a Gram of its own."""
+    """A note where workers of one thread need far less, since each thread holds a Gram of its own."""
     from distrff.fitting.cost import min_memory_limit
 
     if not plan.has_gram:
@@ -154,7 +152,7 @@ def _if_one_thread_worked(
 
 
 def _pod(plan: Plan) -> str:
-    """Return the memory of a worker's pod."""
+    """Memory of a worker's pod."""
     from distrff.fitting.cost import min_memory_limit
 
     return _quantity(min_memory_limit(plan), plan.memory_limit)
@@ -185,7 +183,7 @@ def _lines(plan: Plan, n_workers: int | None) -> list[str]:
 
 
 def _same_twice(resources: list[str]) -> list[str]:
-    """Return equal limits and requests, so that nothing else on the node takes the planned memory."""
+    """Equal limits and requests, so that nothing else on the node takes the planned memory."""
     return [
         line
         for kind in ("limits", "requests")
@@ -194,7 +192,7 @@ def _same_twice(resources: list[str]) -> list[str]:
 
 
 def _quantity(n_bytes: float, at_most: int = 0) -> str:
-    """Return a Kubernetes quantity of so many bytes, rounded up, but not above `at_most` if given."""
+    """A Kubernetes quantity of so many bytes, rounded up, but not above `at_most` if given."""
     mebibytes = math.ceil(n_bytes / _MiB / _STEP) * _STEP
     if at_most:
         mebibytes = min(mebibytes, at_most // _MiB)

@@ -82,7 +82,7 @@ class Clock:
 
 
 def _score_rows(scores: dict[str, Any]) -> list[list[str]]:
-    """Return name, RMSE, R² and how far the RMSE is above the best possible one."""
+    """Name, RMSE, R² and how far the RMSE is above the best possible one."""
     best, rows = scores["best_possible"]["rmse"], []
     for name, score in scores.items():
         above = "" if name == "best_possible" else f"{score['rmse'] / best - 1:+.1%}"
@@ -90,7 +90,7 @@ def _score_rows(scores: dict[str, Any]) -> list[list[str]]:
     return rows
 
 
-# What `distrff quickstart` does: rows, plan, fit, scores, model, report.
+# Steps of the quickstart: rows, plan, fit, scores, model, report.
 
 FILES = {"train": "train.zarr", "test": "test.zarr", "model": "model.zarr", "report": "report.html"}
 _COPIED = (
@@ -133,7 +133,7 @@ class Settings:
 
 
 def local_workers() -> int:
-    """Return how many workers the cores and the memory of this machine suffice for."""
+    """Number of workers that the cores and the memory of this machine suffice for."""
     from dask.system import CPU_COUNT
     from distributed.system import MEMORY_LIMIT
 
@@ -189,7 +189,7 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Clock) -> di
 
 
 def _scores(model: drf.KernelRidge, linear: drf.KernelRidge, test: Dataset, best: float) -> dict[str, Any]:
-    """Return RMSE and R² of the true function, which has the RMSE `best`, and of both models."""
+    """RMSE and R² of the true function, which has the RMSE `best`, and of both models."""
     found = {
         name: drf.evaluate(one.model_, test)
         for name, one in (("kernel_ridge", model), ("linear_ridge", linear))

@@ -76,7 +76,7 @@ class KnownTruth:
             yield KnownBlock(start, X[:size], f[:size], y[:size])
 
     def function(self, X: np.ndarray) -> np.ndarray:
-        """Return f, float64 of shape (n,), of rows X of shape (n, n_columns)."""
+        """F, float64 of shape (n,), of rows X of shape (n, n_columns)."""
         shift, scale = self._mean_and_deviation
         return (self._sum_of_cosines(X) - shift) / scale
 

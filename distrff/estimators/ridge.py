@@ -14,9 +14,7 @@ from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.base import KernelClassifier, KernelEstimator, SolverParameters
 from distrff.features.fitted import Trait
-from distrff.fitting.equispaced import Sums, fit_toeplitz_statistics
 from distrff.fitting.fit import solvable
-from distrff.fitting.gram import Grams, fit_statistics
 from distrff.fitting.problem import (
     Penalty,
     PreparedFit,
@@ -25,7 +23,7 @@ from distrff.fitting.problem import (
     ridge_problem,
 )
 from distrff.fitting.result import FitResult, quality_of_numbers
-from distrff.fitting.running import RunningSums
+from distrff.fitting.running import RunningSums, solved
 from distrff.fitting.sums import GramStatistics, Statistics, ToeplitzStatistics
 from distrff.io.arrays import as_frame
 from distrff.io.dataset import Dataset
@@ -34,7 +32,7 @@ from distrff.model.persistence import save_model
 from distrff.model.rows import is_raw, raw_rows
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, checked_classes
 
-# What ridge models for numbers and for classes share.
+# The base of ridge models for numbers and for classes.
 
 _SOLVED = (
     "coef_", "intercept_", "alpha_", "rkhs_norm_", "cv_score_", "cv_results_", "report_", "model_", "plan_",
@@ -83,12 +81,9 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
                 "class_weight cannot be applied to a Gram, whose rows are already weighted; "
                 "give sample_weight to gram(...), or fit the rows"
             )
-        if isinstance(statistics, ToeplitzStatistics):
-            result = fit_toeplitz_statistics(statistics, problem)
-            assert result.features is not None
+        result = solved(statistics, problem)
+        if result.features is not None:  # sums whose kernel was chosen now
             statistics = replace(statistics, specification=result.features.specification_)
-        else:
-            result = fit_statistics(statistics, problem)
         self._forget("features_", "_growth", "_unsolved", *self._not_pickled)
         self._store(result, self._model_of_sums(statistics, result), problem.seed, None)
         return self
@@ -246,7 +241,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
             again = self._growth.solved(chosen)
             assert again.grams is not None
             self._grams = again.grams.kept()
-        grams: Grams | Sums | None = getattr(self, "_grams", None)
+        grams = getattr(self, "_grams", None)
         if Trait.SPARSE in model.specification.traits:
             raise InputError(
                 "standard deviations need a Gram of the features, and those of random binning are too many "
@@ -270,7 +265,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
 
     def _out_of_fold_models(self) -> FoldModels | None:
         sums = getattr(self, "_grams", None)
-        if self._fold_models is None and isinstance(sums, Sums):
+        if self._fold_models is None and sums is not None:
             self._fold_models = sums.fold_models(np.atleast_1d(self.alpha_))
         return self._fold_models
 
@@ -403,7 +398,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         ones should be among them. All calls together give the model of one `fit` to all their rows with that
         map and scaling, up to rounding: row numbers go on, and so do the folds of ``fold_by="hash"``.
         `alpha`, `alphas`, `fit_intercept` and `tol` count at each call, all other parameters at the first.
-        `fit` forgets what was summed, and as it keeps no sums, a call after it begins anew, with a
+        `fit` forgets these sums and keeps none, so that a call after it begins anew, with a
         `DataWarning`. A call that fails changes nothing, nor does a `fit` that fails. Of
         `EquispacedFourierFeatures`, alpha is searched by sums that are rounded otherwise.
 

@@ -45,7 +45,7 @@ class _Model:
     distance: float = np.inf
 
     def is_on_course(self, distance: float, n_rounds: int) -> bool:
-        """Return whether the bound will be near the objective after that many rounds like the last.
+        """Whether the bound will be near the objective after that many rounds like the last.
 
         `distance` is the gap between the two, relative to the objective. The first round predicts nothing.
         """
@@ -69,7 +69,7 @@ class _Model:
         return max(0.0, slope - highest) + min(0.0, slope - lowest)
 
     def without_violations(self, label: float) -> np.ndarray:
-        """Return the reference point with an intercept at which no row of the label is violating.
+        """The reference point with an intercept at which no row of the label is violating.
 
         All rows of the label move alike: those that violated most are then the nearest to the hinge.
         """
@@ -167,7 +167,7 @@ def _minimise_models(
     """Move each model to its minimum, side by side on the cluster; return their lower bounds."""
     shared = (oracle.features_of, oracle.sent_map, oracle.fit_intercept)
     calls = [(*shared, model, problem.C, tols[problem]) for problem, model in models.items()]
-    solutions: list[ActiveSetSolution] = oracle.run.compute_all(solve_model, calls)
+    solutions: list[ActiveSetSolution] = oracle.run.map(solve_model, calls)
     for model, solution in zip(models.values(), solutions, strict=True):
         model.x, model.alpha = solution.x, solution.alpha
     return {problem: solution.bound for problem, solution in zip(models, solutions, strict=True)}
@@ -176,7 +176,7 @@ def _minimise_models(
 def solve_model(
     features_of: FeaturesOf, sent: list[Arrays], fit_intercept: bool, at: _Model, C: float, tol: float
 ) -> ActiveSetSolution:
-    """Return the minimum of the model that is exact for some rows and linear for all others."""
+    """The minimum of the model that is exact for some rows and linear for all others."""
     rows, x = at.rows, at.x
     A = _signed(features_of(rows.X, sent), rows.label)
     linear_weight = at.violating_weight - rows.weight[rows.violating].sum()
@@ -190,7 +190,7 @@ def solve_model(
 
 
 def _signed(Z: Any, label: np.ndarray) -> Any:
-    """Return the rows y·[z | 1] in float64, in the format of Z."""
+    """The rows y·[z | 1] in float64, in the format of Z."""
     if issparse(Z):
         return hstack([diags_array(label) @ Z.astype(np.float64), label[:, None]], format="csr")
     A = np.empty((len(Z), Z.shape[1] + 1))

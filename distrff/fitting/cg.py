@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distrff.engine.reduction import Arrays, gram_stride
-from distrff.engine.run import Run, Workers
+from distrff.engine.run import Run
+from distrff.engine.tasks import Workers
 from distrff.errors import InputError
 from distrff.fitting.cost import (
     MAX_DIRECTIONS,
@@ -51,16 +52,16 @@ from distrff.solvers.cg import (
     sampled_factor,
     solution_of_sample,
 )
+from distrff.solvers.objective import History, Status, in_lockstep
 from distrff.solvers.ridge import (
     RidgeEquations,
     RidgeMoments,
     RidgeSolution,
-    choose_alpha,
+    choose_penalty,
     default_alphas,
     extended,
     ridge_moments,
 )
-from distrff.solvers.status import History, Status, in_lockstep
 from distrff.utils.linalg import add_transposed_product, in_float64, values_of
 
 
@@ -107,7 +108,7 @@ class RidgePass(RowReduction):
             )
 
     def _coded(self, tile: _Tile) -> np.ndarray:
-        """Return the coded targets of a tile."""
+        """The coded targets of a tile."""
         Y = self.targets.encode(tile.y)
         return Y if self.offset is None else Y + self.offset
 
@@ -366,7 +367,7 @@ class _Systems:
         return float(np.max(errors / np.where(sizes > 0, sizes, 1.0)))
 
     def solution(self) -> RidgeSolution:
-        """Return the last iterates of all outputs."""
+        """The last iterates of all outputs."""
         if self._equations is None:
             unknown = np.full(len(self._alpha), np.nan)
             return RidgeSolution(*self._start, unknown, unknown)
@@ -415,7 +416,7 @@ class RidgePasses:
             )
 
     def right_sides(self, coef: np.ndarray, intercept: np.ndarray) -> RidgeEquations:
-        """Return the equations, with the residual of the first coefficients."""
+        """The equations, with the residual of the first coefficients."""
         moments: RidgeMoments = self._sum("right sides", RightSidesReduction, coef, intercept)
         equations = None
         if moments.is_finite:
@@ -435,7 +436,7 @@ class RidgePasses:
         z_means: list[np.ndarray],
         held_out: tuple[int | None, ...],
     ) -> np.ndarray:
-        """Return G·v for each row v of V, with G summed over the rows outside the held-out fold.
+        """G·v for each row v of V, with G summed over the rows outside the held-out fold.
 
         `intercept` holds −z̄ᵀv, and `z_means` the z̄ of the same rows.
         """
@@ -446,7 +447,7 @@ class RidgePasses:
         return GV
 
     def complements(self, folds: range) -> dict[int, RidgeEquations]:
-        """Return the equations of the complement of each fold."""
+        """The equations of the complement of each fold."""
         # No first coefficients: their products need not be summed.
         none = np.zeros((self._fit.specification.n_features, 0))
         moments: list[RidgeMoments | None] = self._sum(
@@ -465,7 +466,7 @@ class RidgePasses:
     def held_out_errors(
         self, coef: np.ndarray, intercept: np.ndarray, folds: tuple[int, ...], outputs: tuple[int, ...]
     ) -> np.ndarray:
-        """Return Σ s·(y − f)² and Σ s over the fold of each column of `coef`, of shape (2, m)."""
+        """Σ s·(y − f)² and Σ s over the fold of each column of `coef`, of shape (2, m)."""
         return self._sum(
             "held-out errors",
             HeldOutErrorReduction,
@@ -494,12 +495,12 @@ class _Place:
     alpha: float
 
     def system(self, alpha: float, bound: float) -> ConjugateGradients:
-        """Return the system of another alpha, whose residual at x follows from this one."""
+        """The system of another alpha, whose residual at x follows from this one."""
         return ConjugateGradients(self.x, self.residual + (self.alpha - alpha) * self.x, bound=bound)
 
 
 def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
-    """Return the alpha of least held-out error among those tried, from the largest down (`walk_grid`).
+    """The alpha of least held-out error among those tried, from the largest down (`walk_grid`).
 
     Where the solutions of all folds would take too much memory, folds are solved in groups; later groups try
     the alphas that the first group tried.
@@ -558,15 +559,15 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     sums = np.array([judged[fold] for fold in folds])[:, order]  # (n_folds, n_tried, 2, k)
     by_fold, weights = sums[:, :, 0], sums[:, 0, 1, 0]
     grid = alphas[np.sort(tried)]
-    choice = choose_alpha(by_fold, weights, alphas=grid)
+    choice = choose_penalty(by_fold, weights, penalties=grid)
     with np.errstate(divide="ignore", invalid="ignore"):
         fold_scores = by_fold.mean(axis=2).T / weights
     return AlphaSearch(
-        alpha=np.array([choice.alpha]),
+        alpha=np.array([choice.penalty]),
         score=choice.score,
         criterion=f"mean squared error over {len(folds)} held-out folds",
         results={"alphas": grid, "mean_score": choice.scores, "fold_scores": fold_scores},
-        notes=[] if interruption else end_of_grid("alpha", choice.alpha, alphas, choice.scores),
+        notes=[] if interruption else end_of_grid("alpha", choice.penalty, alphas, choice.scores),
         start=best,
         # Folds that are judged in groups may agree on another alpha than the first group.
         fold_solutions=best_models if len(groups) == 1 and not interruption else [],
@@ -587,7 +588,7 @@ class _FoldModels:
         }
 
     def judged_at(self, alpha: float) -> dict[int, np.ndarray]:
-        """Return Σ s·(y − f)² and Σ s over each fold, (2, k), of the solutions for an alpha."""
+        """Σ s·(y − f)² and Σ s over each fold, (2, k), of the solutions for an alpha."""
         places, judged = self._places, {fold: np.zeros((2, len(self._unit))) for fold in self._equations}
         members = list(places)
         for first in range(0, len(members), MAX_DIRECTIONS):
@@ -604,7 +605,7 @@ class _FoldModels:
         return judged
 
     def mean(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean coefficients and intercepts of the folds."""
+        """The mean coefficients and intercepts of the folds."""
         n, k = len(self._equations), len(self._unit)
         coef, intercept = np.zeros((len(next(iter(self._places.values())).x), k)), np.zeros(k)
         for (fold, j), place in self._places.items():
@@ -613,7 +614,7 @@ class _FoldModels:
         return coef, intercept
 
     def of_folds(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return coef (D, k) and intercept (k,) of each fold."""
+        """Coef (D, k) and intercept (k,) of each fold."""
         outputs = range(len(self._unit))
         return [
             (
@@ -692,26 +693,26 @@ class FactorPreconditioner:
     factor_of: np.ndarray  # (k,), the factor of each output
 
     def solve(self, residuals: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
-        """Return M⁻¹r by output."""
+        """M⁻¹r by output."""
         outputs = np.array(list(residuals))
         groups = [outputs[self.factor_of[outputs] == f] for f in range(len(self.factors))]
         used = [(f, group) for f, group in enumerate(groups) if len(group)]
         calls = [(self.factors[f], np.stack([residuals[j] for j in group], axis=1)) for f, group in used]
-        solved = self.run.compute_all(preconditioned, calls)
+        solved = self.run.map(preconditioned, calls)
         return {
             int(j): V[:, i] for (_, group), V in zip(used, solved, strict=True) for i, j in enumerate(group)
         }
 
     def solution(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return coef and intercept of ridge on the sample itself."""
-        found = self.run.compute_all(solution_of_sample, [(f,) for f in self.factors])
+        """Coef and intercept of ridge on the sample itself."""
+        found = self.run.map(solution_of_sample, [(f,) for f in self.factors])
         chosen = list(enumerate(self.factor_of))
         coef = np.stack([found[f][0][:, j] for j, f in chosen], axis=1)
         return coef, np.array([found[f][1][j] for j, f in chosen])
 
 
 def sample_preconditioner(fit: PreparedFit, plan: Plan, alpha: np.ndarray) -> FactorPreconditioner:
-    """Return the preconditioner from one pass over a sample of the rows.
+    """The preconditioner from one pass over a sample of the rows.
 
     With four to eight rows a feature, conjugate gradients on all rows take 3 to 11 passes (measured).
     """
@@ -765,19 +766,19 @@ def light_plan(size: Size, n_factors: int, workers: Workers, max_folds: int = MA
 
 
 def _folds_at_once(size: Size) -> int:
-    """Return how many folds a search solves together: a function of n, D, k and the number of folds alone."""
+    """How many folds a search solves together: a function of n, D, k and the number of folds alone."""
     numbers = max(1, size.n_features * size.n_outputs)
     max_folds = min(MAX_DIRECTIONS // max(1, size.n_outputs), _MAX_DIRECTION_NUMBERS // numbers)
     return max(1, min(size.n_folds, max_folds))
 
 
 def walk_stride(n_alphas: int) -> int:
-    """Return the stride in which a search walks down a grid of alphas before it looks in between."""
+    """The stride in which a search walks down a grid of alphas before it looks in between."""
     return 1 << max(0, (n_alphas // 6).bit_length() - 1)
 
 
 def _search_sweeps(size: Size, folds_at_once: int) -> int:
-    """Return the sweeps presumed for a search by folds, as if its first walk went to the end of the grid."""
+    """The sweeps presumed for a search by folds, as if its first walk went to the end of the grid."""
     if size.n_folds == 1:
         return 0
     stride = walk_stride(size.n_alphas)
@@ -787,14 +788,14 @@ def _search_sweeps(size: Size, folds_at_once: int) -> int:
 
 
 def _factor_peak_bytes(size: Size, stride: int, n_factors: int, threads: int) -> int:
-    """Return the largest resident set above idle of the sample's Gram sweep, and the factors."""
+    """The largest resident set above idle of the sample's Gram sweep, and the factors."""
     if not stride:
         return 0
     return gram_peak_bytes(sample_size(size, stride), 1, threads) + 8 * n_factors * size.gram_size**2
 
 
 def sample_size(size: Size, stride: int) -> Size:
-    """Return the size of a sample's Gram.
+    """The size of a sample's Gram.
 
     Its products are in float64: the rows are few, and float32 rounding would cost light sweeps where alpha is
     small.

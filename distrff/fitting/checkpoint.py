@@ -21,7 +21,7 @@ from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.fitting.cost import Plan
 from distrff.fitting.problem import FitContext
 from distrff.io.dataset import Dataset, Rows
-from distrff.io.parts import CheckpointStore, forgeries_refused
+from distrff.io.parts import CheckpointStore
 from distrff.io.storage import SEEN_BY_ALL, Location, package_version
 from distrff.utils.serialize import digest_of
 
@@ -33,7 +33,7 @@ _SEARCHES = ("sklearn.model_selection", "dask_ml.model_selection")
 def with_checkpoint(
     fit: FitContext, estimator: Any, plan: Plan, location: Location, every: float | None
 ) -> FitContext:
-    """Return the fit with a checkpoint at a location: a new one, or that of the same fit, with its seed.
+    """The fit with a checkpoint at a location: a new one, or that of the same fit, with its seed.
 
     Raises InputError for a place that holds something else or the checkpoint of another fit, that workers do
     not see, or inside a search or a Dask task.
@@ -79,7 +79,7 @@ def _check_seen(run: Run, store: CheckpointStore) -> None:
     if not isinstance(execution, ClusterExecution):
         return
     futures = {
-        worker: execution.submit_to(worker, _sees, store) for worker in execution.roll.running_threads()
+        worker: execution.submit_to(worker, _sees, store) for worker in execution.workers.running_threads()
     }
     for worker, future in futures.items():
         with suppress(ClusterError, TimeoutError):  # a worker that leaves now is no reason
@@ -95,7 +95,7 @@ def _sees(store: CheckpointStore) -> bool:
 
 
 def _fingerprint(run: Run, estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
-    """Return what must agree, in words where it is short, for messages."""
+    """The properties that must agree, in words where these are short, for messages."""
     return {
         "version": package_version(),
         "model": type(estimator).__name__,
@@ -111,18 +111,16 @@ def _fingerprint(run: Run, estimator: BaseEstimator, dataset: Dataset) -> dict[s
 
 
 def _contents(run: Run, dataset: Dataset) -> dict[str, Any]:
-    """Return the digest of rows in this process; of others that of a few, and the versions of their files."""
+    """The digest of rows in this process; of others that of a few, and the versions of their files."""
     if dataset.block_rows == 0:
         return {"the rows": _digest_of_rows(dataset.rows(0, dataset.n_rows))}
-    sampled = run.compute_all(
-        _digest_of_rows, [(rows,) for rows in dataset.sampled_rows()], group="checkpoint"
-    )
+    sampled = run.map(_digest_of_rows, [(rows,) for rows in dataset.sampled_rows()], group="checkpoint")
     files = [place.versions() for place in dataset.places]
     return {"a sample of the rows": digest_of(sampled), "versions of the files": digest_of(files)}
 
 
 def same_rows(run: Run, first: Dataset, second: Dataset) -> bool:
-    """Return whether two datasets have the same rows.
+    """Whether two datasets have the same rows.
 
     By their digest in memory, by the versions of their files and a few rows where they are stored.
     """
@@ -144,7 +142,7 @@ def _digest_of_rows(rows: Rows) -> str:
 
 
 def _parameters(value: Any, prefix: str = "") -> dict[str, str]:
-    """Return all parameters of an estimator, a map or a kernel, those of its parts included, as text."""
+    """All parameters of an estimator, a map or a kernel, those of its parts included, as text."""
     found: dict[str, str] = {}
     for name, part in sorted(value.get_params(deep=False).items()):
         # They decide when the fit ends and where features are, not what its passes find: a fit that memory
@@ -159,7 +157,7 @@ def _parameters(value: Any, prefix: str = "") -> dict[str, str]:
 
 
 def described(value: Any, name: str) -> dict[str, str]:
-    """Return a parameter as text by its name, and its parts likewise, in words that do not name addresses."""
+    """A parameter as text by its name, and its parts likewise, in words that do not name addresses."""
     if hasattr(value, "get_params") and not isinstance(value, type):
         parts = _parameters(value, f"{name}.")
         if not type(value).__module__.startswith("distrff."):  # it may be fitted, or a function of the user
@@ -184,7 +182,7 @@ def described(value: Any, name: str) -> dict[str, str]:
 
 
 def _content(value: Any, name: str) -> str:
-    """Return a digest of any other value: of what it holds, and not of where it lies in memory."""
+    """A digest of any other value: of what it holds, and not of where it lies in memory."""
     try:
         return str(joblib.hash(value))
     except Exception as error:  # whatever pickling a stranger's value raises
@@ -205,7 +203,7 @@ def kept_to_the_end(run: Run | None) -> Iterator[None]:
         return
     checkpoint, store = run.checkpoint, run.checkpoint.store
     assert isinstance(store, CheckpointStore)
-    with ending_on_sigterm(), forgeries_refused(store.location, lambda: checkpoint.has_read):
+    with ending_on_sigterm():
         try:
             yield
             # Without the sums of the last passes: what is left to do takes seconds, and they are large.

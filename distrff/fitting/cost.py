@@ -20,7 +20,7 @@ from distrff.engine.reduction import (
     sampled_tile_rows,
     sparse_segmentation,
 )
-from distrff.engine.run import PlannedWorkers, Workers
+from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
 from distrff.features.binning import KEY_ROWS
 from distrff.features.equispaced import resolved_share
@@ -98,12 +98,12 @@ class Size:
         return np.dtype(self.dtype).itemsize
 
     def segmentation(self) -> Segmentation:
-        """Return the cuts of the Gram sweep."""
+        """The cuts of the Gram sweep."""
         cuts = gram_segmentation(self.n_rows, self.n_features, self.n_outputs, np.dtype(self.dtype))
         return replace(cuts, tile_rows=sampled_tile_rows(cuts.tile_rows, self.gram_stride))
 
     def reading_bytes(self, segment_rows: int) -> int:
-        """Return the most that a task holds of stored rows: two spans, and what decoding takes.
+        """The most that a task holds of stored rows: two spans, and what decoding takes.
 
         The longest segments are often those of the first pass. Where rows come with tasks in the blocks that
         they touch, those of three are in memory: of the task that runs, of one that is ready, and of one
@@ -118,7 +118,7 @@ class Size:
         return self.row_bytes * (2 * self.chunk_rows + min(self.whole_rows, longest)) + self.held_bytes
 
     def sent_bytes(self, n_workers: int) -> int:
-        """Return the bytes of a worker's share of rows in arrays, or of those that stay on the workers.
+        """The bytes of a worker's share of rows in arrays, or of those that stay on the workers.
 
         Dask keeps what came with a task until nothing that was made from its result is wanted: in a pass, its
         sum.
@@ -128,7 +128,7 @@ class Size:
         return -(-self.persisted_bytes // n_workers)
 
     def n_partials(self, n_segments: int, threads: int) -> int:
-        """Return how many partials there are beside those of the segments that are summed.
+        """How many partials there are beside those of the segments that are summed.
 
         There are one of each thread (that which it packs sums of float64 into, or made last), a merge's
         result, the partial that arrives for it, and at worst all that wait for their neighbours.
@@ -136,7 +136,7 @@ class Size:
         return threads + 2 + n_levels(n_segments)
 
     def busy_bytes(self, threads: int, summing: float, partial: float) -> float:
-        """Return what threads take at work: each sums rows, or writes or reads a checkpoint's file.
+        """Peak bytes of busy threads; each sums rows or moves one checkpoint file.
 
         With a checkpoint a partial that was read is there for a moment beside the one that it takes the place
         of. A small file that goes to an object store, or comes from it, is there twice more.
@@ -147,7 +147,7 @@ class Size:
         return threads * max(summing, saving) + partial
 
     def in_small_chunks(self) -> Size:
-        """Return the same rows as if they were stored in small chunks."""
+        """The same rows as if they were stored in small chunks."""
         chunk_rows = min(self.chunk_rows, max(1, SPAN_BYTES // self.row_bytes))
         block_rows = None if self.block_rows is None else min(self.block_rows, chunk_rows)
         return replace(self, chunk_rows=chunk_rows, block_rows=block_rows, held_bytes=0, whole_rows=0)
@@ -280,7 +280,7 @@ class Plan:
     kept_bytes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as strict JSON data."""
+        """The plan as strict JSON data."""
         own = asdict(self)
         values = own.pop("size") | own
         solver = values.pop("solver")
@@ -312,11 +312,11 @@ class Plan:
         return "factor of the Gram of " + ("all rows" if self.stride == 1 else f"one row in {self.stride}")
 
     def with_seconds(self, seconds: float | None) -> Plan:
-        """Return the plan with its predicted time."""
+        """The plan with its predicted time."""
         return replace(self, seconds=seconds)
 
     def remarks(self) -> list[str]:
-        """Return sentences on the solver, and on what stays in memory."""
+        """Sentences on the solver, and on what stays in memory."""
         return self._on_solver() + self._on_memory()
 
     def _on_memory(self) -> list[str]:
@@ -412,7 +412,7 @@ def planned(
     n_turns: int = 1,
     **counted: Any,
 ) -> Plan:
-    """Return a plan with `n_passes` after the first pass and those of the map, the largest in `n_turns`."""
+    """A plan with `n_passes` after the first pass and those of the map, the largest in `n_turns`."""
     n_sweeps = 1 + size.n_map_passes + n_passes
     searching = workers.threads_per_worker * size.search_bytes + SLACK_BYTES if size.search_bytes else 0
     counted["flops"] += size.search_flops
@@ -442,7 +442,7 @@ def first_that_fits(plans: Iterable[Plan]) -> Plan:
 
 
 def min_memory_limit(plan: Plan) -> float:
-    """Return about the smallest memory limit, in bytes, under which the plan fits, with nothing kept."""
+    """About the smallest memory limit, in bytes, under which the plan fits, with nothing kept."""
     return 1.01 * (plan.worker_peak_bytes - plan.kept_bytes + IDLE_BYTES) / _USABLE_SHARE
 
 
@@ -465,7 +465,7 @@ def _remedies(plan: Plan, cost: Callable[[Size, Workers], Iterator[Plan]]) -> li
     size, remedies = plan.size, []
 
     def does_fit(changed: Size, threads: int = plan.threads_per_worker) -> bool:
-        workers = PlannedWorkers(plan.n_workers, threads, plan.memory_limit)
+        workers = Workers(plan.n_workers, threads, plan.memory_limit)
         return first_that_fits(cost(changed, workers)).fits
 
     if does_fit(size.in_small_chunks()):
@@ -487,7 +487,7 @@ def _remedies(plan: Plan, cost: Callable[[Size, Workers], Iterator[Plan]]) -> li
 
 
 def largest(candidates: range, fits: Callable[[int], bool]) -> int:
-    """Return the largest candidate that fits, by bisection; 0 if none does."""
+    """The largest candidate that fits, by bisection; 0 if none does."""
     low, top = 0, len(candidates)
     while low < top:
         middle = (low + top) // 2
@@ -502,7 +502,7 @@ MIN_GATHERED_ROWS = 512  # of a product of a Hessian, of each that a sweep sums
 
 
 def ready_bytes(threads: int, partial: float) -> float:
-    """Return the bytes of small partials, one a thread, that wait while a ready segment is summed."""
+    """The bytes of small partials, one a thread, that wait while a ready segment is summed."""
     return threads * partial if partial <= LARGE_PARTIAL else 0.0
 
 
@@ -511,7 +511,7 @@ MAX_PATH_BYTES = 2**25
 
 
 def client_peak_bytes(size: Size) -> int:
-    """Return the largest resident set of the client above idle, in bytes."""
+    """The largest resident set of the client above idle, in bytes."""
     D = size.n_features
     of_map = 2 * D if size.sparse_entries else size.map_cost.numbers(D)  # keys and counts, or arrays
     from_features = 8 * (of_map + 4 * D * size.n_outputs)
@@ -530,7 +530,7 @@ _ENTRY_BYTES = 12  # of a sparse number in float64
 
 
 def light_cuts(size: Size) -> Segmentation:
-    """Return the cuts of a light sweep: a tile of features in float64 stays in a cache."""
+    """The cuts of a light sweep: a tile of features in float64 stays in a cache."""
     if size.sparse_entries:
         return sparse_segmentation(size.n_rows, size.sparse_entries)
     exact = np.dtype(np.float64)
@@ -539,7 +539,7 @@ def light_cuts(size: Size) -> Segmentation:
 
 
 def margin_cuts(size: Size) -> Segmentation:
-    """Return the cuts of a light sweep of margin problems."""
+    """The cuts of a light sweep of margin problems."""
     if size.sparse_entries:
         return sparse_segmentation(size.n_rows, size.sparse_entries)
     tile_rows = margin_tile_rows(size.n_features, np.dtype(size.dtype), size.map_cost.min_tile_rows)
@@ -547,7 +547,7 @@ def margin_cuts(size: Size) -> Segmentation:
 
 
 def light_peak_bytes(size: Size, k: int, threads: int) -> int:
-    """Return the largest resident set above idle in a light sweep of k vectors: O(D·k) a thread, and a tile.
+    """The largest resident set above idle in a light sweep of k vectors: O(D·k) a thread, and a tile.
 
     Each thread holds a tile of features in their dtype, in float64 and squared, or the bins of a sparse one
     and the keys of some rows; its values, the rows that it is made of and those of a storage chunk, and its
@@ -578,7 +578,7 @@ def _kept_row_bytes(size: Size) -> int:
 
 
 def model_peak_bytes(size: Size, threads: int) -> int:
-    """Return the largest resident set above idle in solving models, one a thread.
+    """The largest resident set above idle in solving models, one a thread.
 
     Others wait with their rows. Of sparse features there are those that are made, signed, squared and while
     their formats change; of dense ones those that are made, signed, and of the rows in a Newton step, and the
@@ -611,12 +611,12 @@ WIDENING = 4
 
 
 def can_model(n_features: int, sparse_entries: int) -> bool:
-    """Return whether active-set models are worth their steps; with sparse features these are always cheap."""
+    """Whether active-set models are worth their steps; with sparse features these are always cheap."""
     return sparse_entries > 0 or n_features <= _MAX_FEATURES
 
 
 def rows_a_label(n_features: int, sparse_entries: int) -> int:
-    """Return how many rows of each label a sweep keeps for a model.
+    """How many rows of each label a sweep keeps for a model.
 
     With dense features one for each feature, as many as can be between their bounds at an optimum, but at
     least 1024. Sparse features may be more than the rows: then as many rows as have two million entries, 1024
@@ -628,7 +628,7 @@ def rows_a_label(n_features: int, sparse_entries: int) -> int:
 
 
 def max_model_rows(n_features: int, sparse_entries: int) -> int:
-    """Return how many rows a model may grow to.
+    """How many rows a model may grow to.
 
     Eight times the rows that a sweep keeps for a label, but at least 16,384: for a rare class against the
     rest many rows may be on either side of the hinge, whatever the number of features.
@@ -643,7 +643,7 @@ PRESUMED_PASSES = 2 * PRESUMED_EPOCHS + 1
 
 
 def epoch_cuts(size: Size) -> Segmentation:
-    """Return the cuts of an epoch: local steps over longer segments make more progress."""
+    """The cuts of an epoch: local steps over longer segments make more progress."""
     if size.sparse_entries:
         return sparse_segmentation(size.n_rows, size.sparse_entries)
     return size.segmentation()
@@ -662,7 +662,7 @@ _BYTE = 1e-10
 
 
 def with_kept(plan: Plan, wish: str | bool, workers: Workers) -> Plan:
-    """Return the plan with what stays on the workers between its light passes.
+    """The plan with what stays on the workers between its light passes.
 
     `wish` is "auto", which keeps what there is room for if features take longer to make than to read, but
     nothing in a nested fit; True for all features, or False for nothing.
@@ -713,14 +713,14 @@ def with_kept(plan: Plan, wish: str | bool, workers: Workers) -> Plan:
 
 
 def _feature_bytes(size: Size) -> float:
-    """Return the bytes of a row's features as light passes take them, those of a basis in float64."""
+    """The bytes of a row's features as light passes take them, those of a basis in float64."""
     if size.sparse_entries:
         return 4.0 * size.sparse_entries
     return float(size.n_features) * (8 if size.triangle_numbers else size.itemsize)
 
 
 def _cuts_of_passes(plan: Plan) -> list[Segmentation]:
-    """Return the cuts of the light passes; of SGD those of evaluations and those of epochs."""
+    """The cuts of the light passes; of SGD those of evaluations and those of epochs."""
     size = plan.size
     if plan.solver == "sgd":
         return [margin_cuts(size), epoch_cuts(size)]
@@ -743,35 +743,35 @@ def _share(workers: Workers) -> float:
 
 
 def _room(plan: Plan, workers: Workers) -> float:
-    """Return the bytes of a worker that the fit leaves of the share of its memory that may be filled."""
+    """The bytes of a worker that the fit leaves of the share of its memory that may be filled."""
     return _share(workers) * plan.memory_limit - plan.worker_peak_bytes - IDLE_BYTES - _joining_bytes(plan)
 
 
 def _joining_bytes(plan: Plan) -> float:
-    """Return the bytes of the pieces of sparse rows that each thread joins to a segment that is kept."""
+    """The bytes of the pieces of sparse rows that each thread joins to a segment that is kept."""
     size = plan.size
     longest = max(one.segment_rows for one in _cuts_of_passes(plan))
     return float(plan.threads_per_worker * longest * size.row_bytes) if size.column_share < 1 else 0.0
 
 
 def _rows_within(room: float, cuts: Segmentation, row_bytes: float, n_workers: int) -> int:
-    """Return how many rows all workers keep, in whole segments."""
+    """How many rows all workers keep, in whole segments."""
     a_worker = min(room / (cuts.segment_rows * row_bytes), -(-cuts.n_segments // n_workers))
     return min(max(0, int(a_worker)) * n_workers * cuts.segment_rows, cuts.n_rows)
 
 
 def segments_a_worker(n_rows: int, cuts: Segmentation, n_workers: int) -> int:
-    """Return the most segments that a worker keeps where all workers together keep so many rows."""
+    """The most segments that a worker keeps where all workers together keep so many rows."""
     return -(-n_rows // (cuts.segment_rows * n_workers))
 
 
 def _rows_a_worker(n_rows: int, cuts: Segmentation, n_workers: int) -> int:
-    """Return their rows, of whole segments: the workers with most of them decide the peak."""
+    """Their rows, of whole segments: the workers with most of them decide the peak."""
     return min(n_rows, segments_a_worker(n_rows, cuts, n_workers) * cuts.segment_rows)
 
 
 def _pays(size: Size) -> bool:
-    """Return whether a row's features take longer to make than to read."""
+    """Whether a row's features take longer to make than to read."""
     entry = _KERNEL_VALUE if size.triangle_numbers or size.sparse_entries else _COSINE[size.dtype]
     making = size.basis_flops * _FLOP[size.dtype] + size.row_entries * entry
     return making > _feature_bytes(size) * _BYTE

@@ -32,7 +32,7 @@ class DualAscent:
         self._reached: dict[tuple[int, int | None], tuple[float, np.ndarray]] = {}
 
     def ascend(self, problems: Mapping[MarginProblem, Any], tol: float) -> dict[MarginProblem, DualPoint]:
-        """Return each problem's point after as many steps as rows, fewer where its gap is closed.
+        """Each problem's point after as many steps as rows, fewer where its gap is closed.
 
         They count as a pass of light sweeps, and read no row.
         """
@@ -46,7 +46,7 @@ class DualAscent:
                 alphas = np.stack([self._start(problem) for problem in some])
                 calls.append((self._rows, outputs, C, mask, alphas, self._fit_intercept, tol))
                 order += some
-        found = [at for some in self._run.compute_all(ascend_pairs, calls, group="margins") for at in some]
+        found = [at for some in self._run.map(ascend_pairs, calls, group="margins") for at in some]
         self._run.sweeps.append(("margins", time.perf_counter() - started))
         points = dict(zip(order, found, strict=True))
         for problem, at in points.items():
@@ -54,7 +54,7 @@ class DualAscent:
         return points
 
     def _start(self, problem: MarginProblem) -> np.ndarray:
-        """Return multipliers to go on from: those of the last C in proportion, so that rows stay at bounds.
+        """Multipliers to go on from: those of the last C in proportion, so that rows stay at bounds.
 
         For the fit to all rows they are the mean of the folds that have the row.
         """
@@ -70,6 +70,6 @@ class DualAscent:
 
 
 def dual_rows(mapped: MappedRows) -> DualRows:
-    """Return the rows with their Gram."""
+    """The rows with their Gram."""
     Z = mapped.Z.astype(np.float64, copy=False)
     return DualRows(Z, products_of_rows(Z), mapped.Y, mapped.s)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from distrff.engine.reduction import Segmentation, light_segmentation
-from distrff.engine.run import LocalExecution, Run, Workers
+from distrff.engine.run import LocalExecution, Run
+from distrff.engine.tasks import Workers
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, scaled_widths
 from distrff.fitting.cost import SLACK_BYTES, Plan, Size, planned, ready_bytes
@@ -40,8 +41,8 @@ from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels
 from distrff.preprocessing.coding import Targets
 from distrff.preprocessing.folds import Folds
+from distrff.solvers.objective import Status
 from distrff.solvers.ridge import RidgeSolution, above_noise, default_alphas
-from distrff.solvers.status import Status
 from distrff.solvers.toeplitz import (
     PosteriorSamples,
     ToeplitzProblem,
@@ -91,7 +92,7 @@ class ToeplitzRidge:
 
 
 def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) -> FitResult:
-    """Return the fit of ridge to sums in the client's memory.
+    """The fit of ridge to sums in the client's memory.
 
     Raises InputError if there are no rows, the other kind of targets, or no folds although ``alpha="cv"`` or
     undecided widths need them.
@@ -140,15 +141,15 @@ class Sums:
         return self.features.lattice_
 
     def noise_floor(self, largest_weight: float) -> float:
-        """Return the alpha below which the Toeplitz matrix may lose its definiteness."""
+        """The alpha below which the Toeplitz matrix may lose its definiteness."""
         return EPS * self.weight * largest_weight
 
     def kept(self) -> Sums:
-        """Return what is kept after the fit: the sums of all rows, without those of the folds."""
+        """The part that is kept after the fit: the sums of all rows, without those of the folds."""
         return replace(self, parts=[], total=self.run.settle(self.total))
 
     def fold_models(self, alpha: np.ndarray) -> FoldModels | None:
-        """Return the models that left out one fold each, after another pass; None where there were no folds.
+        """The models that left out one fold each, after another pass; None where there were no folds.
 
         The sums of the folds are not kept: a pass makes them in seconds, and their models take as long
         as the final one each, which a fit that nobody judges need not wait for.
@@ -161,12 +162,12 @@ class Sums:
         assert folds is not None
         again, setting = summed(self.fit, self.plan, folds), self.chosen.setting
         own = setting.kernel, setting.lattice, self.offset, problem.fit_intercept, alpha, problem.tol
-        found = self.run.compute_all(solve_without, [(again.total, part, *own) for part in again.parts])
+        found = self.run.map(solve_without, [(again.total, part, *own) for part in again.parts])
         solutions = [(one.solution.coef, one.solution.intercept) for one in found]
         return ridge_fold_models(folds, self.targets, solutions, fit_intercept=problem.fit_intercept)
 
     def posterior(self, alpha: float) -> PosteriorSamples:
-        """Return samples of the model, after another pass over the rows for the sums of random signs."""
+        """Samples of the model, after another pass over the rows for the sums of random signs."""
         if self.fit is None:
             raise InputError(
                 "standard deviations of equispaced features take a pass over the rows, and sums have none; "
@@ -185,9 +186,9 @@ class Sums:
             call_rows=2 * call_rows,
         )
         segments = [FoldRows(fit.dataset.rows(a, b), members) for a, b, members in cuts.tasks()]
-        merged = fit.run.sweep_segments("signs", segments, reduction)
+        merged = fit.run.reduce("signs", segments, reduction)
         own = setting.kernel, lattice, self.offset, fit.problem.fit_intercept, alpha, seed
-        found = fit.run.compute_all(sampled, [(self.total, merged, g, *own) for g in range(N_GROUPS)])
+        found = fit.run.map(sampled, [(self.total, merged, g, *own) for g in range(N_GROUPS)])
         dimension = float(np.mean([dimension for _, dimension in found]))
         if not fit.weight > dimension:
             raise InputError(
@@ -205,7 +206,7 @@ def _folds(fit: PreparedFit) -> Folds | None:
 
 
 def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
-    """Return the sums over all rows, fold by fold, in one pass."""
+    """The sums over all rows, fold by fold, in one pass."""
     assert fit.features is not None
     features = fit.features.resolved
     assert isinstance(features, EquispacedFourierFeatures)
@@ -220,7 +221,7 @@ def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
         call_rows=2 * plan.tile_rows,
     )
     segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in cuts.tasks()]
-    merged = fit.run.sweep_segments("sums", segments, reduction)
+    merged = fit.run.reduce("sums", segments, reduction)
     parts = fit.run.submit_all(part_of, [(merged, fold) for fold in range(n_folds)])
     return Sums(
         run=fit.run,
@@ -236,12 +237,12 @@ def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
 
 
 def part_of(merged: dict[int, ToeplitzSums], fold: int) -> ToeplitzSums:
-    """Return the sums of one fold."""
+    """The sums of one fold."""
     return merged[fold]
 
 
 def total_of(parts: Sequence[ToeplitzSums]) -> ToeplitzSums:
-    """Return the sum of all folds."""
+    """The sum of all folds."""
     total = parts[0]
     for part in parts[1:]:
         total = total + part
@@ -249,7 +250,7 @@ def total_of(parts: Sequence[ToeplitzSums]) -> ToeplitzSums:
 
 
 def gathered(sums: Sums) -> list[ToeplitzSums]:
-    """Return the sums of each fold in the client's memory."""
+    """The sums of each fold in the client's memory."""
     parts: list[ToeplitzSums] = sums.run.gather(sums.parts)
     return parts
 
@@ -258,7 +259,7 @@ def gathered(sums: Sums) -> list[ToeplitzSums]:
 
 
 def _within(sums: ToeplitzSums, lattice: Lattice, offset: np.ndarray | None) -> ToeplitzSums:
-    """Return the sums of a central part of the lattice, of targets that are shifted by an offset."""
+    """The sums of a central part of the lattice, of targets that are shifted by an offset."""
     own = sums.central(lattice.modes)
     return own if offset is None else own.recoded(np.ones(len(offset)), offset)
 
@@ -266,7 +267,7 @@ def _within(sums: ToeplitzSums, lattice: Lattice, offset: np.ndarray | None) -> 
 def _problem(
     sums: ToeplitzSums, kernel: Kernel, lattice: Lattice, offset: np.ndarray | None, fit_intercept: bool
 ) -> ToeplitzProblem:
-    """Return the ridge problem of a kernel on a central part of the lattice."""
+    """The ridge problem of a kernel on a central part of the lattice."""
     own = _within(sums, lattice, offset)
     return ToeplitzProblem(own, half_of(lattice.weights(kernel)).copy(), fit_intercept)
 
@@ -292,7 +293,7 @@ def judge(
     patience: int,
     tol: float,
 ) -> Judged:
-    """Return the held-out errors of the models of all other rows, as far as they are worth their time."""
+    """The held-out errors of the models of all other rows, as far as they are worth their time."""
     training = _problem(total - held_out, kernel, lattice, offset, fit_intercept)
     own = _within(held_out, lattice, offset)
     path = list(
@@ -324,7 +325,7 @@ def solve(
     alpha: np.ndarray,
     tol: float,
 ) -> Solved:
-    """Return the model of all rows; `alpha` has one value, or one a target."""
+    """The model of all rows; `alpha` has one value, or one a target."""
     problem = _problem(total, kernel, lattice, offset, fit_intercept)
     sums, k = problem.sums, len(problem.sums.b)
     coef, intercept = np.empty((lattice.n_modes, k)), np.zeros(k)
@@ -356,7 +357,7 @@ def solve_without(
     alpha: np.ndarray,
     tol: float,
 ) -> Solved:
-    """Return the model of all rows but the held-out ones."""
+    """The model of all rows but the held-out ones."""
     return solve(total - held_out, kernel, lattice, offset, fit_intercept, alpha, tol)
 
 
@@ -371,7 +372,7 @@ def sampled(
     alpha: float,
     seed: int,
 ) -> tuple[np.ndarray, float]:
-    """Return the coefficients of a group of samples of the model, two by two, and the mean dimension."""
+    """The coefficients of a group of samples of the model, two by two, and the mean dimension."""
     problem = _problem(total, kernel, lattice, offset, fit_intercept)
     rng = stream(seed, "prior", group)
     C, dimensions = list[np.ndarray](), list[float]()
@@ -402,7 +403,7 @@ class Point:
     steps: tuple[int, ...]  # for each column
 
     def moved(self, columns: Sequence[int], by: int) -> Point:
-        """Return the point with some widths changed."""
+        """The point with some widths changed."""
         return replace(self, steps=tuple(s + by * (j in columns) for j, s in enumerate(self.steps)))
 
 
@@ -459,7 +460,7 @@ class Search:
         self._climb([tuple(columns)], 1)
 
     def _resolved(self, point: Point, columns: Sequence[int]) -> Point | None:
-        """Return the point, or the one of the shortest multiple of its widths that the lattice resolves."""
+        """The point, or the one of the shortest multiple of its widths that the lattice resolves."""
         for octave in range(4):
             wider = point.moved(columns, octave * _OCTAVE)
             if self._setting(wider) is not None:
@@ -469,7 +470,7 @@ class Search:
         return None
 
     def _setting(self, point: Point) -> Setting | None:
-        """Return the point's kernel; None where the lattice does not resolve it."""
+        """The point's kernel; None where the lattice does not resolve it."""
         if point not in self.settings:
             kernel = _kernel_at(point, self.features.pilot_kernel_)
             lattice = self.sums.lattice.resolving(kernel, self.tol)
@@ -477,16 +478,16 @@ class Search:
         return self.settings[point]
 
     def error(self, point: Point) -> float:
-        """Return the mean squared error on the first fold, at the best alpha."""
+        """The mean squared error on the first fold, at the best alpha."""
         return min(self.errors[point].values())
 
     def place(self, point: Point) -> int:
-        """Return the place of the best alpha; of equal ones the largest."""
+        """The place of the best alpha; of equal ones the largest."""
         errors = self.errors[point]
         return min(errors, key=lambda i: (errors[i], i))
 
     def ranked(self) -> list[Point]:
-        """Return the points judged, the best first."""
+        """The points judged, the best first."""
         return sorted(self.errors, key=self.error)
 
     def _look(self, places: dict[Point, Sequence[int]]) -> None:
@@ -502,7 +503,7 @@ class Search:
         return (found.errors * unit).mean(axis=1) / max(found.weight, np.finfo(float).tiny)
 
     def _judge(self, calls: Sequence[tuple[Point, int, list[int], int]], tol: float) -> list[Judged]:
-        """Return what points with alphas at some places give on a fold."""
+        """Held-out errors on a fold of points, each with the alphas at some places."""
         sums, tasks = self.sums, []
         for point, fold, places, patience in calls:
             setting = self.settings[point]
@@ -510,7 +511,7 @@ class Search:
             alphas = self.alphas[places].tolist()
             problem = setting.kernel, setting.lattice, sums.offset, self.problem.fit_intercept
             tasks.append((sums.total, sums.parts[fold], *problem, alphas, patience, tol))
-        found: list[Judged] = sums.run.compute_all(judge, tasks)
+        found: list[Judged] = sums.run.map(judge, tasks)
         return found
 
     def _climb(self, groups: Sequence[tuple[int, ...]], by: int, *, margin: float = _MARGIN) -> None:
@@ -537,7 +538,7 @@ class Search:
             leads = [q for q in better if self.error(q) <= margin * least]
 
     def _leads(self, margin: float) -> list[Point]:
-        """Return the best point of each smoothness that is not far behind."""
+        """The best point of each smoothness that is not far behind."""
         leads: dict[float, Point] = {}
         for point in self.ranked():
             leads.setdefault(point.nu, point)
@@ -547,7 +548,7 @@ class Search:
     # All folds, for the last few points.
 
     def choose(self) -> tuple[Setting, AlphaSearch]:
-        """Return the kernel and alpha of least error over all folds, and how they were found."""
+        """The kernel and alpha of least error over all folds, and how they were found."""
         ranked = self.ranked()
         finalists = [p for p in ranked[:_FINALISTS] if self.error(p) <= _CLOSE * self.error(ranked[0])]
         scores = {p: self._over_folds(p) for p in finalists}
@@ -568,7 +569,7 @@ class Search:
         return setting, search
 
     def _over_folds(self, point: Point) -> tuple[list[int], list[float], np.ndarray]:
-        """Return places around the best alpha, their mean errors over the folds, and those of each fold."""
+        """Places around the best alpha, their mean errors over the folds, and those of each fold."""
         n_folds, found = self.problem.n_folds, dict[int, Any]()
         centre = self.place(point)
         for _ in range(_MAX_SHIFTS):
@@ -589,7 +590,7 @@ class Search:
         return places, [float(found[i][0]) for i in places], np.stack([found[i][1] for i in places])
 
     def report(self) -> dict[str, Any]:
-        """Return what was tried, as strict JSON data."""
+        """The settings that were tried, as strict JSON data."""
         return {
             "rule": "held-out error of one fold, of the best few settings that of all folds; from the sums",
             "pilot": self.features.length_scale_search_,
@@ -611,7 +612,7 @@ class Search:
 
 
 def _kernel_at(point: Point, pilot: Kernel) -> Kernel:
-    """Return the kernel of a point; widths of four digits."""
+    """The kernel of a point; widths of four digits."""
     kernel = scaled_widths(
         pilot, [_STEP**s for s in point.steps] if len(set(point.steps)) > 1 else _STEP ** point.steps[0]
     )
@@ -622,7 +623,7 @@ def _kernel_at(point: Point, pilot: Kernel) -> Kernel:
 
 
 def _grid(sums: Sums, problem: Problem, floor: float) -> tuple[np.ndarray, int]:
-    """Return alphas from the largest down, none below the floor, and how many were left out."""
+    """Alphas from the largest down, none below the floor, and how many were left out."""
     if problem.penalty.value is not None:
         return np.sort(problem.penalty.value)[::-1], 0
     if problem.penalty.grid is not None:
@@ -643,7 +644,7 @@ _MAX_ALPHA = 1e100  # squares of it are finite
 
 
 def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
-    """Return the fit that follows from the sums; no row is touched."""
+    """The fit that follows from the sums; no row is touched."""
     features, run, targets = sums.features, sums.run, sums.targets
     if not problem.fit_intercept:
         sums = replace(sums, offset=targets.shift / targets.scale)
@@ -784,12 +785,12 @@ def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
 
 
 def toeplitz_products(size: Size) -> int:
-    """Return the products with the Toeplitz matrix that are presumed."""
+    """The products with the Toeplitz matrix that are presumed."""
     return (_SEARCH_PRODUCTS * (size.n_folds > 1) + _SOLVE_PRODUCTS) * size.n_outputs
 
 
 def with_samples(plan: Plan) -> Plan:
-    """Return the plan with a pass for random signs, of which two have one transform, and their samples."""
+    """The plan with a pass for random signs, of which two have one transform, and their samples."""
     s, d, threads = plan.size, plan.size.n_columns, plan.threads_per_worker
     call_rows = rows_a_call(s.n_features, d)
     cuts = FoldCuts.of(s.n_rows, N_GROUPS, call_rows)

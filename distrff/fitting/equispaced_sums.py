@@ -39,7 +39,7 @@ class FoldRows:
 
 
 def rows_a_call(n_modes: int, d: int) -> int:
-    """Return how many rows a transform of d coordinates to so many modes should have at once."""
+    """How many rows a transform of d coordinates to so many modes should have at once."""
     return 1 + int(_ROWS_A_MODE[min(d, len(_ROWS_A_MODE)) - 1] * n_modes)
 
 
@@ -53,7 +53,7 @@ class FoldCuts:
 
     @classmethod
     def of(cls, n_rows: int, n_folds: int, call_rows: int) -> FoldCuts:
-        """Return cuts with `call_rows` to twice as many rows a fold and run.
+        """Cuts with `call_rows` to twice as many rows a fold and run.
 
         For fewer rows there are two runs from a quarter of `call_rows` on. The number of runs is a power
         of two, so that as many workers end together, and depends on neither their number nor their speed;
@@ -78,7 +78,7 @@ class FoldCuts:
         return self.run_rows if self.together else -(-self.run_rows // self.n_folds)
 
     def tasks(self) -> list[tuple[int, int, tuple[int, ...]]]:
-        """Return start, stop and folds of each task, the runs of a fold one after another."""
+        """Start, stop and folds of each task, the runs of a fold one after another."""
         bounds = [(a, min(a + self.run_rows, self.n_rows)) for a in range(0, self.n_rows, self.run_rows)]
         groups = [tuple(range(self.n_folds))] if self.together else [(f,) for f in range(self.n_folds)]
         return [(start, stop, members) for members in groups for start, stop in bounds]
@@ -160,7 +160,7 @@ class _Points:
         self.n_rows += n
 
     def joined(self) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-        """Return all phases, targets and weights; the rows are no longer kept here."""
+        """All phases, targets and weights; the rows are no longer kept here."""
         parts, self._parts = self._parts, []
         if not parts:
             empty = np.empty(0)
@@ -239,12 +239,12 @@ class SignReduction(Reduction):
 
 
 def _signed(root: np.ndarray, bits: np.ndarray, place: int) -> np.ndarray:
-    """Return ±root by one bit of each row."""
+    """±root by one bit of each row."""
     return np.where((bits >> np.uint64(place)) & np.uint64(1), root, -root)
 
 
 def bytes_a_row(d: int, n_outputs: int) -> tuple[int, int]:
-    """Return the bytes of a row that waits, and more of one that is summed.
+    """The bytes of a row that waits, and more of one that is summed.
 
     The latter are its copy while parts are joined, its phases, weighted targets, strengths and sorted place.
     """

@@ -14,12 +14,12 @@ from distrff.engine.progress import Observer
 from distrff.engine.reduction import (
     light_segmentation,
 )
-from distrff.engine.run import Workers, begin_run, check_reading
+from distrff.engine.run import begin_run, check_reading
+from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
 from distrff.features.base import FeatureMap, MapReduction, sample_rows
 from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
-from distrff.fitting.equispaced import with_samples
 from distrff.fitting.gram import GramRidge
 from distrff.fitting.moments import (
     ColumnStatistics,
@@ -54,7 +54,7 @@ def begin(
     saving_buffer: int | None = None,
     observer: Observer | None = None,
 ) -> FitContext:
-    """Return the context of a fit on the active Dask client, or dask's configured scheduler.
+    """The context of a fit on the active Dask client, or dask's configured scheduler.
 
     `saving_buffer` is that of its checkpoint; see `saving_buffer_bytes`. `observer` is told of its passes.
 
@@ -69,7 +69,7 @@ def begin(
 
 
 def within_memory(fit: FitContext) -> FitContext:
-    """Return the fit with as many equispaced features at most as memory allows, where their number is free.
+    """The fit with as many equispaced features at most as memory allows, where their number is free.
 
     Most fits take far fewer than the default limit, so that a plan for that many is no reason to refuse one.
     """
@@ -141,18 +141,25 @@ def candidates(problem: Problem) -> list[str]:
     return ["margins", "sgd"] if problem.solver == "auto" and not problem.is_sparse else ["margins"]
 
 
-def usable(problem: Problem) -> list[Solver]:
-    """The candidates that do not refuse the problem; raises InputError with the first refusal if all do."""
-    solvers = [solver(name) for name in candidates(problem)]
-    refusals = [one.refuses(problem) for one in solvers]
+def usable(problem: Problem) -> Iterator[Solver]:
+    """Yields candidates that do not refuse the problem, each loaded when it is asked for.
+
+    Raises InputError with the first refusal if all do.
+    """
+    refusals = []
+    for name in candidates(problem):
+        one = solver(name)
+        refusal = one.refuses(problem)
+        if refusal is None:
+            yield one
+        refusals.append(refusal)
     if all(refusals):
         raise InputError(str(refusals[0]))
-    return [one for one, refusal in zip(solvers, refusals, strict=True) if refusal is None]
 
 
 def solvable(problem: Problem) -> Problem:
     """The problem itself; raises InputError where no solver takes it."""
-    usable(problem)
+    next(usable(problem))
     return problem
 
 
@@ -230,6 +237,8 @@ def with_posterior(plan: Plan) -> Plan:
     The client holds three copies: as it arrives, whole, and encoded.
     """
     if plan.solver == "toeplitz":
+        from distrff.fitting.equispaced import with_samples
+
         return with_samples(plan)
     return replace(plan, client_peak_bytes=plan.client_peak_bytes + 3 * 8 * plan.size.n_features**2)
 
@@ -238,7 +247,7 @@ def with_posterior(plan: Plan) -> Plan:
 
 
 def prepare(fit: FitContext) -> PreparedFit:
-    """Return the fit with scaling, targets and map; a map that is fitted already stays as it is.
+    """The fit with scaling, targets and map; a map that is fitted already stays as it is.
 
     Raises InputError for numbers that cannot be used, or what the targets or the map cannot be made of,
     and PlanRefused as soon as it is certain that the map has too many columns.
@@ -285,7 +294,7 @@ def prepare(fit: FitContext) -> PreparedFit:
 
 
 def weight_of_rows(statistics: ColumnStatistics, targets: Targets) -> float:
-    """Return Σs of the rows, class weights included; raise InputError if they are too large or small."""
+    """Σs of the rows, class weights included; raise InputError if they are too large or small."""
     weight, labels = statistics.columns.weight, statistics.labels
     if isinstance(targets, ClassTargets) and targets.class_weight is not None:
         assert labels is not None
@@ -295,7 +304,7 @@ def weight_of_rows(statistics: ColumnStatistics, targets: Targets) -> float:
 
 
 def first_pass(fit: FitContext) -> ColumnStatistics:
-    """Return the statistics of all columns, which one pass sums.
+    """The statistics of all columns, which one pass sums.
 
     Raises InputError for numbers that cannot be used, squares that overflow, labels that are no classes, or
     weights that are all zero.
@@ -347,7 +356,7 @@ def _check_sizes(whose: str, moments: Moments, names: tuple[str, ...] | None) ->
 
 
 def scaling_of(statistics: ColumnStatistics, scale: str, dataset: Dataset) -> Scaling:
-    """Return the scaling, which for "auto" keeps sparse rows sparse.
+    """The scaling, which for "auto" keeps sparse rows sparse.
 
     Without one it warns where the deviations of columns differ much.
     """
@@ -412,7 +421,7 @@ def _targets(statistics: ColumnStatistics, problem: Problem) -> Targets:
 
 
 def _mean_square_norm(specification: FittedMap, statistics: ColumnStatistics, scaling: Scaling) -> float:
-    """Return k(0), or the mean of ‖z(x)‖² over rows of the sample where it depends on the row."""
+    """K(0), or the mean of ‖z(x)‖² over rows of the sample where it depends on the row."""
     if np.isfinite(specification.at_zero):
         return specification.at_zero
     sample = statistics.sample()
@@ -430,7 +439,7 @@ def _mean_square_norm(specification: FittedMap, statistics: ColumnStatistics, sc
 def _fitted_map(
     fit: FitContext, statistics: ColumnStatistics, scaling: Scaling, targets: Targets
 ) -> FeatureMap:
-    """Return a clone of the map, fitted; its own seed wins over that of the fit."""
+    """A clone of the map, fitted; its own seed wins over that of the fit."""
     features, sample = fit.problem.features, statistics.sample()
     X = scaling.apply(sample.X, np.dtype(np.float64))
     Y, s = None, sample.sample_weight
@@ -484,7 +493,7 @@ class _RowsOfFit:
         run = self.fit.run
         assert run is not None
         sent = run.send(dict(arrays))
-        return run.compute_all(function, [(sent, *call) for call in calls], group="search")
+        return run.map(function, [(sent, *call) for call in calls], group="search")
 
     def check_size(self, n_features: int) -> None:
         choose(self.fit, self.n_outputs, n_features)

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.run import LocalExecution, Run, Workers
+from distrff.engine.run import LocalExecution, Run
+from distrff.engine.tasks import Workers
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
 from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import (
@@ -36,7 +37,6 @@ from distrff.fitting.rows import MappedRows
 from distrff.fitting.sums import GramStatistics
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.preprocessing.folds import HELD_OUT_STRIDE, Folds
-from distrff.solvers.pca import principal_components
 from distrff.solvers.ridge import (
     N_DEFAULT_ALPHAS,
     FoldErrors,
@@ -44,7 +44,7 @@ from distrff.solvers.ridge import (
     PosteriorFactor,
     RidgeSolution,
     above_noise,
-    choose_alpha,
+    choose_penalty,
     default_alphas,
     extended,
     fold_errors,
@@ -53,6 +53,7 @@ from distrff.solvers.ridge import (
     gcv_may_overfit,
     noise_floor,
     posterior_of,
+    principal_components,
     solution_of,
     solution_without,
     total_gram,
@@ -141,7 +142,7 @@ class PrincipalComponents(GramRidge):
 
 
 def fit_statistics(statistics: GramStatistics, problem: Problem, *, n_folds: int | None = None) -> FitResult:
-    """Return the fit of ridge to a Gram in the client's memory.
+    """The fit of ridge to a Gram in the client's memory.
 
     The first of its folds is one of `n_folds`; by default of as many as there are.
 
@@ -193,7 +194,7 @@ def _solved(
     notes: list[str],
     folds: Folds | None = None,
 ) -> FitResult:
-    """Return the fit that follows from merged Grams, with the models of `folds`; no row is touched."""
+    """The fit that follows from merged Grams, with the models of `folds`; no row is touched."""
     run, system = grams.run, grams.system
     run.begin_phase(
         "alpha and learning curve" if problem.penalty.value is None else "model and learning curve"
@@ -202,7 +203,7 @@ def _solved(
     if problem.penalty.value is not None:
         begun = grams.begin_solution(problem.penalty.value)  # on a cluster beside the learning curve
         search = _given(grams, problem.penalty.value)
-        solution = run.value(begun)
+        solution = run.get(begun)
     else:
         has_models = problem.penalty.search == "cv" and folds is not None  # of the folds
         search = _searched(grams, problem, n_folds, with_solutions=has_models)
@@ -238,7 +239,7 @@ def _searched(grams: Grams, problem: Problem, n_folds: int, *, with_solutions: b
 def _with_solutions(
     grams: Grams, search: AlphaSearch, held_out: range
 ) -> tuple[AlphaSearch, RidgeSolution, list[tuple[np.ndarray, np.ndarray]]]:
-    """Return the choice, the model of all rows, and the coefficients and intercepts without each fold.
+    """The choice, the model of all rows, and the coefficients and intercepts without each fold.
 
     An alpha of the size of the Gram's rounding errors may leave every matrix of the search positive definite,
     but not every one that is solved here. Then the best of the larger alphas is taken.
@@ -258,7 +259,7 @@ def _with_solutions(
 
 
 def _best_above(search: AlphaSearch) -> AlphaSearch | None:
-    """Return the choice among the alphas above the chosen one; None if there are none with a score."""
+    """The choice among the alphas above the chosen one; None if there are none with a score."""
     if not search.results:
         return None
     before, alphas, scores = search.alpha.max(), search.results["alphas"], search.results["mean_score"]
@@ -304,7 +305,7 @@ class Grams:
     rows: Any = None  # handle on the rows, where their products take the place of the Grams of folds
 
     def errors_of(self, calls: list[tuple]) -> list[FoldErrors]:
-        """Return `fold_errors` for the folds, grids and problems of some calls.
+        """`fold_errors` for the folds, grids and problems of some calls.
 
         The whole map is a task apart from the smaller ones: so threads end at about the same time, even where
         their number does not divide that of the folds.
@@ -316,17 +317,17 @@ class Grams:
             whole.append((self.total, source, fold, [*empty[:-1], grids[-1]], *others))
             smaller.append((self.total, source, fold, [*grids[:-1], empty[-1]], *others))
         if len(self.system.sizes) == 1:
-            return self.run.compute_all(function, whole, costs=[1.0] * len(whole))
+            return self.run.map(function, whole, costs=[1.0] * len(whole))
         # A reduction takes about the cube of its size, which by rows is at most their number.
         most = math.inf if self.rows is None else self.system.n_rows
         *of_smaller, of_whole = (float(min(size, most)) ** 3 for size in self.system.sizes)
         costs = [of_whole] * len(whole) + [sum(of_smaller)] * len(smaller)
-        found = self.run.compute_all(function, whole + smaller, costs=costs)
+        found = self.run.map(function, whole + smaller, costs=costs)
         pairs = zip(found[: len(calls)], found[len(calls) :], strict=True)
         return [replace(one, errors=[*others.errors[:-1], one.errors[-1]]) for one, others in pairs]
 
     def keeps_paths(self, n_folds: int, n_alphas: int) -> bool:
-        """Return whether the models of all folds and alphas are worth the memory that they take here.
+        """Whether the models of all folds and alphas are worth the memory that they take here.
 
         They save a factor for each fold. Those of rows are products with all features, which may cost more
         than the factors: 2·n·D·k flops for each alpha, in place of n³/3.
@@ -336,21 +337,21 @@ class Grams:
         return is_small and (self.rows is None or 6 * n_alphas * D * k <= n**2)
 
     def begin_solution(self, alpha: np.ndarray) -> Any:
-        """Return a handle on the model of all rows."""
+        """A handle on the model of all rows."""
         return self.run.submit(solution_of, self.total, alpha, self.system)
 
     def solutions(self, held_out: range, alpha: np.ndarray) -> list[RidgeSolution]:
-        """Return the model of all rows, then for each held-out fold that of the other rows."""
+        """The model of all rows, then for each held-out fold that of the other rows."""
         is_by_rows = self.rows is not None
         if not held_out and not is_by_rows:  # without the Grams of folds, which may be on other workers
-            return [self.run.value(self.begin_solution(alpha))]
+            return [self.run.get(self.begin_solution(alpha))]
         solve, source = (row_solution_without, self.rows) if is_by_rows else (solution_without, self.parts)
         folds = (None, *held_out)
         calls: list[tuple] = [(self.total, source, fold, alpha, self.system) for fold in folds]
-        return self.run.compute_all(solve, calls, group="solution of", costs=[1.0] * len(calls))
+        return self.run.map(solve, calls, group="solution of", costs=[1.0] * len(calls))
 
     def noise_floor(self, size: int | None = None) -> float:
-        """Return the alpha below which the solution of `size` features, or of all, is noise."""
+        """The alpha below which the solution of `size` features, or of all, is noise."""
         return noise_floor(
             self.weight,
             self.system.n_rows,
@@ -361,13 +362,16 @@ class Grams:
         )
 
     def posterior(self, alpha: float) -> PosteriorFactor:
-        """Return the posterior of the model at one alpha; it is computed where the Gram is."""
+        """The posterior of the model at one alpha; it is computed where the Gram is."""
         of, source = (posterior_of, self.total) if self.rows is None else (row_posterior, self.rows)
         found: PosteriorFactor = self.run.compute(of, source, alpha, self.system)
         return replace(found, noise=found.noise * np.square(self.targets.scale))
 
+    def fold_models(self, alpha: np.ndarray) -> None:
+        """None: the fit has kept these models, where it held folds out."""
+
     def kept(self) -> Grams:
-        """Return what is kept after the fit: the sum, without the Grams of the folds, or the rows."""
+        """The part that is kept after the fit: the sum, without the Grams of the folds, or the rows."""
         if self.rows is None:
             return replace(self, parts=[], total=self.run.settle(self.total))
         return replace(self, total=None, rows=self.run.settle(self.run.submit(without_products, self.rows)))
@@ -376,7 +380,7 @@ class Grams:
 def gram_passes(
     fit: PreparedFit, plan: Plan, folds: Folds | None, members: list[tuple[int, ...]] | None = None
 ) -> list[Any]:
-    """Return handles on the merged Grams: one on all folds, or one a fold where memory is short.
+    """Handles on the merged Grams: one on all folds, or one a fold where memory is short.
 
     `members` names the folds of each pass instead.
     """
@@ -385,7 +389,7 @@ def gram_passes(
         together = plan.folds_per_task == n_folds
         members = [tuple(range(n_folds))] if together else [(fold,) for fold in range(n_folds)]
     return [
-        fit.run.sweep(
+        fit.run.reduce(
             "Gram" if len(members) == 1 else f"Gram of fold {group[0]}",
             fit.dataset,
             fit.reduction(
@@ -400,7 +404,7 @@ def gram_passes(
 def sum_grams(
     fit: PreparedFit, plan: Plan, folds: Folds | None, members: list[tuple[int, ...]] | None = None
 ) -> Grams:
-    """Return the Grams of the rows, or of the folds that `members` names."""
+    """The Grams of the rows, or of the folds that `members` names."""
     parts, system = gram_passes(fit, plan, folds, members), system_of(fit)
     return _grams_of(fit, plan, system, fit.run.submit(total_gram, parts, system), parts=parts)
 
@@ -423,7 +427,7 @@ def _grams_of(fit: PreparedFit, plan: Plan, system: GramProblem, total: Any, **h
 
 
 def _has_few_rows(plan: Plan) -> bool:
-    """Return whether rows are no more than features, and all folds of a Gram would be summed together.
+    """Whether rows are no more than features, and all folds of a Gram would be summed together.
 
     Those that are left when a fold is held out are fewer than the features. The plan counts the Gram, which
     takes more than the rows, their products and a fold's own: at 4096 rows, 4096 features and three folds .71
@@ -435,14 +439,14 @@ def _has_few_rows(plan: Plan) -> bool:
 
 
 def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
-    """Return the rows themselves in place of the Grams of folds, with the Gram of a map that is as small."""
+    """The rows themselves in place of the Grams of folds, with the Gram of a map that is as small."""
     mapped, problem = fit.mapped_rows(plan), system_of(fit)
     rows, total = fit.run.submit_all(_products_of, [(mapped, folds, None), (mapped, folds, problem)])
     return _grams_of(fit, plan, problem, total, parts=[], rows=rows)
 
 
 def _products_of(mapped: MappedRows, folds: Folds, problem: GramProblem | None) -> RidgeRows | np.ndarray:
-    """Return the rows with their products, or for a problem the Gram of a smaller map.
+    """The rows with their products, or for a problem the Gram of a smaller map.
 
     One function for both, so that they are made side by side.
     """
@@ -455,7 +459,7 @@ def _products_of(mapped: MappedRows, folds: Folds, problem: GramProblem | None) 
 def gram_system(
     specification: FittedMap, targets: Targets, *, n_rows: int, fit_intercept: bool
 ) -> GramProblem:
-    """Return the ridge problem that Grams of this specification pose."""
+    """The ridge problem that Grams of this specification pose."""
     return GramProblem(
         n_rows=n_rows,
         n_targets=targets.n_outputs,
@@ -467,7 +471,7 @@ def gram_system(
 
 
 def system_of(fit: PreparedFit) -> GramProblem:
-    """Return the ridge problem of a fit to rows."""
+    """The ridge problem of a fit to rows."""
     return gram_system(
         fit.specification, fit.targets, n_rows=fit.dataset.n_rows, fit_intercept=fit.problem.fit_intercept
     )
@@ -477,7 +481,7 @@ def system_of(fit: PreparedFit) -> GramProblem:
 
 
 def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
-    """Return the Gram of one hashed row in `plan.size.gram_stride`, scaled to the weight of all rows.
+    """The Gram of one hashed row in `plan.size.gram_stride`, scaled to the weight of all rows.
 
     Where the sample's weight is not between half and twice its share of the whole, as when few rows have any
     weight, all rows are summed instead.
@@ -493,17 +497,17 @@ def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
 
 
 def sample_of(fit: PreparedFit, stride: int) -> Folds | None:
-    """Return folds of which the first is one hashed row in `stride`; None for all rows."""
+    """Folds of which the first is one hashed row in `stride`; None for all rows."""
     return None if stride == 1 else fit.folds("gram sample", stride, "hash")
 
 
 def scaled(A: np.ndarray, factor: float) -> np.ndarray:
-    """Return a Gram times a factor."""
+    """A Gram times a factor."""
     return A * factor
 
 
 def weight_of(A: np.ndarray, n_targets: int) -> float:
-    """Return Σs of the rows of a Gram."""
+    """Σs of the rows of a Gram."""
     return float(A[-1 - n_targets, -1 - n_targets])
 
 
@@ -515,7 +519,7 @@ _ROWS_PER_FEATURE = 16 * 16
 
 
 def _by_gcv_or_fold(grams: Grams, problem: Problem, n_folds: int) -> AlphaSearch:
-    """Return the choice by generalised cross-validation, or by the first fold where that may overfit."""
+    """The choice by generalised cross-validation, or by the first fold where that may overfit."""
     n_rows, D = grams.system.n_rows, grams.system.sizes[-1]
     if not gcv_may_overfit(D, n_rows):
         return _by_gcv(grams, problem)[0]
@@ -540,7 +544,7 @@ def _by_gcv_or_fold(grams: Grams, problem: Problem, n_folds: int) -> AlphaSearch
 
 
 def _stands_for_rows(grams: Grams, n_folds: int) -> bool:
-    """Return whether the first fold has between half and twice its share of the weight of all rows.
+    """Whether the first fold has between half and twice its share of the weight of all rows.
 
     With few rows, or very unequal weights, it may hold almost nothing, or almost everything.
     """
@@ -569,7 +573,7 @@ class _Grids:
 
 
 def _with_grids(grams: Grams, problem: Problem) -> tuple[Grams, _Grids]:
-    """Return the grid of each size; a default one goes on beyond its ends.
+    """The grid of each size; a default one goes on beyond its ends.
 
     Smaller maps whose floor is above the whole grid are left out of the problem.
     """
@@ -592,7 +596,7 @@ def _with_grids(grams: Grams, problem: Problem) -> tuple[Grams, _Grids]:
 def _by_folds(
     grams: Grams, problem: Problem, folds: range, held_out: str, *, with_solutions: bool = False
 ) -> AlphaSearch:
-    """Return the choice by the errors of some folds, with their models if these are wanted and small."""
+    """The choice by the errors of some folds, with their models if these are wanted and small."""
     grams, grids = _with_grids(grams, problem)
     alphas, bases = list(grids.of_size.values()), list(grids.bases.values())
     are_kept = with_solutions and grams.keeps_paths(len(folds), len(grids.whole))
@@ -642,7 +646,7 @@ def _try_what_others_tried(
 
 
 def _by_gcv(grams: Grams, problem: Problem) -> tuple[AlphaSearch, float]:
-    """Return the choice, and the effective dimension of its solution."""
+    """The choice, and the effective dimension of its solution."""
     grams, grids = _with_grids(grams, problem)
     values = _gcv_errors(grams, grids.of_size, grids.bases)
     errors = [of_size[None] for of_size, _ in values]
@@ -653,25 +657,26 @@ def _by_gcv(grams: Grams, problem: Problem) -> tuple[AlphaSearch, float]:
 def _gcv_errors(
     grams: Grams, grids: dict[int, np.ndarray], bases: dict[int, slice] | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return errors (m, k) in the targets' units and effective dimensions (m,) for the grid of each size."""
+    """Errors (m, k) in the targets' units and effective dimensions (m,) for the grid of each size."""
     calls = [
         (grams.total, size, grid, grams.system, None if bases is None else bases[size])
         for size, grid in grids.items()
     ]
-    found = grams.run.compute_all(gcv_errors, calls, costs=[float(size) ** 3 for size in grids])
+    found = grams.run.map(gcv_errors, calls, costs=[float(size) ** 3 for size in grids])
     return [(errors * np.square(grams.targets.scale), dimensions) for errors, dimensions in found]
 
 
 def _best(
     grams: Grams, grids: _Grids, criterion: str, errors: list[np.ndarray], weights: np.ndarray
 ) -> tuple[AlphaSearch, int, slice]:
-    """Return the choice for all features, its place in their grid, and the part of it that results show.
+    """The choice for all features, its place in their grid, and the part of it that results show.
 
     `errors` are of shape (n_folds, m, k) for each size. What lies beyond an end of the base is shown where
     the end, or more, was chosen.
     """
     choices = [
-        choose_alpha(e, weights, alphas=grid) for e, grid in zip(errors, grids.of_size.values(), strict=True)
+        choose_penalty(e, weights, penalties=grid)
+        for e, grid in zip(errors, grids.of_size.values(), strict=True)
     ]
     best, base = choices[-1], grids.base
     judged = np.flatnonzero(np.isfinite(best.scores))
@@ -683,16 +688,16 @@ def _best(
     noise = f"the rounding noise of {grams.dtype} products"
     remedy = ", and needs dtype='float64' (--dtype float64)" if grams.dtype == "float32" else ""
     notes = [f"alphas below {noise} were left out: {grids.dropped}"] if grids.dropped else []
-    below = f"alpha={best.alpha:g} is the smallest above {noise}: a smaller one may be better{remedy}"
+    below = f"alpha={best.penalty:g} is the smallest above {noise}: a smaller one may be better{remedy}"
     usable = grid[np.isfinite(scores)]
     is_cut = grids.ends_at_floor or len(usable) < len(grid)
     search = AlphaSearch(
-        alpha=np.array([best.alpha]),
+        alpha=np.array([best.penalty]),
         score=best.score,
         criterion=criterion,
         results={"alphas": grid, "mean_score": scores},
-        learning_curve=[[size, c.score, c.alpha] for size, c in zip(grids.of_size, choices, strict=True)],
-        notes=notes + end_of_grid("alpha", best.alpha, usable, scores, below=below if is_cut else None),
+        learning_curve=[[size, c.score, c.penalty] for size, c in zip(grids.of_size, choices, strict=True)],
+        notes=notes + end_of_grid("alpha", best.penalty, usable, scores, below=below if is_cut else None),
     )
     return search, best.index, tried
 
@@ -801,7 +806,7 @@ def gram_plan(size: Size, folds_per_task: int, workers: Workers, other_peak: int
 
 
 def gram_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
-    """Return the largest resident set of a worker above idle, in bytes.
+    """The largest resident set of a worker above idle, in bytes.
 
     Each thread holds a tile, its product, the rows of a super-tile and of one storage chunk, and its sums:
     square ones of float64 products, the packed partial itself of float32 ones. Beside these there are other
@@ -831,7 +836,7 @@ def gram_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
 
 
 def factorisation_flops(size: Size) -> float:
-    """Return the flops of the alpha path with its learning curve, the final model and eigensystems."""
+    """The flops of the alpha path with its learning curve, the final model and eigensystems."""
     D = float(size.n_features)
     reduction = 4 / 3 * D**3 * _REDUCTION_SLOWNESS
     paths = (size.n_paths or size.n_folds) * (reduction + 4 * size.n_alphas * size.n_outputs * D**2)

@@ -110,7 +110,7 @@ class _Tile:
 
 
 def empty_sums(m: int, p: int, dtype: np.dtype) -> np.ndarray:
-    """Return m float64 sums of products tᵀt of this dtype, of p columns, to be added to by `add_squares`.
+    """M float64 sums of products tᵀt of this dtype, of p columns, to be added to by `add_squares`.
 
     Those of float64 products are square, (m, p, p), since BLAS adds to them itself; what is above their
     diagonals is undefined. Others are packed from the start, (m, p(p + 1)/2). Squares that are packed in the
@@ -184,7 +184,7 @@ class CurvatureGramReduction(GramReduction):
         return total
 
     def _weighted(self, Z: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """Return the rows √(s·ℓ″)·[z | 1]."""
+        """The rows √(s·ℓ″)·[z | 1]."""
         t = np.ones((len(Z), self.size), Z.dtype)
         t[:, :-1] = Z
         t *= np.sqrt(weight).astype(Z.dtype)[:, None]

@@ -12,13 +12,13 @@ from distrff.fitting.light import MarginOracle
 from distrff.fitting.result import MarginProblem, MarginSolution, Trace, coef_and_intercept
 from distrff.preprocessing.coding import ClassTargets
 from distrff.solvers.hard_margin import NEGLIGIBLE, CriticalRows, HardMargin
-from distrff.solvers.status import History, Status, in_lockstep
+from distrff.solvers.objective import History, Status, in_lockstep
 
 _MIN_KEPT, _MAX_KEPT = 64, 1024
 
 
 def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.ndarray]) -> MarginSolution:
-    """Return the models of maximum margin, each from its start.
+    """The models of maximum margin, each from its start.
 
     Raises InputError if the features do not separate a class from the rest, with what shows it.
     """
@@ -78,7 +78,7 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
 
 
 def _refusal(targets: ClassTargets, problem: MarginProblem, model: HardMargin) -> str:
-    """Return what shows that no model separates the rows, and what to do."""
+    """The evidence that no model separates the rows, and the remedy."""
     evidence, named = model.inseparability, "the classes are"
     if targets.n_outputs > 1:
         named = f"the class {targets.classes.tolist()[problem.output]!r} and the rest are"

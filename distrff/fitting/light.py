@@ -109,7 +109,7 @@ class LightReduction(RowReduction):
         return self.merge(total, own)
 
     def _block_rows(self, n_values: int) -> int:
-        """Return the rows of a few tiles: the losses of all cost little more than those of one."""
+        """The rows of a few tiles: the losses of all cost little more than those of one."""
         n_tiles = MAX_BLOCK_VALUES // (self.tile_rows * n_values)
         return self.tile_rows * max(1, min(MAX_BLOCK_TILES, n_tiles))
 
@@ -196,11 +196,11 @@ class RankedRows:
     X: np.ndarray  # (r, d), as they were read
 
     def first(self, n: int) -> Self:
-        """Return the first n rows."""
+        """The first n rows."""
         return type(self)(**{f.name: getattr(self, f.name)[:n] for f in fields(self)})
 
     def merge(self, other: Self, n_kept: int | None) -> Self:
-        """Return the first `n_kept` rows of both; None keeps all, those of `self` first."""
+        """The first `n_kept` rows of both; None keeps all, those of `self` first."""
         joined = {f.name: joined_rows([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)}
         if n_kept is not None:
             kept = np.lexsort((joined["number"], joined["score"]))[:n_kept]
@@ -209,13 +209,13 @@ class RankedRows:
 
 
 def lowest(score: np.ndarray, eligible: np.ndarray, n_kept: int) -> np.ndarray:
-    """Return the numbers of the eligible rows of lowest score, ascending; equal scores by number."""
+    """The numbers of the eligible rows of lowest score, ascending; equal scores by number."""
     rows = np.flatnonzero(eligible)
     return rows[np.lexsort((rows, score[rows]))[:n_kept]]
 
 
 def merged_sides(first: Sequence[Any], second: Sequence[Any], n_kept: int) -> tuple[Any, ...]:
-    """Return the kept rows of both, for each problem those of label 1 and those of label −1."""
+    """The kept rows of both, for each problem those of label 1 and those of label −1."""
     return tuple(
         (above.merge(more_above, n_kept), below.merge(more_below, n_kept))
         for (above, below), (more_above, more_below) in zip(first, second, strict=True)
@@ -248,12 +248,12 @@ class NearestSums:
     sides: tuple[Sides, ...]  # of each problem, the rows of label 1 and of label −1
 
     def rows(self, problem: int) -> NearestRows:
-        """Return the rows of one problem, those of label 1 first."""
+        """The rows of one problem, those of label 1 first."""
         above, below = self.sides[problem]
         return above.merge(below, None)
 
     def of_features(self, feature_sums: Callable[[np.ndarray], np.ndarray]) -> NearestSums:
-        """Return the sums over z for those over z's basis; `feature_sums` takes vectors in rows."""
+        """The sums over z for those over z's basis; `feature_sums` takes vectors in rows."""
         of_z = feature_sums(self.violating_vector[:, :-1])
         return replace(self, violating_vector=np.concatenate([of_z, self.violating_vector[:, -1:]], axis=1))
 
@@ -313,7 +313,7 @@ class NearestRowsReduction(LightReduction):
         )
 
     def _kept(self, at: _Block, j: int, violation: np.ndarray, was_violating: np.ndarray) -> Sides:
-        """Return the rows of a block to keep for problem j, of label 1 and of label −1."""
+        """The rows of a block to keep for problem j, of label 1 and of label −1."""
         y, weight, known = at.labels[:, j], at.weights.fitted[:, j], at.arrays.get(f"known_{j}")
         number = at.rows.start + np.arange(len(y), dtype=np.int64)
         eligible, score = weight > 0, np.abs(violation)
@@ -343,7 +343,7 @@ class SmallestMargins:
     largest_norm: float  # max ‖z‖
 
     def rows(self, problem: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return number (r,), X (r, d), label (r,) and margin (r,) of one problem's rows, label 1 first."""
+        """Number (r,), X (r, d), label (r,) and margin (r,) of one problem's rows, label 1 first."""
         above, below = self.sides[problem]
         rows, label = above.merge(below, None), np.repeat([1.0, -1.0], [len(above.number), len(below.number)])
         return rows.number, rows.X, label, rows.score
@@ -385,7 +385,7 @@ class SmallestMarginsReduction(RowReduction):
         return total
 
     def critical_rows(self, found: SmallestMargins, position: int) -> CriticalRows:
-        """Return the critical rows of one of the outputs, with their features made again here."""
+        """The critical rows of one of the outputs, with their features made again here."""
         number, X, label, margin = found.rows(position)
         Z = self.specification.build().apply(self.scaled(X))
         n_violating = int(found.n_violating[position])
@@ -394,7 +394,7 @@ class SmallestMarginsReduction(RowReduction):
     def _of_tile(
         self, block: RowBlock, Z: np.ndarray, F: np.ndarray, found: SmallestMargins | None
     ) -> SmallestMargins:
-        """Return the result of one tile; `found` is that of earlier tiles."""
+        """The result of one tile; `found` is that of earlier tiles."""
         if not np.isfinite(F).all():
             raise InputError(f"the problem's values are too large for {self.dtype}; use dtype='float64'")
         Y = self.targets.encode(block.y)[:, list(self.outputs)]
@@ -416,7 +416,7 @@ class SmallestMarginsReduction(RowReduction):
     def _side(
         self, block: RowBlock, margin: np.ndarray, counts: np.ndarray, before: RankedRows | None
     ) -> RankedRows:
-        """Return the rows of a tile that may be among those of smallest margin, given earlier rows' best."""
+        """The rows of a tile that may be among those of smallest margin, given earlier rows' best."""
         if before is not None and len(before.score) == self.n_kept:
             counts = counts & (margin < before.score[-1])
         rows = lowest(margin, counts, self.n_kept)
@@ -442,7 +442,7 @@ class Factor:
     handle: Any
 
     def solve(self, gradient: np.ndarray) -> np.ndarray:
-        """Return M⁻¹g for each column of g."""
+        """M⁻¹g for each column of g."""
         return self.run.compute(Preconditioner.apply, self.handle, gradient)
 
 
@@ -509,7 +509,7 @@ class MarginOracle:
         self._shared: dict[str, Any] = {"dtype": plan.size.dtype, "tile_rows": self._cuts.tile_rows}
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
-        """Return each problem's objective and gradient at its point, and more; one pass over the rows."""
+        """Each problem's objective and gradient at its point, and more; one pass over the rows."""
         requests = [(p, point.x, epsilon) for p, point in points.items() for epsilon in point.epsilons]
         problems = tuple(problem for problem, _, _ in requests)
         reduction = self._fit.reduction(
@@ -528,7 +528,7 @@ class MarginOracle:
         return responses
 
     def nearest_rows(self, points: Mapping[MarginProblem, HingePoint], n_kept: int) -> NearestSums:
-        """Return each problem's sums at its point, with `n_kept` rows a label; one pass over the rows."""
+        """Each problem's sums at its point, with `n_kept` rows a label; one pass over the rows."""
         problems, columns = tuple(points), [point.x for point in points.values()]
         references = [point.reference for point in points.values() if point.reference is not None]
         X = np.stack([*columns, *references], axis=1)
@@ -547,7 +547,7 @@ class MarginOracle:
     def smallest_margins(
         self, points: Mapping[MarginProblem, np.ndarray], n_kept: int
     ) -> dict[MarginProblem, CriticalRows]:
-        """Return the rows of smallest margin at one point of each problem, `n_kept` of each label."""
+        """The rows of smallest margin at one point of each problem, `n_kept` of each label."""
         outputs = tuple(problem.output for problem in points)
         reduction: SmallestMarginsReduction = self._fit.reduction(
             SmallestMarginsReduction, **self._shared, outputs=outputs, n_kept=n_kept
@@ -591,11 +591,11 @@ class MarginOracle:
         return Evaluation.of(C, sums, i, x, fit_intercept=self.fit_intercept)
 
     def columns(self, x: np.ndarray) -> np.ndarray:
-        """Return a point as columns, one an output of the problem."""
+        """A point as columns, one an output of the problem."""
         return x[:, None]
 
     def preconditioner(self, problem: MarginProblem, curvature: float) -> Solve:
-        """Return g ↦ (h · Gram + I)⁻¹g of a problem's gradients, for a power of four h near the curvature.
+        """G ↦ (h · Gram + I)⁻¹g of a problem's gradients, for a power of four h near the curvature.
 
         Where the curvature is so large that I would be lost in the Gram's rounding, it is the inverse at the
         largest safe curvature, times the ratio of the two. Problems of similar curvature share a
@@ -613,7 +613,7 @@ class MarginOracle:
         return lambda gradient: self._applied(problem, factor, gradient) * ratio
 
     def _factor(self, curvature: float) -> Factor:
-        """Return the factor of a power of four near the curvature, one of three at most."""
+        """The factor of a power of four near the curvature, one of three at most."""
         assert self._grams is not None
         level = float(np.floor(np.log2(max(_MIN_CURVATURE, curvature)) / 2))
         if level not in self._factors and len(self._factors) >= _MAX_FACTORS:
@@ -656,14 +656,14 @@ class MarginOracle:
         return self._by_columns(factor.solve, gradient)
 
     def _by_columns(self, solve: Solve, gradients: np.ndarray) -> np.ndarray:
-        """Return M⁻¹g of a gradient, or of several in columns, as one solve for all their columns."""
+        """M⁻¹g of a gradient, or of several in columns, as one solve for all their columns."""
         members = gradients[:, None] if gradients.ndim == 1 else gradients
         found = solve(np.concatenate([self.columns(g) for g in members.T], axis=1))
         solved = [part.ravel() for part in np.split(found, members.shape[1], axis=1)]
         return solved[0] if gradients.ndim == 1 else np.stack(solved, axis=1)
 
     def _diagonal(self, curvature: float) -> DiagonalPreconditioner:
-        """Return the same for the Gram's diagonal; the first call takes a sweep."""
+        """The same for the Gram's diagonal; the first call takes a sweep."""
         if self._moments is None:
             reduction = self._fit.reduction(RightSidesReduction, **self._shared, offset=None)
             k = self._fit.targets.n_outputs
@@ -680,7 +680,7 @@ class MarginOracle:
         )
 
     def hessian_after(self, n_problems: int) -> int | None:
-        """Return after how many points so many problems take Hessians; None if the plan has none for them.
+        """After how many points so many problems take Hessians; None if the plan has none for them.
 
         By then the light sweeps of several took about twice as long as the pass for their Hessians does, and
         most fits have ended. On seven classes of covtype (40,000 rows, D = 1024) and C = 1, light sweeps
@@ -695,7 +695,7 @@ class MarginOracle:
         return max(POINTS_A_HESSIAN, waits)
 
     def hessians(self, points: Mapping[MarginProblem, Evaluation]) -> dict[MarginProblem, Hessian | None]:
-        """Return each problem's Hessian at a point, from a stride of rows that leaves enough curved ones.
+        """Each problem's Hessian at a point, from a stride of rows that leaves enough curved ones.
 
         None where no row has a curved loss. Problems of one stride take one sweep.
         """
@@ -713,7 +713,7 @@ class MarginOracle:
         return found
 
     def _few_curved(self) -> int:
-        """Return the curved rows whose products take no longer than four light sweeps.
+        """The curved rows whose products take no longer than four light sweeps.
 
         Of several problems these are sweeps of kept features, less what making the features again takes.
         """
@@ -724,7 +724,7 @@ class MarginOracle:
         return max(0, int(left / size.n_hessians / size.hessian_size**2))
 
     def _curved(self, points: Mapping[MarginProblem, np.ndarray], stride: int) -> dict[MarginProblem, Factor]:
-        """Return the factors of the problems' Hessians, of one row in `stride`; one sweep."""
+        """The factors of the problems' Hessians, of one row in `stride`; one sweep."""
         assert self._grams is not None
         grams, cuts = self._grams, replace(self._plan.size, gram_stride=stride).segmentation()
         # All problems together gather as many rows as a Gram's tile has, for products of 512 at least.
@@ -739,7 +739,7 @@ class MarginOracle:
             outputs=tuple(problem.output for problem in points),
         )
         sent = self._point(np.stack(list(points.values()), axis=1))
-        handle = self.run.sweep("Hessian", self._fit.dataset, reduction, cuts, sent)
+        handle = self.run.reduce("Hessian", self._fit.dataset, reduction, cuts, sent)
         factors = {}
         for position, problem in enumerate(points):
             curvature = stride * min(problem.C, 1 / grams.noise_floor())
@@ -766,13 +766,13 @@ class SoftmaxOracle(MarginOracle):
 def hessian_factor(
     packed: np.ndarray, position: int, curvature: float, problem: GramProblem
 ) -> Preconditioner:
-    """Return the inverse of one of several Hessians, whose sums are packed triangles."""
+    """The inverse of one of several Hessians, whose sums are packed triangles."""
     of_features = replace(problem, n_targets=0, offset=None)
     total = total_gram([packed[position : position + 1]], of_features)
     return preconditioner_of(total, curvature, of_features)
 
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:
-    """Return the preconditioner that a Gram gives: of rows alike, or weighted by their curvature."""
+    """The preconditioner that a Gram gives: of rows alike, or weighted by their curvature."""
     system = ridge_system(total, problem.n_targets, fit_intercept=problem.fit_intercept)
     return Preconditioner.of(system, curvature)

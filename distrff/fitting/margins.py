@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from distrff.engine.reduction import gram_stride, light_segmentation_of_features
-from distrff.engine.run import Workers
+from distrff.engine.tasks import Workers
 from distrff.errors import InputError
 from distrff.features.fitted import Trait
 from distrff.fitting.active_set import finish_exactly
@@ -52,9 +52,8 @@ from distrff.solvers.lbfgs import (
     solve_smoothed,
 )
 from distrff.solvers.losses import MARGINS
-from distrff.solvers.objective import Evaluation, Point
-from distrff.solvers.ridge import RidgeSolution, solution_of
-from distrff.solvers.status import Status, in_lockstep
+from distrff.solvers.objective import Evaluation, Point, Status, in_lockstep
+from distrff.solvers.ridge import RidgeSolution, choose_penalty, solution_of
 
 _MIN_PENALTY = 1e-8  # of Σs·mean‖z‖², where C is infinite
 
@@ -138,7 +137,7 @@ class Margins:
 
 
 def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]:
-    """Return a point for each problem: that of ridge; zeros for softmax, or without a Gram."""
+    """A point for each problem: that of ridge; zeros for softmax, or without a Gram."""
     problem, k = fit.problem, fit.targets.n_outputs
     points = (
         fit.starting_columns() if problem.penalty.value is not None else None
@@ -203,7 +202,7 @@ def solve_margins(
 
 
 def best_parts(oracle: MarginOracle, traces: Iterable[Trace]) -> tuple[np.ndarray, np.ndarray]:
-    """Return coefficients and intercepts of the best points so far."""
+    """Coefficients and intercepts of the best points so far."""
     X = np.concatenate([oracle.columns(trace.x) for trace in traces], axis=1)
     return coef_and_intercept(X, fit_intercept=oracle.fit_intercept)
 
@@ -271,12 +270,12 @@ class _Solving:
         return self.evaluate(points) if points else self.hessians()
 
     def hessians(self) -> dict[MarginProblem, Any]:
-        """Return the Hessians that are waited for."""
+        """The Hessians that are waited for."""
         at, self.waiting = self.waiting, {}
         return self.oracle.hessians(at)
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
-        """Return the evaluations of points; one light sweep."""
+        """The evaluations of points; one light sweep."""
         self.n_sweeps += 1
         responses = self.oracle.evaluate(points)
         for problem, at in responses.items():
@@ -315,7 +314,7 @@ class _Solving:
         return self._finished(problem)
 
     def unfinished(self) -> dict[MarginProblem, np.ndarray]:
-        """Return the best points found of the problems that are not solved."""
+        """The best points found of the problems that are not solved."""
         return {p: trace.found for p, trace in self.traces.items() if not self._finished(p)}
 
     def advance(self) -> bool:
@@ -328,7 +327,7 @@ class _Solving:
         return bool(solvers)
 
     def _solver(self, problem: MarginProblem) -> SolverGenerator | RestingGenerator:
-        """Return the generator that solves a problem from its start."""
+        """The generator that solves a problem from its start."""
         x, oracle = self.traces[problem].found, self.oracle
         finished = partial(self._finished, problem)
         if oracle.problem.smooth_solver != "smoothed":
@@ -348,7 +347,7 @@ class _Solving:
         )
 
     def _finished(self, problem: MarginProblem, at: Evaluation | None = None) -> bool:
-        """Return whether the gap of a problem is closed.
+        """Whether the gap of a problem is closed.
 
         With ``warm_start=True`` a smooth loss has to close it by its best point alone. The next fit begins
         there without the bounds of earlier points; one pass then finds the gap closed, where it took up to
@@ -398,7 +397,7 @@ class PenaltySearch:
 def search_penalty(
     oracle: MarginOracle, grid: np.ndarray, starts: list[np.ndarray], *, max_decades: int = 0
 ) -> PenaltySearch:
-    """Return the best C of a grid; `starts` are those of the smallest C, one per output.
+    """The best C of a grid; `starts` are those of the smallest C, one per output.
 
     Where an end of the grid is the best, the search goes on beyond it by at most so many decades, one by one,
     until the held-out loss no longer falls.
@@ -424,32 +423,34 @@ def search_penalty(
             break
         sums[C] = _held_out_sums(solution, n_folds)
         means[C] = _means(points, len(starts))
-        if _best(sums) == C:
+        if _choice(sums)[0] == C:
             best_points = points
         to_try = to_try or _beyond_the_ends(sums, grid, max_decades)
+    best, scores = _choice(sums) if sums else (float(grid[0]), np.empty(0))
     tried = sorted(sums)
     totals = np.array([sums[C] for C in tried]).reshape(-1, n_folds, 2)
-    mean_scores = totals[:, :, 1].sum(axis=1) / totals[:, :, 0].sum(axis=1)
-    best = _best(sums) if tried else float(grid[0])
     return PenaltySearch(
         C=best,
         grid=np.array(tried),
         fold_scores=totals[:, :, 1] / totals[:, :, 0],
-        mean_scores=mean_scores,
+        mean_scores=scores,
         starts=means[best] if means else _means(points, len(starts)),
         fold_models=None if interruption else _fold_models(oracle, best_points),
         interruption=interruption,
     )
 
 
-def _best(sums: Mapping[float, np.ndarray]) -> float:
-    """Return the C of least mean held-out loss; the smaller of equals."""
-    losses = {C: float(of_folds[:, 1].sum() / of_folds[:, 0].sum()) for C, of_folds in sums.items()}
-    return min(sorted(losses), key=lambda C: losses[C])
+def _choice(sums: Mapping[float, np.ndarray]) -> tuple[float, np.ndarray]:
+    """The C of least mean held-out loss, and the mean loss of each; the smaller of equals."""
+    tried = np.array(sorted(sums))
+    totals = np.array([sums[C] for C in tried])  # (m, n_folds, 2)
+    errors, weights = totals[:, :, 1].T[:, :, None], totals[0, :, 0]
+    choice = choose_penalty(errors, weights, penalties=1 / tried)
+    return float(tried[choice.index]), choice.scores
 
 
 def _fold_models(oracle: MarginOracle, points: Mapping[MarginProblem, np.ndarray]) -> FoldModels:
-    """Return the models at the points of all folds and outputs."""
+    """The models at the points of all folds and outputs."""
     assert oracle.folds is not None
     by_fold = [
         np.concatenate(
@@ -463,8 +464,8 @@ def _fold_models(oracle: MarginOracle, points: Mapping[MarginProblem, np.ndarray
 
 
 def _beyond_the_ends(sums: Mapping[float, np.ndarray], grid: np.ndarray, max_decades: int) -> list[float]:
-    """Return the next C beyond an end of those tried, if this end is the best of them, else none."""
-    best = _best(sums)
+    """The next C beyond an end of those tried, if this end is the best of them, else none."""
+    best, _ = _choice(sums)
     # A difference of some digits at most: powers of ten are rounded.
     if best == max(sums) and best < 0.9 * grid[-1] * 10.0**max_decades:
         return [10 * best]
@@ -474,7 +475,7 @@ def _beyond_the_ends(sums: Mapping[float, np.ndarray], grid: np.ndarray, max_dec
 
 
 def _means(points: Mapping[MarginProblem, np.ndarray], n_outputs: int) -> list[np.ndarray]:
-    """Return the mean over the folds of each output's points."""
+    """The mean over the folds of each output's points."""
     return [
         np.mean([x for problem, x in points.items() if problem.output == output], axis=0)
         for output in range(n_outputs)
@@ -482,7 +483,7 @@ def _means(points: Mapping[MarginProblem, np.ndarray], n_outputs: int) -> list[n
 
 
 def _held_out_sums(solution: MarginSolution, n_folds: int) -> np.ndarray:
-    """Return Σ s and Σ s·ℓ of each fold over all outputs, of shape (n_folds, 2)."""
+    """Σ s and Σ s·ℓ of each fold over all outputs, of shape (n_folds, 2)."""
     sums = np.zeros((n_folds, 2))
     for problem, trace in solution.traces.items():
         sums[problem.held_out] += trace.held_out
@@ -504,7 +505,7 @@ _LARGEST_TOL = 0.1
 def margin_result(
     fit: PreparedFit, plan: Plan, solver: str, search: PenaltySearch, solution: MarginSolution
 ) -> FitResult:
-    """Return the result of a solver of margin losses."""
+    """The result of a solver of margin losses."""
     problem, traces = fit.problem, list(solution.traces.values())
     n_columns = fit.targets.n_outputs if problem.shares_loss(fit.targets) else 1
     X = np.concatenate([trace.x.reshape(-1, n_columns) for trace in traces], axis=1)
@@ -556,7 +557,7 @@ def _margins(coef: np.ndarray, traces: list[Trace]) -> dict[str, Any]:
 
 
 def _notes(problem: Problem, result: FitResult, gram_stride: int) -> list[str]:
-    """Return notes on the choices that were made, for the report."""
+    """Notes on the choices that were made, for the report."""
     solver, search, coef, notes = result.entries["solver"], result.search, result.coef, []
     if problem.solver == "auto" and not problem.is_hard:
         why = {
@@ -584,7 +585,7 @@ def _notes(problem: Problem, result: FitResult, gram_stride: int) -> list[str]:
 
 
 def _shortfall(problem: Problem, result: FitResult, worst: Trace, *, n_sweeps: int, size: float) -> str:
-    """Return the warning of a fit that stopped above its tolerance; `size` is Σs·mean‖z‖²."""
+    """The warning of a fit that stopped above its tolerance; `size` is Σs·mean‖z‖²."""
     if result.status is Status.NOT_DECIDED:
         return (
             f"after light sweep {n_sweeps} the rows are neither separated, with a margin known to "
@@ -602,7 +603,7 @@ def _shortfall(problem: Problem, result: FitResult, worst: Trace, *, n_sweeps: i
 
 
 def remedy(error: float, C: float, *, size: float, dtype: str, ended: bool) -> str:
-    """Return the remedy in words: other parameters, or more sweeps.
+    """The remedy in words: other parameters, or more sweeps.
 
     `size` is Σs·mean‖z‖²: C times it is the size of the losses' part beside the penalty. `ended` says whether
     all sweeps were spent.
@@ -667,7 +668,7 @@ def looks_ahead(problem: Problem, n_problems: int) -> bool:
 
 
 def _gram_sizes(size: Size) -> list[Size]:
-    """Return the size as it is, and without what a margin loss can do without: a dual, and Hessians.
+    """The size as it is, and without what a margin loss can do without: a dual, and Hessians.
 
     Several problems have none where their sum takes longer than most fits by light sweeps do, or where they
     are large: the memory is better filled with features then. Neither depends on the workers.
@@ -683,7 +684,7 @@ def _gram_sizes(size: Size) -> list[Size]:
 
 
 def _margin_peak_bytes(size: Size, threads: int) -> int:
-    """Return the largest resident set above idle in the passes and models of margin losses.
+    """The largest resident set above idle in the passes and models of margin losses.
 
     Beside these the workers keep the Gram and three factors to precondition with, and the factor of each
     Hessian.
@@ -702,7 +703,7 @@ def _margin_peak_bytes(size: Size, threads: int) -> int:
 
 
 def _dual_bytes(size: Size) -> int:
-    """Return the bytes of all features as they are made and in float64, and of the Gram of the rows."""
+    """The bytes of all features as they are made and in float64, and of the Gram of the rows."""
     n = size.dual_rows
     return n * size.n_features * (2 * size.itemsize + 8) + 8 * n**2
 

@@ -42,11 +42,11 @@ class ColumnStatistics:
     together: CoMoments | None = None  # of X and numeric targets side by side, where there are few columns
 
     def sample(self) -> Sample:
-        """Return the whole sample."""
+        """The whole sample."""
         return _joined(self.samples)
 
     def merge(self, other: ColumnStatistics) -> ColumnStatistics:
-        """Return the statistics of both sets of rows."""
+        """The statistics of both sets of rows."""
         return ColumnStatistics(
             n_rows=self.n_rows + other.n_rows,
             columns=self.columns.merge(other.columns),
@@ -61,7 +61,7 @@ class ColumnStatistics:
 
 
 def _joined(parts: Sequence[Sample]) -> Sample:
-    """Return consecutive samples as one."""
+    """Consecutive samples as one."""
     y = [part.y for part in parts if part.y is not None]
     s = [part.sample_weight for part in parts if part.sample_weight is not None]
     return Sample(

@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.base import clone
 
 from distrff.engine.reduction import Arrays, Reduction, Segmentation, gram_tile_rows, light_segmentation
-from distrff.engine.run import Run, Workers
-from distrff.engine.tasks import SegmentCache
+from distrff.engine.run import Run
+from distrff.engine.tasks import SegmentCache, Workers
 from distrff.errors import InputError, InputTypeError
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fitted import FittedMap, Trait
@@ -519,15 +519,15 @@ class FitContext:
         arrays: Arrays | None = None,
         kept: SegmentCache | None = None,
     ) -> Any:
-        """Return what one pass over all rows sums up; `arrays` go to each of its tasks.
+        """The sum of one pass over all rows; `arrays` go to each of its tasks.
 
         `kept` is what stays of the rows between passes of these cuts.
         """
         assert self.run is not None
-        return self.run.value(self.run.sweep(label, self.dataset, reduction, cuts, arrays, kept))
+        return self.run.total(label, self.dataset, reduction, cuts, arrays, kept)
 
     def of_map(self) -> dict[str, Any]:
-        """Return what a plan counts of the map beside its features."""
+        """Numbers of a `Size` that follow from the map, beside its features."""
         features = self.problem.features
         return {
             "map_cost": features.cost_for(self.dataset.n_columns),
@@ -571,7 +571,7 @@ class PreparedFit(FitContext):
         return super().of_map() | self._of_search(self.features)
 
     def noise_floor(self, dtype: str) -> float:
-        """Return the alpha below which a Gram of products in this dtype is noise; 0 for float64."""
+        """The alpha below which a Gram of products in this dtype is noise; 0 for float64."""
         D, k = self.specification.n_features, self.targets.n_outputs
         if dtype == "float64":
             return 0.0
@@ -585,19 +585,19 @@ class PreparedFit(FitContext):
         )
 
     def reduction(self, kind: type[RowReduction], **own: Any) -> Any:
-        """Return a reduction of this fit's rows, scaled, mapped and coded, with parameters of its own."""
+        """A reduction of this fit's rows, scaled, mapped and coded, with parameters of its own."""
         return kind(specification=self.specification, scaling=self.scaling, targets=self.targets, **own)
 
     def mapped_rows(self, plan: Plan) -> Any:
-        """Return a handle on the features of all rows, which are few, from one pass."""
+        """A handle on the features of all rows, which are few, from one pass."""
         cuts = light_segmentation(self.dataset.n_rows, self.dataset.n_columns)
         reduction = self.reduction(MappedRowsReduction, dtype=plan.size.dtype, tile_rows=cuts.tile_rows)
-        return self.run.sweep("mapped rows", self.dataset, reduction, cuts)
+        return self.run.reduce("mapped rows", self.dataset, reduction, cuts)
 
     def kept(
         self, passes: str, plan: Plan, cuts: Segmentation, *, of_basis: bool = True
     ) -> SegmentCache | None:
-        """Return what is to stay of the rows between the passes of a name and these cuts; None for nothing.
+        """A cache of rows for the passes of a name and these cuts; None where nothing stays.
 
         `of_basis` says whether the passes multiply the values of the map's basis, or its features.
         """
@@ -614,10 +614,10 @@ class PreparedFit(FitContext):
             segments_a_worker(n, cuts, plan.n_workers) for n in (plan.kept_features, plan.kept_rows)
         )
         levels = [(keeping, n_features), (replace(keeping, with_features=False), n_rows)]
-        return self.run.kept(passes, cuts, levels)
+        return self.run.cache(passes, cuts, levels)
 
     def frequencies_beyond_float32(self) -> int:
-        """Return how many frequencies have phases on the data that float32 cannot hold well.
+        """How many frequencies have phases on the data that float32 cannot hold well.
 
         A phase θ in float32 is off by about 2⁻²⁴·θ; counted are frequencies for which
         Σ_j |ω_j|·max|x_j|, or another bound of |θ| over the rows, exceeds 2¹⁴.
@@ -630,7 +630,7 @@ class PreparedFit(FitContext):
         return self.specification.build().n_phases_beyond(_LARGEST_FLOAT32_PHASE, magnitude)
 
     def starting_point(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return coef (D, k) and intercept (k,) to go on from, in coded units; None for a fit anew."""
+        """Coef (D, k) and intercept (k,) to go on from, in coded units; None for a fit anew."""
         if self.start is None:
             return None
         scale = self.targets.scale
@@ -640,11 +640,11 @@ class PreparedFit(FitContext):
         return coef, (self.start.intercept - self.targets.shift) / scale
 
     def folds_apart(self, n_folds: int, by: str) -> Folds | None:
-        """Return the folds of the fit; None where there is one, of all rows."""
+        """The folds of the fit; None where there is one, of all rows."""
         return None if n_folds == 1 else self.folds("folds", n_folds, by)
 
     def starting_columns(self) -> np.ndarray | None:
-        """Return the point to go on from as a column for each output, the intercept last if it is fitted."""
+        """The point to go on from as a column for each output, the intercept last if it is fitted."""
         start = self.starting_point()
         if start is None:
             return None
@@ -652,12 +652,12 @@ class PreparedFit(FitContext):
         return np.vstack([coef, intercept]) if self.problem.fit_intercept else coef
 
     def folds(self, purpose: str, n_folds: int, by: str) -> Folds:
-        """Return an assignment of the rows to folds, drawn from the fit's seed."""
+        """An assignment of the rows to folds, drawn from the fit's seed."""
         return Folds(n_folds, child_seed(self.problem.seed, purpose), by, self.dataset.n_rows)
 
 
 def features_dtype(dataset: Dataset, dtype: str) -> str:
-    """Return the dtype given; for "auto" the one that loses nothing of the columns.
+    """The dtype given; for "auto" the one that loses nothing of the columns.
 
     That is float32 for float32 and integers of at most 16 bits.
     """

@@ -21,9 +21,8 @@ from distrff.model.model import FoldModels, Model
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.losses import MarginLoss
-from distrff.solvers.objective import Certificate, DualBundle, Evaluation
+from distrff.solvers.objective import Certificate, DualBundle, Evaluation, History, Status
 from distrff.solvers.ridge import RidgeSolution
-from distrff.solvers.status import History, Status
 from distrff.utils.arrays import chosen_rows
 
 _MAX_NAMES = 10
@@ -66,7 +65,7 @@ def fit_report(
     fit: PreparedFit | None = None,
     quality: Mapping[str, Any] | None = None,
 ) -> FitReport:
-    """Return the report of a fit to rows, or to a Gram where `fit` is None."""
+    """The report of a fit to rows, or to a Gram where `fit` is None."""
     run, plan = result.run, result.plan
     of_client = plan.client_peak_bytes if plan is not None and run.execution.in_client else 0
     n_workers, n_threads = result.workers or (run.execution.n_workers, run.execution.n_threads)
@@ -128,7 +127,7 @@ def _alerts(result: FitResult) -> list[str]:
 
 
 def of_map(features: FeatureMap) -> dict[str, Any]:
-    """Return what a report says of a fitted map."""
+    """A report's entries on a fitted map."""
     kernel = getattr(features, "kernel_", None)
     return {
         "features": features.specification_.to_dict(),
@@ -148,7 +147,7 @@ def _rows_and_map(fit: PreparedFit) -> dict[str, Any]:
 
 
 def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
-    """Return notes on rows and columns left out, searched widths, and phases that float32 cannot hold."""
+    """Notes on rows and columns left out, searched widths, and phases that float32 cannot hold."""
     dataset, notes = fit.dataset, []
     if dataset.skipped_columns:
         notes.append(f"columns left out because they are not numbers: {', '.join(dataset.skipped_columns)}")
@@ -175,7 +174,7 @@ def notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
 
 
 def _called(dataset: Dataset, columns: Iterable[int]) -> str:
-    """Return what the first of some columns are called."""
+    """Names of the first of some columns."""
     positions, names = sorted(columns), dataset.column_names
     called = [column_called(j, None if names is None else names[j]) for j in positions[:_MAX_NAMES]]
     more = [f"{len(positions) - _MAX_NAMES} more"] if len(positions) > _MAX_NAMES else []
@@ -191,13 +190,13 @@ def _width_searches(features: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def rkhs_norm(coef: np.ndarray) -> Any:
-    """Return ‖w‖₂ of one output as a number, of more as an array."""
+    """‖w‖₂ of one output as a number, of more as an array."""
     norms = np.linalg.norm(coef, axis=0)
     return float(norms[0]) if len(norms) == 1 else norms
 
 
 def coef_and_intercept(X: np.ndarray, *, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return coef and intercept of points in columns; the last row is the intercept if there is one."""
+    """Coef and intercept of points in columns; the last row is the intercept if there is one."""
     return (X[:-1], X[-1]) if fit_intercept else (X, np.zeros(X.shape[1]))
 
 
@@ -225,7 +224,7 @@ class AlphaSearch:
 def ridge_fold_models(
     folds: Folds, targets: Targets, solutions: Sequence[tuple[np.ndarray, np.ndarray]], *, fit_intercept: bool
 ) -> FoldModels:
-    """Return the models of coef (D, k) and intercept (k,) in coded units, one a fold."""
+    """The models of coef (D, k) and intercept (k,) in coded units, one a fold."""
     coef, intercept = (np.stack(parts) for parts in zip(*solutions, strict=True))
     shifted = intercept * targets.scale + targets.shift
     return FoldModels(folds, coef * targets.scale, shifted if fit_intercept else np.zeros_like(shifted))
@@ -234,7 +233,7 @@ def ridge_fold_models(
 def in_units(
     targets: Targets, coef: np.ndarray, intercept: np.ndarray, *, fit_intercept: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return coef (D, k) and intercept (k,) in the targets' own units, given those in coded ones."""
+    """Coef (D, k) and intercept (k,) in the targets' own units, given those in coded ones."""
     shifted = intercept * targets.scale + targets.shift
     return coef * targets.scale, shifted if fit_intercept else np.zeros(targets.n_outputs)
 
@@ -253,7 +252,7 @@ def ridge_result(
     entries: dict[str, Any],
     **ending: Any,
 ) -> FitResult:
-    """Return the result of a solver of ridge, in the targets' own units.
+    """The result of a solver of ridge, in the targets' own units.
 
     `entries` say how it was solved, `ending` how that ended.
     """
@@ -300,7 +299,7 @@ def iterative_result(
     interruption: KeyboardInterrupt | None,
     notes: list[str],
 ) -> FitResult:
-    """Return the result of conjugate gradients or SGD.
+    """The result of conjugate gradients or SGD.
 
     The measure is "relative residual", ‖B − (G + alpha·I)·w‖/‖B‖, or "duality gap",
     (primal − dual)/max(|primal|, |dual|). `error` is the largest of the targets, NaN before the first pass.
@@ -343,7 +342,7 @@ def iterative_result(
 def end_of_grid(
     name: str, chosen: float, grid: np.ndarray, scores: np.ndarray, *, below: str | None = None
 ) -> list[str]:
-    """Return a sentence if the value chosen is the smallest or the largest of an ascending grid.
+    """A sentence if the value chosen is the smallest or the largest of an ascending grid.
 
     There is none where all of several `scores` are the same. `below` is what to say of the smallest instead.
     The grid of the parameter `name` is the parameter `name`s.
@@ -462,7 +461,7 @@ class MarginSolution:
 def begun(
     starts: Mapping[MarginProblem, np.ndarray], constants: Sequence[Constant] = ()
 ) -> dict[MarginProblem, Trace]:
-    """Return the traces before the first sweep; a constant is an upper bound of its objective."""
+    """The traces before the first sweep; a constant is an upper bound of its objective."""
     traces = {problem: Trace(x) for problem, x in starts.items()}
     for trace, constant in zip(traces.values(), constants, strict=bool(constants)):
         trace.allow(constant)
@@ -480,7 +479,7 @@ class Constant(NamedTuple):
 
 
 def best_constants(fit: PreparedFit, C: float) -> list[Constant]:
-    """Return the constant of least objective for each output, or one for all classes that share a loss.
+    """The constant of least objective for each output, or one for all classes that share a loss.
 
     It follows from the summed weights of the classes, which the first pass counted.
     """
@@ -511,7 +510,7 @@ _JUDGED_ROWS = 2000  # an accuracy of .9 is then known to 0.7 %
 
 
 def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, Any] | None:
-    """Return the model's error beside that of simpler ones, as data for JSON; None of a fit without targets.
+    """The model's error beside that of simpler ones, as data for JSON; None of a fit without targets.
 
     Numbers: R² and RMSE of all targets together, from the criterion that chose the penalty where there is
     one, beside the RMSE of the targets' mean and of a linear model. Classes: the accuracy on some rows
@@ -527,7 +526,7 @@ def quality_of_fit(fit: PreparedFit, result: FitResult, model: Model) -> dict[st
 
 
 def quality_of_numbers(statistics: ColumnStatistics, result: FitResult) -> dict[str, Any] | None:
-    """Return the same of numbers, whose sums are all that it takes; None without numeric targets."""
+    """The same of numbers, whose sums are all that it takes; None without numeric targets."""
     targets, together = statistics.targets, statistics.together
     if targets is None:
         return None
@@ -580,7 +579,7 @@ def _of_classes(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, 
 
 
 def _mean_recall(right: np.ndarray, known: np.ndarray, s: np.ndarray) -> float:
-    """Return the mean over the classes among the rows of the share that is right."""
+    """The mean over the classes among the rows of the share that is right."""
     classes, of_row = np.unique(known, return_inverse=True)
     weights = np.bincount(of_row, s, len(classes))
     return float((np.bincount(of_row, s * right, len(classes)) / weights).mean())
@@ -600,7 +599,7 @@ def _of_labels(fit: PreparedFit, result: FitResult, model: Model) -> dict[str, A
 
 
 def _judged(fit: PreparedFit, result: FitResult, model: Model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return decision values, targets and weights of some rows of the first pass."""
+    """Decision values, targets and weights of some rows of the first pass."""
     sample, folds = fit.statistics.sample(), result.fold_models
     assert sample.y is not None
     weights = np.ones(len(sample.rows)) if sample.sample_weight is None else sample.sample_weight
@@ -612,7 +611,7 @@ def _judged(fit: PreparedFit, result: FitResult, model: Model) -> tuple[np.ndarr
 
 
 def _accuracy(right: np.ndarray, s: np.ndarray, result: FitResult) -> dict[str, Any]:
-    """Return the share of rows that are right, with its standard error."""
+    """The share of rows that are right, with its standard error."""
     accuracy = float(s @ right / s.sum())
     return {
         "rows": "the rows of the fit" if result.fold_models is None else "out of fold",

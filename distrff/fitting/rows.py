@@ -34,15 +34,15 @@ class RowReduction(Reduction):
         return replace(self, specification=self.specification.without_arrays())
 
     def block_map(self, arrays: Arrays) -> FittedMap:
-        """Return the map, made from the arrays sent for it or derived here."""
+        """The map, made from the arrays sent for it or derived here."""
         return self.specification.build_sent(arrays)
 
     def scaled(self, X: Any) -> Any:
-        """Return scaled rows in the dtype of the map."""
+        """Scaled rows in the dtype of the map."""
         return self.scaling.apply(X, np.dtype(self.dtype))
 
     def tile_of(self, block_map: FittedMap, rows: Any, start: int, X: Any, *, of_basis: bool) -> Any:
-        """Return the features of the tile X of some rows, which begins at row `start`, not to be written to.
+        """The features of the tile X of some rows, which begins at row `start`, not to be written to.
 
         They are those that stayed from an earlier pass, or made here; with `of_basis` the values of the map's
         basis.
@@ -82,7 +82,7 @@ class CachedRows:
             yield self._block._replace(start=self.start + first, X=X, y=y, sample_weight=s)
 
     def features_at(self, start: int, n_rows: int, *, of_basis: bool) -> Any:
-        """Return what is kept of a tile's features; None unless these are the ones.
+        """Kept features of a tile; None unless these are the ones.
 
         They are those of the same tiles: a product of more rows or fewer may round otherwise.
         """
@@ -93,7 +93,7 @@ class CachedRows:
         return found if len(found) == n_rows else None
 
     def __sizeof__(self) -> int:
-        """Return the bytes of the arrays, by which Dask judges where a task should run."""
+        """The bytes of the arrays, by which Dask judges where a task should run."""
         return sum(map(_bytes_of, [*self._block[1:4], *self._features]))
 
 
@@ -147,7 +147,7 @@ class RowKeeping(CacheForm):
 
 
 def _apart(A: Any) -> Any:
-    """Return a copy of a part of a larger array, which would stay as a whole."""
+    """A copy of a part of a larger array, which would stay as a whole."""
     base = A.base if isinstance(A, np.ndarray) else None
     return A.copy(order="K") if isinstance(base, np.ndarray) and base.nbytes > A.nbytes else A
 

@@ -11,7 +11,6 @@ from distrff.engine.progress import Observer
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedMap
-from distrff.fitting.equispaced import fit_toeplitz_statistics, gathered, summed
 from distrff.fitting.fit import begin, choose, expected_plan, first_pass, prepare, weight_of_rows
 from distrff.fitting.gram import fit_statistics, gram_passes
 from distrff.fitting.moments import ColumnStatistics
@@ -25,7 +24,7 @@ from distrff.solvers.ridge import unpack
 
 
 def sums_of(fit: PreparedFit, folds: Folds | None, like: Statistics | None = None) -> Statistics:
-    """Return the sums of a fit's rows, by folds if they are given.
+    """The sums of a fit's rows, by folds if they are given.
 
     Of equispaced features that no Gram was planned for, those of the Toeplitz matrix; their kernel before a
     choice is that of `like`.
@@ -47,9 +46,11 @@ def sums_of(fit: PreparedFit, folds: Folds | None, like: Statistics | None = Non
         assert isinstance(fit.specification, EquispacedMap)
         own = features.chosen_kernel, features.tol
         kernel, tol = (like.kernel, like.tol) if isinstance(like, ToeplitzStatistics) else own
-        parts = tuple(gathered(summed(fit, plan, folds)))
+        from distrff.fitting.equispaced import gathered, summed
+
+        parts = tuple(fit.run.surviving(lambda: gathered(summed(fit, plan, folds))))
         return ToeplitzStatistics(parts=parts, kernel=kernel, tol=tol, **known)
-    grams = fit.run.gather(gram_passes(fit, plan, folds))
+    grams = fit.run.surviving(lambda: fit.run.gather(gram_passes(fit, plan, folds)))
     A = np.stack([unpack(triangle) for part in grams for triangle in part])
     return GramStatistics(A=A, dtype=plan.size.dtype, tile_rows=plan.tile_rows, **known)
 
@@ -57,7 +58,7 @@ def sums_of(fit: PreparedFit, folds: Folds | None, like: Statistics | None = Non
 def prepared_like(
     dataset: Dataset, like: Statistics, *, seed: int, observer: Observer | None = None
 ) -> PreparedFit:
-    """Return a fit of other rows with map, scaling and targets of sums, after its first pass.
+    """A fit of other rows with map, scaling and targets of sums, after its first pass.
 
     Raises InputError for rows of other columns or targets, or outside the bounds of equispaced features.
     """
@@ -113,6 +114,18 @@ def _check_bounds(dataset: Dataset, statistics: ColumnStatistics, like: Toeplitz
         )
 
 
+def solved(sums: Statistics, problem: Problem, *, n_folds: int | None = None) -> FitResult:
+    """The ridge model of sums in the client's memory; the first fold of a Gram is one of `n_folds`.
+
+    Raises InputError for sums that the problem cannot be solved by.
+    """
+    if isinstance(sums, GramStatistics):
+        return fit_statistics(sums, problem, n_folds=n_folds)
+    from distrff.fitting.equispaced import fit_toeplitz_statistics
+
+    return fit_toeplitz_statistics(sums, problem)
+
+
 # Rows that come in several calls.
 
 
@@ -134,10 +147,11 @@ class RunningSums:
 
     @classmethod
     def first(cls, dataset: Dataset, problem: Problem, observer: Observer) -> RunningSums:
-        """Return the sums of the first rows, from which map, scaling and targets follow."""
+        """The sums of the first rows, from which map, scaling and targets follow."""
         fit = begin(dataset, problem, observer=observer)
         expected_plan(fit)  # refuses before the first task
-        prepared = prepare(fit)
+        assert fit.run is not None
+        prepared = fit.run.surviving(lambda: prepare(fit))
         folds = prepared.folds_apart(problem.n_folds, problem.fold_rule)
         sums = sums_of(prepared, folds)
         observer.passes(prepared.run.sweeps)
@@ -156,7 +170,7 @@ class RunningSums:
         )
 
     def with_rows(self, dataset: Dataset, observer: Observer) -> RunningSums:
-        """Return the sums with those of more rows, whose numbers go on from the ones before."""
+        """The sums with those of more rows, whose numbers go on from the ones before."""
         fit = prepared_like(dataset, self.sums, seed=self.problem.seed, observer=observer)
         sums = self.sums + sums_of(fit, self.folds, self.sums)  # both are of one kind
         observer.passes(fit.run.sweeps)
@@ -175,7 +189,7 @@ class RunningSums:
         )
 
     def solved(self, problem: Problem) -> FitResult:
-        """Return the model of all rows so far.
+        """The model of all rows so far.
 
         Raises InputError for too few rows or classes, or a search whose folds the calls did not sum.
         """
@@ -193,11 +207,8 @@ class RunningSums:
             )
         if problem.penalty.search is not None:
             problem.check_rows_of_search(self.sums.n_folds, self.sums.n_rows)
-        if isinstance(self.sums, ToeplitzStatistics):
-            result = fit_toeplitz_statistics(self.sums, problem)
-        else:
-            n_folds = HELD_OUT_STRIDE if by == "one held out" else self.sums.n_folds
-            result = fit_statistics(self.sums, problem, n_folds=n_folds)
+        n_folds = HELD_OUT_STRIDE if by == "one held out" else self.sums.n_folds
+        result = solved(self.sums, problem, n_folds=n_folds)
         features = self.features
         if result.features is not None:
             features = features.resolved_as(result.features)
@@ -217,5 +228,5 @@ def _workers(fit: PreparedFit) -> tuple[int, int]:
 
 
 def _after(folds: Folds | None, n_rows: int) -> Folds | None:
-    """Return the folds of the rows that come after so many more."""
+    """The folds of the rows that come after so many more."""
     return None if folds is None else replace(folds, first_row=folds.first_row + n_rows)

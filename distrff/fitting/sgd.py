@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.engine.reduction import Arrays
-from distrff.engine.run import Workers
+from distrff.engine.tasks import Workers
 from distrff.errors import DataWarning, warn
 from distrff.features.fitted import Trait
 from distrff.fitting.cost import (
@@ -47,7 +47,7 @@ from distrff.io.dataset import Rows
 from distrff.preprocessing.coding import ClassTargets, NumericTargets
 from distrff.preprocessing.moments import drift_message, drift_shares
 from distrff.solvers.losses import Loss, SmoothedHinge
-from distrff.solvers.objective import Evaluation, Point
+from distrff.solvers.objective import Evaluation, Point, Status, in_lockstep
 from distrff.solvers.ridge import RidgeSolution
 from distrff.solvers.sgd import (
     Epoch,
@@ -55,13 +55,13 @@ from distrff.solvers.sgd import (
     LocalSteps,
     Request,
     SGDProblem,
+    SpectralMetric,
     batch_rows,
+    max_directions,
     ridge_start,
     sgd,
     smooth_loss,
 )
-from distrff.solvers.spectral_metric import SpectralMetric, max_directions
-from distrff.solvers.status import Status, in_lockstep
 from distrff.utils.arrays import Sums
 
 _OF_POINTS = ("X", "gradient", "curvature", "damping", "dimension")
@@ -75,7 +75,7 @@ class EpochSums(Sums):
     X: np.ndarray  # (D + 1, k), or (D, k) without an intercept: Σ of a segment's weight times its points
 
     def mean(self) -> np.ndarray:
-        """Return the mean points, of the shape of `X`."""
+        """The mean points, of the shape of `X`."""
         return self.X / self.weight
 
 
@@ -110,7 +110,7 @@ class EpochReduction(RowReduction):
 
 
 def sent_start(metric: SpectralMetric, start: LocalStart) -> dict[str, np.ndarray]:
-    """Return the arrays that the tasks of an `EpochReduction` are sent."""
+    """The arrays that the tasks of an `EpochReduction` are sent."""
     return metric.arrays() | {name: np.asarray(getattr(start, name)) for name in (*_OF_POINTS, "penalty")}
 
 
@@ -171,7 +171,7 @@ class StochasticGradients:
 
 
 def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = ()) -> MarginSolution:
-    """Return points at which another epoch lowers the objective by at most `tol`, relative.
+    """Points at which another epoch lowers the objective by at most `tol`, relative.
 
     A point that is worse than the best of `constants` is replaced by it.
     """
@@ -250,11 +250,11 @@ class _SGDOracle:
         }
 
     def evaluate(self, points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, Evaluation]:
-        """Return each problem's objective and gradient at its point, by a margin sweep."""
+        """Each problem's objective and gradient at its point, by a margin sweep."""
         return self._margins.evaluate({problem: Point(x, self._epsilon) for problem, x in points.items()})
 
     def epoch(self, epochs: Mapping[MarginProblem, Epoch]) -> dict[MarginProblem, np.ndarray]:
-        """Return the mean of the points at which local steps over the segments end."""
+        """The mean of the points at which local steps over the segments end."""
         metric = self.problem.metric
         start = self.problem.local_start(list(epochs.values()))
         rows = batch_rows(metric, start, self._cuts.segment_rows)
@@ -266,7 +266,7 @@ class _SGDOracle:
         return {problem: X[:, j] for j, problem in enumerate(epochs)}
 
     def _metric(self, plan: Plan, C: float) -> tuple[SpectralMetric, np.ndarray]:
-        """Return the metric of the first pass's sample, and ridge on it to start from."""
+        """The metric of the first pass's sample, and ridge on it to start from."""
         sample, targets = self._fit.statistics.sample(), self._fit.targets
         n_rows = metric_rows(sample.X.shape[0], plan.size)
         rows = np.linspace(0, sample.X.shape[0] - 1, n_rows).astype(np.intp)
@@ -296,7 +296,7 @@ def metric_of_sample(
     penalty: float,
     fit_intercept: bool,
 ) -> tuple[SpectralMetric, np.ndarray]:
-    """Return the metric of sampled rows, and their ridge models of shape (D + 1, k) or (D, k)."""
+    """The metric of sampled rows, and their ridge models of shape (D + 1, k) or (D, k)."""
     Z = features_of(X, sent)
     n_directions = Z.shape[1] if issparse(Z) else max_directions(Z.shape[1], Z.dtype)
     metric = SpectralMetric.of_rows(Z, sample_weight, n_directions, fit_intercept=fit_intercept)
@@ -347,7 +347,7 @@ def sgd_plan(size: Size, workers: Workers) -> Plan:
 
 
 def _sgd_peak_bytes(size: Size, threads: int) -> int:
-    """Return the largest resident set above idle: of an epoch, an evaluation, or the making of the metric.
+    """The largest resident set above idle: of an epoch, an evaluation, or the making of the metric.
 
     The metric is made of the sampled rows as they are sent and scaled, of their features as they are made,
     centred and weighted, and of the matrices of their eigenvectors. Then it is held as it is sent, and once
@@ -370,7 +370,7 @@ def _sgd_peak_bytes(size: Size, threads: int) -> int:
 
 
 def _metric_bytes(size: Size) -> int:
-    """Return the bytes of the metric's directions, all D at most; of sparse features those of its rows."""
+    """The bytes of the metric's directions, all D at most; of sparse features those of its rows."""
     sample = metric_rows(min(size.n_rows, _MAX_ROWS), size)
     if size.sparse_entries:
         return sample * (_SPARSE_BYTES * size.row_entries + 8 * sample // 4)
@@ -379,7 +379,7 @@ def _metric_bytes(size: Size) -> int:
 
 
 def metric_rows(n_sampled: int, size: Size) -> int:
-    """Return how many of the sampled rows the metric is made of.
+    """How many of the sampled rows the metric is made of.
 
     All, up to 4096 features; beyond, where their eigenvectors would take minutes, 4096. Of sparse features
     2048, since every step multiplies by their matrix of products.

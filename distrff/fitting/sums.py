@@ -338,7 +338,7 @@ class GramStatistics(RowSums):
         return replace(self, A=A, dtype=dtype, tile_rows=max(self.tile_rows, other.tile_rows))
 
     def with_targets(self, targets: NumericTargets) -> GramStatistics:
-        """Return the same Gram with its numeric targets shifted and scaled as in `targets`.
+        """The same Gram with its numeric targets shifted and scaled as in `targets`.
 
         It is exact up to rounding: the coding is a linear map of the rows t.
         """
@@ -379,7 +379,7 @@ def _check_map(specification: FittedMap, arrays: Mapping[str, np.ndarray]) -> No
 
 
 def _differing(first: GramStatistics, second: GramStatistics) -> str:
-    """Return the parameters in which two maps differ, with both values."""
+    """The parameters in which two maps differ, with both values."""
     one, other = first.specification.to_dict(), second.specification.to_dict()
     # A digest says no more than that arrays differ.
     names = [name for name in {**one, **other} if name != "digest" and one.get(name) != other.get(name)]
@@ -388,7 +388,7 @@ def _differing(first: GramStatistics, second: GramStatistics) -> str:
 
 
 def _scaled(first: GramStatistics, second: GramStatistics) -> str:
-    """Return the first column that is scaled otherwise, with both ways."""
+    """The first column that is scaled otherwise, with both ways."""
     for name, words in (("shift", "by a shift of"), ("scale", "by a scale of")):
         one, other = getattr(first.scaling, name), getattr(second.scaling, name)
         if (one is None) != (other is None):

@@ -45,7 +45,7 @@ class _NoTargets:
 
 
 def predicted_seconds(fit: FitContext, plan: Plan) -> float:
-    """Return the predicted duration of the fit that `plan` counts.
+    """The predicted duration of the fit that `plan` counts.
 
     Every thread of the live workers does a piece of the Gram sweep on real rows at the same time, so that
     reading, the map, the products and the contention for memory are all in the rate. Light sweeps follow from
@@ -71,7 +71,7 @@ def predicted_seconds(fit: FitContext, plan: Plan) -> float:
 
 
 def _conjugate_seconds(fit: FitContext, plan: Plan) -> float:
-    """Return the predicted duration of the light sweeps that are presumed, after those of the factor."""
+    """The predicted duration of the light sweeps that are presumed, after those of the factor."""
     size, k = plan.size, plan.size.n_outputs
     seconds = PRESUMED_SWEEPS * _light_seconds(fit, plan, k)
     if plan.n_search_sweeps:
@@ -88,7 +88,7 @@ def _conjugate_seconds(fit: FitContext, plan: Plan) -> float:
 
 
 def _toeplitz_seconds(fit: FitContext, plan: Plan) -> float:
-    """Return the predicted duration of the sums and of the products that are presumed.
+    """The predicted duration of the sums and of the products that are presumed.
 
     A transform of many rows and one of a single row are timed, which tells rows from the FFT of their grid,
     and a product.
@@ -108,7 +108,7 @@ def _toeplitz_seconds(fit: FitContext, plan: Plan) -> float:
     )
     n_rows = min(size.n_rows, _MAX_CALL_ROWS)
     calls = [(reduction, fit.dataset.rows(0, 1), fit.dataset.rows(0, n_rows))] * _n_threads(plan)
-    of_grid, of_rows, of_product = np.median(fit.run.compute_all(seconds_of_toeplitz, calls), axis=0)
+    of_grid, of_rows, of_product = np.median(fit.run.map(seconds_of_toeplitz, calls), axis=0)
     calls_a_task = plan.folds_per_task * max(1, plan.segment_rows // (size.n_folds * 2 * plan.tile_rows))
     rows_a_task = plan.segment_rows * plan.folds_per_task / size.n_folds
     rounds = -(-plan.n_segments // _n_threads(plan))
@@ -118,7 +118,7 @@ def _toeplitz_seconds(fit: FitContext, plan: Plan) -> float:
 
 
 def seconds_of_toeplitz(reduction: ToeplitzReduction, one: Rows, many: Rows) -> tuple[float, float, float]:
-    """Return the seconds of the sums of one row, of many rows, and of a product with their matrix."""
+    """The seconds of the sums of one row, of many rows, and of a product with their matrix."""
     seconds = []
     for rows in (one, many):
         started = time.perf_counter()
@@ -140,24 +140,24 @@ def _rows_a_thread(plan: Plan) -> int:
 
 
 def _map_flops(fit: FitContext, size: Size) -> float:
-    """Return the flops of the search for a length scale and of the map's factors."""
+    """The flops of the search for a length scale and of the map's factors."""
     return fit.problem.features.search_flops_for(size.n_rows, size.n_columns) + size.map_factor_flops
 
 
 def _gram_work(size: Size) -> float:
-    """Return the work of a row of the Gram sweep, in flops of its product."""
+    """The work of a row of the Gram sweep, in flops of its product."""
     # The solve against the map's factors is in float64 always.
     solve = size.triangle_numbers * 8 / size.itemsize
     return size.basis_flops + float(size.gram_size) ** 2 + solve + _COSINE_FLOPS * size.n_features
 
 
 def _light_work(size: Size) -> float:
-    """Return the work of a row of a light sweep, in the same unit."""
+    """The work of a row of a light sweep, in the same unit."""
     return THIN_SLOWNESS * size.light_flops / size.n_rows + _COSINE_FLOPS * size.n_features
 
 
 def _share_left(plan: Plan, n_sweeps: int) -> float:
-    """Return which part of the work of light sweeps is left where features are made once and kept.
+    """Which part of the work of light sweeps is left where features are made once and kept.
 
     Bins of sparse features are not told apart from their sums: all of their work counts.
     """
@@ -170,7 +170,7 @@ def _share_left(plan: Plan, n_sweeps: int) -> float:
 
 
 def _float64_flops_a_row(size: Size) -> float:
-    """Return how many flops in float64 take as long as a row of the Gram sweep."""
+    """How many flops in float64 take as long as a row of the Gram sweep."""
     return _gram_work(size) * size.itemsize / 8
 
 
@@ -183,7 +183,7 @@ def _gram_seconds_a_row(fit: FitContext, plan: Plan, size: Size) -> float:
 
 
 def _light_seconds(fit: FitContext, plan: Plan, k: int) -> float:
-    """Return the predicted duration of one light sweep for k vectors."""
+    """The predicted duration of one light sweep for k vectors."""
     specification, tried = _tried(fit, plan.size)
     own = {"tile_rows": plan.tile_rows, "offset": None, "held_out": (None,) * k}
     point = {"coef": np.zeros((tried.n_features, k)), "intercept": np.zeros(k)}
@@ -193,7 +193,7 @@ def _light_seconds(fit: FitContext, plan: Plan, k: int) -> float:
 
 
 def _tried(fit: FitContext, size: Size) -> tuple[FittedMap, Size]:
-    """Return a map to be timed, and its size: a small one where the factors of all landmarks take long."""
+    """A map to be timed, and its size: a small one where the factors of all landmarks take long."""
     features, d = fit.problem.features, size.n_columns
     if not features.cost_for(d).triangle_share:
         return features.trial(d).specification_, size
@@ -212,7 +212,7 @@ def _seconds_a_row(
     arrays: Arrays,
     **own: Any,
 ) -> float:
-    """Return the median over all threads, which work at the same time."""
+    """The median over all threads, which work at the same time."""
     assert fit.run is not None
     d = size.n_columns
     reduction = kind(
@@ -225,11 +225,11 @@ def _seconds_a_row(
     )
     warm, timed = fit.dataset.rows(0, min(_WARM_ROWS, n_rows)), fit.dataset.rows(0, n_rows)
     calls = [(reduction, warm, timed, arrays)] * _n_threads(plan)
-    return float(np.median(fit.run.compute_all(seconds_of, calls))) / n_rows
+    return float(np.median(fit.run.map(seconds_of, calls))) / n_rows
 
 
 def seconds_of(reduction: RowReduction, warm: Rows, timed: Rows, arrays: Arrays) -> float:
-    """Return the seconds of reducing the rows, compilation and first touches not counted."""
+    """The seconds of reducing the rows, compilation and first touches not counted."""
     reduction.update(reduction.zero(), warm, arrays)
     A = reduction.zero()
     started = time.perf_counter()

@@ -67,12 +67,12 @@ class ActiveSetModel:
         return y.toarray().ravel() if issparse(y) else y
 
     def value(self, x: np.ndarray) -> float:
-        """Return q(x)."""
+        """Q(x)."""
         violation = np.maximum(0, 1 - self.A @ x)
         return float(0.5 * (self.penalised * x) @ x + self.constant + self.slope @ x + self.upper @ violation)
 
     def bound(self, alpha: np.ndarray) -> float:
-        """Return the lower bound of q by multipliers, balanced first; −∞ where they cannot be balanced."""
+        """The lower bound of q by multipliers, balanced first; −∞ where they cannot be balanced."""
         if self.fit_intercept:
             moved = _balanced(alpha, self.label, self.upper, float(self.slope[-1]))
             if moved is None:
@@ -83,7 +83,7 @@ class ActiveSetModel:
 
 
 def _balanced(alpha: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float) -> np.ndarray | None:
-    """Return clip(α + τy, 0, u) for the τ with Σ y·(that) = total; None where the bounds allow none."""
+    """Clip(α + τy, 0, u) for the τ with Σ y·(that) = total; None where the bounds allow none."""
     tau = _shift(alpha, y, y, upper, total)
     if tau is None:
         return None
@@ -102,7 +102,7 @@ def give_to_one(alpha: np.ndarray, y: np.ndarray, upper: np.ndarray, total: floa
 
 
 def _shift(t: np.ndarray, rate: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float) -> float | None:
-    """Return τ with Σ y·clip(t + τ·rate, 0, u) = total; None where the bounds allow none.
+    """Τ with Σ y·clip(t + τ·rate, 0, u) = total; None where the bounds allow none.
 
     Rates have the signs of y.
     """
@@ -130,7 +130,7 @@ class ActiveSetSolution:
 
 
 def first_multipliers(model: ActiveSetModel, x: np.ndarray) -> np.ndarray:
-    """Return multipliers for a point: the slopes of the hinges rounded over the ε of highest bound."""
+    """Multipliers for a point: the slopes of the hinges rounded over the ε of highest bound."""
     violation = 1 - model.A @ x
     candidates = [model.upper * np.clip(violation / epsilon, 0, 1) for epsilon in _EPSILONS]
     return max(candidates, key=model.bound)
@@ -139,7 +139,7 @@ def first_multipliers(model: ActiveSetModel, x: np.ndarray) -> np.ndarray:
 def minimise(
     model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, epsilon: float, tol: float
 ) -> ActiveSetSolution:
-    """Return the minimiser of q to a gap of `tol`, or as near as rounding allows.
+    """The minimiser of q to a gap of `tol`, or as near as rounding allows.
 
     It starts from x and multipliers alpha. The penalty weight of row i is σ = u/ε, as in a hinge rounded
     over ε, and all σ grow by the same factor. A step costs D²·(rows within ε) + D³/3 flops; there are some
@@ -184,7 +184,7 @@ class _Lagrangian:
     sigma: np.ndarray
 
     def unbounded(self, margin: np.ndarray) -> np.ndarray:
-        """Return the multipliers at the margins of a point, before they are clipped to their bounds."""
+        """The multipliers at the margins of a point, before they are clipped to their bounds."""
         return self.alpha + self.sigma * (1 - margin)
 
     def multipliers(self, margin: np.ndarray) -> np.ndarray:
@@ -198,7 +198,7 @@ class _Lagrangian:
     def minimised(
         self, inside: _InsideGram, x: np.ndarray, aim: float, max_steps: int
     ) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return a point within about `aim` of the minimum, its multipliers, and the number of steps."""
+        """A point within about `aim` of the minimum, its multipliers, and the number of steps."""
         model, n_steps = self.model, 0
         x, margin = self._with_best_intercept(x, model.A @ x)
         while n_steps < max_steps:
@@ -215,7 +215,7 @@ class _Lagrangian:
         return x, self.multipliers(margin), n_steps
 
     def _with_best_intercept(self, x: np.ndarray, margin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return x with the b that is best for its w, and the margins there.
+        """X with the b that is best for its w, and the margins there.
 
         Nothing penalises b: Newton steps alone move it very slowly where no row is within ε.
         """
@@ -231,7 +231,7 @@ class _Lagrangian:
         return moved, margin - tau * y
 
     def _line_search(self, x: np.ndarray, margin: np.ndarray, direction: np.ndarray, slope: float) -> float:
-        """Return the first of 1, ½, ¼ … of sufficient decrease; 0 if rounding leaves none."""
+        """The first of 1, ½, ¼ … of sufficient decrease; 0 if rounding leaves none."""
         along, start, step = self.model.A @ direction, self.value(x, margin), 1.0
         while step > _SHORTEST_STEP:
             there = self.value(x + step * direction, margin + step * along)
@@ -250,7 +250,7 @@ class _InsideGram:
         self._G = np.zeros((model.A.shape[1],) * 2)
 
     def of(self, rows: np.ndarray) -> np.ndarray:
-        """Return the sum over the rows of a mask, in an array that this object keeps."""
+        """The sum over the rows of a mask, in an array that this object keeps."""
         entered, left = rows & ~self._rows, self._rows & ~rows
         if np.count_nonzero(entered | left) < np.count_nonzero(rows):
             self._G += self._sum(entered)
@@ -260,7 +260,7 @@ class _InsideGram:
         return self.afresh(rows)
 
     def afresh(self, rows: np.ndarray) -> np.ndarray:
-        """Return the same sum, computed from these rows alone."""
+        """The same sum, computed from these rows alone."""
         self._G, self._rows = self._sum(rows), rows
         return self._G
 
@@ -288,7 +288,7 @@ def _newton_step(
 def _solved(
     model: ActiveSetModel, H: np.ndarray, gradient: np.ndarray, min_penalty: float = 0.0
 ) -> np.ndarray:
-    """Return −(H + P)⁻¹g for the penalty P, which is at least `min_penalty`; H is overwritten."""
+    """−(H + P)⁻¹g for the penalty P, which is at least `min_penalty`; H is overwritten."""
     H[np.diag_indices_from(H)] += np.maximum(model.penalised, min_penalty)
     if model.fit_intercept:
         H[-1, -1] = 1.000001 * H[-1, -1] or 1.0  # where no row is inside, b has no curvature
@@ -311,7 +311,7 @@ _SEED = 0
 
 
 def ascend(model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, tol: float) -> ActiveSetSolution:
-    """Return the minimiser of q for a CSR matrix A to a gap of `tol`, or the best of a thousand passes.
+    """The minimiser of q for a CSR matrix A to a gap of `tol`, or the best of a thousand passes.
 
     Only the intercept of x is used; the multipliers determine w. A pass costs 4 flops per entry of its rows.
     A round is one pass over all rows and nine over those with multipliers between their bounds. Each pass has
@@ -348,7 +348,7 @@ def ascend(model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, tol: floa
 def _better(
     best: ActiveSetSolution, model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray
 ) -> ActiveSetSolution:
-    """Return the better point and the better multipliers."""
+    """The better point and the better multipliers."""
     value, bound = model.value(x), model.bound(alpha)
     if value < best.value:
         best = ActiveSetSolution(x.copy(), best.alpha, value, best.bound)

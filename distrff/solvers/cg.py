@@ -92,7 +92,7 @@ class ConjugateGradients:
 
 
 def _dot(x: np.ndarray, y: np.ndarray) -> float:
-    """Return xᵀy without BLAS: its threads would wait for each other on busy cores."""
+    """Xᵀy without BLAS: its threads would wait for each other on busy cores."""
     return float(np.einsum("i,i->", x, y))
 
 
@@ -122,7 +122,7 @@ class SampledFactor:
 
 
 def sampled_factor(total: np.ndarray, alpha: float, problem: GramProblem) -> SampledFactor:
-    """Return the factor of the Gram of a sample, (D + 1 + k, D + 1 + k); D³/3 flops."""
+    """The factor of the Gram of a sample, (D + 1 + k, D + 1 + k); D³/3 flops."""
     system = problem.system(total)
     L = cholesky_factor(system.G, alpha)
     coef = cho_solve((L, True), system.B, check_finite=False)
@@ -130,10 +130,10 @@ def sampled_factor(total: np.ndarray, alpha: float, problem: GramProblem) -> Sam
 
 
 def solution_of_sample(factor: SampledFactor) -> tuple[np.ndarray, np.ndarray]:
-    """Return the small arrays of the factor: coef and intercept."""
+    """The small arrays of the factor: coef and intercept."""
     return factor.coef, factor.intercept
 
 
 def preconditioned(factor: SampledFactor, R: np.ndarray) -> np.ndarray:
-    """Return M⁻¹R for R of shape (D, m), in 2·m·D² flops."""
+    """M⁻¹R for R of shape (D, m), in 2·m·D² flops."""
     return cho_solve((factor.L, True), R, check_finite=False)

@@ -77,7 +77,7 @@ def ascend_pairs(
     fit_intercept: bool,
     tol: float,
 ) -> list[DualPoint]:
-    """Return each problem's point after n steps at most from multipliers, fewer where its gap is closed.
+    """Each problem's point after n steps at most from multipliers, fewer where its gap is closed.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def ascend_pairs(
 
 
 def _best_intercept(v: np.ndarray, y: np.ndarray, upper: np.ndarray) -> float:
-    """Return the b of least Σ u·max(0, y·(v − b)); of several equally good ones the middle."""
+    """The b of least Σ u·max(0, y·(v − b)); of several equally good ones the middle."""
     order = np.argsort(v, kind="stable")
     slope = np.cumsum(upper[order]) - float(upper[y > 0].sum())  # right of each v
     slope[-1] = max(slope[-1], 0.0)

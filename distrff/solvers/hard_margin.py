@@ -52,7 +52,7 @@ class CriticalRows:
     largest_norm: float
 
     def min_rows(self) -> list[int]:
-        """Return the row of smallest margin of each side, label 1 first; a side without rows has none."""
+        """The row of smallest margin of each side, label 1 first; a side without rows has none."""
         sides = [np.flatnonzero(self.label > 0), np.flatnonzero(self.label < 0)]
         return [int(side[self.margin[side].argmin()]) for side in sides if len(side)]
 
@@ -67,7 +67,7 @@ class WorkingRows:
     a: np.ndarray
 
     def with_rows(self, found: CriticalRows) -> WorkingRows:
-        """Return these rows and the new ones among those found, which get the weight 0."""
+        """These rows and the new ones among those found, which get the weight 0."""
         new = ~np.isin(found.number, self.number)
         return WorkingRows(
             np.concatenate([self.number, found.number[new]]),
@@ -77,7 +77,7 @@ class WorkingRows:
         )
 
     def without_idle(self, x: np.ndarray, max_rows: int) -> WorkingRows:
-        """Return at most `max_rows` rows, but all of positive weight; the others by smallest margin at x."""
+        """At most `max_rows` rows, but all of positive weight; the others by smallest margin at x."""
         if len(self.a) <= max_rows:
             return self
         D = self.Z.shape[1]
@@ -208,7 +208,7 @@ class HardMargin:
             self.x = x
 
     def _solve(self, x: np.ndarray, found: CriticalRows) -> np.ndarray:
-        """Return the model of the working rows and those found, and improve the bound."""
+        """The model of the working rows and those found, and improve the bound."""
         rows = self.working.without_idle(x, _MAX_KEPT * len(found.number)).with_rows(found)
         nearest = nearest_points(
             rows.Z,
@@ -295,7 +295,7 @@ def nearest_points(
     tol: float,
     negligible: float = 0.0,
 ) -> NearestPoints:
-    """Return the nearest points of the hulls of the rows of y = 1 and of y = −1.
+    """The nearest points of the hulls of the rows of y = 1 and of y = −1.
 
     Without an intercept: the point nearest to 0 of the hull of the y_i z_i. It ends at a gap of `tol`, at a
     norm of w of at most `negligible`, or where rounding allows no smaller gap, and returns the best found.
@@ -354,14 +354,14 @@ class _Hulls(NamedTuple):
         return 1 / len(self.sides)
 
     def project(self, c: np.ndarray) -> np.ndarray:
-        """Return the nearest weights to c."""
+        """The nearest weights to c."""
         a = np.empty_like(c)
         for side in self.sides:
             a[side] = _on_simplex(c[side], self.sum)
         return a
 
     def centred(self, a: np.ndarray) -> np.ndarray:
-        """Return the rows of positive weight, one side after the other, each less the mean of its side."""
+        """The rows of positive weight, one side after the other, each less the mean of its side."""
         parts = [self.U[side[a[side] > 0]] for side in self.sides]
         return np.concatenate([part - part.mean(axis=0) for part in parts])
 
@@ -375,13 +375,13 @@ def _points(hulls: _Hulls, a: np.ndarray) -> NearestPoints:
 
 
 def _better(found: NearestPoints, at: NearestPoints) -> bool:
-    """Return whether the norm fell or, if its change is within rounding, whether the gap fell."""
+    """Whether the norm fell or, if its change is within rounding, whether the gap fell."""
     ratio = found.bound / at.bound
     return ratio < 1 - _MIN_GAIN or (ratio <= 1 + _MIN_GAIN and found.gap < at.gap)
 
 
 def _proximal_step(hulls: _Hulls, at: NearestPoints, sigma: float) -> tuple[np.ndarray, int]:
-    """Return weights that nearly minimise ½‖Uᵀa‖² + ‖a − a_old‖²/2σ, and the number of Newton steps."""
+    """Weights that nearly minimise ½‖Uᵀa‖² + ‖a − a_old‖²/2σ, and the number of Newton steps."""
     w, margins = at.w, hulls.U @ at.w
     a = hulls.project(at.a - sigma * margins)
     for n_newton in range(_MAX_NEWTON_STEPS):
@@ -402,7 +402,7 @@ def _proximal_step(hulls: _Hulls, at: NearestPoints, sigma: float) -> tuple[np.n
 def _line_search(
     hulls: _Hulls, c: np.ndarray, change: np.ndarray, w: np.ndarray, step: np.ndarray, along: np.ndarray
 ) -> float:
-    """Return a share of the step at which the slope, which rises along it, is a tenth of that at 0 or less.
+    """A share of the step at which the slope, which rises along it, is a tenth of that at 0 or less.
 
     The slope is that of the function with the gradient w − UᵀΠ(c). A trial costs a sort, which is little
     beside the factorisation that gave the step.
@@ -433,14 +433,14 @@ def _line_search(
 
 
 def _newton_solve(C: np.ndarray, sigma: float, gradient: np.ndarray) -> np.ndarray:
-    """Return (I + σ·CᵀC)⁻¹g: the derivative of Π centres the rows of positive weight and drops the others."""
+    """(I + σ·CᵀC)⁻¹g: the derivative of Π centres the rows of positive weight and drops the others."""
     if len(C) > C.shape[1]:
         return _damped_solve(C.T @ C, 1 / sigma, gradient) / sigma
     return gradient - C.T @ _damped_solve(C @ C.T, 1 / sigma, C @ gradient)
 
 
 def _on_face(hulls: _Hulls, a: np.ndarray) -> np.ndarray:
-    """Return the weights of least norm on the rows of positive weight, leaving out rows that reach 0.
+    """The weights of least norm on the rows of positive weight, leaving out rows that reach 0.
 
     With more rows than columns these weights are not unique, and are returned unchanged.
     """
@@ -466,7 +466,7 @@ def _on_face(hulls: _Hulls, a: np.ndarray) -> np.ndarray:
 
 
 def _damped_solve(A: np.ndarray, damping: float, c: np.ndarray) -> np.ndarray:
-    """Return (A + damping·I)⁻¹c, with more damping if rounding demands it."""
+    """(A + damping·I)⁻¹c, with more damping if rounding demands it."""
     damping = max(damping, _UNIT * len(A) * float(np.trace(A)), float(np.finfo(float).tiny))
     while True:
         damped = A.copy()
@@ -480,7 +480,7 @@ def _damped_solve(A: np.ndarray, damping: float, c: np.ndarray) -> np.ndarray:
 
 
 def _on_simplex(c: np.ndarray, total: float) -> np.ndarray:
-    """Return the nearest point to c whose entries are ≥ 0 and sum to `total`, by sorting."""
+    """The nearest point to c whose entries are ≥ 0 and sum to `total`, by sorting."""
     c = c - c.max()  # only differences matter, and σ·margins may be large beside the weights
     descending = -np.sort(-c)
     shift = (np.cumsum(descending) - total) / np.arange(1, len(c) + 1)

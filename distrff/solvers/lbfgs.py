@@ -54,7 +54,7 @@ class _Pairs:
         self._kept = deque(renewed, _N_PAIRS)
 
     def direction(self, gradient: np.ndarray, solved: np.ndarray) -> np.ndarray:
-        """Return −Hg by the two loops; `solved` is M⁻¹g, and no other solve is needed."""
+        """−Hg by the two loops; `solved` is M⁻¹g, and no other solve is needed."""
         q, r = gradient.copy(), solved.copy()
         shares = []
         for s, y, solved_y, curvature in reversed(self._kept):
@@ -112,7 +112,7 @@ _ROUNDING = 1e-10  # of the objective: smaller differences of sums over float32 
 def line_search(
     at: Evaluation, direction: np.ndarray, finished: Finished
 ) -> Generator[np.ndarray, Evaluation, Evaluation | None]:
-    """Return a point of sufficient decrease and flatter slope, or of sufficient decrease alone, or None."""
+    """A point of sufficient decrease and flatter slope, or of sufficient decrease alone, or None."""
     slope = float(at.gradient @ direction)
     if not slope < 0:
         return None
@@ -135,7 +135,7 @@ def line_search(
 
 
 def _next_step(step: float, low: float, high: float, slope: float, slope_there: float) -> float:
-    """Return the zero of the linearly interpolated slope, kept in the lower half of the bracket."""
+    """The zero of the linearly interpolated slope, kept in the lower half of the bracket."""
     secant = step * slope / (slope - slope_there) if slope_there > slope else 4 * step
     if np.isinf(high):
         return min(max(secant, 2 * step), 10 * step)
@@ -235,7 +235,7 @@ def solve_smooth(
 
 
 def _by_hessians(at: Evaluation, finished: Finished) -> SolverGenerator:
-    """Return an evaluation that is finished, or the best one if Hessians lead no further."""
+    """An evaluation that is finished, or the best one if Hessians lead no further."""
     n_heavy = 0
     while not finished(at) and n_heavy < _MAX_HESSIANS:
         made: Hessian | None = yield HessianAt(at)
@@ -256,13 +256,13 @@ def _by_hessians(at: Evaluation, finished: Finished) -> SolverGenerator:
 
 
 def _newton_step(at: Evaluation, precondition: Precondition, finished: Finished) -> Descent:
-    """Return the evaluation after a step along −H⁻¹g; `at` itself if rounding allows no descent."""
+    """The evaluation after a step along −H⁻¹g; `at` itself if rounding allows no descent."""
     found = yield from line_search(at, -precondition(at.gradient), finished)
     return at if found is None else found
 
 
 def _promises_too_much(start: Evaluation, response: Evaluation) -> bool:
-    """Return whether the gain −δᵀg/2 that M promises for a step δ = −M⁻¹g is far above the duality gap.
+    """Whether the gain −δᵀg/2 that M promises for a step δ = −M⁻¹g is far above the duality gap.
 
     M then lacks rows that are curved along δ, as a sample's Gram does if some rows are unlike all others.
     """
@@ -367,11 +367,11 @@ class _Centred:
     fit_intercept: bool
 
     def _solve(self, by_w: np.ndarray) -> np.ndarray:
-        """Return the inverse of (h · centred Gram + I) times a gradient by w."""
+        """The inverse of (h · centred Gram + I) times a gradient by w."""
         raise NotImplementedError
 
     def apply(self, gradient: np.ndarray) -> np.ndarray:
-        """Return M⁻¹g for g of shape (D + 1,) or (D + 1, k); D in place of D + 1 without an intercept."""
+        """M⁻¹g for g of shape (D + 1,) or (D + 1, k); D in place of D + 1 without an intercept."""
         if not self.fit_intercept:
             return self._solve(gradient)
         by_w, by_b = gradient[:-1], gradient[-1]

@@ -40,19 +40,19 @@ class Loss(Protocol):
         """The smallest upper bound of ℓ″; infinite for the hinge."""
 
     def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return ℓ(f, y)."""
+        """ℓ(f, y)."""
 
     def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return ∂ℓ/∂f; for the hinge at m = 1 the derivative from the right."""
+        """∂ℓ/∂f; for the hinge at m = 1 the derivative from the right."""
 
     def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return ℓ″; 0 for the hinge, even at m = 1; where ℓ″ jumps, its value on one side."""
+        """ℓ″; 0 for the hinge, even at m = 1; where ℓ″ jumps, its value on one side."""
 
     def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return ℓ*(−a, y), infinite outside its domain."""
+        """ℓ*(−a, y), infinite outside its domain."""
 
     def rounded(self, epsilon: Any) -> Loss:
-        """Return the loss itself; for the hinge the `SmoothedHinge` of that ε."""
+        """The loss itself; for the hinge the `SmoothedHinge` of that ε."""
         return self
 
 
@@ -102,14 +102,14 @@ class MarginLoss(Loss):
         return np.where(inside, self._dual(np.clip(alpha, 0, self._max_alpha)), np.inf)
 
     def constant(self, share: float) -> float:
-        """Return the constant f of smallest loss if rows of y = 1 have the share `share` of the weight."""
+        """The constant f of smallest loss if rows of y = 1 have the share `share` of the weight."""
         y, parts = np.array([1.0, -1.0]), np.array([share, 1 - share])
         size = self.clear_margin
         return size * brentq(lambda t: parts @ self.derivative(size * t * y**2, y), -_FAR, _FAR)
 
 
 def mean_curvature(loss: Loss) -> float:
-    """Return the mean of ℓ″ for −c < m < c, where c is the clear margin: (ℓ′(c) − ℓ′(−c))/(2c) at y = 1.
+    """The mean of ℓ″ for −c < m < c, where c is the clear margin: (ℓ′(c) − ℓ′(−c))/(2c) at y = 1.
 
     It is 2 for the squared loss and the squared hinge and ½ for the hinge, whose `curvature` is infinite.
     """
@@ -242,7 +242,7 @@ class _Likelihood(MarginLoss):
         return self._unit_max_alpha / self.sigma
 
     def probability(self, f: np.ndarray) -> np.ndarray:
-        """Return Ψ(f/σ), the probability of the label +1."""
+        """Ψ(f/σ), the probability of the label +1."""
         return np.exp(-self._phi(f))
 
 
@@ -311,7 +311,7 @@ class Probit(_Likelihood):
         return np.where(t < -1e3, 1.0, slope * (t + slope))
 
     def _unit_dual(self, p: np.ndarray) -> np.ndarray:
-        """Return −p·t − φ(t) at the t of slope p, by Newton's method on the concave log of the slope."""
+        """−p·t − φ(t) at the t of slope p, by Newton's method on the concave log of the slope."""
         p = np.asarray(p, dtype=np.float64)
         target = np.log(np.where(p > 0, p, 1.0))
         t = np.where(target < 0, np.sqrt(np.maximum(-2 * target, 0)), -np.exp(target))

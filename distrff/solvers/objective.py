@@ -1,18 +1,121 @@
-"""The objective of one binary or softmax problem: its evaluation at a point, and bounds of its minimum."""
+"""The objectives of margin losses, their certificates, and how a solution ended."""
 
 from __future__ import annotations
 
+import enum
+import math
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 
+from distrff.errors import FitStopped
 from distrff.solvers.losses import Loss
 from distrff.utils.arrays import Sums
+
+# How a solution ended, and several solvers at once.
+
+
+class Status(enum.Enum):
+    """How a solution ended; each value is a sentence with the remedy."""
+
+    CONVERGED = "converged: exact to rounding if solved directly, else to the tolerance asked for"
+    NOT_CONVERGED = "not converged: the gap or the residual is above tol; allow more sweeps, or a larger tol"
+    NOT_DECIDED = (
+        "not decided: the rows are neither separated nor shown not to be; allow more sweeps, or a finite C"
+    )
+    CONVERGED_UNCERTIFIED = (
+        "converged: the objective no longer falls; how far it is from the optimum is not bounded"
+    )
+    INTERRUPTED = "interrupted: the best model so far is kept; fit again to complete it"
+    STOPPED = "stopped: a callback ended the fit; the best model so far is kept"
+
+    @property
+    def is_converged(self) -> bool:
+        """Whether the solver reached what it can show; more sweeps would not help."""
+        return self in (Status.CONVERGED, Status.CONVERGED_UNCERTIFIED)
+
+    @classmethod
+    def of_interruption(cls, raised: KeyboardInterrupt) -> Status:
+        """How a solution ended that was interrupted: by a callback, or from outside."""
+        return cls.STOPPED if isinstance(raised, FitStopped) else cls.INTERRUPTED
+
+
+_MAX_ENTRIES = 200
+
+
+@dataclass
+class History:
+    """The error of an iterative solver after each light sweep, and the best primal and dual values so far.
+
+    Entries are (light sweep, error, primal, dual). The error is what `tol` bounds; primal and dual are NaN
+    if unknown.
+    """
+
+    entries: list[tuple[int, float, float, float]] = field(default_factory=list)
+
+    def record(self, sweep: int, error: float, primal: float = math.nan, dual: float = math.nan) -> None:
+        """Record one sweep; a second record of the same sweep replaces the first."""
+        if self.entries and self.entries[-1][0] == sweep:
+            self.entries.pop()
+        self.entries.append((sweep, error, primal, dual))
+
+    def values(self, measure: str) -> dict[str, Any]:
+        """Lists for the report, of at most 200 sweeps: the first, the last, and others spread evenly.
+
+        `measure` is the name of the error. `primal` and `dual` are left out if no bound is known.
+        """
+        names, n = ("sweep", "error", "primal", "dual"), len(self.entries)
+        n_kept = min(n, _MAX_ENTRIES)
+        kept = (self.entries[round(i * (n - 1) / max(1, n_kept - 1))] for i in range(n_kept))
+        lists = dict(zip(names, map(list, zip(*kept, strict=True)), strict=False))
+        bounded = any(map(math.isfinite, lists.get("dual", [])))
+        return {"measure": measure} | {
+            name: values for name, values in lists.items() if bounded or name in names[:2]
+        }
+
+
+# Several solver generators at once: each yields a request, and one sweep responds to all of them.
+
+Key = TypeVar("Key")
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Result = TypeVar("Result")
+
+
+def in_lockstep(
+    solvers: Mapping[Key, Generator[Any, Any, Result]],
+    respond: Callable[[dict[Key, Request]], Mapping[Key, Response]],
+    responses: Mapping[Key, Response | None] | None = None,
+) -> dict[Key, Result]:
+    """Run solver generators together, and return the results of those that end, by key.
+
+    Each yields requests and is sent responses. `respond` takes the requests of all running solvers and
+    returns their responses, both by key. A solver that yields None rests until the next call. One that gets
+    no response waits for a later one, or is stopped there if none comes. `responses` are those to begin with;
+    by default None for each solver, which starts it or ends its rest.
+    """
+    results: dict[Key, Result] = {}
+    responses = dict.fromkeys(solvers) if responses is None else responses
+    while responses:
+        requests: dict[Key, Request] = {}
+        for key, response in responses.items():
+            try:
+                request = solvers[key].send(response)
+            except StopIteration as end:
+                results[key] = end.value
+                continue
+            if request is not None:
+                requests[key] = request
+        responses = respond(requests) if requests else {}
+    return results
+
+
+# Objectives and their bounds.
 
 
 class Point(NamedTuple):
@@ -82,7 +185,7 @@ class Evaluation:
     def of_softmax(
         cls, C: float, sums: SoftmaxSums, problem: int, x: np.ndarray, *, fit_intercept: bool
     ) -> Evaluation:
-        """Return the evaluation of one softmax problem, which has no lower bound.
+        """The evaluation of one softmax problem, which has no lower bound.
 
         x holds its (D + 1, k) or (D, k) numbers in one row.
         """
@@ -106,7 +209,7 @@ class Evaluation:
     def of(
         cls, C: float, sums: MarginSums, problem: int, x: np.ndarray, *, fit_intercept: bool
     ) -> Evaluation:
-        """Return the evaluation of one binary problem."""
+        """The evaluation of one binary problem."""
         w = x[:-1] if fit_intercept else x
         by_w = -sums.sided_vector[problem].sum(axis=0)
         by_b = -float(sums.sided_weight[problem].sum())
@@ -130,7 +233,7 @@ class Evaluation:
 
 
 def _mean(total: float, weight: float) -> float:
-    """Return the mean, 0 without weight: the rows of all folds but one may have none."""
+    """The mean, 0 without weight: the rows of all folds but one may have none."""
     return total / weight if weight else 0.0
 
 
@@ -181,14 +284,14 @@ class MarginSums(Sums):
     sided_vector: np.ndarray
 
     def of_features(self, feature_sums: Callable[[np.ndarray], np.ndarray]) -> MarginSums:
-        """Return the sums over z for those over z's basis; `feature_sums` takes vectors in rows."""
+        """The sums over z for those over z's basis; `feature_sums` takes vectors in rows."""
         vector = self.sided_vector
         of_z = feature_sums(vector.reshape(-1, vector.shape[2])).reshape(*vector.shape[:2], -1)
         return replace(self, sided_vector=of_z)
 
 
 def sided_weights(proxy: Loss, F: np.ndarray, Y: np.ndarray, weights: RowWeights) -> np.ndarray:
-    """Return max(0, s·a) and min(0, s·a) of each row, shape (k, 2, r)."""
+    """Max(0, s·a) and min(0, s·a) of each row, shape (k, 2, r)."""
     weighted = (-weights.fitted * proxy.derivative(F, Y)).T
     return np.stack([np.maximum(weighted, 0), np.minimum(weighted, 0)], axis=1)
 
@@ -196,7 +299,7 @@ def sided_weights(proxy: Loss, F: np.ndarray, Y: np.ndarray, weights: RowWeights
 def margin_sums(
     loss: Loss, proxy: Loss, F: np.ndarray, Y: np.ndarray, weights: RowWeights, vector: np.ndarray
 ) -> MarginSums:
-    """Return the sums over r rows of values F and targets Y, both of shape (r, k).
+    """The sums over r rows of values F and targets Y, both of shape (r, k).
 
     The proxy is the loss itself where that is smooth; `vector` of shape (k, 2, D) is `sided_weights` times
     the rows' features.
@@ -257,20 +360,20 @@ class SoftmaxSums(Sums):
     slope: np.ndarray
 
     def of_features(self, feature_sums: Callable[[np.ndarray], np.ndarray]) -> SoftmaxSums:
-        """Return the sums over z for those over z's basis; `feature_sums` takes vectors in rows."""
+        """The sums over z for those over z's basis; `feature_sums` takes vectors in rows."""
         of_z = [feature_sums(slope[:-1].T).T for slope in self.slope]
         return replace(self, slope=np.concatenate([np.stack(of_z), self.slope[:, -1:]], axis=1))
 
 
 def softmax_slopes(F: np.ndarray, classes: np.ndarray, weights: RowWeights, *, sigma: float) -> np.ndarray:
-    """Return s·(p − e_c)/σ of each row, of the shape (r, m, k) of F."""
+    """S·(p − e_c)/σ of each row, of the shape (r, m, k) of F."""
     return _slopes(_probabilities(F, sigma)[0], classes, weights, sigma)
 
 
 def softmax_sums(
     F: np.ndarray, classes: np.ndarray, weights: RowWeights, vector: np.ndarray, *, sigma: float
 ) -> SoftmaxSums:
-    """Return the sums over r rows of classes 0 to k − 1 and values F of m problems, of shape (r, m, k).
+    """The sums over r rows of classes 0 to k − 1 and values F of m problems, of shape (r, m, k).
 
     `vector` of shape (m, k, D) is `softmax_slopes` times the rows' features.
     """
@@ -289,7 +392,7 @@ def softmax_sums(
 
 
 def _probabilities(F: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return p of shape (r, m, k), and the logarithm of their normaliser."""
+    """P of shape (r, m, k), and the logarithm of their normaliser."""
     F = F / sigma
     total = logsumexp(F, axis=2)
     return np.exp(F - total[:, :, None]), total
@@ -312,25 +415,25 @@ class RowWeights(NamedTuple):
 
     @classmethod
     def of(cls, s: np.ndarray | None, held_out: np.ndarray | None, shape: tuple[int, int]) -> RowWeights:
-        """Return weights of shape (r, k) from sample weights (None for ones) and a mask of held-out rows."""
+        """Weights of shape (r, k) from sample weights (None for ones) and a mask of held-out rows."""
         weights = np.ones(shape) if s is None else np.broadcast_to(s[:, None], shape)
         if held_out is None:
             return cls(weights)
         return cls(np.where(held_out, 0.0, weights), np.where(held_out, weights, 0.0))
 
     def at(self, rows: slice) -> RowWeights:
-        """Return the weights of some of the rows."""
+        """The weights of some of the rows."""
         return RowWeights(self.fitted[rows], None if self.held_out is None else self.held_out[rows])
 
     def held_out_sums(self, values: np.ndarray) -> np.ndarray:
-        """Return Σ s and Σ s·v over the held-out rows of each problem, shape (2, k)."""
+        """Σ s and Σ s·v over the held-out rows of each problem, shape (2, k)."""
         if self.held_out is None:
             return np.zeros((2, values.shape[1]))
         return np.stack([self.held_out.sum(axis=0), weighted_sum(self.held_out, values)])
 
 
 def weighted_sum(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return Σ over rows of the product, for each problem."""
+    """Σ over rows of the product, for each problem."""
     return np.einsum("ij,ij->j", weights, values)
 
 
@@ -366,7 +469,7 @@ class Certificate:
         return max(0.0, (self.primal - self.dual) / scale) if scale else 0.0
 
     def improved(self, primal: float, dual: float) -> Certificate:
-        """Return the better of each."""
+        """The better of each."""
         return replace(self, primal=min(self.primal, primal), dual=max(self.dual, dual))
 
 
@@ -387,7 +490,7 @@ class DualCandidate:
 
     @classmethod
     def of(cls, C: float, sums: MarginSums, problem: int, *, fit_intercept: bool) -> DualCandidate:
-        """Return the candidate of a sweep, with its sides balanced if there is an intercept."""
+        """The candidate of a sweep, with its sides balanced if there is an intercept."""
         r = _balance(sums.sided_weight[problem]) if fit_intercept else np.ones(2)
         return cls(-C * float(r @ sums.sided_dual[problem]), C * (r @ sums.sided_vector[problem]))
 
@@ -402,7 +505,7 @@ class DualCandidate:
 
 
 def _balance(weight: np.ndarray) -> np.ndarray:
-    """Return the factors of the two sides after which their sums cancel."""
+    """The factors of the two sides after which their sums cancel."""
     above, below = float(weight[0]), -float(weight[1])
     smaller = min(above, below)
     return np.array([smaller / above if above > 0 else 0.0, smaller / below if below > 0 else 0.0])
@@ -445,7 +548,7 @@ class DualBundle:
 
 
 def _moderate(candidate: DualCandidate, largest: float) -> DualCandidate:
-    """Return the candidate, or its best multiple where its terms exceed `largest`.
+    """The candidate, or its best multiple where its terms exceed `largest`.
 
     With a large C only a tiny multiple of most candidates gives a useful bound; their own terms, divided by
     that bound, may overflow.
@@ -458,7 +561,7 @@ def _moderate(candidate: DualCandidate, largest: float) -> DualCandidate:
 
 
 def _best_shares(slopes: np.ndarray, G: np.ndarray, first: int) -> np.ndarray:
-    """Return about the θ of largest slopesᵀθ − ½θᵀGθ over θ ≥ 0, Σ θ ≤ 1, from the unit vector of `first`."""
+    """About the θ of largest slopesᵀθ − ½θᵀGθ over θ ≥ 0, Σ θ ≤ 1, from the unit vector of `first`."""
     start = np.zeros(len(slopes))
     start[first] = 1.0
     found = minimize(

@@ -1,4 +1,4 @@
-"""The ridge objective as moments of the rows.
+"""Ridge from Grams: solutions, held-out errors and posteriors; the leading components of a Gram.
 
 Conventions
 -----------
@@ -13,18 +13,218 @@ A nested model uses the leading D' features times a `feature_scale` c (√(D/D')
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_solve
+from scipy.linalg import LinAlgError, cho_solve, eig_banded, eigh, eigvalsh_tridiagonal
 from scipy.linalg.blas import dger
+from scipy.linalg.lapack import dpbsv, dptsv
 
 from distrff.errors import InputError, PenaltyTooSmall
-from distrff.solvers.band import path_ridge
 from distrff.utils.arrays import Sums, lay_out
-from distrff.utils.linalg import factor, inverse_of_triangle, solve_factor, squared, transposed_product
+from distrff.utils.linalg import (
+    factor,
+    factor_columns,
+    inverse_of_triangle,
+    reflect,
+    solve_factor,
+    squared,
+    subtract_symmetric,
+    symmetric_product,
+    transposed_product,
+    triangle_of_reflections,
+    tridiagonal,
+)
+
+# Reduction to a band, from which a whole path of penalties follows.
+
+# Wide enough for products of panels to run at full speed; a solution in the band costs the square of it.
+_BAND_WIDTH = 64
+# In caches products with vectors are not bound by memory, and nothing is left of a panel's advantage: for
+# 256, 512, 768, 1024, 1536 and 2048 columns the path of 25 alphas takes 3, 13, 34, 97, 309 and 930 ms from a
+# tridiagonal T on one core without AVX-512, and 7, 20, 44, 110, 294 and 550 ms from a band. With it the band
+# is behind at 1024 columns and ahead at 1536, and 8192 take 48 s and 20 s.
+_LEAST, _FEW_FEATURES = 3, 2**10
+
+
+def path_ridge(G: np.ndarray) -> PathRidge:
+    """The solutions for all alphas, by the faster reduction; G may be reduced in its own memory."""
+    if _LEAST <= len(G) <= _FEW_FEATURES:
+        return TridiagonalRidge(G, overwrite_G=True)
+    return BandRidge(G, overwrite_G=True)
+
+
+class PathRidge(ABC):
+    """Solutions of (G + alpha·I) w = B for many alphas: w = Q (T + alpha·I)⁻¹ QᵀB."""
+
+    def solve(self, B: np.ndarray, alphas: np.ndarray) -> np.ndarray:
+        """W of shape (m, D, k) for m alphas and the k targets of B, (D, k).
+
+        NaN for an alpha at which T + alpha·I is not positive definite: rounding in G has made an eigenvalue
+        smaller than −alpha, and a solution there would be meaningless.
+        """
+        D, k = B.shape
+        rotated = np.array(B, order="F")
+        self._apply_transposed_Q(rotated)
+        X = np.zeros((D, len(alphas) * k), order="F")
+        failed = np.zeros(len(alphas), dtype=bool)
+        for i, alpha in enumerate(alphas):
+            x, failed[i] = self._solve_T(alpha, rotated)
+            if not failed[i]:
+                X[:, i * k : (i + 1) * k] = x
+        self._apply_Q(X)
+        W = X.T.reshape(len(alphas), k, D)
+        W[failed] = np.nan
+        return W.transpose(0, 2, 1)
+
+    def effective_dimension(self, alphas: np.ndarray, rank: int | None = None) -> np.ndarray:
+        """Tr G (G + alpha·I)⁻¹ = Σ λ/(λ + alpha) for each alpha, shape (m,).
+
+        Only the `rank` largest eigenvalues count where G can have no more: the others are
+        rounding, of both signs. Those below zero count as zero.
+        """
+        spectrum = np.maximum(self.eigenvalues(), 0)[::-1][:rank]
+        return np.array([np.sum(spectrum / (spectrum + alpha)) for alpha in alphas])
+
+    @abstractmethod
+    def eigenvalues(self) -> np.ndarray:
+        """The eigenvalues of G, ascending, shape (D,)."""
+
+    @abstractmethod
+    def _solve_T(self, alpha: float, B: np.ndarray) -> tuple[np.ndarray, bool]:
+        """(T + alpha·I)⁻¹B, and whether T + alpha·I is not positive definite."""
+
+    @abstractmethod
+    def _apply_Q(self, C: np.ndarray) -> None:
+        """Turn C, in Fortran order, into Q C."""
+
+    @abstractmethod
+    def _apply_transposed_Q(self, C: np.ndarray) -> None:
+        """Turn C, in Fortran order, into Qᵀ C."""
+
+
+class TridiagonalRidge(PathRidge):
+    """A `PathRidge` by a tridiagonal T: for few features, at least 3.
+
+    The reduction costs 4/3·D³ flops once, each alpha then O(D·k), and 2·D²·k for the product with Q. It takes
+    the arguments of `BandRidge`.
+
+    References
+    ----------
+    Golub and Van Loan, Matrix Computations, 4th ed., section 8.3.1; LAPACK routines dsytrd, dormqr, dptsv.
+    """
+
+    def __init__(self, G: np.ndarray, *, overwrite_G: bool = False) -> None:
+        self._reduced, self._diagonal, self._beside, self._tau = tridiagonal(G, overwrite=overwrite_G)
+
+    def eigenvalues(self) -> np.ndarray:
+        return eigvalsh_tridiagonal(self._diagonal, self._beside, check_finite=False)
+
+    def _solve_T(self, alpha: float, B: np.ndarray) -> tuple[np.ndarray, bool]:
+        _, _, x, info = dptsv(self._diagonal + alpha, self._beside, B)
+        return x, info > 0
+
+    def _apply_Q(self, C: np.ndarray) -> None:
+        self._multiply(C, transposed=False)
+
+    def _apply_transposed_Q(self, C: np.ndarray) -> None:
+        self._multiply(C, transposed=True)
+
+    def _multiply(self, C: np.ndarray, *, transposed: bool) -> None:
+        reflect(self._reduced, self._tau, C, transposed=transposed)
+
+
+class BandRidge(PathRidge):
+    """Solutions of (G + alpha·I) w = B for many alphas.
+
+    w = Q (T + alpha·I)⁻¹ QᵀB, T of half bandwidth b = 64. The reduction costs 4/3·D³ flops once; each alpha
+    then costs a banded Cholesky solution of D·b² + 4·D·b·k flops, and 2·D²·k for the product with Q. An
+    eigendecomposition costs several times as much, for eigenvectors of T that are not needed. A tridiagonal T
+    is slower too: half of the flops of that reduction are products of a matrix with a vector, which are
+    bound by memory where D is large; see `path_ridge`.
+
+    Parameters
+    ----------
+    G : ndarray of shape (D, D)
+        Symmetric positive semidefinite, float64.
+    overwrite_G : bool
+        Reduce in the memory of G (if it is in Fortran order); G is then lost.
+
+    Notes
+    -----
+    One D × D array is kept: the Householder vectors of Q below the band, in place of G (or of its copy).
+    The reduction also takes some arrays of shape (D, b), `solve` two of (D, m·k).
+
+    References
+    ----------
+    Bischof, Lang and Sun (2000), "A framework for symmetric band reduction", ACM Trans. Math. Softw. 26(4);
+    Golub and Van Loan, Matrix Computations, 4th ed., sections 5.1.7 and 8.3.1; LAPACK routines dgeqrf,
+    dlarft, dpbsv.
+    """
+
+    def __init__(self, G: np.ndarray, *, overwrite_G: bool = False) -> None:
+        self._reduced = np.asarray(G, order="F") if overwrite_G else np.array(G, order="F")
+        D = len(self._reduced)
+        self._width = min(_BAND_WIDTH, D - 1)
+        self._band = np.zeros((self._width + 1, D), order="F")
+        # A single row below a block lies within the band: no panel starts there.
+        starts = range(0, D - self._width - 1, max(1, self._width))
+        self._reflections = [self._reduce_panel(start) for start in starts]
+        self._keep_band(len(starts) * self._width, D)
+
+    def _reduce_panel(self, start: int) -> tuple[int, np.ndarray, np.ndarray]:
+        """Apply to both sides of G the reflections that make a band of these columns; return their V and U.
+
+        Their product is I − V U Vᵀ, of the rows below the band; the first of them is returned too. It turns
+        the block A behind the panel into A − V Wᵀ − W Vᵀ, with W = Y − V Uᵀ VᵀY / 2 and Y = A V U.
+
+        V stays in the memory of its panel, with its ones and zeros in place of the band: products read it
+        there, column by column. Copies of it took .05 of .56 s for 2048 columns, and 5 of 33 s for 8192.
+        """
+        below = start + self._width
+        panel, A = self._reduced[below:, start:below], self._reduced[below:, below:]
+        tau = factor_columns(panel)
+        self._keep_band(start, below)
+        V = panel[:, : len(tau)]
+        V[: len(tau)][np.triu_indices(len(tau))] = 0.0
+        np.fill_diagonal(V, 1.0)
+        U = triangle_of_reflections(V, tau)
+        # A product of transposes is in the order of columns, as the routines take it.
+        W = symmetric_product(A, (U.T @ V.T).T)
+        W -= ((W.T @ V) @ (U / 2) @ V.T).T
+        subtract_symmetric(A, V, W)
+        return below, V, U
+
+    def _keep_band(self, first: int, stop: int) -> None:
+        """Copy the band of these columns, which are done."""
+        for i in range(first, stop):
+            column = self._reduced[i : i + self._width + 1, i]
+            self._band[: len(column), i] = column
+
+    def _apply_Q(self, C: np.ndarray) -> None:
+        """Turn C into Q C."""
+        for below, V, U in reversed(self._reflections):
+            part = C[below:]
+            part -= (part.T @ V @ U.T @ V.T).T
+
+    def _apply_transposed_Q(self, C: np.ndarray) -> None:
+        """Turn C into Qᵀ C."""
+        for below, V, U in self._reflections:
+            part = C[below:]
+            part -= (part.T @ V @ U @ V.T).T
+
+    def _solve_T(self, alpha: float, B: np.ndarray) -> tuple[np.ndarray, bool]:
+        shifted = self._band.copy(order="F")
+        shifted[0] += alpha
+        _, x, info = dpbsv(shifted, B, lower=1, overwrite_ab=1)
+        return x, info > 0
+
+    def eigenvalues(self) -> np.ndarray:
+        """The eigenvalues of G, ascending, shape (D,); 6·D²·b flops."""
+        return eig_banded(self._band, lower=True, eigvals_only=True, check_finite=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +254,11 @@ class RidgeSystem:
     fit_intercept: bool
 
     def intercept(self, coef: np.ndarray) -> np.ndarray:
-        """Return b = ȳ − wᵀz̄, the minimiser for given w: (..., D, k) → (..., k)."""
+        """B = ȳ − wᵀz̄, the minimiser for given w: (..., D, k) → (..., k)."""
         return self.y_mean - self.z_mean @ coef
 
     def residual(self, coef: np.ndarray) -> np.ndarray:
-        """Return the weighted residual sum of squares per target, (D, k) → (k,).
+        """The weighted residual sum of squares per target, (D, k) → (k,).
 
         yy − 2·wᵀB + wᵀGw has no first-order term in the error of w at the solution; the shorter
         yy − wᵀB − alpha‖w‖² has one.
@@ -75,7 +275,7 @@ def ridge_system(
     n_features: int | None = None,
     feature_scale: float = 1.0,
 ) -> RidgeSystem:
-    """Return the ridge system of a Gram, or of the nested model of its D' leading features.
+    """The ridge system of a Gram, or of the nested model of its D' leading features.
 
     Allocates one D' × D' array, G; the Gram is not changed. The rank-one centring is done in place as −v vᵀ
     with v = z̄·√W, which keeps G exactly symmetric.
@@ -109,7 +309,7 @@ def ridge_system(
 
 
 def no_weight(weight: float) -> str:
-    """Return the message on rows to fit that have no weight in total."""
+    """The message on rows to fit that have no weight in total."""
     return (
         f"the rows to fit have the total weight {weight:g}: all are in one fold or have zero weight; "
         "give more rows, fewer folds or positive sample weights"
@@ -119,7 +319,7 @@ def no_weight(weight: float) -> str:
 def held_out_error(
     A: np.ndarray, coef: np.ndarray, intercept: np.ndarray, *, feature_scale: float = 1.0
 ) -> np.ndarray:
-    """Return Σ s_i (y_ij − w_jᵀz_i − b_j)² over the rows of a Gram, for m models of k targets, shape (m, k).
+    """Σ s_i (y_ij − w_jᵀz_i − b_j)² over the rows of a Gram, for m models of k targets, shape (m, k).
 
     The residual of target j is −tᵀv with v = [c·w_j; b_j; −e_j], so its sum of squares is vᵀAv. `coef` of
     shape (m, D', k) belongs to the leading D' ≤ D features times `feature_scale`, `intercept` has the shape
@@ -176,7 +376,7 @@ class RidgeMoments(Sums):
 
 
 def ridge_moments(Z: Any, Y: np.ndarray, E: np.ndarray, s: np.ndarray | None) -> RidgeMoments:
-    """Return the sums of one tile Z, float64 or one-hot, in 4·r·D·k flops; weights s of None are ones."""
+    """The sums of one tile Z, float64 or one-hot, in 4·r·D·k flops; weights s of None are ones."""
     s = np.ones(Z.shape[0]) if s is None else s
     sY, sE = s[:, None] * Y, s[:, None] * E
     sums = transposed_product(np.vstack([s, sY.T, sE.T]), Z)
@@ -218,7 +418,7 @@ class RidgeEquations:
 
     @classmethod
     def of(cls, m: RidgeMoments, *, fit_intercept: bool) -> RidgeEquations:
-        """Return the equations of rows whose sums are `m`."""
+        """The equations of rows whose sums are `m`."""
         if not fit_intercept:
             return cls(m.zy, m.zz, m.ze, np.zeros_like(m.z), np.zeros_like(m.y), m.yy)
         z_mean, y_mean = m.z / m.weight, m.y / m.weight
@@ -232,11 +432,11 @@ class RidgeEquations:
         )
 
     def intercept(self, coef: np.ndarray) -> np.ndarray:
-        """Return b = ȳ − wᵀz̄, the minimiser for given w: (D, k) → (k,)."""
+        """B = ȳ − wᵀz̄, the minimiser for given w: (D, k) → (k,)."""
         return self.y_mean - self.z_mean @ coef
 
     def squared_error(self, coef: np.ndarray, residual: np.ndarray, alpha: np.ndarray) -> np.ndarray:
-        """Return Σ s (y − wᵀz − b)² of each target without a pass, from the residual B − (G + alpha·I)·w.
+        """Σ s (y − wᵀz − b)² of each target without a pass, from the residual B − (G + alpha·I)·w.
 
         It takes wᵀGw = wᵀ(B − alpha·w − residual).
         """
@@ -252,12 +452,12 @@ NOT_FINITE = (
 
 
 def packed_length(size: int) -> int:
-    """Return the entries of the lower triangle of a matrix of `size` rows."""
+    """The entries of the lower triangle of a matrix of `size` rows."""
     return size * (size + 1) // 2
 
 
 def pack(A: np.ndarray) -> np.ndarray:
-    """Return the lower triangles, row by row: (m, p, p) → (m, p(p + 1)/2)."""
+    """The lower triangles, row by row: (m, p, p) → (m, p(p + 1)/2)."""
     m, p, _ = A.shape
     packed = np.empty((m, packed_length(p)), A.dtype)
     for row in range(p):
@@ -267,7 +467,7 @@ def pack(A: np.ndarray) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray) -> np.ndarray:
-    """Return the symmetric matrix of one packed triangle: (p(p + 1)/2,) → (p, p)."""
+    """The symmetric matrix of one packed triangle: (p(p + 1)/2,) → (p, p)."""
     p = int((np.sqrt(8 * len(packed) + 1) - 1) // 2)
     A = np.empty((p, p), packed.dtype)
     for row in range(p):
@@ -280,7 +480,7 @@ def unpack(packed: np.ndarray) -> np.ndarray:
 # Ridge from the Grams of folds: the steps that run where the Grams are, each a plain function of arrays.
 #
 # A learning curve in the number of features takes the same steps for each nested size: `fold_errors` of every
-# fold (or `gcv_errors`), then `choose_alpha`.
+# fold (or `gcv_errors`), then `choose_penalty`.
 
 
 @dataclass(frozen=True)
@@ -306,22 +506,22 @@ class GramProblem:
     offset: np.ndarray | None = None
 
     def feature_scale(self, size: int) -> float:
-        """Return what the leading `size` features are multiplied by."""
+        """Factor of the leading `size` features."""
         return float(np.sqrt(self.sizes[-1] / size)) if self.rescaled else 1.0
 
     def system(self, A: np.ndarray, size: int | None = None) -> RidgeSystem:
-        """Return the ridge system of a Gram, of all features or of the leading `size`."""
+        """The ridge system of a Gram, of all features or of the leading `size`."""
         scale = 1.0 if size is None else self.feature_scale(size)
         return ridge_system(
             A, self.n_targets, fit_intercept=self.fit_intercept, n_features=size, feature_scale=scale
         )
 
     def weight(self, A: np.ndarray) -> float:
-        """Return Σs of the rows of a Gram."""
+        """Σs of the rows of a Gram."""
         return float(A[-1 - self.n_targets, -1 - self.n_targets])
 
     def with_offset(self, A: np.ndarray) -> np.ndarray:
-        """Return the Gram with the offset added to its targets."""
+        """The Gram with the offset added to its targets."""
         return A if self.offset is None else recoded(A, np.ones(self.n_targets), self.offset)
 
 
@@ -365,7 +565,7 @@ class FoldErrors:
 
 
 def recoded(A: np.ndarray, ratio: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    """Return the Gram of [z | 1 | ratio·y + offset], (..., p, p), from that of [z | 1 | y]."""
+    """The Gram of [z | 1 | ratio·y + offset], (..., p, p), from that of [z | 1 | y]."""
     k = len(ratio)
     one, A = A.shape[-1] - k - 1, A.copy()
     A[..., one + 1 :] = A[..., one + 1 :] * ratio + A[..., one, None] * offset
@@ -374,7 +574,7 @@ def recoded(A: np.ndarray, ratio: np.ndarray, offset: np.ndarray) -> np.ndarray:
 
 
 def fold_of(parts: list[np.ndarray], fold: int) -> np.ndarray:
-    """Return the Gram of a fold, of shape (p, p), from one part with all folds or a part for each fold.
+    """The Gram of a fold, of shape (p, p), from one part with all folds or a part for each fold.
 
     Parts are stacks of matrices, full or packed; a packed one is unpacked into a new array.
     """
@@ -383,7 +583,7 @@ def fold_of(parts: list[np.ndarray], fold: int) -> np.ndarray:
 
 
 def total_gram(parts: list[np.ndarray], problem: GramProblem) -> np.ndarray:
-    """Return the Gram of all rows, of shape (p, p), summed in the order of the folds; raise if not finite."""
+    """The Gram of all rows, of shape (p, p), summed in the order of the folds; raise if not finite."""
     n_folds = len(parts[0]) if len(parts) == 1 else len(parts)
     total = fold_of(parts, 0).copy()
     for fold in range(1, n_folds):
@@ -394,7 +594,7 @@ def total_gram(parts: list[np.ndarray], problem: GramProblem) -> np.ndarray:
 
 
 def leading(A: np.ndarray, size: int, n_targets: int) -> np.ndarray:
-    """Return the Gram of the leading `size` features; A itself for all of them."""
+    """The Gram of the leading `size` features; A itself for all of them."""
     D = len(A) - 1 - n_targets
     if size == D:
         return A
@@ -411,7 +611,7 @@ def fold_errors(
     bases: list[slice] | None = None,
     with_solutions: bool = False,
 ) -> FoldErrors:
-    """Return one fold's errors under the models fitted to all other rows, and these if they are wanted.
+    """One fold's errors under the models fitted to all other rows, and these if they are wanted.
 
     Parameters
     ----------
@@ -448,7 +648,7 @@ def errors_on_fold(
     base: slice | None,
     solutions: dict[float, tuple[np.ndarray, np.ndarray]] | None,
 ) -> np.ndarray:
-    """Return the errors of one size on a fold's Gram, (m, k), and add its models to `solutions`."""
+    """The errors of one size on a fold's Gram, (m, k), and add its models to `solutions`."""
     # A smaller size neither copies nor multiplies the features that it leaves out.
     of_all, of_fold = (leading(A, size, problem.n_targets) for A in (total, held_out))
     system = problem.system(of_all - of_fold, size)
@@ -465,14 +665,14 @@ def errors_on_fold(
 
 
 def fold_weight(parts: list[np.ndarray], fold: int, problem: GramProblem) -> float:
-    """Return Σs of a fold."""
+    """Σs of a fold."""
     return problem.weight(fold_of(parts, fold))
 
 
 def gcv_errors(
     total: np.ndarray, size: int, alphas: np.ndarray, problem: GramProblem, base: slice | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the generalised cross-validation error (RSS/W) / (1 − df/n)² and df, for the whole grid.
+    """The generalised cross-validation error (RSS/W) / (1 − df/n)² and df, for the whole grid.
 
     df = tr G (G + alpha·I)⁻¹, plus 1 for an intercept, is the effective dimension; n is the number of rows,
     whatever their weights. The errors have the shape (m, k) and are NaN where the model interpolates
@@ -503,14 +703,14 @@ def gcv_errors(
 
 
 def solution_of(total: np.ndarray, alpha: np.ndarray, problem: GramProblem) -> RidgeSolution:
-    """Return the model of all features at one alpha per target."""
+    """The model of all features at one alpha per target."""
     return _solution(problem.system(total), alpha)
 
 
 def solution_without(
     total: np.ndarray, parts: list[np.ndarray], fold: int | None, alpha: np.ndarray, problem: GramProblem
 ) -> RidgeSolution:
-    """Return the model of all rows but those of a fold; None leaves out none.
+    """The model of all rows but those of a fold; None leaves out none.
 
     `parts` are as in `fold_of`. D³/3 flops, and memory for two D × D arrays beside the inputs.
     """
@@ -526,7 +726,7 @@ def _solution(system: RidgeSystem, alpha: np.ndarray) -> RidgeSolution:
 
 
 def posterior_of(total: np.ndarray, alpha: float, problem: GramProblem) -> PosteriorFactor:
-    """Return the factor for standard deviations of f(x), with the noise in squared coded units."""
+    """The factor for standard deviations of f(x), with the noise in squared coded units."""
     return posterior_factor(problem.system(total), alpha)
 
 
@@ -544,7 +744,7 @@ _MAX_GCV_SHARE = 1 / 20
 
 
 @dataclass(frozen=True, eq=False)
-class AlphaChoice:
+class PenaltyChoice:
     """The alpha of smallest error.
 
     Attributes
@@ -558,7 +758,7 @@ class AlphaChoice:
     """
 
     index: int
-    alpha: float
+    penalty: float
     score: float
     scores: np.ndarray
 
@@ -566,7 +766,7 @@ class AlphaChoice:
 def noise_floor(
     weight_sum: float, n_rows: int, *, tile_rows: int, n_features: int, at_zero: float, dtype: np.dtype
 ) -> float:
-    """Return the alpha below which a Gram of products in `dtype` is noise: 10·u·Σs·√(T/(n·D))·k(0).
+    """The alpha below which a Gram of products in `dtype` is noise: 10·u·Σs·√(T/(n·D))·k(0).
 
     u is the unit roundoff (2⁻²⁴ for float32, 2⁻⁵³ for float64). An entry of ZᵀZ is a sum of n/T tiles with
     independent rounding errors of about u·T·k(0)/D, so its error is about u·√(nT)·k(0)/D. A symmetric matrix
@@ -578,7 +778,7 @@ def noise_floor(
 
 
 def above_noise(alphas: np.ndarray, floor: float) -> tuple[np.ndarray, int]:
-    """Return the alphas that are not below the noise floor, in their order, and the number of the others."""
+    """The alphas that are not below the noise floor, in their order, and the number of the others."""
     alphas = np.asarray(alphas, dtype=np.float64)
     kept = alphas[alphas >= floor]
     if not len(kept):
@@ -590,7 +790,7 @@ def above_noise(alphas: np.ndarray, floor: float) -> tuple[np.ndarray, int]:
 
 
 def default_alphas(weight_sum: float, at_zero: float, *, floor: float) -> tuple[np.ndarray, int]:
-    """Return the default grid, ascending, and how many of its values were below the noise floor.
+    """The default grid, ascending, and how many of its values were below the noise floor.
 
     25 values, geometric from Σs·k(0)·1e-9 to Σs·k(0), which bounds the largest eigenvalue of G.
     """
@@ -605,7 +805,7 @@ _LEAST_GAIN = 1e-4
 
 
 def extended(grid: np.ndarray, *, floor: float) -> tuple[np.ndarray, slice]:
-    """Return a default grid with values beyond its ends, in its own steps, and its place among them.
+    """A default grid with values beyond its ends, in its own steps, and its place among them.
 
     Nine decades below, but nothing below the noise floor, and three above.
     """
@@ -621,7 +821,7 @@ def extended(grid: np.ndarray, *, floor: float) -> tuple[np.ndarray, slice]:
 def path_errors(
     errors_at: Callable[[np.ndarray], np.ndarray], grid: np.ndarray, base: slice | None
 ) -> np.ndarray:
-    """Return the errors of a grid, (m, k): of its part `base`, and beyond an end as long as that pays.
+    """The errors of a grid, (m, k): of its part `base`, and beyond an end as long as that pays.
 
     A decade at a time is tried, three steps of the default grid, as long as the last decade at that end has
     lowered the mean error by a ten-thousandth. Alphas that are not tried have NaN. The default is to try all.
@@ -645,33 +845,33 @@ def path_errors(
 
 
 def _gains(outer: np.ndarray, inner: np.ndarray) -> bool:
-    """Return whether the best of the outer scores is clearly below the best of the inner ones."""
+    """Whether the best of the outer scores is clearly below the best of the inner ones."""
     best, before = (np.min(some, initial=np.inf, where=np.isfinite(some)) for some in (outer, inner))
     return bool(best < (1 - _LEAST_GAIN) * before)
 
 
 def gcv_may_overfit(dimension: float, n_rows: int) -> bool:
-    """Return whether GCV may be far too optimistic at this effective dimension, or number of features."""
+    """Whether GCV may be far too optimistic at this effective dimension, or number of features."""
     return dimension > _MAX_GCV_SHARE * n_rows
 
 
-def choose_alpha(errors: np.ndarray, weights: np.ndarray, *, alphas: np.ndarray) -> AlphaChoice:
-    """Return the alpha, shared by all targets, of smallest weighted mean squared error.
+def choose_penalty(errors: np.ndarray, weights: np.ndarray, *, penalties: np.ndarray) -> PenaltyChoice:
+    """The penalty, shared by all targets, of smallest weighted mean error.
 
-    The score of an alpha is Σ_folds errors / Σ_folds weights, averaged over the targets. Of equal scores the
-    largest alpha wins; an alpha with NaN in any fold or target never does. `errors` of shape (K, m, k) are
-    the held-out sums of squares of K folds; GCV errors count as one fold of weight 1.
+    The score of a penalty is Σ_folds errors / Σ_folds weights, averaged over the targets. Of equal scores the
+    largest penalty wins; one with NaN in any fold or target never does. `errors` of shape (K, m, k) are
+    the held-out sums of squares, or of losses, of K folds; GCV errors count as one fold of weight 1.
     """
     scores = np.sum(errors, axis=0).mean(axis=1) / np.sum(weights)
     usable = np.flatnonzero(np.isfinite(scores))
     if not len(usable):
         raise InputError(
-            f"none of the {len(alphas)} alphas up to {np.max(alphas):g} gives a usable model; "
+            f"none of the {len(penalties)} alphas up to {np.max(penalties):g} gives a usable model; "
             "give larger alphas, or use dtype='float64'"
         )
-    # lexsort orders by its last key first: the score, then falling alpha.
-    index = int(usable[np.lexsort((-np.asarray(alphas)[usable], scores[usable]))[0]])
-    return AlphaChoice(index, float(alphas[index]), float(scores[index]), scores)
+    # lexsort orders by its last key first: the score, then falling penalty.
+    index = int(usable[np.lexsort((-np.asarray(penalties)[usable], scores[usable]))[0]])
+    return PenaltyChoice(index, float(penalties[index]), float(scores[index]), scores)
 
 
 # The final ridge model by Cholesky, and the posterior spread of its predictions.
@@ -708,18 +908,18 @@ class PosteriorFactor:
         lay_out(self, "L", "z_mean", "noise")
 
     def std(self, Z: np.ndarray) -> np.ndarray:
-        """Return the standard deviation of f at feature rows, (r, D) → (r, k); D² flops a row."""
+        """The standard deviation of f at feature rows, (r, D) → (r, k); D² flops a row."""
         U = solve_factor(self.L, (Z - self.z_mean).T, overwrite=True)
         spread = np.einsum("ij,ij->j", U, U) + self.intercept_variance
         return np.sqrt(np.outer(spread, self.noise))
 
     def std_at(self, block_map: Any, X: np.ndarray) -> np.ndarray:
-        """Return the standard deviation of f at rows, (r, k)."""
+        """The standard deviation of f at rows, (r, k)."""
         return self.std(block_map.apply(X).astype(np.float64))
 
 
 def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:
-    """Return lower triangular L with L Lᵀ = G + alpha·I, in one new D × D array.
+    """Lower triangular L with L Lᵀ = G + alpha·I, in one new D × D array.
 
     Raises PenaltyTooSmall if that is not positive definite, by rounding errors of G.
     """
@@ -735,7 +935,7 @@ def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:
 
 
 def solve_ridge(system: RidgeSystem, alpha: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return coefficients (D, k) and intercepts (k,) at one alpha, or at one per target.
+    """Coefficients (D, k) and intercepts (k,) at one alpha, or at one per target.
 
     Targets of equal alpha share a factorisation of D³/3 flops. Memory: one D × D array beside the system.
     """
@@ -749,7 +949,7 @@ def solve_ridge(system: RidgeSystem, alpha: float | np.ndarray) -> tuple[np.ndar
 
 
 def posterior_factor(system: RidgeSystem, alpha: float) -> PosteriorFactor:
-    """Return the factor for standard deviations of predictions, of the model at one alpha.
+    """The factor for standard deviations of predictions, of the model at one alpha.
 
     The effective dimension is D − alpha·tr(G + alpha·I)⁻¹ = D − alpha·‖L⁻¹‖²_F. 2/3·D³ flops, and two D × D
     arrays beside the system.
@@ -773,3 +973,50 @@ def posterior_factor(system: RidgeSystem, alpha: float) -> PosteriorFactor:
     noise = system.residual(coef) / freedom
     intercept_variance = 1 / system.weight if system.fit_intercept else 0.0
     return PosteriorFactor(L, system.z_mean, noise, intercept_variance, dimension)
+
+
+# Principal components.
+
+
+@dataclass(frozen=True, eq=False)
+class PrincipalComponents:
+    """Eigenvectors of the weighted, centred Gram of features.
+
+    Parameters
+    ----------
+    eigenvalues : ndarray of shape (k,)
+        Descending, not negative: Σ s·t² of the rows' coordinates t along each component.
+    components : ndarray of shape (k, D)
+        Orthonormal rows; the entry of largest magnitude of each is positive.
+    mean : ndarray of shape (D,)
+        Weighted mean z̄ of the features.
+    total : float
+        Sum of all D eigenvalues.
+    """
+
+    eigenvalues: np.ndarray
+    components: np.ndarray
+    mean: np.ndarray
+    total: float
+
+
+def principal_components(triangles: np.ndarray, n_components: int) -> PrincipalComponents:
+    """The k ≤ D leading components from the packed Gram of the rows [z | 1]; about 4/3·D³ flops.
+
+    Schölkopf, Smola and Müller 1998, "Nonlinear component analysis as a kernel eigenvalue problem", in primal
+    form: for the kernel ⟨z, z'⟩ the centred n × n kernel matrix has the nonzero eigenvalues of the D × D
+    matrix Σ s(z − z̄)(z − z̄)ᵀ.
+    """
+    A = unpack(triangles[0])
+    if not np.isfinite(A).all():
+        raise InputError(NOT_FINITE)
+    D = len(A) - 1
+    mean = A[D, :D] / A[D, D]
+    C = A[:D, :D]
+    C -= np.outer(A[D, :D], mean)
+    total = float(np.trace(C))
+    values, V = eigh(C, subset_by_index=(D - n_components, D - 1), overwrite_a=True, check_finite=False)
+    components = np.ascontiguousarray(V.T[::-1])
+    largest = np.abs(components).argmax(axis=1)
+    components *= np.sign(components[np.arange(n_components), largest])[:, None]
+    return PrincipalComponents(np.maximum(values[::-1], 0.0), components, mean, max(total, 0.0))

@@ -18,7 +18,6 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from distrff.errors import InputError
-from distrff.solvers.band import path_ridge
 from distrff.solvers.ridge import (
     NOT_FINITE,
     FoldErrors,
@@ -30,6 +29,7 @@ from distrff.solvers.ridge import (
     leading,
     no_weight,
     path_errors,
+    path_ridge,
     posterior_of,
 )
 
@@ -58,18 +58,18 @@ class RidgeRows:
     K: np.ndarray
 
     def targets(self, problem: GramProblem) -> np.ndarray:
-        """Return the coded targets with the problem's offset."""
+        """The coded targets with the problem's offset."""
         return self.Y if problem.offset is None else self.Y + problem.offset
 
 
 def ridge_rows(Z: np.ndarray, Y: np.ndarray, s: np.ndarray, fold: np.ndarray) -> RidgeRows:
-    """Return the rows with their products; raise InputError if these are not finite."""
+    """The rows with their products; raise InputError if these are not finite."""
     Z = np.ascontiguousarray(Z, dtype=np.float64)
     return RidgeRows(Z, Y, s, fold, products_of_rows(Z))
 
 
 def products_of_rows(Z: np.ndarray) -> np.ndarray:
-    """Return K = ZZᵀ; raise InputError if it is not finite."""
+    """K = ZZᵀ; raise InputError if it is not finite."""
     with np.errstate(over="ignore", invalid="ignore"):
         K = Z @ Z.T
     if not np.isfinite(K).all():
@@ -80,7 +80,7 @@ def products_of_rows(Z: np.ndarray) -> np.ndarray:
 def gram_of_rows(
     Z: np.ndarray, Y: np.ndarray, s: np.ndarray, fold: np.ndarray, problem: GramProblem
 ) -> np.ndarray:
-    """Return the Gram Σ s·ttᵀ of a nested map: the largest that has no more features than rows.
+    """The Gram Σ s·ttᵀ of a nested map: the largest that has no more features than rows.
 
     Counted are the rows without the smallest fold. The offset is added to the targets. The Gram of all 1024
     features of 1000 rows would take longer than a fold does.
@@ -116,7 +116,7 @@ class _Complement:
 
     @classmethod
     def of(cls, rows: RidgeRows, fold: int | None, scale: float, problem: GramProblem) -> Self:
-        """Return the rows of all folds but this one, or all; raise InputError if they have no weight."""
+        """The rows of all folds but this one, or all; raise InputError if they have no weight."""
         training = np.arange(len(rows.fold)) if fold is None else np.flatnonzero(rows.fold != fold)
         s, Y = rows.s[training], rows.targets(problem)[training]
         weight = float(s.sum())
@@ -134,7 +134,7 @@ class _Complement:
         return cls(training, root, share, mean, square, scale, H, root[:, None] * (Y - y_mean), y_mean)
 
     def models(self, Z: np.ndarray, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return W = CᵀU, (m, D, k), and the intercepts, (m, k), for m solutions; Z is of all rows."""
+        """W = CᵀU, (m, D, k), and the intercepts, (m, k), for m solutions; Z is of all rows."""
         m, _, k = U.shape
         # Zeros for the other rows, as a copy of Z without them would take as long as the product.
         spread, share = np.zeros((len(Z), m, k)), np.zeros(len(Z))
@@ -146,7 +146,7 @@ class _Complement:
         return coef, self.y_mean - z_mean @ coef
 
     def products_with(self, K: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """Return (z − z̄)ᵀCᵀ for some other rows."""
+        """(z − z̄)ᵀCᵀ for some other rows."""
         H = K.take(others, 0).take(self.training, 1)
         H -= (H @ self.share)[:, None] - self.square
         H -= self.mean
@@ -163,7 +163,7 @@ def row_fold_errors(
     bases: list[slice] | None = None,
     with_solutions: bool = False,
 ) -> FoldErrors:
-    """Return what `distrff.solvers.ridge.fold_errors` does, of `rows` and their `gram_of_rows`.
+    """The errors of `distrff.solvers.ridge.fold_errors`, of `rows` and their `gram_of_rows`.
 
     A size beyond that of `total` takes 4/3·m³ flops for the m rows that are left in place of 4/3·D³. One
     reduction of all n rows would serve every fold as well: without its rows I the residuals are C_II⁻¹(C y)_I
@@ -220,7 +220,7 @@ def _errors_by_rows(
 def row_solution_without(
     total: np.ndarray, rows: RidgeRows, fold: int | None, alpha: np.ndarray, problem: GramProblem
 ) -> RidgeSolution:
-    """Return what `distrff.solvers.ridge.solution_without` does; `total` is not needed."""
+    """The solution of `distrff.solvers.ridge.solution_without`; `total` is not needed."""
     left = _Complement.of(rows, fold, 1.0, problem)
     U = np.empty_like(left.R)
     alphas = np.broadcast_to(np.asarray(alpha, dtype=np.float64), left.y_mean.shape)
@@ -234,10 +234,10 @@ def row_solution_without(
 
 
 def without_products(rows: RidgeRows) -> RidgeRows:
-    """Return the rows alone, which is all that `row_posterior` takes."""
+    """The rows alone, which is all that `row_posterior` takes."""
     return replace(rows, K=np.empty((0, 0)))
 
 
 def row_posterior(rows: RidgeRows, alpha: float, problem: GramProblem) -> PosteriorFactor:
-    """Return what `distrff.solvers.ridge.posterior_of` does: its factor is of D × D, and so is the Gram."""
+    """The posterior of `distrff.solvers.ridge.posterior_of`: its factor is of D × D, and so is the Gram."""
     return posterior_of(_gram(rows.Z, rows.targets(problem), rows.s), alpha, problem)

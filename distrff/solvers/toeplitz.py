@@ -76,12 +76,12 @@ class ToeplitzSums:
         )
 
     def central(self, modes: Sequence[int]) -> ToeplitzSums:
-        """Return the sums of fewer modes, which are the central part of these."""
+        """The sums of fewer modes, which are the central part of these."""
         v = central_part(self.v, [2 * m for m in modes])
         return replace(self, v=v, b=np.stack([central_part(b, modes) for b in self.b]))
 
     def recoded(self, ratio: np.ndarray, offset: np.ndarray) -> ToeplitzSums:
-        """Return the sums of the targets ratio·y + offset."""
+        """The sums of the targets ratio·y + offset."""
         v = central_part(self.v, self.modes)
         wide = (slice(None), *[None] * v.ndim)
         squares = ratio**2 * self.squares + 2.0 * ratio * offset * self.sums + offset**2 * self.weight
@@ -111,7 +111,7 @@ class SumsOfRows:
         self._of_b = PointSums(modes, eps) if n_outputs > 1 else None
 
     def sums(self, phases: Sequence[np.ndarray], Y: np.ndarray, s: np.ndarray) -> ToeplitzSums:
-        """Return the sums over rows of phases x̃, a coordinate each, targets (n, n_outputs) and weights."""
+        """The sums over rows of phases x̃, a coordinate each, targets (n, n_outputs) and weights."""
         n_rows, k, shape = len(s), self._n_outputs, [2 * m + 1 for m in self._modes]
         if not n_rows:
             v = np.zeros([*(4 * m + 1 for m in self._modes[:-1]), 2 * self._modes[-1] + 1], np.complex128)
@@ -134,19 +134,19 @@ class SumsOfRows:
 
 
 def paired(a: np.ndarray, b: np.ndarray, dtype: str = "complex128") -> np.ndarray:
-    """Return a + ib."""
+    """A + ib."""
     c = np.empty(len(a), dtype)
     c.real, c.imag = a, b
     return c
 
 
 def halves(F: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return A and B of F = A + iB, the halves that are kept of the sums of two real strengths."""
+    """A and B of F = A + iB, the halves that are kept of the sums of two real strengths."""
     return _real_part(F), _imaginary_part(F)
 
 
 def _real_part(F: np.ndarray) -> np.ndarray:
-    """Return A of F = A + iB, where A_{−k} = Ā_k and B likewise, the half of it that is kept."""
+    """A of F = A + iB, where A_{−k} = Ā_k and B likewise, the half of it that is kept."""
     A = np.conjugate(half_of(np.flip(F)))
     A += half_of(F)
     A *= 0.5
@@ -154,7 +154,7 @@ def _real_part(F: np.ndarray) -> np.ndarray:
 
 
 def _imaginary_part(F: np.ndarray) -> np.ndarray:
-    """Return B of F = A + iB, likewise."""
+    """B of F = A + iB, likewise."""
     B = np.conjugate(half_of(np.flip(F)))
     B -= half_of(F)
     B *= 0.5j
@@ -162,23 +162,23 @@ def _imaginary_part(F: np.ndarray) -> np.ndarray:
 
 
 def _centre(F: np.ndarray, modes: Sequence[int]) -> np.ndarray:
-    """Return the modes |j| ≤ m of a whole lattice."""
+    """The modes |j| ≤ m of a whole lattice."""
     return F[tuple(slice(n // 2 - m, n // 2 + m + 1) for n, m in zip(F.shape, modes, strict=True))]
 
 
 def central_part(A: np.ndarray, modes: Sequence[int]) -> np.ndarray:
-    """Return the modes |j| ≤ m of an array whose last coordinate begins at 0."""
+    """The modes |j| ≤ m of an array whose last coordinate begins at 0."""
     leading = tuple(slice(n // 2 - m, n // 2 + m + 1) for n, m in zip(A.shape[:-1], modes[:-1], strict=True))
     return A[(*leading, slice(modes[-1] + 1))]
 
 
 def half_of(full: np.ndarray) -> np.ndarray:
-    """Return the half of a whole lattice that is kept."""
+    """The half of a whole lattice that is kept."""
     return full[..., full.shape[-1] // 2 :]
 
 
 def whole_of(half: np.ndarray) -> np.ndarray:
-    """Return the whole lattice, c_{−j} = c̄_j; inverse of `half_of`."""
+    """The whole lattice, c_{−j} = c̄_j; inverse of `half_of`."""
     return np.concatenate([np.flip(half)[..., :-1].conj(), half], axis=-1)
 
 
@@ -202,7 +202,7 @@ class Toeplitz:
         self._symbol = self._on_grid(v, norm="forward")
 
     def _on_grid(self, C: np.ndarray, norm: Any = "backward") -> np.ndarray:
-        """Return the real function with these coefficients on the grid.
+        """The real function with these coefficients on the grid.
 
         Coordinate by coordinate: those that are still to come have few modes, which saves a third of the
         work of one call for all.
@@ -218,7 +218,7 @@ class Toeplitz:
         return np.asarray(fft.irfft(C, n=self._shape[-1], axis=-1, norm=norm, overwrite_x=True))
 
     def product(self, C: np.ndarray) -> np.ndarray:
-        """Return T(v)·C."""
+        """T(v)·C."""
         F = self._on_grid(C)
         F *= self._symbol
         out = np.asarray(fft.rfft(F, axis=-1, overwrite_x=True))[..., : self._modes[-1] + 1]
@@ -281,7 +281,7 @@ class ToeplitzProblem:
         return scale
 
     def product(self, c: np.ndarray, alpha: float) -> np.ndarray:
-        """Return (√w·T(v)·√w + alpha·P)·c."""
+        """(√w·T(v)·√w + alpha·P)·c."""
         out = self.toeplitz.product(self._root * c / self._scale)
         out *= self._root * self._scale
         out += alpha * c
@@ -290,15 +290,15 @@ class ToeplitzProblem:
         return out
 
     def right_side(self, target: int) -> np.ndarray:
-        """Return √w·b."""
+        """√w·b."""
         return self._root * self._scale * self.sums.b[target]
 
     def functions(self, c: np.ndarray) -> np.ndarray:
-        """Return the Fourier coefficients of f, the half of them that is kept: √w·c."""
+        """The Fourier coefficients of f, the half of them that is kept: √w·c."""
         return self._root * c / self._scale
 
     def diagonal(self, alpha: float) -> np.ndarray:
-        """Return the diagonal of the system, Σs·w + alpha·P; every row counts alike at every mode."""
+        """The diagonal of the system, Σs·w + alpha·P; every row counts alike at every mode."""
         diagonal = self.sums.weight * self.weights + alpha
         if self.fit_intercept:
             diagonal[self._zero] = self.sums.weight
@@ -314,7 +314,7 @@ class ToeplitzProblem:
         max_steps: int,
         start: np.ndarray | None = None,
     ) -> ToeplitzSolution:
-        """Return c for one target; see `solve_for`."""
+        """C for one target; see `solve_for`."""
         if self.sums.squares[target] <= _CONSTANT * self.sums.weight:
             return ToeplitzSolution(np.zeros_like(self.sums.b[target]), 0.0, 0)
         return self.solve_for(
@@ -338,7 +338,7 @@ class ToeplitzProblem:
         max_steps: int,
         start: np.ndarray | None = None,
     ) -> ToeplitzSolution:
-        """Return the minimum of J(c) = at_zero − 2·Re B*c + c*·A·c by conjugate gradients.
+        """The minimum of J(c) = at_zero − 2·Re B*c + c*·A·c by conjugate gradients.
 
         It ends where ‖B − A·c‖ ≤ tol·‖B‖ and the last few steps together lowered J by at most
         objective_tol·|J|, or where rounding allows no step. The residual alone would end too early: B is
@@ -375,14 +375,14 @@ class ToeplitzProblem:
         return ToeplitzSolution(c, float(_norm(r) / size) if size > 0 else 0.0, len(gains))
 
     def norm(self, c: np.ndarray) -> float:
-        """Return ‖c‖ without the intercept."""
+        """‖c‖ without the intercept."""
         own = abs(c[self._zero]) ** 2 if self.fit_intercept else 0.0
         return float(np.sqrt(max(0.0, _dot(c, c) - own)))
 
     # How the model varies.
 
     def sample(self, signs: np.ndarray, alpha: float, rng: np.random.Generator) -> tuple[np.ndarray, float]:
-        """Return a function of the posterior for noise of variance 1, and an estimate of the dimension.
+        """A function of the posterior for noise of variance 1, and an estimate of the dimension.
 
         With random signs ε and a normal ξ, c = M⁻¹(√w·Σ √s·ε·exp(−i⟨j, x̃⟩) + √alpha·P·ξ) has the covariance
         M⁻¹(A + alpha·P)M⁻¹ = M⁻¹, M = A + alpha·P: Matheron's rule without the mean. c*·A·c has the mean
@@ -419,7 +419,7 @@ _SAMPLE_TOL, _SAMPLE_STEPS = 1e-5, 500  # of variances, which 64 samples give to
 
 
 def _hermitian_normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Return normal numbers of variance 1 in the layout of `ToeplitzProblem`."""
+    """Normal numbers of variance 1 in the layout of `ToeplitzProblem`."""
     xi = rng.standard_normal((*shape, 2)).view(np.complex128)[..., 0]
     # Where the last coordinate is 0, the lattice holds both j and −j.
     xi[..., 0] = (xi[..., 0] + np.flip(xi[..., 0]).conj()) / 2.0
@@ -452,7 +452,7 @@ class PosteriorSamples:
         lay_out(self, "C", "noise")
 
     def std_at(self, block_map: Any, X: np.ndarray) -> np.ndarray:
-        """Return the standard deviation of f at rows, (r, k); S/2 transforms."""
+        """The standard deviation of f at rows, (r, k); S/2 transforms."""
         return np.sqrt(np.outer(block_map.mean_square(X, self.C), self.noise))
 
 
@@ -466,7 +466,7 @@ class ToeplitzSolution:
 
 
 def _dot(x: np.ndarray, y: np.ndarray) -> float:
-    """Return Re x*y without BLAS, whose threads would wait for each other on busy cores."""
+    """Re x*y without BLAS, whose threads would wait for each other on busy cores."""
     x, y = x.reshape(-1).view(np.float64), y.reshape(-1).view(np.float64)
     return float(np.einsum("i,i->", x, y))
 
@@ -476,7 +476,7 @@ def _norm(x: np.ndarray) -> float:
 
 
 def squared_error(sums: ToeplitzSums, toeplitz: Toeplitz, target: int, C: np.ndarray) -> float:
-    """Return Σ s(y − f)² of rows from their own sums: Σ s·y² − 2·Re b*C + C*·T(v)·C, exact for every f.
+    """Σ s(y − f)² of rows from their own sums: Σ s·y² − 2·Re b*C + C*·T(v)·C, exact for every f.
 
     C are the Fourier coefficients of f, the half of them that is kept.
     """

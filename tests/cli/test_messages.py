@@ -20,9 +20,8 @@ OF_PYTHON = (
     "estimators/base.py: a checkpoint is of a fit that begins anew",
     "estimators/callbacks.py",
     "estimators/gram.py",
-    "fitting/context.py: warm_start",
-    "fitting/gram.py: this Gram has numbers",
-    "fitting/options.py: fit_intercept must be",
+    "fitting/problem.py: warm_start",
+    "fitting/problem.py: fit_intercept must be",
     "estimators/ridge.py: class_weight cannot be applied to a Gram",
     "features/search/candidates.py: maps=",
     "features/base.py: kernel__",
@@ -33,7 +32,6 @@ OF_PYTHON = (
     "io/zarr_rows.py: …: column_names",  # an attribute of the group
     "metrics.py",
     "model/write.py: ids are columns",
-    "fitting/sums.py: these sums have",
     "solvers/ridge.py: n_features",
 )
 

@@ -26,8 +26,8 @@ REFUSALS = [
     ("plan {zarr} --features nystroem --form phase", "--form goes with --features fourier"),
     ("plan {zarr} --features fourier --bounds lat=0:1", "--bounds goes with --features equispaced"),
     ("plan {zarr} --metric learned --features linear", f"--metric {ANY_KERNEL}"),
-    ("plan {zarr} --metric learned --length-scale ard", "--metric goes with --length-scale auto or one"),
-    ("plan {zarr} --metric learned --length-scale 1,2", "--metric goes with --length-scale auto or one"),
+    ("plan {zarr} --metric learned --length-scale ard", "a metric goes with one width"),
+    ("plan {zarr} --metric learned --length-scale 1,2", "a metric goes with one width"),
     (f"plan {{zarr}} --metric learned --kernel {ROTATED}", "--metric goes with a kernel's name"),
     (
         'plan {zarr} --length-scale 2 --kernel {{"kernel":"cauchy"}}',

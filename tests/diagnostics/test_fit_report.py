@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 import distrff as drf
 from distrff.diagnostics.report import FitReport
-from distrff.solvers.status import History, Status
+from distrff.solvers.objective import History, Status
 from distrff.utils.text import human_seconds, number_text
 from tests.support.pages import parse, words
 

@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 
 import distrff as drf
 from distrff import solvers
-from distrff.errors import DataWarning, PenaltyTooSmall, PlanRefused, PrecisionWarning
+from distrff.errors import DataWarning, PenaltyTooSmall, PrecisionWarning
 from distrff.fitting.result import end_of_grid
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.ridge import GramProblem, default_alphas, extended, gcv_errors, path_errors
@@ -226,63 +226,7 @@ def test_the_report_says_which_criterion_chose(problem):
     assert not notes_of(few, "overfit")
 
 
-def test_the_learning_curve_has_one_criterion(problem):
-    """Sizes for which generalised cross-validation could be believed are judged by the fold, too.
-
-    At a given alpha all are judged by it.
-    """
-    curve = (
-        drf.KernelRidge(fourier(256), 1.0, scale="none").fit(problem.X, problem.y).report_["learning_curve"]
-    )
-    assert curve and curve[0][0] == 16
-    for size, score, alpha in curve:
-        smaller = drf.KernelRidge(fourier(size), "gcv", alphas=[1.0], scale="none").fit(problem.X, problem.y)
-        assert (score, alpha) == (pytest.approx(smaller.cv_score_, rel=AGREEMENT), 1.0)
-    alphas = len(problem.X) * np.logspace(-6, -1, 4)
-    model = drf.KernelRidge(fourier(128), "gcv", alphas=alphas, random_state=3, scale="none").fit(
-        problem.X, problem.y
-    )
-    curve = model.report_["learning_curve"]
-    assert [size for size, *_ in curve] == [16, 32, 64, 128]
-    test = held_out(3, len(problem.X))
-    for size, score, alpha in curve:
-        Z = fourier(size).fit(problem.X).transform(problem.X)
-        ridge = Ridge(alpha=alpha, solver="svd").fit(Z[~test], problem.y[~test])
-        assert score == pytest.approx(np.mean((ridge.predict(Z[test]) - problem.y[test]) ** 2), rel=1e-8)
-
-
 # The plan
-
-
-def test_two_grams_and_one_path_are_planned(problem):
-    """The Gram of the fold lies beside that of the others; alphas are looked at once."""
-    few_rows, n = fourier(), len(problem.X)
-    given, asked, by_folds = (
-        drf.KernelRidge(few_rows, alpha, scale="none").plan(problem.X, problem.y)
-        for alpha in (1.0, "gcv", "cv")
-    )
-    assert [plan.size.n_folds for plan in (given, asked, by_folds)] == [1, 2, 5]
-    assert given.worker_peak_bytes < asked.worker_peak_bytes < by_folds.worker_peak_bytes
-    path = (by_folds.flops - given.flops) / 5
-    assert asked.flops - given.flops == pytest.approx(path, rel=1e-9)
-    assert asked.n_sweeps == given.n_sweeps == by_folds.n_sweeps
-    assert "a fold held out of the others, 2 a task" in repr(asked)
-    believed = drf.KernelRidge(fourier(n // 20 // 2 * 2), "gcv", scale="none").plan(problem.X, problem.y)
-    assert believed.size.n_folds == 1
-    assert "1 fold(s)" in repr(believed)
-
-
-def test_the_grams_go_one_at_a_time_where_both_do_not_fit(problem, monkeypatch):
-    features = fourier(256)
-    together = drf.KernelRidge(features, "gcv", random_state=0, scale="none").fit(problem.X, problem.y)
-    monkeypatch.setattr("distrff.fitting.cost.Plan.fits", property(lambda plan: plan.folds_per_task == 1))
-    apart = drf.KernelRidge(features, "gcv", random_state=0, scale="none").fit(problem.X, problem.y)
-    assert (together.plan_.folds_per_task, apart.plan_.folds_per_task) == (2, 1)
-    assert apart.plan_.n_sweeps == apart.report_["n_sweeps"] == together.report_["n_sweeps"] + 1
-    np.testing.assert_array_equal(apart.coef_, together.coef_)
-    monkeypatch.setattr("distrff.fitting.cost.Plan.fits", property(lambda plan: False))
-    with pytest.raises(PlanRefused):
-        drf.KernelRidge(features, "gcv", scale="none").plan(problem.X, problem.y)
 
 
 # Folds that do not stand for the rows
@@ -495,17 +439,6 @@ def test_a_default_grid_is_extended_in_its_own_steps():
     cut, base = extended(alphas, floor=1e-9)
     assert cut[0] >= 1e-9 > cut[0] / 10**0.375
     np.testing.assert_array_equal(cut[base], alphas)
-
-
-def test_where_the_error_is_flat_no_grid_goes_on():
-    """Its least value wanders in the rounding noise."""
-    alphas, base, rng = np.geomspace(1e-6, 1e6, 33), slice(12, 21), np.random.default_rng(0)
-
-    def errors_at(some):
-        return 1 + 1e-6 * rng.standard_normal((len(some), 1))
-
-    for _ in range(20):
-        assert np.isfinite(path_errors(errors_at, alphas, base)).sum() == 9
 
 
 @pytest.mark.parametrize("alpha", ["cv", "gcv"])

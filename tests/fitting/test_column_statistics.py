@@ -1,17 +1,14 @@
 """The first sweep: moments, classes and an even sample, the same for any cuts; bad numbers are named."""
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chi2
 
 from distrff.features.base import sample_rows
 from distrff.fitting.moments import ColumnStatisticsReduction
 from distrff.io.arrays import as_dataset
-from tests.support.sweeps import partials, swept
+from tests.support.sweeps import swept
 
 UNIT = 2.0**-53
 
@@ -100,15 +97,6 @@ def test_every_segment_gives_the_same_bounded_number_of_rows(rng):
         assert rows == 2048 or rows * n_columns * 8 <= 2**25
 
 
-def test_rows_of_a_segment_are_drawn_evenly(rng):
-    n, per_segment = 20_000, 4000
-    drawn = sampled(n, (), per_segment, int(rng.integers(2**62)), tile_rows=1024)
-    counts = np.bincount(drawn * 20 // n, minlength=20)
-    # Drawn without replacement, counts vary by less than those of a multinomial: their chi-square, too.
-    statistic = np.sum((counts - per_segment / 20) ** 2) / (per_segment / 20)
-    assert chi2.sf(statistic, 19) > 1e-11
-
-
 def test_the_sample_depends_on_seed_and_segments_alone(rng):
     seed = int(rng.integers(2**62))
     drawn = sampled(500, (200,), 30, seed)
@@ -119,18 +107,3 @@ def test_the_sample_depends_on_seed_and_segments_alone(rng):
     assert not np.array_equal(sampled(500, (200,), 30, seed + 1), drawn)
     first, second = drawn[:30], drawn[30:] - 200
     assert not np.array_equal(first, second)
-
-
-def test_a_reduction_is_small_and_its_result_bounded(rng):
-    reduction = reduction_for(rows_per_segment=50)
-    assert len(pickle.dumps(reduction)) < 500
-    X, y = rng.standard_normal((1000, 3)), rng.standard_normal(1000)
-    parts = partials(reduction, as_dataset(X, y), cuts=(400,))
-    before = pickle.dumps(parts)
-    merged = reduction.merge(*parts)
-    assert pickle.dumps(parts) == before
-    assert reduction.finish(merged) is merged
-    assert (merged.n_rows, len(merged.samples)) == (1000, 2)
-    found = statistics_of(reduction, X, y)
-    arrays = [found.columns.mean, found.columns.deviations, found.magnitude, found.sample().X]
-    assert sum(array.nbytes for array in arrays) <= reduction.size_bytes(1000)

@@ -1,7 +1,5 @@
 """Sums of equispaced features over runs, tiles and folds, against sums over all rows at once."""
 
-import os
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +15,6 @@ from distrff.fitting.equispaced_sums import (
     FoldRows,
     SignReduction,
     ToeplitzReduction,
-    rows_a_call,
 )
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import ClassTargets, NumericTargets
@@ -123,40 +120,6 @@ def test_runs_have_about_as_many_rows_as_a_call(n_rows, n_folds, call_rows):
     assert n_runs >= min(n_rows, n_rows / (n_folds * call_rows)) / 4
 
 
-@given(**CUTS)
-def test_runs_have_as_many_rows_as_the_plan_counts(n_rows, n_folds, call_rows):
-    cuts = FoldCuts.of(n_rows, n_folds, max(call_rows, n_rows // 5000))
-    assert max(stop - start for start, stop, _ in cuts.tasks()) == cuts.run_rows
-
-
-@given(**CUTS)
-def test_the_number_of_runs_is_a_power_of_two(n_rows, n_folds, call_rows):
-    """So that workers of a like number end together."""
-    cuts = FoldCuts.of(n_rows, n_folds, max(call_rows, n_rows // 5000))
-    n_runs = cuts.n_runs
-    assert n_runs >= 1 and n_runs & (n_runs - 1) == 0
-    # n rows in runs of ⌈n/R⌉ < n/R + 1 are more than R·n/(n + R) of them, which is R − 1 where n ≥ R(R − 1).
-    # Of fewer rows some of the last runs are empty, and left out.
-    if n_rows >= n_runs * (n_runs - 1):
-        assert len({start for start, _, _ in cuts.tasks()}) == n_runs
-
-
-@pytest.mark.parametrize("n_folds", [1, 5])
-def test_cuts_do_not_depend_on_the_machine(n_folds, monkeypatch):
-    sizes = [(10**k, 10**j) for k in range(7) for j in range(2, 6)]
-    here = [FoldCuts.of(n, n_folds, c).tasks() for n, c in sizes]
-    monkeypatch.setattr(os, "cpu_count", lambda: 128)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(128)), raising=False)
-    monkeypatch.setattr("dask.system.CPU_COUNT", 128)
-    assert [FoldCuts.of(n, n_folds, c).tasks() for n, c in sizes] == here
-
-
-@pytest.mark.parametrize("d", [1, 2, 3])
-def test_a_call_has_more_rows_for_more_modes(d):
-    found = [rows_a_call(n, d) for n in (1, 10, 1000, 10**6)]
-    assert found == sorted(found) and 1 <= found[0] < found[-1]
-
-
 # The sums of ridge.
 
 
@@ -191,26 +154,6 @@ def test_a_task_of_one_fold_has_the_bits_of_a_task_of_all(rng):
     assert bits(together) == bits(apart)
 
 
-@pytest.mark.parametrize("by", [None, "hash"])
-def test_tiles_do_not_change_the_bits_of_one_call(rng, by):
-    folds = None if by is None else Folds(3, seed_of(rng), by, N)
-    rows, members = some_rows(rng, NUMBERS, 2), (0,) if by is None else (0, 1, 2)
-    found = [
-        bits(summed(toeplitz(2, NUMBERS, folds, tile_rows=tile), rows, [(0, N, members)]))
-        for tile in (1, 7, 1000)
-    ]
-    assert found[0] == found[1] == found[2]
-
-
-def test_a_fold_without_rows_has_sums_of_zero(rng):
-    """As contiguous folds have in runs of others."""
-    rows, folds = some_rows(rng, NUMBERS, 3), Folds(3, 0, "contiguous", N)
-    found = toeplitz(3, NUMBERS, folds).update(None, FoldRows(as_dataset(*rows).rows(0, 20), (0, 1, 2)), {})
-    assert [found[fold].n_rows for fold in range(3)] == [20, 0, 0]
-    assert not found[1].v.any() and not found[2].b.any()
-    assert found[1].modes == LATTICES[3].modes
-
-
 def test_neither_partial_is_changed_by_a_merge(rng):
     rows, reduction = some_rows(rng, NUMBERS, 1), toeplitz(1, NUMBERS)
     first, second = (summed(reduction, rows, [part]) for part in ((0, 90, (0,)), (90, N, (0,))))
@@ -219,17 +162,6 @@ def test_neither_partial_is_changed_by_a_merge(rng):
     assert (bits(first), bits(second)) == before
     assert both[0].n_rows == N
     assert bits(reduction.merge(None, first)) == bits(reduction.merge(first, None)) == before[0]
-
-
-@pytest.mark.parametrize(("d", "modes"), [(1, (300,)), (2, (60, 50)), (3, (20, 15, 30))])
-@pytest.mark.parametrize("n_folds", [1, 3])
-def test_the_size_of_a_partial_is_about_what_is_told(rng, d, modes, n_folds):
-    folds = None if n_folds == 1 else Folds(n_folds, 0, "hash", N)
-    reduction = replace(toeplitz(d, NUMBERS, folds), lattice=replace(LATTICES[d], modes=modes))
-    found = summed(reduction, some_rows(rng, NUMBERS, d, 20), [(0, 20, tuple(range(n_folds)))])
-    size = sum(part.nbytes for part in found.values())
-    # 4m + 1 modes are taken for twice 2m + 1, which is up to a sixtieth more in each column.
-    assert reduction.size_bytes(20) == pytest.approx(size, rel=0.06)
 
 
 # The sums of random signs.
@@ -282,11 +214,3 @@ def test_sums_of_signs_over_tiles_and_calls_of_any_size(rng, tile_rows, call_row
     found = summed(reduction, rows, [(a, b, (g,)) for g in ALL_GROUPS for a, b in ((0, 30), (30, 61))])
     expected, bound = direct_signs(rows, 1, ONE_NUMBER, seed)
     assert np.abs(np.concatenate([found[g] for g in ALL_GROUPS]) - expected).max() <= bound
-
-
-def test_other_seeds_have_other_signs(rng):
-    rows, seed = some_rows(rng, ONE_NUMBER, 1), seed_of(rng)
-    one, again, other = (
-        summed(sign_reduction(1, ONE_NUMBER, s), rows, [(0, N, (0,))])[0] for s in (seed, seed, seed + 1)
-    )
-    assert one.tobytes() == again.tobytes() != other.tobytes()

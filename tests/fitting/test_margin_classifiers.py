@@ -5,7 +5,6 @@ import warnings
 from functools import partial
 from itertools import product
 
-import dask.array as da
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -14,14 +13,12 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import SVC, LinearSVC
 
 import distrff as drf
-from distrff.engine import reduction
 from distrff.errors import InputError
-from distrff.fitting import cost, light
+from distrff.fitting import cost
 from distrff.fitting import margins as penalty_search
 from distrff.fitting.dual import DualAscent
-from distrff.fitting.light import MarginOracle, MarginReduction
+from distrff.fitting.light import MarginOracle
 from distrff.preprocessing.folds import Folds
-from distrff.solvers.lbfgs import Preconditioner, solve_smoothed
 from distrff.solvers.losses import MARGINS, NOISES
 from distrff.utils.random import child_seed
 from tests.support.fits import (
@@ -31,7 +28,6 @@ from tests.support.fits import (
     in_process,
     interrupt_after,
     margin_classifier,
-    mismatch_once,
     objective,
     objective_of,
     refusal,
@@ -202,45 +198,6 @@ def test_an_interrupted_fit_keeps_the_best_model(problem, monkeypatch, name, sol
     # A search ended where it was interrupted, not at the end of the grid.
     assert not any("of its grid" in note for note in estimator.report_["notes"])
     assert estimator.score(problem.X, classes_of(problem.y)) > 0.7
-
-
-def test_light_sweeps_go_on_from_where_the_dual_ended(problem, monkeypatch):
-    """As where C is large and tol small."""
-    starts = []
-
-    def seen(x, *args, **options):
-        starts.append(x)
-        return solve_smoothed(x, *args, **options)
-
-    monkeypatch.setattr(penalty_search, "solve_smoothed", seen)
-    monkeypatch.setattr(penalty_search, "_MAX_ROUNDS", 1)
-    y = classes_of(problem.y)
-    fitted = classifier("hinge", 100.0, tol=1e-6).fit(problem.X, y)
-    assert fitted.report_["status"] == "CONVERGED"
-    assert fitted.report_["sweep_labels"].count("margins") > 1
-    assert (fitted.plan_.size.dual_rows, fitted.plan_.kept_bytes) == (len(y), 0)
-    first, last = starts
-    assert not first.any()
-    assert last.any()
-    expected = classifier("hinge", 100.0, tol=1e-6, solver="smoothed").fit(problem.X, y).report_["primal"]
-    np.testing.assert_allclose(fitted.report_["primal"], expected, rtol=2e-6)
-
-
-def test_storage_of_rows_and_of_the_model(problem, tmp_path, monkeypatch):
-    y = classes_of(problem.y)
-    X = da.from_array(problem.X, chunks=(123, 4))
-    expected = in_process(classifier("logistic"), problem.X, y)
-    lazy = in_process(classifier("logistic"), X, da.from_array(y, chunks=200))
-    np.testing.assert_array_equal(lazy.coef_, expected.coef_)
-    P = expected.predict_proba(X)
-    assert P.chunks == ((123,) * 7 + (39,), (2,))
-    np.testing.assert_allclose(P.compute(scheduler="sync"), expected.predict_proba(problem.X), rtol=1e-12)
-    np.testing.assert_array_equal(
-        stored(expected, tmp_path).predict_proba(problem.X), expected.predict_proba(problem.X)
-    )
-    mismatch_once(monkeypatch, MarginReduction)  # frequencies are sent to a worker that derives others
-    fitted = in_process(classifier("logistic"), problem.X, y)
-    np.testing.assert_allclose(fitted.coef_, expected.coef_, rtol=1e-6)
 
 
 def test_models_without_probabilities(problem):
@@ -414,15 +371,6 @@ def test_a_sample_preconditions_like_all_rows(rng, monkeypatch):
     assert sampled.report_["n_sweeps"] <= 1.5 * full.report_["n_sweeps"]
 
 
-def test_a_sample_that_misses_the_weight_is_not_used(rng):
-    X = rng.standard_normal((40_000, 2))
-    y, s = X[:, 0] > 0, np.zeros(40_000)
-    s[100:150] = 1.0
-    svc = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(1.0), 16), 1.0, random_state=0, scale="none")
-    fitted, few = in_process(clone(svc), X, y, s), in_process(svc, X[100:150], y[100:150])
-    assert fitted.report_["primal"] == pytest.approx(few.report_["primal"], rel=2e-3)
-
-
 # The hard margin
 
 
@@ -544,17 +492,6 @@ def test_margins_beyond_all_curvature(problem):
     assert fitted.score(problem.X, problem.X[:, 0] > 0) > 0.95
 
 
-def test_classes_of_many_curvatures_share_few_factors(rng, monkeypatch):
-    X = rng.standard_normal((4000, 3))
-    y = np.minimum(rng.geometric(0.5, 4000) - 1, 7)
-    made = []
-    of = Preconditioner.of.__func__
-    monkeypatch.setattr(Preconditioner, "of", classmethod(lambda cls, *a: made.append(a[1]) or of(cls, *a)))
-    fitted = in_process(likelihood(10.0), X, y)
-    assert fitted.report_["status"] == "CONVERGED"
-    assert len(made) <= 6
-
-
 # Softmax
 
 
@@ -638,25 +575,3 @@ def test_one_pass_makes_the_hessians_of_all_classes(rng, monkeypatch, loss):
         Y = np.where(y == output, 1.0, -1.0)
         values = [objective_of(m, loss, X, Y, np.ones(len(y)), output) for m in (by_hessians, without)]
         assert values[0] <= values[1] * (1 + 2 * tol)
-
-
-def test_hessians_of_samples_and_of_all_rows(rng, monkeypatch):
-    """Problems with few curved rows take all of these, in a pass of their own; the others take a sample."""
-    X = rng.standard_normal((3000, 2))
-    y = np.where(X[:, 0] < 1.8, np.digitize(X[:, 1], [0.0]), 2)  # the last class is rare
-    for name, value in (("_MIN_SAMPLE_ROWS", 256), ("_LEAST_SAMPLE_PER_FEATURE", 1), ("_LIGHT_COLUMNS", 4)):
-        monkeypatch.setattr(reduction, name, value)
-    monkeypatch.setattr(light, "_LIGHT_SWEEPS", 0.2)
-    strides, curved = [], MarginOracle._curved
-
-    def seen(self, points, stride):
-        strides.append(stride)
-        return curved(self, points, stride)
-
-    monkeypatch.setattr(MarginOracle, "_curved", seen)
-    model = margin_classifier("squared_hinge", drf.FourierFeatures(drf.Gaussian(0.5), 64), 100.0, tol=1e-6)
-    report = model.set_params(dtype="float64").fit(X, y).report_
-    assert report["status"] == "CONVERGED"
-    assert report["sweep_labels"].count("Hessian") == len(strides)
-    assert min(strides) == 1
-    assert max(strides) > 1

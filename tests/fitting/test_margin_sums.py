@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -23,7 +22,7 @@ from distrff.preprocessing.coding import ClassTargets, Scaling
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.losses import Hinge, Logistic
 from distrff.solvers.objective import RowWeights, margin_sums, sided_weights, softmax_slopes, softmax_sums
-from tests.support.sweeps import of_features, partials, swept
+from tests.support.sweeps import of_features, swept
 
 N, D, K = 403, 12, 3
 FOLDS = Folds(4, 1, "hash", N)
@@ -216,32 +215,6 @@ def test_any_cuts_give_the_same_bits(rng, dtype):
         assert_same_rows(smallest(reduction, X, y, s, point, cuts), whole)
 
 
-def test_equal_margins_go_by_row_number(rng):
-    reduction = reduction_of(ClassTargets(TWO), n_kept=5)
-    X, y, _ = rows_of(rng, TWO)
-    point = {"coef": np.zeros((D, 1)), "intercept": np.zeros(1)}
-    for cuts in ((), (3, 7, 90, 91)):
-        number, _, label, margin = smallest(reduction, X, y, None, point, cuts).rows(0)
-        first = [*np.flatnonzero(y == "yes")[:5], *np.flatnonzero(y == "no")[:5]]
-        np.testing.assert_array_equal(number, first)
-        np.testing.assert_array_equal(label, [1.0] * 5 + [-1.0] * 5)
-        assert not margin.any()
-
-
-def test_merging_is_associative_and_changes_nothing(rng):
-    reduction = reduction_of(ClassTargets(THREE), n_kept=4)
-    X, y, s = rows_of(rng, THREE, weighted=True)
-    X = np.rint(X)  # many ties
-    point = point_of(rng, len(reduction.outputs))
-    a, b, c = partials(reduction, as_dataset(X, y, s), point, cuts=(48, 112))
-    before = pickle.dumps((a, b, c))
-    left = reduction.merge(reduction.merge(a, b), c)
-    assert_same_rows(left, reduction.merge(a, reduction.merge(b, c)))
-    assert_same_rows(left, reduction.merge(reduction.merge(reduction.zero(), c), reduction.merge(b, a)))
-    assert_same_rows(pickle.loads(before)[0], a)
-    assert pickle.dumps((a, b, c)) == before
-
-
 def test_rows_without_weight_do_not_count(rng):
     reduction = reduction_of(ClassTargets(TWO))
     X, y, _ = rows_of(rng, TWO)
@@ -249,31 +222,6 @@ def test_rows_without_weight_do_not_count(rng):
     assert [part.shape for part in none.rows(0)] == [(0,), (0, 3), (0,), (0,)]
     assert none.n_violating.tolist() == [0]
     assert none.largest_norm == 0
-
-
-def test_some_outputs_are_those_of_all(rng):
-    every = reduction_of(ClassTargets(THREE))
-    X, y, _ = rows_of(rng, THREE)
-    point = point_of(rng, len(every.outputs))
-    whole = smallest(every, X, y, None, point)
-    some = replace(every, outputs=(2, 0))
-    part = smallest(some, X, y, None, {name: A[..., [2, 0]] for name, A in point.items()})
-    for position, output in enumerate((2, 0)):
-        np.testing.assert_array_equal(part.rows(position)[0], whole.rows(output)[0])
-
-
-@pytest.mark.parametrize("n", [1, 5, N])
-@pytest.mark.parametrize("targets", [ClassTargets(TWO), ClassTargets(THREE)])
-def test_a_reduction_travels_and_says_what_it_takes(rng, targets, n):
-    reduction = reduction_of(targets)
-    assert pickle.loads(pickle.dumps(reduction)) is not reduction
-    X, y, _ = rows_of(rng, targets.classes, n=n)
-    found = smallest(reduction, X, y, None, point_of(rng, len(reduction.outputs)))
-    arrays = [A for sides in found.sides for side in sides for A in (side.number, side.X, side.score)]
-    n_bytes = sum(A.nbytes for A in arrays) + found.n_violating.nbytes + 8
-    assert n_bytes <= reduction.size_bytes(n)
-    assert reduction.size_bytes(10**9) == reduction.size_bytes(10**6)
-    assert all(A.base is None or A.base.nbytes <= 4 * A.nbytes for A in arrays if A.nbytes)
 
 
 def test_values_beyond_the_dtype_are_refused(rng):

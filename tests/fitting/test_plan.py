@@ -10,16 +10,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import distrff as drf
 from distrff.engine.reduction import gram_segmentation, gram_stride
-from distrff.engine.run import PlannedWorkers
+from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
 from distrff.features.fitted import product_cost
-from distrff.features.fourier import FourierMap
 from distrff.fitting import cost
-from distrff.fitting.cost import PRESUMED_SWEEPS, THIN_SLOWNESS, Size, refusal, with_kept
+from distrff.fitting.cost import PRESUMED_SWEEPS, Size, refusal, with_kept
 from distrff.fitting.gram import gram_peak_bytes
-from distrff.fitting.timing import _share_left
 from distrff.utils.text import human_bytes
 from tests.support import plans
 
@@ -43,7 +40,7 @@ TWO_THREADS = dict(n_workers=2, threads_per_worker=2)
 
 
 def count(size, solver="gram", **cluster):
-    workers = PlannedWorkers(**cluster)
+    workers = Workers(**cluster)
     plan = plans.count(solver, size, workers)
     if not plan.fits:
         raise PlanRefused(refusal(plan, plans.solver_of(solver, size).cost))
@@ -71,29 +68,6 @@ def test_what_is_counted():
     assert counted.seconds is None
     assert counted.with_seconds(3.0).seconds == 3.0
     assert replace(counted.with_seconds(3.0), seconds=None) == counted
-
-
-def test_the_plan_grows_with_what_it_is_for():
-    """More rows cost time and no memory; more of everything else costs memory."""
-    base = gram_peak_bytes(SHAPE, 5, 2)
-    assert gram_peak_bytes(replace(SHAPE, n_rows=10**8), 5, 2) <= 1.5 * base
-    assert gram_peak_bytes(replace(SHAPE, n_features=4096), 5, 2) > 1.5 * base
-    assert gram_peak_bytes(replace(SHAPE, dtype="float64"), 5, 2) > base
-    assert gram_peak_bytes(SHAPE, 5, 4) > base > gram_peak_bytes(SHAPE, 1, 2)
-    assert gram_peak_bytes(replace(SHAPE, chunk_rows=10**6), 5, 2) > base
-    # A thread that writes a packed Gram, or reads it, sums none; one that it has read may be there twice.
-    packed = 5 * 8 * SHAPE.gram_size**2 // 2
-    for saving_buffer in (0, 2**26):
-        assert gram_peak_bytes(replace(SHAPE, saving_buffer=saving_buffer), 5, 2) == base + packed
-    # Where rows are wide the map's arrays are as large as a Gram.
-    kernel = json.dumps(drf.Gaussian().to_dict())
-    cost = FourierMap(n_columns=20_000, n_components=2048, kernel_json=kernel).cost
-    wide = replace(SHAPE, n_columns=20_000, row_bytes=80_008, chunk_rows=512, n_folds=1, map_cost=cost)
-    arrays = 8 * 20_000 * 1024
-    narrow = replace(wide, n_columns=1, map_cost=product_cost(1))
-    # In float64 and in float32, beside a tile's rows in float64 before and after scaling.
-    more = arrays + arrays // 2 + 2 * 8 * wide.segmentation().tile_rows * (20_000 - 1)
-    assert gram_peak_bytes(wide, 1, 1) >= gram_peak_bytes(narrow, 1, 1) + more
 
 
 def test_a_plan_is_strict_json_and_readable():
@@ -170,21 +144,6 @@ def test_every_remedy_that_a_refusal_names_does_fit(size, threads, share):
             count(shape, **cluster | {"threads_per_worker": value})
 
 
-def test_the_smallest_change_is_named():
-    """One thread fewer, one fold fewer, two features fewer: no more is asked for where that is enough."""
-    shape = replace(SHAPE, n_features=8192, n_folds=10)
-    for changed, name in (
-        ((replace(shape, n_features=8190), 8), "n_components=8190"),
-        ((shape, 7), "7 thread(s) a worker"),
-    ):
-        limit = limit_above(gram_peak_bytes(changed[0], 1, changed[1])) + 2
-        with pytest.raises(PlanRefused, match=re.escape(name)):
-            count(shape, n_workers=1, threads_per_worker=8, memory_limit=limit)
-    with pytest.raises(PlanRefused) as caught:
-        count(SHAPE, **CLUSTER, memory_limit=2**20)
-    assert str(caught.value).endswith("B")  # where nothing else fits the memory limit is the only remedy
-
-
 # Conjugate gradients
 
 
@@ -233,20 +192,6 @@ def test_the_factor_is_given_up_where_memory_asks_for_it():
     assert few < many < more < 2.1 * many
     with pytest.raises(PlanRefused):
         count(sizes[0], **TWO_THREADS, memory_limit=4 * 2**30)
-
-
-def test_every_remedy_that_a_refusal_of_conjugate_gradients_names_does_fit():
-    wide = replace(MANY_OUTPUTS, n_features=10**5, n_rows=10**5, chunk_rows=1000)
-    limit = limit_for(counted(wide, limit=2**36)) * 3 // 4
-    with pytest.raises(PlanRefused) as caught:
-        counted(wide, limit)
-    features, threads = (
-        int(re.search(pattern, str(caught.value))[1]) for pattern in (r"n_components=(\d+)", r"(\d+) thread")
-    )
-    counted(replace(wide, n_features=features), limit)
-    counted(wide, limit, threads_per_worker=threads)
-    with pytest.raises(PlanRefused):
-        counted(replace(wide, n_features=features + 2), limit)
 
 
 @pytest.mark.parametrize(
@@ -303,14 +248,14 @@ LIGHT = replace(
 def test_kept_features_are_counted_and_stay_below_the_share_at_which_dask_writes_to_disk(solver, wish):
     before = None
     for limit in (2, 4, 8, 16, 32, 64):
-        workers = PlannedWorkers(**CLUSTER, memory_limit=limit * 2**30)
+        workers = Workers(**CLUSTER, memory_limit=limit * 2**30)
         without = plans.count(solver, LIGHT, workers)
         needed = LIGHT.n_rows * (4 * LIGHT.n_features + LIGHT.row_bytes) // 2 * (1 + (solver == "sgd"))
         if wish is True and cost._room(without, workers) < needed:
             with pytest.raises(PlanRefused, match="keep_features=True needs") as refused:
                 with_kept(without, wish, workers)
             number, unit = re.search(r"a memory limit of ([\d.e+]+) (\w+)$", str(refused.value)).groups()
-            enough = PlannedWorkers(**CLUSTER, memory_limit=int(float(number) * UNITS[unit]))
+            enough = Workers(**CLUSTER, memory_limit=int(float(number) * UNITS[unit]))
             assert with_kept(plans.count(solver, LIGHT, enough), wish, enough).kept_features == LIGHT.n_rows
             continue
         found = with_kept(without, wish, workers)
@@ -327,56 +272,24 @@ def test_kept_features_are_counted_and_stay_below_the_share_at_which_dask_writes
 
 
 def test_nothing_is_kept_without_a_limit_a_wish_or_light_passes():
-    unlimited = PlannedWorkers(**CLUSTER, memory_limit=0)
-    limited = PlannedWorkers(**CLUSTER, memory_limit=64 * 2**30)
+    unlimited = Workers(**CLUSTER, memory_limit=0)
+    limited = Workers(**CLUSTER, memory_limit=64 * 2**30)
     assert with_kept(plans.count("gram", LIGHT, unlimited), "auto", unlimited).kept_bytes == 0
     assert with_kept(plans.count("gram", LIGHT, unlimited), True, unlimited).kept_features == LIGHT.n_rows
     assert with_kept(plans.count("gram", LIGHT, limited), False, limited).kept_bytes == 0
     assert with_kept(plans.count("gram", SHAPE, limited), True, limited).kept_bytes == 0
 
 
-@pytest.mark.parametrize("wish", ["auto", True])
-def test_a_fit_inside_another_task_keeps_nothing_unless_told(wish):
-    workers = PlannedWorkers(1, 1, 64 * 2**30, in_client=True, is_nested=True)
-    found = with_kept(plans.count("gram", LIGHT, workers), wish, workers)
-    assert found.kept_features == (LIGHT.n_rows if wish is True else 0)
-    assert found.kept_rows == 0
-
-
 def test_nothing_is_kept_by_processes_that_would_be_sent_it():
-    workers = PlannedWorkers(1, 2, 64 * 2**30, in_client=True, hold_values=False)
+    workers = Workers(1, 2, 64 * 2**30, in_client=True, hold_values=False)
     assert with_kept(plans.count("gram", LIGHT, workers), "auto", workers).kept_bytes == 0
     with pytest.raises(PlanRefused, match="dask's processes send it to and fro"):
         with_kept(plans.count("gram", LIGHT, workers), True, workers)
 
 
-def test_workers_that_keep_one_segment_more_than_others_are_counted():
-    """Eight segments on five workers: some keep two."""
-    workers = PlannedWorkers(5, 1, 64 * 2**30)
-    cuts = cost.margin_cuts(LIGHT)
-    assert cuts.n_segments % 5
-    found = with_kept(plans.count("gram", LIGHT, workers), True, workers)
-    n_rows = -(-cuts.n_segments // 5) * cuts.segment_rows
-    assert found.kept_bytes == n_rows * (4 * LIGHT.n_features + LIGHT.row_bytes)
-
-
-@pytest.mark.parametrize("solver", ["gram", "cg"])
-def test_kept_features_are_made_once_in_the_seconds_that_are_predicted(solver):
-    workers = PlannedWorkers(**CLUSTER, memory_limit=64 * 2**30)
-    without = plans.count(solver, LIGHT, workers)
-    kept = with_kept(without, True, workers)
-    assert _share_left(without, 20) == _share_left(kept, 1) == _share_left(kept, 0) == 1
-    shares = [_share_left(kept, n) for n in (2, 5, 20, 10**6)]
-    assert shares == sorted(shares, reverse=True)
-    # What is left are the thin products of 6Dk flops beside the 2dD of the map and its cosines.
-    thin = 6.0 * LIGHT.n_features * LIGHT.n_light_columns * THIN_SLOWNESS
-    made = THIN_SLOWNESS * LIGHT.basis_flops + 18 * LIGHT.n_features
-    assert shares[-1] == pytest.approx(thin / (thin + made), abs=2e-6)
-
-
 def test_cheap_features_are_made_again_and_their_rows_stay():
     few_columns = replace(LIGHT, n_columns=1, map_cost=product_cost(1))
-    workers = PlannedWorkers(**CLUSTER, memory_limit=64 * 2**30)
+    workers = Workers(**CLUSTER, memory_limit=64 * 2**30)
     found = with_kept(plans.count("gram", few_columns, workers), "auto", workers)
     assert (found.kept_features, found.kept_rows) == (0, LIGHT.n_rows)
     assert "rows without features" in repr(found)

@@ -8,10 +8,10 @@ import distrff as drf
 from distrff.engine import run as engine_run
 from distrff.errors import InputError, PlanRefused
 from distrff.fitting import cost
-from distrff.fitting.cg import ProductReduction, RidgePasses
+from distrff.fitting.cg import RidgePasses
 from distrff.fitting.cost import PRESUMED_SWEEPS
 from distrff.fitting.gram import factor_levels
-from tests.support.fits import classes_of, in_process, interrupt_after, mismatch_once, stored
+from tests.support.fits import interrupt_after, stored
 
 D = 32
 
@@ -77,30 +77,6 @@ def test_the_residual_is_what_was_asked_for(problem, preconditioner, fit_interce
     assert_solves(fitted, problem.X, problem.Y, problem.s, tol=tol)
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_equals_the_gram_s_model(problem, preconditioner, fit_intercept):
-    ours, expected = (
-        model(1.0, solver=solver, fit_intercept=fit_intercept, tol=1e-12).fit(problem.X, problem.Y, problem.s)
-        for solver in ("cg", "gram")
-    )
-    scale = np.linalg.norm(expected.coef_)
-    np.testing.assert_allclose(ours.coef_, expected.coef_, rtol=0, atol=1e-8 * scale)
-    np.testing.assert_allclose(ours.intercept_, expected.intercept_, rtol=0, atol=1e-8 * scale)
-    np.testing.assert_allclose(ours.report_["training_r2"], expected.report_["training_r2"], atol=1e-10)
-    np.testing.assert_allclose(ours.rkhs_norm_, expected.rkhs_norm_, rtol=1e-7)
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_classes(problem, preconditioner, n_classes):
-    y = classes_of(problem.y, n_classes)
-    options = {"kind": drf.KernelRidgeClassifier, "class_weight": "balanced", "tol": 1e-10}
-    ours, expected = (
-        model(1.0, solver=solver, **options).fit(problem.X, y, problem.s) for solver in ("cg", "gram")
-    )
-    np.testing.assert_allclose(ours.coef_, expected.coef_, atol=1e-6)
-    assert (ours.predict(problem.X) == expected.predict(problem.X)).all()
-
-
 def test_many_alphas_share_three_factors(problem, preconditioner):
     alpha = np.geomspace(1e-3, 1e3, 7)
     np.testing.assert_allclose(factor_levels(alpha), [1e-3, 1.0, 1e3])
@@ -109,17 +85,6 @@ def test_many_alphas_share_three_factors(problem, preconditioner):
     fitted = model(alpha, tol=1e-8).fit(problem.X, Y)
     np.testing.assert_array_equal(fitted.alpha_, alpha)
     assert_solves(fitted, problem.X, Y, np.ones(900), tol=1e-8)
-
-
-@pytest.mark.filterwarnings("ignore::distrff.errors.DataWarning")
-def test_targets_that_are_constant(problem, preconditioner):
-    Y = np.column_stack([problem.y, np.full(900, 0.1), np.zeros(900)])
-    fitted = model().fit(problem.X, Y)
-    assert fitted.report_["status"] == "CONVERGED"
-    np.testing.assert_allclose(fitted.predict(problem.X)[:, 1:], Y[:, 1:], atol=1e-12)
-    all_zero = model(fit_intercept=False).fit(problem.X, np.zeros(900))
-    assert all_zero.report_["relative_residual"] == 0
-    np.testing.assert_array_equal(all_zero.coef_, np.zeros(D))
 
 
 def test_rows_that_weigh_nothing(problem, monkeypatch):
@@ -188,24 +153,6 @@ def test_the_report_is_stored_where_the_gram_of_all_rows_leaves_nothing_to_do(pr
     assert fitted.report_["sweep_labels"] == ["column statistics", "Gram", "right sides"]
     assert stored(fitted, tmp_path).report["relative_residual"] == fitted.report_["relative_residual"]
     assert "relative residual" in repr(fitted.report_)
-
-
-def test_frequencies_are_sent_to_a_worker_that_derives_others(problem, monkeypatch):
-    no_factor(monkeypatch)
-    expected = model().fit(problem.X, problem.y)
-    mismatch_once(monkeypatch, ProductReduction)
-    fitted = in_process(model(), problem.X, problem.y)
-    np.testing.assert_allclose(fitted.coef_, expected.coef_, rtol=1e-6)
-
-
-def test_what_needs_the_gram_is_refused(problem):
-    fitted = model().fit(problem.X, problem.y)
-    with pytest.raises(InputError, match="which solver='cg' does not form; fit with solver='gram'"):
-        fitted.predict(problem.X, return_std=True)
-    with pytest.raises(InputError, match="solver='cg' passes over rows, and a Gram has none"):
-        model().fit_gram(drf.gram(problem.X, drf.FourierFeatures(n_components=4), problem.y, scale="none"))
-    with pytest.raises(InputError, match="alpha has 2 values, but there are 3 targets"):
-        model([1.0, 2.0]).fit(problem.X, problem.Y)
 
 
 # Plans, and the choice of the solver

@@ -3,7 +3,6 @@
 import dask.array as da
 import numpy as np
 import pytest
-from sklearn.base import clone
 
 import distrff as drf
 from distrff.engine import run as engine_run
@@ -13,8 +12,6 @@ from distrff.features import binning as occupied_bins
 from distrff.fitting import cg as conjugate_plan
 from distrff.fitting.cg import PRESUMED_SWEEPS_AN_ALPHA, walk_grid
 from distrff.fitting.cost import PRESUMED_SWEEPS
-from distrff.solvers.losses import Logistic
-from tests.support.fits import objective_of, smallest_objective
 
 
 def rows(rng, n=400, d=3):
@@ -54,39 +51,6 @@ def test_conjugate_gradients_agree_with_a_dense_solve(rng, n_bins, fit_intercept
     assert np.linalg.norm(found.coef_.T - W) <= bound
     np.testing.assert_allclose(found.intercept_, b, atol=20 * bound)
     np.testing.assert_allclose(found.predict(X), Z @ W + b, atol=20 * bound)
-
-
-@pytest.mark.parametrize("n_bins", [None, 300])
-def test_a_stored_model_predicts_the_same_bits_without_a_cluster(rng, tmp_path, n_bins):
-    X, Y = rows(rng)
-    found = fitted(rng, n_bins).fit(X, Y)
-    found.save(str(tmp_path / "model.zarr"))
-    stored = drf.load_model(str(tmp_path / "model.zarr"))
-    far = np.concatenate([X, X + 0.5, X + 1e5])
-    np.testing.assert_array_equal(stored.predict(far), found.predict(far))
-    assert stored.transform(far).shape == (1200, found.coef_.shape[1])
-    if n_bins is None:  # rows in unseen bins only get the intercept
-        np.testing.assert_array_equal(found.predict(far[800:]), np.tile(found.intercept_, (400, 1)))
-
-
-def test_classes_are_told_apart(rng):
-    """Classes are the signs of a dense solve with targets ±1, where its values exceed the error bound.
-
-    ‖w − w*‖ ≤ tol·‖B‖/alpha, B = (Z − z̄)ᵀ(Y − ȳ). All features have norm 1, so wᵀz and b = ȳ − wᵀz̄ are
-    each off by at most as much.
-    """
-    X, _ = rows(rng)
-    y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
-    found = drf.KernelRidgeClassifier(features(rng), alpha=0.5, tol=1e-9, max_sweeps=2000, scale="none").fit(
-        X, y
-    )
-    Z, Y = found.features_.transform(X).toarray(), np.where(y == "same", 1.0, -1.0)[:, None]
-    W, b = by_dense_solve(Z, Y, 0.5, np.ones(400), fit_intercept=True)
-    values = (Z @ W + b)[:, 0]
-    B = (Z - Z.mean(axis=0)).T @ (Y - Y.mean())
-    clear = np.abs(values) > 2 * (1e-9 * np.linalg.norm(B) / 0.5 + 1e-9)
-    assert clear.sum() > 390
-    np.testing.assert_array_equal(found.predict(X)[clear], np.where(values > 0, "same", "other")[clear])
 
 
 DENSE_MAPS = "FourierFeatures or NystroemFeatures"
@@ -154,21 +118,6 @@ def test_alpha_by_folds_is_that_of_dense_solves(rng, fit_intercept):
     assert found.alpha_ == tried[np.argmin(found.cv_results_["mean_score"])]
     assert found.cv_results_["fold_scores"].shape == (len(tried), 3)
     assert found.cv_score_ == pytest.approx(min(found.cv_results_["mean_score"]))
-
-
-def test_folds_in_turn_tell_what_they_tell_side_by_side(rng, monkeypatch):
-    X, Y = rows(rng)
-    model = fitted(rng, alpha="cv", alphas=[0.1, 1.0, 10.0, 100.0], cv=3)
-    together = model.fit(X, Y)
-    scores = together.cv_results_["fold_scores"]
-    monkeypatch.setattr(conjugate_plan, "_MAX_DIRECTION_NUMBERS", 1)
-    in_turn = clone(model).fit(X, Y)
-    assert (together.plan_.folds_per_task, in_turn.plan_.folds_per_task) == (3, 1)
-    m = min(len(scores), len(in_turn.cv_results_["fold_scores"]))
-    np.testing.assert_allclose(in_turn.cv_results_["fold_scores"][-m:], scores[-m:], rtol=1e-9)
-    monkeypatch.undo()  # more models than directions are searched in turns
-    many = fitted(rng, alpha="cv", alphas=[1.0, 10.0]).fit(X, rng.standard_normal((400, 23)))
-    assert many.cv_results_["fold_scores"].shape == (2, 5)
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 12, 25, 60])
@@ -260,16 +209,6 @@ def test_too_many_bins_are_refused_as_soon_as_they_are_certain(rng, monkeypatch)
         assert labels == ["column statistics", "bins of grid 1", "bins of grid 2", "bins of grid 3"]
 
 
-def test_a_fit_reports_the_collisions_that_are_expected(rng):
-    X, Y = rows(rng)
-    assert 0 < fitted(rng).fit(X, Y).report_["expected_collisions"] < 1e-9
-    assert fitted(rng, 600).fit(X, Y).report_["expected_collisions"] > 1
-    assert (
-        drf.KernelRidge(random_state=0, alpha=1.0, scale="none").fit(X, Y).report_["expected_collisions"]
-        is None
-    )
-
-
 def test_a_map_is_fitted_to_a_dataset_as_to_its_array(rng):
     X, map_ = rng.standard_normal((400, 3)), features(rng)
     by_sweep = drf.fit_features(map_, da.from_array(X, chunks=(90, 2)), scale="none")
@@ -288,33 +227,6 @@ def test_a_map_is_fitted_to_a_dataset_as_to_its_array(rng):
 def plane_rows(rng, n=300):
     X = rng.standard_normal((n, 3))
     return X, np.where(X[:, 0] * X[:, 1] + 0.3 * rng.standard_normal(n) > 0, "same", "other")
-
-
-@pytest.mark.parametrize("n_bins", [None, 400])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize(("loss", "tol"), [("hinge", 1e-3), ("squared_hinge", 1e-4)])
-def test_the_gap_of_support_vector_models_is_closed(rng, n_bins, fit_intercept, loss, tol):
-    (X, y), s = plane_rows(rng), rng.uniform(0.2, 2, 300)
-    options = {"loss": loss, "tol": tol, "fit_intercept": fit_intercept, "random_state": 0, "scale": "none"}
-    found = drf.KernelSVC(features(rng, n_bins), **options).fit(X, y, s)
-    assert found.report_["status"] == "CONVERGED"
-    assert found.report_["duality_gap"] <= tol
-    w = found.coef_.ravel()
-    F = found.features_.transform(X) @ w + found.intercept_
-    slack = np.maximum(0, 1 - np.where(y == found.classes_[1], F, -F)) ** (1 if loss == "hinge" else 2)
-    assert found.report_["primal"] == pytest.approx(s @ slack + w @ w / 2, rel=1e-6)
-
-
-def test_logistic_models_agree_with_a_dense_solve(rng):
-    """Strong convexity: ½‖w − w*‖² ≤ the certified gap of the objective."""
-    X, y = plane_rows(rng)
-    found = drf.KernelLikelihoodClassifier(features(rng), C=2.0, tol=1e-6, random_state=0, scale="none").fit(
-        X, y
-    )
-    Z, t = found.features_.transform(X).toarray(), np.where(y == found.classes_[1], 1.0, -1.0)
-    best = smallest_objective(Logistic(), 2.0, Z, t, 1.0, maxiter=2000, gtol=1e-7)
-    assert objective_of(found, "logistic", X, t, 1.0) <= best.fun * (1 + 1e-5)
-    assert np.linalg.norm(found.coef_.ravel() - best.x[:-1]) <= 2 * np.sqrt(2 * 1e-5 * best.fun)
 
 
 def test_many_classes_and_C_by_folds(rng):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
-from distrff.io.dataset import Rows, cuts, in_order, read_ahead
+from distrff.io.dataset import Rows, in_order, read_ahead
 
 
 @dataclass(frozen=True)
@@ -64,14 +63,6 @@ def test_any_spans_and_tiles_give_the_same_rows(data, n, tile, start):
         list(tiles_of(n + 1, tile, [{"X": X}]))
 
 
-@given(start=st.integers(0, 50), n=st.integers(1, 50), step=st.integers(1, 20))
-def test_cuts_cover_the_rows_at_multiples_of_the_step(start, n, step):
-    parts = list(cuts(start, start + n, step))
-    assert [a for a, _ in parts[1:]] == [b for _, b in parts[:-1]]
-    assert (parts[0][0], parts[-1][1]) == (start, start + n)
-    assert all(a % step == 0 for a, _ in parts[1:])
-
-
 # Spans that are read ahead, and pieces that are decoded side by side.
 
 
@@ -112,24 +103,6 @@ def test_the_next_one_is_read_meanwhile_and_errors_come_where_their_span_would()
     with pytest.raises(OSError, match="is gone"):
         next(spans)
     assert len(list(read_ahead(numbered(3, []), 4))) == 3
-
-
-def test_results_come_in_the_order_of_the_pieces_of_which_few_are_read_ahead(rng):
-    delays, read = rng.random(100) * 0.001, []
-
-    def pieces():
-        for i in range(100):
-            read.append(i)
-            yield i
-
-    def work(i: int) -> int:
-        time.sleep(delays[i])
-        return i * i
-
-    for i, (piece, result) in enumerate(in_order(work, pieces())):
-        assert (piece, result) == (i, i * i)
-        assert len(read) <= i + CPU_COUNT + 2
-    assert len(read) == 100
 
 
 def test_a_failure_ends_the_work():

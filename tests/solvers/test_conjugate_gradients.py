@@ -5,8 +5,8 @@ import pytest
 from scipy.linalg import cho_solve
 
 from distrff.solvers.cg import ConjugateGradients, preconditioned, sampled_factor, solution_of_sample
+from distrff.solvers.objective import in_lockstep
 from distrff.solvers.ridge import GramProblem, cholesky_factor, ridge_system
-from distrff.solvers.status import in_lockstep
 
 SIZE = 40
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from distrff.errors import InputError
-from distrff.solvers.hard_margin import CriticalRows, HardMargin, WorkingRows, nearest_points
-from distrff.solvers.status import in_lockstep
+from distrff.solvers.hard_margin import CriticalRows, HardMargin, nearest_points
+from distrff.solvers.objective import in_lockstep
 
 UNIT = 2.0**-53
 
@@ -129,14 +129,6 @@ def test_not_separable(fit_intercept, tol):
         assert abs(working.a @ working.label) <= 1e-12
 
 
-def test_not_separable_for_duplicates_of_two_classes():
-    Z, y = curved(np.random.default_rng(4), 5000, 60)
-    Z[17], y[17] = Z[4000], -y[4000]
-    model, _ = solve(Z, y, max_sweeps=30)
-    assert model.inseparable
-    assert {17, 4000} <= set(model.working.number.tolist())
-
-
 def test_rounding_of_the_sweep_is_not_a_loop_without_end():
     """Features in float32 know margins to 1e-7 of ‖z‖·‖w‖; a smaller tol ends all the same."""
     Z, y = linear(np.random.default_rng(5), 300, 8)
@@ -175,18 +167,6 @@ def test_the_best_model_so_far_is_kept():
         if model.margin:
             assert (y * (Z @ model.x[:-1] + model.x[-1])).min() == pytest.approx(1, rel=1e-9)
     assert margins == sorted(margins)
-
-
-def test_rows_without_weight_make_room():
-    rng = np.random.default_rng(8)
-    rows = WorkingRows(np.arange(6), rng.standard_normal((6, 1)), np.ones(6), np.array([0, 1.0, 0, 0, 2, 0]))
-    x = np.array([2.0, 0.5])
-    kept = rows.without_idle(x, 4)
-    idle = np.flatnonzero(rows.a == 0)
-    smallest = idle[rows.Z[idle, 0].argsort()[:2]]
-    assert kept.number.tolist() == sorted([1, 4, *smallest])
-    assert rows.without_idle(x, 1).number.tolist() == [1, 4]
-    assert rows.without_idle(x, 6) is rows
 
 
 # Nearest points: certificates, other solvers, and rows that are hardly separable, or not
@@ -245,50 +225,6 @@ def test_separable_by_a_hair(r, D, h, fit_intercept):
         assert found.bound == pytest.approx(h, rel=1e-6)
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize(("r", "D"), [(40, 3), (100, 10), (400, 100), (2000, 50)])
-@pytest.mark.parametrize("kind", ["random labels", "one wrong", "duplicates"])
-def test_hulls_that_meet(kind, r, D, fit_intercept):
-    rng = np.random.default_rng([r, D])
-    Z, y = separable(rng, r, D)
-    if kind == "random labels":
-        y = rng.permutation(np.resize([1.0, -1.0], r))
-        Z = rng.standard_normal((r, D))
-    elif kind == "one wrong":
-        centre = 0.5 * (Z[y > 0][:D].mean(axis=0) + Z[y > 0][D : 2 * D].mean(axis=0))
-        Z, y = np.vstack([Z, centre]), np.append(y, -1.0)
-    else:
-        Z[1], y[1] = Z[0], -y[0]
-    Z = with_constant(Z, fit_intercept)
-    largest = np.linalg.norm(Z, axis=1).max()
-    found = nearest_points(Z, y, fit_intercept=fit_intercept, tol=1e-6, negligible=1e-6 * largest)
-    assert found.bound <= 1e-6 * largest
-    assert (found.a >= 0).all()
-
-
-def test_no_more_than_two_rows_and_features_of_zeros():
-    Z = np.array([[3.0, 0.0], [0.0, 4.0]])
-    found = nearest_points(Z, np.array([1.0, -1.0]), fit_intercept=True, tol=1e-12)
-    assert found.bound == pytest.approx(2.5)
-    np.testing.assert_allclose(found.a, 0.5)
-    lone = nearest_points(Z[:1], np.array([-1.0]), fit_intercept=False, tol=1e-12)
-    np.testing.assert_allclose(lone.w, -Z[0])
-    assert lone.bound == pytest.approx(3)
-    for fit_intercept in (True, False):
-        none = nearest_points(np.zeros((4, 3)), np.resize([1.0, -1], 4), fit_intercept=fit_intercept, tol=0.1)
-        assert (none.bound, none.gap) == (0, 1)
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_rows_that_repeat(fit_intercept):
-    Z = np.repeat([[1.0, 2.0], [-1.0, -1.0]], 30, axis=0)
-    y = np.repeat([1.0, -1.0], 30)
-    found = nearest_points(Z, y, fit_intercept=fit_intercept, tol=1e-12)
-    assert_proves_itself(found, Z, y, fit_intercept, 1e-12)
-    few = nearest_points(Z[29:31], y[29:31], fit_intercept=fit_intercept, tol=1e-12)
-    assert found.bound == pytest.approx(few.bound, rel=1e-12)
-
-
 def test_any_start_ends_at_the_same_plane(rng):
     Z, y = separable(rng, 200, 10)
     cold = nearest_points(Z, y, fit_intercept=True, tol=1e-10)
@@ -304,19 +240,3 @@ def test_a_common_offset_costs_no_digits(rng):
     near, far = (nearest_points(rows, y, fit_intercept=True, tol=1e-10) for rows in (Z, Z + 1024))
     assert far.gap <= 1e-10
     assert far.bound == pytest.approx(near.bound, rel=1e-10, abs=np.sqrt(10) * 2.0**-42)
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_a_start_that_is_nearly_right(seed):
-    """A start that solves some of the rows, a hair from separable, does not stall."""
-    rng = np.random.default_rng(seed)
-    Z = rng.standard_normal((200, 3)) + 10
-    f = Z @ rng.standard_normal(3)
-    y = np.where(f > np.median(f), 1.0, -1.0)
-    largest = np.linalg.norm(Z, axis=1).max()
-    options = dict(fit_intercept=True, tol=1e-6, negligible=1e-6 * largest)
-    some = f.argsort()[70:130]
-    start = np.zeros(200)
-    start[some[::2]] = nearest_points(Z[some[::2]], y[some[::2]], **options).a
-    found = nearest_points(Z, y, start, **options)
-    assert found.gap <= 1e-6 or found.bound <= 1e-6 * largest

@@ -1,7 +1,6 @@
 """Preconditioned L-BFGS on rows in memory: certified gaps, the rounded hinge, Hessians."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -10,15 +9,13 @@ from distrff.solvers.lbfgs import (
     Hessian,
     HessianAt,
     Preconditioner,
-    Rests,
     lbfgs,
     solve_smooth,
     solve_smoothed,
 )
 from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SquaredHinge
-from distrff.solvers.objective import Certificate
+from distrff.solvers.objective import Certificate, in_lockstep
 from distrff.solvers.ridge import ridge_system
-from distrff.solvers.status import in_lockstep
 from tests.support.solvers import evaluation, gram
 
 LOSSES = [Logistic(), Probit(), Laplace(), SquaredHinge()]
@@ -139,35 +136,6 @@ def test_epsilons_shrink_until_the_gap_is_closed():
     ahead.solve(solve_smoothed, 1e-3, tol=1e-3, min_curvature=1e-4, looks_ahead=True)
     assert ahead.best.gap <= 1e-3
     assert len(ahead.epsilons) < len(problem.epsilons)
-
-
-def rested(rests):
-    """The epsilons of all requests up to each rest."""
-    problem, at_rest = Stages(), []
-    solver = partial(solve_smoothed, rests=rests)
-    resting = problem.solver_of(solver, 1e-9, tol=1e-9, min_curvature=1e-4)
-    while not in_lockstep({0: resting}, problem.respond):
-        at_rest.append(list(problem.epsilons))
-    return problem, at_rest
-
-
-def test_it_rests_after_so_many_points_at_an_epsilon_and_goes_on_there():
-    problem, at_rest = rested(Rests(3))
-    first, second = at_rest[:2]
-    # The point at which a stage begins is that of the one before.
-    assert first.count(first[-1]) == 4
-    new = second[len(first) :]
-    assert new.count(new[-1]) >= 6
-    assert new[0] == first[-1]
-    alone = Stages()
-    alone.solve(solve_smoothed, 1e-9, tol=1e-9, min_curvature=1e-4)
-    assert problem.epsilons == alone.epsilons
-
-
-def test_an_early_rest_is_where_the_first_epsilon_ends():
-    at_rest = rested(Rests(1000, early=True))[1]
-    assert len(at_rest) == 1
-    assert set(at_rest[0]) == {0.3}
 
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-6])

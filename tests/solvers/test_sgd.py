@@ -5,14 +5,20 @@ import pytest
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
-from distrff.errors import InputError
 from distrff.solvers.lbfgs import Preconditioner
 from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, Squared, SquaredHinge
-from distrff.solvers.objective import Certificate
+from distrff.solvers.objective import Certificate, in_lockstep
 from distrff.solvers.ridge import ridge_system, solve_ridge
-from distrff.solvers.sgd import Epoch, LocalSteps, SGDProblem, batch_rows, ridge_start, sgd, smooth_loss
-from distrff.solvers.spectral_metric import SpectralMetric, max_directions
-from distrff.solvers.status import in_lockstep
+from distrff.solvers.sgd import (
+    Epoch,
+    LocalSteps,
+    SGDProblem,
+    SpectralMetric,
+    batch_rows,
+    ridge_start,
+    sgd,
+    smooth_loss,
+)
 from tests.support.solvers import evaluation, gram
 
 LOSSES = [Logistic(), Probit(), Laplace(), SquaredHinge(), Squared(), Hinge()]
@@ -156,15 +162,6 @@ def test_rows_that_are_sorted_do_no_harm(rng):
     assert problem.n_evaluations < 100
 
 
-def test_a_gap_that_is_small_enough_ends_it():
-    problem = Problem(5, Logistic(), 1e-2)
-    start = problem.evaluate(problem.start()[:, 0])
-    solver = sgd(start, problem.problem, 0.0, lambda: problem.certificates[0].gap <= 1e-2)
-    in_lockstep({0: solver}, problem.respond)
-    assert problem.certificates[0].gap <= 1e-2
-    assert problem.n_evaluations <= 4
-
-
 def test_steps_of_weighted_rows_and_the_length_of_a_batch(rng):
     problem = Problem(int(rng.integers(2**32)), Logistic(), 1e-3)
     metric = problem.problem.metric
@@ -213,21 +210,6 @@ def test_all_directions_are_the_preconditioner_of_the_gram(rng, Z, fit_intercept
     assert metric.spread == 0
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("caution", [0, 1])
-@pytest.mark.parametrize("sparse", [False, True])
-def test_several_gradients_are_solved_as_one_by_one(rng, Z, fit_intercept, caution, sparse):
-    rows = csr_matrix(Z) if sparse else Z
-    metric = SpectralMetric.of_rows(rows, np.ones(M), P, fit_intercept=fit_intercept)
-    problem = SGDProblem(metric, 2.0, float(M), 1.0)
-    g = rng.standard_normal((P + fit_intercept, 3))
-    together = problem.solve(g, 0.5, caution)
-    for j in range(3):
-        alone = problem.solve(g[:, j], 0.5, caution)
-        # Products of one column and of three round differently: by 2e-16 times the condition, below 1e6 here.
-        np.testing.assert_allclose(together[:, j], alone, rtol=0, atol=1e-8 * np.abs(alone).max())
-
-
 @pytest.mark.parametrize("n_rows", [M, 11])
 def test_few_directions_leave_one_eigenvalue_for_the_rest(rng, Z, n_rows):
     """From the P × P or from the m × m products, whichever is smaller."""
@@ -273,19 +255,6 @@ def _one_byte_further(A):
     moved = raw[1:].view(A.dtype).reshape(A.shape)
     moved[...] = A
     return moved
-
-
-def test_features_that_are_constant_have_a_metric(rng):
-    metric = SpectralMetric.of_rows(np.ones((30, 3)), None, 3, fit_intercept=True)
-    assert np.isfinite(metric.solve(rng.standard_normal((4, 2)), CURVATURE, PENALTY)).all()
-    with pytest.raises(InputError, match="total weight 0"):
-        SpectralMetric.of_rows(np.ones((3, 2)), np.zeros(3), 2, fit_intercept=True)
-
-
-def test_directions_that_fit():
-    assert max_directions(2048, np.dtype(np.float32)) == 2048
-    assert max_directions(16384, np.dtype(np.float32)) == 1024
-    assert max_directions(10**9, np.dtype(np.float64)) == 1
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])

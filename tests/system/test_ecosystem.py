@@ -100,18 +100,6 @@ def test_parameters_of_maps_are_searched(X, y, features, parameter, others):
     np.testing.assert_allclose(search.predict(X), expected.predict(X), rtol=0, atol=1e-10)
 
 
-def test_a_grid_inside_of_a_pipeline_of_frames(frame, y):
-    pipeline = make_pipeline(StandardScaler(), drf.KernelSVC(MAP, scale="none")).set_output(
-        transform="pandas"
-    )
-    grid = {f"kernelsvc__{WIDTHS}": [0.01, 1.0]}
-    columns, labels = frame[["a", "b", "c"]], np.where(y > 0, "p", "n")
-    search = GridSearchCV(pipeline, grid, cv=3, scoring=["accuracy", "roc_auc"], refit="roc_auc")
-    search.fit(columns, labels)
-    assert search.best_params_ == {f"kernelsvc__{WIDTHS}": 1.0}
-    assert search.best_estimator_[-1].feature_names_in_.tolist() == ["a", "b", "c"]
-
-
 @pytest.fixture(scope="module")
 def dask_ml():
     """dask-ml, which costs seconds to import."""
@@ -133,17 +121,6 @@ def test_dask_ml_splits(dask_ml, lazy):
     assert model.score(second, y_second) == pytest.approx(score)
     for train, test in KFold(3, shuffle=True, random_state=0).split(X, y):
         assert clone(RIDGE).fit(X[train], y[train]).score(X[test], y[test]) > 0.5
-
-
-def test_dask_ml_scaler(dask_ml, lazy):
-    from dask_ml.preprocessing import StandardScaler as LazyScaler
-
-    X, y = lazy
-    predicted = make_pipeline(LazyScaler(), clone(RIDGE)).fit(X, y).predict(X)
-    X, y = X.compute(), y.compute()
-    expected = make_pipeline(StandardScaler(), clone(RIDGE)).fit(X, y).predict(X)
-    assert isinstance(predicted, da.Array)
-    np.testing.assert_allclose(predicted, expected, atol=1e-8)
 
 
 def test_dask_ml_encoders(dask_ml, frame, y):

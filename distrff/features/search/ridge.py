@@ -19,8 +19,7 @@ from distrff.features.search.line import descend
 from distrff.features.search.sample import HeldOutError, SearchSample
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel, Widths
-from distrff.solvers.band import path_ridge
-from distrff.solvers.ridge import noise_floor
+from distrff.solvers.ridge import noise_floor, path_ridge
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzProblem, half_of, whole_of
 from distrff.utils.linalg import OneHotTile, factor, solve_factor
 from distrff.utils.nufft import values_at
@@ -94,7 +93,7 @@ _PRESUMED_SOLVES = 6  # Cholesky factors that take as long as the reduction
 class DenseRidge(SmallRidge):
     """Ridge on dense features, from the Gram of float32 rows, or their products if they are fewer.
 
-    A reduction to a tridiagonal matrix, of 4/3·D³ flops, serves all penalties (`solvers.band`). They are
+    A reduction to a tridiagonal matrix, of 4/3·D³ flops, serves all penalties (`solvers.ridge`). They are
     sought in decades, then in half decades, from the one that was best for the width before.
     """
 

@@ -419,6 +419,10 @@ class RowLayout(NamedTuple):
             fields.append((name, kind, values.shape[1:]))
         return cls(np.dtype(fields), entries, X.shape[1])
 
+    def no_rows(self) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The parts and records of no rows."""
+        return np.empty(0, np.int64), [np.empty(0, kind) for kind in self.kinds]
+
     def to_json(self) -> dict[str, Any]:
         descriptions = [None if one is None else one.descr for one in (self.rows, self.entries)]
         return {"rows": descriptions[0], "entries": descriptions[1], "n_columns": self.n_columns}
@@ -495,9 +499,10 @@ class _Run:
         records = []
         for offsets, checks, kind in zip(self.offsets, self.checks, self.layout.kinds, strict=True):
             ends = (offsets[first : stop + 1] - offsets[first]).tolist()
-            found = memoryview(read_range(self.location, int(offsets[first]), int(offsets[stop])))
-            for check, (begin, end) in zip(checks[first:stop], pairwise(ends), strict=True):
-                if end > begin and zlib.crc32(found[begin:end]) != check:
+            begin, end = int(offsets[first]), int(offsets[stop])  # stores refuse a range of no bytes
+            found = memoryview(read_range(self.location, begin, end) if begin < end else b"")
+            for check, (a, b) in zip(checks[first:stop], pairwise(ends), strict=True):
+                if b > a and zlib.crc32(found[a:b]) != check:
                     raise DamagedPart(f"{self.location} is damaged")
             records.append(np.frombuffer(found, kind))
         return self.layout.unpacked(records, self.words)
@@ -586,31 +591,16 @@ class Runs:
         n_blocks, done = waiting.finished or (0, self.done)
         if self._layout is None or (not n_blocks and done["is_last"] == self.done["is_last"]):
             return False
-        empty = (np.empty(0, np.int64), [np.empty(0, one) for one in self._layout.kinds])
-        blocks = [empty, *waiting.blocks[:n_blocks]]
+        blocks = waiting.blocks[:n_blocks] or [self._layout.no_rows()]
         parts, *records = (np.concatenate(found) for found in zip(*((p, *r) for p, r in blocks), strict=True))
-        cells = (parts << _CELL_BITS) + (records[0]["key"] >> np.uint64(64 - _CELL_BITS)).astype(np.int64)
-        n_cells, order = self._n_parts << _CELL_BITS, np.argsort(cells, kind="stable")
-        counts = [np.bincount(cells, minlength=n_cells)]
-        if self._layout.entries is not None:
-            lengths = records[0]["n_entries"]
-            counts.append(np.bincount(cells, lengths, n_cells).astype(np.int64))
-            begins = np.cumsum(lengths) - lengths
-            first = begins[order] - (np.cumsum(lengths[order]) - lengths[order])
-            records[1] = records[1][np.repeat(first, lengths[order]) + np.arange(len(records[1]))]
-        records[0] = records[0][order]
-        pieces = [bytes_of(one) for one in records]
-        ends = [np.cumsum(n) * one.itemsize for n, one in zip(counts, records, strict=True)]
+        counts, records = _by_cell(parts, records, self._n_parts)
         tree = {
             "after": self.done,
             "done": done,
             "layout": self._layout.to_json(),
             "words": list(waiting.words),
             "counts": [n.tolist() for n in counts],
-            "checks": [
-                [zlib.crc32(piece[a:b]) for a, b in pairwise([0, *e.tolist()])]
-                for piece, e in zip(pieces, ends, strict=True)
-            ],
+            "checks": [_checks(n, one) for n, one in zip(counts, records, strict=True)],
         }
         place = self._place.within(_name(len(self._runs) + 1))
         run = _Run.of(place, tree, self._stored(place, tree, records))
@@ -662,6 +652,28 @@ class Runs:
             raise DamagedRun(i + 1, damage) from damage
 
 
+def _by_cell(
+    parts: np.ndarray, records: list[np.ndarray], n_parts: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """How many rows, and entries of CSR, each cell has, and their records cell by cell."""
+    cells = (parts << _CELL_BITS) + (records[0]["key"] >> np.uint64(64 - _CELL_BITS)).astype(np.int64)
+    order, n_cells = np.argsort(cells, kind="stable"), n_parts << _CELL_BITS
+    counts, found = [np.bincount(cells, minlength=n_cells)], [records[0][order]]
+    if len(records) > 1:
+        lengths = records[0]["n_entries"]
+        counts.append(np.bincount(cells, lengths, n_cells).astype(np.int64))
+        # An entry goes from the begin of its row before to that of its row now, as far as it is within it.
+        shift = (np.cumsum(lengths) - lengths)[order] - (np.cumsum(lengths[order]) - lengths[order])
+        found.append(records[1][np.repeat(shift, lengths[order]) + np.arange(len(records[1]))])
+    return counts, found
+
+
+def _checks(counts: np.ndarray, records: np.ndarray) -> list[int]:
+    """CRC-32 of the bytes of each cell."""
+    content, ends = bytes_of(records), (np.cumsum(counts) * records.itemsize).tolist()
+    return [zlib.crc32(content[begin:end]) for begin, end in pairwise([0, *ends])]
+
+
 def _name(number: int) -> str:
     return f"{number:06d}.part"
 
@@ -704,16 +716,12 @@ class Checkpoint:
         self._due = time.monotonic() + seconds_between(every)
         self._group: zarr.Group | None = None
         self._stage: _Stage | None = None
-        self.was_there = False
 
     @classmethod
     def begin(cls, location: Location, fingerprint: Mapping[str, Any], every: float | None) -> Checkpoint:
         """Create the checkpoint, or find that of the same conversion; raise InputError for any other one."""
         header = {"fingerprint": fingerprint, "dst": fingerprint["dst"], "token": secrets.token_hex(4)}
-        was_there = location.header() is not None
-        found = cls(location, begun(location, header, "conversion"), every)
-        found.was_there = was_there
-        return found
+        return cls(location, begun(location, header, "conversion"), every)
 
     @property
     def token(self) -> str | None:

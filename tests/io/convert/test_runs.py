@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
-from scipy.sparse import csr_matrix, random_array, vstack
+from scipy.sparse import random_array
 from scipy.stats import chi2
 from sklearn.datasets import dump_svmlight_file
 
@@ -23,7 +23,7 @@ from distrff.io.convert import npz as array_blocks
 from distrff.io.convert import runs
 from distrff.io.convert import text as texts
 from distrff.io.convert.convert import convert
-from distrff.io.convert.runs import DenseWriter, SparseWriter, mark_complete, new_group, shuffle_keys
+from distrff.io.convert.runs import DenseWriter, mark_complete, new_group, shuffle_keys
 from distrff.io.open import open_dataset
 from distrff.io.storage import Location
 from tests.support import commands
@@ -415,6 +415,7 @@ def test_rows_stand_in_the_order_of_their_keys_and_keep_their_types(
     """Each part by itself; which rows are test rows follows from their numbers."""
     monkeypatch.setattr(runs, "_RANGE_BYTES", range_bytes)
     monkeypatch.setattr(runs, "_RUN_BYTES", 4 * range_bytes)
+    monkeypatch.setattr(runs, "_SPARSE_CHUNK", 50)
     monkeypatch.setattr(texts, "BLOCK_BYTES", 2000)
     n, seed, fraction = 700, int(rng.integers(2**31)), 0.3
     if layout == "dense":
@@ -483,18 +484,6 @@ def test_any_cuts_give_the_same_rows(tmp_path, chunk_rows, labels, rng):
     assert group["X"].chunks == (chunk, 3)
     if chunk_rows == 10:
         assert (group["X"].shards, group["y"].chunks) == ((80, 3), (80,))  # eight chunks
-
-
-@pytest.mark.parametrize("chunk_rows", [None, 7])
-def test_sparse_rows_are_read_as_they_were(tmp_path, monkeypatch, chunk_rows, rng):
-    monkeypatch.setattr(runs, "_SPARSE_CHUNK", 50)
-    X = csr_matrix(random_array((200, 3000), density=0.002, rng=rng))
-    write(tmp_path / "a.zarr", SparseWriter, X, np.arange(200), [1, 50, 51], chunk_rows=chunk_rows)
-    rows = open_dataset(tmp_path / "a.zarr").rows(13, 190)
-    for n in (1, 60, 1000):
-        blocks = list(rows.tiles(n))
-        assert (vstack([b.X for b in blocks]) != X[13:190]).nnz == 0
-        assert np.concatenate([b.y for b in blocks]).tolist() == list(range(13, 190))
 
 
 def test_an_unfinished_group_is_refused(tmp_path):
