@@ -7,15 +7,12 @@ A cache is for one kind of processor: on another one a loop is compiled when it 
 
 from __future__ import annotations
 
-import tempfile
 import warnings
-from pathlib import Path
 
 import dask
 import numpy as np
 
 import distrff as drf
-from distrff.io.convert.convert import convert
 
 DRAWS = ("iid", "sorf", "fastfood", "countsketch")
 
@@ -48,22 +45,11 @@ def fit_everything(dtype: str) -> None:
         drf.KernelRidge(drf.FourierFeatures(kernel, 64), 1.0, random_state=0).fit(X, y)
 
 
-def read_text(folder: Path) -> None:
-    """Convert a file of each format that a loop reads."""
-    # Quotes are looked for by a loop where a record that is searched for has some, as this header.
-    (folder / "rows.csv").write_text('"a",b,name\n1,2,"x, y"\n3,4,z\n')
-    (folder / "rows.libsvm").write_text("1 1:0.5 3:2\n-1 2:1\n")
-    for name in ("rows.csv", "rows.libsvm"):
-        convert(str(folder / name), str(folder / f"{name}.zarr"))
-
-
 def main() -> None:
     with warnings.catch_warnings(), dask.config.set(scheduler="synchronous"):
         warnings.simplefilter("ignore")  # of models on a few rows of noise
         for dtype in ("float32", "float64"):
             fit_everything(dtype)
-        with tempfile.TemporaryDirectory() as folder:
-            read_text(Path(folder))
 
 
 if __name__ == "__main__":

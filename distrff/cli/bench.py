@@ -136,7 +136,7 @@ def cluster_rates(dataset: Dataset | None = None) -> dict[str, Any]:
     execution = ambient_execution()
     if not isinstance(execution, ClusterExecution):
         raise InputError("Dask's configuration names a scheduler without workers; unset `scheduler` there")
-    known, threads = execution.roll.workers(), execution.roll.running_threads()
+    known, threads = execution.workers.known(), execution.workers.running_threads()
     if not threads:
         raise ClusterError("no worker of the cluster takes tasks now; look at their memory and logs")
     addresses = sorted(threads)

@@ -17,12 +17,12 @@ from distrff.errors import PlanRefused
 from distrff.utils.text import human_bytes
 
 if TYPE_CHECKING:
-    from distrff.engine.run import PlannedWorkers
+    from distrff.engine.tasks import Workers
     from distrff.estimators.base import KernelEstimator
     from distrff.fitting.cost import Plan
     from distrff.io.dataset import Dataset
 
-    Counted = Callable[[KernelEstimator, PlannedWorkers], Plan]
+    Counted = Callable[[KernelEstimator, Workers], Plan]
 
 
 @command()
@@ -93,13 +93,13 @@ def planned_values(
     much memory as the fastest way needs, up to 1 TiB.
     """
     from distrff.engine.cluster import memory_limit_bytes
-    from distrff.engine.run import PlannedWorkers
+    from distrff.engine.tasks import Workers
 
     n_workers, limit = options["workers"], options["memory_limit"]
     n_bytes = memory_limit_bytes(limit or _MAX_POD, 1)
-    workers = PlannedWorkers(n_workers or 1, options["threads_per_worker"], n_bytes)
+    workers = Workers(n_workers or 1, options["threads_per_worker"], n_bytes)
 
-    def counted(model: KernelEstimator, workers: PlannedWorkers) -> Plan:
+    def counted(model: KernelEstimator, workers: Workers) -> Plan:
         return model.plan_for(workers, dataset, checkpoint=options["checkpoint"])
 
     try:
@@ -116,9 +116,7 @@ def planned_values(
     return "\n".join(_lines(plan, n_workers)), _if_one_thread_worked(estimator, counted, workers, plan)
 
 
-def _if_the_penalty_were_given(
-    estimator: KernelEstimator, counted: Counted, workers: PlannedWorkers
-) -> list[str]:
+def _if_the_penalty_were_given(estimator: KernelEstimator, counted: Counted, workers: Workers) -> list[str]:
     """A note of what a pod would need if the penalty were given, where it is searched and that fits."""
     parameters = estimator.get_params(deep=False)
     for name, grid in (("alpha", "alphas"), ("C", "Cs")):
@@ -135,7 +133,7 @@ def _if_the_penalty_were_given(
 
 
 def _if_one_thread_worked(
-    estimator: KernelEstimator, counted: Counted, workers: PlannedWorkers, plan: Plan
+    estimator: KernelEstimator, counted: Counted, workers: Workers, plan: Plan
 ) -> list[str]:
     """A note where workers of one thread need far less, since each thread holds a Gram of its own."""
     from distrff.fitting.cost import min_memory_limit

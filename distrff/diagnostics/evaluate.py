@@ -123,7 +123,7 @@ def errors_of(
         folds, sent = folds.light(), {**sent, **folds.arrays()}
     cuts = judging_cuts(model, dataset)
     reduction = ErrorSum(light, cuts.tile_rows, folds, min(model.n_outputs, n_sketched))
-    errors: Errors = run.value(run.sweep("score", dataset, reduction, cuts, sent))
+    errors: Errors = run.total("score", dataset, reduction, cuts, sent)
     if not errors.weight > 0:
         if errors.n_outside:
             raise InputError(

@@ -542,7 +542,7 @@ def drawn_rows(
     light, sent = model.for_tasks()
     reduction = DrawSum(light, draw, kind, dataset.row_bytes, cuts.tile_rows)
     try:
-        rows: DrawnRows = run.value(run.sweep("drawn rows", dataset, reduction, cuts, sent))
+        rows: DrawnRows = run.total("drawn rows", dataset, reduction, cuts, sent)
     except ColumnError as error:
         raise error.named(dataset.column_names) from None
     if not len(rows):
@@ -660,7 +660,7 @@ def of_columns(
     light, sent = model.for_tasks()
     n = len(rows)
     tasks = [ColumnTask(i * n, (i + 1) * n, column) for i, column in enumerate(columns)]
-    return run.value(run.sweep_segments(label, tasks, ColumnSum(light, judge), {**sent, **rows.arrays()}))
+    return run.total(label, tasks, ColumnSum(light, judge), arrays={**sent, **rows.arrays()})
 
 
 @dataclass(frozen=True)

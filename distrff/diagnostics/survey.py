@@ -206,7 +206,7 @@ def survey_rows(run: Run, dataset: Dataset) -> RowSurvey:
         rows_per_segment=-(-sample // cuts.n_segments),
         column_share=dataset.column_share,
     )
-    return run.value(run.sweep("survey", dataset, reduction, cuts))
+    return run.total("survey", dataset, reduction, cuts)
 
 
 def survey_to_dict(survey: RowSurvey, dataset: Dataset) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def connect(
 
 
 def memory_limit_bytes(memory_limit: str | int | None, n_workers: int) -> int:
-    """Return the bytes that each of `n_workers` local workers may use; 0 means no limit.
+    """The bytes that each of `n_workers` local workers may use; 0 means no limit.
 
     `memory_limit` is a size such as "4GB" or "4GiB", "auto", "0" or None.
     """
@@ -179,7 +179,7 @@ def _interrupts_held_back() -> Iterator[None]:
 
 
 def _start_cluster(**options: Any) -> LocalCluster:
-    """Return a local cluster once all its workers run, or raise after a minute."""
+    """A local cluster once all its workers run, or raise after a minute."""
     started: Future[LocalCluster] = Future()
 
     def start() -> None:
@@ -204,7 +204,7 @@ def _start_cluster(**options: Any) -> LocalCluster:
 
 
 def _address_of(scheduler: str) -> str:
-    """Return the address given by the user, or by the scheduler file."""
+    """The address given by the user, or by the scheduler file."""
     if not isinstance(scheduler, str | Path):
         raise InputError(f"scheduler must be 'local', an address or a path, got {scheduler!r}")
     scheduler = str(scheduler)
@@ -286,7 +286,7 @@ _REMEDIES = {
 
 
 def _no_answer(address: str, timeout: float, error: Exception) -> str:
-    """Return one line that says what is wrong with the scheduler, and what to do."""
+    """One line that says what is wrong with the scheduler, and what to do."""
     while isinstance(error.__cause__, Exception):
         error = error.__cause__
     reason, name = public_text(first_line(error)), public_name(address)
@@ -303,7 +303,7 @@ def _no_answer(address: str, timeout: float, error: Exception) -> str:
 
 
 def _tls_settings() -> dict[str, Any]:
-    """Return the TLS settings of Dask's configuration; errors name a missing file, which Dask's do not."""
+    """The TLS settings of Dask's configuration; errors name a missing file, which Dask's do not."""
     try:
         return Security().get_connection_args("client")
     except (OSError, ValueError) as error:  # OpenSSL's own errors are OSErrors
@@ -408,7 +408,7 @@ def _warn_of_differences(workers: Mapping[str, Versions], ours: Versions) -> Non
 
 
 def _release(version: str | None, n_parts: int | None) -> list[str] | None:
-    """Return the first numbers of a version; None if there is no version."""
+    """The first numbers of a version; None if there is no version."""
     return None if version is None else version.split(".")[:n_parts]
 
 

@@ -1,4 +1,4 @@
-"""Where tasks run: on the ambient cluster, or by dask's configured scheduler in this process."""
+"""Tasks on a distributed cluster: a segment for each thread, ordered merges, and what the cluster loses."""
 
 from __future__ import annotations
 
@@ -7,50 +7,40 @@ import math
 import queue
 import time
 import uuid
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import dask
 from distributed import Client, Future, KilledWorker
 
-from distrff.engine.checkpoint import (
-    DamagedPart,
-    Node,
-    PassSums,
-    SumFile,
-    read_sum,
-    without_damaged,
-    write_sum,
-)
+from distrff.engine.checkpoint import DamagedPart, Node, PassSums, write_finished
 from distrff.engine.progress import RowCount
 from distrff.engine.reduction import OrderedMerge, Reduction, Rows
 from distrff.engine.tasks import (
     Partial,
     SegmentCache,
+    Workers,
     WorkRecord,
     begin_task,
     delayed_task,
     in_dask_task,
     keep_rows,
     merge_partials,
-    merged_here,
     peak_so_far,
+    read_sum,
     reduce_rows,
     rows_in,
     say_of_last_write,
+    stored_sums,
 )
 from distrff.errors import ClusterError
 from distrff.utils.random import new_key
 from distrff.utils.text import human_seconds
-
-# Tasks on a distributed cluster: one segment per thread, ordered merges, and recovery of lost values.
 
 logger = logging.getLogger(__name__)
 
@@ -59,19 +49,18 @@ LARGE_PARTIAL = 2**25
 """Bytes; with larger partials, as plans count them, a thread has no second segment ready."""
 _SMALL_BYTES = 2**23  # of all partials of a pass, which the client then merges itself
 _SMALL_ARRAYS = 2**18  # bytes of arrays that are sent with each task
-_MAX_ATTEMPTS = 5  # of a pass in which the cluster loses values
+_COLLECT_SECONDS = 2.0  # so that little of what a worker has finished is lost with it
+_LAST_SECONDS = 15.0  # for a last write: batch systems and Kubernetes kill 30 s after they have asked
 
-# The calls of all fits, as lost values that a fitted model keeps can block another fit.
-_CALLS: WeakKeyDictionary[Client, WeakSet[Call]] = WeakKeyDictionary()
-
-T = TypeVar("T")
+# The futures of all fits, as those of one whose rows are lost can block another fit.
+_FUTURES: WeakKeyDictionary[Client, WeakSet[Future]] = WeakKeyDictionary()
 
 
-class ClusterExecution:
+class ClusterExecution(Workers):
     """Runs tasks through a `distributed.Client`, which stays in this object and is never pickled.
 
     Each thread has one segment under way, and if partials are small a second one ready, so that no thread
-    waits for the client. Each segment is bound to a worker with a free thread, unless it is kept and tasks
+    waits for the client. Each segment is bound to a worker with a free thread, unless it is cached and tasks
     follow it. The scheduler by itself would queue some behind the segment of another worker, and all that
     take a sent array on the worker that has it. Real passes on two workers hardly differ (Gram of D = 2048
     over 200,000 rows: 10.3 s bound, 10.1 s free; light sweeps of D = 256 over a million rows: 4.46 and 4.48
@@ -81,15 +70,12 @@ class ClusterExecution:
     spread over all workers. Partials are merged as soon as their neighbours have arrived, so that only one
     per thread and the few that wait in the tree of merges are alive.
 
-    Lost values are computed again: those of a dead worker by the scheduler; if no worker survived, or the
-    cluster was restarted, by the calls that the values keep.
+    The scheduler computes the values of a dead worker again. If no worker survived, or the cluster was
+    restarted, what waits for values raises Lost.
 
     Raises ClusterError if the cluster has no workers, or none that takes tasks for a minute, or if it is
     called from the event loop of an asynchronous client.
     """
-
-    in_client = False
-    hold_values = True
 
     def __init__(self, client: Client) -> None:
         if client.asynchronous:
@@ -98,42 +84,48 @@ class ClusterExecution:
                 "which it would block; call it in a thread, such as: await asyncio.to_thread(model.fit, X, y)"
             )
         self.client = client
-        self.roll = WorkerList(client)
-        self.is_nested = in_dask_task()
+        self.workers = WorkerList(client)
         self._fit = uuid.uuid4().hex
-        self._calls = _CALLS.setdefault(client, WeakSet())
-        workers = list(self.roll.workers().values())
-        if not workers:
+        self._futures = _FUTURES.setdefault(client, WeakSet())
+        known = list(self.workers.known().values())
+        if not known:
             raise ClusterError(
                 "the cluster has no workers; add some (cluster.scale(2), or `dask worker ADDRESS`) "
                 "and try again"
             )
-        self.n_workers = len(workers)
-        self.n_threads = sum(worker["nthreads"] for worker in workers)
-        self.threads_per_worker = max(worker["nthreads"] for worker in workers)
-        self.memory_limit = min((w["memory_limit"] for w in workers if w["memory_limit"]), default=0)
+        super().__init__(
+            n_workers=len(known),
+            threads_per_worker=max(worker["nthreads"] for worker in known),
+            memory_limit=min((w["memory_limit"] for w in known if w["memory_limit"]), default=0),
+            is_nested=in_dask_task(),
+        )
+        self.n_threads = sum(worker["nthreads"] for worker in known)
 
     def measure_idle(self, needed: Any) -> None:
         """Have each worker measure its idle memory; those that join later do so in their first task.
 
         To receive `needed` they import what their tasks will import.
         """
-        with suppress(Exception):  # a worker that hangs is no reason to wait: its first task will tell
-            self.client.run(
-                begin_task, self._fit, needed, on_error="ignore", callback_timeout=_MEASURE_SECONDS
-            )
+        self._on_all_workers(_MEASURE_SECONDS, begin_task, self._fit, needed)
 
     def measured(self) -> WorkRecord:
-        """Return the workers' peaks up to now: Grams are factored after the last task of a pass."""
+        """The workers' peaks up to now: Grams are factored after the last task of a pass."""
         record = WorkRecord()
-        # A cluster that is gone, or a worker that hangs, fails what still needs it, not the measurement.
-        with suppress(Exception):
-            found = self.client.run(
-                peak_so_far, self._fit, on_error="ignore", callback_timeout=_MEASURE_SECONDS
-            )
-            for of_worker in found.values():
-                record = record.merge(of_worker)
+        for of_worker in self._on_all_workers(_MEASURE_SECONDS, peak_so_far, self._fit).values():
+            record = record.merge(of_worker)
         return record
+
+    def write_finished(self) -> None:
+        """Have all processes write the sums of a checkpoint that they hold, as far as they do so in time."""
+        write_finished()
+        self._on_all_workers(_LAST_SECONDS, write_finished)
+
+    def _on_all_workers(self, seconds: float, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+        # A cluster that is gone, or a worker that hangs, fails what still needs it.
+        with suppress(Exception):
+            found = self.client.run(function, *args, on_error="ignore", callback_timeout=seconds)
+            return dict(found)
+        return {}
 
     def reduce(
         self,
@@ -143,150 +135,115 @@ class ClusterExecution:
         sent: list[Any],
         sums: PassSums | None = None,
         *,
-        kept: SegmentCache | None = None,
+        cache: SegmentCache | None = None,
         group: str = "sum",
-    ) -> ClusterValue | Partial:
-        """Return the merged partial: a value on the workers, or the partial itself if partials are small.
-
-        `sums` are those that a checkpoint has, and gets while the pass goes on; `kept` the segments that stay
-        on the workers.
-        """
-        sent = calls_in(sent)
-        size = reduction.size_bytes(segments[0].stop - segments[0].start)
-        here = size * len(segments) <= _SMALL_BYTES  # the client merges so little faster than tasks would
-        per_thread = 1 if size > LARGE_PARTIAL else 2
-
-        def one_pass() -> Any:
-            progress.update(-progress.n)  # a repeated pass counts from zero
-            try:
-                return self._pass(reduction, segments, progress, sent, sums, kept, here, per_thread, group)
-            except BaseException:
-                if kept is not None:  # what failed, or was not finished, would be waited for again
-                    kept.forget()
-                raise
-
-        def begin() -> Any:
-            return self._until_done(partial(without_damaged, sums, one_pass))
-
-        return begin() if here else self._value_of(begin)
-
-    def _pass(
-        self,
-        reduction: Reduction,
-        segments: list[Rows],
-        progress: RowCount,
-        sent: list[Call],
-        sums: PassSums | None,
-        kept: SegmentCache | None,
-        here: bool,
-        per_thread: int,
-        group: str,
     ) -> Future | Partial:
-        threads = self.roll.running_threads()  # first, so that earlier losses do not count for this pass
-        arrays = futures_in(sent)
-        flight = Pending(self.roll)
-        merge = OrderedMerge(
-            len(segments),
-            partial(merged_here, reduction)
-            if here
-            else lambda total, others: flight.submit(merge_partials, reduction, total, others, group="merge"),
+        """Sum all segments: the merged partial as a future, or itself if partials are small.
+
+        `sums` are those of a checkpoint, `cache` the segments that stay on the workers.
+        """
+        size = reduction.size_bytes(segments[0].stop - segments[0].start)
+        per_thread = 1 if size > LARGE_PARTIAL else 2
+        threads = self.workers.running_threads()  # first, so that earlier losses do not count for this pass
+        pending = Pending(self.workers, self._futures)
+        # The client merges small partials faster than tasks would.
+        in_client = size * len(segments) <= _SMALL_BYTES
+        partials = _Partials(
+            pending, reduction, len(segments), sums, in_client=in_client, n_at_once=self.n_threads
         )
-        saving: _SavingHere | _SavingThere = (
-            _SavingHere(flight, merge, sums, self.n_threads) if here else _SavingThere(flight, merge, sums)
-        )
-        left = list(range(len(segments))) if sums is None else sums.segments_left()
-        if kept is not None:
-            kept.forget_beyond(threads, len(segments))
-        shares = SegmentShares(left, threads, {} if kept is None else kept.by_worker())
         under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
 
         def start_where_free() -> None:
             if not shares:
                 return
-            now = self.roll.recent_threads()
-            if kept is not None:
-                kept.forget_gone(now)
+            now = self.workers.recent_threads()
+            if cache is not None:
+                cache.forget_gone(now)
             busy = Counter(worker for _, worker in under_way.values())
             for worker in _free_places(now, busy, per_thread):
                 index = shares.take(worker, now)
                 if index is None:
                     continue
-                rows, where = self._rows_for(worker, segments, index, kept, now)
-                task = delayed_task(reduce_rows, (reduction, rows, arrays, self._fit), group)
-                under_way[flight.compute(task, where).key] = index, worker
+                rows, where = self._rows_for(worker, segments, index, cache, now)
+                of_task = None if in_client else sums
+                args = (reduction, rows, sent, self._fit, "", of_task, index)
+                under_way[pending.compute(delayed_task(reduce_rows, args, group), where).key] = index, worker
 
-        with flight.cancelled_on_failure(), saving.at_failure():
-            saving.take_stored()
-            progress.update(rows_in(segments) - rows_in([segments[i] for i in left]))
-            start_where_free()
-            for future in flight.completed():
-                if future.key not in under_way:
-                    saving.see(future)
-                    continue
-                index, _ = under_way.pop(future.key)
-                saving.take(index, future)  # before the next segment, or a merge would wait behind it
+        try:
+            with pending.cancelled_on_failure(), self._written_on_failure(sums):
+                left = partials.take_stored()
+                if cache is not None:
+                    cache.forget_beyond(threads, len(segments))
+                shares = SegmentShares(left, threads, {} if cache is None else cache.by_worker())
+                progress.update(rows_in(segments) - rows_in([segments[i] for i in left]))
                 start_where_free()
-                progress.update(segments[index].stop - segments[index].start)
-                del future
-                saving.save_when_due()
-            return saving.result()
+                for future in pending.completed():
+                    if future.key not in under_way:
+                        continue
+                    index, _ = under_way.pop(future.key)
+                    partials.take(index, future)  # before the next segment, or a merge would wait behind it
+                    del future
+                    start_where_free()
+                    progress.update(segments[index].stop - segments[index].start)
+                return partials.total()
+        except BaseException:
+            if cache is not None:  # what failed, or was not finished, would be waited for again
+                cache.forget()
+            raise
+
+    @contextmanager
+    def _written_on_failure(self, sums: PassSums | None) -> Iterator[None]:
+        """Write what is finished when a pass fails or is interrupted, before its futures are cancelled."""
+        try:
+            yield
+        except Lost:
+            raise
+        except BaseException as error:
+            if sums is not None:
+                say_of_last_write(error)
+                self.write_finished()
+            raise
 
     def _rows_for(
         self,
         worker: str,
         segments: list[Rows],
         index: int,
-        kept: SegmentCache | None,
+        cache: SegmentCache | None,
         threads: Mapping[str, int],
     ) -> tuple[Any, str]:
-        """Return what a task takes as the rows of a segment, and the worker that it is for.
+        """Rows of a segment as an argument for its task, and the worker that it is for.
 
-        A kept segment is a value that the task depends on, and follows.
+        A cached segment is a value that the task depends on, and follows.
         """
-        if kept is None:
+        if cache is None:
             return segments[index], worker
-        value: ClusterValue | None = kept.value(index)
+        value: Future | None = cache.value(index)
         if value is None:
-            level = kept.level_with_room(worker, threads, len(segments))
+            level = cache.level_with_room(worker, threads, len(segments))
             if level is None:
                 return segments[index], worker
-            value = self._keep(kept, level, segments[index], worker)
-            kept.put(index, worker, level, value)
-        return value.call.future(), ANY_WORKER
-
-    def _keep(self, kept: SegmentCache, level: int, rows: Rows, worker: str) -> ClusterValue:
-        """Return a segment that stays: made on the worker that sums it first, later on any."""
-        arrays, places = calls_in(kept.arrays()), [worker]
-
-        def begin() -> Future:
-            where = [places.pop()] if places else None
-            taken = (kept.levels[level].keeping, rows, futures_in(arrays), self._fit)
-            task = delayed_task(keep_rows, taken, "keep")
-            with large_graphs():
-                return self.client.compute(task, workers=where, allow_other_workers=where is not None)
-
-        return self._value_of(begin)
+            # Made on the worker that sums it first; after that worker's death on any.
+            args = (cache.levels[level].keeping, segments[index], cache.arrays(), self._fit)
+            value = self._compute(delayed_task(keep_rows, args, "keep"), [worker])
+            cache.put(index, worker, level, value)
+        return value, ANY_WORKER
 
     def send(self, arrays: dict[str, Any]) -> Any:
-        """Return an argument for tasks: small arrays themselves, sent with each task, else a value."""
+        """An argument for tasks: small arrays themselves, sent with each task, else a future."""
         if sum(A.nbytes for A in arrays.values()) <= _SMALL_ARRAYS:
             return arrays
         return self.submit(dict, arrays, group="arrays")
 
-    def submit(self, function: Callable[..., Any], *args: Any, group: str | None = None) -> ClusterValue:
-        taken = calls_in(args)
-
-        def begin() -> Future:
-            self.roll.check_connection()
-            with large_graphs():
-                key = new_key(group or function)
-                return self.client.submit(function, *futures_in(taken), key=key, pure=False)
-
-        return self._value_of(begin)
+    def submit(self, function: Callable[..., Any], *args: Any, group: str | None = None) -> Future:
+        self.workers.check_connection()
+        with large_graphs():
+            key = new_key(group or function)
+            return self._known(self.client.submit(function, *args, key=key, pure=False))
 
     def submit_to(self, worker: str, function: Callable[..., Any], *args: Any) -> Future:
-        """Return the future of a task that only this worker may run; for measurements."""
-        self.roll.check_connection()
+        """Begin a task that only this worker may run; for measurements."""
+        self.workers.check_connection()
         return self.client.submit(function, *args, key=new_key(function), pure=False, workers=[worker])
 
     def submit_all(
@@ -296,257 +253,133 @@ class ClusterExecution:
         *,
         group: str | None = None,
         costs: Sequence[float] | None = None,
-    ) -> list[ClusterValue]:
-        dealt = costs if len(calls) > 1 else None
+    ) -> list[Future]:
+        self.workers.check_connection()
+        places = [None] * len(calls) if costs is None or len(calls) < 2 else self._places_of(costs)
+        # As delayed tasks, so that dask finds and computes blocks of dask arrays inside rows.
+        return [
+            self._compute(delayed_task(function, args, group), place)
+            for args, place in zip(calls, places, strict=True)
+        ]
 
-        # As delayed tasks, so that dask finds and computes blocks of dask arrays inside rows. `calls` stays
-        # out of it, or each value would keep the arguments of all on the workers.
-        def begin(taken: tuple, number: int) -> Future:
-            where = None if dealt is None else self._place_of(number, dealt)
-            task = delayed_task(function, futures_in(taken), group)
-            return self.client.compute(task, workers=where, allow_other_workers=where is not None)
+    def _compute(self, task: Any, where: list[str] | None) -> Future:
+        with large_graphs():
+            future = self.client.compute(task, workers=where, allow_other_workers=where is not None)
+        return self._known(future)
 
-        return [self._value_of(partial(begin, calls_in(args), i)) for i, args in enumerate(calls)]
+    def _known(self, future: Future) -> Future:
+        self._futures.add(future)
+        return future
 
-    def _place_of(self, number: int, costs: Sequence[float]) -> list[str] | None:
-        """Return the worker for one of several calls, each placed where least is to do, the dearest first.
+    def _places_of(self, costs: Sequence[float]) -> Sequence[list[str] | None]:
+        """Workers for several calls, each placed where least is to do, the dearest first.
 
         The scheduler by itself runs all of them where their arguments are. One of two workers then reduced
         the five folds of D = 2048 alone. Dealt out in turn, one worker had two folds and half of what is
         cheap, and was idle for .5 of the 1.7 s that the other took.
         """
-        places = _free_places(self.roll.recent_threads(), Counter(), 1)
-        places = [worker for worker in places if worker != ANY_WORKER]
-        if not places:
-            return None
-        loads = [0.0] * len(places)
-        for dearest in sorted(range(len(costs)), key=lambda i: -costs[i]):
+        workers = _free_places(self.workers.recent_threads(), Counter(), 1)
+        workers = [worker for worker in workers if worker != ANY_WORKER]
+        places: list[list[str] | None] = [None] * len(costs)
+        loads = [0.0] * len(workers)
+        for dearest in sorted(range(len(costs)), key=lambda i: -costs[i]) if workers else ():
             least = loads.index(min(loads))
-            if dearest == number:
-                break
+            places[dearest] = [workers[least]]
             loads[least] += costs[dearest]
-        return [places[least]]
+        return places
 
-    def gather(self, handles: list[Any]) -> list[Any]:
-        def look() -> list[Any]:
-            found = [h.call.future() if isinstance(h, ClusterValue) else h for h in handles]
-            flight = Pending(self.roll)
-            for future in found:
-                if isinstance(future, Future):
-                    flight.watch(future)
-            with flight.cancelled_on_failure():
-                for _ in flight.completed():
-                    pass
-                return flight.gathered(found)
+    def gather(self, values: list[Any]) -> list[Any]:
+        pending = Pending(self.workers, self._futures)
+        for future in values:
+            if isinstance(future, Future):
+                pending.watch(future)
+        with pending.cancelled_on_failure():
+            for _ in pending.completed():
+                pass
+            return pending.gathered(values)
 
-        return self._until_done(look)
+    def recover(self, lost: Lost) -> None:
+        """Wait for the workers of a restarted cluster, and have the scheduler forget what it has lost.
 
-    def settle(self, handle: ClusterValue) -> ClusterValue:
-        """Return a handle that outlives its fit, and release the rows behind it."""
-        handle.call.forget()
-        return handle
-
-    def _value_of(self, begin: Callable[[], Future]) -> ClusterValue:
-        call = Call(begin, self.roll)
-        self._calls.add(call)
-        return call.value()
-
-    def _forget_lost_values(self) -> None:
-        """Have the scheduler forget the values that it will never compute again.
-
-        While they have futures it keeps the tasks that read their rows, bound to workers that are gone, and
+        While values have futures it keeps the tasks that read their rows, bound to workers that are gone, and
         does not run them. The blocks of a dask array have the same keys in every pass and fit, so the next
-        pass would wait for these tasks.
+        pass would wait for these tasks. Other fits of this process lose theirs too, and recover likewise.
         """
-        gone = [future for call in self._calls if (future := call.gone_future()) is not None]
-        if gone and self.client.status == "running":
-            self.client.cancel(gone, force=True)
-
-    def _until_done(self, attempt: Callable[[], T]) -> T:
-        """Return the result of an attempt, which is repeated if the cluster has lost values."""
-        lacked_input, cause = False, Exception()
-        for _ in range(_MAX_ATTEMPTS):
-            try:
-                return attempt()
-            except Lost as lost:
-                if lost.lacks_input and lacked_input:
-                    raise ClusterError(
-                        "the cluster lost the persisted blocks of a dask array, since it was restarted or "
-                        "all its workers were replaced; persist the array again and fit again"
-                    ) from lost
-                lacked_input, cause = lost.lacks_input, lost
-                logger.warning("%s; lost values are computed again", lost)
-                if lost.restarting:
-                    self.roll.await_replacement()
-                self._forget_lost_values()
-            except DamagedPart as damaged:  # a worker died, and the sum that is read in the place of its own
-                cause = damaged
-                logger.warning("%s; what follows from it is computed again", damaged)
-        raise ClusterError(
-            f"{cause}, {_MAX_ATTEMPTS} times during one pass; unless somebody restarted the workers, their "
-            f"memory limit is probably too small: compare it with the plan's peak, look at their logs, and "
-            f"fit again"
-        ) from cause
+        if lost.restarting:
+            self.workers.await_replacement()
+        self.workers.check_connection()
+        self.client.cancel([future for future in self._futures if future.status != "finished"], force=True)
 
 
-# The partials of a pass on their way into the tree of merges, and from there to a checkpoint.
-
-_COLLECT_SECONDS = 2.0  # so that little of what a worker has finished is lost with it
-_LAST_SECONDS = 15.0  # for a last write: batch systems and Kubernetes kill 30 s after they have asked
+# The partials of a pass on their way into the tree of merges.
 
 
-class _Saving:
-    """What both ways of saving share: what is finished is saved when the pass fails or is interrupted."""
+class _Partials:
+    """The partials of one pass, after those that a checkpoint has; small ones are merged `in_client`.
 
-    def __init__(self, flight: Pending, merge: OrderedMerge, sums: PassSums | None) -> None:
-        self._flight, self._merge, self._sums = flight, merge, sums
-
-    def take_stored(self) -> None:
-        """Take the sums that the checkpoint has."""
-        for node in [] if self._sums is None else self._sums.in_order():
-            assert self._sums is not None
-            self._merge.add(node[1], self._stored(self._sums.file(node), node), node[0])
-
-    @contextmanager
-    def at_failure(self) -> Iterator[None]:
-        try:
-            yield
-        except Lost:
-            raise
-        except BaseException as error:
-            if self._sums is not None:
-                say_of_last_write(error)
-                with suppress(Exception):  # of workers that are gone, beside the failure itself
-                    self._save_last(self._sums)
-            raise
-
-    def _stored(self, file: SumFile, node: Node) -> Any:
-        raise NotImplementedError
-
-    def _save_last(self, sums: PassSums) -> None:
-        raise NotImplementedError
-
-
-class _SavingHere(_Saving):
-    """Small partials, which are merged in the client.
-
-    They are fetched when a task ends more than two seconds after the last time, or when there is one for
+    These are fetched when a task ends more than two seconds after the last time, or when there is one for
     each thread: workers keep the rows that came with a task until its result is released.
     """
 
-    def __init__(self, flight: Pending, merge: OrderedMerge, sums: PassSums | None, n_threads: int) -> None:
-        super().__init__(flight, merge, sums)
-        self._n_threads = n_threads
+    def __init__(
+        self,
+        pending: Pending,
+        reduction: Reduction,
+        n_segments: int,
+        sums: PassSums | None,
+        *,
+        in_client: bool,
+        n_at_once: int,
+    ) -> None:
+        self._pending, self._n_segments, self._sums = pending, n_segments, sums
+        self._in_client, self._n_at_once = in_client, n_at_once
+        merge: Callable[..., Any] = partial(merge_partials, reduction, sums, is_task=False)
+        if not in_client:
+            merge = partial(pending.submit, merge_partials, reduction, sums, group="merge")
+        self._merge = OrderedMerge(n_segments, merge)
         self._landed: dict[int, Future] = {}
         self._collected = time.monotonic()
 
+    def take_stored(self) -> list[int]:
+        """Take the sums that are stored; return the segments that are left."""
+        if self._sums is None:
+            return list(range(self._n_segments))
+        stored: Mapping[Node, Any] = (
+            stored_sums(self._sums) if self._in_client else self._read_there(self._sums)
+        )
+        for (level, index), summed in stored.items():
+            self._merge.add(index, summed, level)
+        return self._sums.segments_left(stored)
+
+    def _read_there(self, sums: PassSums) -> dict[Node, Future]:
+        read = {node: self._pending.submit(read_sum, sums, node, group="checkpoint") for node in sums.found}
+        for future in self._pending.completed(but=DamagedPart):
+            if future.status == "error":
+                logger.warning("%s; its rows are summed again", future.exception())
+        return {node: future for node, future in read.items() if future.status == "finished"}
+
     def take(self, index: int, future: Future) -> None:
+        """Take the partial of a segment."""
+        if not self._in_client:
+            self._merge.add(index, future)
+            return
         self._landed[index] = future
-
-    def see(self, future: Future) -> None:
-        pass
-
-    def save_when_due(self) -> None:
-        if len(self._landed) >= self._n_threads or time.monotonic() - self._collected > _COLLECT_SECONDS:
+        if len(self._landed) >= self._n_at_once or time.monotonic() - self._collected > _COLLECT_SECONDS:
             self._collect()
-        if self._sums is not None and self._sums.is_due():
-            self._collect()
-            self._sums.write(self._merge.waiting)
-
-    def result(self) -> Partial:
-        self._collect()
-        total: Partial = self._merge.result()
-        return total
 
     def _collect(self) -> None:
         landed, self._landed = self._landed, {}
-        try:
-            found = self._flight.gathered(list(landed.values()))
-        except BaseException:
-            self._landed = landed
-            raise
-        for index, value in zip(landed, found, strict=True):
-            self._merge.add(index, value)
+        for index, summed in zip(landed, self._pending.gathered(list(landed.values())), strict=True):
+            if self._sums is not None:
+                self._sums.note((0, index), summed)
+            self._merge.add(index, summed)
         self._collected = time.monotonic()
 
-    def _stored(self, file: SumFile, node: Node) -> Partial:
-        return read_sum(file, node)
-
-    def _save_last(self, sums: PassSums) -> None:
-        try:
+    def total(self) -> Any:
+        """The merged partial of all segments."""
+        if self._landed:
             self._collect()
-        finally:
-            sums.write(self._merge.waiting)
-
-
-class _SavingThere(_Saving):
-    """Large partials: they are merged on the workers, which write them.
-
-    A partial that is written is then read from the file, in the place of the one that was summed: if its
-    worker dies, the scheduler reads it again, and does not go back to the rows.
-    """
-
-    def __init__(self, flight: Pending, merge: OrderedMerge, sums: PassSums | None) -> None:
-        super().__init__(flight, merge, sums)
-        self._writing: dict[str, tuple[tuple[int, int], Future]] = {}  # node and partial of each write
-        self._seconds = 0.0  # of the writes that have ended since they began together
-
-    def take(self, index: int, future: Future) -> None:
-        self._merge.add(index, future)
-
-    def see(self, future: Future) -> None:
-        """Note that a write has ended; the last one of several ends the whole."""
-        if future.key not in self._writing:
-            return
-        assert self._sums is not None
-        node, summed = self._writing.pop(future.key)
-        seconds, error = self._flight.gathered([future])[0]
-        self._seconds += seconds
-        if error is None:
-            is_waiting = self._merge.waiting.get(node) is summed
-            self._sums.add(node, is_read_from_now_on=is_waiting)
-            if is_waiting:
-                self._merge.replace(node, self._stored(self._sums.file(node), node))
-        else:
-            self._sums.checkpoint.failed(error)
-        if not self._writing:
-            self._sums.finish_write(self._seconds)
-
-    def save_when_due(self) -> None:
-        if self._sums is not None and not self._writing and self._sums.is_due():
-            self._begin_writing(self._sums)
-
-    def result(self) -> Future:
-        """Return the total; a pass that took long is stored as a whole."""
-        if self._sums is not None and self._sums.is_due() and not self._sums.is_complete:
-            self._begin_writing(self._sums)
-            for future in self._flight.completed():
-                self.see(future)
-        total: Future = self._merge.result()
-        return total
-
-    def _begin_writing(self, sums: PassSums) -> None:
-        waiting, self._seconds = self._merge.waiting, 0.0
-        for node in sums.unsaved(waiting):
-            if waiting[node].status == "finished":
-                write = self._flight.submit(write_sum, sums.file(node), waiting[node], group="checkpoint")
-                self._writing[write.key] = node, waiting[node]
-        if not self._writing:
-            sums.finish_write(0.0)
-
-    def _stored(self, file: SumFile, node: Node) -> Future:
-        return self._flight.submit(read_sum, file, node, group="checkpoint")
-
-    def _save_last(self, sums: PassSums) -> None:
-        """Write what the workers have, as far as they do so in time; a thread writes after its segment."""
-        self._begin_writing(sums)
-        deadline = time.monotonic() + _LAST_SECONDS
-        while self._writing and time.monotonic() < deadline:
-            for future in self._flight.done_among(self._writing):
-                self.see(future)
-            time.sleep(0.05)
-        if self._writing:
-            sums.finish_write(self._seconds)
+        return self._merge.result()
 
 
 # Futures under way on a cluster, watched until the last has finished.
@@ -558,9 +391,10 @@ _LOST_SECONDS = 0.1
 class Pending:
     """Futures under way; raises Lost if some will never finish."""
 
-    def __init__(self, roll: WorkerList) -> None:
-        self.client = roll.client
-        self._watch = Liveness(roll)
+    def __init__(self, workers: WorkerList, known: WeakSet[Future]) -> None:
+        self.client = workers.client
+        self._liveness = Liveness(workers)
+        self._known = known
         self._landed: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._under_way: dict[str, Future] = {}
         self._alive: WeakSet[Future] = WeakSet()
@@ -575,22 +409,19 @@ class Pending:
         task = self.client.submit(function, *args, key=new_key(group), pure=False, priority=1)
         return self.watch(task)
 
-    def done_among(self, keys: Iterable[str]) -> list[Future]:
-        """Return those of some futures under way that have finished well."""
-        return [f for key in list(keys) if (f := self._under_way.get(key)) and f.status == "finished"]
-
     def watch(self, future: Future) -> Future:
         self._under_way[future.key] = future
         self._alive.add(future)
+        self._known.add(future)
         future.add_done_callback(self._landed.put)
         return future
 
-    def completed(self) -> Iterator[Future]:
-        """Yield the futures as they finish, until none is left; raise the first failure."""
+    def completed(self, but: type[Exception] | tuple[()] = ()) -> Iterator[Future]:
+        """Yield the futures as they finish, until none is left; raise the first failure, `but` not these."""
         while self._under_way:
-            self._watch.look_when_due()
+            self._liveness.look_when_due()
             try:
-                future = self._landed.get(timeout=self._watch.seconds)
+                future = self._landed.get(timeout=self._liveness.seconds)
             except queue.Empty:
                 continue
             if future.status in ("lost", "pending"):  # its worker has died; the scheduler computes it again
@@ -598,19 +429,20 @@ class Pending:
                 future.add_done_callback(self._landed.put)
                 continue
             self._under_way.pop(future.key, None)
-            _raise_failure(future)
+            if future.status != "error" or not isinstance(future.exception(), but):
+                _raise_failure(future)
             yield future
 
     def gathered(self, futures: list[Any]) -> list[Any]:
-        """Return the results of finished futures, which may still be lost on their way here.
+        """The results of finished futures, which may still be lost on their way here.
 
         The client's own `gather` would wait forever for a value that no worker will compute again.
         """
         with ThreadPoolExecutor(1, "distrff-gather") as pool:
             fetched = pool.submit(self.client.gather, futures)
             try:
-                while not wait([fetched], self._watch.seconds).done:
-                    self._watch.look_when_due()
+                while not wait([fetched], self._liveness.seconds).done:
+                    self._liveness.look_when_due()
                 return fetched.result()
             except CancelledError as error:
                 raise _lost_by(error) from error
@@ -648,6 +480,8 @@ def _raise_failure(future: Future) -> None:
     error = future.exception()
     if isinstance(error, KilledWorker):
         raise _deadly(error) from error
+    if isinstance(error, DamagedPart):  # read again as its worker had died, and larger sums cover it now
+        raise Lost(f"{error}, and the worker that had read it died") from error
     raise error
 
 
@@ -664,19 +498,11 @@ def _lost_by(error: CancelledError) -> Lost:
     return Lost("the cluster was restarted", restarting=True, lacks_input=reason == "lost dependencies")
 
 
-def large_graphs() -> Any:
-    """Return a context in which tasks that carry rows are sent without a warning about their size."""
-    return dask.config.set({"distributed.admin.large-graph-warning-threshold": "64GB"})
-
-
-# Values on the workers, and how each is computed again if the cluster has lost it.
-
-
-class Lost(Exception):
+class Lost(ClusterError):
     """The cluster lost values, and will not compute them again by itself.
 
-    `cause` is a sentence without a full stop; `restarting` says that the present workers may be about to
-    leave, `lacks_input` that a task was refused because its input is lost.
+    `restarting` says that the present workers may be about to leave, `lacks_input` that a task was refused
+    because its input is lost.
     """
 
     def __init__(self, cause: str, *, restarting: bool = False, lacks_input: bool = False) -> None:
@@ -685,90 +511,9 @@ class Lost(Exception):
         self.lacks_input = lacks_input
 
 
-class Call:
-    """A function call with its value on the workers, which can be computed again.
-
-    `begin()` returns a new future of the value; it may take as long as a pass over the rows. A call refers to
-    its arguments by their calls, never by their futures. So a value is freed on the workers as soon as
-    nothing refers to it, and can still be computed again from the rows.
-    """
-
-    def __init__(self, begin: Callable[[], Future], roll: WorkerList) -> None:
-        self._begin = begin
-        self._roll = roll
-        self._value: Callable[[], ClusterValue | None] = lambda: None
-
-    def value(self) -> ClusterValue:
-        """Start the call, and return its value."""
-        value = ClusterValue(self, self._begin(), self._roll.n_losses)
-        self._value = weakref.ref(value)
-        return value
-
-    def future(self) -> Future:
-        """Return the future of the value if it is still in use, else of a new value."""
-        value = self._value()
-        if value is None:
-            return self._begin()
-        if value.is_gone(self._roll.n_losses):
-            value.future, value.n_losses = self._begin(), self._roll.n_losses
-        return value.future
-
-    def gone_future(self) -> Future | None:
-        """Return the future of the value if it is in use and will never finish."""
-        value = self._value()
-        if value is None:
-            return None
-        is_lost = self._begin is _cannot_recompute and value.future.status != "finished"
-        return value.future if is_lost or value.is_gone(self._roll.n_losses) else None
-
-    def forget(self) -> None:
-        """Release the rows and arrays behind the value, which then cannot be computed again."""
-        self._begin = _cannot_recompute
-
-
-@dataclass(eq=False)
-class ClusterValue:
-    """A value on the workers, and the call that computes it again.
-
-    `n_losses` is how often the cluster had lost all values when the future was created.
-    """
-
-    call: Call
-    future: Future
-    n_losses: int
-
-    def is_gone(self, n_losses: int) -> bool:
-        """Return whether the future will never finish, or has met a damaged file.
-
-        The scheduler computes the values of a dead worker again. But if all workers are gone, a task that is
-        bound to one of them waits forever (distributed 2026.8 compares only the address when a worker joins),
-        and so do all tasks that depend on it.
-        """
-        status = self.future.status
-        has_failed = status == "error" and isinstance(self.future.exception(), DamagedPart)
-        is_lost = status in ("pending", "lost") and self.n_losses != n_losses
-        return status == "cancelled" or has_failed or is_lost
-
-
-def futures_in(args: Any) -> Any:
-    """Return arguments with each call replaced by its future, also in lists and tuples."""
-    if isinstance(args, Call):
-        return args.future()
-    return type(args)(map(futures_in, args)) if type(args) in (list, tuple) else args
-
-
-def calls_in(args: Any) -> Any:
-    """Return arguments with each value replaced by its call, also in lists and tuples."""
-    if isinstance(args, ClusterValue):
-        return args.call
-    return type(args)(map(calls_in, args)) if type(args) in (list, tuple) else args
-
-
-def _cannot_recompute() -> NoReturn:
-    raise ClusterError(
-        "the cluster lost the Gram of this model (its workers were restarted or replaced since the fit); "
-        "fit again"
-    )
+def large_graphs() -> Any:
+    """A context in which tasks that carry rows are sent without a warning about their size."""
+    return dask.config.set({"distributed.admin.large-graph-warning-threshold": "64GB"})
 
 
 # While the client waits, it checks from time to time whether the awaited futures can still finish.
@@ -796,8 +541,8 @@ class WorkerList:
         self._idle_since: float | None = None  # since when no worker takes tasks
         self._say_at = 0.0
 
-    def workers(self) -> dict[str, dict[str, Any]]:
-        """Return what the scheduler knows about each worker now, by address.
+    def known(self) -> dict[str, dict[str, Any]]:
+        """The scheduler's present knowledge of each worker, by address.
 
         Between a request and its response the client may overwrite this with a summary that lists no workers;
         then it is requested again.
@@ -833,15 +578,15 @@ class WorkerList:
             )
 
     def running_threads(self) -> dict[str, int]:
-        """Return the threads of each worker that now takes tasks, by address."""
-        workers, self._asked = self.workers(), time.monotonic()
+        """The threads of each worker that now takes tasks, by address."""
+        workers, self._asked = self.known(), time.monotonic()
         self._threads = {
             a: worker["nthreads"] for a, worker in workers.items() if worker["status"] == "running"
         }
         return self._threads
 
     def recent_threads(self) -> dict[str, int]:
-        """Return the same as of half a second ago at most; a task for a lost worker goes elsewhere."""
+        """The same as of half a second ago at most; a task for a lost worker goes elsewhere."""
         if time.monotonic() > self._asked + _RECENT_SECONDS:
             self.running_threads()
         return self._threads
@@ -863,7 +608,7 @@ class WorkerList:
         while self.n_losses == n_losses:
             self.check_connection()
             waited = time.monotonic() - began
-            if waited > (_LEAVING_SECONDS if self.workers() else _NO_WORKERS_SECONDS):
+            if waited > (_LEAVING_SECONDS if self.known() else _NO_WORKERS_SECONDS):
                 return
             time.sleep(0.1)
 
@@ -875,11 +620,11 @@ class Liveness:
     scheduler is out of reach, or no worker takes tasks for a minute.
     """
 
-    def __init__(self, roll: WorkerList) -> None:
+    def __init__(self, workers: WorkerList) -> None:
         self.seconds = _LOOK_SECONDS
-        self._roll = roll
+        self._workers = workers
         self._due = time.monotonic() + self.seconds
-        self._n_losses = roll.n_losses
+        self._n_losses = workers.n_losses
         self._deadline = time.monotonic() + _NO_WORKERS_SECONDS
         self._idle_looks = 0
 
@@ -891,27 +636,27 @@ class Liveness:
 
     def look(self) -> None:
         """Look once, which costs two messages to the scheduler."""
-        roll = self._roll
-        roll.check_connection()
-        running = roll.running_threads()
-        if roll.n_losses > self._n_losses:
+        workers = self._workers
+        workers.check_connection()
+        running = workers.running_threads()
+        if workers.n_losses > self._n_losses:
             raise Lost("all workers of the cluster were replaced")
         now = time.monotonic()
         if not running:
             if now > self._deadline:
-                raise _nobody_works(roll.workers())
+                raise _nobody_works(workers.known())
             return
         self._deadline = now + _NO_WORKERS_SECONDS
         # Every ready task is assigned to a worker; the scheduler holds none back while a worker is free.
-        idle = not any(roll.client.processing().values())
+        idle = not any(workers.client.processing().values())
         self._idle_looks = self._idle_looks + 1 if idle else 0
-        if self._idle_looks >= _IDLE_LOOKS and roll.client.run_on_scheduler(_has_tasks_to_give):
-            roll.n_losses += 1
+        if self._idle_looks >= _IDLE_LOOKS and workers.client.run_on_scheduler(_has_tasks_to_give):
+            workers.n_losses += 1
             raise Lost("no worker was given the tasks that are ready")
 
 
 def _has_tasks_to_give(dask_scheduler: Any) -> bool:
-    """Return whether tasks wait on the scheduler; large ones may still be on their way to it."""
+    """Whether tasks wait on the scheduler; large ones may still be on their way to it."""
     return any(task.state in ("waiting", "queued", "no-worker") for task in dask_scheduler.tasks.values())
 
 
@@ -932,7 +677,7 @@ def _nobody_works(workers: dict[str, dict[str, Any]]) -> ClusterError:
 
 
 def _free_places(threads: Mapping[str, int], busy: Counter[str], per_thread: int) -> list[str]:
-    """Return a worker's address for each task that it could take, the least busy workers first.
+    """A worker's address for each task that it could take, the least busy workers first.
 
     `threads` are those of the workers that take tasks now. If all are gone, one task waits for the next
     worker to join.
@@ -952,16 +697,16 @@ class SegmentShares:
 
     Runs are proportional to the threads of the workers, given by address; other workers may join later. A
     worker takes neighbours in the tree of merges one after another, so most partials are merged where they
-    are, without being sent. Segments that a worker keeps come first, and no other takes them while it is
+    are, without being sent. Segments that a worker has cached come first, and no other takes them while it is
     there: to send one takes longer than to sum it.
     """
 
     def __init__(
-        self, numbers: list[int], threads: dict[str, int], kept: Mapping[str, list[int]] | None = None
+        self, numbers: list[int], threads: dict[str, int], cached: Mapping[str, list[int]] | None = None
     ) -> None:
         wanted = set(numbers)
-        self._kept = {worker: [i for i in own if i in wanted] for worker, own in (kept or {}).items()}
-        free = sorted(wanted.difference(*self._kept.values()))
+        self._cached = {worker: [i for i in own if i in wanted] for worker, own in (cached or {}).items()}
+        free = sorted(wanted.difference(*self._cached.values()))
         self._left = {} if threads else {"": free}
         first_thread, n_threads = 0, sum(threads.values())
         for worker, count in threads.items():
@@ -970,19 +715,19 @@ class SegmentShares:
             first_thread += count
 
     def __bool__(self) -> bool:
-        """Return whether any segment is left."""
-        return any(self._left.values()) or any(self._kept.values())
+        """Whether any segment is left."""
+        return any(self._left.values()) or any(self._cached.values())
 
     def take(self, worker: str, present: Iterable[str] = ()) -> int | None:
-        """Return the next segment for a worker, which may have joined later; None if others keep the rest.
+        """The next segment for a worker, which may have joined later; None if others keep the rest.
 
         `present` are the workers that take tasks now.
         """
-        if self._kept.get(worker):
-            return self._kept[worker].pop(0)
+        if self._cached.get(worker):
+            return self._cached[worker].pop(0)
         if not any(self._left.values()):
-            gone = [other for other in self._kept if other not in set(present)]
-            return next((self._kept[other].pop(0) for other in gone if self._kept[other]), None)
+            gone = [other for other in self._cached if other not in set(present)]
+            return next((self._cached[other].pop(0) for other in gone if self._cached[other]), None)
         if not self._left.get(worker):
             longest = max(self._left, key=lambda name: len(self._left[name]))
             run = self._left[longest]

@@ -27,7 +27,7 @@ _LOG_SECONDS = 10.0
 
 
 class RowCount(Protocol):
-    """What a pass tells of its rows."""
+    """Counts the rows of a pass."""
 
     n: int
 
@@ -40,7 +40,7 @@ def _is_notebook(stream: Any) -> bool:
 
 
 def is_watched(stream: Any) -> bool:
-    """Return whether a person sees what is drawn over: a terminal, or a notebook."""
+    """Whether a person sees what is drawn over: a terminal, or a notebook."""
     return stream.isatty() or _is_notebook(stream)
 
 
@@ -236,9 +236,9 @@ Callback = Callable[[SweepProgress], Any]
 
 
 def callbacks_of_fit(given: Any) -> list[Callback]:
-    """Return what is called in a new fit; a callback with a method `begin_fit` begins there with a new state.
+    """Callbacks of a new fit; one with a method `begin_fit` begins there with a new state.
 
-    Raises InputError for what is no list of functions.
+    Raises InputError if `given` is no list of functions.
     """
     if given is None:
         return []
@@ -260,7 +260,7 @@ _MAX_GAP = 0.999
 
 
 def expected_sweeps(errors: Sequence[float], tol: float, presumed: int = PRESUMED_SWEEPS) -> int:
-    """Return about how many light sweeps a solver takes, from the errors after each of those so far.
+    """About how many light sweeps a solver takes, from the errors after each of those so far.
 
     ln(e/(1 − e)) is taken to go on falling as it did over the later half of the sweeps, by the best errors so
     far, since errors rise at times and fall in jumps. A gap e relative to the objective is e/(1 − e) relative
@@ -285,7 +285,7 @@ def expected_sweeps(errors: Sequence[float], tol: float, presumed: int = PRESUME
 
 
 def _height(error: float) -> float:
-    """Return ln(e/(1 − e)), which errors of 1 and more continue."""
+    """ln(e/(1 − e)), continued for errors of 1 and more."""
     return math.log(error) - math.log1p(-min(error, _MAX_GAP))
 
 
@@ -304,8 +304,12 @@ class Observer:
     def __init__(self, callbacks: Sequence[Callback] = (), line: FitLine | None = None) -> None:
         self._callbacks = tuple(callbacks)
         self._line = line
-        self._n_told = 0  # passes
+        self._n_notified = self._n_to_skip = 0  # events
         self._wants_stop = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._n_passes_told = 0
         self._ended = time.perf_counter()  # the last light sweep, or what came before the first
         # Of the present solver: the error after each of its sweeps, and what it measures.
         self._errors: list[float] = []
@@ -318,6 +322,11 @@ class Observer:
         self.n_passes: int | None = None
         # The frozen model of coefficients and intercepts in the targets' own units, once the map is known.
         self.model_of: Callable[..., Any] | None = None
+
+    def begin_again(self) -> None:
+        """Forget the passes so far, which the fit makes again; callbacks hear of each of them once."""
+        self._n_to_skip = self._n_notified
+        self._begin()
 
     def rows_of(self, label: str, n_rows: int) -> Any:
         """Context that counts the rows of a pass: on the line of the fit, or on one of its own."""
@@ -338,14 +347,14 @@ class Observer:
 
     def passes(self, sweeps: Sequence[tuple[str, float]]) -> None:
         """Tell of the passes that have ended since the last call, and show no error."""
-        for number in range(self._n_told, len(sweeps)):
+        for number in range(self._n_passes_told, len(sweeps)):
             label, seconds = sweeps[number]
-            self._tell(
+            self._notify(
                 SweepProgress(
                     sweep=number + 1, n_expected=self.n_passes, label=label, seconds_a_sweep=seconds
                 )
             )
-        self._n_told = len(sweeps)
+        self._n_passes_told = len(sweeps)
 
     def light_sweep(
         self,
@@ -362,7 +371,7 @@ class Observer:
         point so far.
         """
         self.passes(sweeps[:-1])
-        self._n_told = len(sweeps)
+        self._n_passes_told = len(sweeps)
         n_new = sweep - len(self._errors)
         if n_new <= 0:
             return
@@ -392,7 +401,7 @@ class Observer:
             _model=None if parts is None or model_of is None else lambda: model_of(*parts()),
         )
         logger.info("%s", progress)  # before it is drawn, or both would be in one line
-        self._tell(progress)
+        self._notify(progress)
         self._ended = time.perf_counter()  # what callbacks take is no part of a sweep
         self.stop_if_asked()
 
@@ -412,9 +421,13 @@ class Observer:
             return min(self._presumed, self._max_sweeps) if sweep <= self._presumed else None
         return min(expected_sweeps(self._errors, tol, self._presumed), max(sweep, self._max_sweeps))
 
-    def _tell(self, progress: SweepProgress) -> None:
+    def _notify(self, progress: SweepProgress) -> None:
         if self._line is not None:
             self._line.say(str(progress), stays=progress.error is not None)
+        if self._n_to_skip:
+            self._n_to_skip -= 1
+            return
+        self._n_notified += 1
         for callback in self._callbacks:
             answer = callback(progress)
             if isinstance(answer, bool | np.bool_) and answer:

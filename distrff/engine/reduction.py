@@ -23,51 +23,51 @@ class Rows(Protocol):
 
 
 class SharedArrays(Protocol):
-    """What all tasks of a run need beside the rows; hashable, and equal only if the arrays are equal."""
+    """Arrays that all tasks of a run need beside the rows; hashable, and equal only if the arrays are."""
 
     def arrays_to_send(self, *, derived: bool) -> dict[str, np.ndarray]:
-        """Return the arrays that tasks cannot derive; with `derived` also those that they could."""
+        """The arrays that tasks cannot derive; with `derived` also those that they could."""
 
 
 class Reduction(ABC):
     """A monoid over runs of rows, as a frozen dataclass; its result does not depend on the worker."""
 
     def zero(self) -> Any:
-        """Return the sum of no rows, a new one for each task."""
+        """The sum of no rows, a new one for each task."""
         return None
 
     @abstractmethod
     def update(self, total: Any, rows: Any, arrays: Arrays) -> Any:
-        """Return the total with the rows added; `total` may be changed in place.
+        """Add rows to a total, which may be changed in place.
 
         `arrays` are those that were sent apart from the task.
         """
 
     def merge(self, first: Any, second: Any) -> Any:
-        """Return the sum of two partials, neither of which is changed; None is the sum of no rows."""
+        """Sum two partials, neither of which is changed; None is the sum of no rows."""
         if first is None or second is None:
             return second if first is None else first
         return first + second
 
     def finish(self, total: Any) -> Any:
-        """Return the partial of a total: the form in which it is kept and sent."""
+        """The partial of a total: the form in which it is kept and sent."""
         return total
 
     @abstractmethod
     def size_bytes(self, n_rows: int) -> int:
-        """Return the bytes of a partial of `n_rows` rows."""
+        """The bytes of a partial of `n_rows` rows."""
 
     def shared(self) -> SharedArrays | None:
-        """Return the arrays that its tasks share with those of other passes; None if there are none."""
+        """The arrays that its tasks share with those of other passes; None if there are none."""
         return None
 
     def light(self) -> Self:
-        """Return itself without the arrays that are sent apart."""
+        """Itself without the arrays that are sent apart."""
         return self
 
 
 def joined(sent: list[Arrays]) -> Arrays:
-    """Return all arrays that were sent."""
+    """All arrays that were sent."""
     return {name: A for part in sent for name, A in part.items()}
 
 
@@ -85,12 +85,14 @@ class OrderedMerge:
     themselves, and at most two per level wait. With several workers that each take neighbours in order, at
     most two per level wait on each worker.
 
-    `merge(partial, neighbours)` is the sum of a partial with its neighbours, one after another; each is a
-    pair of its partial and whether it lies before. All merges that one arrival makes possible are one call,
-    so that they are one task.
+    `merge(partial, neighbours, node)` is the sum of a partial with its neighbours, one after another, and the
+    node that it fills; each neighbour is a pair of its partial and whether it lies before. All merges that
+    one arrival makes possible are one call, so that they are one task.
     """
 
-    def __init__(self, n_segments: int, merge: Callable[[Any, list[Neighbour]], Any]) -> None:
+    def __init__(
+        self, n_segments: int, merge: Callable[[Any, list[Neighbour], tuple[int, int]], Any]
+    ) -> None:
         self._level_sizes = [n_segments]
         while self._level_sizes[-1] > 1:
             self._level_sizes.append(-(-self._level_sizes[-1] // 2))
@@ -107,24 +109,17 @@ class OrderedMerge:
                     break
                 neighbours.append((self._waiting.pop((level, neighbour)), neighbour < index))
             level, index = level + 1, index // 2
-        self._waiting[level, index] = self._merge(partial, neighbours) if neighbours else partial
+        self._waiting[level, index] = (
+            self._merge(partial, neighbours, (level, index)) if neighbours else partial
+        )
 
     @property
     def n_waiting(self) -> int:
         """The number of partials that wait for their neighbour."""
         return len(self._waiting)
 
-    @property
-    def waiting(self) -> Mapping[tuple[int, int], Any]:
-        """The partials that wait for their neighbour, by level and index; the total at the end."""
-        return dict(self._waiting)
-
-    def replace(self, node: tuple[int, int], partial: Any) -> None:
-        """Put an equal partial in the place of one that waits."""
-        self._waiting[node] = partial
-
     def result(self) -> Any:
-        """Return the total."""
+        """The total."""
         root = (len(self._level_sizes) - 1, 0)
         if set(self._waiting) != {root}:
             raise RuntimeError(f"{len(self._waiting)} partials were not merged")
@@ -132,7 +127,7 @@ class OrderedMerge:
 
 
 def n_levels(n_segments: int) -> int:
-    """Return the levels of the tree above its leaves: the most partials that wait if all arrive in order."""
+    """The levels of the tree above its leaves: the most partials that wait if all arrive in order."""
     return (n_segments - 1).bit_length()
 
 
@@ -181,19 +176,19 @@ class Segmentation:
         return -(-self.n_rows // self.segment_rows)
 
     def bounds(self) -> list[tuple[int, int]]:
-        """Return (start, stop) of each segment."""
+        """(start, stop) of each segment."""
         starts = range(0, self.n_rows, self.segment_rows)
         return [(start, min(start + self.segment_rows, self.n_rows)) for start in starts]
 
 
 def gram_tile_rows(n_features: int, n_outputs: int, dtype: np.dtype) -> int:
-    """Return T, the rows of one product of the Gram sweep: a power of two from 512 to 8192."""
+    """T, the rows of one product of the Gram sweep: a power of two from 512 to 8192."""
     row_bytes = (n_features + 1 + n_outputs) * np.dtype(dtype).itemsize
     return _power_of_two_at_most(_TILE_BYTES // row_bytes, 512, _MAX_TILE_ROWS)
 
 
 def gram_stride(n_rows: int, n_features: int, min_rows: int = 0) -> int:
-    """Return q such that one row in q preconditions about as well as all.
+    """q such that one row in q preconditions about as well as all.
 
     The sample's Gram costs r·D² and a light sweep n·D·c flops: r is n·c/D, so that neither is long beside the
     other, but about 4·D to 16·D, and at least 2¹⁴ and `min_rows`. More rows save few sweeps: a squared hinge
@@ -205,7 +200,7 @@ def gram_stride(n_rows: int, n_features: int, min_rows: int = 0) -> int:
 
 
 def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dtype) -> Segmentation:
-    """Return the cuts of the Gram sweep.
+    """The cuts of the Gram sweep.
 
     Sixteen segments from a quarter of a million rows on, a smaller power of two for fewer rows, and multiples
     of sixteen where a segment would have more than 2¹⁷ rows (fewer if D is large). So 2, 4, 8 or 16 workers
@@ -223,12 +218,12 @@ def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dt
 
 
 def sampled_tile_rows(tile_rows: int, stride: int) -> int:
-    """Return T for a Gram of one row in q; each tile is picked from q·T rows in memory."""
+    """T for a Gram of one row in q; each tile is picked from q·T rows in memory."""
     return min(tile_rows, _power_of_two_at_most(_MAX_PICKED_ROWS // stride, 64, _MAX_TILE_ROWS))
 
 
 def light_segmentation_of_features(n_rows: int, n_features: int, tile_rows: int) -> Segmentation:
-    """Return the cuts of a light sweep over features, which 2, 4 or 8 workers finish together.
+    """The cuts of a light sweep over features, which 2, 4 or 8 workers finish together.
 
     Starting a task and merging its partial takes client, scheduler and worker some milliseconds. Segments are
     long enough to make this a small share of their work; rows that would fit in one segment are still halved
@@ -244,7 +239,7 @@ def light_segmentation_of_features(n_rows: int, n_features: int, tile_rows: int)
 
 
 def sparse_segmentation(n_rows: int, n_entries: int) -> Segmentation:
-    """Return the cuts of a light sweep over sparse features, with `n_entries` entries per row.
+    """The cuts of a light sweep over sparse features, with `n_entries` entries per row.
 
     An entry takes as long as several columns of dense features: its bin, a look-up, and sums out of order.
     Tiles are large, so that the sums of a bin are updated several times while they are in a cache.
@@ -255,14 +250,14 @@ def sparse_segmentation(n_rows: int, n_entries: int) -> Segmentation:
 
 
 def margin_tile_rows(n_features: int, dtype: np.dtype, min_rows: int = 128) -> int:
-    """Return the rows of a tile whose features fit in a cache: a power of two from `min_rows` to 1024."""
+    """The rows of a tile whose features fit in a cache: a power of two from `min_rows` to 1024."""
     return _power_of_two_at_most(
         _CACHED_TILE_BYTES // (n_features * np.dtype(dtype).itemsize), min_rows, 1024
     )
 
 
 def light_segmentation(n_rows: int, n_columns: int) -> Segmentation:
-    """Return the cuts of a sweep with a result that is small beside the rows."""
+    """The cuts of a sweep with a result that is small beside the rows."""
     row_bytes = 8 * n_columns
     segment_rows = min(_LIGHT_SEGMENT_ROWS, max(1024, _LIGHT_SEGMENT_BYTES // row_bytes))
     tile_rows = min(segment_rows, max(256, _LIGHT_TILE_BYTES // row_bytes))

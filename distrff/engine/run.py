@@ -8,11 +8,10 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing import parent_process
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import dask
 from dask.base import unpack_collections
@@ -22,15 +21,12 @@ from distributed.system import MEMORY_LIMIT
 
 from distrff.engine.checkpoint import (
     Checkpoint,
-    Later,
     PassSums,
-    handles_in,
-    read_sum,
-    without_damaged,
-    write_sum,
+    Replay,
+    write_finished,
 )
 from distrff.engine.cluster import check_workers
-from distrff.engine.distributed import ClusterExecution
+from distrff.engine.distributed import ClusterExecution, Lost
 from distrff.engine.progress import Observer, RowCount
 from distrff.engine.reduction import (
     Arrays,
@@ -46,6 +42,7 @@ from distrff.engine.tasks import (
     Level,
     Partial,
     SegmentCache,
+    Workers,
     WorkRecord,
     delayed_task,
     in_dask_task,
@@ -55,13 +52,18 @@ from distrff.engine.tasks import (
     reduce_rows,
     rows_in,
     say_of_last_write,
+    stored_sums,
 )
-from distrff.errors import FrequencyMismatch, PlanRefused
+from distrff.errors import ClusterError, FrequencyMismatch, PlanRefused
 from distrff.utils.process import cancel, libraries
 from distrff.utils.serialize import compact
 from distrff.utils.text import human_bytes
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_MAX_LOSSES = 5  # in succession, without a value in between
 
 
 _SYNCHRONOUS = {"sync", "synchronous", "single-threaded"}
@@ -69,45 +71,7 @@ _HERE = ""  # the address of this process among workers
 _IN_THREADS = {None, "threads", "threading"} | _SYNCHRONOUS
 
 
-class Workers(Protocol):
-    """The workers as a plan counts them."""
-
-    @property
-    def n_workers(self) -> int: ...
-
-    @property
-    def threads_per_worker(self) -> int: ...
-
-    @property
-    def memory_limit(self) -> int:
-        """Bytes a worker; 0 for none."""
-
-    @property
-    def in_client(self) -> bool:
-        """Whether tasks share the client's process, and its memory."""
-
-    @property
-    def is_nested(self) -> bool:
-        """Whether others may run beside it: in a Dask task, or in a child process without a cluster."""
-
-    @property
-    def hold_values(self) -> bool:
-        """Whether results stay in the process that made them: not with dask's scheduler of processes."""
-
-
-@dataclass(frozen=True)
-class PlannedWorkers:
-    """Workers that need not exist yet."""
-
-    n_workers: int
-    threads_per_worker: int
-    memory_limit: int
-    in_client: bool = False
-    is_nested: bool = False
-    hold_values: bool = True
-
-
-class LocalExecution:
+class LocalExecution(Workers):
     """Runs tasks as one of dask's own schedulers would, in rounds of one segment per thread.
 
     Handles on results are the results themselves. In this process functions are called directly: a single
@@ -115,16 +79,17 @@ class LocalExecution:
     not used. Blocks of dask arrays need a graph, and so do schedulers that start processes or are functions.
     """
 
-    n_workers = 1
-    in_client = True
-
     def __init__(self, scheduler: str | None) -> None:
-        self._scheduler = scheduler
-        self.is_nested = in_dask_task() or parent_process() is not None
-        self.hold_values = scheduler in _IN_THREADS
-        self.n_threads = 1 if scheduler in _SYNCHRONOUS else int(dask.config.get("num_workers", CPU_COUNT))
-        self.threads_per_worker = self.n_threads
-        self.memory_limit = int(MEMORY_LIMIT)
+        n_threads = 1 if scheduler in _SYNCHRONOUS else int(dask.config.get("num_workers", CPU_COUNT))
+        super().__init__(
+            n_workers=1,
+            threads_per_worker=n_threads,
+            memory_limit=int(MEMORY_LIMIT),
+            in_client=True,
+            is_nested=in_dask_task() or parent_process() is not None,
+            hold_values=scheduler in _IN_THREADS,
+        )
+        self._scheduler, self.n_threads = scheduler, n_threads
         self._fit = uuid.uuid4().hex
 
     def reduce(
@@ -135,87 +100,75 @@ class LocalExecution:
         sent: list[Any],
         sums: PassSums | None = None,
         *,
-        kept: SegmentCache | None = None,
+        cache: SegmentCache | None = None,
         group: str = "sum",
     ) -> Partial:
-        """Return the merged partial of all segments; `sums` are those that a checkpoint has, and gets.
+        """Sum all segments; `sums` are those of a checkpoint.
 
-        `kept` are the segments that stay in memory from pass to pass. `group` names the tasks on Dask's
+        `cache` are the segments that stay in memory from pass to pass. `group` names the tasks on Dask's
         dashboard, as everywhere below.
         """
-
-        def one_pass() -> Partial:
-            progress.update(-progress.n)  # a repeated pass counts from zero
-            return self._pass(reduction, segments, progress, sent, sums, kept, group)
-
-        return without_damaged(sums, one_pass)
-
-    def _pass(
-        self,
-        reduction: Reduction,
-        segments: list[Rows],
-        progress: RowCount,
-        sent: list[Any],
-        sums: PassSums | None,
-        kept: SegmentCache | None,
-        group: str,
-    ) -> Partial:
-        merge = OrderedMerge(len(segments), lambda total, others: merge_partials(reduction, total, others))
+        merge = OrderedMerge(len(segments), partial(merge_partials, reduction, sums))
         left, of_pass = list(range(len(segments))), uuid.uuid4().hex
         if sums is not None:
-            for node in sums.in_order():
-                merge.add(node[1], read_sum(sums.file(node), node), node[0])
-            left = sums.segments_left()
+            stored = stored_sums(sums)
+            for (level, index), summed in stored.items():
+                merge.add(index, summed, level)
+            left = sums.segments_left(stored)
             progress.update(rows_in(segments) - rows_in([segments[i] for i in left]))
         try:
             for start in range(0, len(left), self.n_threads):
                 batch = left[start : start + self.n_threads]
-                rows = self._kept_rows(segments, batch, kept, of_pass)
+                rows = self._rows_of(segments, batch, cache, of_pass)
                 calls = [(reduction, rows[i], sent, self._fit, of_pass) for i in batch]
                 partials = self.submit_all(reduce_rows, calls, group=group)
                 for i, summed in zip(batch, partials, strict=True):
+                    if sums is not None:
+                        sums.note((0, i), summed)
                     merge.add(i, summed)
                     progress.update(segments[i].stop - segments[i].start)
                 del partials, summed  # or they would be alive beside those of the next round
-                if sums is not None and sums.is_due():
-                    sums.write(merge.waiting)
         except BaseException as error:
             cancel(of_pass)
             if sums is not None:
                 say_of_last_write(error)
-                sums.write(merge.waiting)
+                write_finished()
             raise
         return merge.result()
 
-    def _kept_rows(
-        self, segments: list[Rows], numbers: list[int], kept: SegmentCache | None, of_pass: str
+    def write_finished(self) -> None:
+        """Write the sums of a checkpoint that this process holds."""
+        write_finished()
+
+    def _rows_of(
+        self, segments: list[Rows], numbers: list[int], cache: SegmentCache | None, of_pass: str
     ) -> dict[int, Rows]:
-        """Return the rows of some segments by number: those that are kept, else the handles to read them."""
+        """The rows of some segments by number: those that are kept, else the handles to read them."""
         rows = {i: segments[i] for i in numbers}
-        if kept is None:
+        if cache is None:
             return rows
         threads = {_HERE: self.n_threads}
         calls = {}
         for i in numbers:
-            level = kept.level_with_room(_HERE, threads, len(segments)) if kept.value(i) is None else None
+            level = cache.level_with_room(_HERE, threads, len(segments)) if cache.value(i) is None else None
             if level is not None:
-                kept.put(i, _HERE, level, None)
-                keeping = kept.levels[level].keeping
-                calls[i] = level, (keeping, segments[i], kept.arrays(), self._fit, of_pass)
+                cache.put(i, _HERE, level, None)
+                keeping = cache.levels[level].keeping
+                calls[i] = level, (keeping, segments[i], cache.arrays(), self._fit, of_pass)
         try:
             values = self.submit_all(keep_rows, [call for _, call in calls.values()], group="keep")
         except BaseException:
-            kept.forget()
+            cache.forget()
             raise
         for (i, (level, _)), value in zip(calls.items(), values, strict=True):
-            kept.put(i, _HERE, level, value)
-        return rows | {i: value for i in numbers if (value := kept.value(i)) is not None}
+            cache.put(i, _HERE, level, value)
+        return rows | {i: value for i in numbers if (value := cache.value(i)) is not None}
 
     def measure_idle(self, needed: Any) -> None:
         """Leave it to the first task, which finds its rows in this process anyway."""
 
     def measured(self) -> WorkRecord:
-        """Return nothing beside the tasks' own records: what the client does is not the work of a task."""
+        """Nothing beside the tasks' own records: the client's work is not that of a task."""
         return WorkRecord()
 
     def send(self, arrays: dict[str, Any]) -> Any:
@@ -246,12 +199,9 @@ class LocalExecution:
     def gather(self, handles: list[Any]) -> list[Any]:
         return [compact(handle) for handle in handles]
 
-    def settle(self, handle: Any) -> Any:
-        return handle
-
 
 def _in_threads(function: Callable[..., Any], calls: list[tuple], n_threads: int) -> list[Any]:
-    """Return `function(*args)` for each of the calls; after a failure, or Ctrl-C, none is begun any more."""
+    """`function(*args)` for each of the calls; after a failure, or Ctrl-C, none is begun any more."""
     pool = ThreadPoolExecutor(n_threads, "distrff")
     try:
         return list(pool.map(lambda args: function(*args), calls))
@@ -266,7 +216,7 @@ _LOCAL_SCHEDULERS = {
 
 
 def ambient_execution() -> Execution:
-    """Return the execution on the ambient cluster or in this process.
+    """The execution on the ambient cluster or in this process.
 
     Inside a Dask task that is this thread only, so that a search over parameters cannot wait for itself. Else
     it is the default client, unless dask's configuration names a local scheduler; without a client it is
@@ -309,11 +259,44 @@ class SegmentSource(Protocol):
     def held_bytes(self) -> int: ...
 
     def rows(self, start: int, stop: int) -> Rows:
-        """Return the handle from which a task reads the rows [start, stop)."""
+        """The handle from which a task reads the rows [start, stop)."""
+
+
+class Handle:
+    """A value that tasks make: on the workers, or in this process.
+
+    It is made at once, unless the values that were remembered may make it needless: then when it is needed.
+    """
+
+    def __init__(self, begin: Callable[[], Any] | None, made: Any = None, pass_key: str = "") -> None:
+        self.begin, self.made = begin, made
+        self.pass_key = pass_key  # of the pass whose sum it is
+        self.total: Any = None  # of that pass, with its record, so that a checkpoint can store it
+
+    def value(self) -> Any:
+        """The value in this process, or a future."""
+        if self.begin is not None:
+            begin, self.begin = self.begin, None
+            self.made = begin()
+        return self.made
+
+
+def _made(args: Any) -> Any:
+    """Arguments with the value in the place of each handle, also in lists and tuples."""
+    if isinstance(args, Handle):
+        return args.value()
+    return type(args)(map(_made, args)) if type(args) in (list, tuple) else args
 
 
 class Run:
-    """The passes of one fit, and what they cost; by default on the `ambient_execution`."""
+    """The passes of one fit, and what they cost; by default on the `ambient_execution`.
+
+    Handles stand for values that tasks make. The client gets values by `get`, `gather`, `compute`, `map` and
+    `total`; each time it remembers them, in the order of the calls: in the checkpoint of the fit, and on a
+    cluster in any case. So if the cluster is lost, `surviving` calls the solver again, which goes through the
+    same steps, meets its values and makes no pass that it has the values of. Another process that has the
+    checkpoint does the same.
+    """
 
     def __init__(self, execution: Execution | None = None) -> None:
         self.execution = ambient_execution() if execution is None else execution
@@ -323,10 +306,12 @@ class Run:
         self.sends_derived = False
         self.checkpoint: Checkpoint | None = None
         self.observer = Observer()
+        self._replay: Replay | None = None  # where a cluster may be lost, and there is no checkpoint
+        self._survives = self._is_settled = False
+        self._n_values = 0  # how often the client got values, remembered ones not counted
         self._n_kept_sweeps = 0  # of those so far, the ones of earlier steps
-        self._unsaved: dict[str, tuple[PassSums, Any]] = {}  # by key: finished passes, and their sums
         self._sent: dict[SharedArrays, list[Any]] = {}
-        self._kept: dict[str, tuple[Segmentation, SegmentCache]] = {}  # by the name of its passes
+        self._caches: dict[str, tuple[Segmentation, SegmentCache]] = {}  # by the name of its passes
         self._started = time.perf_counter()
         self._phases: list[tuple[str, float]] = [("plan", 0.0)]
 
@@ -346,109 +331,116 @@ class Run:
         self._phases.append((name, self.seconds))
 
     def phases(self) -> list[tuple[str, float]]:
-        """Return name and seconds of each phase so far; their sum is `seconds`."""
+        """Name and seconds of each phase so far; their sum is `seconds`."""
         ends = [start for _, start in self._phases[1:]] + [self.seconds]
         return [(name, end - start) for (name, start), end in zip(self._phases, ends, strict=True)]
 
-    def sweep(
+    # Passes and calls: handles.
+
+    def reduce(
         self,
         label: str,
-        dataset: SegmentSource,
+        dataset: SegmentSource | list[Any],
         reduction: Reduction,
-        cuts: Segmentation,
+        cuts: Segmentation | None = None,
         arrays: Arrays | None = None,
-        kept: SegmentCache | None = None,
-    ) -> Any:
-        """Return the reduction of all rows, or a handle on it; `arrays` are sent to each task.
+        cache: SegmentCache | None = None,
+    ) -> Handle:
+        """A handle on the reduction of all rows; `arrays` are sent to each task.
 
-        `kept` are the segments of these cuts that stay on the workers.
+        Without `cuts` the rows are given segments, such as those that cannot be cut by row number. `cache`
+        are the segments of these cuts that stay on the workers.
 
         If a worker derives other frequencies from the seed than the client, the pass starts again and sends
         the frequencies. Raises PlanRefused if workers lack the memory to read rows stored like these.
         """
-        check_reading(self.execution, dataset, reduction.size_bytes(min(cuts.segment_rows, dataset.n_rows)))
-        segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
-        return self.sweep_segments(label, segments, reduction, arrays, kept)
-
-    def kept(self, passes: str, cuts: Segmentation, levels: Sequence[tuple[CacheForm, int]]) -> SegmentCache:
-        """Return what stays of the segments of some passes: ways to keep them, and of each how many.
-
-        All passes of one name share it while their cuts are the same. For other cuts it is freed, and begun
-        anew: a plan has room for one.
-        """
-        before = self._kept.get(passes)
-        if before is not None and before[0] == cuts:
-            return before[1]
-        if before is not None:
-            before[1].forget()
-        first = levels[0][0]
-        light = [Level(keeping.light(), max_segments) for keeping, max_segments in levels]
-        self._kept[passes] = cuts, SegmentCache(light, lambda: self.share(first.shared()))
-        return self._kept[passes][1]
-
-    def forget_kept(self) -> None:
-        """Free what stays on the workers: at the end of a fit, whoever may still hold its parts."""
-        for _, kept in self._kept.values():
-            kept.forget()
-
-    def sweep_segments(
-        self,
-        label: str,
-        segments: list[Any],
-        reduction: Reduction,
-        arrays: Arrays | None = None,
-        kept: SegmentCache | None = None,
-    ) -> Any:
-        """Return the reduction of given segments, such as those that cannot be cut by row number."""
+        if isinstance(dataset, list):
+            segments = dataset
+        else:
+            assert cuts is not None
+            n_rows = min(cuts.segment_rows, dataset.n_rows)
+            check_reading(self.execution, dataset, reduction.size_bytes(n_rows))
+            segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
         self.observer.passes(self.sweeps)
         place = len(self.sweeps)
         self.sweeps.append((label, 0.0))
-        if self.checkpoint is None:
-            return self._summed(place, segments, reduction, arrays, None, kept)
         bounds = [(rows.start, rows.stop) for rows in segments]
-        key = self.checkpoint.next_key("sweep", label, reduction.light(), bounds, arrays)
-        sums = self.checkpoint.sums(key, len(segments), label)
-        return self._later(lambda: self._summed(place, segments, reduction, arrays, sums, kept), key)
+        key = self._next_key("sweep", label, reduction.light(), bounds, arrays)
+        handle = Handle(None, pass_key=key)
 
-    def _summed(
+        def begin() -> Any:
+            total = self._total(place, segments, reduction, arrays, cache, key)
+            if isinstance(total, Partial):
+                value, record = total.value, total.record
+            else:
+                submit = partial(self.execution.submit, getattr, total, group="merge")
+                record = self.execution.gather([submit("record")])[0]
+                value = submit("value")
+            self.record = self.record.merge(record)
+            if self.checkpoint is not None:
+                handle.total = total
+            return value
+
+        handle.begin = begin
+        return self._begun(handle)
+
+    def _total(
         self,
         place: int,
         segments: list[Any],
         reduction: Reduction,
         arrays: Arrays | None,
-        sums: PassSums | None,
-        kept: SegmentCache | None,
+        cache: SegmentCache | None,
+        key: str,
     ) -> Any:
-        """Return the reduction of the segments, and note its seconds at a place of `sweeps`."""
-        label, started = self.sweeps[place][0], time.perf_counter()
+        """Sum the segments, and note the seconds at a place of `sweeps`."""
+        label, started, n_rows = self.sweeps[place][0], time.perf_counter(), rows_in(segments)
+        sums = None if self.checkpoint is None else self.checkpoint.sums(key, len(segments))
         sent = [self.execution.send(dict(arrays))] if arrays else []
         while True:
             try:
-                handle = self._pass(label, segments, reduction, sent, sums, kept)
+                shared = self.share(reduction.shared())
+                with self.observer.rows_of(label, n_rows) as line:
+                    count = _PassCount(line, label, n_rows, len(segments), self.checkpoint)
+                    total = self.execution.reduce(
+                        reduction.light(), segments, count, sent + shared, sums, cache=cache, group=label
+                    )
                 break
             except FrequencyMismatch as mismatch:
                 logger.warning("%s; the frequencies are sent to the workers instead", mismatch)
                 self.sends_derived = True
                 self._sent.clear()
         if self.checkpoint is not None:
-            self.checkpoint.see(label=None, n_segments=None, n_segments_done=None, seconds_left_of_pass=None)
-        self.sweeps[place] = label, self.sweeps[place][1] or time.perf_counter() - started
+            self.checkpoint.record(
+                label=None, n_segments=None, n_segments_done=None, seconds_left_of_pass=None
+            )
+        self.sweeps[place] = label, time.perf_counter() - started
         logger.info("%s: %.3g s", *self.sweeps[place])
-        if sums is not None and not sums.is_complete:
-            self._unsaved[sums.key] = sums, handle
-        if isinstance(handle, Partial):
-            value, record = handle.value, handle.record
-        else:
-            record = self.execution.gather([self.execution.submit(getattr, handle, "record", group="merge")])[
-                0
-            ]
-            # After the record, so that a pass that a restart has lost is repeated only once.
-            value = self.execution.submit(getattr, handle, "value", group="merge")
-        self.record = self.record.merge(record)
-        return value
+        return total
+
+    def cache(self, passes: str, cuts: Segmentation, levels: Sequence[tuple[CacheForm, int]]) -> SegmentCache:
+        """The cache of some passes: forms in which their segments stay, and how many in each.
+
+        All passes of one name share it while their cuts are the same. For other cuts it is freed, and begun
+        anew: a plan has room for one.
+        """
+        before = self._caches.get(passes)
+        if before is not None and before[0] == cuts:
+            return before[1]
+        if before is not None:
+            before[1].forget()
+        first = levels[0][0]
+        light = [Level(form.light(), max_segments) for form, max_segments in levels]
+        self._caches[passes] = cuts, SegmentCache(light, lambda: self.share(first.shared()))
+        return self._caches[passes][1]
+
+    def forget_caches(self) -> None:
+        """Free what stays on the workers: at the end of a fit, whoever may still hold its parts."""
+        for _, cache in self._caches.values():
+            cache.forget()
 
     def share(self, shared: SharedArrays | None) -> list[Any]:
-        """Return a list of one handle on shared arrays, the same for the whole run; empty without arrays."""
+        """A list of one handle on shared arrays, the same for the whole run; empty without arrays."""
         if shared is None:
             return []
         if shared not in self._sent:
@@ -456,34 +448,15 @@ class Run:
             self._sent[shared] = [self.execution.send(arrays)] if arrays else []
         return self._sent[shared]
 
-    def _pass(
-        self,
-        label: str,
-        segments: list[Any],
-        reduction: Reduction,
-        sent: list[Any],
-        sums: PassSums | None,
-        kept: SegmentCache | None,
-    ) -> Any:
-        sent = sent + self.share(reduction.shared())
-        with self.observer.rows_of(label, sum(rows.stop - rows.start for rows in segments)) as progress:
-            return self.execution.reduce(
-                reduction.light(), segments, progress, sent, sums, kept=kept, group=label
-            )
+    def send(self, arrays: dict[str, Any]) -> Handle:
+        """Send arrays once, as an argument for several tasks."""
+        self._next_key("send", arrays)
+        return self._begun(Handle(lambda: self.execution.send(arrays)))
 
-    def send(self, arrays: dict[str, Any]) -> Any:
-        """Return an argument for several tasks: small arrays themselves, else a handle on them."""
-        if self.checkpoint is None:
-            return self.execution.send(arrays)
-        self.checkpoint.next_key("send", arrays)
-        return self._later(lambda: self.execution.send(arrays))
-
-    def submit(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return a handle on `function(*args)`; args may be handles, or lists of them."""
-        if self.checkpoint is None:
-            return self.execution.submit(function, *handles_in(args))
-        self.checkpoint.next_key("call", function.__qualname__, args)
-        return self._later(lambda: self.execution.submit(function, *handles_in(args)))
+    def submit(self, function: Callable[..., Any], *args: Any) -> Handle:
+        """A handle on `function(*args)`; args may be handles, or lists of them."""
+        self._next_key("call", function.__qualname__, args)
+        return self._begun(Handle(lambda: self.execution.submit(function, *_made(args))))
 
     def submit_all(
         self,
@@ -492,64 +465,164 @@ class Run:
         *,
         group: str | None = None,
         costs: Sequence[float] | None = None,
-    ) -> list[Any]:
-        """Return handles on `function(*args)` for each of the calls, which may run side by side.
+    ) -> list[Handle]:
+        """Begin `function(*args)` for each of the calls, which may run side by side.
 
         `group` names the tasks on Dask's dashboard; by default it is the function's name. With `costs`,
         relative ones, they are dealt out to all workers, so that these end at about the same time: for calls
         that take longer than to send their arguments.
         """
-        options: dict[str, Any] = {"group": group, "costs": costs}
-        if self.checkpoint is None:
-            return self.execution.submit_all(function, [handles_in(args) for args in calls], **options)
-        self.checkpoint.next_key("calls", function.__qualname__, calls)
-        # Together, as they may run side by side.
-        begun = self._later(
-            lambda: self.execution.submit_all(function, [handles_in(c) for c in calls], **options)
+        self._next_key("calls", function.__qualname__, calls)
+        all_of_them = Handle(
+            lambda: self.execution.submit_all(function, [_made(c) for c in calls], group=group, costs=costs)
         )
-        return [self._later(partial(_item, begun, i)) for i in range(len(calls))]
 
-    def gather(self, handles: list[Any]) -> list[Any]:
-        """Return the values of the handles."""
-        checkpoint = self.checkpoint
-        if checkpoint is None:
-            return self.execution.gather(handles_in(list(handles)))
-        key, first = checkpoint.next_key("values", len(handles)), self._n_kept_sweeps
-        passes = [handle.key for handle in handles if isinstance(handle, Later) and handle.key]
-        found = checkpoint.found(key)
+        def one(i: int) -> Handle:
+            return self._begun(Handle(lambda: all_of_them.value()[i]))
+
+        return [one(i) for i in range(len(calls))]
+
+    def _begun(self, handle: Handle) -> Handle:
+        """Make a handle at once, unless remembered values may make it needless."""
+        if self._memory is None or not self._memory.may_skip:
+            handle.value()
+        return handle
+
+    def settle(self, handle: Handle) -> Handle:
+        """A handle that outlives its fit, without the sum of a pass behind it."""
+        self._is_settled = True
+        return Handle(None, handle.value())
+
+    # Values, which are remembered.
+
+    @property
+    def _memory(self) -> Checkpoint | Replay | None:
+        return self._replay if self.checkpoint is None else self.checkpoint
+
+    def _next_key(self, *what: Any) -> str:
+        return "" if self._memory is None else self._memory.next_key(*what)
+
+    def gather(self, handles: Sequence[Handle]) -> list[Any]:
+        """The values of the handles."""
+        memory = self._memory
+        if memory is None:
+            return self._gathered(handles)
+        key, first = memory.next_key("values", len(handles)), self._n_kept_sweeps
+        found = memory.found(key)
         if found is None:
-            values = self.execution.gather(handles_in(list(handles)))
-            is_kept = checkpoint.keep(key, self.sweeps[first:], [self.sends_derived, *values])
-            for of_pass in passes:
-                self._unsaved.pop(of_pass, None)
-            spent = [seconds for _, seconds in self.sweeps]
-            usual = median(spent) if spent else None
-            checkpoint.see(n_sweeps=len(spent), seconds=sum(spent), seconds_of_usual_pass=usual)
+            values = self._gathered(handles)
+            is_kept = memory.keep(key, self.sweeps[first:], [self.sends_derived, *values])
+            self._n_values += 1
         else:
             sweeps, (self.sends_derived, *values) = found
             self.sweeps[first : first + len(sweeps)] = sweeps
             is_kept = True
-        if is_kept:
-            checkpoint.finish(passes)
         self._n_kept_sweeps = len(self.sweeps)
-        if checkpoint.is_due():
-            self.save()
+        if self.checkpoint is not None:
+            if is_kept:
+                self.checkpoint.finish(h.pass_key for h in handles if h.pass_key)
+                for handle in handles:
+                    handle.total = None
+            if found is None:
+                spent = [seconds for _, seconds in self.sweeps]
+                usual = median(spent) if spent else None
+                self.checkpoint.record(n_sweeps=len(spent), seconds=sum(spent), seconds_of_usual_pass=usual)
+            if self.checkpoint.is_due():
+                self.checkpoint.write()
         return values
+
+    def _gathered(self, handles: Sequence[Handle]) -> list[Any]:
+        try:
+            return self.execution.gather(_made(list(handles)))
+        except Lost as lost:
+            if not self._is_settled:
+                raise
+            raise ClusterError(
+                "the cluster lost the Gram of this model (its workers were restarted or replaced since the "
+                "fit); fit again"
+            ) from lost
+
+    def get(self, handle: Handle) -> Any:
+        """The value of one handle."""
+        return self.gather([handle])[0]
+
+    def total(self, *args: Any, **options: Any) -> Any:
+        """The reduction of all rows; see `reduce`."""
+        return self.surviving(lambda: self.get(self.reduce(*args, **options)))
+
+    def compute(self, function: Callable[..., Any], *args: Any) -> Any:
+        """The value of `function(*args)`, computed where its arguments are."""
+        return self.surviving(lambda: self.get(self.submit(function, *args)))
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        calls: list[tuple],
+        *,
+        group: str | None = None,
+        costs: Sequence[float] | None = None,
+    ) -> list[Any]:
+        """The values of `function(*args)` for each of the calls; see `submit_all`."""
+        return self.surviving(lambda: self.gather(self.submit_all(function, calls, group=group, costs=costs)))
+
+    def surviving(self, solve: Callable[[], T]) -> T:
+        """Call `solve()`; if the cluster is lost meanwhile, call it again: it meets its values.
+
+        It must take the same steps each time, from what it was given and what it gets from this run.
+        """
+        if self._survives or self._is_settled or not isinstance(self.execution, ClusterExecution):
+            return solve()
+        self._survives = True
+        if self.checkpoint is None:
+            self._replay = Replay()
+        self._n_kept_sweeps = len(self.sweeps)
+        before = len(self.sweeps), len(self._phases), self.seconds
+        n_values, n_losses, lacked_input = 0, 0, False
+        try:
+            while True:
+                try:
+                    return solve()
+                except Lost as lost:
+                    n_losses = n_losses + 1 if self._n_values == n_values else 1
+                    n_values = self._n_values
+                    if lost.lacks_input and lacked_input:
+                        raise ClusterError(
+                            "the cluster lost the persisted blocks of a dask array, since it was restarted "
+                            "or all its workers were replaced; persist the array again and fit again"
+                        ) from lost
+                    if n_losses >= _MAX_LOSSES:
+                        raise ClusterError(
+                            f"{lost}, {_MAX_LOSSES} times during one pass; unless somebody restarted the "
+                            f"workers, their memory limit is probably too small: compare it with the plan's "
+                            f"peak, look at their logs, and fit again"
+                        ) from lost
+                    lacked_input = lost.lacks_input
+                    logger.warning("%s; lost values are computed again", lost)
+                    self.execution.recover(lost)
+                    self._begin_again(*before)
+        finally:
+            self._survives = False
+            if self._replay is not None:
+                self._replay.close()
+                self._replay = None
+
+    def _begin_again(self, n_sweeps: int, n_phases: int, seconds: float) -> None:
+        assert self._memory is not None
+        self._memory.rewind()
+        del self.sweeps[n_sweeps:]
+        self._n_kept_sweeps = n_sweeps
+        self._phases[n_phases:] = [("lost with the cluster", seconds)]
+        self._sent.clear()
+        self.forget_caches()
+        self._caches.clear()
+        self.observer.begin_again()
 
     def save(self, *, with_sums: bool = True) -> None:
         """Write what is finished to the checkpoint, if there is one."""
-        if self.checkpoint is None:
-            return
-        self.checkpoint.write()
-        for key, (sums, handle) in list(self._unsaved.items()) if with_sums else ():
-            saved = self.execution.submit(write_sum, sums.file(sums.root), handle, group="checkpoint")
-            seconds, error = self.execution.gather([saved])[0]
-            if error is not None:
-                self.checkpoint.failed(error)
-                return
-            sums.add(sums.root, is_read_from_now_on=False)
-            self.checkpoint.wrote(seconds)
-            del self._unsaved[key]
+        if self.checkpoint is not None:
+            self.checkpoint.write()
+            if with_sums:
+                self.execution.write_finished()
 
     def measure_peaks(self) -> None:
         """Take note of the memory that workers have taken up to now, also after the last pass."""
@@ -558,46 +631,34 @@ class Run:
     def leave_checkpoint(self) -> None:
         """Go on without a checkpoint: what a fitted model computes later is none of its steps."""
         self.checkpoint = None
-        self._unsaved.clear()
-
-    def settle(self, handle: Any) -> Any:
-        """Return a handle that outlives its fit, without the rows behind it."""
-        return self.execution.settle(handles_in(handle))
-
-    def _later(self, begin: Callable[[], Any], key: str = "") -> Later:
-        """Return a handle that is made at once, unless a stored value may take its place."""
-        assert self.checkpoint is not None
-        later = Later(begin, key)
-        if not self.checkpoint.may_skip:
-            later.handle()
-        return later
-
-    def value(self, handle: Any) -> Any:
-        """Return the value of one handle."""
-        return self.gather([handle])[0]
-
-    def compute(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return `function(*args)`, computed where its arguments are."""
-        return self.value(self.submit(function, *args))
-
-    def compute_all(
-        self,
-        function: Callable[..., Any],
-        calls: list[tuple],
-        *,
-        group: str | None = None,
-        costs: Sequence[float] | None = None,
-    ) -> list[Any]:
-        """Return `function(*args)` for each of the calls, which may run side by side; see `submit_all`."""
-        return self.gather(self.submit_all(function, calls, group=group, costs=costs))
 
 
-def _item(begun: Later, i: int) -> Any:
-    return begun.handle()[i]
+class _PassCount:
+    """Counts the rows of a pass, for the line that a person sees and for the checkpoint."""
+
+    def __init__(
+        self, line: RowCount, label: str, n_rows: int, n_segments: int, checkpoint: Checkpoint | None
+    ) -> None:
+        self._line, self._label, self._checkpoint = line, label, checkpoint
+        self._n_rows, self._n_segments = n_rows, n_segments
+        self.n, self._n_found, self._began = 0, 0, time.monotonic()
+
+    def update(self, n: int) -> None:
+        self._line.update(n)
+        self.n += n
+        if self._checkpoint is not None and self._checkpoint.is_due():
+            spent, left = time.monotonic() - self._began, self._n_rows - self.n
+            self._checkpoint.record(
+                label=self._label,
+                n_segments=self._n_segments,
+                n_segments_done=self.n * self._n_segments // self._n_rows,
+                seconds_left_of_pass=spent * left / self.n if self.n else None,
+            )
+            self._checkpoint.write()
 
 
 def begin_run() -> Run:
-    """Return a run of the ambient execution, after checking that each worker can run this distrff."""
+    """A run of the ambient execution, after checking that each worker can run this distrff."""
     run = Run()
     if isinstance(run.execution, ClusterExecution):
         check_workers(run.execution.client)

@@ -21,6 +21,7 @@ import dask
 from distributed import get_worker
 from threadpoolctl import threadpool_info
 
+from distrff.engine.checkpoint import DamagedPart, Node, PassSums
 from distrff.engine.reduction import Arrays, Neighbour, Reduction, Rows, SharedArrays, joined
 from distrff.utils.jit import COUNTS, prepare_process
 from distrff.utils.process import working_for
@@ -32,7 +33,7 @@ _RETRY_SECONDS = (0.2, 1.0)
 
 R = TypeVar("R")
 
-# What each process reports about itself: memory, BLAS threads, how often it derived a map.
+# The record of a process: memory, BLAS threads, how often it derived a map.
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -57,7 +58,7 @@ class WorkRecord:
     processes: dict[str, ProcessRecord] = field(default_factory=dict)
 
     def merge(self, other: WorkRecord) -> WorkRecord:
-        """Return the record of both; of a process in both the later state, which has the higher peak."""
+        """The record of both; of a process in both the later state, which has the higher peak."""
         processes = self.processes | other.processes
         for name in self.processes.keys() & other.processes.keys():
             both = self.processes[name], other.processes[name]
@@ -89,19 +90,19 @@ def begin_task(fit: str, needed: Any = None) -> None:
 
 
 def end_task(n_rows: int, seconds: float) -> WorkRecord:
-    """Return the record of a task that this process has just run."""
+    """The record of a task that this process has just run."""
     peak = max(_THIS.idle_bytes, peak_resident_bytes())
     record = ProcessRecord(_THIS.idle_bytes, peak, _THIS.blas_threads, COUNTS["derivations"])
     return WorkRecord(n_rows, seconds, {f"{socket.gethostname()}:{os.getpid()}": record})
 
 
 def peak_so_far(fit: str) -> WorkRecord:
-    """Return the record of a process since a fit began there; an empty one if it did not."""
+    """The record of a process since a fit began there; an empty one if it did not."""
     return end_task(0, 0.0) if fit == _THIS.fit else WorkRecord()
 
 
 def blas_threads() -> int:
-    """Return the threads of a matrix product in this process."""
+    """The threads of a matrix product in this process."""
     return max((lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"), default=1)
 
 
@@ -114,7 +115,7 @@ def _status_bytes(key: str) -> int | None:
 
 
 def peak_resident_bytes() -> int:
-    """Return the largest resident set of this process since its peak was last reset."""
+    """The largest resident set of this process since its peak was last reset."""
     peak = _status_bytes("VmHWM:")
     if peak is not None:
         return peak
@@ -123,7 +124,7 @@ def peak_resident_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """Return the resident set of this process; its peak if the system does not report the present one."""
+    """The resident set of this process; its peak if the system does not report the present one."""
     return _status_bytes("VmRSS:") or peak_resident_bytes()
 
 
@@ -144,20 +145,31 @@ class Partial:
     record: WorkRecord
 
 
-def reduce_rows(reduction: Reduction, rows: Rows, sent: list[Arrays], fit: str, of_pass: str = "") -> Partial:
-    """Return the partial of one segment, from the rows and the arrays that were sent.
+def reduce_rows(
+    reduction: Reduction,
+    rows: Rows,
+    sent: list[Arrays],
+    fit: str,
+    of_pass: str = "",
+    sums: PassSums | None = None,
+    segment: int = 0,
+) -> Partial:
+    """Sum one segment, from the rows and the arrays that were sent.
 
-    `of_pass` names the pass in this process, by which it can be abandoned.
+    `of_pass` names the pass in this process, by which it can be abandoned; `sums` are those of a checkpoint.
     """
     begin_task(fit)
     started, arrays = time.perf_counter(), joined(sent)
     with working_for(of_pass):
         value = with_retries(lambda: reduction.finish(reduction.update(reduction.zero(), rows, arrays)), rows)
-    return Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
+    partial = Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
+    if sums is not None:
+        sums.note((0, segment), partial)
+    return partial
 
 
 def with_retries(work: Callable[[], R], rows: Rows) -> R:
-    """Return the result of work on the rows of a segment, begun again after an error of the storage."""
+    """Do work on the rows of a segment, again after an error of the storage."""
     for wait in _RETRY_SECONDS:
         try:
             return work()
@@ -169,43 +181,70 @@ def with_retries(work: Callable[[], R], rows: Rows) -> R:
     return work()
 
 
-def merge_partials(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
-    """Return the sum of a partial with its neighbours, one after another, each before or after it."""
+def merge_partials(
+    reduction: Reduction,
+    sums: PassSums | None,
+    partial: Partial,
+    neighbours: list[Neighbour],
+    node: Node,
+    *,
+    is_task: bool = True,
+) -> Partial:
+    """Sum a partial with its neighbours, one after another, each before or after it.
+
+    Where it is no task, the record leaves out the process, which is the client.
+    """
     started = time.perf_counter()
-    merged = merged_here(reduction, partial, neighbours)
-    return Partial(merged.value, merged.record.merge(end_task(0, time.perf_counter() - started)))
-
-
-def merged_here(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
-    """Return the same sum, without a record of the process that computes it."""
     value, record = partial.value, partial.record
     for neighbour, is_before in neighbours:
         first, second = (neighbour.value, value) if is_before else (value, neighbour.value)
         value, record = reduction.merge(first, second), record.merge(neighbour.record)
-    return Partial(value, record)
+    if is_task:
+        record = record.merge(end_task(0, time.perf_counter() - started))
+    merged = Partial(value, record)
+    if sums is not None:
+        sums.note(node, merged)
+    return merged
 
 
-# What stays on the workers between the passes of a fit: the rows of segments, or what was made of them.
+def read_sum(sums: PassSums, node: Node) -> Partial:
+    """Read a stored sum, in the place of its segments."""
+    found: Partial = sums.folder.read(node)
+    return found
+
+
+def stored_sums(sums: PassSums) -> dict[Node, Partial]:
+    """Read all stored sums that are not damaged."""
+    found = {}
+    for node in sums.found:
+        try:
+            found[node] = read_sum(sums, node)
+        except DamagedPart as damaged:
+            logger.warning("%s; its rows are summed again", damaged)
+    return found
+
+
+# Segments that stay on the workers between the passes of a fit: their rows, or also their features.
 
 
 class CacheForm(ABC):
-    """What is kept of a segment, as a frozen dataclass; the same bits on every worker."""
+    """The form in which a segment is kept, as a frozen dataclass; the same bits on every worker."""
 
     @abstractmethod
     def keep(self, rows: Any, arrays: Arrays) -> Rows:
-        """Return the rows in memory, with all that reductions take from them."""
+        """The rows in memory, with all that reductions take from them."""
 
     @abstractmethod
     def shared(self) -> SharedArrays | None:
-        """Return the arrays that it shares with the passes; None if there are none."""
+        """The arrays that it shares with the passes; None if there are none."""
 
     def light(self) -> Self:
-        """Return itself without the arrays that are sent apart."""
+        """Itself without the arrays that are sent apart."""
         return self
 
 
 def keep_rows(keeping: CacheForm, rows: Rows, sent: list[Arrays], fit: str, of_pass: str = "") -> Rows:
-    """Return what is kept of one segment; `of_pass` is as in `reduce_rows`."""
+    """Keep one segment; `of_pass` is as in `reduce_rows`."""
     begin_task(fit)  # or a worker that has just joined would count what it keeps as idle memory
     arrays = joined(sent)
     with working_for(of_pass):
@@ -244,19 +283,19 @@ class SegmentCache:
     _places: dict[int, _Place] = field(default_factory=dict)
 
     def value(self, segment: int) -> Any:
-        """Return the handle on a kept segment; None if it is not kept."""
+        """The handle on a kept segment; None if it is not kept."""
         place = self._places.get(segment)
         return None if place is None else place.value
 
     def by_worker(self) -> dict[str, list[int]]:
-        """Return the numbers of the segments that each worker keeps, ascending."""
+        """The numbers of the segments that each worker keeps, ascending."""
         found: dict[str, list[int]] = {}
         for segment, place in sorted(self._places.items()):
             found.setdefault(place.worker, []).append(segment)
         return found
 
     def level_with_room(self, worker: str, threads: Mapping[str, int], n_segments: int) -> int | None:
-        """Return the first level with room on a worker; None if there is none.
+        """The first level with room on a worker; None if there is none.
 
         A worker takes no more than its part of all segments, so that later passes end together.
         """
@@ -286,21 +325,33 @@ class SegmentCache:
 
 
 def _part(worker: str, threads: Mapping[str, int], n_segments: int) -> int:
-    """Return how many of all segments are a worker's, by its threads."""
+    """How many of all segments are a worker's, by its threads."""
     return -(-n_segments * threads.get(worker, 0) // max(1, sum(threads.values())))
 
 
-# What both kinds of execution do with tasks.
+# Tasks of both kinds of execution.
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Workers as a plan counts them, which need not exist yet."""
+
+    n_workers: int
+    threads_per_worker: int
+    memory_limit: int  # bytes a worker; 0 for none
+    in_client: bool = False  # tasks share the client's process, and its memory
+    is_nested: bool = False  # others may run beside it: in a Dask task, or a child process without a cluster
+    hold_values: bool = True  # results stay in the process that made them: not with dask's pool of processes
 
 
 def say_of_last_write(error: BaseException) -> None:
-    """Say at once what a person who pressed Ctrl-C waits for."""
+    """Tell whoever pressed Ctrl-C at once what there is to wait for."""
     if isinstance(error, KeyboardInterrupt):
         logger.warning("interrupted: what is finished is saved first")
 
 
 def delayed_task(function: Callable[..., Any], args: tuple, group: str | None) -> Any:
-    """Return a delayed task, in a group of its function's name if no other is given."""
+    """A delayed task, in a group of its function's name if no other is given."""
     return dask.delayed(function, pure=False)(*args, dask_key_name=new_key(group or function))
 
 
@@ -309,7 +360,7 @@ def rows_in(segments: list[Rows]) -> int:
 
 
 def in_dask_task() -> bool:
-    """Return whether this runs in a task of a Dask worker, or of one of dask's own schedulers."""
+    """Whether this runs in a task of a Dask worker, or of one of dask's own schedulers."""
     # dask.local calls the tasks of those schedulers, also in the threads of its pools.
     return in_worker() or "dask.local" in calling_modules()
 

@@ -1,4 +1,4 @@
-"""What all kernel estimators share: rows of any storage in, a fitted model, predictions and scores out."""
+"""The base of all kernel estimators: rows of any storage in, a fitted model, predictions and scores out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from distrff.diagnostics.errors import ClassErrors
 from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, calibrated, errors_of, out_of_fold
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
-from distrff.engine.run import Workers, begin_run
+from distrff.engine.run import begin_run
+from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
 from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
 from distrff.fitting.cost import Plan
@@ -83,7 +84,7 @@ class KernelEstimator(BaseEstimator):
     _fold_models: FoldModels | None = None
     """Models that left out a fold each, where the fit made them; not pickled."""
     _fit_rows: Dataset | None = None
-    """The rows of the fit, for what is computed from them later; not pickled. None where they were blocks of
+    """The rows of the fit, for later passes over them; not pickled. None where they were blocks of
     a dask array, which would stay in memory with the estimator."""
     _not_pickled: tuple[str, ...] = ("_fold_models", "_fit_rows")
 
@@ -111,13 +112,13 @@ class KernelEstimator(BaseEstimator):
             ignores it.
         sample_weight : array-like of shape (n_samples,), optional
         checkpoint : str, optional
-            Path or URL of a folder, which workers must see too, for what is finished of the fit. If the
+            Path or URL of a folder, which workers must see too, for the finished parts of the fit. If the
             process, the scheduler or the machine dies, the same call goes on from there, and ends with the
             bits of a fit that nothing disturbed. Rows in memory are compared as a whole with those of the
             first call, stored ones by the sizes and times of their files and a few rows (of web servers and
             lazy arrays, these alone). It stays after the fit; delete it once the model is saved.
             The search for a map, its widths or its metric is made again; passes over all rows are not.
-            SIGTERM during the fit, which batch systems send before they kill, writes what is finished and
+            SIGTERM during the fit, which batch systems send before they kill, writes the finished parts and
             ends the process with exit code 143 (of a fit in the main thread).
         checkpoint_every : float, optional
             Seconds between two writes. Default: forty times as long as the last write took, at least ten,
@@ -166,10 +167,10 @@ class KernelEstimator(BaseEstimator):
             if place is not None:
                 fit = with_checkpoint(fit, self, expected, place, checkpoint_every)
             try:
-                with kept_to_the_end(fit.run):
-                    self._fit(fit, expected)
+                with kept_to_the_end(run):
+                    run.surviving(lambda: self._fit(fit, expected))
             finally:
-                run.forget_kept()
+                run.forget_caches()
                 observer.close()
         return self
 
@@ -322,7 +323,7 @@ class KernelEstimator(BaseEstimator):
         assert run is not None
         first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
         try:
-            run.compute_all(check_rows, [(first, fit.problem.target_kind)])
+            run.map(check_rows, [(first, fit.problem.target_kind)])
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
         from distrff.fitting.timing import predicted_seconds
@@ -345,7 +346,7 @@ class KernelEstimator(BaseEstimator):
 
         Parameters
         ----------
-        workers : PlannedWorkers
+        workers : Workers
         checkpoint : str, optional
             That of the fit, as for `plan`.
 
@@ -432,7 +433,7 @@ class KernelEstimator(BaseEstimator):
     def calibrate(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Take intervals, or prediction sets, from rows that the fit did not see; return the estimator.
 
-        This is split conformal prediction: see `predict_interval` and `predict_set` for what is guaranteed.
+        This is split conformal prediction: see `predict_interval` and `predict_set` for the guarantee.
         Rows that chose a width, a metric or a penalty were seen by the fit. Leave out copies of its rows, and
         others of the same group, such as a second measurement of one patient.
 
@@ -575,7 +576,7 @@ class KernelEstimator(BaseEstimator):
             )
 
 
-# What all classifiers share: labels, decision values, accuracy.
+# The base of classifiers: labels, decision values, accuracy.
 
 
 class KernelClassifier(ClassifierMixin, KernelEstimator):

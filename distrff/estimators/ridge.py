@@ -32,7 +32,7 @@ from distrff.model.persistence import save_model
 from distrff.model.rows import is_raw, raw_rows
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, checked_classes
 
-# What ridge models for numbers and for classes share.
+# The base of ridge models for numbers and for classes.
 
 _SOLVED = (
     "coef_", "intercept_", "alpha_", "rkhs_norm_", "cv_score_", "cv_results_", "report_", "model_", "plan_",
@@ -398,7 +398,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         ones should be among them. All calls together give the model of one `fit` to all their rows with that
         map and scaling, up to rounding: row numbers go on, and so do the folds of ``fold_by="hash"``.
         `alpha`, `alphas`, `fit_intercept` and `tol` count at each call, all other parameters at the first.
-        `fit` forgets what was summed, and as it keeps no sums, a call after it begins anew, with a
+        `fit` forgets these sums and keeps none, so that a call after it begins anew, with a
         `DataWarning`. A call that fails changes nothing, nor does a `fit` that fails. Of
         `EquispacedFourierFeatures`, alpha is searched by sums that are rounded otherwise.
 

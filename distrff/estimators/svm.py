@@ -17,7 +17,7 @@ from distrff.model.model import Model
 from distrff.solvers.losses import MARGINS, NOISES
 from distrff.utils.validation import one_of, positive
 
-# What classifiers with a margin loss share.
+# The base of classifiers with a margin loss.
 
 
 @dataclass(eq=False, repr=False)

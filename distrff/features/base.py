@@ -43,16 +43,16 @@ class MapReduction(Protocol):
         """The name of the pass in reports."""
 
     def zero(self) -> Any:
-        """Return a fresh total, of no rows."""
+        """A fresh total, of no rows."""
 
     def update(self, total: Any, start: int, X: np.ndarray, sample_weight: np.ndarray | None) -> Any:
-        """Return the total with the rows from number `start` on added; it may be changed in place."""
+        """The total with the rows from number `start` on added; it may be changed in place."""
 
     def merge(self, first: Any, second: Any) -> Any:
-        """Return the total of both, earlier rows first; neither is changed."""
+        """The total of both, earlier rows first; neither is changed."""
 
     def size_bytes(self, n_rows: int) -> int:
-        """Return the bytes of the total of that many rows, at most."""
+        """The bytes of the total of that many rows, at most."""
 
 
 class RowSource(Protocol):
@@ -63,7 +63,7 @@ class RowSource(Protocol):
         """Number of rows."""
 
     def __call__(self, reduction: MapReduction, *, min_features: int = 0) -> Any:
-        """Return the total over all rows.
+        """The total over all rows.
 
         Z will have at least `min_features` columns, which a plan may refuse before the pass.
         """
@@ -71,16 +71,16 @@ class RowSource(Protocol):
     def run_all(
         self, function: Callable[..., Any], arrays: Mapping[str, np.ndarray], calls: list[tuple]
     ) -> list[Any]:
-        """Return `function(arrays, *call)` for each of the calls, which may run side by side."""
+        """`function(arrays, *call)` for each of the calls, which may run side by side."""
 
     def of_map(self, features: Any) -> RowSource:
-        """Return the same rows for a fit of this map."""
+        """The same rows for a fit of this map."""
 
     def check_size(self, n_features: int) -> None:
         """Raise PlanRefused where a model of so many features would not fit in the workers' memory."""
 
     def after(self, step: FittedMap) -> RowSource:
-        """Return the source of the rows that this map makes of them."""
+        """The source of the rows that this map makes of them."""
 
 
 _SAMPLE_ROWS = 16_384
@@ -89,7 +89,7 @@ _MIN_SAMPLE_ROWS = 2_048
 
 
 def sample_rows(n_columns: int) -> int:
-    """Return how many rows are sampled: 16,384, fewer but at least 2,048 of more than 256 columns."""
+    """Number of sampled rows: 16,384, fewer but at least 2,048 of more than 256 columns."""
     return min(_SAMPLE_ROWS, max(_MIN_SAMPLE_ROWS, _SAMPLE_BYTES // (8 * n_columns)))
 
 
@@ -133,13 +133,13 @@ class Sample:
         return np.asarray(self.sample_weight, dtype=np.float64)
 
     def in_own_units(self) -> Sample:
-        """Return the sample with its columns as they were before they were scaled."""
+        """The sample with its columns as they were before they were scaled."""
         X = self.X if self.column_scale is None else self.X * self.column_scale
         X = X if self.column_shift is None else X + self.column_shift
         return replace(self, X=X, column_scale=None, column_shift=None)
 
     def shuffled_rows(self, name: str) -> np.ndarray:
-        """Return the numbers of the rows of positive weight in the random order of that name."""
+        """The numbers of the rows of positive weight in the random order of that name."""
         return stream(self.seed, name).permutation(np.flatnonzero(self.weights > 0))
 
     @property
@@ -309,7 +309,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.trial(n_columns, n_components=2)
 
     def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
-        """Return the number of columns of Z, before fitting; None stands for as many rows as it takes."""
+        """The number of columns of Z, before fitting; None stands for as many rows as it takes."""
         raise NotImplementedError
 
     @property
@@ -323,7 +323,7 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return 0
 
     def cost_for(self, n_columns: int) -> MapCost:
-        """Return the cost of applying the map to rows of that many columns, before fitting."""
+        """The cost of applying the map to rows of that many columns, before fitting."""
         return product_cost(n_columns)
 
     def search_flops_for(self, n_rows: int, n_columns: int) -> float:
@@ -340,24 +340,24 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self
 
     def for_gram(self) -> FeatureMap:
-        """Return a map of dense features, for a Gram: itself, unless it could choose sparse ones."""
+        """A map of dense features, for a Gram: itself, unless it could choose sparse ones."""
         return self
 
     def resolved_as(self, features: FeatureMap) -> FeatureMap:
-        """Return this fitted map with what the fit has made of the one that it chose."""
+        """This fitted map with its chosen map as the fit has changed it."""
         return features
 
     def for_rows(
         self, n_rows: int, n_columns: int, *, is_sparse: bool, has_targets: bool, by_sums: bool
     ) -> FeatureMap:
-        """Return a map for rows like these: itself, unless they leave less to choose from.
+        """A map for rows like these: itself, unless they leave less to choose from.
 
         `by_sums` says whether the model can be solved from the sums of equispaced features.
         """
         return self
 
     def trial(self, n_columns: int, **smaller: int) -> Self:
-        """Return a clone fitted to random rows, with the parameters in `smaller` reduced to these at most.
+        """A clone fitted to random rows, with the parameters in `smaller` reduced to these at most.
 
         Automatic widths are 1.
         """
@@ -372,14 +372,14 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.set_params(**at_most)
 
     def _trial_rows(self, n_columns: int) -> int:
-        """Return how many rows a fit needs."""
+        """Rows that a fit needs."""
         return 1
 
     def _specify(self, sample: Sample) -> FittedMap:
         raise NotImplementedError
 
     def transform(self, X: Any) -> Any:
-        """Return Z = z(X).
+        """Z = z(X).
 
         Parameters
         ----------
@@ -430,11 +430,11 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         )
 
     def output_dtype(self, dtype: np.dtype) -> np.dtype:
-        """Return the dtype of Z for rows of this dtype."""
+        """The dtype of Z for rows of this dtype."""
         return np.dtype(np.float32 if dtype == np.float32 else np.float64)
 
     def nested_sizes(self) -> tuple[int, ...]:
-        """Return the sizes D' ≤ D of the maps that are leading columns of this one, ascending.
+        """The sizes D' ≤ D of the maps that are leading columns of this one, ascending.
 
         Halvings of D down to 16; only (D,) for a map that is not nested.
         """
@@ -463,7 +463,7 @@ def _usable_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
 
 
 def transform_block(X: Any, specification: FittedMap) -> np.ndarray:
-    """Return z(X) for one block of a dask array."""
+    """z(X) for one block of a dask array."""
     dtype = np.float32 if X.dtype == np.float32 else np.float64
     rows = X.tocsr().astype(dtype, copy=False) if issparse(X) else np.ascontiguousarray(X, dtype=dtype)
     return specification.build().apply(rows)

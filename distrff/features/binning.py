@@ -101,7 +101,7 @@ class RandomBinningFeatures(KernelFeatureMap):
             raise InputError(f"n_bins must be at least n_grids = {self.n_grids}, got {self.n_bins}")
 
     def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
-        """Return the columns of Z before fitting; for exact bins a lower bound, one for each grid."""
+        """The columns of Z before fitting; for exact bins a lower bound, one for each grid."""
         return int(self.n_grids if self.n_bins is None else self.n_bins)
 
     @property
@@ -145,7 +145,7 @@ class RandomBinningFeatures(KernelFeatureMap):
 
 
 def _pairs(ends: np.ndarray) -> float:
-    """Return the number of pairs of bins of the same grid."""
+    """The number of pairs of bins of the same grid."""
     bins = np.diff(ends, prepend=0).astype(np.float64)
     return float(np.sum(bins * (bins - 1)) / 2)
 
@@ -258,7 +258,7 @@ class BinningMap(_AnyBinningMap, MapFromRows):
 
 
 def _hashed_columns(keys: np.ndarray, n_bins: int) -> np.ndarray:
-    """Return the columns that keys are hashed to, each in the run of columns of its grid."""
+    """The columns that keys are hashed to, each in the run of columns of its grid."""
     edges = _edges(len(keys), n_bins)
     widths = np.diff(edges).astype(np.uint64)[:, None]
     # Keys are linear in the numbers of the bins, and without mixing whole runs of neighbours would collide.
@@ -268,7 +268,7 @@ def _hashed_columns(keys: np.ndarray, n_bins: int) -> np.ndarray:
 
 
 def _edges(n_grids: int, n_bins: int) -> np.ndarray:
-    """Return the first column of each grid's run, and the end of the last run."""
+    """The first column of each grid's run, and the end of the last run."""
     return np.arange(n_grids + 1) * n_bins // n_grids
 
 
@@ -301,7 +301,7 @@ class Grids:
         return cls(steps, offsets, np.ascontiguousarray(np.moveaxis(2 * drawn + 1, 1, 0), np.int32))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays that are stored and sent."""
+        """The arrays that are stored and sent."""
         return {"steps": self.steps, "offsets": self.offsets, "multipliers": self.multipliers}
 
     def check(self, n_grids: int, n_columns: int) -> None:
@@ -318,7 +318,7 @@ class Grids:
         return Grids(self.steps[some], self.offsets[some], self.multipliers[:, some])
 
     def keys(self, X: np.ndarray) -> np.ndarray:
-        """Return the keys of the bins of rows, uint64 of shape (n_grids, r).
+        """The keys of the bins of rows, uint64 of shape (n_grids, r).
 
         Bins are computed in the dtype of X; numbers beyond ±2³⁰ pitches share a bin. A key is two multilinear
         hashes Σ a_j·bin_j mod 2³² side by side. If 2^v is the largest power of two that divides the
@@ -345,7 +345,7 @@ def draw_pitches(kernel: Kernel, n_grids: int, n_columns: int, rng_of: Streams) 
 
 
 def laplacian_factors(kernel: Kernel) -> list[Laplacian]:
-    """Return Laplacians with the kernel as their product, up to the factor k(0), or raise InputError."""
+    """Laplacians with the kernel as their product, up to the factor k(0), or raises InputError."""
     if isinstance(kernel, Laplacian):
         return [kernel]
     if isinstance(kernel, Product):
@@ -425,7 +425,7 @@ class BinCounts:
 
     @classmethod
     def empty(cls, n_grids: int) -> BinCounts:
-        """Return the counts of no rows."""
+        """The counts of no rows."""
         slots = [np.zeros(_MIN_SLOTS, np.int64) for _ in range(n_grids)]
         return cls([empty.astype(np.uint64) for empty in slots], slots, np.zeros(n_grids, np.int64))
 
@@ -441,7 +441,7 @@ class BinCounts:
         return self
 
     def merge(self, other: BinCounts) -> BinCounts:
-        """Return the counts of both; neither is changed."""
+        """The counts of both; neither is changed."""
         both = BinCounts.empty(len(self.used))
         for g, n in enumerate((self.used + other.used).tolist()):
             both._take(g, self.keys[g], self.counts[g], n)
@@ -449,7 +449,7 @@ class BinCounts:
         return both
 
     def sorted(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return keys, ascending, and counts of each grid's occupied bins."""
+        """Keys, ascending, and counts of each grid's occupied bins."""
         found = []
         for keys, counts in zip(self.keys, self.counts, strict=True):
             slots = np.flatnonzero(counts)
@@ -470,7 +470,7 @@ class BinCounts:
 
 
 def _tables_of(found: list[tuple[np.ndarray, np.ndarray]]) -> BinCounts:
-    """Return the counts of occupied bins, given grid by grid."""
+    """The counts of occupied bins, given grid by grid."""
     tables = BinCounts.empty(len(found))
     for g, (keys, counts) in enumerate(found):
         tables._take(g, keys, counts, len(keys))
@@ -513,7 +513,7 @@ class BinIds:
         return firsts, keys, ids
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """Return the columns of bins, −1 for one that is not occupied: int32 of the keys' (n_grids, r)."""
+        """The columns of bins, −1 for one that is not occupied: int32 of the keys' (n_grids, r)."""
         ids = np.empty(keys.shape, np.int32)
         _find(keys, *self._tables, ids)
         return ids
@@ -611,12 +611,12 @@ class BinReduction:
 
 
 def min_passes(n_grids: int) -> int:
-    """Return the minimum number of passes over the rows that `occupied_bins` takes."""
+    """The minimum number of passes over the rows that `occupied_bins` takes."""
     return 1 + -(-(n_grids - 1) // _MAX_GRIDS_PER_PASS)
 
 
 def occupied_bins(grids: Grids, row_source: RowSource) -> dict[str, np.ndarray]:
-    """Return `keys` and `counts` of the occupied bins, grid by grid with ascending keys, and their `ends`.
+    """`keys` and `counts` of the occupied bins, grid by grid with ascending keys, and their `ends`.
 
     The first pass over the rows is for one grid; its number of bins says how many grids a later pass can
     hold. Before each pass the row source is given the number of bins so far, and may refuse it. Raises

@@ -248,7 +248,7 @@ class ConcatenatedFeatures(FeatureMap):
         )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name, those of map i as `maps__i__…`."""
+        """The parameters by name, those of map i as `maps__i__…`."""
         params: dict[str, Any] = super().get_params(deep=False)
         if deep and isinstance(self.maps, list | tuple):
             for i, map_ in enumerate(self.maps):

@@ -102,7 +102,7 @@ class EquispacedMap(KernelMap):
         return list(np.meshgrid(*(np.arange(-m, m + 1) for m in self.lattice.modes), indexing="ij"))
 
     def values_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Return C of each output, a pair of outputs as one complex array: (ceil(k/2), 2·m_1 + 1, …)."""
+        """C of each output, a pair of outputs as one complex array: (ceil(k/2), 2·m_1 + 1, …)."""
         C = [self.prepared * lattice_of(w, self.prepared.shape) for w in coef.T]
         C.extend([np.zeros_like(C[0])] * (len(C) % 2))
         return np.stack([a + 1j * b for a, b in zip(C[::2], C[1::2], strict=True)])
@@ -116,7 +116,7 @@ class EquispacedMap(KernelMap):
         return F[:, :n_outputs]
 
     def mean_square(self, X: np.ndarray, C: np.ndarray) -> np.ndarray:
-        """Return the mean square of real functions, two of which share a place of the leading axis: (r,)."""
+        """The mean square of real functions, two of which share a place of the leading axis: (r,)."""
         points, total = self.lattice.phases(X), np.zeros(len(X))
         for one in C:
             f = values_at(points, one, _EPS_OF_SAMPLES)
@@ -145,14 +145,14 @@ class EquispacedMap(KernelMap):
 
 
 def _column(n_columns: int, j: int, x: np.ndarray) -> np.ndarray:
-    """Return rows with these values in column j, and zeros."""
+    """Rows with these values in column j, and zeros."""
     X = np.zeros((len(x), n_columns))
     X[:, j] = x
     return X
 
 
 def lattice_of(coef: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return c_j on the whole lattice, c_{−j} = c̄_j, from real coefficients in the order of the features."""
+    """c_j on the whole lattice, c_{−j} = c̄_j, from real coefficients in the order of the features."""
     half = len(coef) // 2
     flat = np.empty(len(coef), np.complex128)
     flat[half] = coef[0]
@@ -162,7 +162,7 @@ def lattice_of(coef: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def coef_of(C: np.ndarray) -> np.ndarray:
-    """Return the real coefficients of c_j on the whole lattice; inverse of `lattice_of`."""
+    """The real coefficients of c_j on the whole lattice; inverse of `lattice_of`."""
     flat = C.ravel()
     half = flat.size // 2
     coef = np.empty(flat.size)
@@ -349,7 +349,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         )
 
     def decided(self, kernel: Kernel, lattice: Lattice, search: dict[str, Any] | None) -> Self:
-        """Return the fitted map with another kernel, on this lattice or a central part of it."""
+        """The fitted map with another kernel, on this lattice or a central part of it."""
         chosen = clone(self)
         for name in ("seed_", "n_features_in_", "pilot_kernel_"):
             setattr(chosen, name, getattr(self, name))
@@ -359,7 +359,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
 
     @classmethod
     def of_specification(cls, specification: EquispacedMap, kernel: Kernel, tol: float) -> Self:
-        """Return the fitted map of this lattice, for a search that begins at the specification's kernel.
+        """The fitted map of this lattice, for a search that begins at the specification's kernel.
 
         `kernel` is the one that was given, perhaps with undecided parts.
         """
@@ -439,7 +439,7 @@ def _check_few(n_columns: int) -> None:
 
 
 def _pairs(given: Any, names: Sequence[str] | None) -> dict[int, tuple[float, float]]:
-    """Return the bounds by column number; raise InputError for what are none."""
+    """The bounds by column number; raises InputError for values that are no bounds."""
     found = {}
     for (j, pair), called in zip(_by_column("bounds", given, names).items(), _called(given), strict=True):
         if pair is None:
@@ -454,13 +454,13 @@ def _pairs(given: Any, names: Sequence[str] | None) -> dict[int, tuple[float, fl
 
 
 def _called(given: Any) -> list[str]:
-    """Return what messages call the columns of a mapping or sequence."""
+    """Names of the columns of a mapping or sequence, for messages."""
     keys = list(given) if isinstance(given, Mapping) else range(0 if given is None else len(given))
     return [f"column {key!r}" for key in keys]
 
 
 def _periods(given: Any, names: Sequence[str] | None) -> dict[int, float]:
-    """Return the periods by column number; raise InputError for what are none."""
+    """The periods by column number; raises InputError for values that are no periods."""
     if given is not None and not isinstance(given, Mapping):
         raise InputError(f"period must map columns to periods, such as {{'hour': 24}}, got {given!r}")
     found = _by_column("period", given, names)
@@ -471,7 +471,7 @@ def _periods(given: Any, names: Sequence[str] | None) -> dict[int, float]:
 
 
 def _by_column(parameter: str, given: Any, names: Sequence[str] | None) -> dict[int, Any]:
-    """Return a mapping or sequence with columns as numbers.
+    """A mapping or sequence with columns as numbers.
 
     A name of digits is a number unless a column has it. `names` are None where they are not known yet: then
     names get numbers in their order, so that their values can be checked.
@@ -560,7 +560,7 @@ class Lattice:
         return math.prod(2 * m + 1 for m in self.modes)
 
     def phases(self, X: np.ndarray) -> list[np.ndarray]:
-        """Return 2πh(x − c) of each column that varies, in [−π, π]: float64 arrays of shape (n_rows,)."""
+        """2πh(x − c) of each column that varies, in [−π, π]: float64 arrays of shape (n_rows,)."""
         found = []
         for j, h, c in zip(self.columns, self.spacing, self.centre, strict=True):
             turns = (X[:, j].astype(np.float64) - c) * h
@@ -570,7 +570,7 @@ class Lattice:
         return found
 
     def outside(self, X: np.ndarray) -> np.ndarray:
-        """Return which rows are outside of the bounds, shape (n_rows,)."""
+        """Mask of the rows outside of the bounds, shape (n_rows,)."""
         outside = np.zeros(len(X), dtype=bool)
         for x, bounds in zip(X.T, self.bounds, strict=True):
             if bounds is not None:
@@ -578,11 +578,11 @@ class Lattice:
         return outside
 
     def weights(self, kernel: Kernel) -> np.ndarray:
-        """Return w_j = ∏h·k̂(h·j), shape (2·m_1 + 1, …)."""
+        """w_j = ∏h·k̂(h·j), shape (2·m_1 + 1, …)."""
         return kernel.along(self.columns).lattice_weights(self.spacing, self.modes)
 
     def error(self, kernel: Kernel) -> float:
-        """Return a bound of sup|k − k̃|/k(0) in the box: of modes left out, and of periodic images."""
+        """A bound of sup|k − k̃|/k(0) in the box: of modes left out, and of periodic images."""
         total = 0.0
         for i, j in enumerate(self.columns):
             line, others = _Line(kernel.along([j])), self._images_elsewhere(kernel, j)
@@ -593,12 +593,12 @@ class Lattice:
         return total
 
     def _images_elsewhere(self, kernel: Kernel, column: int) -> float:
-        """Return how many times k(0) the kernel's sum over the periods of other columns is."""
+        """How many times k(0) the kernel's sum over the periods of other columns is."""
         periodic = [(h, j) for h, j in zip(self.spacing, self.columns, strict=True) if self.bounds[j] is None]
         return images_elsewhere(kernel, periodic, column)
 
     def resolving(self, kernel: Kernel, tol: float) -> Lattice | None:
-        """Return the smallest central part on which the kernel is within `tol`; None if there is none."""
+        """The smallest central part on which the kernel is within `tol`; None if there is none."""
         budget = tol
         for i, j in enumerate(self.columns):
             if (bounds := self.bounds[j]) is not None:
@@ -616,7 +616,7 @@ class Lattice:
         return replace(self, modes=tuple(modes))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the lattice as strict JSON data."""
+        """The lattice as strict JSON data."""
         return {
             "n_columns": self.n_columns,
             "columns": list(self.columns),
@@ -628,7 +628,7 @@ class Lattice:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the lattice of what `to_dict` returned; raise ModelFileError for anything else."""
+        """The lattice that `to_dict` wrote; raises ModelFileError for anything else."""
         try:
             return cls(
                 data["n_columns"],
@@ -649,7 +649,7 @@ def _number(value: Any) -> float:
 
 
 def beyond(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
-    """Return where numbers are outside of bounds, which float32 rounds by up to one part in 2²⁴."""
+    """Mask of the numbers outside of bounds, which float32 rounds by up to one part in 2²⁴."""
     slack = max(map(abs, bounds)) * 2.0**-24
     return np.asarray((x < bounds[0] - slack) | (x > bounds[1] + slack))
 
@@ -671,14 +671,14 @@ class _Line:
         return self.kernel(distances[:, None], np.zeros((1, 1)))[:, 0] / self.kernel.at_zero
 
     def images(self, width: float, spacing: float) -> float:
-        """Return Σ k(δ + n/h) over n ≠ 0 at most, for differences |δ| up to the width of the box."""
+        """Σ k(δ + n/h) over n ≠ 0 at most, for differences |δ| up to the width of the box."""
         nearest = 1.0 / spacing - width
         if nearest <= 0:
             return math.inf
         return 2.0 * float(self._at(nearest + np.arange(_N_IMAGES) / spacing).sum())
 
     def spacing(self, width: float, error: float) -> float:
-        """Return the largest h whose images add up to `error` at most."""
+        """The largest h whose images add up to `error` at most."""
         low, high = 0.0, width
         while self.images(width, 1.0 / (width + high)) > error:
             low, high = high, 2.0 * high
@@ -690,22 +690,22 @@ class _Line:
         return 1.0 / (width + high)
 
     def total(self, spacing: float) -> float:
-        """Return Σ w_j over all j, by Poisson's formula: the kernel and its images at 0."""
+        """Σ w_j over all j, by Poisson's formula: the kernel and its images at 0."""
         return 1.0 + 2.0 * float(self._at(np.arange(1, _N_IMAGES) / spacing).sum())
 
     def _shells(self, spacing: float, m: int) -> np.ndarray:
-        """Return Σ_{|j| ≤ i} w_j for i = 0 … m."""
+        """Σ_{|j| ≤ i} w_j for i = 0 … m."""
         w = self.kernel.lattice_weights([spacing], [m])[m:] / self.kernel.at_zero
         return np.asarray(2.0 * np.cumsum(w) - w[0])
 
     def tail(self, spacing: float, m: int) -> float:
-        """Return Σ w_j over |j| > m."""
+        """Σ w_j over |j| > m."""
         # A kernel that falls slowly has more images than are added up, but then its weights fall fast.
         sums = self._shells(spacing, max(4 * m, _FIRST_MODES))
         return max(0.0, max(self.total(spacing), float(sums[-1])) - float(sums[m]))
 
     def modes(self, spacing: float, error: float, max_modes: int = _MAX_LINE_MODES) -> int | None:
-        """Return the smallest m whose tail is at most `error`; None if it is above `max_modes`."""
+        """The smallest m whose tail is at most `error`; None if it is above `max_modes`."""
         total, n = self.total(spacing), _FIRST_MODES
         while True:
             sums = self._shells(spacing, n)
@@ -718,7 +718,7 @@ class _Line:
 
 
 def images_elsewhere(kernel: Kernel, periodic: Sequence[tuple[float, int]], column: int) -> float:
-    """Return ∏ Σ_n k_j(n/h_j)/k_j(0) over periodic columns but one, given as pairs of spacing and column.
+    """∏ Σ_n k_j(n/h_j)/k_j(0) over periodic columns but one, given as pairs of spacing and column.
 
     By so much the errors of a column may count, as they meet all periodic images in the others.
     """
@@ -735,7 +735,7 @@ PILOT_ROWS = 1000  # of the likelihood: widths are only to start from, and 2,000
 
 
 def scaled_widths(kernel: Kernel, factors: Any) -> Kernel:
-    """Return the kernel with its widths multiplied by one factor or one a column, to four digits."""
+    """The kernel with its widths multiplied by one factor or one a column, to four digits."""
     operands = {name: k for name, k in kernel.get_params(deep=False).items() if isinstance(k, Kernel)}
     if operands:
         return kernel.set_params(**{name: scaled_widths(k, factors) for name, k in operands.items()})
@@ -768,7 +768,7 @@ class Box:
     def lattice(
         self, kernel: Kernel, longest: Kernel, tol: float, max_modes: int, *, shortest: float = 1.0
     ) -> tuple[Lattice, float]:
-        """Return a lattice with margins for the longest widths, and the factor of the shortest resolved.
+        """A lattice with margins for the longest widths, and the factor of the shortest resolved.
 
         It resolves the kernel with its widths times a factor: `shortest`, or as little more as brings the
         modes down to `max_modes`.
@@ -795,7 +795,7 @@ class Box:
         modes = np.array([_MAX_LINE_MODES if m is None else m for m in needed])
 
         def counted(factor: float) -> np.ndarray:
-            """Return the modes of wider kernels: frequencies are in inverse proportion to widths."""
+            """The modes of wider kernels: frequencies are in inverse proportion to widths."""
             return np.ceil(modes / factor).astype(np.int64)
 
         low, high = 0.0, 40.0
@@ -817,7 +817,7 @@ class Box:
     def lattice_for_search(
         self, pilot: Kernel, tol: float, max_modes: int, n_rows: int
     ) -> tuple[Lattice, Kernel]:
-        """Return the lattice of most use for comparing widths around those of the pilot, and where to begin.
+        """The lattice of most use for comparing widths around those of the pilot, and where to begin.
 
         From twice the pilot's widths down to a quarter of them, and less where there are more rows than the
         pilot had: n rows resolve widths in proportion to n^(−1/d). Long widths take a wide margin, and so
@@ -842,7 +842,7 @@ _FIRST_SHARE, _SETTLED = 1e-5, 1.02
 
 @lru_cache(maxsize=64)
 def resolved_share(n_modes: int, n_columns: int, tol: float = 1e-3) -> float:
-    """Return the shortest width, as a share of the box, that so many modes resolve for Matérn 3/2."""
+    """The shortest width, as a share of the box, that so many modes resolve for Matérn 3/2."""
     box = Box(((0.0, 1.0),) * n_columns, (None,) * n_columns)
     share, factor = _FIRST_SHARE, math.inf
     while factor > _SETTLED and share < 1:  # the margin of the box grows with the width

@@ -167,7 +167,7 @@ def _minimise_models(
     """Move each model to its minimum, side by side on the cluster; return their lower bounds."""
     shared = (oracle.features_of, oracle.sent_map, oracle.fit_intercept)
     calls = [(*shared, model, problem.C, tols[problem]) for problem, model in models.items()]
-    solutions: list[ActiveSetSolution] = oracle.run.compute_all(solve_model, calls)
+    solutions: list[ActiveSetSolution] = oracle.run.map(solve_model, calls)
     for model, solution in zip(models.values(), solutions, strict=True):
         model.x, model.alpha = solution.x, solution.alpha
     return {problem: solution.bound for problem, solution in zip(models, solutions, strict=True)}

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from distrff.engine.reduction import Arrays, gram_stride
-from distrff.engine.run import Run, Workers
+from distrff.engine.run import Run
+from distrff.engine.tasks import Workers
 from distrff.errors import InputError
 from distrff.fitting.cost import (
     MAX_DIRECTIONS,
@@ -697,14 +698,14 @@ class FactorPreconditioner:
         groups = [outputs[self.factor_of[outputs] == f] for f in range(len(self.factors))]
         used = [(f, group) for f, group in enumerate(groups) if len(group)]
         calls = [(self.factors[f], np.stack([residuals[j] for j in group], axis=1)) for f, group in used]
-        solved = self.run.compute_all(preconditioned, calls)
+        solved = self.run.map(preconditioned, calls)
         return {
             int(j): V[:, i] for (_, group), V in zip(used, solved, strict=True) for i, j in enumerate(group)
         }
 
     def solution(self) -> tuple[np.ndarray, np.ndarray]:
         """Coef and intercept of ridge on the sample itself."""
-        found = self.run.compute_all(solution_of_sample, [(f,) for f in self.factors])
+        found = self.run.map(solution_of_sample, [(f,) for f in self.factors])
         chosen = list(enumerate(self.factor_of))
         coef = np.stack([found[f][0][:, j] for j, f in chosen], axis=1)
         return coef, np.array([found[f][1][j] for j, f in chosen])

@@ -21,7 +21,7 @@ from distrff.errors import ClusterError, InputError, PlanRefused
 from distrff.fitting.cost import Plan
 from distrff.fitting.problem import FitContext
 from distrff.io.dataset import Dataset, Rows
-from distrff.io.parts import CheckpointStore, forgeries_refused
+from distrff.io.parts import CheckpointStore
 from distrff.io.storage import SEEN_BY_ALL, Location, package_version
 from distrff.utils.serialize import digest_of
 
@@ -79,7 +79,7 @@ def _check_seen(run: Run, store: CheckpointStore) -> None:
     if not isinstance(execution, ClusterExecution):
         return
     futures = {
-        worker: execution.submit_to(worker, _sees, store) for worker in execution.roll.running_threads()
+        worker: execution.submit_to(worker, _sees, store) for worker in execution.workers.running_threads()
     }
     for worker, future in futures.items():
         with suppress(ClusterError, TimeoutError):  # a worker that leaves now is no reason
@@ -114,9 +114,7 @@ def _contents(run: Run, dataset: Dataset) -> dict[str, Any]:
     """The digest of rows in this process; of others that of a few, and the versions of their files."""
     if dataset.block_rows == 0:
         return {"the rows": _digest_of_rows(dataset.rows(0, dataset.n_rows))}
-    sampled = run.compute_all(
-        _digest_of_rows, [(rows,) for rows in dataset.sampled_rows()], group="checkpoint"
-    )
+    sampled = run.map(_digest_of_rows, [(rows,) for rows in dataset.sampled_rows()], group="checkpoint")
     files = [place.versions() for place in dataset.places]
     return {"a sample of the rows": digest_of(sampled), "versions of the files": digest_of(files)}
 
@@ -205,7 +203,7 @@ def kept_to_the_end(run: Run | None) -> Iterator[None]:
         return
     checkpoint, store = run.checkpoint, run.checkpoint.store
     assert isinstance(store, CheckpointStore)
-    with ending_on_sigterm(), forgeries_refused(store.location, lambda: checkpoint.has_read):
+    with ending_on_sigterm():
         try:
             yield
             # Without the sums of the last passes: what is left to do takes seconds, and they are large.

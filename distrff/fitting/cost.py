@@ -20,7 +20,7 @@ from distrff.engine.reduction import (
     sampled_tile_rows,
     sparse_segmentation,
 )
-from distrff.engine.run import PlannedWorkers, Workers
+from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
 from distrff.features.binning import KEY_ROWS
 from distrff.features.equispaced import resolved_share
@@ -465,7 +465,7 @@ def _remedies(plan: Plan, cost: Callable[[Size, Workers], Iterator[Plan]]) -> li
     size, remedies = plan.size, []
 
     def does_fit(changed: Size, threads: int = plan.threads_per_worker) -> bool:
-        workers = PlannedWorkers(plan.n_workers, threads, plan.memory_limit)
+        workers = Workers(plan.n_workers, threads, plan.memory_limit)
         return first_that_fits(cost(changed, workers)).fits
 
     if does_fit(size.in_small_chunks()):

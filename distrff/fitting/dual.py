@@ -46,7 +46,7 @@ class DualAscent:
                 alphas = np.stack([self._start(problem) for problem in some])
                 calls.append((self._rows, outputs, C, mask, alphas, self._fit_intercept, tol))
                 order += some
-        found = [at for some in self._run.compute_all(ascend_pairs, calls, group="margins") for at in some]
+        found = [at for some in self._run.map(ascend_pairs, calls, group="margins") for at in some]
         self._run.sweeps.append(("margins", time.perf_counter() - started))
         points = dict(zip(order, found, strict=True))
         for problem, at in points.items():

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from distrff.engine.reduction import Segmentation, light_segmentation
-from distrff.engine.run import LocalExecution, Run, Workers
+from distrff.engine.run import LocalExecution, Run
+from distrff.engine.tasks import Workers
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, scaled_widths
 from distrff.fitting.cost import SLACK_BYTES, Plan, Size, planned, ready_bytes
@@ -161,7 +162,7 @@ class Sums:
         assert folds is not None
         again = summed(self.fit, self.plan, folds)
         own = self.chosen.setting, alpha, problem.tol
-        found = self.run.compute_all(solve_without, [(again.total, part, *own) for part in again.parts])
+        found = self.run.map(solve_without, [(again.total, part, *own) for part in again.parts])
         solutions = [(one.solution.coef, one.solution.intercept) for one in found]
         return ridge_fold_models(folds, self.targets, solutions, fit_intercept=problem.fit_intercept)
 
@@ -185,9 +186,9 @@ class Sums:
             call_rows=2 * call_rows,
         )
         segments = [FoldRows(fit.dataset.rows(a, b), members) for a, b, members in cuts.tasks()]
-        merged = fit.run.sweep_segments("signs", segments, reduction)
+        merged = fit.run.reduce("signs", segments, reduction)
         calls = [(self.total, merged, group, setting, alpha, seed) for group in range(N_GROUPS)]
-        found = fit.run.compute_all(sampled, calls)
+        found = fit.run.map(sampled, calls)
         dimension = float(np.mean([dimension for _, dimension in found]))
         if not fit.weight > dimension:
             raise InputError(
@@ -220,7 +221,7 @@ def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
         call_rows=2 * plan.tile_rows,
     )
     segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in cuts.tasks()]
-    merged = fit.run.sweep_segments("sums", segments, reduction)
+    merged = fit.run.reduce("sums", segments, reduction)
     parts = fit.run.submit_all(part_of, [(merged, fold) for fold in range(n_folds)])
     return Sums(
         run=fit.run,
@@ -497,7 +498,7 @@ class Search:
             assert setting is not None
             alphas = self.alphas[places].tolist()
             tasks.append((sums.total, sums.parts[fold], setting, alphas, patience, tol))
-        found: list[Judged] = sums.run.compute_all(judge, tasks)
+        found: list[Judged] = sums.run.map(judge, tasks)
         return found
 
     def _climb(self, groups: Sequence[tuple[int, ...]], by: int, *, margin: float = _MARGIN) -> None:

@@ -14,7 +14,8 @@ from distrff.engine.progress import Observer
 from distrff.engine.reduction import (
     light_segmentation,
 )
-from distrff.engine.run import Workers, begin_run, check_reading
+from distrff.engine.run import begin_run, check_reading
+from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
 from distrff.features.base import FeatureMap, MapReduction, sample_rows
 from distrff.features.fitted import FittedMap, Trait
@@ -492,7 +493,7 @@ class _RowsOfFit:
         run = self.fit.run
         assert run is not None
         sent = run.send(dict(arrays))
-        return run.compute_all(function, [(sent, *call) for call in calls], group="search")
+        return run.map(function, [(sent, *call) for call in calls], group="search")
 
     def check_size(self, n_features: int) -> None:
         choose(self.fit, self.n_outputs, n_features)

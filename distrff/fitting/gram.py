@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from distrff.engine.run import LocalExecution, Run, Workers
+from distrff.engine.run import LocalExecution, Run
+from distrff.engine.tasks import Workers
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
 from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import (
@@ -202,7 +203,7 @@ def _solved(
     if problem.penalty.value is not None:
         begun = grams.begin_solution(problem.penalty.value)  # on a cluster beside the learning curve
         search = _given(grams, problem.penalty.value)
-        solution = run.value(begun)
+        solution = run.get(begun)
     else:
         has_models = problem.penalty.search == "cv" and folds is not None  # of the folds
         search = _searched(grams, problem, n_folds, with_solutions=has_models)
@@ -316,12 +317,12 @@ class Grams:
             whole.append((self.total, source, fold, [*empty[:-1], grids[-1]], *others))
             smaller.append((self.total, source, fold, [*grids[:-1], empty[-1]], *others))
         if len(self.system.sizes) == 1:
-            return self.run.compute_all(function, whole, costs=[1.0] * len(whole))
+            return self.run.map(function, whole, costs=[1.0] * len(whole))
         # A reduction takes about the cube of its size, which by rows is at most their number.
         most = math.inf if self.rows is None else self.system.n_rows
         *of_smaller, of_whole = (float(min(size, most)) ** 3 for size in self.system.sizes)
         costs = [of_whole] * len(whole) + [sum(of_smaller)] * len(smaller)
-        found = self.run.compute_all(function, whole + smaller, costs=costs)
+        found = self.run.map(function, whole + smaller, costs=costs)
         pairs = zip(found[: len(calls)], found[len(calls) :], strict=True)
         return [replace(one, errors=[*others.errors[:-1], one.errors[-1]]) for one, others in pairs]
 
@@ -343,11 +344,11 @@ class Grams:
         """The model of all rows, then for each held-out fold that of the other rows."""
         is_by_rows = self.rows is not None
         if not held_out and not is_by_rows:  # without the Grams of folds, which may be on other workers
-            return [self.run.value(self.begin_solution(alpha))]
+            return [self.run.get(self.begin_solution(alpha))]
         solve, source = (row_solution_without, self.rows) if is_by_rows else (solution_without, self.parts)
         folds = (None, *held_out)
         calls: list[tuple] = [(self.total, source, fold, alpha, self.system) for fold in folds]
-        return self.run.compute_all(solve, calls, group="solution of", costs=[1.0] * len(calls))
+        return self.run.map(solve, calls, group="solution of", costs=[1.0] * len(calls))
 
     def noise_floor(self, size: int | None = None) -> float:
         """The alpha below which the solution of `size` features, or of all, is noise."""
@@ -388,7 +389,7 @@ def gram_passes(
         together = plan.folds_per_task == n_folds
         members = [tuple(range(n_folds))] if together else [(fold,) for fold in range(n_folds)]
     return [
-        fit.run.sweep(
+        fit.run.reduce(
             "Gram" if len(members) == 1 else f"Gram of fold {group[0]}",
             fit.dataset,
             fit.reduction(
@@ -661,7 +662,7 @@ def _gcv_errors(
         (grams.total, size, grid, grams.system, None if bases is None else bases[size])
         for size, grid in grids.items()
     ]
-    found = grams.run.compute_all(gcv_errors, calls, costs=[float(size) ** 3 for size in grids])
+    found = grams.run.map(gcv_errors, calls, costs=[float(size) ** 3 for size in grids])
     return [(errors * np.square(grams.targets.scale), dimensions) for errors, dimensions in found]
 
 

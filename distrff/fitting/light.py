@@ -739,7 +739,7 @@ class MarginOracle:
             outputs=tuple(problem.output for problem in points),
         )
         sent = self._point(np.stack(list(points.values()), axis=1))
-        handle = self.run.sweep("Hessian", self._fit.dataset, reduction, cuts, sent)
+        handle = self.run.reduce("Hessian", self._fit.dataset, reduction, cuts, sent)
         factors = {}
         for position, problem in enumerate(points):
             curvature = stride * min(problem.C, 1 / grams.noise_floor())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from distrff.engine.reduction import gram_stride, light_segmentation_of_features
-from distrff.engine.run import Workers
+from distrff.engine.tasks import Workers
 from distrff.errors import InputError
 from distrff.features.fitted import Trait
 from distrff.fitting.active_set import finish_exactly

@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.base import clone
 
 from distrff.engine.reduction import Arrays, Reduction, Segmentation, gram_tile_rows, light_segmentation
-from distrff.engine.run import Run, Workers
-from distrff.engine.tasks import SegmentCache
+from distrff.engine.run import Run
+from distrff.engine.tasks import SegmentCache, Workers
 from distrff.errors import InputError, InputTypeError
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fitted import FittedMap, Trait
@@ -524,7 +524,7 @@ class FitContext:
         `kept` is what stays of the rows between passes of these cuts.
         """
         assert self.run is not None
-        return self.run.value(self.run.sweep(label, self.dataset, reduction, cuts, arrays, kept))
+        return self.run.total(label, self.dataset, reduction, cuts, arrays, kept)
 
     def of_map(self) -> dict[str, Any]:
         """Numbers of a `Size` that follow from the map, beside its features."""
@@ -592,7 +592,7 @@ class PreparedFit(FitContext):
         """A handle on the features of all rows, which are few, from one pass."""
         cuts = light_segmentation(self.dataset.n_rows, self.dataset.n_columns)
         reduction = self.reduction(MappedRowsReduction, dtype=plan.size.dtype, tile_rows=cuts.tile_rows)
-        return self.run.sweep("mapped rows", self.dataset, reduction, cuts)
+        return self.run.reduce("mapped rows", self.dataset, reduction, cuts)
 
     def kept(
         self, passes: str, plan: Plan, cuts: Segmentation, *, of_basis: bool = True
@@ -614,7 +614,7 @@ class PreparedFit(FitContext):
             segments_a_worker(n, cuts, plan.n_workers) for n in (plan.kept_features, plan.kept_rows)
         )
         levels = [(keeping, n_features), (replace(keeping, with_features=False), n_rows)]
-        return self.run.kept(passes, cuts, levels)
+        return self.run.cache(passes, cuts, levels)
 
     def frequencies_beyond_float32(self) -> int:
         """How many frequencies have phases on the data that float32 cannot hold well.

@@ -48,9 +48,9 @@ def sums_of(fit: PreparedFit, folds: Folds | None, like: Statistics | None = Non
         kernel, tol = (like.kernel, like.tol) if isinstance(like, ToeplitzStatistics) else own
         from distrff.fitting.equispaced import gathered, summed
 
-        parts = tuple(gathered(summed(fit, plan, folds)))
+        parts = tuple(fit.run.surviving(lambda: gathered(summed(fit, plan, folds))))
         return ToeplitzStatistics(parts=parts, kernel=kernel, tol=tol, **known)
-    grams = fit.run.gather(gram_passes(fit, plan, folds))
+    grams = fit.run.surviving(lambda: fit.run.gather(gram_passes(fit, plan, folds)))
     A = np.stack([unpack(triangle) for part in grams for triangle in part])
     return GramStatistics(A=A, dtype=plan.size.dtype, tile_rows=plan.tile_rows, **known)
 
@@ -150,7 +150,8 @@ class RunningSums:
         """The sums of the first rows, from which map, scaling and targets follow."""
         fit = begin(dataset, problem, observer=observer)
         expected_plan(fit)  # refuses before the first task
-        prepared = prepare(fit)
+        assert fit.run is not None
+        prepared = fit.run.surviving(lambda: prepare(fit))
         folds = prepared.folds_apart(problem.n_folds, problem.fold_rule)
         sums = sums_of(prepared, folds)
         observer.passes(prepared.run.sweeps)

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.engine.reduction import Arrays
-from distrff.engine.run import Workers
+from distrff.engine.tasks import Workers
 from distrff.errors import DataWarning, warn
 from distrff.features.fitted import Trait
 from distrff.fitting.cost import (

@@ -108,7 +108,7 @@ def _toeplitz_seconds(fit: FitContext, plan: Plan) -> float:
     )
     n_rows = min(size.n_rows, _MAX_CALL_ROWS)
     calls = [(reduction, fit.dataset.rows(0, 1), fit.dataset.rows(0, n_rows))] * _n_threads(plan)
-    of_grid, of_rows, of_product = np.median(fit.run.compute_all(seconds_of_toeplitz, calls), axis=0)
+    of_grid, of_rows, of_product = np.median(fit.run.map(seconds_of_toeplitz, calls), axis=0)
     calls_a_task = plan.folds_per_task * max(1, plan.segment_rows // (size.n_folds * 2 * plan.tile_rows))
     rows_a_task = plan.segment_rows * plan.folds_per_task / size.n_folds
     rounds = -(-plan.n_segments // _n_threads(plan))
@@ -225,7 +225,7 @@ def _seconds_a_row(
     )
     warm, timed = fit.dataset.rows(0, min(_WARM_ROWS, n_rows)), fit.dataset.rows(0, n_rows)
     calls = [(reduction, warm, timed, arrays)] * _n_threads(plan)
-    return float(np.median(fit.run.compute_all(seconds_of, calls))) / n_rows
+    return float(np.median(fit.run.map(seconds_of, calls))) / n_rows
 
 
 def seconds_of(reduction: RowReduction, warm: Rows, timed: Rows, arrays: Arrays) -> float:

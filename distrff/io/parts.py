@@ -102,7 +102,7 @@ def _write_whole(location: Location, pieces: list[Any]) -> None:
 
 
 def read_part(location: Location) -> tuple[Any, list[np.ndarray]]:
-    """Return JSON and arrays of a part; raise DamagedPart if it is missing or not as it was written.
+    """Read JSON and arrays of a part; raise DamagedPart if it is missing or not as it was written.
 
     What the header says must agree with the size of the file before anything of that size is allocated.
     """
@@ -139,7 +139,7 @@ _HEAD_BYTES = 2**16
 
 
 def read_head(location: Location) -> tuple[Any, int]:
-    """Return the JSON of a part and at which byte its arrays begin, without reading these.
+    """JSON of a part and the byte at which its arrays begin, without reading these.
 
     Raises DamagedPart if it is missing, or has more or fewer bytes than its arrays need.
     """
@@ -159,7 +159,7 @@ def read_head(location: Location) -> tuple[Any, int]:
 
 
 def read_range(location: Location, start: int, stop: int) -> bytes:
-    """Return some bytes of a part, fewer only at its end; raise DamagedPart if it is missing."""
+    """Some bytes of a part, fewer only at its end; raise DamagedPart if it is missing."""
     fs, path = location.file_system()
     with _reading(location):
         return bytes(patiently(lambda: fs.cat_file(path, start=start, end=stop)))
@@ -199,7 +199,7 @@ def _read(file: Any, size: int) -> tuple[Any, list[np.ndarray]]:
 
 
 def _empty(name: str, shape: list[int], order: str, left: int) -> np.ndarray:
-    """Return an array to be filled; refuse one that is larger than what is left of its file."""
+    """An array to be filled; refuse one that is larger than what is left of its file."""
     dtype = np.dtype(name)
     if dtype.kind not in ARRAY_KINDS or dtype.hasobject or order not in ("C", "F"):
         raise ValueError(f"an array of dtype {name!r:.40}")
@@ -214,32 +214,47 @@ def _order(A: np.ndarray) -> str:
     return "F" if is_transposed(A) else "C"
 
 
-# A sum, which tasks write and read.
+# The sums of a pass, which tasks write and read.
 
 
 @dataclass(frozen=True)
-class StoredSum:
-    """The place of one sum."""
+class StoredSums:
+    """The stored sums of one pass, in a folder."""
 
     location: Location
 
-    def write(self, partial: Partial) -> None:
-        write_part(self.location, *encoded(partial))
+    def __hash__(self) -> int:
+        return hash(str(self.location))
 
-    def read(self) -> Partial:
+    def _place(self, node: Node) -> Location:
+        return self.location.within(f"{node[0]}-{node[1]}.part")
+
+    def nodes(self) -> list[Node]:
+        found = map(_NODE.fullmatch, self.location.names())
+        return [(int(name[1]), int(name[2])) for name in found if name is not None]
+
+    def write(self, node: Node, partial: Partial) -> None:
+        write_part(self._place(node), *encoded(partial))
+
+    def read(self, node: Node) -> Partial:
+        place = self._place(node)
         try:
-            found = decoded(*read_part(self.location))
+            found = decoded(*read_part(place))
             if not isinstance(found, Partial):
-                raise DamagedPart(f"{self.location} holds no sum")
+                raise DamagedPart(f"{place} holds no sum")
         except (DamagedPart, DamagedValue) as error:
             with suppress(DistrffError):
-                self.location.remove()
+                place.remove()
             raise DamagedPart(str(error)) from error
         return found
 
+    def remove(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            self._place(node).remove()
+
 
 def saving_buffer_bytes(checkpoint: Any) -> int | None:
-    """Return the most that a thread holds of a sum's file, beside the sum, while it writes or reads it.
+    """The most that a thread holds of a sum's file, beside the sum, while it writes or reads it.
 
     `checkpoint` is its path, URL or location. A local file is written from the sum itself, and read into it.
     None without a checkpoint.
@@ -320,6 +335,7 @@ class CheckpointStore:
             # With a token, as another process may write here that this one does not know of.
             name = f"{self._n_files:06d}-{secrets.token_hex(4)}.part"
             write_part(self.location.within(f"steps/{name}"), tree, arrays)
+            self._places |= {step.key: (name, i) for i, step in enumerate(steps)}
         if self.location.header() is None:  # someone removed it: what follows is worth keeping all the same
             write_header(self.location, self._header)
         write_progress(self.location, progress)
@@ -330,22 +346,11 @@ class CheckpointStore:
     def passes(self) -> Iterable[str]:
         return self.location.within("sums").names()
 
-    def nodes(self, key: str) -> list[Node]:
-        found = map(_NODE.fullmatch, self.location.within(f"sums/{key}").names())
-        return [(int(name[1]), int(name[2])) for name in found if name is not None]
+    def sums(self, key: str) -> StoredSums:
+        return StoredSums(self.location.within(f"sums/{key}"))
 
-    def sum_file(self, key: str, node: Node) -> StoredSum:
-        return StoredSum(self._sum(key, node))
-
-    def _sum(self, key: str, node: Node) -> Location:
-        return self.location.within(f"sums/{key}/{node[0]}-{node[1]}.part")
-
-    def remove(self, key: str, nodes: Iterable[Node] | None = None) -> None:
-        if nodes is None:
-            self.location.within(f"sums/{key}").remove()
-            return
-        for node in nodes:
-            self._sum(key, node).remove()
+    def remove(self, key: str) -> None:
+        self.sums(key).location.remove()
 
     def is_seen(self) -> bool:
         """Whether this process sees this checkpoint; for workers, which write to it themselves."""
@@ -376,16 +381,14 @@ def begun(location: Location, header: Mapping[str, Any], what: str = "fit") -> d
         raise InputError(f"{location} is not a checkpoint of distrff; choose another place")
     if found.get("format") != _FORMAT:
         raise InputError(f"{location} was written by another distrff; choose another place")
-    if (other := found.get("of", "fit")) != what:
-        raise InputError(f"{location} is the checkpoint of a {in_one_line(other)}; choose another place")
-    if differences := _differences(found.get("fingerprint"), header["fingerprint"]):
+    _check_sealed(location, found)
+    if found["of"] != what:
+        raise InputError(f"{location} is the checkpoint of a {found['of']}; choose another place")
+    if differences := _differences(found["fingerprint"], header["fingerprint"]):
         raise InputError(
             f"{location} is the checkpoint of another {what}: {'; '.join(differences)}; choose another "
             f"place, or delete it"
         )
-    _check(location, found, header)
-    if found.get("checksum") != _checksum(found):
-        raise InputError(f"{location} is damaged (its header has another checksum); delete it")
     return found
 
 
@@ -405,55 +408,34 @@ def has_written(location: Location, place: Location, digest: Callable[[], str]) 
 
 
 _OURS = re.compile(r"progress\.json|steps|sums|runs|\w+\.part|" + re.escape(FOLDER_MARK))
-_TEXTS = ("of", "version", "estimator", "model", "source", "solver", "dst", "label", "stage", "unit")
-_COUNTS = ("n_rows", "n_sweeps", "n_segments", "n_segments_done", "done", "total")
-_TIMES = ("seconds", "seconds_of_usual_pass", "seconds_left_of_pass", "seconds_left_of_stage", "written")
-_MAX_NUMBER = 2**63
-_TOKEN = re.compile("[0-9a-f]{8}")
-
-
-def _check(location: Location, document: Mapping[str, Any], needed: Iterable[str] = ()) -> None:
-    """Raise InputError if values of a header or of the progress are not what they must be, or are missing."""
-    for name in {*needed, *document}:
-        value = document.get(name)
-        if not (_is_sound(name, value) or (value is None and name not in needed)):
-            raise InputError(f"{location} is damaged ({name} is {in_one_line(value)}); delete it")
-
-
-def _is_sound(name: str, value: Any) -> bool:
-    if name in _TEXTS:
-        return isinstance(value, str)
-    if name == "token":  # part of a folder's name
-        return isinstance(value, str) and _TOKEN.fullmatch(value) is not None
-    if name in ("fingerprint", "report"):
-        return isinstance(value, dict)
-    if name == "seed":
-        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    if name in _COUNTS or name in _TIMES:
-        kinds = int if name in _COUNTS else int | float
-        return isinstance(value, kinds) and not isinstance(value, bool) and 0 <= value < _MAX_NUMBER
-    return True
 
 
 def write_header(location: Location, header: Mapping[str, Any]) -> None:
     """Write the header of a checkpoint."""
-    header = dict(header) | {"checksum": _checksum(header)}
-    text = json.dumps({"attributes": {ROOT: header}}, indent=2, allow_nan=False)
-    with storage_errors(f"{location} could not be written"):
-        _write_whole(location.within(FOLDER_MARK), [text.encode()])
-
-
-def _checksum(header: Mapping[str, Any]) -> str:
-    """Return the checksum of a header's other values: a seed with one flipped bit is a seed as well."""
-    others = {name: value for name, value in header.items() if name != "checksum"}
-    return hashlib.sha256(json.dumps(others, sort_keys=True).encode()).hexdigest()
+    _write_document(location, FOLDER_MARK, {"attributes": {ROOT: _sealed(header)}})
 
 
 def write_progress(location: Location, progress: Mapping[str, Any]) -> None:
     """Write how far it is, for `described`."""
-    text = json.dumps(dict(progress), indent=2, allow_nan=False)
+    _write_document(location, "progress.json", _sealed(progress))
+
+
+def _write_document(location: Location, name: str, document: Any) -> None:
+    text = json.dumps(document, indent=2, allow_nan=False)
     with storage_errors(f"{location} could not be written"):
-        _write_whole(location.within("progress.json"), [text.encode()])
+        _write_whole(location.within(name), [text.encode()])
+
+
+def _sealed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document with the checksum of its other values: a seed with one flipped bit is a seed as well."""
+    others = {name: value for name, value in document.items() if name != "checksum"}
+    text = json.dumps(others, sort_keys=True)
+    return others | {"checksum": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def _check_sealed(location: Location, header: Mapping[str, Any]) -> None:
+    if header != _sealed(header):
+        raise InputError(f"{location} is damaged (its header has another checksum); delete it")
 
 
 def remove_leftovers(location: Location) -> None:
@@ -481,9 +463,8 @@ _MAX_DIFFERENCES = 6
 _DIGEST = re.compile("[0-9a-f]{32}")  # which tells nobody anything
 
 
-def _differences(stored: Any, mine: Mapping[str, Any]) -> list[str]:
-    """Return in words what differs between two fingerprints."""
-    stored = stored if isinstance(stored, dict) else {}
+def _differences(stored: Mapping[str, Any], mine: Mapping[str, Any]) -> list[str]:
+    """The differences between two fingerprints, in words."""
     changed = []
     for name, value in mine.items():
         other = stored.get(name)
@@ -501,44 +482,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:38]}…{text[-41:]}"  # paths differ at their ends
 
 
-@contextmanager
-def forgeries_refused(location: Location, has_read: Callable[[], bool]) -> Iterator[None]:
-    """Raise InputError where the block stumbles after it has read values of a checkpoint.
-
-    Values are whole, as their checksum says, but nothing says what they must be: that follows from the steps
-    before. So whoever forges a checkpoint can cause errors of any kind, though none before a value was read.
-    The same errors may have other causes, so the message does not advise to delete what took hours.
-    """
-    try:
-        yield
-    except _STUMBLES as error:
-        if isinstance(error, DistrffError) or not has_read():
-            raise
-        raise InputError(
-            f"it failed after it had read values of {location} ({type(error).__name__}: "
-            f"{in_one_line(error)}); try it without this checkpoint: if it succeeds then, these values were "
-            f"altered, and can be deleted"
-        ) from error
-
-
-_STUMBLES = (
-    TypeError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    RuntimeError,
-    AssertionError,
-)
-
-
-# What `distrff inspect` shows.
+# For `distrff inspect`.
 
 
 def described(location: Location) -> dict[str, Any]:
-    """Return header, progress and size of a checkpoint, which may be written at the same time."""
+    """Header, progress and size of a checkpoint, which may be written at the same time."""
     header, progress = location.header() or {}, read_progress(location)
-    _check(location, header)
+    _check_sealed(location, header)
     fs, path = location.file_system()
     with storage_errors(f"{location} cannot be read"):
         fs.invalidate_cache(path)
@@ -549,12 +499,10 @@ def described(location: Location) -> dict[str, Any]:
 
 
 def read_progress(location: Location) -> dict[str, Any]:
-    """Return how far a checkpoint is, as it was written last; nothing if that cannot be read."""
+    """How far a checkpoint is, as it was written last; nothing if that cannot be read."""
     fs, path = location.file_system()
     try:
         found = json_of(fs, f"{path}/progress.json", MAX_JSON_BYTES)
     except (OSError, ValueError, RecursionError):
         return {}
-    found = {k: v for k, v in found.items() if v is not None} if isinstance(found, dict) else {}
-    _check(location, found)
-    return found
+    return found if isinstance(found, dict) and found == _sealed(found) else {}

@@ -621,7 +621,7 @@ def _raw(part: TablePart, names: tuple[str, ...], batch_rows: int) -> Iterator[d
 def profile_of(run: Run, table: Table, names: tuple[str, ...], options: TableOptions) -> TableProfile:
     """The profile of some columns, after one pass over the table."""
     reduction = ProfileReduction(names, _batch_rows(table), options.max_categories, options.types)
-    return run.value(run.sweep_segments("table profile", raw_segments(table.parts), reduction))
+    return run.total("table profile", raw_segments(table.parts), reduction)
 
 
 def match_of(
@@ -639,7 +639,7 @@ def match_of(
     segments = raw_segments(table.parts)
     if table.is_stored or table.is_delayed:
         label = "complete rows" if required else "unseen categories"
-        found = run.value(run.sweep_segments(label, segments, reduction))
+        found = run.total(label, segments, reduction)
     else:
         found = reduce(lambda total, rows: reduction.update(total, rows, {}), segments, reduction.zero())
     return found.n_complete if required else None, table.unseen or found.unseen

@@ -108,7 +108,7 @@ def predict_raster(
         order = [list(axes).index(name) for name in _columns(frozen)]
         reduction = RasterReduction(light, fresh, layers, tuple(order), return_std)
         blocks = _blocks(list(axes.values()), chunks)
-        n_outside = int(run.value(run.sweep_segments("raster", blocks, reduction, sent)))
+        n_outside = int(run.total("raster", blocks, reduction, arrays=sent))
         _finish(fresh, frozen, names)
     if n_outside == math.prod(shape):
         warn("all cells are outside the bounds of the model; check the grid's coordinates", DataWarning)

@@ -238,9 +238,7 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
             files.begin(dataset.n_rows, cuts.tile_rows, header)
             marks.make_folder()
         reduction = WriteReduction(replace(results, model=light), files, done or frozenset(), cuts.tile_rows)
-        n_written, n_outside, n_missing = run.value(
-            run.sweep(method, dataset, reduction, cuts, sent)
-        ).tolist()
+        n_written, n_outside, n_missing = run.total(method, dataset, reduction, cuts, sent).tolist()
         n_kept = sum(stop - start for start, stop in cuts.bounds() if start in reduction.done)
         assert n_written + n_kept == dataset.n_rows, f"{n_written} of {dataset.n_rows} rows were written"
         if not place.out.is_csv:  # whose folder goes away, once its files were joined
@@ -277,7 +275,7 @@ def output_segmentation(n_rows: int, n_columns: int, row_bytes: int) -> Segmenta
 
 def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[ResultColumn, ...], str]:
     """Columns to write, ids first, and a digest of some rows with their ids."""
-    sampled = run.compute_all(_digest_and_ids, [(rows,) for rows in dataset.sampled_rows()], group="read")
+    sampled = run.map(_digest_and_ids, [(rows,) for rows in dataset.sampled_rows()], group="read")
     digest = hashlib.sha256("".join(row_digest for row_digest, _ in sampled).encode())
     digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
     if results.radius is not None:  # of another coverage, or calibrated anew

@@ -1,1 +1,1 @@
-"""How raw columns and targets become what a model sees: what a model carries with it."""
+"""Steps from raw columns and targets to the numbers of a model, which carries them with it."""

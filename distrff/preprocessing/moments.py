@@ -215,7 +215,7 @@ def drift_message(column_shares: np.ndarray, target_shares: np.ndarray, n_rows: 
 # Products of columns with each other and with the targets, from which a linear model of all rows follows.
 
 MAX_COLUMNS = 256
-"""Of rows and targets together: their products then take a few microseconds a row."""
+"""Limit for columns and targets together, whose products then take a few microseconds a row."""
 
 _RANK = 1e-10  # eigenvalues of correlations below this share of the largest are rounding
 

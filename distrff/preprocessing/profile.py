@@ -1,4 +1,4 @@
-"""What the columns of a table hold, summed over its rows, and the steps that follow from it."""
+"""Profiles of the columns of a table, summed over its rows, and the steps that follow from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from distrff.utils.validation import check_count, one_of
 
 @dataclass(frozen=True)
 class TableProfile:
-    """What all columns of some rows hold; the profile of no rows has no columns.
+    """Profiles of all columns over some rows; the profile of no rows has no columns.
 
     In a column of more than `max_words` different words, no words are counted.
     """
@@ -197,12 +197,12 @@ def refuse_missing_values(table: TableSteps, profile: TableProfile, rule: str) -
             )
 
 
-# What one column of a table holds, summed over its rows.
+# The profile of one column.
 
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """What one column holds; in `n_missing` of its `n_rows` rows the value is missing.
+    """Kind and values of one column; in `n_missing` of its `n_rows` rows the value is missing.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ class TableSteps:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of X: NumPy's common type of the columns made; a float where rows may be NaN."""
+        """Dtype of X: NumPy's common type of the columns made; a float where rows may be NaN."""
         dtypes = [np.dtype(step.dtype) for step in self.columns]
         return np.result_type(*dtypes, *([np.float32] if self.keeps_incomplete else []))
 
@@ -91,7 +91,7 @@ class TableSteps:
     def required(self) -> tuple[str, ...]:
         """Names of the raw columns that leave out a row in which they have no value.
 
-        Where the steps fill what is missing these are the targets: a mean would be learnt as if it were true.
+        Where the steps fill missing values these are the targets: a mean would be learnt as if it were true.
         """
         if self.drops_missing:
             return self.raw_names

@@ -93,7 +93,7 @@ def has_zone(word: str) -> bool:
 
 
 def _key(word: str) -> Any:
-    """What words of equal values have in common."""
+    """A key that words of equal values have in common."""
     word = word.strip()
     if _PLAIN_NUMBER.fullmatch(word):
         return Decimal(word)

@@ -228,7 +228,7 @@ def _light(data: Labelled, k: int) -> None:
     sent = {"coef": rng.standard_normal((N_COMPONENTS, k)), "intercept": np.zeros(k), "width": np.zeros(k)}
     run = Run()
     cuts = light_segmentation_of_features(data.dataset.n_rows, N_COMPONENTS, reduction.tile_rows)
-    run.gather([run.sweep("margins", data.dataset, reduction, cuts, sent)])
+    run.gather([run.reduce("margins", data.dataset, reduction, cuts, sent)])
 
 
 _SPARSE_ROWS, _SPARSE_COLUMNS, _N_TERMS, _N_GRIDS = 100_000, 6, 200, 100

@@ -74,7 +74,7 @@ def sweep(dataset: Dataset, dtype: str) -> None:
         dtype=dtype,
         tile_rows=cuts.tile_rows,
     )
-    Run().sweep("Gram", dataset, reduction, cuts)
+    Run().reduce("Gram", dataset, reduction, cuts)
 
 
 def products_of_workers(client: Client, n_rows: int, dtype: str, n_tiles: int | None) -> None:

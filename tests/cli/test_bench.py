@@ -9,7 +9,7 @@ import pytest
 
 from distrff.cli import bench
 from distrff.cli.bench import fit_limits, rows_a_second
-from distrff.engine.run import PlannedWorkers
+from distrff.engine.tasks import Workers
 from distrff.features.fitted import product_cost
 from distrff.fitting.cost import THIN_SLOWNESS, Size, with_kept
 from distrff.io.dataset import RowBlock
@@ -106,7 +106,7 @@ CLUSTER = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 0}
 
 
 def gram_plan(size, **cluster):
-    return count("gram", size, PlannedWorkers(**CLUSTER | cluster))
+    return count("gram", size, Workers(**CLUSTER | cluster))
 
 
 FAST = 1e30
@@ -165,7 +165,7 @@ def test_seconds_are_work_by_rate():
 
 def test_features_that_are_kept_are_made_once():
     shape = replace(SHAPE, n_problems=1, n_light_sweeps=10, n_light_columns=1, n_folds=1, n_alphas=1)
-    workers = PlannedWorkers(**CLUSTER | {"memory_limit": 64 * 2**30})
+    workers = Workers(**CLUSTER | {"memory_limit": 64 * 2**30})
     again = count("gram", shape, workers)
     kept = with_kept(again, True, workers)
     assert kept.kept_features == shape.n_rows
@@ -177,7 +177,7 @@ def test_features_that_are_kept_are_made_once():
 
 def test_sparse_features_have_the_seconds_of_their_plan():
     shape = replace(SHAPE, sparse_entries=100, n_folds=1, n_alphas=1)
-    plan = count("cg", shape, PlannedWorkers(**CLUSTER)).with_seconds(50.0)
+    plan = count("cg", shape, Workers(**CLUSTER)).with_seconds(50.0)
     limits = fit_limits(plan, rates(read_rows=1e6))
     assert limits["limited_by"] == "features"
     assert "fewer grids" in limits["remedy"]

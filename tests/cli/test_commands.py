@@ -146,7 +146,7 @@ def test_scores_of_classes(distrff, rows, models, expected, tmp_path):
     frame = pd.DataFrame(rows.X, columns=["a", "b", "c"]).assign(label="new")
     frame.to_parquet(tmp_path / "new.parquet")
     done = distrff(*words, tmp_path / "new.parquet", "--target", "label")
-    assert "accuracy 0.000 on the rows given" in done.stdout
+    assert "accuracy: 0.000" in done.stdout
     assert "600 rows have labels that the model never saw, and count as wrong: 'new' (600)" in done.stdout
 
 

@@ -112,7 +112,7 @@ def test_rows_outside_are_counted_or_refused(distrff, places, model, tmp_path):
     scored = distrff("score", model, more, "--target", "height", "--json")
     assert scored.json["n_outside"] == 1
     shown = distrff("score", model, more, "--target", "height").stdout
-    assert "1 rows outside the bounds of the model are left out" in shown
+    assert "outside the bounds: 1 rows, left out" in shown
 
 
 def test_a_plan_counts_and_inspect_describes(distrff, places, model):

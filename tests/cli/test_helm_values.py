@@ -8,7 +8,7 @@ import pytest
 import yaml
 from dask.utils import parse_bytes
 
-from distrff.engine.run import PlannedWorkers
+from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures
@@ -48,7 +48,7 @@ def memory_of(done, part="worker") -> int:
 
 def plan_again(rows, worker, n_components, memory_limit):
     """The plan for workers as the chart starts them from these values."""
-    workers = PlannedWorkers(3, worker["threads_per_worker"], memory_limit)
+    workers = Workers(3, worker["threads_per_worker"], memory_limit)
     model = KernelRidge(FourierFeatures(None, n_components), alpha="cv", scale="standard")
     return model.plan_for(workers, open_dataset(str(rows.zarr)))
 

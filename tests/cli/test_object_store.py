@@ -15,7 +15,7 @@ import distrff as drf
 from distrff.engine.checkpoint import Checkpoint, DamagedPart
 from distrff.engine.tasks import Partial, WorkRecord
 from distrff.io.convert.runs import Checkpoint as ConversionCheckpoint
-from distrff.io.parts import StoredSum
+from distrff.io.parts import StoredSums
 from distrff.io.storage import Location
 from tests.support.fits import small_ridge
 
@@ -180,14 +180,15 @@ def test_a_fit_goes_on_from_a_checkpoint_there(store, options, rng, monkeypatch)
 def test_sums_of_any_size_come_back(store, options, rng):
     """The large one goes in several pieces."""
     for n in (10, 5_000_000):
-        place = StoredSum(Location(f"s3://bucket/{n}.part", options))
-        place.write(Partial(rng.standard_normal(n), WorkRecord()))
-        found = place.read()
-        place.write(found)
-        np.testing.assert_array_equal(place.read().value, found.value)
-    store.pipe("bucket/10.part", store.cat("bucket/10.part")[:-1])
+        sums = StoredSums(Location(f"s3://bucket/{n}", options))
+        sums.write((0, 1), Partial(rng.standard_normal(n), WorkRecord()))
+        found = sums.read((0, 1))
+        sums.write((0, 1), found)
+        np.testing.assert_array_equal(sums.read((0, 1)).value, found.value)
+        assert sums.nodes() == [(0, 1)]
+    store.pipe("bucket/10/0-1.part", store.cat("bucket/10/0-1.part")[:-1])
     with pytest.raises(DamagedPart, match="fewer bytes"):
-        StoredSum(Location("s3://bucket/10.part", options)).read()
+        StoredSums(Location("s3://bucket/10", options)).read((0, 1))
 
 
 def test_a_conversion_goes_on_from_a_checkpoint_there(store, options, rng, monkeypatch, tmp_path):

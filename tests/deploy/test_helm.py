@@ -12,7 +12,7 @@ import yaml
 from dask.utils import parse_bytes
 
 from distrff.cli.plan import _CLIENT_IDLE_BYTES
-from distrff.engine.run import PlannedWorkers
+from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.base import FeatureMap
@@ -137,7 +137,7 @@ def plan_of_ridge(worker: dict[str, Any], features: FeatureMap, dtype: str) -> P
     memory, threads = memory_and_threads(worker)
     model = KernelRidge(features, alpha="cv", scale="standard", dtype=dtype)
     rows = da.zeros((10_000_000, 50), chunks=(65_536, 50), dtype="float64")
-    return model.plan_for(PlannedWorkers(3, threads, memory), rows, rows[:, 0], checkpoint="s3://bucket/kept")
+    return model.plan_for(Workers(3, threads, memory), rows, rows[:, 0], checkpoint="s3://bucket/kept")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

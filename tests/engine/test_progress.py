@@ -111,7 +111,7 @@ def test_a_fit_shows_its_passes_on_standard_error(clock, monkeypatch, capsys):
         **sizes, source="rows", rows=lambda start, stop: types.SimpleNamespace(start=start, stop=stop)
     )
     with dask.config.set(scheduler="synchronous"):
-        assert begin_run().sweep("margins", rows, Slow(clock), Segmentation(100, 10, 10)) == 100
+        assert begin_run().total("margins", rows, Slow(clock), Segmentation(100, 10, 10)) == 100
     assert "margins, 10% of 100 rows" in stream.getvalue()
     assert capsys.readouterr().out == ""
 

@@ -82,7 +82,7 @@ def test_sums_of_segments_and_their_merge(waits):
     assert first.record.n_rows == 4
     assert first.record.seconds > 0
     assert len(first.record.processes) == 1
-    merged = merge_partials(Columns(), second, [(first, True)])
+    merged = merge_partials(Columns(), None, second, [(first, True)], (1, 0))
     assert merged.value == X.sum(axis=0).tolist()
     assert (first.value, second.value) == (X[:4].sum(axis=0).tolist(), X[4:].sum(axis=0).tolist())
     assert merged.record.n_rows == 10
@@ -126,14 +126,14 @@ def test_storage_that_goes_on_failing_and_other_errors_are_raised(waits, errors,
 # The order of merges: one expression for a number of segments, however they arrive
 
 
-def bracketed(expression, neighbours):
+def bracketed(expression, neighbours, node):
     for neighbour, is_before in neighbours:
         first, second = (neighbour, expression) if is_before else (expression, neighbour)
         expression = f"({first}+{second})"
     return expression
 
 
-def added(number, neighbours):
+def added(number, neighbours, node):
     return number + sum(neighbour for neighbour, _ in neighbours)
 
 
@@ -149,9 +149,9 @@ def test_any_order_of_arrival_gives_the_same_expression(n, data):
     """What one arrival makes possible is one merge."""
     merges = []
 
-    def merging(expression, neighbours):
+    def merging(expression, neighbours, node):
         merges.append(neighbours)
-        return bracketed(expression, neighbours)
+        return bracketed(expression, neighbours, node)
 
     merge = OrderedMerge(n, merging)
     for index in data.draw(st.permutations(range(n))):

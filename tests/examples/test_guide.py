@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import distrff as drf
 from distrff.cli import main
-from distrff.engine.run import PlannedWorkers
+from distrff.engine.tasks import Workers
 from distrff.fitting.cost import min_memory_limit
 from tests.support.documents import ROOT, SCHEDULER, blocks, commands, dead_links, smaller
 
@@ -93,7 +93,7 @@ def test_its_table_of_sizes_is_what_the_plan_counts(tmp_path, D):
         """The plan of a worker without a limit, or with one under which another plan would not fit."""
         limit = 0 if below is None else int(0.9 * min_memory_limit(below))
         ridge = drf.KernelRidge(features, alpha, scale="none", keep_features=False)
-        return ridge.plan_for(PlannedWorkers(1, 1, limit), data)
+        return ridge.plan_for(Workers(1, 1, limit), data)
 
     at_once, given = counted("cv"), counted(1.0)
     in_turn, diagonal = counted("cv", below=at_once), counted(1.0, below=given)

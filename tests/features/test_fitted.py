@@ -1,4 +1,4 @@
-"""Specifications: values that derive their arrays once a process and notice when they derive others."""
+"""Fitted maps: values that derive their arrays once a process and notice when they derive others."""
 
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ from tests.support.draws import derivations
 
 
 def fresh(rng, **options):
-    """A specification that this process has not seen."""
+    """A map that this process has not seen."""
     options = {"random_state": int(rng.integers(2**62))} | options
     return FourierFeatures(Gaussian(), 16, **options).fit(np.zeros((1, 3))).specification_
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from distrff.engine.reduction import gram_segmentation, gram_stride
-from distrff.engine.run import PlannedWorkers
+from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
 from distrff.features.fitted import product_cost
 from distrff.fitting import cost
@@ -40,7 +40,7 @@ TWO_THREADS = dict(n_workers=2, threads_per_worker=2)
 
 
 def count(size, solver="gram", **cluster):
-    workers = PlannedWorkers(**cluster)
+    workers = Workers(**cluster)
     plan = plans.count(solver, size, workers)
     if not plan.fits:
         raise PlanRefused(refusal(plan, plans.solver_of(solver, size).cost))
@@ -248,14 +248,14 @@ LIGHT = replace(
 def test_kept_features_are_counted_and_stay_below_the_share_at_which_dask_writes_to_disk(solver, wish):
     before = None
     for limit in (2, 4, 8, 16, 32, 64):
-        workers = PlannedWorkers(**CLUSTER, memory_limit=limit * 2**30)
+        workers = Workers(**CLUSTER, memory_limit=limit * 2**30)
         without = plans.count(solver, LIGHT, workers)
         needed = LIGHT.n_rows * (4 * LIGHT.n_features + LIGHT.row_bytes) // 2 * (1 + (solver == "sgd"))
         if wish is True and cost._room(without, workers) < needed:
             with pytest.raises(PlanRefused, match="keep_features=True needs") as refused:
                 with_kept(without, wish, workers)
             number, unit = re.search(r"a memory limit of ([\d.e+]+) (\w+)$", str(refused.value)).groups()
-            enough = PlannedWorkers(**CLUSTER, memory_limit=int(float(number) * UNITS[unit]))
+            enough = Workers(**CLUSTER, memory_limit=int(float(number) * UNITS[unit]))
             assert with_kept(plans.count(solver, LIGHT, enough), wish, enough).kept_features == LIGHT.n_rows
             continue
         found = with_kept(without, wish, workers)
@@ -272,8 +272,8 @@ def test_kept_features_are_counted_and_stay_below_the_share_at_which_dask_writes
 
 
 def test_nothing_is_kept_without_a_limit_a_wish_or_light_passes():
-    unlimited = PlannedWorkers(**CLUSTER, memory_limit=0)
-    limited = PlannedWorkers(**CLUSTER, memory_limit=64 * 2**30)
+    unlimited = Workers(**CLUSTER, memory_limit=0)
+    limited = Workers(**CLUSTER, memory_limit=64 * 2**30)
     assert with_kept(plans.count("gram", LIGHT, unlimited), "auto", unlimited).kept_bytes == 0
     assert with_kept(plans.count("gram", LIGHT, unlimited), True, unlimited).kept_features == LIGHT.n_rows
     assert with_kept(plans.count("gram", LIGHT, limited), False, limited).kept_bytes == 0
@@ -281,7 +281,7 @@ def test_nothing_is_kept_without_a_limit_a_wish_or_light_passes():
 
 
 def test_nothing_is_kept_by_processes_that_would_be_sent_it():
-    workers = PlannedWorkers(1, 2, 64 * 2**30, in_client=True, hold_values=False)
+    workers = Workers(1, 2, 64 * 2**30, in_client=True, hold_values=False)
     assert with_kept(plans.count("gram", LIGHT, workers), "auto", workers).kept_bytes == 0
     with pytest.raises(PlanRefused, match="dask's processes send it to and fro"):
         with_kept(plans.count("gram", LIGHT, workers), True, workers)
@@ -289,7 +289,7 @@ def test_nothing_is_kept_by_processes_that_would_be_sent_it():
 
 def test_cheap_features_are_made_again_and_their_rows_stay():
     few_columns = replace(LIGHT, n_columns=1, map_cost=product_cost(1))
-    workers = PlannedWorkers(**CLUSTER, memory_limit=64 * 2**30)
+    workers = Workers(**CLUSTER, memory_limit=64 * 2**30)
     found = with_kept(plans.count("gram", few_columns, workers), "auto", workers)
     assert (found.kept_features, found.kept_rows) == (0, LIGHT.n_rows)
     assert "rows without features" in repr(found)

@@ -8,7 +8,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import distrff as drf
-from distrff.engine.run import PlannedWorkers
+from distrff.engine.tasks import Workers
 from distrff.errors import DataWarning, InputError, PlanRefused
 from distrff.fitting.cost import refusal
 from distrff.fitting.sgd import _SGDOracle, metric_rows
@@ -128,7 +128,7 @@ def test_plans(rows):
     assert metric_rows(16384, replace(plan.size, n_features=2048)) == 16384
     assert metric_rows(16384, replace(plan.size, n_features=8192)) == 4096
     assert metric_rows(16384, replace(plan.size, sparse_entries=10)) == 2048
-    workers = PlannedWorkers(2, 1, 900 * 2**20)
+    workers = Workers(2, 1, 900 * 2**20)
     assert "n_components=" in refusal(
         count("sgd", replace(plan.size, n_features=20_000), workers), solver_of("sgd", plan.size).cost
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distrff.engine.run import Workers
+from distrff.engine.tasks import Workers
 from distrff.fitting.cost import Plan, Size, first_that_fits
 from distrff.fitting.fit import Solver, solver
 

@@ -49,7 +49,7 @@ def swept(reduction: Reduction, dataset: Any, arrays: dict[str, Any] | None = No
 def merged_as_they_arrive(reduction: Reduction, results: list, arrivals: Any) -> Any:
     """Return the merge of all results by the engine's tree, in any order of arrival."""
 
-    def merge(total: Any, neighbours: Any) -> Any:
+    def merge(total: Any, neighbours: Any, node: Any) -> Any:
         for other, is_before in neighbours:
             total = reduction.merge(other, total) if is_before else reduction.merge(total, other)
         return total

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import dask.array as da
 import numpy as np
@@ -20,7 +21,7 @@ import distrff as drf
 from distrff.engine import checkpoint as checkpoints
 from distrff.engine.tasks import Partial, WorkRecord
 from distrff.errors import InputError
-from distrff.io.parts import CheckpointStore, StoredSum, read_part, remove_checkpoint, write_part
+from distrff.io.parts import CheckpointStore, StoredSums, read_part, remove_checkpoint, write_part
 from distrff.io.storage import BUFFER_BYTES, Location
 from distrff.utils.serialize import DamagedValue, decoded, encoded
 from tests.support.fits import classes_of, fourier, margin_classifier, small_ridge
@@ -101,11 +102,13 @@ def test_a_pass_goes_on_after_the_segments_that_were_summed(rows, client, monkey
     """The pass fails at a row near its end; once that is mended, only what is not stored is summed."""
     if large:
         monkeypatch.setattr("distrff.engine.distributed._SMALL_BYTES", 0)
-    left = []
-    segments_left = checkpoints.PassSums.segments_left
-    monkeypatch.setattr(
-        checkpoints.PassSums, "segments_left", lambda sums: left.append(segments_left(sums)) or left[-1]
-    )
+    left, segments_left = [], checkpoints.PassSums.segments_left
+
+    def seen(sums, nodes):
+        left.append(segments_left(sums, nodes))
+        return left[-1]
+
+    monkeypatch.setattr(checkpoints.PassSums, "segments_left", seen)
     X, y = rows
     kept = {"checkpoint": str(tmp_path / "kept"), "checkpoint_every": 0}
     quiet, bad = small_ridge().fit(X, y), X.copy()
@@ -169,56 +172,42 @@ def test_a_store_that_does_not_delete(rows, in_this_thread, monkeypatch, tmp_pat
     assert bits(fitted) == bits(quiet)
 
 
-def test_a_damaged_sum_that_cannot_be_removed_is_left_out(tmp_path):
-    class Full:
-        def keys(self):
-            return ()
-
-        def progress(self):
-            return {}
-
-        def passes(self):
-            return ["a pass"]
-
-        def nodes(self, key):
-            return [(2, 0), (0, 5)]
-
-    sums, n_left = checkpoints.Checkpoint(Full()).sums("a pass", 6, "Gram"), []
-
-    def attempt():
-        n_left.append(len(sums.segments_left()))
-        if len(n_left) == 1:
-            raise checkpoints.DamagedPart("it is damaged", (2, 0))
-
-    checkpoints.without_damaged(sums, attempt)
-    assert n_left == [1, 5]
+def sums_in(folder, nodes, n_segments=6):
+    """The sums of a pass for which files of these nodes are stored."""
+    store = CheckpointStore(Location.of(folder))
+    for node in nodes:
+        store.sums("a pass").write(node, Partial(np.arange(3.0), WorkRecord()))
+    return checkpoints.Checkpoint(store, 0).sums("a pass", n_segments)
 
 
-def test_names_of_files_are_not_believed():
+def test_names_of_files_are_not_believed(tmp_path):
     """Levels and indices that the tree of a pass does not have would be as many segments."""
+    sums = sums_in(tmp_path, [(60, 0), (999, 999999999), (3, 1), (1, 2), (0, 6), (0, 4)])
+    assert sums.found == ((1, 2),)
+    assert sums.segments_left(sums.found) == [0, 1, 2, 3]
 
-    class Forged:
-        def keys(self):
-            return ()
 
-        def progress(self):
-            return {}
-
-        def passes(self):
-            return ["a pass"]
-
-        def nodes(self, key):
-            return [(60, 0), (999, 999999999), (3, 1), (1, 2), (0, 6)]
-
-    sums = checkpoints.Checkpoint(Forged()).sums("a pass", 6, "Gram")
-    sums.look()
-    assert sums.stored == {(1, 2)}
+def test_a_process_stores_the_sums_that_it_has(tmp_path):
+    """The largest of them, and none that was merged with another and has died."""
+    sums = sums_in(tmp_path, [(0, 3)])
+    held = [Partial(i, WorkRecord()) for i in range(3)]
+    sums.note((0, 0), held[0])
+    sums.note((0, 1), held[1])
+    assert set(sums.folder.nodes()) == {(0, 0), (0, 1), (0, 3)}
+    sums.note((1, 0), held[2])
+    assert set(sums.folder.nodes()) == {(1, 0), (0, 3)}
+    late = replace(sums, every=1e9)
+    late.note((0, 4), held[0])
+    late.note((0, 5), Partial(3, WorkRecord()))
+    assert (0, 4) not in sums.folder.nodes()
+    checkpoints.write_finished()
+    assert set(sums.folder.nodes()) == {(1, 0), (0, 3), (0, 4)}
 
 
 def test_a_store_that_does_not_answer_loses_no_sum(monkeypatch):
     monkeypatch.setattr("distrff.io.storage._WAITS", (0.0,) * 4)
-    place, n_lost = StoredSum(Location.of("memory://checkpoints/sum.part")), [2]
-    place.write(Partial(np.arange(3.0), WorkRecord()))
+    place, n_lost = StoredSums(Location.of("memory://checkpoints/pass")), [2]
+    place.write((0, 0), Partial(np.arange(3.0), WorkRecord()))
     opened = MemoryFileSystem._open
 
     def loses(*args, **options):
@@ -229,12 +218,12 @@ def test_a_store_that_does_not_answer_loses_no_sum(monkeypatch):
 
     monkeypatch.setattr(MemoryFileSystem, "_open", loses)
     try:
-        np.testing.assert_array_equal(place.read().value, np.arange(3.0))
+        np.testing.assert_array_equal(place.read((0, 0)).value, np.arange(3.0))
         n_lost[0] = 100
         with pytest.raises(InputError, match="cannot be read"):
-            place.read()
+            place.read((0, 0))
         n_lost[0] = 0
-        np.testing.assert_array_equal(place.read().value, np.arange(3.0))
+        np.testing.assert_array_equal(place.read((0, 0)).value, np.arange(3.0))
     finally:
         Location.of("memory://checkpoints").remove()
 
@@ -514,9 +503,10 @@ def test_parts_keep_order_and_refuse_what_the_file_does_not_hold(tmp_path):
     (tmp_path / "a.part").write_bytes(content.replace(b"[3, 2]", b"[3000000000, 2]"))
     with pytest.raises(checkpoints.DamagedPart):
         read_part(place)
+    content = (tmp_path / "a.part").rename(tmp_path / "0-0.part")
     with pytest.raises(checkpoints.DamagedPart):
-        StoredSum(place).read()
-    assert not place.exists(), "a damaged sum is removed, so that it is summed again"
+        StoredSums(Location.of(tmp_path)).read((0, 0))
+    assert not content.exists(), "a damaged sum is removed, so that it is summed again"
     assert list(CheckpointStore(Location.of(tmp_path / "none")).keys()) == []
 
 

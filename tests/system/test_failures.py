@@ -300,6 +300,6 @@ def test_a_scheduler_that_is_gone_as_a_fit_begins():
     """The client then has no word of any workers; the error says what to do."""
     client = SimpleNamespace(scheduler_info=lambda n_workers: {}, status="closed")
     with pytest.raises(ClusterError, match=r"the connection to it is closed\); connect to a cluster"):
-        WorkerList(client).workers()
+        WorkerList(client).known()
     client.status = "running"
-    assert WorkerList(client).workers() == {}
+    assert WorkerList(client).known() == {}

@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 from sklearn.base import is_classifier
 
 import distrff as drf
-from distrff.engine.run import PlannedWorkers
+from distrff.engine.tasks import Workers
 from tests.support.draws import seed_of
 
 READERS = ("numpy", "dask", "zarr", "parquet", "scipy CSR", "dask CSR", "zarr CSR")
@@ -79,7 +79,7 @@ def drawn(
             empty = scipy.sparse.csr_matrix((0, 0), dtype=dtype)
             block = block.map_blocks(scipy.sparse.csr_matrix, meta=empty)
         y = da.zeros(n if kind in CLASSIFIERS else (n, n_outputs), chunks=min(n, 8192))
-        plan = estimator.plan_for(PlannedWorkers(*workers, 0), block, y)
+        plan = estimator.plan_for(Workers(*workers, 0), block, y)
         # Searches for widths and products with Toeplitz matrices take as long for fewer rows.
         flops = 0 if kind == "toeplitz" else plan.flops - plan.size.search_flops
         if (flops <= max_flops and n * d <= max_numbers) or n < 4096:

@@ -10,7 +10,7 @@ import zarr
 from distributed import Client, LocalCluster
 
 import distrff as drf
-from distrff.engine.run import PlannedWorkers
+from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
 
 FEATURES = drf.FourierFeatures(drf.Gaussian(5.0), 64, random_state=0)
@@ -80,7 +80,7 @@ def stored(tmp_path_factory):
 
 @pytest.mark.parametrize("solver", list(MODELS))
 def test_a_row_group_that_does_not_fit_is_named(stored, solver):
-    workers = PlannedWorkers(n_workers=1, threads_per_worker=8, memory_limit=1_650_000_000)
+    workers = Workers(n_workers=1, threads_per_worker=8, memory_limit=1_650_000_000)
     large, small = (drf.open_dataset(stored[group_rows], target="y") for group_rows in (1_000_000, 2**14))
     with pytest.raises(PlanRefused, match=r"smaller chunks or row groups .*`distrff convert`"):
         MODELS[solver].plan_for(workers, large)

@@ -37,7 +37,6 @@ from distrff.io.convert.runs import (
 from distrff.io.convert.sources import Source, TableSource, files_of, open_source, version_of
 from distrff.io.convert.text import CsvSource, TextBlock, WiderTypes
 from distrff.io.dataset import Span, in_order
-from distrff.io.parts import forgeries_refused
 from distrff.io.storage import (
     Location,
     check_writable,
@@ -502,7 +501,7 @@ def _resuming(checkpoint: Checkpoint) -> Iterator[None]:
     if checkpoint.location is None:
         yield
         return
-    with ending_on_sigterm(), forgeries_refused(checkpoint.location, lambda: checkpoint.was_there):
+    with ending_on_sigterm():
         yield
 
 

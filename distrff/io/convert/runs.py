@@ -716,16 +716,12 @@ class Checkpoint:
         self._due = time.monotonic() + seconds_between(every)
         self._group: zarr.Group | None = None
         self._stage: _Stage | None = None
-        self.was_there = False
 
     @classmethod
     def begin(cls, location: Location, fingerprint: Mapping[str, Any], every: float | None) -> Checkpoint:
         """Create the checkpoint, or find that of the same conversion; raise InputError for any other one."""
         header = {"fingerprint": fingerprint, "dst": fingerprint["dst"], "token": secrets.token_hex(4)}
-        was_there = location.header() is not None
-        found = cls(location, begun(location, header, "conversion"), every)
-        found.was_there = was_there
-        return found
+        return cls(location, begun(location, header, "conversion"), every)
 
     @property
     def token(self) -> str | None:
