@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.diagnostics.errors import ClassErrors
 from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, calibrated, errors_of, out_of_fold
+from distrff.diagnostics.report import FitReport
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.engine.run import begin_run
 from distrff.engine.tasks import Workers
@@ -262,7 +263,7 @@ class KernelEstimator(BaseEstimator):
         self.n_iter_ = max(1, result.n_iter)  # 0 where it was interrupted before the first
         self._keep(result, model)
         quality = self._quality(result, model, fit)
-        self.report_ = fit_report(self, result, fit, quality)
+        self.report_ = FitReport(fit_report(self, result, fit, quality))
         self.model_ = replace(model, report=self.report_.to_dict())
         if isinstance(result.interruption, FitStopped):
             return

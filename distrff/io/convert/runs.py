@@ -658,14 +658,19 @@ def _by_cell(
     """How many rows, and entries of CSR, each cell has, and their records cell by cell."""
     cells = (parts << _CELL_BITS) + (records[0]["key"] >> np.uint64(64 - _CELL_BITS)).astype(np.int64)
     order, n_cells = np.argsort(cells, kind="stable"), n_parts << _CELL_BITS
-    counts, found = [np.bincount(cells, minlength=n_cells)], [records[0][order]]
+    counts, found = [np.bincount(cells, minlength=n_cells)], [_at(records[0], order)]
     if len(records) > 1:
         lengths = records[0]["n_entries"]
         counts.append(np.bincount(cells, lengths, n_cells).astype(np.int64))
         # An entry goes from the begin of its row before to that of its row now, as far as it is within it.
         shift = (np.cumsum(lengths) - lengths)[order] - (np.cumsum(lengths[order]) - lengths[order])
-        found.append(records[1][np.repeat(shift, lengths[order]) + np.arange(len(records[1]))])
+        found.append(_at(records[1], np.repeat(shift, lengths[order]) + np.arange(len(records[1]))))
     return counts, found
+
+
+def _at(records: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """The records at some places, taken as bytes: field by field NumPy takes five times as long."""
+    return records.view(np.dtype((np.void, records.itemsize)))[places].view(records.dtype)
 
 
 def _checks(counts: np.ndarray, records: np.ndarray) -> list[int]:
