@@ -489,7 +489,7 @@ class KernelFeatureMap(FeatureMap):
     length_scale_search_: dict[str, Any] | None
     _default_kernel: ClassVar[Kernel] = Gaussian("auto")
     _chooses_smoothness: ClassVar[bool] = False
-    _shrinks_ard: ClassVar[bool] = False  # whether its pilot also shrinks the widths that "ard" learned
+    _shrinks_ard: ClassVar[bool] = False  # whether its small model also shrinks the widths that "ard" learned
 
     def check_parameters(self) -> None:
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
@@ -508,16 +508,17 @@ class KernelFeatureMap(FeatureMap):
         """The kernel as given, perhaps with undecided widths."""
         return self._default_kernel if self.kernel is None else self.kernel
 
-    def _pilot(self, rows: Any) -> Any:
-        """Return the small model that widths are judged by; that of Fourier features by default."""
-        return search_module("widths").FourierPilot(rows, n_components=int(self.n_components))
+    def _small_ridge(self, rows: Any, kernel: Kernel) -> Any:
+        """The `SmallRidge` that widths are judged by; that of Fourier features by default."""
+        ridge = search_module("ridge")
+        return ridge.FourierRidge(rows, kernel, min(int(self.n_components), ridge.FEATURES))
 
-    def _pilot_flops(self, n_rows: int, n_columns: int) -> float:
-        """Return about how many flops one held-out error of the pilot takes."""
-        return float(search_module("widths").fourier_pilot_flops(n_rows, int(self.n_components)))
+    def _small_flops(self, n_rows: int, n_columns: int) -> float:
+        """About the flops of one held-out error of the small model."""
+        return float(search_module("ridge").dense_flops(n_rows, int(self.n_components)))
 
     def _metric_components(self) -> int:
-        """Size of the pilot with which a metric is learned, at most."""
+        """Features of the small models by which a metric is learned, at most."""
         return int(self.n_components)
 
     def _decide_widths(self, sample: Sample) -> Kernel:
@@ -528,20 +529,14 @@ class KernelFeatureMap(FeatureMap):
                 kernel, sample, self._metric_components(), by_bins=self.sparse_entries > 0
             )
         elif kernel.is_ard:
-            kernel, search = search_module("relevance").relevant_length_scales(kernel, sample)
-            if "note" in search:
-                kernel, search = search_module("relevance").fallback_length_scales(
-                    self._chosen_kernel, search, sample, self._pilot
-                )
-            if self._shrinks_ard:
-                kernel, search = search_module("relevance").shrunk_length_scales(
-                    self._chosen_kernel, search, sample, self._pilot
-                )
+            kernel, search = search_module("widths").learned_length_scales(
+                kernel, sample, self._small_ridge, shrinks=self._shrinks_ard
+            )
         elif kernel.is_auto:
             metric = kernel.metric
             judged = sample if metric is None else projected_sample(sample, metric)
             kernel, search = search_module("widths").automatic_length_scale(
-                kernel.without_metric(), judged, self._pilot
+                kernel.without_metric(), judged, self._small_ridge
             )
             kernel = kernel if metric is None else kernel.set_params(metric=metric)
         self.kernel_, self.length_scale_search_ = kernel, search
@@ -583,12 +578,12 @@ class KernelFeatureMap(FeatureMap):
             return 0.0
         if self._chosen_kernel.metric == LEARNED:
             return float(search_module("metric").metric_flops(n_rows, n_columns, self._metric_components()))
-        widths, relevance = search_module("widths"), search_module("relevance")
-        pilot_flops = self._pilot_flops(min(n_rows, widths.SAMPLE_ROWS), n_columns)
+        widths = search_module("widths")
+        small_flops = self._small_flops(min(n_rows, widths.SAMPLE_ROWS), n_columns)
         if not self._chosen_kernel.is_ard:
-            return float(widths.SEARCH_ERRORS * pilot_flops)
-        shrinking = relevance.shrinking_errors(n_columns) * pilot_flops if self._shrinks_ard else 0.0
-        return float(relevance.relevance_flops(n_rows, n_columns) + shrinking)
+            return float(widths.SEARCH_ERRORS * small_flops)
+        shrinking = widths.shrinking_errors(n_columns) * small_flops if self._shrinks_ard else 0.0
+        return float(widths.LikelihoodBudget().flops(n_rows, n_columns) + shrinking)
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
         kernel = self._chosen_kernel.with_widths(1.0)

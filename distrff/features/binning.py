@@ -108,14 +108,14 @@ class RandomBinningFeatures(KernelFeatureMap):
     def n_passes(self) -> int:
         return 0 if self.n_bins is not None else min_passes(int(self.n_grids))
 
-    def _pilot(self, rows: Any) -> Any:
-        return search_module("widths").BinningPilot(rows, n_grids=int(self.n_grids))
+    def _small_ridge(self, rows: Any, kernel: Kernel) -> Any:
+        return search_module("ridge").BinnedRidge(rows, kernel, int(self.n_grids))
 
-    def _pilot_flops(self, n_rows: int, n_columns: int) -> float:
-        return float(search_module("widths").binning_pilot_flops(n_rows, n_columns, int(self.n_grids)))
+    def _small_flops(self, n_rows: int, n_columns: int) -> float:
+        return float(search_module("ridge").binned_flops(n_rows, n_columns, int(self.n_grids)))
 
     def _metric_components(self) -> int:
-        return int(search_module("widths").PILOT_COMPONENTS)
+        return int(search_module("ridge").FEATURES)
 
     @property
     def sparse_entries(self) -> int:

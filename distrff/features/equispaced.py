@@ -404,30 +404,29 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         if not (sample.X.max(axis=0) > sample.X.min(axis=0)).any():  # no two rows differ
             return kernel.with_widths(1.0)
         if kernel.is_ard and sample.y is not None and np.count_nonzero(sample.weights) >= _MIN_ROWS_OF_WIDTHS:
-            found, search = search_module("relevance").relevant_length_scales(
-                kernel, sample, max_rows=PILOT_ROWS
-            )
+            budget = search_module("widths").LikelihoodBudget(max_rows=PILOT_ROWS)
+            found, search = search_module("widths").relevant_length_scales(kernel, sample, budget=budget)
             if "note" not in search:
                 self.length_scale_search_ = search
                 return found
         automatic_length_scale = search_module("widths").automatic_length_scale
         if not kernel.is_ard:
-            found, self.length_scale_search_ = automatic_length_scale(kernel, sample, self._pilot)
+            found, self.length_scale_search_ = automatic_length_scale(kernel, sample, self._small_ridge)
             return found
         # Widths in proportion to the columns' deviations.
         deviation = sample.X.std(axis=0)
         deviation = np.where(deviation > 0, deviation, 1.0)
         one = kernel.set_params(length_scale="auto")
-        found, search = search_module("widths").automatic_length_scale(
-            one, replace(sample, X=sample.X / deviation), self._pilot
+        found, search = automatic_length_scale(
+            one, replace(sample, X=sample.X / deviation), self._small_ridge
         )
         widths = tuple(float(f"{w:.4g}") for w in search["length_scale"] * deviation)
         self.length_scale_search_ = search | {"length_scale": widths, "column_scale": deviation.tolist()}
         return kernel.with_widths(widths)
 
-    def _pilot(self, rows: Any) -> Any:
-        widths = search_module("widths")
-        return widths.FourierPilot(rows, n_components=widths.PILOT_COMPONENTS)
+    def _small_ridge(self, rows: Any, kernel: Kernel) -> Any:
+        ridge = search_module("ridge")
+        return ridge.FourierRidge(rows, kernel, ridge.FEATURES)
 
 
 def _check_few(n_columns: int) -> None:

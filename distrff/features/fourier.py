@@ -472,13 +472,13 @@ class FourierFeatures(KernelFeatureMap):
         self.set_params(n_components=self.n_features_for(1))  # a trial warns of nothing
         super()._prepare_trial(smaller)
 
-    def _pilot(self, rows: Any) -> Any:
+    def _small_ridge(self, rows: Any, kernel: Kernel) -> Any:
         from distrff.features.structured import SKETCH_COLUMNS, sketched_rows
 
         # Frequencies of a million columns would take gigabytes.
         is_sketch = self.sampling == "countsketch" and rows.X.shape[1] > SKETCH_COLUMNS
         rows = replace(rows, X=sketched_rows(rows.X, rows.seed)) if is_sketch else rows
-        return super()._pilot(rows)
+        return super()._small_ridge(rows, kernel)
 
     def _kernel_cost(self, kernel: Kernel, n_columns: int) -> MapCost:
         return self._specification(kernel, n_columns).cost

@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 import distrff as drf
 from distrff.errors import InputError, NonFiniteError
-from distrff.features.search import widths as bandwidth
+from distrff.features.search import ridge
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
 
@@ -46,8 +46,9 @@ def test_scale_and_width_choose_themselves_and_rows_stay_sparse(rng, X, y, sampl
     X = sparse.csr_matrix(X.multiply(10.0 ** rng.uniform(-2, 2, D)))
     s = rng.uniform(0.5, 2.0, N)
     size = np.sqrt(s @ X.power(2) / s.sum())
-    # The usual grid begins at the rounding noise of float32 Grams, which moves errors by a tenth.
-    monkeypatch.setattr(bandwidth, "_FOURIER_ALPHAS_PER_ROW", np.logspace(-3, 0, 7))
+    # The least penalty is that of the rounding noise of float32 Grams, which moves errors by a tenth.
+    monkeypatch.setattr(ridge, "_MIN_ALPHA", 1e-3)
+    monkeypatch.setattr(ridge, "_ALPHA", 1e-2)
     features = drf.FourierFeatures(drf.Gaussian("auto"), 32, sampling=sampling, random_state=0)
     model = drf.KernelRidge(features, 1e-2, random_state=0).fit(X, y, s)
     np.testing.assert_allclose(model.model_.scaling.scale, size, rtol=1e-12)
