@@ -115,7 +115,18 @@ def test_what_cannot_be_stored_is_refused_by_name(problem, tmp_path):
 P = np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.75, 0.75, 0.0]])
 
 
-def test_phases_too_large_for_float32_are_counted_through_the_metric(problem):
+def test_phases_too_large_for_float32_are_counted(problem):
+    """A phase beyond 2^14 is off by more than 2^-10 in float32; its frequency is counted."""
+    X = (problem.X * 2.0**14).astype(np.float32)
+    plain = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(2.0), 64), alpha=1.0, scale="none").fit(
+        X, X[:, 0]
+    )
+    (note,) = plain.report_["notes"]
+    n_far = np.sum(np.abs(X).max(axis=0) @ np.abs(plain.features_.frequencies_) > 2.0**14)
+    assert n_far > 0 and note.startswith(f"{n_far} frequencies have phases too large for float32")
+    assert "use dtype='float64'" in note
+    for safe in ({"dtype": "float64"}, {"scale": "standard"}):
+        assert not plain.set_params(**safe).fit(X, X[:, 0]).report_["notes"]
     X = problem.X.astype(np.float32)
     for width, are_large in ((1.0, True), (1e5, False)):
         map_ = drf.FourierFeatures(drf.Gaussian(width, metric=1e5 * P), 16, random_state=0)
