@@ -62,10 +62,12 @@ def begin(
     """
     run = begin_run()
     handle = dataset.rows(0, 1) if dataset.block_rows is None else None  # others would have their blocks read
-    run.execution.measure_idle((RowReduction, handle))
+    problem = problem.for_dataset(dataset)
+    # What tasks load of the solver belongs to the idle memory, above which plans count.
+    run.execution.measure_idle((RowReduction, type(next(usable(problem))), handle))
     if observer is not None:
         run.observer = observer
-    return within_memory(FitContext(dataset, problem.for_dataset(dataset), run.execution, run, saving_buffer))
+    return within_memory(FitContext(dataset, problem, run.execution, run, saving_buffer))
 
 
 def within_memory(fit: FitContext) -> FitContext:
