@@ -73,7 +73,8 @@ def test_what_needs_a_gram_leaves_bins_out(distrff, rows, tmp_path, words):
 
 
 def test_a_hard_margin(distrff, apart, tmp_path):
-    words = (apart, "--model", "svc", "--C", "inf", *SMALL)
+    # As many features separate any rows: 32 of the median width do not for every seed.
+    words = (apart, "--model", "svc", "--C", "inf", "--n-components", 256, "--random-state", 5)
     done = distrff("fit", *words, "--out", tmp_path / "m.zarr", "--json")
     report = done.json
     assert report["candidates"][0]["criterion"] == "share of wrong classes"
