@@ -108,15 +108,15 @@ def test_a_plan_counts_entries_and_the_search_for_alpha(rng):
 
 def interrupted_in(monkeypatch, label, at):
     """Make the sweep of this label raise KeyboardInterrupt at its turn number `at`."""
-    sweep, turns = Run.sweep, []
+    reduce, turns = Run.reduce, []
 
     def interrupting(self, name, *args, **kwargs):
         turns.extend([name] if name == label else [])
         if len(turns) == at:
             raise KeyboardInterrupt
-        return sweep(self, name, *args, **kwargs)
+        return reduce(self, name, *args, **kwargs)
 
-    monkeypatch.setattr(Run, "sweep", interrupting)
+    monkeypatch.setattr(Run, "reduce", interrupting)
 
 
 @pytest.mark.parametrize(("label", "at"), [("right sides of folds", 1), ("held-out errors", 1)])
@@ -158,8 +158,8 @@ def test_an_interrupt_in_the_search_keeps_the_best_model_so_far(rng, monkeypatch
 def test_too_many_bins_are_refused_as_soon_as_they_are_certain(rng, monkeypatch):
     monkeypatch.setattr("distrff.fitting.cost.Plan.fits", property(lambda plan: plan.size.n_features <= 150))
     monkeypatch.setattr(occupied_bins, "_MAX_GRIDS_PER_PASS", 1)
-    labels, sweep = [], Run.sweep
-    monkeypatch.setattr(Run, "sweep", lambda *args: labels.append(args[1]) or sweep(*args))
+    labels, reduce = [], Run.reduce
+    monkeypatch.setattr(Run, "reduce", lambda *args, **more: labels.append(args[1]) or reduce(*args, **more))
     X = 1e4 * np.arange(50.0)[:, None]
     for kind in (fitted(rng), drf.KernelSVC(features(rng), loss="squared_hinge", scale="none")):
         labels.clear()
