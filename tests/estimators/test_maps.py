@@ -1,13 +1,11 @@
-"""Models on landmarks, on maps side by side and on scikit-learn's transformers, on rows of any storage."""
+"""Models on landmarks, of kernels with a metric, and maps that cannot be stored."""
 
 import numpy as np
 import pytest
 import zarr
 from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge as ExactKernelRidge
-from sklearn.preprocessing import (
-    QuantileTransformer,
-)
+from sklearn.preprocessing import QuantileTransformer
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError

@@ -17,7 +17,6 @@ from typing import Any
 
 import dask
 import dask.array as da
-import fsspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -286,14 +285,6 @@ def rows(rng) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return X, np.cos(X[:, :3] / 4) + X[:, [1, 2, 0]] / 9 - 0.5, rng.uniform(0.5, 2.0, N)
 
 
-@pytest.fixture
-def place():
-    """A place to store to that no disk slows down."""
-    yield "memory://a-model-of-any-layout"
-    if fsspec.filesystem("memory").exists("/a-model-of-any-layout"):
-        fsspec.filesystem("memory").rm("/a-model-of-any-layout", recursive=True)
-
-
 # What each fit must be
 
 
@@ -379,7 +370,7 @@ def ridge_decision(Z: Any, Y: Any, s: np.ndarray, alpha: Any, *, fit_intercept: 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(("name", "features"), PAIRS, ids=str)
-def test_fits(rows, place, tmp_path, name, features):
+def test_fits(rows, tmp_path, name, features):
     X, Y, s = rows
     X = X[:, :3] if features in IN_SPACE else X
     make, targets = FITS[name]
@@ -413,6 +404,7 @@ def test_fits(rows, place, tmp_path, name, features):
         else:
             np.testing.assert_array_equal(A.compute(), expected[method])
 
+    place = str(tmp_path / "model.zarr")
     fitted.save(place, **({"include_std": True} if "std" in expected else {}))
     stored = drf.load_model(place)
     assert stored.digest == fitted.model_.digest

@@ -197,9 +197,6 @@ def test_the_report_says_which_criterion_chose(problem):
     assert not notes_of(few, "overfit")
 
 
-# The plan
-
-
 # Folds that do not stand for the rows
 
 

@@ -227,17 +227,9 @@ def test_a_fold_without_weight_is_refused(problem, name, options):
     assert "in each of 2 folds, of a weight above 0, but fold 1 has none" in message
 
 
-NOT_SMOOTH = (
-    "solver='lbfgs' needs a loss with a continuous slope, which loss='hinge' is not; "
-    "use solver='smoothed' or 'auto'"
-)
 SMOOTH = (
     "solver='smoothed' needs a loss whose slope jumps, which loss='squared_hinge' is not; "
     "use solver='lbfgs' or 'auto'"
-)
-NOT_SQUARED = (
-    "solver='gram' needs a squared loss, whose optimum follows from the Gram alone, which "
-    "noise='logistic' is not; use solver='lbfgs' or 'auto'"
 )
 NOT_LOGISTIC = "multi_class='softmax' is for noise='logistic', got noise='probit'; use multi_class='ovr'"
 
@@ -246,9 +238,7 @@ NOT_LOGISTIC = "multi_class='softmax' is for noise='logistic', got noise='probit
     ("name", "parameters", "message"),
     [
         ("hinge", {"loss": "log"}, "loss must be one of 'hinge', 'squared_hinge', got 'log'"),
-        ("hinge", {"solver": "lbfgs"}, NOT_SMOOTH),
         ("squared_hinge", {"solver": "smoothed"}, SMOOTH),
-        ("logistic", {"solver": "gram"}, NOT_SQUARED),
         ("hinge", {"C": -1.0}, "C must be a positive number, got -1.0"),
         ("hinge", {"tol": "x"}, "tol must be a positive number, got 'x'"),
         ("hinge", {"max_sweeps": "a"}, "max_sweeps must be a positive integer or None, got 'a'"),

@@ -10,11 +10,7 @@ from sklearn.base import clone
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.fitting.light import (
-    MarginReduction,
-    SmallestMarginsReduction,
-    SoftmaxReduction,
-)
+from distrff.fitting.light import MarginReduction, SmallestMarginsReduction, SoftmaxReduction
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import ClassTargets, Scaling
 from distrff.preprocessing.folds import Folds

@@ -179,6 +179,3 @@ def test_a_map_is_fitted_to_a_dataset_as_to_its_array(rng):
     by_sweep = drf.fit_features(map_, X, scale="none")
     assert by_sweep.specification_ == map_.fit(X).specification_
     assert by_sweep.counts_.sum() == 3 * 2500
-
-
-# Margin models: light sweeps, a diagonal preconditioner, certified as ever

@@ -167,19 +167,6 @@ def test_the_softmax_gradient_is_that_of_the_value(rows, rng, fit_intercept):
     np.testing.assert_allclose(softmax_at(rows, x, fit_intercept).gradient, slope, atol=bound)
 
 
-def test_the_value_and_the_curvature(rows, rng):
-    Z, classes, s = rows
-    x = rng.standard_normal((D + 1) * K)
-    at, X = softmax_at(rows, x, True), x.reshape(-1, K)
-    E = np.exp((Z @ X[:D] + X[D]) / SIGMA)
-    P = E / E.sum(axis=1, keepdims=True)
-    loss = -(s * np.log(P[np.arange(N), classes])).sum()
-    assert at.primal == at.value == pytest.approx(0.8 * loss + 0.5 * np.square(X[:D]).sum())
-    assert at.dual == -np.inf
-    assert at.curvature == pytest.approx(0.8 * np.average((P * (1 - P)).mean(axis=1), weights=s) / SIGMA**2)
-    assert np.isfinite(softmax_at(rows, 1e4 * np.arange(x.size), True).value)
-
-
 def test_rows_held_out_are_judged_and_not_fitted(rows, rng):
     Z, classes, s = rows
     x, out = rng.standard_normal((D + 1) * K), rng.random(N) < 0.4

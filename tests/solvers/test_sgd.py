@@ -1,4 +1,4 @@
-"""Averaged SGD against exact optima, on rows in memory that are cut into segments, and its metric."""
+"""The metric of SGD's leading eigenvectors against whole matrices, and the ridge model it starts from."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,8 @@ from scipy.sparse import csr_matrix
 
 from distrff.solvers.lbfgs import Preconditioner
 from distrff.solvers.ridge import ridge_system, solve_ridge
-from distrff.solvers.sgd import (
-    SpectralMetric,
-    ridge_start,
-)
+from distrff.solvers.sgd import SpectralMetric, ridge_start
 from tests.support.solvers import gram
-
-# The metric of leading eigenvectors against whole matrices
-
 
 P, M = 12, 200
 CURVATURE, PENALTY = np.array([0.3, 2.0]), np.array([1e-2, 1e-4])

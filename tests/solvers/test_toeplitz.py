@@ -105,12 +105,6 @@ def test_targets_are_recoded(rng, modes):
     assert_sums_equal(found, expected, 60 * UNIT * size_of(10 * np.abs(Y) + 10, s))
 
 
-# The layout.
-
-
-# The Toeplitz matrix.
-
-
 # The ridge problem.
 
 
@@ -142,17 +136,6 @@ def test_the_solution_is_that_of_the_dense_system(rng, modes, fit_intercept, alp
         penalised = expected.copy()
         penalised[len(penalised) // 2] *= not fit_intercept
         assert abs(problem.norm(found.c) - np.linalg.norm(penalised)) <= bound
-
-
-def test_the_residual_is_told_where_steps_end_first(rng):
-    problem, _, _ = problem_of(rng, (8, 6), True, n=200)
-    found = problem.solve(0, 1e-3, tol=1e-12, objective_tol=0.0, max_steps=4)
-    B = problem.right_side(0)
-    left = np.linalg.norm(B - problem.product(found.c, 1e-3)) / np.linalg.norm(B)
-    assert found.steps == 4
-    # Of four updates of the residual.
-    assert found.error == pytest.approx(left, rel=1e-9)
-    assert found.error > 1e-6
 
 
 # Errors of rows by their sums.
