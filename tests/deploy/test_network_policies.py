@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ OPERATOR = {"kubernetes.io/metadata.name": "dask-operator"}
 Labels = dict[str, str]
 
 
+@functools.cache
 def pods() -> dict[str, Labels]:
     """The labels of all pods, and of one that has nothing to do with Dask."""
     found = {"stranger": {"app": "shop"}}
