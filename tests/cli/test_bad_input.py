@@ -55,7 +55,8 @@ def test_numbers_that_are_none(value, name, refused, rows, stored, models, tmp_p
     path, plan = stored("x.zarr", X=X, y=rows.y), ("plan", *SMALL)
     fit = ("fit", *plan[1:], "--out", tmp_path / "m.zarr")
     predict = ("predict", models["numbers"], path, "--out", tmp_path / "p.zarr")
-    for words in ((*plan, path), (*fit, path), predict, ("score", models["numbers"], path)):
+    others = ("score", models["numbers"], path), ("kernel-error", path, "--features", "fourier")
+    for words in ((*plan, path), (*fit, path), predict, *others):
         assert f"X contains {name} in row 417, column 1" in refused(*words)
     path = stored("y.zarr", X=rows.X, y=y)
     for words in ((*plan, path), (*fit, path)):

@@ -112,6 +112,8 @@ REFUSALS = [
     ("kernel-error {zarr} --n-components 0 --length-scale 1", "--n-components must be"),
     ("kernel-error {zarr} --nu 2.5", "--nu goes with --kernel matern"),
     ("kernel-error {zarr} --model ridge", "No such option"),
+    ("kernel-error {zarr} --length-scale 2 --n-pairs 1", "--n-pairs must be"),
+    ("kernel-error {zarr} --length-scale 2 --confidence 95", "confidence must be"),
     # Models and their rows.
     ("score {tmp}/none.zarr {zarr}", "does not exist"),
     ("score {zarr} {zarr}", "not a group of distrff"),
@@ -121,6 +123,7 @@ REFUSALS = [
         "y must hold numbers",
     ),
     ("importance {labels} {parquet}", "name it with --target"),
+    ("importance {model} {zarr} --max-rows 1", "--max-rows"),
     ("predict {model} {zarr} --out {out} --return-std", "--include-std"),
     ("predict {model} {zarr} --out {out} --coverage 0.9", "distrff calibrate"),
     ("predict {model} {zarr} --out {out} --id who", "has no array 'who'"),
