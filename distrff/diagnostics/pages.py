@@ -9,6 +9,7 @@ import threading
 import unicodedata
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from html import escape
 from itertools import pairwise
 from typing import Any
@@ -45,43 +46,43 @@ _PAGE_STYLE: dict[str, Any] = {
 }
 _PAGE_COLORS = {color: f"var(--series-{i})" for i, color in enumerate(COLORS, 1)}
 _PAGE_COLORS["#000000"] = "currentColor"
+Draw = Callable[..., Any]
+"""A plot of data in the Axes `ax`, which it returns."""
+
 _DRAWING = threading.Lock()  # matplotlib's style is global while it is in use
 
 
 def page_charts(report: Mapping[str, Any]) -> dict[str, Chart]:
     """Charts of a report, by the heading of their section."""
-    drawn: list[tuple[str, Callable[[Any, Mapping[str, Any]], Any]]] = []
+    drawn: dict[str, Draw] = {}
     if report.get("alphas") or report.get("Cs"):
-        drawn.append((f"Error against {'alpha' if report.get('alphas') else 'C'}", plots.draw_penalty_path))
+        drawn[f"Error against {'alpha' if report.get('alphas') else 'C'}"] = plots.plot_alpha_path
     if report.get("learning_curve"):
-        drawn.append(("Error against the number of features", plots.draw_learning_curve))
+        drawn["Error against the number of features"] = plots.plot_learning_curve
     known = report.get("history") or {}
     if known.get("sweep"):
-        drawn.append((f"How the {known['measure']} closed", plots.draw_certificate))
+        drawn[f"How the {known['measure']} closed"] = plots.draw_certificate
     if known.get("dual") and np.count_nonzero(known_numbers(known["error"]) <= NEAR) > 1:
-        drawn.append(("The optimum", plots.draw_bounds))
-    return {heading: _chart(heading, draw, report) for heading, draw in drawn}
+        drawn["The optimum"] = plots.draw_bounds
+    return {heading: _chart(heading, partial(draw, report)) for heading, draw in drawn.items()}
 
 
 def error_charts(evaluation: Mapping[str, Any]) -> dict[str, Chart]:
     """The charts of an evaluation, by the heading of their section."""
-    drawn: list[tuple[str, Callable[[Any, Mapping[str, Any]], Any], Mapping[str, Any]]] = []
-    of_targets = [one for one in evaluation.get("targets", ()) if one.get("bins")]
-    for target in of_targets:
-        of = f" of {target['target']}" if len(of_targets) > 1 else ""
-        drawn += [
-            (f"Predicted against actual{of}", plots.draw_predicted_against_actual, target),
-            (f"Residuals against prediction{of}", plots.draw_residuals, target),
-        ]
-    for key, heading, draw in (
-        ("confusion", "Which classes are taken for which", plots.draw_confusion),
-        ("roc", "ROC curve", plots.draw_roc),
-        ("precision_recall", "Precision against recall", plots.draw_precision_recall),
-        ("reliability", "Probabilities against frequencies", plots.draw_reliability),
-    ):
-        if evaluation.get(key):
-            drawn.append((heading, draw, evaluation))
-    return {heading: _chart(heading, draw, data) for heading, draw, data in drawn}
+    drawn: dict[str, Draw] = {}
+    of_targets = [one["target"] for one in evaluation.get("targets", ()) if one.get("bins")]
+    for j, name in enumerate(of_targets):
+        of = f" of {name}" if len(of_targets) > 1 else ""
+        drawn[f"Predicted against actual{of}"] = partial(plots.plot_predicted_against_actual, target=j)
+        drawn[f"Residuals against prediction{of}"] = partial(plots.plot_residuals, target=j)
+    of_classes = (
+        ("confusion", "Which classes are taken for which", plots.plot_confusion),
+        ("roc", "ROC curve", plots.plot_roc),
+        ("precision_recall", "Precision against recall", plots.plot_precision_recall),
+        ("reliability", "Probabilities against frequencies", plots.plot_reliability),
+    )
+    drawn |= {heading: draw for key, heading, draw in of_classes if evaluation.get(key)}
+    return {heading: _chart(heading, partial(draw, evaluation)) for heading, draw in drawn.items()}
 
 
 def dependence_charts(dependence: Mapping[str, Any]) -> dict[str, Chart]:
@@ -89,11 +90,12 @@ def dependence_charts(dependence: Mapping[str, Any]) -> dict[str, Chart]:
     charts = {}
     for curve in dependence["curves"]:
         heading = f"Mean {dependence['result']} against {column_text(curve['column'])}"
-        charts[heading] = _chart(heading, plots.draw_partial_dependence, {**dependence, "curves": [curve]})
+        alone = {**dependence, "curves": [curve]}
+        charts[heading] = _chart(heading, partial(plots.plot_partial_dependence, alone))
     return charts
 
 
-def _chart(title: str, draw: Callable[[Any, Mapping[str, Any]], Any], report: Mapping[str, Any]) -> Chart:
+def _chart(title: str, draw: Draw) -> Chart:
     """The <svg> element, with a title and a description for screen readers."""
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -106,7 +108,7 @@ def _chart(title: str, draw: Callable[[Any, Mapping[str, Any]], Any], report: Ma
     ):
         warnings.filterwarnings("ignore", "Glyph .* missing")  # it is the browser that draws the letters
         figure = Figure()
-        ax = draw(figure.add_subplot(), report)
+        ax = draw(ax=figure.add_subplot())
         _make_room(figure, ax)
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     return Chart(_inlined(file.getvalue(), title, _described(ax)))

@@ -1,7 +1,8 @@
 """Plots of a fit with matplotlib, which is imported when the first one is drawn.
 
 Each takes the Axes to draw in, or makes a figure, and returns the Axes. Whatever differs in colour also
-differs in line, marker or hatching, so plots are readable in grey. The report page shows the same curves.
+differs in line, marker or hatching, so plots are readable in grey. The report
+page has the same plots.
 """
 
 from __future__ import annotations
@@ -72,17 +73,10 @@ def plot_alpha_path(fit: Any, *, ax: Any = None) -> Axes:
     report = _report(fit)
     if not report.get("alphas") and not report.get("Cs"):
         raise InputError("this fit searched for neither alpha nor C; fit with alpha='cv' or 'gcv', or C='cv'")
-    return draw_penalty_path(new_axes(ax), report)
-
-
-def draw_penalty_path(ax: Any, report: Mapping[str, Any]) -> Any:
-    """Draw the criterion against alpha, or against C."""
+    ax = new_axes(ax)
     name = "alpha" if report.get("alphas") else "C"
-    values, mean, chosen = (
-        known_numbers(report[f"{name}s"]),
-        known_numbers(report["mean_score"]),
-        report[name],
-    )
+    values, mean = known_numbers(report[f"{name}s"]), known_numbers(report["mean_score"])
+    chosen = report[name]
     folds = known_numbers(report.get("fold_scores") or [])
     if folds.size:
         label = f"lowest to highest of {folds.shape[1]} folds"
@@ -113,11 +107,7 @@ def plot_learning_curve(fit: Any, *, ax: Any = None) -> Axes:
         raise InputError(
             "this fit has no learning curve; fit a ridge model on Fourier or Nyström features by its Gram"
         )
-    return draw_learning_curve(new_axes(ax), report)
-
-
-def draw_learning_curve(ax: Any, report: Mapping[str, Any]) -> Any:
-    """Draw the criterion against the number of features."""
+    ax = new_axes(ax)
     sizes, scores, _ = known_numbers(report["learning_curve"]).T
     ax.plot(sizes, scores, color=COLORS[0], marker=MARKERS[0], label=report["criterion"])
     _log_axis(ax, "x", sizes, base=2)
@@ -126,7 +116,7 @@ def draw_learning_curve(ax: Any, report: Mapping[str, Any]) -> Any:
     return labelled(ax, "number of features", "error")
 
 
-def draw_certificate(ax: Any, report: Mapping[str, Any]) -> Any:
+def draw_certificate(report: Mapping[str, Any], ax: Any) -> Any:
     """Draw how the error that `tol` bounds fell from sweep to sweep."""
     known, tol = report["history"], report.get("tol")
     error = known_numbers(known["error"])
@@ -137,7 +127,7 @@ def draw_certificate(ax: Any, report: Mapping[str, Any]) -> Any:
     return labelled(ax, "light sweep", known["measure"])
 
 
-def draw_bounds(ax: Any, report: Mapping[str, Any]) -> Any:
+def draw_bounds(report: Mapping[str, Any], ax: Any) -> Any:
     """Draw how primal and dual approach the optimum, from where both fit on one linear axis."""
     known = report["history"]
     rows = known_numbers([known[name] for name in ("sweep", "error", "primal", "dual")])
@@ -197,7 +187,17 @@ def plot_predicted_against_actual(evaluation: Any, *, target: int = 0, ax: Any =
     target : int
     ax : matplotlib Axes, optional
     """
-    return draw_predicted_against_actual(new_axes(ax), _target(evaluation, target))
+    found, ax = _target(evaluation, target), new_axes(ax)
+    x = _quantiles(ax, found, "actual")
+    points = known_numbers(found["points"])
+    ax.plot(*points.T, linestyle="none", marker=".", markersize=2, color="black", alpha=0.35, label="rows")
+    ax.plot(x, x, color=COLORS[1], linestyle="--", label="equal")
+    # A few rows far away would press all others together.
+    seen = known_numbers([one["actual"] for one in found["bins"]])
+    for ends, limits in ((x, ax.set_xlim), (np.concatenate([seen.ravel(), x]), ax.set_ylim)):
+        margin = 0.1 * np.ptp(ends) or 1.0
+        limits(ends.min() - margin, ends.max() + margin)
+    return labelled(ax, "prediction", "actual")
 
 
 def plot_residuals(evaluation: Any, *, target: int = 0, ax: Any = None) -> Axes:
@@ -210,7 +210,10 @@ def plot_residuals(evaluation: Any, *, target: int = 0, ax: Any = None) -> Axes:
     target : int
     ax : matplotlib Axes, optional
     """
-    return draw_residuals(new_axes(ax), _target(evaluation, target))
+    found, ax = _target(evaluation, target), new_axes(ax)
+    x = _quantiles(ax, found, "residual")
+    ax.plot(x, np.zeros(len(x)), color=COLORS[1], linestyle="--", label="none")
+    return labelled(ax, "prediction", "actual − prediction")
 
 
 def plot_confusion(evaluation: Any, *, ax: Any = None) -> Axes:
@@ -222,97 +225,7 @@ def plot_confusion(evaluation: Any, *, ax: Any = None) -> Axes:
         Of classes, from `evaluate`.
     ax : matplotlib Axes, optional
     """
-    return draw_confusion(new_axes(ax), _with(evaluation, "confusion", "a confusion matrix"))
-
-
-def plot_roc(evaluation: Any, *, ax: Any = None) -> Axes:
-    """Draw the share of true positives against that of false ones, for all thresholds.
-
-    Parameters
-    ----------
-    evaluation : Evaluation
-        Of two classes, from `evaluate`.
-    ax : matplotlib Axes, optional
-    """
-    return draw_roc(new_axes(ax), _with(evaluation, "roc", "an ROC curve, which two classes have"))
-
-
-def plot_precision_recall(evaluation: Any, *, ax: Any = None) -> Axes:
-    """Draw the precision against the recall of the second class, for all thresholds.
-
-    Parameters
-    ----------
-    evaluation : Evaluation
-        Of two classes, from `evaluate`.
-    ax : matplotlib Axes, optional
-    """
-    what = "a precision–recall curve, which two classes have"
-    return draw_precision_recall(new_axes(ax), _with(evaluation, "precision_recall", what))
-
-
-def plot_reliability(evaluation: Any, *, ax: Any = None) -> Axes:
-    """Draw how often events came true, against their predicted probability.
-
-    Parameters
-    ----------
-    evaluation : Evaluation
-        Of a model with probabilities, from `evaluate`.
-    ax : matplotlib Axes, optional
-    """
-    what = "probabilities; fit a KernelLikelihoodClassifier"
-    return draw_reliability(new_axes(ax), _with(evaluation, "reliability", what))
-
-
-def _with(evaluation: Any, key: str, what: str) -> Mapping[str, Any]:
-    if not isinstance(evaluation, Mapping) or not evaluation.get(key):
-        raise InputError(f"expected an evaluation, as evaluate returns, with {what}")
-    return evaluation
-
-
-def _target(evaluation: Any, target: int) -> Mapping[str, Any]:
-    of_targets = _with(evaluation, "targets", "numbers")["targets"]
-    drawn = [one for one in of_targets if one.get("bins")]
-    if not 0 <= target < len(drawn):
-        raise InputError(f"target must be one of the first {len(drawn)}, got {target}")
-    return drawn[target]
-
-
-# The curves, from the data of an evaluation.
-
-
-def draw_predicted_against_actual(ax: Any, target: Mapping[str, Any]) -> Any:
-    """Draw quantiles of the target in bins of the prediction."""
-    x = _quantiles(ax, target, "actual")
-    points = known_numbers(target["points"])
-    ax.plot(*points.T, linestyle="none", marker=".", markersize=2, color="black", alpha=0.35, label="rows")
-    ax.plot(x, x, color=COLORS[1], linestyle="--", label="equal")
-    # A few rows far away would press all others together.
-    seen = known_numbers([one["actual"] for one in target["bins"]])
-    for ends, limits in ((x, ax.set_xlim), (np.concatenate([seen.ravel(), x]), ax.set_ylim)):
-        margin = 0.1 * np.ptp(ends) or 1.0
-        limits(ends.min() - margin, ends.max() + margin)
-    return labelled(ax, "prediction", "actual")
-
-
-def draw_residuals(ax: Any, target: Mapping[str, Any]) -> Any:
-    """Draw quantiles of the residual in bins of the prediction."""
-    x = _quantiles(ax, target, "residual")
-    ax.plot(x, np.zeros(len(x)), color=COLORS[1], linestyle="--", label="none")
-    return labelled(ax, "prediction", "actual − prediction")
-
-
-def _quantiles(ax: Any, target: Mapping[str, Any], key: str) -> np.ndarray:
-    x = known_numbers([one["prediction"] for one in target["bins"]])
-    low, lower, middle, upper, high = known_numbers([one[key] for one in target["bins"]]).T
-    ax.fill_between(x, low, high, label="90 % of the rows", **BAND)
-    ax.fill_between(x, lower, upper, label="50 %", **BAND)
-    ax.plot(x, middle, color=COLORS[0], marker=MARKERS[0], markersize=3, label="median")
-    return x
-
-
-def draw_confusion(ax: Any, evaluation: Mapping[str, Any]) -> Any:
-    """Draw the share of the rows of each class that are predicted as each, in shades."""
-    confusion = evaluation["confusion"]
+    confusion, ax = _with(evaluation, "confusion", "a confusion matrix"), new_axes(ax)
     M = np.asarray(confusion["matrix"], dtype=np.float64)
     of_class = np.array([one["weight"] for one in evaluation["classes"]])
     shown = np.sort(np.argsort(-of_class, kind="stable")[:MAX_DRAWN_CLASSES])
@@ -333,27 +246,33 @@ def draw_confusion(ax: Any, evaluation: Mapping[str, Any]) -> Any:
     return ax
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}" if share >= 0.095 else f"{100 * share:.1g}"
+def plot_roc(evaluation: Any, *, ax: Any = None) -> Axes:
+    """Draw the share of true positives against that of false ones, for all thresholds.
 
-
-def _short(label: Any) -> str:
-    text, half = str(label), _NAME // 2
-    return text if len(text) <= _NAME else f"{text[:half]}…{text[1 - half :]}"
-
-
-def draw_roc(ax: Any, evaluation: Mapping[str, Any]) -> Any:
-    """Draw the share of true positives against that of false ones."""
-    curve = evaluation["roc"]
+    Parameters
+    ----------
+    evaluation : Evaluation
+        Of two classes, from `evaluate`.
+    ax : matplotlib Axes, optional
+    """
+    curve, ax = _with(evaluation, "roc", "an ROC curve, which two classes have"), new_axes(ax)
     area = f"area {number_text(evaluation['roc_auc'])}"
     ax.plot(curve["false_positive_rate"], curve["true_positive_rate"], color=COLORS[0], label=area)
     ax.plot([0, 1], [0, 1], color=COLORS[1], linestyle="--", label="by chance")
     return labelled(ax, "false positive rate", "true positive rate")
 
 
-def draw_precision_recall(ax: Any, evaluation: Mapping[str, Any]) -> Any:
-    """Draw the precision against the recall."""
-    curve = evaluation["precision_recall"]
+def plot_precision_recall(evaluation: Any, *, ax: Any = None) -> Axes:
+    """Draw the precision against the recall of the second class, for all thresholds.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        Of two classes, from `evaluate`.
+    ax : matplotlib Axes, optional
+    """
+    what = "a precision–recall curve, which two classes have"
+    curve, ax = _with(evaluation, "precision_recall", what), new_axes(ax)
     weights = [one["weight"] for one in evaluation["classes"]]
     average = f"average precision {number_text(evaluation['average_precision'])}"
     ax.plot(curve["recall"], curve["precision"], color=COLORS[0], label=average)
@@ -362,13 +281,53 @@ def draw_precision_recall(ax: Any, evaluation: Mapping[str, Any]) -> Any:
     return labelled(ax, "recall", "precision")
 
 
-def draw_reliability(ax: Any, evaluation: Mapping[str, Any]) -> Any:
-    """Draw observed frequencies against predicted probabilities."""
-    bins = evaluation["reliability"]["bins"]
-    p, seen = known_numbers([[one["probability"], one["observed"]] for one in bins]).T
+def plot_reliability(evaluation: Any, *, ax: Any = None) -> Axes:
+    """Draw how often events came true, against their predicted probability.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        Of a model with probabilities, from `evaluate`.
+    ax : matplotlib Axes, optional
+    """
+    what = "probabilities; fit a KernelLikelihoodClassifier"
+    found, ax = _with(evaluation, "reliability", what), new_axes(ax)
+    p, seen = known_numbers([[one["probability"], one["observed"]] for one in found["bins"]]).T
     ax.plot([0, 1], [0, 1], color=COLORS[1], linestyle="--", label="as predicted")
     ax.plot(p, seen, color=COLORS[0], marker=MARKERS[0], label="observed")
-    return labelled(ax, f"probability of {evaluation['reliability']['of']}", "share that came true")
+    return labelled(ax, f"probability of {found['of']}", "share that came true")
+
+
+def _with(evaluation: Any, key: str, what: str) -> Any:
+    """An entry of an evaluation."""
+    if not isinstance(evaluation, Mapping) or not evaluation.get(key):
+        raise InputError(f"expected an evaluation, as evaluate returns, with {what}")
+    return evaluation[key]
+
+
+def _target(evaluation: Any, target: int) -> Mapping[str, Any]:
+    drawn = [one for one in _with(evaluation, "targets", "numbers") if one.get("bins")]
+    if not 0 <= target < len(drawn):
+        raise InputError(f"target must be one of the first {len(drawn)}, got {target}")
+    return drawn[target]
+
+
+def _quantiles(ax: Any, target: Mapping[str, Any], key: str) -> np.ndarray:
+    x = known_numbers([one["prediction"] for one in target["bins"]])
+    low, lower, middle, upper, high = known_numbers([one[key] for one in target["bins"]]).T
+    ax.fill_between(x, low, high, label="90 % of the rows", **BAND)
+    ax.fill_between(x, lower, upper, label="50 %", **BAND)
+    ax.plot(x, middle, color=COLORS[0], marker=MARKERS[0], markersize=3, label="median")
+    return x
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}" if share >= 0.095 else f"{100 * share:.1g}"
+
+
+def _short(label: Any) -> str:
+    text, half = str(label), _NAME // 2
+    return text if len(text) <= _NAME else f"{text[:half]}…{text[1 - half :]}"
 
 
 # Columns that predictions depend on: from the results of `permutation_importance` and `partial_dependence`.
@@ -388,11 +347,7 @@ def plot_importance(result: Any, *, ax: Any = None) -> Axes:
     ax : matplotlib Axes, optional
     """
     data = _data_of(result, "columns", "permutation_importance")
-    return draw_importance(new_axes(ax), data)
-
-
-def draw_importance(ax: Any, data: Mapping[str, Any]) -> Any:
-    """Draw the importance of columns, the most important at the top."""
+    ax = new_axes(ax)
     columns = data["columns"][:_MAX_BARS]
     places = range(len(columns))
     length, error = (
@@ -408,7 +363,7 @@ def draw_importance(ax: Any, data: Mapping[str, Any]) -> Any:
 
 
 def plot_partial_dependence(result: Any, column: str | None = None, *, ax: Any = None) -> Axes:
-    """Draw the mean result of a model against the values of a column.
+    """Draw the mean result of a model against the values of a column; of many classes those of eight.
 
     Parameters
     ----------
@@ -422,13 +377,9 @@ def plot_partial_dependence(result: Any, column: str | None = None, *, ax: Any =
     if not curves:
         known = ", ".join(curve["column"] for curve in data["curves"])
         raise InputError(f"the result has no curve of column {column!r}; it has: {known}")
-    return draw_partial_dependence(new_axes(ax), {**data, "curves": curves[:1]})
-
-
-def draw_partial_dependence(ax: Any, data: Mapping[str, Any]) -> Any:
-    """Draw the first of the curves; of many classes those eight that vary most."""
-    curve = data["curves"][0]
+    ax, curve = new_axes(ax), curves[0]
     mean, error = known_numbers(curve["mean"]), known_numbers(curve["std_error"])
+    # The outputs that vary most.
     varying = np.argsort(-np.ptp(mean, axis=0), kind="stable")[:_MAX_OUTPUTS]
     is_number = curve["kind"] == "number"
     values = (

@@ -488,10 +488,10 @@ class Run:
             handle.value()
         return handle
 
-    def settle(self, handle: Handle) -> Handle:
-        """A handle that outlives its fit, without the sum of a pass behind it."""
+    def settle(self, handle: Any) -> Handle:
+        """A handle on a value that outlives its fit, without the sum of a pass behind it."""
         self._is_settled = True
-        return Handle(None, handle.value())
+        return Handle(None, _made(handle))
 
     # Values, which are remembered.
 

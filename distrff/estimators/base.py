@@ -18,10 +18,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.diagnostics.errors import ClassErrors
 from distrff.diagnostics.evaluate import ROWS_UNKNOWN, Errors, JudgedRows, calibrated, errors_of, out_of_fold
+from distrff.diagnostics.report import FitReport
 from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.engine.run import begin_run
 from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
+from distrff.features.fitted import Trait
 from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
 from distrff.fitting.cost import Plan
 from distrff.fitting.fit import begin, choose, expected_plan, prepare, within_memory
@@ -121,12 +123,12 @@ class KernelEstimator(BaseEstimator):
             SIGTERM during the fit, which batch systems send before they kill, writes the finished parts and
             ends the process with exit code 143 (of a fit in the main thread).
         checkpoint_every : float, optional
-            Seconds between two writes. Default: forty times as long as the last write took, at least ten,
-            which bounds the share of writing. On the disk there are at most 3·W·(⌈log₂ S⌉ + 1) sums of
-            a pass, for W workers and S segments (``plan(...).n_segments``): those that wait for their
-            neighbours, those that are written in their place, and those that the scheduler still names.
-            Each has 4·(D + 1 + k)² bytes a fold for a Gram. Beside these there are the Grams of all folds,
-            and what each light pass returned.
+            Seconds between two writes of a process. Default: forty times as long as its last write took, at
+            least ten, which bounds the share of writing. On the disk there are at most 3·W·(⌈log₂ S⌉ + 1)
+            sums of a pass, for W workers and S segments (``plan(...).n_segments``): sums that wait for their
+            neighbours, and smaller ones until the next write finds that a larger one covers them. Each has
+            4·(D + 1 + k)² bytes a fold for a Gram. Beside these there are the Grams of all folds, and the
+            value that each light pass returned.
         storage_options : dict, optional
             For fsspec, where `checkpoint` is a URL.
 
@@ -222,8 +224,9 @@ class KernelEstimator(BaseEstimator):
         observer.close()  # before warnings
         fit.run.measure_peaks()
         if result.features is not None:
-            assert fit.features is not None
-            features = fit.features.resolved_as(result.features)
+            features: Any = fit.features
+            chooses = Trait.CHOOSES in features.traits
+            features = features.with_map(result.features) if chooses else result.features
             fit = replace(fit, features=features, specification=features.specification_)
         self.features_, self._map_of_fit = fit.features, self._of_map()
         self._fold_models = result.fold_models
@@ -262,7 +265,7 @@ class KernelEstimator(BaseEstimator):
         self.n_iter_ = max(1, result.n_iter)  # 0 where it was interrupted before the first
         self._keep(result, model)
         quality = self._quality(result, model, fit)
-        self.report_ = fit_report(self, result, fit, quality)
+        self.report_ = FitReport(fit_report(self, result, fit, quality))
         self.model_ = replace(model, report=self.report_.to_dict())
         if isinstance(result.interruption, FitStopped):
             return

@@ -160,8 +160,8 @@ class Sums:
         assert self.chosen is not None
         folds = _folds(self.fit)
         assert folds is not None
-        again, setting = summed(self.fit, self.plan, folds), self.chosen.setting
-        own = setting.kernel, setting.lattice, self.offset, problem.fit_intercept, alpha, problem.tol
+        again = summed(self.fit, self.plan, folds)
+        own = self.chosen.setting, alpha, problem.tol
         found = self.run.map(solve_without, [(again.total, part, *own) for part in again.parts])
         solutions = [(one.solution.coef, one.solution.intercept) for one in found]
         return ridge_fold_models(folds, self.targets, solutions, fit_intercept=problem.fit_intercept)
@@ -187,8 +187,8 @@ class Sums:
         )
         segments = [FoldRows(fit.dataset.rows(a, b), members) for a, b, members in cuts.tasks()]
         merged = fit.run.reduce("signs", segments, reduction)
-        own = setting.kernel, lattice, self.offset, fit.problem.fit_intercept, alpha, seed
-        found = fit.run.map(sampled, [(self.total, merged, g, *own) for g in range(N_GROUPS)])
+        calls = [(self.total, merged, group, setting, alpha, seed) for group in range(N_GROUPS)]
+        found = fit.run.map(sampled, calls)
         dimension = float(np.mean([dimension for _, dimension in found]))
         if not fit.weight > dimension:
             raise InputError(
@@ -207,8 +207,7 @@ def _folds(fit: PreparedFit) -> Folds | None:
 
 def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
     """The sums over all rows, fold by fold, in one pass."""
-    assert fit.features is not None
-    features = fit.features.resolved
+    features = fit.problem.features
     assert isinstance(features, EquispacedFourierFeatures)
     n_folds = 1 if folds is None else folds.n_folds
     cuts = FoldCuts.of(fit.dataset.n_rows, n_folds, plan.tile_rows)
@@ -258,18 +257,24 @@ def gathered(sums: Sums) -> list[ToeplitzSums]:
 # Tasks on the sums: what a kernel gives with some alphas, and the solution.
 
 
-def _within(sums: ToeplitzSums, lattice: Lattice, offset: np.ndarray | None) -> ToeplitzSums:
-    """The sums of a central part of the lattice, of targets that are shifted by an offset."""
-    own = sums.central(lattice.modes)
-    return own if offset is None else own.recoded(np.ones(len(offset)), offset)
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A kernel with the part of the lattice that resolves it, and how its models are shifted."""
 
+    kernel: Kernel
+    lattice: Lattice
+    offset: np.ndarray | None  # to be added to coded targets, where these are not to be shifted
+    fit_intercept: bool
 
-def _problem(
-    sums: ToeplitzSums, kernel: Kernel, lattice: Lattice, offset: np.ndarray | None, fit_intercept: bool
-) -> ToeplitzProblem:
-    """The ridge problem of a kernel on a central part of the lattice."""
-    own = _within(sums, lattice, offset)
-    return ToeplitzProblem(own, half_of(lattice.weights(kernel)).copy(), fit_intercept)
+    def within(self, sums: ToeplitzSums) -> ToeplitzSums:
+        """The sums of this part of the lattice, of targets that are shifted by the offset."""
+        own = sums.central(self.lattice.modes)
+        return own if self.offset is None else own.recoded(np.ones(len(self.offset)), self.offset)
+
+    def problem(self, sums: ToeplitzSums) -> ToeplitzProblem:
+        """The ridge problem that sums pose."""
+        spectrum = half_of(self.lattice.weights(self.kernel)).copy()
+        return ToeplitzProblem(self.within(sums), spectrum, self.fit_intercept)
 
 
 @dataclass(frozen=True)
@@ -285,17 +290,13 @@ class Judged:
 def judge(
     total: ToeplitzSums,
     held_out: ToeplitzSums,
-    kernel: Kernel,
-    lattice: Lattice,
-    offset: np.ndarray | None,
-    fit_intercept: bool,
+    setting: Setting,
     alphas: Sequence[float],
     patience: int,
     tol: float,
 ) -> Judged:
     """The held-out errors of the models of all other rows, as far as they are worth their time."""
-    training = _problem(total - held_out, kernel, lattice, offset, fit_intercept)
-    own = _within(held_out, lattice, offset)
+    training, own = setting.problem(total - held_out), setting.within(held_out)
     path = list(
         held_out_path(training, own, alphas, objective_tol=tol, max_steps=_SEARCH_STEPS, patience=patience)
     )
@@ -318,15 +319,12 @@ class Solved:
 
 def solve(
     total: ToeplitzSums,
-    kernel: Kernel,
-    lattice: Lattice,
-    offset: np.ndarray | None,
-    fit_intercept: bool,
+    setting: Setting,
     alpha: np.ndarray,
     tol: float,
 ) -> Solved:
     """The model of all rows; `alpha` has one value, or one a target."""
-    problem = _problem(total, kernel, lattice, offset, fit_intercept)
+    problem, lattice, fit_intercept = setting.problem(total), setting.lattice, setting.fit_intercept
     sums, k = problem.sums, len(problem.sums.b)
     coef, intercept = np.empty((lattice.n_modes, k)), np.zeros(k)
     residual, error, steps = np.empty(k), 0.0, 0
@@ -350,30 +348,24 @@ def solve(
 def solve_without(
     total: ToeplitzSums,
     held_out: ToeplitzSums,
-    kernel: Kernel,
-    lattice: Lattice,
-    offset: np.ndarray | None,
-    fit_intercept: bool,
+    setting: Setting,
     alpha: np.ndarray,
     tol: float,
 ) -> Solved:
     """The model of all rows but the held-out ones."""
-    return solve(total - held_out, kernel, lattice, offset, fit_intercept, alpha, tol)
+    return solve(total - held_out, setting, alpha, tol)
 
 
 def sampled(
     total: ToeplitzSums,
     signs: dict[int, np.ndarray],
     group: int,
-    kernel: Kernel,
-    lattice: Lattice,
-    offset: np.ndarray | None,
-    fit_intercept: bool,
+    setting: Setting,
     alpha: float,
     seed: int,
 ) -> tuple[np.ndarray, float]:
     """The coefficients of a group of samples of the model, two by two, and the mean dimension."""
-    problem = _problem(total, kernel, lattice, offset, fit_intercept)
+    problem = setting.problem(total)
     rng = stream(seed, "prior", group)
     C, dimensions = list[np.ndarray](), list[float]()
     for pair in signs[group]:
@@ -405,14 +397,6 @@ class Point:
     def moved(self, columns: Sequence[int], by: int) -> Point:
         """The point with some widths changed."""
         return replace(self, steps=tuple(s + by * (j in columns) for j, s in enumerate(self.steps)))
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A kernel with the part of the lattice that resolves it."""
-
-    kernel: Kernel
-    lattice: Lattice
 
 
 @dataclass(frozen=True, eq=False)
@@ -447,7 +431,7 @@ class Search:
             resolved = [Point(nu, no_steps) for nu in smoothness]
             for point in resolved:
                 kernel_there = _kernel_at(point, self.features.pilot_kernel_)
-                self.settings[point] = Setting(kernel_there, self.sums.lattice)
+                self.settings[point] = self._made(kernel_there, self.sums.lattice)
         self._look({first: range(0, len(self.alphas), _STRIDE) for first in resolved})
         if not self.features.widths_are_undecided:
             return
@@ -474,8 +458,11 @@ class Search:
         if point not in self.settings:
             kernel = _kernel_at(point, self.features.pilot_kernel_)
             lattice = self.sums.lattice.resolving(kernel, self.tol)
-            self.settings[point] = None if lattice is None else Setting(kernel, lattice)
+            self.settings[point] = None if lattice is None else self._made(kernel, lattice)
         return self.settings[point]
+
+    def _made(self, kernel: Kernel, lattice: Lattice) -> Setting:
+        return Setting(kernel, lattice, self.sums.offset, self.problem.fit_intercept)
 
     def error(self, point: Point) -> float:
         """The mean squared error on the first fold, at the best alpha."""
@@ -509,8 +496,7 @@ class Search:
             setting = self.settings[point]
             assert setting is not None
             alphas = self.alphas[places].tolist()
-            problem = setting.kernel, setting.lattice, sums.offset, self.problem.fit_intercept
-            tasks.append((sums.total, sums.parts[fold], *problem, alphas, patience, tol))
+            tasks.append((sums.total, sums.parts[fold], setting, alphas, patience, tol))
         found: list[Judged] = sums.run.map(judge, tasks)
         return found
 
@@ -651,7 +637,7 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
     largest = float(sums.lattice.weights(features.kernel_).max())
     floor = sums.noise_floor(largest)
     alphas, n_dropped = _grid(sums, problem, floor)
-    setting = Setting(features.kernel_, sums.lattice)
+    setting = Setting(features.kernel_, sums.lattice, sums.offset, problem.fit_intercept)
     notes = (
         [f"alphas below {floor:.3g} were left out, where rounding of the sums may show: {n_dropped}"]
         if n_dropped
@@ -685,17 +671,8 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
             warn(text, DataWarning)
             notes.append(text)
     run.begin_phase("model")
-    found = run.compute(
-        solve,
-        sums.total,
-        setting.kernel,
-        setting.lattice,
-        sums.offset,
-        problem.fit_intercept,
-        search.alpha,
-        problem.tol,
-    )
-    chosen = features.decided(setting.kernel, setting.lattice, report)
+    found = run.compute(solve, sums.total, setting, search.alpha, problem.tol)
+    chosen = features.with_kernel(setting.kernel, setting.lattice, report)
     is_solved = found.error <= problem.tol
     if chosen.kernel_error_ > features.tol:
         text = (

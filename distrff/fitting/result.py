@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from distrff.diagnostics.report import FitReport
 from distrff.engine.run import Run
 from distrff.errors import column_called
 from distrff.features.base import FeatureMap
@@ -64,8 +63,8 @@ def fit_report(
     result: FitResult,
     fit: PreparedFit | None = None,
     quality: Mapping[str, Any] | None = None,
-) -> FitReport:
-    """The report of a fit to rows, or to a Gram where `fit` is None."""
+) -> dict[str, Any]:
+    """The values of the report of a fit to rows, or to a Gram where `fit` is None."""
     run, plan = result.run, result.plan
     of_client = plan.client_peak_bytes if plan is not None and run.execution.in_client else 0
     n_workers, n_threads = result.workers or (run.execution.n_workers, run.execution.n_threads)
@@ -107,7 +106,7 @@ def fit_report(
         )
     if run.checkpoint is not None and run.checkpoint.n_read:
         notes.append(f"{run.checkpoint.n_read} of {len(run.sweeps)} passes were read from the checkpoint")
-    return FitReport(values | {"alerts": _alerts(result), "notes": notes})
+    return values | {"alerts": _alerts(result), "notes": notes}
 
 
 def _of_one_class(label: Any, result: FitResult) -> str:

@@ -21,7 +21,7 @@ from distrff.estimators.ridge import KernelRidgeClassifier
 from distrff.estimators.svm import KernelSVC
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.search.widths import PILOT_GRIDS
+from distrff.features.search.ridge import GRIDS
 from distrff.kernels.stationary import Gaussian, Laplacian
 from examples import digits as handwritten
 from examples import table1, uci
@@ -143,7 +143,7 @@ def _fitted(path: Path, scale: float, split: int) -> dict[str, Any]:
     """Widths from a sample of the training rows, alpha from a quarter of rows and grids, then all of them."""
     X, y, X_test, y_test = _split(path, scale, split)
     started = time.perf_counter()
-    learned = RandomBinningFeatures(Laplacian("ard"), PILOT_GRIDS, random_state=0).fit(X, y.astype(str))
+    learned = RandomBinningFeatures(Laplacian("ard"), GRIDS, random_state=0).fit(X, y.astype(str))
     widths_known = time.perf_counter()
     features = RandomBinningFeatures(learned.kernel_, _N_GRIDS)
     some = slice(len(X) // 4)  # alpha is the noise in units of the kernel, however many rows there are

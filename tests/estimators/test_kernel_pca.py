@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dask.array as da
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
@@ -13,7 +12,7 @@ from distrff.diagnostics.bounds import spectral_norm_error
 from distrff.engine import run as engine_run
 from distrff.errors import InputError, NonFiniteError, PlanRefused
 from distrff.io.arrays import as_dataset
-from tests.support.fits import fourier, in_process, never
+from tests.support.fits import fourier, never
 
 
 def sine_of_angle(T: np.ndarray, exact: np.ndarray) -> float:
@@ -72,25 +71,6 @@ def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
     assert error <= spectral_norm_error(1e-7, D, 60, np.linalg.norm(K, 2))
     assert sine_of_angle(T, exact) <= 2 * np.sqrt(3) * error / (values[2] - values[3])
     np.testing.assert_allclose(estimator.eigenvalues_, values[:3], atol=error)  # Weyl
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_dask_arrays_give_lazy_dask_arrays_with_the_same_numbers(problem, dtype, request):
-    X = problem.X.astype(dtype)
-    estimator = in_process(drf.KernelPCA(fourier(), 3, random_state=0, scale="none"), X)
-    if dtype == np.float64:
-        request.getfixturevalue("client")  # workers give the same bits
-    lazy = da.from_array(X, chunks=(333, 2))
-    other = drf.KernelPCA(fourier(), 3, random_state=0, scale="none").fit(lazy)
-    np.testing.assert_array_equal(other.components_, estimator.components_)
-    assert other.report_["n_sweeps"] == 2
-    T = other.transform(lazy)
-    assert isinstance(T, da.Array)
-    assert (T.chunks, T.dtype) == (((333, 333, 234), (3,)), dtype)
-    assert estimator.transform(X).dtype == dtype
-    # The products of strips of other heights round differently.
-    atol = 1e-5 if dtype == np.float32 else 1e-12
-    np.testing.assert_allclose(T.compute(), estimator.transform(X), atol=atol)
 
 
 def test_a_target_is_not_looked_at_and_constant_rows_have_no_variance(problem):

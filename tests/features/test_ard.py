@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import dataclass
-from functools import partial
 
 import dask.array as da
 import numpy as np
@@ -22,16 +21,13 @@ from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.search.relevance import (
+from distrff.features.search.sample import SearchSample
+from distrff.features.search.widths import (
     CONSTANT_WIDTH,
+    LikelihoodBudget,
     MarginalLikelihood,
-    fallback_length_scales,
-    relevance_flops,
     relevant_length_scales,
-    shrunk_length_scales,
 )
-from distrff.features.search.screening import explained_alone
-from distrff.features.search.widths import FourierPilot, PilotRows, search_rows
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
 
@@ -79,7 +75,7 @@ def of_four_waves(rng, n, d=32):
 @pytest.mark.parametrize("kernel", [Gaussian("ard"), Laplacian("ard")], ids=repr)
 def test_columns_that_one_width_cannot_see_are_found(rng, kernel):
     X, y, columns = of_four_waves(rng, 2000, d=12)
-    fitted, search = learned(kernel, X, y, seed=seed_of(rng), max_rows=500)
+    fitted, search = learned(kernel, X, y, seed=seed_of(rng), budget=LikelihoodBudget(max_rows=500))
     np.testing.assert_array_equal(np.sort(np.argsort(fitted.length_scale)[:4]), columns)
     assert "note" not in search
     assert search["stages"][-1]["n_rows"] == 500
@@ -101,21 +97,10 @@ def test_every_model_solves_what_one_width_cannot(seed):
         assert r2 >= 0.9
 
     for kernel in (Gaussian("ard"), Exponential("ard"), Matern("ard", nu=1.5), Matern("ard", nu=2.5)):
-        fitted, _ = learned(kernel, X[train], y[train], seed=seed, max_rows=1000)
+        fitted, _ = learned(kernel, X[train], y[train], seed=seed, budget=LikelihoodBudget(max_rows=1000))
         check(*score(NystroemFeatures(fitted, 1280)))
     check(*score(RandomBinningFeatures(Laplacian("ard"), 100), 0.1))
     assert score(FourierFeatures(Gaussian("auto"), 1024))[1] < 0.05
-
-
-def test_given_widths_are_a_start(rng):
-    """The best one of all, for the screening is blind to a product, and the likelihood flat around others."""
-    X = rng.uniform(-1, 1, (600, 12))
-    y = np.sin(2 * np.pi * X[:, 4]) * np.sin(2 * np.pi * X[:, 7]) + 0.1 * rng.standard_normal(600)
-    widths = np.full(12, 30.0)
-    widths[[4, 7]] = 1.0
-    fitted, search = learned(Gaussian("ard"), X, y, seed=seed_of(rng), starts={"by hand": widths})
-    assert search["starts"]["by hand"] <= min(search["starts"].values()) + 0.1
-    assert set(np.argsort(fitted.length_scale)[:2]) == {4, 7}
 
 
 def test_what_is_no_better_than_noise_is_not_believed(rng):
@@ -128,26 +113,6 @@ def test_what_is_no_better_than_noise_is_not_believed(rng):
         model = KernelRidge(map_, 1.0, random_state=seed_of(rng)).fit(X, y)
         (note,) = (note for note in model.report_["notes"] if "no more than noise in 300 rows" in note)
         assert "chosen by the held-out error" in note
-
-
-def test_held_out_rows_decide_where_the_likelihood_does_not(rng):
-    """Of 4000 rows the first column has a wave of a fifth of the variance, which columns alone show."""
-    X = rng.uniform(-1, 1, (4000, 16)) * 10.0 ** np.arange(-8, 8)
-    y = np.cos(2e8 * np.pi * X[:, 0]) + np.sqrt(2) * rng.standard_normal(4000)
-    sample = Sample(X, y, None, seed_of(rng), RowsInMemory(X, None))
-    search = {
-        "column_scale": X.std(axis=0).tolist(),
-        "length_scale": [1.0] * 16,
-        "likelihood_length_scale": X.std(axis=0).tolist(),
-        "explained_alone": explained_alone(X, (y - y.mean())[:, None], np.ones(4000)).tolist(),
-        "note": "flat",
-    }
-    kernel, found = fallback_length_scales(
-        Gaussian("ard"), search, sample, partial(FourierPilot, n_components=64)
-    )
-    assert found["note"].startswith("flat; instead") and found["note"].endswith("columns alone")
-    assert np.argmin(np.divide(kernel.length_scale, search["column_scale"])) == 0
-    assert 0.7 < found["held_out_error"] < 0.9  # .8 is the noise alone; its deviation is √(2/1000)·.8 = .04
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
@@ -390,12 +355,13 @@ def test_grids_shrink_the_widths_of_the_likelihood(rng):
     by_exponent = relative ** search["exponent"]
     by_all = found / by_exponent / search["column_factors"]
     np.testing.assert_allclose(by_all, by_all[0], rtol=2e-3)
-    pilot = map_._pilot(search_rows(Sample(X, y, None, 5, RowsInMemory(X, None))))
+    rows = SearchSample.of(Sample(X, y, None, 5, RowsInMemory(X, None)))
+    pilot = map_._small_ridge(rows, Laplacian("ard"))
     errors = {(p, rate): error for p, rate, error in search["tried"]}
-    assert errors[1.0, np.sum(1 / relative)] == pytest.approx(pilot.held_out_error(kernel))
+    assert errors[1.0, np.sum(1 / relative)] == pytest.approx(pilot.error(kernel.length_scale))
     # Widths have four digits, which may move a row to another bin.
     in_pilot = np.array(search["length_scale"]) / search["size_factor"]
-    assert pilot.held_out_error(Laplacian(tuple(in_pilot))) <= 1.05 * min(errors.values())
+    assert pilot.error(tuple(in_pilot)) <= 1.05 * min(errors.values())
     assert {p for p, _ in errors} == {0.5, 0.75, 1.0} and len(set(errors.values())) > 1
     assert search["rule"].endswith("shrunk by the held-out error of a ridge on the bins of 4 grids")
 
@@ -406,9 +372,7 @@ def test_more_rows_in_all_shrink_all_widths_by_one_power_of_their_number(rng):
     kernels, shrinking = [], 0.0
     for n_rows in (200, 3200):
         row_source = AsManyRows(n_rows, source)
-        map_ = RandomBinningFeatures(Laplacian("ard"), 8).fit_sample(
-            X, y, None, seed=5, row_source=row_source
-        )
+        map_ = RandomBinningFeatures(Laplacian("ard"), 8).fit_sample(Sample(X, y, None, 5, row_source))
         kernels.append(map_.kernel_)
         shrinking = map_.length_scale_search_["shrinking"]
     few, many = (np.array(kernel.length_scale) for kernel in kernels)
@@ -442,17 +406,21 @@ def test_one_factor_for_every_kernel(rng, kernel, classes):
 
 def test_the_work_is_counted():
     for kind in (FourierFeatures, NystroemFeatures, RandomBinningFeatures):
-        assert kind().search_flops_for(10**6, 10) > kind(Laplacian()).search_flops_for(10**6, 10) == 0
-        learned = kind(Laplacian("ard")).search_flops_for(10**6, 10)
+        assert kind().outline(10, 10**6).search_flops > kind(Laplacian()).outline(10, 10**6).search_flops == 0
+        learned = kind(Laplacian("ard")).outline(10, 10**6).search_flops
         if kind is RandomBinningFeatures:  # its pilot shrinks what is learned
-            assert learned > relevance_flops(10**6, 10)
+            assert learned > LikelihoodBudget().flops(10**6, 10)
         else:
-            assert learned == relevance_flops(10**6, 10)
-        by_pilot = kind(Laplacian("auto")).search_flops_for(10**6, 10)
-        assert by_pilot == kind(Laplacian("auto")).search_flops_for(10**9, 10) > 0
+            assert learned == LikelihoodBudget().flops(10**6, 10)
+        by_pilot = kind(Laplacian("auto")).outline(10, 10**6).search_flops
+        assert by_pilot == kind(Laplacian("auto")).outline(10, 10**9).search_flops > 0
         both = ConcatenatedFeatures([kind(Laplacian("auto")), kind(Laplacian("ard"))])
-        assert both.search_flops_for(10**6, 10) == by_pilot + learned
-    assert relevance_flops(2000, 10) == relevance_flops(10**9, 10) > relevance_flops(500, 10)
+        assert both.outline(10, 10**6).search_flops == by_pilot + learned
+    assert (
+        LikelihoodBudget().flops(2000, 10)
+        == LikelihoodBudget().flops(10**9, 10)
+        > LikelihoodBudget().flops(500, 10)
+    )
 
 
 # The likelihood itself, and the walk that shrinks what it found
@@ -505,20 +473,6 @@ def test_the_gradient_is_that_of_the_value(rng, kernel, duplicates):
 
 
 @dataclass
-class Bowl:
-    """An error that is least where the widths are `widths`·n^−power for n rows."""
-
-    rows: PilotRows
-    widths: np.ndarray
-    power: float
-    description = "a bowl"
-
-    def held_out_error(self, kernel):
-        best = self.widths * self.rows.n_training**-self.power
-        return 1 + float(np.square(np.log2(np.divide(kernel.length_scale, best))).mean())
-
-
-@dataclass
 class AsManyRows:
     """The source of so many rows, which are never read, or source by fewer."""
 
@@ -527,50 +481,3 @@ class AsManyRows:
 
     def __call__(self, reduction, *, min_features=0):
         return self.source(reduction)
-
-
-def shrunk(widths, power, n_rows, *, rng):
-    """The widths from a likelihood that found 1 for all of as many columns, of 400 rows, and the report."""
-    X, n = rng.standard_normal((400, len(widths))), len(widths)
-    search = {"rule": "likelihood", "column_scale": [1.0] * n, "length_scale": [1.0] * n}
-    sample = Sample(X, X[:, 0], None, int(rng.integers(2**62)), AsManyRows(n_rows))
-    kernel, found = shrunk_length_scales(
-        Laplacian("ard"), search, sample, lambda rows: Bowl(rows, np.array(widths), power)
-    )
-    return np.array(kernel.length_scale), found
-
-
-@pytest.mark.parametrize("power", [0.0, 0.3, 0.5])
-@pytest.mark.parametrize("size", [1.0, 0.1, 77.0])
-def test_widths_follow_the_rows(rng, power, size):
-    """The error's logarithm is a parabola, so that nothing is lost but digits of the widths."""
-    found, search = shrunk([size, size], power, 10**6, rng=rng)
-    assert search["shrinking"] == pytest.approx(power, abs=1e-3)
-    np.testing.assert_allclose(found, size * 1e6**-power, rtol=1e-2)
-
-
-def test_more_rows_never_widen_and_shrink_no_faster_than_in_a_plane(rng):
-    for power, expected in ((-0.4, 0.0), (0.9, 0.5)):
-        few, search = shrunk([1.0, 1.0], power, 300, rng=rng)
-        assert search["shrinking"] == expected
-        np.testing.assert_allclose(few, 300.0**-power, rtol=1e-2)
-        many, _ = shrunk([1.0, 1.0], power, 3 * 10**4, rng=rng)
-        np.testing.assert_allclose(many, 300.0**-power * 100.0**-expected, rtol=1e-2)
-
-
-def test_single_columns_go_as_far_as_they_should(rng):
-    """Each within half an octave of its own, which steps of octaves cannot tell from the best."""
-    widths = np.array([1.0, 1 / 16, 8.0, 0.5])
-    found, search = shrunk(widths, 0.0, 300, rng=rng)
-    assert (np.array(search["column_factors"]) != 1).any()
-    assert np.abs(np.log2(found / widths)).max() <= 1
-
-
-def test_a_pilot_is_thinned_to_the_same_rows_held_out(rng):
-    X = rng.standard_normal((403, 2))
-    rows = search_rows(Sample(X, X[:, 0], rng.uniform(1, 2, 403), 3, AsManyRows(403)))
-    fewer = rows.thinned()
-    assert (rows.n_held_out, rows.n_training) == (100, 303)
-    assert (fewer.n_held_out, fewer.n_training) == (100, 75)
-    for part, whole in ((fewer.X, rows.X), (fewer.Y, rows.Y), (fewer.s, rows.s)):
-        np.testing.assert_array_equal(part, whole[:175])

@@ -12,7 +12,6 @@ from distrff.errors import InputError, PlanRefused
 from distrff.features.base import RowsInMemory
 from distrff.features.binning import BinCounts, Grids, occupied_bins
 from distrff.features.fitted import Trait
-from distrff.features.search.widths import PILOT_GRIDS, BinningPilot, PilotRows
 from tests.support.draws import seed_of
 
 
@@ -99,7 +98,7 @@ def test_rows_in_unseen_bins_are_zero_there(rng):
     mixed = map_.transform(np.concatenate([X[:1], X[:1] + 1e4, X[1:2]]))
     assert np.diff(mixed.indptr).tolist() == [20, 0, 20]
     assert (mixed[[0, 2]] != map_.transform(X[:2])).nnz == 0
-    assert map_.specification_.row_entries == map_.sparse_entries == 20
+    assert map_.specification_.row_entries == map_.outline(3, 9).sparse_entries == 20
     with pytest.raises(InputError, match="sparse"):
         map_.apply(X[:1], out=np.zeros((1, 2)))
 
@@ -138,37 +137,6 @@ def test_the_source_of_the_rows_gets_the_number_of_bins_and_may_refuse_it(rng):
         occupied_bins(grids, row_source)
     # Of all grids a bin at least; then the 200 of the first with one of each other; then those of 65.
     assert counts == [100, 200 + 99, 65 * 200 + 35]
-
-
-def by_dense_solves(pilot, rows, kernel, alphas):
-    tile = pilot._bins(kernel)
-    Z = np.zeros(tile.shape)
-    np.put_along_axis(Z, tile.columns.T.astype(np.int64), tile.value, axis=1)
-    v, t = slice(rows.n_held_out), slice(rows.n_held_out, None)
-    K, S = Z @ Z[t].T, np.diag(rows.s[t])
-    errors = []
-    for alpha in alphas * rows.s[t].sum():
-        F = K[v] @ np.linalg.solve(S @ K[t] + alpha * np.eye(len(S)), S @ rows.Y[t])
-        errors.append((rows.s[v] @ np.square(rows.Y[v] - F)).mean() / rows.s[v].sum())
-    return min(errors)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("classes", [False, True])
-def test_the_error_is_that_of_dense_solves(rng, classes, weighted):
-    """16 products reach the solution to rounding: the rows have nine different places."""
-    X = rng.integers(0, 3, (53, 2)).astype(float)
-    Y = np.stack([X[:, 0] - 1, X[:, 0] * X[:, 1]], axis=1) + 0.1 * rng.standard_normal((53, 2))
-    s = rng.uniform(0.2, 3, 53) if weighted else np.ones(53)
-    rows = PilotRows.of(X, np.sign(Y) if classes else Y, s, seed_of(rng))
-    pilot = BinningPilot(rows, n_grids=30)
-    constant = BinningPilot(PilotRows.of(X, np.full((53, 1), 3.0), s, 0), n_grids=500)
-    assert constant.held_out_error(Laplacian()) == 0
-    assert f"{PILOT_GRIDS} grids" in constant.description
-    assert "a ridge on the bins of 30 grids" in pilot.description
-    for kernel in (Laplacian(0.5), Laplacian((2.0, 8.0))):
-        expected = by_dense_solves(pilot, rows, kernel, np.logspace(-7, 0, 15))
-        assert pilot.held_out_error(kernel) == pytest.approx(expected, rel=1e-6)
 
 
 def test_the_width_leaves_rows_of_different_kinds_in_different_bins(rng):

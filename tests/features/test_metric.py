@@ -11,17 +11,7 @@ from scipy.linalg import subspace_angles
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.features.base import RowsInMemory, Sample
-from distrff.features.search import metric
-from distrff.features.search.metric import (
-    LearnedMetric,
-    column_widths,
-    gradient_outer,
-    metric_gains,
-    metric_of,
-)
-from distrff.features.search.relevance import CONSTANT_WIDTH
-from distrff.features.search.ridge import Judgement, Trial
+from distrff.features.search.metric import gradient_outer, metric_of
 from distrff.utils.random import stream
 
 
@@ -132,43 +122,6 @@ def test_three_hidden_directions_are_found(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_three_hidden_directions_are_found_for_every_seed(seed: int) -> None:
     check_directions(seed)
-
-
-def test_a_quarter_of_the_rows_tells_that_a_metric_gains() -> None:
-    X, y, _ = hidden_directions(0)
-    trial = Trial.of(Sample(X, y, None, 0, RowsInMemory(X, None)), "rows", len(X))
-    gains, flops = metric_gains(trial, drf.Gaussian(), 256, 0, np.ones(X.shape[1]))
-    assert gains
-    assert flops > 0
-
-
-@pytest.mark.parametrize(("n_rounds", "gains"), [(1, False), (2, False), (3, True), (10, True)])
-def test_a_metric_gains_if_its_first_round_was_worth_another(n_rounds, gains, monkeypatch) -> None:
-    asked = []
-
-    def learn(trial: Trial, kernel: Any, n_features: int, seed: int, start: np.ndarray) -> LearnedMetric:
-        asked.append((trial.n_training, n_features, start))
-        rounds = [{"squared_error": 1.0}] * n_rounds
-        return LearnedMetric(None, 1.0, Judgement.useless(False), rounds, 7.0)
-
-    monkeypatch.setattr(metric, "learn_metric", learn)
-    X, y, _ = hidden_directions(0, n=400)
-    trial = Trial.of(Sample(X, y, None, 0, RowsInMemory(X, None)), "rows", len(X))
-    scales = np.ones(X.shape[1])
-    assert metric_gains(trial, drf.Gaussian(), 256, 0, scales) == (gains, 7.0)
-    assert asked == [(trial.n_training // 4, 128, scales)]
-
-
-def test_a_column_that_varies_in_other_rows_of_the_trial_keeps_an_effect() -> None:
-    X = rows(400, 3, 0)
-    trial = Trial.of(Sample(X, np.sin(X[:, 0]), None, 0, RowsInMemory(X, None)), "rows", len(X))
-    likelihood = slice(trial.n_held_out, trial.n_held_out + 100)
-    trial.X[likelihood, 1] = trial.X[:, 2] = 0.0
-    widths = column_widths(trial, drf.Gaussian("ard"), 100, 0)
-    assert widths is not None
-    spread = np.ptp(trial.X[:, 1])
-    assert widths[1] < spread  # one without an effect is a hundred times as long
-    assert widths[2] == CONSTANT_WIDTH
 
 
 # Bins take the metric rotated, or by its diagonal.

@@ -37,7 +37,7 @@ def classifier(X, names, dtype, **options):
     return drf.KernelRidgeClassifier(features, alpha=1.0, **options).fit(X, labels.astype(dtype))
 
 
-# Every map, and models in float32: tests/estimators/test_layouts.py.
+# Every map and solver: tests/estimators/test_matrix.py.
 MODELS = {
     "one target": lambda X: ridge(X, X[:, 0]),
     "two targets": lambda X: ridge(X, 1e6 + X[:, :2], alpha="cv"),

@@ -84,22 +84,6 @@ def test_no_candidate_of_one_model_is_above_the_objective_of_another(
     assert min(duals) >= 0 or isinstance(loss, Squared)
 
 
-def test_candidates_of_very_different_sizes_bound_together(rng):
-    """Those of C = 1e30 have tiny multiples that bound anything, and squares that overflow beside them."""
-    vectors = rng.standard_normal((4, 3))
-    sizes = np.array([1.0, 1e30, 1e100, 1e150])
-    candidates = [
-        DualCandidate(size * (1 + i), 1e3 * size * v)
-        for i, (size, v) in enumerate(zip(sizes, vectors, strict=True))
-    ]
-    candidates += [DualCandidate(-1e200, np.zeros(3)), DualCandidate(1e-250, np.array([1e-50, 0.0, 0.0]))]
-    for order in (candidates, candidates[::-1]):
-        bundle = DualBundle()
-        bounds = [bundle.add(candidate) for candidate in order]
-        assert np.isfinite(bounds).all()
-        assert bounds[-1] >= max(candidate.bound for candidate in candidates) > 0
-
-
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("loss", SMOOTH, ids=str)
@@ -145,31 +129,6 @@ def test_the_smoothing_of_the_hinge_is_bounded():
     assert at.value == pytest.approx(C * (g * hinge - 0.25 * g**2).sum() + 0.5 * x[:4] @ x[:4])
     assert at.smoothing == pytest.approx(C * ((hinge - g * hinge + 0.25 * g**2) + 0.25 * g**2).sum())
     assert at.curvature == pytest.approx(C * np.mean((m < 1) & (m > 0.5)) / 0.5)
-
-
-def test_gaps():
-    assert Certificate().gap == np.inf
-    assert Certificate(2.0, 1.0).gap == 0.5
-    assert Certificate(0.0, 0.0).gap == 0.0
-    better = Certificate(2.0, 1.0).improved(3.0, 1.5)
-    assert (better.primal, better.dual) == (2.0, 1.5)
-
-
-@pytest.mark.parametrize("loss", [Logistic(), Probit(), Laplace(0.7)], ids=str)
-@pytest.mark.parametrize("label", [1.0, -1.0])
-def test_rows_of_one_label_are_measured_by_the_objective_at_zero(loss, label):
-    rows, C = RowsInMemory(2, weighted=True), 3.0
-    zeros, far = np.zeros(5), np.array([0, 0, 0, 0, 5 * loss.clear_margin * label])
-    both = rows.evaluate(C, loss, far)
-    assert both.scale == 0
-    rows.y[:] = label
-    at_zero, at_far = rows.evaluate(C, loss, zeros), rows.evaluate(C, loss, far)
-    assert at_far.scale == at_zero.scale == pytest.approx(at_zero.primal)
-    assert at_far.dual == 0  # no other bound, wherever the intercept is
-    gap = Certificate(at_far.primal, at_far.dual, at_far.scale).gap
-    assert gap == pytest.approx(at_far.primal / at_zero.primal)
-    assert gap < 0.02  # e⁻⁵ of about ½
-    assert rows.evaluate(C, loss, zeros[:4], fit_intercept=False).scale == 0  # the minimum is attained
 
 
 # Softmax

@@ -170,6 +170,33 @@ def test_a_loss_at_any_time(start_cluster, tmp_path, partials, loss, seed):
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
 
 
+@pytest.mark.parametrize("with_checkpoint", [False, True])
+def test_values_before_a_loss_are_met_again(rows, large, monkeypatch, tmp_path, with_checkpoint):
+    """A fit makes no pass again that it has the value of, and callbacks hear of each pass once."""
+    X, y, seen = rows[0][:6000], rows[1][:6000] > 0, []
+    monkeypatch.setattr("distrff.engine.reduction._MIN_LIGHT_ROWS", 1024)
+    expected = in_process(FITS["hinge"](), X, y)
+    options = {"processes": False, "threads_per_worker": 1, "dashboard_address": None}
+    with LocalCluster(n_workers=2, **options) as cluster, Client(cluster) as client:
+
+        def lose(progress) -> None:
+            seen.append((progress.sweep, progress.label))
+            if progress.error is not None and progress.sweep == 4:
+                cluster.scale(0)
+                wait_until(lambda: not client.scheduler_info(n_workers=-1)["workers"], 60)
+                cluster.scale(2)
+                client.wait_for_workers(2, timeout=60)
+
+        kept = {"checkpoint": tmp_path / "kept", "checkpoint_every": 0} if with_checkpoint else {}
+        fitted = within_patience(partial(FITS["hinge"]().set_params(callbacks=[lose]).fit, X, y, **kept))
+    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+    assert fitted.report_["sweep_labels"] == expected.report_["sweep_labels"]
+    assert len(seen) == len(set(seen)) == fitted.report_["n_sweeps"]
+    assert "lost with the cluster" in dict(fitted.report_["phases"])
+    notes = [note for note in fitted.report_["notes"] if "passes were read from the checkpoint" in note]
+    assert len(notes) == with_checkpoint
+
+
 @dataclass(frozen=True)
 class SumOfRows(Reduction):
     """The sum of all rows, times what was sent; each pass over the rows leaves a file."""

@@ -1,278 +1,160 @@
-"""Small models that stand for large ones: what a kernel's map gives on held-out rows of a sample."""
+"""Small ridges that stand for large models: held-out errors of a kernel's map at any width."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_solve
+from scipy.linalg import eigh_tridiagonal
 
-from distrff.features.base import Sample
+from distrff.features.base import RowsInMemory
+from distrff.features.binning import BinIds, Grids, occupied_bins
 from distrff.features.equispaced import Box, Lattice
-from distrff.features.search.widths import (
-    MAX_OUTPUTS,
-    BinningPilot,
-    PilotRows,
-    SplitRows,
-    binning_pilot_flops,
-    coded_targets,
-)
+from distrff.features.fourier import draw_frequencies
+from distrff.features.search.line import descend
+from distrff.features.search.sample import HeldOutError, SearchSample
 from distrff.features.trigonometry import paired_cos_sin
-from distrff.kernels.base import Kernel
-from distrff.preprocessing.moments import EQUAL_TO_ROUNDING
+from distrff.kernels.base import Kernel, Widths
 from distrff.solvers.ridge import noise_floor, path_ridge
 from distrff.solvers.toeplitz import SumsOfRows, ToeplitzProblem, half_of, whole_of
-from distrff.utils.linalg import factor, solve_factor
+from distrff.utils.linalg import OneHotTile, factor, solve_factor
 from distrff.utils.nufft import values_at
-from distrff.utils.random import child_seed, streams_under
+from distrff.utils.random import child_seed
 
-# The rows that small models are judged on.
+FEATURES = 1024
+"""Features of a small dense model, at most; a metric is learned on twice as many."""
+GRIDS = 64
+"""Grids of a small model of random binning, at most."""
 
-_HELD_OUT_SHARE, _SHARE_OF_FEW = 4, 3
-_ENOUGH_HELD_OUT = 2000  # of fewer rows than four times as many a third is held out
-_ARRAYS = ("X", "Y", "s", "mean", "deviation")
 
+class SmallRidge(ABC):
+    """Ridge on the training rows of a sample, for any widths of a kernel that has undecided ones.
 
-@dataclass(frozen=True, eq=False)
-class Trial(SplitRows):
-    """Rows with what they are judged by: a mean squared error of 1 is that of a constant.
-
-    For classes the columns of Y stand for ±1, and `mean` and `deviation` lead back to these.
+    The penalty is that of the sample, or the one of smallest held-out error.
     """
 
-    mean: np.ndarray
-    deviation: np.ndarray
-    has_classes: bool
-    penalty: float | None = None  # for each unit of weight; None where small models choose it
+    description: str
+    """What it is, for reports."""
 
-    @classmethod
-    def of(cls, sample: Sample, name: str, max_rows: int) -> Self:
-        """Return at most `max_rows` rows of positive weight of the sample, some of them to be held out."""
-        rows = sample.shuffled_rows(name)[:max_rows]
-        share = _HELD_OUT_SHARE if len(rows) >= _HELD_OUT_SHARE * _ENOUGH_HELD_OUT else _SHARE_OF_FEW
-        X, Y = np.asarray(sample.X[rows], dtype=np.float64), coded_targets(sample.y)[rows]
-        s = sample.weights[rows]
-        mean = np.average(Y, axis=0, weights=s)
-        deviation = np.sqrt(np.average(np.square(Y - mean), axis=0, weights=s))
-        deviation = np.where(deviation > EQUAL_TO_ROUNDING * np.abs(mean), deviation, 1.0)
-        return cls(
-            X - np.average(X, axis=0, weights=s),
-            (Y - mean) / deviation,
-            s / s.mean(),
-            max(1, len(rows) // share),
-            mean,
-            deviation,
-            # Of more classes than are coded, a row of another one has no decision value.
-            sample.has_classes and Y.shape[1] < MAX_OUTPUTS,
-            sample.penalty,
-        )
+    def __init__(self, sample: SearchSample, kernel: Kernel) -> None:
+        self.sample, self.kernel = sample, kernel
+        self.flops = 0.0  # of all that was judged
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the trial as arrays, to be sent to tasks."""
-        counts = np.array([self.n_held_out, self.has_classes], dtype=np.int64)
-        penalty = np.array(math.nan if self.penalty is None else self.penalty)
-        return {name: getattr(self, name) for name in _ARRAYS} | {"counts": counts, "penalty": penalty}
+    @abstractmethod
+    def values(self, kernel: Kernel) -> np.ndarray:
+        """Values on the held-out rows, (n_held_out, k); NaN where there is no model."""
 
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Return the trial of `arrays()`; others among them do not matter."""
-        n_held_out, has_classes = arrays["counts"].tolist()
-        own, penalty = {name: arrays[name] for name in _ARRAYS}, float(arrays["penalty"])
-        return cls(
-            **own,
-            n_held_out=n_held_out,
-            has_classes=bool(has_classes),
-            penalty=None if math.isnan(penalty) else penalty,
-        )
+    @abstractmethod
+    def flops_of_one(self) -> float:
+        """About the flops of one width."""
 
-    def in_coordinates(self, A: np.ndarray | None) -> Self:
-        """Return the rows A·x, or x / a for a vector of scales a; as they are for None."""
-        if A is None:
-            return self
-        return replace(self, X=self.X / A if A.ndim == 1 else self.X @ A.T)
+    def judge(self, width: Widths) -> HeldOutError:
+        """Errors on the held-out rows with this width, or one width a column."""
+        self.flops += self.flops_of_one()
+        return self.sample.judge(self.values(self.kernel.with_widths(width)))
 
-    def judge(self, F: np.ndarray) -> Judgement:
-        """Return the errors of values F on the held-out rows."""
-        held_out = slice(self.n_held_out)
-        Y, s = self.Y[held_out], self.s[held_out]
-        if not np.isfinite(F).all():
-            return Judgement.useless(self.has_classes)
-        losses, shares = np.square(Y - F).mean(axis=1), s / s.sum()
-        error = float(shares @ losses)
-        if not self.has_classes:
-            return Judgement(error, None, shares, losses)
-        wrong = (self._classes(F) != self._classes(Y)).astype(np.float64)
-        return Judgement(error, float(shares @ wrong), shares, wrong)
-
-    def squared_errors(self, F: np.ndarray) -> np.ndarray:
-        """Return the squared errors of `judge` alone, for m models at once: F is (m, n_held_out, k)."""
-        held_out = slice(self.n_held_out)
-        s, squares = self.s[held_out], np.square(self.Y[held_out] - F).mean(axis=2)
-        errors = squares @ s / s.sum()
-        return np.where(np.isfinite(errors), errors, math.inf)
-
-    def _classes(self, F: np.ndarray) -> np.ndarray:
-        F = F * self.deviation + self.mean
-        return F[:, 0] > 0 if F.shape[1] == 1 else F.argmax(axis=1)
+    def error(self, width: Widths) -> float:
+        """Squared error on the held-out rows; smoother in the width than a share of rows."""
+        return self.judge(width).squared_error
 
 
-@dataclass(frozen=True, eq=False)
-class Judgement:
-    """What a model gave on held-out rows.
+# A smaller change of an error on some thousand rows is noise; where the error is flat, as for a linear
+# function, a walk to ever longer widths would take most of the search.
+_LEAST_GAIN = 0.003
 
-    Parameters
-    ----------
-    squared_error : float
-        Mean over rows and targets; 1 is that of a constant.
-    misclassified : float or None
-        Share of the rows of classes; None for numbers.
-    shares, losses : ndarrays of shape (n_held_out,)
-        For each held-out row its share of the weight, and what is judged by: 1 for a wrong class, else its
-        squared error.
+
+def best_width(model: SmallRidge, first: float, start: Iterable[int] = (0,)) -> tuple[float, HeldOutError]:
+    """The width of smallest squared error, in half octaves from a first one, and the error beside it.
+
+    The parabola at the end places the width between half octaves; it is not judged again. Shorter widths come
+    first: more rows and features nearly always ask for them.
     """
+    found: dict[int, HeldOutError] = {}
 
-    squared_error: float
-    misclassified: float | None
-    shares: np.ndarray
-    losses: np.ndarray
+    def error(place: int) -> float:
+        found[place] = model.judge(first * 2.0 ** (place / 2))
+        return found[place].squared_error
 
-    @property
-    def criterion(self) -> float:
-        """What an estimator of this kind wants to be small."""
-        return self.squared_error if self.misclassified is None else self.misclassified
-
-    @property
-    def spread(self) -> float:
-        """Standard error of the criterion."""
-        return float(np.linalg.norm(self.shares * (self.losses - self.criterion)))
-
-    def spread_from(self, other: Self) -> float:
-        """Return the standard error of the difference between two models judged on the same rows.
-
-        It is often much smaller than either one's spread, since both fail in the same rows.
-        """
-        difference = self.losses - other.losses
-        return float(np.linalg.norm(self.shares * (difference - self.shares @ difference)))
-
-    @classmethod
-    def useless(cls, has_classes: bool) -> Self:
-        """Return what stands for a model that could not be fitted."""
-        return cls(math.inf, math.inf if has_classes else None, np.zeros(0), np.zeros(0))
+    line = descend(error, start, (-1, 1), least_gain=_LEAST_GAIN)
+    return first * 2.0 ** (line.minimum / 2), found[line.best]
 
 
-# Models on one set of rows, fitted with one width after another.
-
-
-class TrialModel(ABC):
-    """A small model on the rows of a trial; its kernel has one width for all coordinates."""
-
-    def __init__(self, trial: Trial) -> None:
-        self.trial = trial
-
-    @abstractmethod
-    def held_out_values(self, width: float) -> np.ndarray:
-        """Return the values on the held-out rows, (n_held_out, k), with the penalty of smallest error."""
-
-    @abstractmethod
-    def flops(self) -> float:
-        """Return about how many flops one width takes."""
-
-    def judge(self, width: float) -> Judgement:
-        """Return the errors on the held-out rows."""
-        return self.trial.judge(self.held_out_values(width))
-
-
-_MIN_ALPHA, _MAX_ALPHA = 3e-9, 1e2  # of a row's weight and k(0); the first is noise of float32 sums
-_ALPHA = 1e-4
-_PRESUMED_SOLVES = 6
+# Penalties are for a row's weight and k(0); the first is the rounding noise of float32 sums.
+_MIN_ALPHA, _MAX_ALPHA, _ALPHA = 3e-9, 1e2, 1e-4
 _TILE_ROWS = 1024  # that float32 products are presumed to sum
-# Half decades that are solved together: after a reduction one solution takes nearly as long as five.
-_NEAR, _HERE = np.arange(-2, 3), np.arange(1)
-_MAX_PATH = 2**10  # beyond, half of the reduction is bound by memory; see `path_ridge`
+_NEAR = np.arange(-2, 3)  # half decades solved together: after a reduction one takes nearly as long as five
+_PRESUMED_SOLVES = 6  # Cholesky factors that take as long as the reduction
 
 
-class DenseTrialModel(TrialModel):
+class DenseRidge(SmallRidge):
     """Ridge on dense features, from the Gram of float32 rows, or their products if they are fewer.
 
-    A penalty that is not given is sought in decades and then in half decades from the one that was best
-    before. Up to 1024 features, or rows if these are fewer, one reduction to a tridiagonal matrix, of 4/3·D³
-    flops, serves them all; beyond, and for a given penalty, each has a Cholesky factor of D³/3.
+    A reduction to a tridiagonal matrix, of 4/3·D³ flops, serves all penalties (`solvers.ridge`). They are
+    sought in decades, then in half decades, from the one that was best for the width before.
     """
 
-    n_features: int
-
-    def __init__(self, trial: Trial) -> None:
-        super().__init__(trial)
-        self._alpha = _ALPHA if trial.penalty is None else max(trial.penalty, _MIN_ALPHA)
-
-    @property
-    def _min_alpha(self) -> float:
-        """The least penalty of the search, for a row's weight and k(0): about that of the model itself.
-
-        Below it a model has the rounding noise of float32 sums.
-        """
-        n_rows, single = max(_TILE_ROWS, self.trial.n_training), np.dtype(np.float32)
+    def __init__(self, sample: SearchSample, kernel: Kernel, n_features: int) -> None:
+        super().__init__(sample, kernel)
+        self.n_features = n_features
+        self.description = f"a ridge on {n_features} features"
+        self._alpha = _ALPHA if sample.penalty is None else max(sample.penalty, _MIN_ALPHA)
+        n_rows, single = max(_TILE_ROWS, sample.n_training), np.dtype(np.float32)
         floor = noise_floor(
-            1.0, n_rows, tile_rows=_TILE_ROWS, n_features=self.n_features, at_zero=1.0, dtype=single
+            1.0, n_rows, tile_rows=_TILE_ROWS, n_features=n_features, at_zero=1.0, dtype=single
         )
-        return max(_MIN_ALPHA, floor)
+        self._min_alpha = max(_MIN_ALPHA, floor)
 
     @abstractmethod
-    def features(self, width: float) -> np.ndarray:
-        """Return the rows of features, float32 of shape (n, D)."""
+    def features(self, kernel: Kernel) -> np.ndarray:
+        """Features of all rows, float32 of shape (n, D)."""
 
-    def held_out_values(self, width: float) -> np.ndarray:
-        return self.solution(width).values
+    def values(self, kernel: Kernel) -> np.ndarray:
+        return self.fitted(kernel).values
 
-    def solution(self, width: float) -> RidgeTrial:
-        """Return the ridge of smallest squared error on the held-out rows."""
-        trial = self.trial
-        rows = _TrialRows.of(trial, self.features(width))
-        unit = rows.weight if trial.penalty is not None else max(rows.size, 1e-300)
-        by_path = trial.penalty is None and min(rows.C.shape) <= _MAX_PATH
-        solve, near = rows.solver(by_path=by_path), _NEAR if by_path else _HERE
+    def fitted(self, kernel: Kernel) -> FittedRidge:
+        """The ridge of smallest squared error on the held-out rows."""
+        sample, is_given = self.sample, self.sample.penalty is not None
+        rows = _CentredRows.of(sample, self.features(kernel))
+        path, B = path_ridge(rows.products()), rows.right_hand_sides()
+        unit = rows.weight if is_given else max(rows.size, 1e-300)
+        near = _NEAR[2:3] if is_given else _NEAR
         found: dict[int, tuple[float, np.ndarray, np.ndarray]] = {}
 
-        def error_at(half_decades: int) -> float:
+        def error(half_decades: int) -> float:
             if half_decades not in found:
                 new = [at for at in (half_decades + near).tolist() if at not in found]
-                X = solve(self._alpha * 10.0 ** (np.array(new) / 2) * unit)
+                X = path.solve(B, self._alpha * 10.0 ** (np.array(new) / 2) * unit)
                 F = rows.values(X)
-                found.update(zip(new, zip(trial.squared_errors(F), X, F, strict=True), strict=True))
-            return found[half_decades][0]
-
-        def is_inside(half_decades: int) -> bool:
-            return self._min_alpha <= self._alpha * 10.0 ** (half_decades / 2) <= _MAX_ALPHA
+                found.update(zip(new, zip(sample.squared_errors(F), X, F, strict=True), strict=True))
+            inside = is_given or self._min_alpha <= self._alpha * 10.0 ** (half_decades / 2) <= _MAX_ALPHA
+            return found[half_decades][0] if inside or not half_decades else math.inf
 
         # The penalty that was best for another width may be too small for this one.
-        while error_at(0) == math.inf and is_inside(2):
+        while error(0) == math.inf and self._alpha * 10.0 <= _MAX_ALPHA:
             self._alpha *= 10.0
             found.clear()
-        best = walk(error_at, (2, -2, 1, -1) if trial.penalty is None else (), is_inside)
+        best = descend(error, (0,), () if is_given else (2, -2, 1, -1)).best
         self._alpha *= 10.0 ** (best / 2)
         _, x, F = found[best]
-        if not np.isfinite(F).all():
-            F = np.zeros_like(F)
-        return RidgeTrial(F, x, rows)
+        return FittedRidge(F if np.isfinite(F).all() else np.zeros_like(F), x, rows)
 
-    def flops(self) -> float:
-        n, D = float(len(self.trial.X)), self.n_features
-        least = float(min(D, self.trial.n_training))
+    def flops_of_one(self) -> float:
+        n, D = float(len(self.sample.Y)), self.n_features
+        least = float(min(D, self.sample.n_training))
         return self._feature_flops() + n * D * least + _PRESUMED_SOLVES * least**3 / 3
 
     @abstractmethod
     def _feature_flops(self) -> float:
-        """Return the flops of the features of all rows."""
+        """Flops of the features of all rows."""
 
 
 @dataclass(frozen=True, eq=False)
-class _TrialRows:
-    """Features of the rows of a trial: of held-out ones, less the mean, and C = S^½(Z − z̄) of the others."""
+class _CentredRows:
+    """Features of held-out rows less the mean of the training rows, and C = S^½(Z − z̄) of these."""
 
     held_out: np.ndarray
     C: np.ndarray
@@ -283,10 +165,10 @@ class _TrialRows:
     size: float  # Σ s‖z‖²
 
     @classmethod
-    def of(cls, trial: Trial, Z: np.ndarray) -> Self:
-        """Return the rows of features Z in float32, which are overwritten."""
-        held_out, C = Z[: trial.n_held_out], Z[trial.n_held_out :]
-        s, Y = trial.s[trial.n_held_out :], trial.Y[trial.n_held_out :]
+    def of(cls, sample: SearchSample, Z: np.ndarray) -> _CentredRows:
+        """Centre features Z in float32, in their own memory."""
+        held_out, C = Z[: sample.n_held_out], Z[sample.n_held_out :]
+        s, Y = sample.s[sample.n_held_out :], sample.Y[sample.n_held_out :]
         weight, root = float(s.sum()), np.sqrt(s)[:, None]
         y_mean = s @ Y / weight
         in_float32 = root.astype(np.float32)
@@ -299,27 +181,20 @@ class _TrialRows:
 
     @property
     def has_few(self) -> bool:
-        """Whether there are fewer rows to fit than features."""
+        """Whether the training rows are fewer than the features.
+
+        Then U of (CCᵀ + alpha·I) U = R takes the place of the coefficients W = CᵀU.
+        """
         return len(self.C) < self.C.shape[1]
 
-    def solver(self, *, by_path: bool) -> Callable[[np.ndarray], np.ndarray]:
-        """Return a function from penalties to solutions, (m, D, k), or those of few rows, (m, n, k).
+    def products(self) -> np.ndarray:
+        return (self.C @ self.C.T if self.has_few else self.C.T @ self.C).astype(np.float64)
 
-        They are coefficients W of (CᵀC + alpha·I) W = CᵀR, or U of (CCᵀ + alpha·I) U = R with W = CᵀU. They
-        are not finite where rounding keeps the matrix from being positive definite.
-        """
-        if self.has_few:
-            G, B = self.C @ self.C.T, self.R
-        else:
-            G, B = self.C.T @ self.C, self.C.T @ self.R.astype(np.float32)
-        G, B = G.astype(np.float64), B.astype(np.float64)
-        if by_path:
-            path = path_ridge(G)
-            return lambda alphas: path.solve(B, alphas)
-        return lambda alphas: np.stack([_ridge_coef(G, B, alpha) for alpha in alphas])
+    def right_hand_sides(self) -> np.ndarray:
+        return self.R if self.has_few else (self.C.T @ self.R.astype(np.float32)).astype(np.float64)
 
     def values(self, X: np.ndarray) -> np.ndarray:
-        """Return the values on the held-out rows for each solution, (m, n_held_out, k)."""
+        """Values on the held-out rows for m solutions, (m, size, k) → (m, n_held_out, k)."""
         m, size, k = X.shape
         flat = X.transpose(1, 0, 2).reshape(size, m * k)
         basis = self._across if self.has_few else self.held_out
@@ -333,59 +208,44 @@ class _TrialRows:
 
 
 @dataclass(frozen=True, eq=False)
-class RidgeTrial:
-    """A ridge with its values on held-out rows."""
+class FittedRidge:
+    """A ridge with its values on held-out rows, and the sums that gradients follow from."""
 
     values: np.ndarray
     _solution: np.ndarray
-    _rows: _TrialRows
+    _rows: _CentredRows
 
     @property
     def coef(self) -> np.ndarray:
-        """The coefficients, (D, k)."""
+        """Coefficients, (D, k)."""
         rows = self._rows
         return rows.C.T.astype(np.float64) @ self._solution if rows.has_few else self._solution
 
     @property
     def A(self) -> np.ndarray:
-        """The raw Gram ZᵀSZ of the rows that are not held out."""
+        """The raw Gram ZᵀSZ of the training rows."""
         rows = self._rows
         return (rows.C.T @ rows.C).astype(np.float64) + rows.weight * np.outer(rows.mean, rows.mean)
 
-    @property
-    def weight(self) -> float:
-        """Σs of these rows."""
-        return self._rows.weight
 
+class FourierRidge(DenseRidge):
+    """Ridge on cosines and sines of iid frequencies, the same standard ones for every width."""
 
-def _ridge_coef(G: np.ndarray, B: np.ndarray, alpha: float) -> np.ndarray:
-    """Return (G + alpha·I)⁻¹B; infinite where rounding keeps G from being positive definite."""
-    H = np.array(G, order="F")
-    H[np.diag_indices_from(H)] += alpha
-    try:
-        L = factor(H, overwrite=True)
-    except LinAlgError:
-        return np.full_like(B, np.inf)
-    return np.asarray(cho_solve((L, True), B, check_finite=False))
+    def __init__(self, sample: SearchSample, kernel: Kernel, n_features: int) -> None:
+        super().__init__(sample, kernel, max(2, n_features // 2 * 2))
 
+    def frequencies(self, kernel: Kernel) -> np.ndarray:
+        seed, d = child_seed(self.sample.seed, "length scale pilot"), self.sample.X.shape[1]
+        return draw_frequencies(kernel, self.n_features // 2, d, sampling="iid", seed=seed)
 
-class FourierTrialModel(DenseTrialModel):
-    """Ridge on cosines and sines, the same standard frequencies for every width."""
-
-    def __init__(self, trial: Trial, kernel: Kernel, n_features: int, seed: int) -> None:
-        super().__init__(trial)
-        self.n_features = max(2, n_features // 2 * 2)
-        streams = streams_under(child_seed(seed, "trial"), "frequencies")
-        self.frequencies = kernel.frequencies(self.n_features // 2, trial.X.shape[1], streams)
-        self._phases = (trial.X @ self.frequencies).astype(np.float32)
-
-    def features(self, width: float) -> np.ndarray:
-        Z = np.empty((len(self._phases), self.n_features), np.float32)
-        paired_cos_sin(self._phases / np.float32(width), Z, math.sqrt(2.0 / self.n_features))
+    def features(self, kernel: Kernel) -> np.ndarray:
+        phases = (self.sample.X @ self.frequencies(kernel)).astype(np.float32)
+        Z = np.empty((len(phases), self.n_features), np.float32)
+        paired_cos_sin(phases, Z, math.sqrt(2.0 / self.n_features))
         return Z
 
     def _feature_flops(self) -> float:
-        n, d = self.trial.X.shape
+        n, d = self.sample.X.shape
         return n * self.n_features * (d + 20.0)  # phases, and cosines, which count as some flops each
 
 
@@ -393,223 +253,189 @@ _JITTER = 1e-9
 _STRIP_ROWS = 1024  # their kernel values take some megabytes
 
 
-class NystroemTrialModel(DenseTrialModel):
-    """Ridge on the kernel's values with landmarks among the rows that are not held out."""
+class NystroemRidge(DenseRidge):
+    """Ridge on the kernel's values with landmarks among the training rows."""
 
-    def __init__(self, trial: Trial, kernel: Kernel, n_features: int, seed: int) -> None:
-        super().__init__(trial)
-        self._kernel = kernel
-        self.n_features = min(n_features, trial.n_training)
-        chosen = trial.n_held_out + np.arange(self.n_features)  # the rows are in random order
-        self._landmarks = trial.X[chosen]
+    def __init__(self, sample: SearchSample, kernel: Kernel, n_features: int) -> None:
+        super().__init__(sample, kernel, min(n_features, sample.n_training))
 
-    def features(self, width: float) -> np.ndarray:
-        X, L = self.trial.X / width, self._landmarks / width
-        K = self._kernel.block(L, L)
+    def features(self, kernel: Kernel) -> np.ndarray:
+        X, n_held_out = self.sample.X, self.sample.n_held_out
+        L = X[n_held_out : n_held_out + self.n_features]  # the rows are in random order
+        K = kernel.block(L, L)
         K[np.diag_indices_from(K)] += _JITTER * len(K)  # repeated rows make it singular
         root = factor(K)
         Z = np.empty((len(X), self.n_features), np.float32)
         for start in range(0, len(X), _STRIP_ROWS):
             strip = slice(start, start + _STRIP_ROWS)
-            K = self._kernel.block(X[strip], L)
-            Z[strip] = solve_factor(root, K.T, overwrite=True).T
+            Z[strip] = solve_factor(root, kernel.block(X[strip], L).T, overwrite=True).T
         return Z
 
     def _feature_flops(self) -> float:
-        n, d, M = float(len(self.trial.X)), self.trial.X.shape[1], self.n_features
+        n, d, M = float(len(self.sample.X)), self.sample.X.shape[1], self.n_features
         return n * M * (2 * d + 30) + 2 * n * M**2 + M**3 / 3  # the solve is in float64, at half the rate
 
 
-class BinningTrialModel(TrialModel):
-    """Ridge on the bins of a few grids."""
-
-    def __init__(self, trial: Trial, kernel: Kernel, n_grids: int, seed: int) -> None:
-        super().__init__(trial)
-        self._kernel, self._n_grids = kernel, n_grids
-        self._rows = PilotRows(trial.X, trial.Y, trial.s, trial.n_held_out, seed)
-
-    def held_out_values(self, width: float) -> np.ndarray:
-        rows = replace(self._rows, X=self._rows.X / width)
-        pilot = BinningPilot(rows, n_grids=self._n_grids, penalty=self.trial.penalty)
-        return pilot.held_out_values(self._kernel)
-
-    def flops(self) -> float:
-        # A look-up of a bin is counted as ten flops of a matrix product.
-        return 10.0 * binning_pilot_flops(len(self.trial.X), self.trial.X.shape[1], self._n_grids)
+# Stopping after so many steps acts as a penalty itself: smaller alphas then all give the same model.
+_LANCZOS_STEPS = 16
+_BINNED_ALPHAS = np.logspace(-7, 0, 15)  # for each unit of weight
+_PRESUMED_OUTPUTS = 8
+_LOOK_UP_FLOPS = 10.0  # flops of a matrix product that take as long as the look-up of a bin
 
 
-_TOL = 1e-3  # of the kernel
-_FIRST_TOL, _STEPS = 3e-3, 200  # of objectives that are only compared
+class BinnedRidge(SmallRidge):
+    """Ridge on the bins of a few grids, in its dual form.
+
+    S are the weights of the training rows, and K holds for each pair of them its share of common bins. The
+    model is f(x) = Σ_i k(x, x_i)·s_i^½·u_i with (S^½KS^½ + alpha·I)u = b = S^½y. All alphas have the same
+    Krylov space. The Lanczos process takes one product with K for each of its dimensions and gives an
+    orthonormal basis V, in which S^½KS^½ is a tridiagonal T: u = V(T + alpha·I)⁻¹Vᵀb (Golub and Van Loan,
+    Matrix Computations, 4th edition, section 10.1).
+
+    n·P look-ups, then at most 16 products of 4·n·P·k flops.
+    """
+
+    def __init__(self, sample: SearchSample, kernel: Kernel, n_grids: int) -> None:
+        super().__init__(sample, kernel)
+        self._n_grids = min(n_grids, GRIDS)
+        self.description = f"a ridge on the bins of {self._n_grids} grids"
+        self._alphas = _BINNED_ALPHAS if sample.penalty is None else np.array([sample.penalty])
+
+    def values(self, kernel: Kernel) -> np.ndarray:
+        sample, held_out = self.sample, slice(self.sample.n_held_out, None)
+        Z, root = self._bins(kernel), np.sqrt(sample.s[held_out])[:, None]
+        F = self._by_alpha(Z, root * sample.Y[held_out], root)
+        return F[sample.squared_errors(F).argmin()]
+
+    def _bins(self, kernel: Kernel) -> OneHotTile:
+        X, seed = self.sample.X, child_seed(self.sample.seed, "length scale pilot")
+        grids = Grids.draw(kernel, self._n_grids, X.shape[1], seed)
+        bins = occupied_bins(grids, RowsInMemory(X, None))
+        ids = BinIds(bins["keys"], bins["ends"]).find(grids.keys(X))
+        return OneHotTile(ids, float(np.sqrt(1.0 / self._n_grids)), len(bins["keys"]))
+
+    def _by_alpha(self, Z: OneHotTile, B: np.ndarray, root: np.ndarray) -> np.ndarray:
+        """Values on the held-out rows for every alpha, (n_alphas, n_held_out, k); `root` is S^½."""
+        n_held_out, (n_train, k) = self.sample.n_held_out, B.shape
+        train = Z[np.arange(n_held_out, len(Z))]
+        size = np.linalg.norm(B, axis=0)
+        v, before, beta = B / np.where(size > 0, size, 1.0), np.zeros_like(B), np.zeros(k)
+        diagonal, off_diagonal, values = [], [], []
+        for _ in range(min(_LANCZOS_STEPS, n_train)):
+            coef = np.zeros((Z.n_features, k))
+            train.add_transposed_product(coef.T, (root * v).T)
+            F = Z.values(coef)
+            values.append(F[:n_held_out])
+            w = root * F[n_held_out:] - beta * before
+            diagonal.append(np.einsum("ij,ij->j", w, v))
+            w -= diagonal[-1] * v
+            beta = np.linalg.norm(w, axis=0)
+            off_diagonal.append(beta)
+            v, before = w / np.where(beta > 0, beta, 1.0), v
+        found = np.empty((len(self._alphas), n_held_out, k))
+        alphas = np.square(root).sum() * self._alphas
+        for j in range(k):
+            eigenvalues, Q = eigh_tridiagonal([a[j] for a in diagonal], [b[j] for b in off_diagonal[:-1]])
+            shrunk = (size[j] * Q[0])[:, None] / (np.maximum(eigenvalues, 0)[:, None] + alphas)
+            found[:, :, j] = (np.stack([F[:, j] for F in values], axis=1) @ (Q @ shrunk)).T
+        return found
+
+    def flops_of_one(self) -> float:
+        n, d = self.sample.X.shape
+        return binned_flops(n, d, self._n_grids)
 
 
-class EquispacedTrialModel(TrialModel):
+def dense_flops(n_rows: int, n_features: int) -> float:
+    """About the flops of one width of `FourierRidge` on that many rows."""
+    D = float(min(n_features, FEATURES))
+    least = min(D, n_rows)
+    return n_rows * D * least + _PRESUMED_SOLVES * least**3 / 3
+
+
+def binned_flops(n_rows: int, n_columns: int, n_grids: int) -> float:
+    """About the flops of one width of `BinnedRidge`, for a handful of outputs."""
+    of_row = 3 * n_columns + 4 * _PRESUMED_OUTPUTS * _LANCZOS_STEPS
+    return _LOOK_UP_FLOPS * n_rows * min(n_grids, GRIDS) * of_row
+
+
+_KERNEL_TOL = 1e-3
+_OBJECTIVE_TOL, _MAX_STEPS = 3e-3, 200  # of objectives that are only compared
+_EPS = 1e-8
+_PRESUMED_PRODUCTS = 60  # of a width
+
+
+class EquispacedRidge(SmallRidge):
     """Ridge on equispaced features, which are the kernel itself however many rows there are.
 
     One set of sums serves every width and penalty. A width that the lattice around the first one does not
     resolve has no model.
     """
 
-    def __init__(self, trial: Trial, kernel: Kernel, n_modes: int, seed: int) -> None:
-        super().__init__(trial)
-        self._kernel, self._n_modes = kernel, n_modes
-        self._alpha = _ALPHA if trial.penalty is None else max(trial.penalty, _MIN_ALPHA)
+    def __init__(self, sample: SearchSample, kernel: Kernel, n_modes: int) -> None:
+        super().__init__(sample, kernel)
+        self._n_modes = n_modes
+        self._alpha = _ALPHA if sample.penalty is None else max(sample.penalty, _MIN_ALPHA)
         self._lattice: Lattice | None = None
 
-    def held_out_values(self, width: float) -> np.ndarray:
-        trial = self.trial
-        kernel = self._kernel.set_params(length_scale=float(f"{width:.4g}"))
+    def values(self, kernel: Kernel) -> np.ndarray:
+        sample = self.sample
         if self._lattice is None:
             self._begin(kernel)
         assert self._lattice is not None
-        lattice = self._lattice.resolving(kernel, max(_TOL, self._lattice.error(self._first) * (1 + 1e-9)))
-        none = np.full((trial.n_held_out, trial.Y.shape[1]), np.nan)
+        tol = max(_KERNEL_TOL, self._lattice.error(self._first) * (1 + 1e-9))
+        lattice = self._lattice.resolving(kernel, tol)
         if lattice is None:
-            return none
-        problem = ToeplitzProblem(
-            self._sums.central(lattice.modes), half_of(lattice.weights(kernel)).copy(), fit_intercept=True
-        )
+            return np.full((sample.n_held_out, sample.Y.shape[1]), np.nan)
+        weights = half_of(lattice.weights(kernel)).copy()
+        problem = ToeplitzProblem(self._sums.central(lattice.modes), weights, fit_intercept=True)
         found: dict[int, np.ndarray] = {}
 
-        def error_at(half_decades: int) -> float:
-            if half_decades not in found:
-                found[half_decades] = self._values(problem, lattice, self._alpha * 10.0 ** (half_decades / 2))
-            return trial.judge(found[half_decades]).squared_error
+        def error(half_decades: int) -> float:
+            alpha = self._alpha * 10.0 ** (half_decades / 2)
+            if half_decades and not _MIN_ALPHA <= alpha <= _MAX_ALPHA:
+                return math.inf
+            found[half_decades] = self._values_at(problem, alpha)
+            return sample.judge(found[half_decades]).squared_error
 
-        def is_inside(half_decades: int) -> bool:
-            return _MIN_ALPHA <= self._alpha * 10.0 ** (half_decades / 2) <= _MAX_ALPHA
-
-        best = walk(error_at, (2, -2, 1, -1) if trial.penalty is None else (), is_inside)
-        error_at(best)
+        best = descend(error, (0,), (2, -2, 1, -1) if sample.penalty is None else ()).best
         self._alpha *= 10.0 ** (best / 2)
         return found[best]
 
     def _begin(self, kernel: Kernel) -> None:
-        """Make the lattice around the first width, and the sums of the rows that are not held out."""
-        trial = self.trial
-        low, high = trial.X.min(axis=0), trial.X.max(axis=0)
+        """Make the lattice around the first width, and the sums of the training rows."""
+        sample, held_out = self.sample, self.sample.n_held_out
+        low, high = sample.X.min(axis=0), sample.X.max(axis=0)
         box = Box(tuple(zip(low.tolist(), high.tolist(), strict=True)), (None,) * len(low))
-        self._lattice, self._first = box.lattice_for_search(kernel, _TOL, self._n_modes, trial.n_training)
-        held_out = slice(trial.n_held_out)
-        phases = self._lattice.phases(trial.X)
-        self._points = [x[held_out] for x in phases]
-        rest = slice(trial.n_held_out, None)
-        of_rows = SumsOfRows(self._lattice.modes, trial.Y.shape[1], _EPS)
-        self._sums = of_rows.sums([x[rest] for x in phases], trial.Y[rest], trial.s[rest])
+        self._lattice, self._first = box.lattice_for_search(
+            kernel, _KERNEL_TOL, self._n_modes, sample.n_training
+        )
+        phases = self._lattice.phases(sample.X)
+        self._points = [x[:held_out] for x in phases]
+        of_rows = SumsOfRows(self._lattice.modes, sample.Y.shape[1], _EPS)
+        self._sums = of_rows.sums([x[held_out:] for x in phases], sample.Y[held_out:], sample.s[held_out:])
 
-    def _values(self, problem: ToeplitzProblem, lattice: Lattice, alpha: float) -> np.ndarray:
-        F = np.empty((self.trial.n_held_out, self.trial.Y.shape[1]))
+    def _values_at(self, problem: ToeplitzProblem, alpha: float) -> np.ndarray:
+        F = np.empty((self.sample.n_held_out, self.sample.Y.shape[1]))
         for target in range(F.shape[1]):
             found = problem.solve(
-                target, alpha * self._sums.weight, tol=1.0, objective_tol=_FIRST_TOL, max_steps=_STEPS
+                target,
+                alpha * self._sums.weight,
+                tol=1.0,
+                objective_tol=_OBJECTIVE_TOL,
+                max_steps=_MAX_STEPS,
             )
             F[:, target] = values_at(self._points, whole_of(problem.functions(found.c)), _EPS).real
         return F
 
-    def flops(self) -> float:
-        N = 2.0 ** self.trial.X.shape[1] * self._n_modes
-        return _PRESUMED_PRODUCTS * 10.0 * N * math.log2(N) * self.trial.Y.shape[1]
+    def flops_of_one(self) -> float:
+        N = 2.0 ** self.sample.X.shape[1] * self._n_modes
+        return _PRESUMED_PRODUCTS * 10.0 * N * math.log2(N) * self.sample.Y.shape[1]
 
 
-_EPS = 1e-8
-_PRESUMED_PRODUCTS = 60  # of a width
-
-
-# A map with a kernel.
-
-MODELS: dict[str, Callable[[Trial, Kernel, int, int], TrialModel]] = {
-    "fourier": FourierTrialModel,
-    "nystroem": NystroemTrialModel,
-    "binning": BinningTrialModel,
-    "equispaced": EquispacedTrialModel,
+MODELS: dict[str, Callable[[SearchSample, Kernel, int], SmallRidge]] = {
+    "fourier": FourierRidge,
+    "nystroem": NystroemRidge,
+    "binning": BinnedRidge,
+    "equispaced": EquispacedRidge,
 }
-
-
-class Judged:
-    """The errors of a small model at every width, in half octaves around a first one.
-
-    The widths are multiples of 2^½ of `start`, which makes those of different runs comparable.
-    """
-
-    def __init__(self, model: TrialModel, start: float) -> None:
-        self._model, self._start = model, start
-        self._found: dict[int, Judgement] = {}
-
-    def width(self, half_octaves: float) -> float:
-        """Return the width that many half octaves from the first."""
-        return self._start * 2.0 ** (half_octaves / 2)
-
-    def judgement(self, half_octaves: int) -> Judgement:
-        """Return what the model gives on the held-out rows."""
-        if half_octaves not in self._found:
-            self._found[half_octaves] = self._model.judge(self.width(half_octaves))
-        return self._found[half_octaves]
-
-    def squared_error(self, half_octaves: int) -> float:
-        """Return the squared error, which is smoother in the width than a share of rows."""
-        return self.judgement(half_octaves).squared_error
-
-    def search(self, grid: Iterable[int]) -> tuple[float, Judgement]:
-        """Return the width of smallest squared error, between the steps by a parabola, and its judgement.
-
-        The search walks from the best place of the grid.
-        """
-        best = walk(
-            self.squared_error, (1, -1), lambda at: abs(at) <= _FARTHEST, min(grid, key=self.squared_error)
-        )
-        return self.width(best + self._offset(best)), self.judgement(best)
-
-    def _offset(self, best: int) -> float:
-        """Return where the parabola through the errors at `best` and its neighbours is smallest."""
-        sides = [self._found[at].squared_error for at in (best - 1, best + 1) if at in self._found]
-        if len(sides) < 2:
-            return 0.0
-        below, above = (side - self._found[best].squared_error for side in sides)
-        return 0.5 * (below - above) / (below + above) if 0 < below + above < math.inf else 0.0
-
-    @property
-    def flops(self) -> float:
-        """Flops of all that was judged."""
-        return len(self._found) * self._model.flops()
-
-
-_FARTHEST = 12  # half octaves from the first width, at each stage
-
-# Where a search begins, in half octaves from the first width. Where few rows show a rough function, the error
-# of a guess may be flat, and its only valley far away. A valley of shorter widths may open, too, once more
-# rows and features resolve it.
-ANYWHERE = range(-10, 5, 2)
-HERE = (0,)
-HERE_OR_SHORTER = (0, -4)
-# Few features make widths long, and a lattice of few modes has no room for the longest.
-SHORTER = (0, -2, -4, -6)
-
-
-def walk(
-    error: Callable[[int], float], steps: tuple[int, ...], is_inside: Callable[[int], bool], start: int = 0
-) -> int:
-    """Return where the error is smallest, walking by each of the steps in turn while it falls."""
-    best = start
-    for step in steps:
-        while is_inside(best + step) and error(best + step) < error(best):
-            best += step
-    return best
-
-
-# From the sample to all rows: what fell from one stage to the next goes on falling.
-
-_MAX_STEPS_AHEAD = 2.0
-
-
-def steps_ahead(row_ratio: float, size_ratio: float) -> float:
-    """Return by how many stages, each of four times the rows and twice the features, a model is ahead.
-
-    It is at most 2: a fall that was seen once says little about more.
-    """
-    steps = (math.log(max(row_ratio, 1e-300)) / math.log(4.0) + math.log2(max(size_ratio, 1e-300))) / 2
-    return min(max(steps, 0.0), _MAX_STEPS_AHEAD)
-
-
-def carried_on(before: float, last: float, steps: float) -> float:
-    """Return what a number is after more stages if it falls on as it did, at most to a half in each."""
-    fall = min(max(last / before, 0.5), 1.0) if 0 < before < math.inf else 1.0
-    return float(last * fall**steps)
+"""Small models by the kind of map that they stand for."""

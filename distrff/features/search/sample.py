@@ -1,0 +1,218 @@
+"""The rows that searches judge small models on, and how these are judged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from scipy.sparse import issparse
+
+from distrff.errors import InputError, NonFiniteError
+from distrff.features.base import Sample
+from distrff.kernels.base import Kernel
+from distrff.preprocessing.moments import EQUAL_TO_ROUNDING
+from distrff.utils.arrays import dense_rows
+from distrff.utils.random import stream
+
+SAMPLE_ROWS = 16_384
+"""Rows that a search looks at, at most."""
+THINNING = 4
+_MAX_OUTPUTS = 32
+_DENSE_BYTES = 2**26  # sparse rows that take more, their zeros written out, stay sparse
+# A quarter of many rows is held out, of fewer a third: an error of 2000 rows is known well enough.
+_MANY_ROWS, _HELD_OUT_SHARE, _SHARE_OF_FEW = 8000, 4, 3
+_PAIRS = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class SearchSample:
+    """Rows of positive weight in random order, so that leading parts are random samples, too.
+
+    Parameters
+    ----------
+    X : ndarray or CSR array of shape (n, d)
+        In float64; centred if dense.
+    Y : ndarray of shape (n, k)
+        Targets of mean 0 and deviation 1: a mean squared error of 1 is that of a constant. ``Y * deviation +
+        mean`` are the coded targets, ±1 for classes.
+    s : ndarray of shape (n,)
+        Weights, 1 on average.
+    n_held_out : int
+        The first rows, by which models are judged; the others are their training rows.
+    penalty : float or None
+        Ridge penalty of the model that is searched for, for each unit of weight; None where it is chosen.
+    """
+
+    X: Any
+    Y: np.ndarray
+    s: np.ndarray
+    n_held_out: int
+    mean: np.ndarray
+    deviation: np.ndarray
+    has_classes: bool
+    seed: int
+    penalty: float | None = None
+
+    @classmethod
+    def of(cls, sample: Sample, max_rows: int = SAMPLE_ROWS) -> Self:
+        """At most `max_rows` rows of a map's sample."""
+        rows = sample.shuffled_rows("candidate rows")[:max_rows]
+        X, Y, s = _in_float64(sample.X[rows]), coded_targets(sample.y)[rows], sample.weights[rows]
+        mean = np.average(Y, axis=0, weights=s)
+        deviation = np.sqrt(np.average(np.square(Y - mean), axis=0, weights=s))
+        deviation = np.where(deviation > EQUAL_TO_ROUNDING * np.abs(mean), deviation, 1.0)
+        return cls(
+            X=X if issparse(X) else X - np.average(X, axis=0, weights=s),
+            Y=(Y - mean) / deviation,
+            s=s / s.mean(),
+            n_held_out=max(1, len(rows) // (_HELD_OUT_SHARE if len(rows) >= _MANY_ROWS else _SHARE_OF_FEW)),
+            mean=mean,
+            deviation=deviation,
+            # Of more classes than are coded, a row of another one has no decision value.
+            has_classes=sample.has_classes and Y.shape[1] < _MAX_OUTPUTS,
+            seed=sample.seed,
+            penalty=sample.penalty,
+        )
+
+    @property
+    def n_training(self) -> int:
+        return len(self.Y) - self.n_held_out
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The sample as arrays, to be sent to tasks; its X must be dense."""
+        numbers = {name: np.asarray(getattr(self, name)) for name in self.__dataclass_fields__}
+        return numbers | {"penalty": np.array(math.nan if self.penalty is None else self.penalty)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Rebuild a sample from `arrays()`. Ignores other entries."""
+        own: dict[str, Any] = {
+            name: arrays[name] if arrays[name].ndim else arrays[name].item()
+            for name in cls.__dataclass_fields__
+        }
+        return cls(**own | {"penalty": None if math.isnan(own["penalty"]) else own["penalty"]})
+
+    def thinned(self, factor: int = THINNING) -> Self:
+        """The same held-out rows, and one in `factor` of the training rows."""
+        some = slice(self.n_held_out + max(2, self.n_training // factor))
+        return replace(self, X=self.X[some], Y=self.Y[some], s=self.s[some])
+
+    def in_coordinates(self, A: np.ndarray | None) -> Self:
+        """The rows A·x, or x / a for a vector of scales a; unchanged for None."""
+        if A is None:
+            return self
+        return replace(self, X=self.X / A if A.ndim == 1 else self.X @ A.T)
+
+    def judge(self, F: np.ndarray) -> HeldOutError:
+        """Errors of values F on the held-out rows, (n_held_out, k)."""
+        Y, s = self.Y[: self.n_held_out], self.s[: self.n_held_out]
+        if not np.isfinite(F).all():
+            return HeldOutError.of_no_model(self.has_classes)
+        losses, shares = np.square(Y - F).mean(axis=1), s / s.sum()
+        error = float(shares @ losses)
+        if not self.has_classes:
+            return HeldOutError(error, None, shares, losses)
+        wrong = (self._classes(F) != self._classes(Y)).astype(np.float64)
+        return HeldOutError(error, float(shares @ wrong), shares, wrong)
+
+    def squared_errors(self, F: np.ndarray) -> np.ndarray:
+        """Squared errors of m models at once, F of shape (m, n_held_out, k)."""
+        s, squares = self.s[: self.n_held_out], np.square(self.Y[: self.n_held_out] - F).mean(axis=2)
+        errors = squares @ s / s.sum()
+        return np.where(np.isfinite(errors), errors, math.inf)
+
+    def _classes(self, F: np.ndarray) -> np.ndarray:
+        F = F * self.deviation + self.mean
+        return F[:, 0] > 0 if F.shape[1] == 1 else F.argmax(axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutError:
+    """Errors of one model on held-out rows.
+
+    Parameters
+    ----------
+    squared_error : float
+        Mean over rows and targets; 1 is that of a constant.
+    misclassified : float or None
+        Share of wrong classes; None for numbers.
+    shares, losses : ndarrays of shape (n_held_out,)
+        Share of each row in the weight, and its loss: 1 for a wrong class, else its squared error.
+    """
+
+    squared_error: float
+    misclassified: float | None
+    shares: np.ndarray
+    losses: np.ndarray
+
+    @property
+    def criterion(self) -> float:
+        """The error that an estimator of this kind is judged by."""
+        return self.squared_error if self.misclassified is None else self.misclassified
+
+    @property
+    def spread(self) -> float:
+        """Standard error of the criterion."""
+        return float(np.linalg.norm(self.shares * (self.losses - self.criterion)))
+
+    def spread_from(self, other: Self) -> float:
+        """Standard error of the difference between two models judged on the same rows.
+
+        It is often much smaller than either one's spread, since both fail in the same rows.
+        """
+        difference = self.losses - other.losses
+        return float(np.linalg.norm(self.shares * (difference - self.shares @ difference)))
+
+    @classmethod
+    def of_no_model(cls, has_classes: bool) -> Self:
+        """Errors that stand for a model that could not be fitted."""
+        return cls(math.inf, math.inf if has_classes else None, np.zeros(0), np.zeros(0))
+
+
+def coded_targets(y: Any) -> np.ndarray:
+    """Targets as numbers of shape (n_samples, n_outputs): ±1 by class unless they are numbers.
+
+    Of more than 32 outputs those of largest variance are used, which for classes are the frequent ones.
+    Raises NonFiniteError if a number is NaN or infinite.
+    """
+    Y = np.asarray(y)
+    if Y.dtype.kind in "fiu":
+        if not np.isfinite(Y).all():
+            raise NonFiniteError("y contains NaN or infinity; drop or fill such rows before fitting")
+        Y = Y.astype(np.float64).reshape(len(Y), -1)
+    else:
+        classes, index = np.unique(Y.astype(str), return_inverse=True)
+        Y = np.where(index.reshape(-1, 1) == np.arange(len(classes)), 1.0, -1.0)
+    if Y.shape[1] <= _MAX_OUTPUTS:
+        return Y
+    return Y[:, np.sort(np.argsort(-Y.var(axis=0), kind="stable")[:_MAX_OUTPUTS])]
+
+
+def median_distance(kernel: Kernel, X: Any, seed: int) -> float:
+    """Median distance of random pairs of different rows, dense or CSR.
+
+    Euclidean for rotation-invariant kernels, else the sum over columns.
+    """
+    first, second = stream(seed, "length scale pairs").integers(0, X.shape[0], (2, _PAIRS))
+    differences = abs(X[first] - X[second])
+    if kernel.is_spherical:
+        differences = differences.power(2) if issparse(differences) else np.square(differences)
+    sums = np.asarray(differences.sum(axis=1)).ravel()
+    distances = np.sqrt(sums) if kernel.is_spherical else sums
+    positive = distances[distances > 0]
+    if not len(positive):
+        raise InputError(
+            "length_scale='auto' found no two different rows in its sample "
+            f"(n_samples={X.shape[0]}; columns of extreme size count as equal); give a number, or check X"
+        )
+    return float(np.median(positive))
+
+
+def _in_float64(X: Any) -> Any:
+    """Rows in float64; CSR stays so if it would take more than 64 MiB to write its zeros out."""
+    if issparse(X) and 8 * np.prod(X.shape) > _DENSE_BYTES:
+        return X.astype(np.float64, copy=False)
+    return dense_rows(X).astype(np.float64, copy=False)

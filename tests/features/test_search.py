@@ -1,0 +1,248 @@
+"""The parts of every search: the sample, a line, halving, small ridges, and the rule of choice."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from distrff.features.base import RowsInMemory, Sample
+from distrff.features.search.candidates import (
+    EQUISPACED,
+    MEDIAN_WIDTH,
+    METRIC,
+    ONE_WIDTH,
+    SMOOTH_WIDTHS,
+    Candidate,
+    choose,
+)
+from distrff.features.search.line import descend, halving
+from distrff.features.search.ridge import (
+    GRIDS,
+    BinnedRidge,
+    DenseRidge,
+    FourierRidge,
+    NystroemRidge,
+    best_width,
+)
+from distrff.features.search.sample import HeldOutError, SearchSample
+from distrff.features.search.widths import explained_alone
+from distrff.kernels.stationary import Gaussian, Laplacian
+from tests.support.draws import seed_of
+
+
+def sample_of(rng, X, Y, s=None, **changes) -> SearchSample:
+    found = SearchSample.of(Sample(X, Y, s, seed_of(rng), RowsInMemory(X, s)))
+    return replace(found, **changes)
+
+
+# A line and halving.
+
+
+@pytest.mark.parametrize("best", [-19, -3, 0, 4, 26])
+def test_a_walk_ends_at_the_bottom_of_a_bowl(best):
+    asked = []
+
+    def error(place):
+        asked.append(place)
+        return (place - best - 0.25) ** 2
+
+    line = descend(error, range(-8, 5, 4), (2, -2, 1, -1))
+    assert (line.best, line.error) == (best, 0.0625)
+    assert line.minimum == pytest.approx(best + 0.25)
+    assert len(asked) == len(set(asked))
+
+
+def test_a_walk_ends_where_little_is_gained_at_its_limit_and_beside_no_model():
+    assert descend(lambda place: 1.0 - 1e-4 * place, (0,), (1, -1), least_gain=1e-3).best == 0
+    assert descend(lambda place: float(-place), (0,), (1, -1), farthest=5).best == 5
+    line = descend(lambda place: math.inf if place < 0 else float(place), (0, 3), (1, -1))
+    assert (line.best, line.minimum) == (0, 0.0)
+
+
+def test_halving_keeps_the_best_and_those_that_are_named():
+    stages = []
+
+    def judge(field, stage):
+        stages.append(sorted(field))
+        return [math.inf if one == 7 else one for one in field]
+
+    assert halving(range(24), judge, 3, lambda ranked: [23, ranked[0]]) == [0, 23]
+    # An eighth of 23, of which two are named; then the two.
+    assert stages == [list(range(24)), [0, 1, 23], [0, 23]]
+    assert halving([7], judge, 3) == []
+
+
+# The sample.
+
+
+def test_a_sample_goes_to_tasks_and_back_and_is_thinned_to_the_same_rows_held_out(rng):
+    X, y, s = rng.standard_normal((403, 2)), rng.standard_normal(403), rng.exponential(size=403)
+    s[::3] = 0.0
+    Y = np.column_stack([y, np.full(403, 0.1)])  # its mean is off by rounding, which is no deviation
+    found = sample_of(rng, X, Y, s, penalty=0.5)
+    assert len(found.Y) == np.count_nonzero(s)
+    assert found.Y[:, 0].std() > 0.5 and abs(found.Y[:, 1]).max() < 1e-13
+    again = SearchSample.from_arrays(found.arrays())
+    for name in SearchSample.__dataclass_fields__:
+        np.testing.assert_array_equal(getattr(again, name), getattr(found, name))
+    few = found.thinned()
+    assert (few.n_held_out, few.n_training) == (found.n_held_out, found.n_training // 4)
+    np.testing.assert_array_equal(few.X, found.X[: len(few.X)])
+
+
+def test_errors_are_compared_row_by_row(rng):
+    losses = rng.uniform(size=500)
+    one, other = error_of(losses), error_of(losses + 0.01)
+    assert other.spread_from(one) == pytest.approx(0.0, abs=1e-12)
+    assert one.spread == pytest.approx(losses.std() / np.sqrt(500))
+
+
+# Small ridges.
+
+
+@pytest.mark.parametrize("model", [FourierRidge, NystroemRidge])
+@pytest.mark.parametrize("n_features", [16, 128])  # fewer and more than the 40 training rows
+def test_small_models_are_ridge_on_their_features(rng, model, n_features):
+    X, Y, penalty = rng.standard_normal((60, 3)), rng.standard_normal((60, 2)), 1e-3
+    rows = sample_of(rng, X, Y, rng.uniform(0.5, 1.5, 60), penalty=penalty)
+    small: DenseRidge = model(rows, Gaussian("auto"), n_features)
+    found, Z = small.fitted(Gaussian()), small.features(Gaussian()).astype(np.float64)
+    fitted, s = slice(rows.n_held_out, None), rows.s[rows.n_held_out :]
+    weight = s.sum()
+    z_mean, y_mean = s @ Z[fitted] / weight, s @ rows.Y[fitted] / weight
+    C, R = Z[fitted] - z_mean, rows.Y[fitted] - y_mean
+    G = C.T @ (s[:, None] * C) + penalty * weight * np.eye(Z.shape[1])
+    coef = np.linalg.solve(G, C.T @ (s[:, None] * R))
+    # The products are float32: off by about n·u of ‖z‖² ≤ 1 for each unit of weight, 1/penalty times over.
+    tolerance = 60 * 2.0**-24 / penalty
+    assert np.linalg.norm(found.coef - coef) <= tolerance * np.linalg.norm(coef)
+    F = y_mean + (Z[: rows.n_held_out] - z_mean) @ coef
+    assert_allclose(found.values, F, atol=tolerance * np.abs(rows.Y).max())
+    assert_allclose(found.A, Z[fitted].T @ (s[:, None] * Z[fitted]), atol=60 * 2.0**-24 * weight)
+    assert small.error(1.0) == pytest.approx(rows.judge(F).squared_error, rel=10 * tolerance)
+    assert small.flops > 0
+
+
+def test_a_free_penalty_is_a_valley_of_given_ones(rng):
+    X = rng.standard_normal((300, 2))
+    rows = sample_of(rng, X, np.sin(X[:, 0]) + 0.3 * rng.standard_normal(300))
+    best = FourierRidge(rows, Gaussian("auto"), 64).error(1.0)
+    # A free penalty is in units of Σs‖z‖², which is the weight for these features.
+    penalties = 1e-4 * 10.0 ** (np.arange(-6, 11) / 2)
+    given = [replace(rows, penalty=penalty) for penalty in penalties]
+    errors = np.array([FourierRidge(one, Gaussian("auto"), 64).error(1.0) for one in given])
+    tolerances = 300 * 2.0**-24 / penalties
+    at = int(np.argmin(np.abs(errors - best)))
+    assert best == pytest.approx(errors[at], rel=tolerances[at])
+    for beside in (at - 1, at + 1):
+        assert best <= errors[beside] * (1 + tolerances[at] + tolerances[beside])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kernel", [Laplacian(0.5), Laplacian((2.0, 8.0))], ids=repr)
+def test_the_error_of_bins_is_that_of_dense_solves(rng, kernel, weighted):
+    """16 products reach the solution to rounding: the rows have nine different places."""
+    X = rng.integers(0, 3, (53, 2)).astype(float)
+    Y = np.stack([X[:, 0] - 1, X[:, 0] * X[:, 1]], axis=1) + 0.1 * rng.standard_normal((53, 2))
+    rows = sample_of(rng, X, Y, rng.uniform(0.2, 3, 53) if weighted else None)
+    small = BinnedRidge(rows, kernel, 30)  # its widths are numbers, so 1.0 below is ignored
+    tile = small._bins(kernel)
+    Z = np.zeros(tile.shape)
+    np.put_along_axis(Z, tile.columns.T.astype(np.int64), tile.value, axis=1)
+    K, v, t = Z @ Z.T, slice(rows.n_held_out), slice(rows.n_held_out, None)
+    S, errors = np.diag(rows.s[t]), []
+    for alpha in rows.s[t].sum() * np.logspace(-7, 0, 15):
+        F = K[v, t] @ np.linalg.solve(S @ K[t, t] + alpha * np.eye(len(S)), S @ rows.Y[t])
+        errors.append((rows.s[v] @ np.square(rows.Y[v] - F)).mean() / rows.s[v].sum())
+    assert small.error(1.0) == pytest.approx(min(errors), rel=1e-6)
+
+
+def test_bins_of_a_constant_have_no_error(rng):
+    rows = sample_of(rng, rng.standard_normal((53, 2)), np.full(53, 3.0))
+    constant = BinnedRidge(rows, Laplacian("auto"), 500)
+    assert constant.error(1.0) == 0
+    assert constant.description == f"a ridge on the bins of {GRIDS} grids"
+
+
+def test_the_width_of_a_wave_is_found_from_far(rng):
+    X = rng.uniform(size=(400, 1))
+    rows = sample_of(rng, X, np.sin(40 * X[:, 0]))
+    width, error = best_width(FourierRidge(rows, Gaussian("auto"), 64), 1.0, range(-10, 5, 2))
+    assert error.squared_error < 0.05
+    assert 0.01 < width < 0.25  # a wave has 2π/40 = .16
+
+
+# The rule of choice.
+
+
+def error_of(losses):
+    return HeldOutError(float(losses.mean()), None, np.full(len(losses), 1 / len(losses)), losses)
+
+
+def candidate(rule, kind="nystroem"):
+    return Candidate(kind, Gaussian("auto"), rule)
+
+
+@pytest.mark.parametrize(("excess", "noise", "simple_wins"), [(0.02, 1.0, True), (0.05, 0.3, False)])
+@pytest.mark.parametrize("simple", [MEDIAN_WIDTH, ONE_WIDTH, SMOOTH_WIDTHS])
+def test_less_fitted_is_taken_within_a_standard_error(rng, simple, excess, noise, simple_wins):
+    """Of the difference on the same 1000 rows, here noise/√1000."""
+    losses = 1 + rng.uniform(size=1000)
+    difference = noise * rng.standard_normal(1000)
+    difference *= noise / difference.std()
+    errors = {candidate(METRIC): error_of(losses)}
+    errors[candidate(simple)] = error_of(losses + difference - difference.mean() + excess)
+    assert choose(errors, lambda one: 0) == candidate(simple if simple_wins else METRIC)
+
+
+def test_the_cheaper_of_equally_simple_ones_is_taken_and_equispaced_features_before_all(rng):
+    losses, noise = rng.uniform(size=1000), rng.standard_normal(1000)
+    noise -= noise.mean()
+    errors = {
+        candidate(ONE_WIDTH): error_of(losses),
+        candidate(ONE_WIDTH, "fourier"): error_of(losses + 0.01 + noise),
+    }
+    kinds = ("fourier", "nystroem")
+    assert choose(errors, lambda one: kinds.index(one.kind)).kind == "fourier"
+    errors[candidate(METRIC)] = error_of(losses - 1e-3 + noise)
+    errors[candidate(SMOOTH_WIDTHS, EQUISPACED)] = error_of(losses + 0.01 - noise)
+    assert choose(errors, lambda one: 0).kind == EQUISPACED
+
+
+# What columns explain alone: nothing by noise, the right share of a function, whatever values they take.
+
+
+def shares(X, y, s=None):
+    Y = y.reshape(len(y), -1)
+    s = np.ones(len(y)) if s is None else s
+    return explained_alone(X, Y - np.average(Y, axis=0, weights=s), s)
+
+
+@pytest.mark.parametrize("effect", [np.sign, np.abs, lambda x: np.cos(2 * np.pi * x), lambda x: x > 0.8])
+def test_a_function_explains_its_share_and_noise_next_to_nothing(rng, effect):
+    """The rest is noise of the same variance, and the margin for 64 bins 3·√126/5000 = .007."""
+    X = rng.uniform(-1, 1, (5000, 3))
+    f = effect(X[:, 1]).astype(float)
+    y = (f - f.mean()) / f.std() + rng.standard_normal(5000)
+    found = shares(X, y)
+    # The correlation of 5000 rows deviates by about (1 − .5)/√5000 = .007, its square by .01.
+    assert found[1] == pytest.approx(0.5, abs=0.06)
+    assert found[[0, 2]].max() < 0.02
+    # Only the order of values counts. Edges lie between two rows, at other places after the transformation.
+    assert_allclose(shares(np.exp(5 * X), 1e9 * y), found, rtol=0, atol=1e-9)
+    s = np.repeat([1.0, 1e-9], 2500)
+    y[2500:] += 9 * np.sin(X[2500:, 2])
+    assert shares(X, y, s)[2] < 0.05
+    assert not shares(X[:15], X[:15, 0]).any()  # few rows say nothing
+
+
+def test_two_values_are_two_bins(rng):
+    x = (rng.random(400) < 0.1).astype(float)
+    y = x + 0.1 * rng.standard_normal(400)
+    r2 = np.corrcoef(x, y)[0, 1] ** 2
+    expected = 1 - (1 - r2) * 399 / 398 - 3 * np.sqrt(2) / 400
+    assert shares(np.column_stack([x, np.ones(400)]), y) == pytest.approx([expected, 0.0])
