@@ -23,6 +23,7 @@ from distrff.engine.progress import FitLine, Observer, callbacks_of_fit
 from distrff.engine.run import begin_run
 from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, FitStopped, InputError, warn
+from distrff.features.fitted import Trait
 from distrff.fitting.checkpoint import described, kept_to_the_end, same_rows, with_checkpoint
 from distrff.fitting.cost import Plan
 from distrff.fitting.fit import begin, choose, expected_plan, prepare, within_memory
@@ -223,8 +224,9 @@ class KernelEstimator(BaseEstimator):
         observer.close()  # before warnings
         fit.run.measure_peaks()
         if result.features is not None:
-            assert fit.features is not None
-            features = fit.features.resolved_as(result.features)
+            features: Any = fit.features
+            chooses = Trait.CHOOSES in features.traits
+            features = features.with_map(result.features) if chooses else result.features
             fit = replace(fit, features=features, specification=features.specification_)
         self.features_, self._map_of_fit = fit.features, self._of_map()
         self._fold_models = result.fold_models

@@ -25,6 +25,7 @@ from distrff.fitting.problem import (
     check_sparse_rows,
     checked_folds,
     checked_map,
+    map_for_gram,
 )
 from distrff.fitting.running import prepared_like, sums_of
 from distrff.fitting.sums import GramStatistics, ToeplitzStatistics
@@ -110,7 +111,7 @@ def gram(
     one_of("dtype", dtype, DTYPES)
     check_sparse_rows(dataset.is_sparse, features, scale)
     is_equispaced = Trait.SUMS in checked_map(features).traits
-    features = clone(checked_map(features)) if is_equispaced else checked_map(features).for_gram()
+    features = clone(checked_map(features)) if is_equispaced else map_for_gram(checked_map(features))
     problem = Problem(
         solver="toeplitz" if is_equispaced else "gram",
         features=features,

@@ -16,11 +16,10 @@ from distrff.errors import ColumnError, InputError
 from distrff.features.fitted import (
     FittedMap,
     KernelMap,
-    MapCost,
+    MapOutline,
     ProjectedMap,
     ProjectionMap,
     Trait,
-    product_cost,
     project,
     projected_cost,
 )
@@ -193,9 +192,10 @@ SPARSE_REMEDY = (
 
 
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Base of all maps: `fit` makes a specification, `transform` applies it block by block.
+    """Base of all maps: `fit` makes a `FittedMap`, `transform` applies it block by block.
 
-    Subclasses store their constructor's parameters unchanged and implement `_specify`.
+    Subclasses store their constructor's parameters unchanged. They implement `check_parameters`, `outline`,
+    `freeze` and, where parameters leave something undecided, `decide`.
     """
 
     random_state: int | None = None
@@ -226,17 +226,20 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             )
         if sample_weight is not None:
             sample_weight = _usable_weights(sample_weight, X.shape[0])
+        names = getattr(self, "feature_names_in_", None)
+        sample = Sample(
+            X,
+            y,
+            sample_weight,
+            seed=resolve_seed(self.random_state),
+            row_source=RowsInMemory(X, sample_weight),
+            has_classes=y is not None and np.asarray(y).dtype.kind not in "fiu",
+            column_names=None if names is None else tuple(names),
+        )
         try:
-            names = getattr(self, "feature_names_in_", None)
-            return self.fit_sample(
-                X,
-                y,
-                sample_weight,
-                seed=resolve_seed(self.random_state),
-                column_names=None if names is None else tuple(names),
-            )
+            return self.fit_sample(sample)
         except ColumnError as error:
-            raise error.named(getattr(self, "feature_names_in_", None)) from None
+            raise error.named(names) from None
 
     @property
     def takes_sparse_rows(self) -> bool:
@@ -250,55 +253,16 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             self, X, dtype=[np.float64, np.float32], order="C", accept_sparse=sparse, reset=reset
         )
 
-    def fit_sample(
-        self,
-        X: np.ndarray,
-        y: Any,
-        sample_weight: Any,
-        *,
-        seed: int,
-        row_source: RowSource | None = None,
-        has_classes: bool | None = None,
-        column_scale: np.ndarray | None = None,
-        column_shift: np.ndarray | None = None,
-        penalty: float | None = None,
-        column_ranges: np.ndarray | None = None,
-        column_names: tuple[str, ...] | None = None,
-    ) -> Self:
-        """Fit to a sample of checked rows with this seed.
+    def fit_sample(self, sample: Sample, *, is_part: bool = False) -> Self:
+        """Fit to a sample of checked rows: decide what is undecided, then freeze the map.
 
-        `row_source` reduces all rows; it is None if the sample holds all rows. `has_classes` says whether y
-        stands for classes; None is where it does not hold numbers. `column_scale` is what the columns were
-        divided by, if they were, after `column_shift` was subtracted. `penalty` is that of ridge for each
-        unit of weight, if it is given. `column_ranges` are those of all rows, (2, n_columns), unscaled; None
-        stands for those of the sample.
+        A part of another map is not made ready, as only the whole map is applied.
         """
-        row_source = RowsInMemory(X, sample_weight) if row_source is None else row_source
-        if has_classes is None:
-            has_classes = y is not None and np.asarray(y).dtype.kind not in "fiu"
-        sample = Sample(
-            X,
-            y,
-            sample_weight,
-            seed,
-            row_source,
-            has_classes,
-            column_scale,
-            column_shift,
-            penalty,
-            column_ranges,
-            column_names,
-        )
-        return self._fit(sample)
-
-    def _fit(self, sample: Sample, *, is_part: bool = False) -> Self:
-        """Fit to a sample; a part of a concatenated map is not built, as only the whole map is applied."""
-        self.seed_ = sample.seed
-        self.n_features_in_ = sample.X.shape[1]
-        specification = self._specify(sample)
-        self.specification_ = (
-            specification.digested(specification.derive()) if is_part else specification.with_digest()
-        )
+        self.check_parameters()
+        self.seed_, self.n_features_in_ = sample.seed, sample.X.shape[1]
+        self.decide(sample)
+        frozen = self.freeze(sample)
+        self.specification_ = frozen.digested(frozen.derive()) if is_part else frozen.with_digest()
         return self
 
     def check_parameters(self) -> None:
@@ -306,77 +270,29 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def check_columns(self, n_columns: int) -> None:
         """Raise InputError before the first pass if the map cannot be fitted to so many columns."""
-        self.trial(n_columns, n_components=2)
+        self.trial(n_columns, 2)
 
-    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
-        """The number of columns of Z, before fitting; None stands for as many rows as it takes."""
+    def outline(self, n_columns: int, n_rows: int) -> MapOutline:
+        """The numbers that a plan needs of the map, before its fit."""
         raise NotImplementedError
 
-    @property
-    def sparse_entries(self) -> int:
-        """Entries of a row of Z where it is sparse, 0 where it is dense."""
-        return 0
+    def decide(self, sample: Sample) -> None:
+        """Set what the parameters leave undecided, such as widths."""
 
-    @property
-    def n_passes(self) -> int:
-        """Passes over all rows that the fit takes, beside the one that draws the sample."""
-        return 0
+    def freeze(self, sample: Sample) -> FittedMap:
+        """The fitted map, once all is decided."""
+        raise NotImplementedError
 
-    def cost_for(self, n_columns: int) -> MapCost:
-        """The cost of applying the map to rows of that many columns, before fitting."""
-        return product_cost(n_columns)
-
-    def search_flops_for(self, n_rows: int, n_columns: int) -> float:
-        """Return about how many flops `fit` takes to find undecided widths."""
-        return 0.0
-
-    def search_bytes_for(self, n_rows: int, n_columns: int) -> int:
-        """Return the most bytes that a thread of a worker holds in a search; 0 where the client searches."""
-        return 0
-
-    @property
-    def resolved(self) -> FeatureMap:
-        """The fitted map itself, or the one that it chose."""
-        return self
-
-    def for_gram(self) -> FeatureMap:
-        """A map of dense features, for a Gram: itself, unless it could choose sparse ones."""
-        return self
-
-    def resolved_as(self, features: FeatureMap) -> FeatureMap:
-        """This fitted map with its chosen map as the fit has changed it."""
-        return features
-
-    def for_rows(
-        self, n_rows: int, n_columns: int, *, is_sparse: bool, has_targets: bool, by_sums: bool
-    ) -> FeatureMap:
-        """A map for rows like these: itself, unless they leave less to choose from.
-
-        `by_sums` says whether the model can be solved from the sums of equispaced features.
-        """
-        return self
-
-    def trial(self, n_columns: int, **smaller: int) -> Self:
-        """A clone fitted to random rows, with the parameters in `smaller` reduced to these at most.
-
-        Automatic widths are 1.
-        """
+    def trial(self, n_columns: int, most_components: int | None = None) -> Self:
+        """A clone fitted to random rows, with so many components at most; automatic widths are 1."""
         trial = clone(self)
-        trial._prepare_trial(smaller)
-        n_rows = trial._trial_rows(n_columns)
+        n_rows = trial._prepare_trial(n_columns, most_components)
         X = stream(0, "trial rows").lognormal(size=(n_rows, n_columns))  # positive: some maps need it
-        return trial.fit_sample(X, None, None, seed=0)
+        return trial.fit_sample(Sample(X, None, None, 0, RowsInMemory(X, None)))
 
-    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
-        at_most = {name: min(getattr(self, name), n) for name, n in smaller.items() if hasattr(self, name)}
-        self.set_params(**at_most)
-
-    def _trial_rows(self, n_columns: int) -> int:
-        """Rows that a fit needs."""
+    def _prepare_trial(self, n_columns: int, most_components: int | None) -> int:
+        """Set the parameters for a trial; the number of rows that its fit needs."""
         return 1
-
-    def _specify(self, sample: Sample) -> FittedMap:
-        raise NotImplementedError
 
     def transform(self, X: Any) -> Any:
         """Z = z(X).
@@ -477,7 +393,7 @@ def search_module(name: str) -> Any:
     return import_module(f"distrff.features.search.{name}")
 
 
-# The base of the maps of a kernel: the parameter, its widths, and the kernel in the specification.
+# The base of the maps of a kernel: the parameter, its widths, and the kernel of the fitted map.
 
 
 class KernelFeatureMap(FeatureMap):
@@ -500,9 +416,6 @@ class KernelFeatureMap(FeatureMap):
                 f"a number, or take AutoFeatures, which compares kernels of several nu"
             )
 
-    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
-        return int(self.n_components)
-
     @property
     def _chosen_kernel(self) -> Kernel:
         """The kernel as given, perhaps with undecided widths."""
@@ -521,12 +434,12 @@ class KernelFeatureMap(FeatureMap):
         """Features of the small models by which a metric is learned, at most."""
         return int(self.n_components)
 
-    def _decide_widths(self, sample: Sample) -> Kernel:
-        """Set and return the kernel with every width a number; explicit widths stay as they are."""
+    def decide(self, sample: Sample) -> None:
+        """Set the kernel with every width a number; explicit widths stay as they are."""
         kernel, search = self._chosen_kernel, None
         if kernel.metric == LEARNED:
             kernel, search = search_module("metric").learned_metric(
-                kernel, sample, self._metric_components(), by_bins=self.sparse_entries > 0
+                kernel, sample, self._metric_components(), by_bins=Trait.SPARSE in self.traits
             )
         elif kernel.is_ard:
             kernel, search = search_module("widths").learned_length_scales(
@@ -540,40 +453,37 @@ class KernelFeatureMap(FeatureMap):
             )
             kernel = kernel if metric is None else kernel.set_params(metric=metric)
         self.kernel_, self.length_scale_search_ = kernel, search
-        return kernel
 
-    def _specify(self, sample: Sample) -> FittedMap:
-        self.check_parameters()
-        kernel = self._decide_widths(sample)
-        metric = kernel.metric
+    def freeze(self, sample: Sample) -> FittedMap:
+        kernel, metric = self.kernel_, self.kernel_.metric
         if metric is None:
-            return self._specify_kernel(kernel, sample)
-        inner = self._specify_kernel(kernel.without_metric(), projected_sample(sample, metric))
-        arrays = {"metric": np.asarray(metric)}
-        return ProjectedMap(n_columns=sample.X.shape[1], inner=inner, arrays=arrays)
+            return self._frozen(kernel, sample)
+        inner = self._frozen(kernel.without_metric(), projected_sample(sample, metric))
+        return ProjectedMap(n_columns=sample.X.shape[1], inner=inner, arrays={"metric": np.asarray(metric)})
 
-    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> KernelMap:
-        """Return the specification of the map of a kernel without metric, every width a number."""
+    def _frozen(self, kernel: Kernel, sample: Sample) -> KernelMap:
+        """The fitted map of a kernel without metric, every width a number."""
         raise NotImplementedError
 
-    def cost_for(self, n_columns: int) -> MapCost:
-        kernel = self._chosen_kernel
+    def outline(self, n_columns: int, n_rows: int) -> MapOutline:
+        kernel, search_flops = self._chosen_kernel, self._search_flops(n_rows, n_columns)
         if kernel.metric is None:
-            return self._kernel_cost(kernel, n_columns)
+            return replace(self._outline(kernel, n_columns, n_rows), search_flops=search_flops)
         # A learned metric has at most one direction for each column.
         r = kernel.metric.shape[0] if isinstance(kernel.metric, MetricFactor) else n_columns
-        return projected_cost(self._kernel_cost(kernel.without_metric(), r), r, n_columns)
+        inner = self._outline(kernel.without_metric(), r, n_rows)
+        return replace(inner, cost=projected_cost(inner.cost, r, n_columns), search_flops=search_flops)
 
-    def _kernel_cost(self, kernel: Kernel, n_columns: int) -> MapCost:
-        """Return the cost of the map of a kernel without metric."""
-        return product_cost(n_columns)
+    def _outline(self, kernel: Kernel, n_columns: int, n_rows: int) -> MapOutline:
+        """The outline for a kernel without metric, beside the search."""
+        raise NotImplementedError
 
     @property
     def takes_sparse_rows(self) -> bool:
         # A given metric makes them dense before anything looks at them, a search for the width included.
         return isinstance(self.kernel, Kernel) and isinstance(self.kernel.metric, MetricFactor)
 
-    def search_flops_for(self, n_rows: int, n_columns: int) -> float:
+    def _search_flops(self, n_rows: int, n_columns: int) -> float:
         if not self._chosen_kernel.is_auto:
             return 0.0
         if self._chosen_kernel.metric == LEARNED:
@@ -585,11 +495,15 @@ class KernelFeatureMap(FeatureMap):
         shrinking = widths.shrinking_errors(n_columns) * small_flops if self._shrinks_ard else 0.0
         return float(widths.LikelihoodBudget().flops(n_rows, n_columns) + shrinking)
 
-    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
-        kernel = self._chosen_kernel.with_widths(1.0)
-        if self._chosen_kernel.is_auto:
-            self.set_params(kernel=kernel.without_metric() if kernel.metric == LEARNED else kernel)
-        super()._prepare_trial(smaller)
+    def _prepare_trial(self, n_columns: int, most_components: int | None) -> int:
+        kernel = self._chosen_kernel
+        if kernel.is_auto:
+            learned = kernel.metric == LEARNED
+            kernel = kernel.with_widths(1.0)
+            self.set_params(kernel=kernel.without_metric() if learned else kernel)
+        if most_components is not None and hasattr(self, "n_components"):
+            self.set_params(n_components=min(int(self.n_components), most_components))
+        return 1
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters; `kernel__…` replaces the kernel, which is an immutable value."""

@@ -13,7 +13,16 @@ from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
 from distrff.features.base import KernelFeatureMap, RowsInMemory, RowSource, Sample, search_module
-from distrff.features.fitted import Arrays, KernelMap, MapFromRows, ProjectedMap, Trait, canonical_json
+from distrff.features.fitted import (
+    Arrays,
+    KernelMap,
+    MapFromRows,
+    MapOutline,
+    ProjectedMap,
+    Trait,
+    canonical_json,
+    product_cost,
+)
 from distrff.kernels.base import Kernel, Product, Scaled, Streams
 from distrff.kernels.stationary import Laplacian
 from distrff.utils.jit import compiled, compiles_once, scratch
@@ -100,13 +109,13 @@ class RandomBinningFeatures(KernelFeatureMap):
         if self.n_bins is not None and self.n_bins < self.n_grids:
             raise InputError(f"n_bins must be at least n_grids = {self.n_grids}, got {self.n_bins}")
 
-    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
-        """The columns of Z before fitting; for exact bins a lower bound, one for each grid."""
-        return int(self.n_grids if self.n_bins is None else self.n_bins)
-
-    @property
-    def n_passes(self) -> int:
-        return 0 if self.n_bins is not None else min_passes(int(self.n_grids))
+    def _outline(self, kernel: Kernel, n_columns: int, n_rows: int) -> MapOutline:
+        return MapOutline(
+            int(self.n_grids if self.n_bins is None else self.n_bins),
+            product_cost(n_columns),
+            sparse_entries=int(self.n_grids),
+            n_passes=min_passes(int(self.n_grids)) if self.n_bins is None else 0,
+        )
 
     def _small_ridge(self, rows: Any, kernel: Kernel) -> Any:
         return search_module("ridge").BinnedRidge(rows, kernel, int(self.n_grids))
@@ -117,11 +126,7 @@ class RandomBinningFeatures(KernelFeatureMap):
     def _metric_components(self) -> int:
         return int(search_module("ridge").FEATURES)
 
-    @property
-    def sparse_entries(self) -> int:
-        return int(self.n_grids)
-
-    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> BinningMap | HashedBinningMap:
+    def _frozen(self, kernel: Kernel, sample: Sample) -> BinningMap | HashedBinningMap:
         common: dict[str, Any] = {
             "n_columns": sample.X.shape[1],
             "kernel_json": canonical_json(kernel.to_dict()),

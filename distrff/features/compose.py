@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -15,6 +15,7 @@ from distrff.features.fitted import (
     Arrays,
     FittedMap,
     MapCost,
+    MapOutline,
     Trait,
     cost_of_parts,
     having_prefix,
@@ -214,33 +215,24 @@ class ConcatenatedFeatures(FeatureMap):
             )
         return tuple(weights.tolist())
 
-    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
-        return sum(map_.n_features_for(n_columns, n_rows) for map_ in self.maps)
+    def outline(self, n_columns: int, n_rows: int) -> MapOutline:
+        parts = [map_.outline(n_columns, n_rows) for map_ in self.maps]
+        return MapOutline(
+            sum(part.n_features for part in parts),
+            cost_of_parts((part.cost, part.n_features) for part in parts),
+            n_passes=sum(part.n_passes for part in parts),
+            search_flops=sum(part.search_flops for part in parts),
+        )
 
-    @property
-    def n_passes(self) -> int:
-        return sum(map_.n_passes for map_ in self.maps)
+    def _prepare_trial(self, n_columns: int, most_components: int | None) -> int:
+        return max(map_._prepare_trial(n_columns, most_components) for map_ in self.maps)
 
-    def cost_for(self, n_columns: int) -> MapCost:
-        return cost_of_parts((map_.cost_for(n_columns), map_.n_features_for(n_columns)) for map_ in self.maps)
-
-    def search_flops_for(self, n_rows: int, n_columns: int) -> float:
-        return sum(map_.search_flops_for(n_rows, n_columns) for map_ in self.maps)
-
-    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
-        for map_ in self.maps:
-            map_._prepare_trial(smaller)
-
-    def _trial_rows(self, n_columns: int) -> int:
-        return max(map_._trial_rows(n_columns) for map_ in self.maps)
-
-    def _specify(self, sample: Sample) -> ConcatenatedMap:
-        self.check_parameters()
+    def freeze(self, sample: Sample) -> ConcatenatedMap:
         self.maps_ = []
         for i, map_ in enumerate(self.maps):
             own = map_.random_state
             own_seed = child_seed(sample.seed, "map", i) if own is None else resolve_seed(own)
-            self.maps_.append(clone(map_)._fit(replace(sample, seed=own_seed), is_part=True))
+            self.maps_.append(clone(map_).fit_sample(replace(sample, seed=own_seed), is_part=True))
         return ConcatenatedMap(
             n_columns=sample.X.shape[1],
             parts=tuple(map_.specification_ for map_ in self.maps_),
@@ -320,11 +312,8 @@ class LinearFeatures(FeatureMap):
     specification_ : LinearMap
     """
 
-    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
-        return n_columns
+    def outline(self, n_columns: int, n_rows: int) -> MapOutline:
+        return MapOutline(n_columns, MapCost())
 
-    def cost_for(self, n_columns: int) -> MapCost:
-        return MapCost()
-
-    def _specify(self, sample: Sample) -> LinearMap:
+    def freeze(self, sample: Sample) -> LinearMap:
         return LinearMap(n_columns=sample.X.shape[1])

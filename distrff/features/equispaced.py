@@ -15,7 +15,7 @@ from sklearn.base import clone
 
 from distrff.errors import InputError, ModelFileError, column_called
 from distrff.features.base import KernelFeatureMap, Sample, search_module
-from distrff.features.fitted import Arrays, FittedMap, KernelMap, MapCost, Trait, canonical_json
+from distrff.features.fitted import Arrays, KernelMap, MapCost, MapOutline, Trait, canonical_json
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Matern
 from distrff.utils.nufft import MAX_DIMENSIONS, values_at, values_of_few, values_on_grid
@@ -283,23 +283,20 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         _check_few(n_columns)
         super().check_columns(n_columns)
 
-    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
-        return self._max_modes(n_rows)
+    def outline(self, n_columns: int, n_rows: int) -> MapOutline:
+        search_flops = float(PILOT_ROWS) ** 3 * 60 if self.chooses else 0.0
+        return MapOutline(self._max_modes(n_rows), _cost(n_columns), search_flops=search_flops)
 
-    def _max_modes(self, n_rows: int | None) -> int:
+    def _max_modes(self, n_rows: int) -> int:
         if self.n_components is not None:
             return int(self.n_components)
-        return _MAX_MODES if n_rows is None else int(np.clip(_MODES_A_ROW * n_rows, _MIN_MODES, _MAX_MODES))
+        return int(np.clip(_MODES_A_ROW * n_rows, _MIN_MODES, _MAX_MODES))
 
-    def cost_for(self, n_columns: int) -> MapCost:
-        return _cost(n_columns)
-
-    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
-        kernel = self._chosen_kernel
-        if isinstance(kernel, Matern) and kernel.has_undecided_smoothness:
-            kernel = kernel.set_params(nu=_PILOT_SMOOTHNESS)
+    def _prepare_trial(self, n_columns: int, most_components: int | None) -> int:
         # No column is named or bounded: trial rows have neither names nor the data's range.
-        self.set_params(kernel=kernel.with_widths(1.0), n_components=3, bounds=None, period=None)
+        kernel = self._smooth_kernel.with_widths(1.0)
+        self.set_params(kernel=kernel, n_components=3, bounds=None, period=None)
+        return 1
 
     @property
     def chosen_kernel(self) -> Kernel:
@@ -314,32 +311,33 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     @property
     def widths_are_undecided(self) -> bool:
         """Whether the sums are to choose widths."""
+        return self._smooth_kernel.is_auto
+
+    @property
+    def _smooth_kernel(self) -> Kernel:
+        """The kernel as given, with the smoothness of the pilot where that is undecided."""
         kernel = self._chosen_kernel
         if isinstance(kernel, Matern) and kernel.has_undecided_smoothness:
-            kernel = kernel.set_params(nu=_PILOT_SMOOTHNESS)
-        return kernel.is_auto
+            return kernel.set_params(nu=_PILOT_SMOOTHNESS)
+        return kernel
 
-    def search_flops_for(self, n_rows: int, n_columns: int) -> float:
-        kernel = self._chosen_kernel
-        if not kernel.is_auto:
-            return 0.0
-        return float(PILOT_ROWS) ** 3 * 60
-
-    def _specify(self, sample: Sample) -> FittedMap:
-        self.check_parameters()
+    def decide(self, sample: Sample) -> None:
+        """Set the lattice, and the kernel from which the fit starts to search by all rows."""
         _check_few(sample.X.shape[1])
         box = self._box(sample)
         pilot = self._pilot_kernel(sample)
         pilot(sample.X[:1], sample.X[:1])  # raises for another number of widths than of columns
         n_rows = sample.n_weighted_rows
         if self.widths_are_undecided:
-            lattice, pilot = box.lattice_for_search(pilot, self.tol, self._max_modes(n_rows), n_rows)
+            self.lattice_, pilot = box.lattice_for_search(pilot, self.tol, self._max_modes(n_rows), n_rows)
         else:
-            lattice, _ = box.lattice(pilot, pilot, self.tol, self._max_modes(n_rows))
+            self.lattice_, _ = box.lattice(pilot, pilot, self.tol, self._max_modes(n_rows))
         self.pilot_kernel_ = pilot
-        return self._decided(pilot, lattice)
 
-    def _decided(self, kernel: Kernel, lattice: Lattice) -> EquispacedMap:
+    def freeze(self, sample: Sample) -> EquispacedMap:
+        return self._map_of(self.pilot_kernel_, self.lattice_)
+
+    def _map_of(self, kernel: Kernel, lattice: Lattice) -> EquispacedMap:
         self.kernel_, self.lattice_ = kernel, lattice
         self.kernel_error_ = lattice.error(kernel)
         return EquispacedMap(
@@ -348,13 +346,13 @@ class EquispacedFourierFeatures(KernelFeatureMap):
             lattice_json=canonical_json(lattice.to_dict()),
         )
 
-    def decided(self, kernel: Kernel, lattice: Lattice, search: dict[str, Any] | None) -> Self:
+    def with_kernel(self, kernel: Kernel, lattice: Lattice, search: dict[str, Any] | None) -> Self:
         """The fitted map with another kernel, on this lattice or a central part of it."""
         chosen = clone(self)
         for name in ("seed_", "n_features_in_", "pilot_kernel_"):
             setattr(chosen, name, getattr(self, name))
         chosen.length_scale_search_ = search
-        chosen.specification_ = chosen._decided(kernel, lattice).with_digest()
+        chosen.specification_ = chosen._map_of(kernel, lattice).with_digest()
         return chosen
 
     @classmethod
@@ -366,7 +364,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         found = cls(kernel, tol=tol)
         found.seed_, found.n_features_in_ = 0, specification.n_columns
         found.pilot_kernel_, found.length_scale_search_ = specification.kernel, None
-        found.specification_ = found._decided(specification.kernel, specification.lattice).with_digest()
+        found.specification_ = found._map_of(specification.kernel, specification.lattice).with_digest()
         return found
 
     def _box(self, sample: Sample) -> Box:
@@ -396,9 +394,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
 
     def _pilot_kernel(self, sample: Sample) -> Kernel:
         """Set the search and return the kernel, what is undecided found by small models on the sample."""
-        kernel, self.length_scale_search_ = self._chosen_kernel, None
-        if isinstance(kernel, Matern) and kernel.has_undecided_smoothness:
-            kernel = kernel.set_params(nu=_PILOT_SMOOTHNESS)
+        kernel, self.length_scale_search_ = self._smooth_kernel, None
         if not kernel.is_auto:
             return kernel
         if not (sample.X.max(axis=0) > sample.X.min(axis=0)).any():  # no two rows differ

@@ -490,6 +490,33 @@ class MapCost:
         return self.triangle_share * float(n_features) ** 2
 
 
+@dataclass(frozen=True)
+class MapOutline:
+    """Numbers that a plan needs of a map before its fit.
+
+    Parameters
+    ----------
+    n_features : int
+        Columns of Z; for bins that are not counted yet a lower bound, one a grid.
+    cost : MapCost
+    sparse_entries : int
+        Entries of a row of Z where it is sparse, 0 where it is dense.
+    n_passes : int
+        Passes over all rows that the fit of the map takes, beside the one that draws the sample.
+    search_flops : float
+        About the flops that finding undecided widths takes.
+    search_bytes : int
+        Most bytes that a thread of a worker holds in a search; 0 where the client searches.
+    """
+
+    n_features: int
+    cost: MapCost
+    sparse_entries: int = 0
+    n_passes: int = 0
+    search_flops: float = 0.0
+    search_bytes: int = 0
+
+
 def product_cost(n_columns: int, *, triangle_share: float = 0.0) -> MapCost:
     """Cost of an inner product of n_columns numbers for each feature."""
     return MapCost(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -17,6 +17,7 @@ from distrff.features.fitted import (
     FittedMap,
     KernelMap,
     MapCost,
+    MapOutline,
     ProjectedMap,
     Trait,
     canonical_json,
@@ -464,13 +465,15 @@ class FourierFeatures(KernelFeatureMap):
         one_of("sampling", self.sampling, SAMPLING_CHOICES)
         check_count("n_components", self.n_components)
 
-    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
+    @property
+    def _whole_components(self) -> int:
+        """Columns of Z, of whole pairs of a cosine and a sine."""
         D = int(self.n_components)
         return max(2, D - D % 2) if self.form == "cos_sin" else D
 
-    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
-        self.set_params(n_components=self.n_features_for(1))  # a trial warns of nothing
-        super()._prepare_trial(smaller)
+    def _prepare_trial(self, n_columns: int, most_components: int | None) -> int:
+        self.set_params(n_components=self._whole_components)  # a trial warns of nothing
+        return super()._prepare_trial(n_columns, most_components)
 
     def _small_ridge(self, rows: Any, kernel: Kernel) -> Any:
         from distrff.features.structured import SKETCH_COLUMNS, sketched_rows
@@ -480,22 +483,23 @@ class FourierFeatures(KernelFeatureMap):
         rows = replace(rows, X=sketched_rows(rows.X, rows.seed)) if is_sketch else rows
         return super()._small_ridge(rows, kernel)
 
-    def _kernel_cost(self, kernel: Kernel, n_columns: int) -> MapCost:
-        return self._specification(kernel, n_columns).cost
+    def _outline(self, kernel: Kernel, n_columns: int, n_rows: int) -> MapOutline:
+        unseeded = self._unseeded(kernel, n_columns)
+        return MapOutline(unseeded.n_features, unseeded.cost)
 
-    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> FourierMap:
-        specification = self._specification(kernel, sample.X.shape[1])
-        if specification.n_features != self.n_components:
+    def _frozen(self, kernel: Kernel, sample: Sample) -> FourierMap:
+        unseeded = self._unseeded(kernel, sample.X.shape[1])
+        if unseeded.n_features != self.n_components:
             warn(
                 f"n_components={self.n_components} is odd, but form='cos_sin' has pairs of a cosine and a "
-                f"sine; the map has {specification.n_features} features",
+                f"sine; the map has {unseeded.n_features} features",
                 DataWarning,
             )
-        self.sampling_ = specification.sampling
-        return replace(specification, seed=sample.seed)
+        self.sampling_ = unseeded.sampling
+        return replace(unseeded, seed=sample.seed)
 
-    def _specification(self, kernel: Kernel, n_columns: int) -> FourierMap:
-        D = self.n_features_for(n_columns)
+    def _unseeded(self, kernel: Kernel, n_columns: int) -> FourierMap:
+        D = self._whole_components
         return FourierMap(
             n_columns=n_columns,
             kernel_json=canonical_json(kernel.to_dict()),

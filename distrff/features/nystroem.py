@@ -17,6 +17,7 @@ from distrff.features.fitted import (
     KernelMap,
     MapCost,
     MapFromRows,
+    MapOutline,
     Trait,
     canonical_json,
     product_cost,
@@ -241,21 +242,18 @@ class NystroemFeatures(KernelFeatureMap):
         one_of("landmarks", self.landmarks, LANDMARKS)
         check_count("n_components", self.n_components)
 
-    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
-        M = int(self.n_components)
-        return M if n_rows is None else min(M, n_rows)
+    def _outline(self, kernel: Kernel, n_columns: int, n_rows: int) -> MapOutline:
+        return MapOutline(
+            min(int(self.n_components), n_rows),
+            product_cost(n_columns, triangle_share=1.0),
+            n_passes=2 if self.landmarks == "leverage" else 1,
+        )
 
-    @property
-    def n_passes(self) -> int:
-        return 2 if self.landmarks == "leverage" else 1
-
-    def _kernel_cost(self, kernel: Kernel, n_columns: int) -> MapCost:
-        return product_cost(n_columns, triangle_share=1.0)
-
-    def _trial_rows(self, n_columns: int) -> int:
+    def _prepare_trial(self, n_columns: int, most_components: int | None) -> int:
+        super()._prepare_trial(n_columns, most_components)
         return int(self.n_components)
 
-    def _specify_kernel(self, kernel: Kernel, sample: Sample) -> NystroemMap:
+    def _frozen(self, kernel: Kernel, sample: Sample) -> NystroemMap:
         M, d = int(self.n_components), sample.X.shape[1]
         chosen = chosen_landmarks(
             sample.row_source, kernel, landmarks=self.landmarks, n_landmarks=M, n_columns=d, seed=sample.seed

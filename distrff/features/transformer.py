@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from distrff.errors import InputError, ModelFileError
 from distrff.features.base import FeatureMap, Sample
-from distrff.features.fitted import Arrays, MapFromRows, Trait, canonical_json
+from distrff.features.fitted import Arrays, MapFromRows, MapOutline, Trait, canonical_json
 
 _TRIAL_ROWS = 512
 
@@ -136,19 +136,15 @@ class TransformerFeatures(FeatureMap):
                 f"got {self.transformer!r}"
             )
 
-    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
-        self.check_parameters()
-        return self.trial(n_columns).specification_.n_features
+    def outline(self, n_columns: int, n_rows: int) -> MapOutline:
+        fitted = self if hasattr(self, "specification_") else self.trial(n_columns)
+        return MapOutline(fitted.specification_.n_features, fitted.specification_.cost)
 
-    def _trial_rows(self, n_columns: int) -> int:
+    def _prepare_trial(self, n_columns: int, most_components: int | None) -> int:
+        # Sizes of the transformer may depend on its other parameters: all stay.
         return max(_TRIAL_ROWS, 2 * n_columns)
 
-    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
-        """Change nothing: sizes of the transformer may depend on its other parameters."""
-
-    def _specify(self, sample: Sample) -> TransformerMap:
-
-        self.check_parameters()
+    def freeze(self, sample: Sample) -> TransformerMap:
         fitted = self._fitted(sample)
         n_outputs = dense_output(fitted, sample.X[:1]).shape[1]
         self.transformer_ = fitted

@@ -201,8 +201,7 @@ def _folds(fit: PreparedFit) -> Folds | None:
 
 def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
     """The sums over all rows, fold by fold, in one pass."""
-    assert fit.features is not None
-    features = fit.features.resolved
+    features = fit.problem.features
     assert isinstance(features, EquispacedFourierFeatures)
     n_folds = 1 if folds is None else folds.n_folds
     cuts = FoldCuts.of(fit.dataset.n_rows, n_folds, plan.tile_rows)
@@ -667,7 +666,7 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
             notes.append(text)
     run.begin_phase("model")
     found = run.compute(solve, sums.total, setting, search.alpha, problem.tol)
-    chosen = features.decided(setting.kernel, setting.lattice, report)
+    chosen = features.with_kernel(setting.kernel, setting.lattice, report)
     is_solved = found.error <= problem.tol
     if chosen.kernel_error_ > features.tol:
         text = (

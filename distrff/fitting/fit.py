@@ -17,7 +17,7 @@ from distrff.engine.reduction import (
 from distrff.engine.run import begin_run, check_reading
 from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
-from distrff.features.base import FeatureMap, MapReduction, sample_rows
+from distrff.features.base import FeatureMap, MapReduction, Sample, sample_rows
 from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
 from distrff.fitting.gram import GramRidge
@@ -78,8 +78,7 @@ def within_memory(fit: FitContext) -> FitContext:
     features: Any = fit.problem.features
     if not fit.problem.is_equispaced or features.n_components is not None:
         return fit
-    dataset = fit.dataset
-    n = most = features.n_features_for(dataset.n_columns, dataset.n_rows)
+    n = most = fit.outline().n_features
     while n > _FEW_FEATURES:
         try:
             choose(fit, _presumed_outputs(fit), n)
@@ -173,13 +172,11 @@ def choose(
     Raises PlanRefused if there is none; the message names the smallest changes with which the first would
     fit. `n_features` is None before the map is fitted; exact bins are then counted as few as they could be.
     """
-    dataset, problem = fit.dataset, fit.problem
-    if n_features is None:
-        n_features = problem.features.n_features_for(dataset.n_columns, dataset.n_rows)
+    dataset, problem, outline = fit.dataset, fit.problem, fit.outline()
     size = Size(
         n_rows=dataset.n_rows,
         n_columns=dataset.n_columns,
-        n_features=n_features,
+        n_features=outline.n_features if n_features is None else n_features,
         n_outputs=n_outputs,
         n_folds=1,
         n_alphas=1,
@@ -195,7 +192,11 @@ def choose(
         # Tasks in this process see arrays themselves.
         block_rows=None if dataset.block_rows == 0 and fit.workers.in_client else dataset.block_rows,
         saving_buffer=fit.saving_buffer,
-        **fit.of_map(),
+        map_cost=outline.cost,
+        n_map_passes=outline.n_passes,
+        sparse_entries=outline.sparse_entries,
+        search_flops=outline.search_flops,
+        search_bytes=outline.search_bytes,
     )
     refused = None
     for one in usable(problem):
@@ -279,10 +280,11 @@ def prepare(fit: FitContext) -> PreparedFit:
             f"{features.n_features_in_}; give the columns it was fitted to, or a map that is not fitted"
         )
     problem.check_targets(targets)
-    if Trait.OWN_UNITS in features.resolved.traits:
+    if Trait.OWN_UNITS in features.specification_.traits:
         scaling = Scaling()
     # What follows is planned and counted for the map that was chosen, where one was.
-    fit = replace(fit, problem=replace(problem, features=features.resolved))
+    chosen: FeatureMap = getattr(features, "map_", features)  # type: ignore[assignment]
+    fit = replace(fit, problem=replace(problem, features=chosen))
     return PreparedFit(
         **vars(fit),
         statistics=statistics,
@@ -449,7 +451,7 @@ def _fitted_map(
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, s)
     own = features.random_state
     seed = child_seed(fit.problem.seed, "features") if own is None else resolve_seed(own)
-    return clone(features).fit_sample(
+    of_fit = Sample(
         X,
         Y,
         s,
@@ -462,6 +464,7 @@ def _fitted_map(
         column_names=fit.dataset.column_names,
         penalty=fit.problem.ridge_penalty and fit.problem.ridge_penalty / weight_of_rows(statistics, targets),
     )
+    return clone(features).fit_sample(of_fit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -480,14 +483,13 @@ class _RowsOfFit:
     def after(self, step: FittedMap) -> _RowsOfFit:
         return replace(self, before=step)
 
-    def __call__(self, map_reduction: MapReduction, *, min_features: int = 0) -> Any:
+    def __call__(self, reduction: MapReduction, *, min_features: int = 0) -> Any:
         fit = self.fit
         if min_features:
             self.check_size(min_features)  # refuses before another pass
         cuts = light_segmentation(self.n_rows, fit.dataset.n_columns)
         read = self.scaling, fit.features_dtype, cuts.tile_rows
-        reduction = MapSumsReduction(map_reduction, *read, before=self.before)
-        return fit.sum(map_reduction.label, reduction, cuts)
+        return fit.sum(reduction.label, MapSumsReduction(reduction, *read, before=self.before), cuts)
 
     def run_all(
         self, function: Callable[..., Any], arrays: Mapping[str, np.ndarray], calls: list[tuple]

@@ -15,7 +15,7 @@ from distrff.engine.run import Run
 from distrff.engine.tasks import SegmentCache, Workers
 from distrff.errors import InputError, InputTypeError
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
-from distrff.features.fitted import FittedMap, Trait
+from distrff.features.fitted import FittedMap, MapOutline, Trait
 from distrff.fitting.cost import Plan, segments_a_worker
 from distrff.fitting.moments import ColumnStatistics
 from distrff.fitting.rows import MappedRowsReduction, RowKeeping, RowReduction
@@ -197,20 +197,22 @@ class Problem:
         if self.features is None:  # of the map only the specification is known
             return self
         may_take_sums = self.is_ridge and self.solver == "auto" and self.penalty.search == "cv"
-        features = self.features.for_rows(
-            dataset.n_rows,
-            dataset.n_columns,
-            is_sparse=dataset.is_sparse,
-            has_targets=self.target_kind != "none",
-            by_sums=may_take_sums and not self.grows,
-        )
+        features: Any = self.features
+        if Trait.CHOOSES in features.traits:
+            features = features.for_rows(
+                dataset.n_rows,
+                dataset.n_columns,
+                is_sparse=dataset.is_sparse,
+                has_targets=self.target_kind != "none",
+                by_sums=may_take_sums and not self.grows,
+            )
         has_labels = self.is_ridge and self.target_kind == "classes" and dataset.n_targets > 1
         return replace(self, features=features, target_kind="multilabel" if has_labels else self.target_kind)
 
     def check_dataset(self, dataset: Dataset) -> None:
         """Raise InputError, before any pass, for rows or columns that these parameters cannot fit."""
         if self.n_components is not None:
-            n_features = self.features.n_features_for(dataset.n_columns, dataset.n_rows)
+            n_features = self.features.outline(dataset.n_columns, dataset.n_rows).n_features
             if self.n_components > n_features:
                 raise InputError(
                     f"n_components={self.n_components}, but the map has {n_features} features; "
@@ -335,7 +337,7 @@ def growing_problem(estimator: Any) -> Problem:
         )
     return replace(
         problem,
-        features=problem.features.for_gram(),
+        features=map_for_gram(problem.features),
         solver=problem.solver if problem.is_equispaced else "gram",
         n_folds=2 if problem.penalty.search == "gcv" else problem.n_folds,
         grows=True,
@@ -352,11 +354,17 @@ def map_parameters(estimator: Any, *, needs_gram: bool = False) -> dict[str, Any
     features = default_map() if estimator.features is None else clone(checked_map(estimator.features))
     return {
         "target_kind": estimator._target_kind,
-        "features": features.for_gram() if needs_gram and not features.sparse_entries else features,
+        "features": map_for_gram(features) if needs_gram else features,
         "scale": estimator.scale,
         "dtype": estimator.dtype,
         "seed": resolve_seed(estimator.random_state),
     }
+
+
+def map_for_gram(features: Any) -> FeatureMap:
+    """The map, which chooses among dense features alone if it chooses."""
+    found: FeatureMap = features.for_gram() if Trait.CHOOSES in features.traits else features
+    return found
 
 
 def default_map() -> FeatureMap:
@@ -526,22 +534,9 @@ class FitContext:
         assert self.run is not None
         return self.run.total(label, self.dataset, reduction, cuts, arrays, kept)
 
-    def of_map(self) -> dict[str, Any]:
-        """Numbers of a `Size` that follow from the map, beside its features."""
-        features = self.problem.features
-        return {
-            "map_cost": features.cost_for(self.dataset.n_columns),
-            "n_map_passes": features.n_passes,
-            "sparse_entries": features.sparse_entries,
-            **self._of_search(features),
-        }
-
-    def _of_search(self, features: FeatureMap) -> dict[str, Any]:
-        shape = self.dataset.n_rows, self.dataset.n_columns
-        return {
-            "search_flops": features.search_flops_for(*shape),
-            "search_bytes": features.search_bytes_for(*shape),
-        }
+    def outline(self) -> MapOutline:
+        """The numbers of the map that plans go by."""
+        return self.problem.features.outline(self.dataset.n_columns, self.dataset.n_rows)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -564,11 +559,12 @@ class PreparedFit(FitContext):
         below = min_alpha is not None and min_alpha < self.noise_floor(dtype)
         return "float64" if below else dtype
 
-    def of_map(self) -> dict[str, Any]:
+    def outline(self) -> MapOutline:
         if self.features is None:
-            return {"map_cost": self.specification.cost}
-        # The problem have the map that was chosen; the search was that of the map that chose it.
-        return super().of_map() | self._of_search(self.features)
+            return MapOutline(self.specification.n_features, self.specification.cost)
+        # The problem has the map that was chosen; the search was that of the map that chose it.
+        search = self.features.outline(self.dataset.n_columns, self.dataset.n_rows)
+        return replace(super().outline(), search_flops=search.search_flops, search_bytes=search.search_bytes)
 
     def noise_floor(self, dtype: str) -> float:
         """The alpha below which a Gram of products in this dtype is noise; 0 for float64."""

@@ -209,9 +209,7 @@ class RunningSums:
             problem.check_rows_of_search(self.sums.n_folds, self.sums.n_rows)
         n_folds = HELD_OUT_STRIDE if by == "one held out" else self.sums.n_folds
         result = solved(self.sums, problem, n_folds=n_folds)
-        features = self.features
-        if result.features is not None:
-            features = features.resolved_as(result.features)
+        features = result.features or self.features
         entries = {
             **of_map(features),
             "source": f"{self.n_calls} calls of partial_fit: {', '.join(self.sources)}",

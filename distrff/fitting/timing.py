@@ -66,7 +66,7 @@ def predicted_seconds(fit: FitContext, plan: Plan) -> float:
     light = size.n_light_sweeps * _light_work(size) * _share_left(plan, size.n_light_sweeps)
     sweeps = 1 / size.gram_stride + light / _gram_work(size)
     tasks = min(_n_threads(plan), max(1, size.n_paths or size.n_folds))
-    afterwards = factorisation_flops(size) / tasks + _map_flops(fit, size)
+    afterwards = factorisation_flops(size) / tasks + (size.search_flops + size.map_factor_flops)
     return seconds_a_row * (_rows_a_thread(plan) * sweeps + afterwards / _float64_flops_a_row(size))
 
 
@@ -83,7 +83,9 @@ def _conjugate_seconds(fit: FitContext, plan: Plan) -> float:
     sampled = sample_size(size, 1)
     by_gram = _gram_seconds_a_row(fit, plan, sampled)
     factors = plan.n_factors * size.n_features**3 / 3 / min(_n_threads(plan), plan.n_factors)
-    afterwards = (factors + _map_flops(fit, size)) / _float64_flops_a_row(sampled) * by_gram
+    afterwards = (
+        (factors + (size.search_flops + size.map_factor_flops)) / _float64_flops_a_row(sampled) * by_gram
+    )
     return seconds + _rows_a_thread(plan) * by_gram / plan.stride + afterwards
 
 
@@ -139,11 +141,6 @@ def _rows_a_thread(plan: Plan) -> int:
     return min(plan.size.n_rows, rounds * plan.segment_rows)
 
 
-def _map_flops(fit: FitContext, size: Size) -> float:
-    """The flops of the search for a length scale and of the map's factors."""
-    return fit.problem.features.search_flops_for(size.n_rows, size.n_columns) + size.map_factor_flops
-
-
 def _gram_work(size: Size) -> float:
     """The work of a row of the Gram sweep, in flops of its product."""
     # The solve against the map's factors is in float64 always.
@@ -195,11 +192,10 @@ def _light_seconds(fit: FitContext, plan: Plan, k: int) -> float:
 def _tried(fit: FitContext, size: Size) -> tuple[FittedMap, Size]:
     """A map to be timed, and its size: a small one where the factors of all landmarks take long."""
     features, d = fit.problem.features, size.n_columns
-    if not features.cost_for(d).triangle_share:
+    if not size.map_cost.triangle_share:
         return features.trial(d).specification_, size
-    trial = features.trial(d, n_components=_MAX_LANDMARKS)
-    tried = replace(size, n_features=trial.specification_.n_features, map_cost=trial.cost_for(d))
-    return trial.specification_, tried
+    tried = features.trial(d, _MAX_LANDMARKS).specification_
+    return tried, replace(size, n_features=tried.n_features, map_cost=tried.cost)
 
 
 def _seconds_a_row(

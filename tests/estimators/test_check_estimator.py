@@ -9,6 +9,7 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import distrff as drf
+from distrff.features.fitted import Trait
 
 _OF_PARTIAL_FIT = (
     "check_fit_score_takes_y",
@@ -29,7 +30,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
             _WEIGHTS: "landmarks are drawn by row numbers, which differ where rows are repeated or removed"
         }
     failures = {}
-    has_gram = getattr(estimator, "features", None) is None or not estimator.features.sparse_entries
+    has_gram = getattr(estimator, "features", None) is None or Trait.SPARSE not in estimator.features.traits
     if isinstance(estimator, drf.KernelRidge) and not (has_gram and estimator.solver == "auto"):
         failures |= dict.fromkeys(_OF_PARTIAL_FIT, "partial_fit adds Grams, and refuses solvers without one")
     if getattr(estimator, "scale", "none") == "standard" and isinstance(

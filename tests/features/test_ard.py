@@ -372,9 +372,7 @@ def test_more_rows_in_all_shrink_all_widths_by_one_power_of_their_number(rng):
     kernels, shrinking = [], 0.0
     for n_rows in (200, 3200):
         row_source = AsManyRows(n_rows, source)
-        map_ = RandomBinningFeatures(Laplacian("ard"), 8).fit_sample(
-            X, y, None, seed=5, row_source=row_source
-        )
+        map_ = RandomBinningFeatures(Laplacian("ard"), 8).fit_sample(Sample(X, y, None, 5, row_source))
         kernels.append(map_.kernel_)
         shrinking = map_.length_scale_search_["shrinking"]
     few, many = (np.array(kernel.length_scale) for kernel in kernels)
@@ -408,16 +406,16 @@ def test_one_factor_for_every_kernel(rng, kernel, classes):
 
 def test_the_work_is_counted():
     for kind in (FourierFeatures, NystroemFeatures, RandomBinningFeatures):
-        assert kind().search_flops_for(10**6, 10) > kind(Laplacian()).search_flops_for(10**6, 10) == 0
-        learned = kind(Laplacian("ard")).search_flops_for(10**6, 10)
+        assert kind().outline(10, 10**6).search_flops > kind(Laplacian()).outline(10, 10**6).search_flops == 0
+        learned = kind(Laplacian("ard")).outline(10, 10**6).search_flops
         if kind is RandomBinningFeatures:  # its pilot shrinks what is learned
             assert learned > LikelihoodBudget().flops(10**6, 10)
         else:
             assert learned == LikelihoodBudget().flops(10**6, 10)
-        by_pilot = kind(Laplacian("auto")).search_flops_for(10**6, 10)
-        assert by_pilot == kind(Laplacian("auto")).search_flops_for(10**9, 10) > 0
+        by_pilot = kind(Laplacian("auto")).outline(10, 10**6).search_flops
+        assert by_pilot == kind(Laplacian("auto")).outline(10, 10**9).search_flops > 0
         both = ConcatenatedFeatures([kind(Laplacian("auto")), kind(Laplacian("ard"))])
-        assert both.search_flops_for(10**6, 10) == by_pilot + learned
+        assert both.outline(10, 10**6).search_flops == by_pilot + learned
     assert (
         LikelihoodBudget().flops(2000, 10)
         == LikelihoodBudget().flops(10**9, 10)

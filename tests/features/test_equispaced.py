@@ -11,6 +11,7 @@ import pytest
 from sklearn.base import clone
 
 from distrff.errors import InputError, ModelFileError
+from distrff.features.base import RowsInMemory, Sample
 from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, lattice_of
 from distrff.features.fitted import map_from_dict
 from distrff.kernels.polynomial import Polynomial
@@ -334,9 +335,8 @@ def test_kernels_and_columns_that_it_is_not_for_are_refused(rng, kernel, d, mess
 def test_what_is_decided_depends_on_the_seed_alone(rng):
     X = box_rows(rng, 60, 2)
     y, seed = np.sin(5 * X[:, 0]), seed_of(rng)
-    one, other = (
-        EquispacedFourierFeatures(Matern("auto"), 500).fit_sample(X, y, None, seed=seed) for _ in range(2)
-    )
+    sample = Sample(X, y, None, seed, RowsInMemory(X, None))
+    one, other = (EquispacedFourierFeatures(Matern("auto"), 500).fit_sample(sample) for _ in range(2))
     assert one.specification_ == other.specification_
 
 

@@ -94,7 +94,7 @@ def test_fitting_keeps_the_parameters_as_they_are(rng):
 @pytest.mark.parametrize(("given", "even"), [(1, 2), (2, 2), (3, 2), (7, 6), (np.int64(1025), 1024)])
 def test_an_odd_number_of_pairs_is_the_nearest_even_one_below(given, even):
     map_ = FourierFeatures(Gaussian(), given, random_state=0)
-    assert map_.n_features_for(2) == even
+    assert map_.outline(2, 9).n_features == even
     if given == even:
         map_.fit(np.zeros((1, 2)))
     else:

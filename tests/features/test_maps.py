@@ -13,6 +13,7 @@ from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, Stand
 
 from distrff.errors import InputError, InputTypeError
 from distrff.features import nystroem
+from distrff.features.base import Sample
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fitted import MapCost, Trait, map_from_dict, product_cost
@@ -88,7 +89,7 @@ def test_dask_arrays_give_lazy_ones_of_the_same_values(rng, name, dtype):
     assert expected.dtype == (np.result_type(real, np.complex64) if name == "fourier-complex" else real)
     assert expected.shape == (50, map_.specification_.n_features)
     if not name.endswith("binning"):
-        assert expected.shape[1] == map_.n_features_for(D_COLUMNS)
+        assert expected.shape[1] == map_.outline(D_COLUMNS, 100).n_features
     for chunks in ((17, 7), ((1, 47, 2), (13, 7)), (50, 20)):
         lazy = da.from_array(X, chunks=chunks)
         Z = map_.transform(lazy)
@@ -184,7 +185,7 @@ def test_the_identity_leaves_rows_as_they_are(rng):
     map_ = LinearFeatures().fit(X)
     np.testing.assert_array_equal(map_.transform(X), X)
     assert math.isnan(map_.specification_.at_zero)
-    assert map_.specification_.cost == map_.cost_for(3) == MapCost()
+    assert map_.specification_.cost == map_.outline(3, 80).cost == MapCost()
     assert map_.get_params() == {}
     one, other = (LinearFeatures().fit(np.zeros((1, d))).specification_ for d in (3, 4))
     assert one == map_.specification_ != other
@@ -262,7 +263,7 @@ def test_columns_are_those_of_the_maps_times_root_weights(rng, weights, dtype):
     map_ = mixed(weights=weights).fit(X)
     Z = map_.transform(X)
     assert Z.dtype == dtype
-    assert Z.shape == (40, 8 + 12 + 3 + 10) == (40, map_.n_features_for(3))
+    assert Z.shape == (40, 8 + 12 + 3 + 10) == (40, map_.outline(3, 80).n_features)
     w = [0.25] * 4 if weights is None else weights
     parts = [part.transform(X) * dtype(math.sqrt(a)) for a, part in zip(w, map_.maps_, strict=True)]
     np.testing.assert_array_equal(Z, np.concatenate(parts, axis=1))
@@ -329,13 +330,13 @@ def test_the_reductions_of_all_maps_are_run(rng):
     X = rng.standard_normal((50, 3))
     maps = [NystroemFeatures(n_components=5), NystroemFeatures(n_components=5, landmarks="leverage")]
     map_ = ConcatenatedFeatures(maps)
-    assert map_.n_passes == 3
+    assert map_.outline(3, 80).n_passes == 3
     requested = []
 
     def row_source(reduction):
         requested.append(reduction.label)
         return reduction.update(reduction.zero(), 0, X, None)
 
-    map_.fit_sample(X[:10], None, None, seed=1, row_source=row_source)
+    map_.fit_sample(Sample(X[:10], None, None, 1, row_source))
     assert requested == ["landmarks", "landmarks", "landmarks by leverage"]
-    assert map_.cost_for(3) == map_.specification_.cost == product_cost(3, triangle_share=0.5)
+    assert map_.outline(3, 80).cost == map_.specification_.cost == product_cost(3, triangle_share=0.5)

@@ -141,7 +141,7 @@ def test_automatic_widths_are_those_of_fourier_features(rng):
 def test_the_cost_counts_landmarks_and_factor_and_landmarks_must_be_sent(rng):
     spec = seeded(rng, Gaussian(), 256).fit(rng.standard_normal((300, 5))).specification_
     assert 8 * spec.cost.numbers(256) == spec.derive()["landmarks"].nbytes
-    assert spec.cost == NystroemFeatures(n_components=256).cost_for(5)
+    assert spec.cost == NystroemFeatures(n_components=256).outline(5, 500).cost
     assert spec.cost.triangle_numbers(256) == 256**2
     assert len(pickle.dumps(spec.without_arrays())) < 1000 < len(pickle.dumps(spec))
     with pytest.raises(FrequencyMismatch, match="were not sent with it"):
@@ -260,4 +260,4 @@ def test_fewer_rows_than_landmarks_are_all_landmarks(rng, landmarks):
         map_.fit(X, sample_weight=s)
     assert map_.n_components == 20 and map_.transform(X).shape == (9, 7)
     assert {tuple(row) for row in map_.landmarks_} == {tuple(row) for row in X[2:]}
-    assert map_.n_features_for(3, 9) == 9 and map_.n_features_for(3) == 20
+    assert map_.outline(3, 9).n_features == 9 and map_.outline(3, 99).n_features == 20

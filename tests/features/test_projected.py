@@ -59,7 +59,7 @@ def test_it_is_the_map_of_projected_rows(name, dtype, rng):
     assert spec.traits == inner.specification_.traits | {Trait.FROM_ROWS}
     assert spec.nested_sizes() == inner.specification_.nested_sizes()
     assert spec.cost.flops(64) == inner.specification_.cost.flops(64) + 2 * R * D_COLUMNS
-    assert map_.cost_for(D_COLUMNS) == spec.cost
+    assert map_.outline(D_COLUMNS, 100).cost == spec.cost
 
 
 def test_any_number_of_rows_is_projected(rng):

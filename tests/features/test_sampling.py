@@ -275,10 +275,12 @@ def test_the_cost_is_known_before_the_fit_and_counts_the_arrays(sampling, kernel
     """As drawn, and a dense product's as used: the least that a process holds."""
     map_ = fitted(sampling, kernel=kernel, form=form)
     spec = map_.specification_
-    assert spec.cost == map_.cost_for(D_COLUMNS)
+    assert spec.cost == map_.outline(D_COLUMNS, 100).cost
     drawn = sum(A.nbytes for name, A in spec.derive().items() if name != "phases")
     assert drawn <= 8 * spec.cost.numbers(spec.n_features)
-    large, iid = (FourierFeatures(None, sampling=s).cost_for(784).numbers(8192) for s in (sampling, "iid"))
+    large, iid = (
+        FourierFeatures(None, sampling=s).outline(784, 9).cost.numbers(8192) for s in (sampling, "iid")
+    )
     assert large < iid / 150 or sampling not in ("sorf", "fastfood")
 
 
@@ -289,7 +291,7 @@ def test_the_flops_of_a_row_are_those_of_the_loops(form):
     D = 2200 if form == "cos_sin" else 1100
 
     def flops(sampling, kernel=None):
-        return FourierFeatures(kernel, D, form=form, sampling=sampling).cost_for(784).flops(D)
+        return FourierFeatures(kernel, D, form=form, sampling=sampling).outline(784, 9).cost.flops(D)
 
     assert flops("iid") == flops("qmc") == pytest.approx(2 * 784 * 1100)
     assert flops("sorf") == flops("auto") == pytest.approx(2 * 3 * (10 + 1) * 1024 + 1100)

@@ -49,7 +49,7 @@ def test_stored_transformers_come_back_with_the_same_bits(rng, transformer, dtyp
     expected = expected.toarray() if hasattr(expected, "toarray") else expected
     Z = map_.transform(new)
     assert Z.dtype == dtype
-    assert Z.shape == (20, map_.n_features_for(3))
+    assert Z.shape == (20, map_.outline(3, 20).n_features)
     rounding = 1e-6 if dtype == np.float32 else 1e-13
     np.testing.assert_allclose(Z, expected, rtol=rounding, atol=rounding)
     spec = map_.specification_

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import issparse
@@ -17,7 +17,7 @@ from distrff.errors import InputError, PlanRefused
 from distrff.features.base import FeatureMap, RowSource, Sample, sample_rows
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.equispaced import EquispacedFourierFeatures
-from distrff.features.fitted import FittedMap, MapCost, Trait, product_cost
+from distrff.features.fitted import FittedMap, MapOutline, Trait, product_cost
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.search.line import halving
@@ -301,6 +301,18 @@ class Scope:
             )
             for left in reversed(range(n_stages))
         ]
+
+    @property
+    def search_bytes(self) -> int:
+        """Most bytes of a small model and its rows."""
+        d, n, D = self.n_columns, min(self.n_rows, sample_rows(self.n_columns)), self.max_features
+        widest = max(D, self.judged_features(n // 2))  # at least half of the rows are trained on
+        # Rows, in coordinates and in widths; frequencies and a metric in float64; phases and features in
+        # float32; Grams and factors; and the kernel matrices of the likelihood.
+        of_rows = 8 * n * d * 3
+        of_maps = 8 * d * (2 * widest + min(d, D)) + 16 * n * widest
+        of_maps += 40 * max(D, min(n, widest)) ** 2
+        return of_rows + of_maps + 48 * min(n, _LIKELIHOOD_ROWS[-1]) ** 2
 
     def size(self, kind: str) -> int:
         """The size of the model itself: features, or for binning grids."""
@@ -627,8 +639,8 @@ def _fitted(features: FeatureMap, sample: Sample) -> FeatureMap:
     that the kernel takes.
     """
     if not isinstance(features, EquispacedFourierFeatures):
-        return features._fit(sample, is_part=True)
-    fitted = features._fit(sample.in_own_units())
+        return features.fit_sample(sample, is_part=True)
+    fitted = features.fit_sample(sample.in_own_units())
     sample.row_source.check_size(fitted.specification_.n_features)
     if fitted.kernel_error_ > fitted.tol:
         raise PlanRefused(
@@ -716,45 +728,43 @@ class AutoFeatures(FeatureMap):
         if not isinstance(self.maps, tuple | list) or not self.maps or not set(self.maps) <= set(known):
             raise InputError(f"maps must be None or a tuple of some of {listed(known)}, got {self.maps!r}")
 
-    def n_features_for(self, n_columns: int, n_rows: int | None = None) -> int:
-        return int(self.n_components)
-
     @property
     def _chosen_maps(self) -> tuple[str, ...]:
         return MAPS if self.maps is None else tuple(self.maps)
 
-    @property
-    def n_passes(self) -> int:
-        return int("nystroem" in self._chosen_maps)
-
-    def cost_for(self, n_columns: int) -> MapCost:
-        """The cost of the dearest candidate."""
-        return product_cost(n_columns, triangle_share=1.0 if "nystroem" in self._chosen_maps else 0.0)
-
-    def search_flops_for(self, n_rows: int, n_columns: int) -> float:
-        return self._scope(n_rows, n_columns, self._chosen_maps).budget
+    def outline(self, n_columns: int, n_rows: int) -> MapOutline:
+        has_landmarks = "nystroem" in self._chosen_maps  # the dearest candidate
+        scope = self._scope(n_rows, n_columns, self._chosen_maps)
+        return MapOutline(
+            int(self.n_components),
+            product_cost(n_columns, triangle_share=float(has_landmarks)),
+            n_passes=int(has_landmarks),
+            search_flops=scope.budget,
+            search_bytes=scope.search_bytes,
+        )
 
     @property
     def takes_sparse_rows(self) -> bool:
         return "fourier" in self._chosen_maps
 
-    @property
-    def resolved(self) -> FeatureMap:
-        return self.map_
-
-    def resolved_as(self, features: FeatureMap) -> FeatureMap:
+    def with_map(self, features: FeatureMap) -> Self:
+        """This fitted map with its chosen map as the fit has changed it."""
         again = copy(self)
-        again.map_, again.specification_ = features, features.specification_
-        again.kernel_ = getattr(features, "kernel_", None)
-        again.length_scale_search_ = getattr(features, "length_scale_search_", None)
+        again._take(features)
+        again.specification_ = features.specification_
         return again
+
+    def _take(self, features: FeatureMap) -> None:
+        self.map_ = features
+        self.kernel_ = getattr(features, "kernel_", None)
+        self.length_scale_search_ = getattr(features, "length_scale_search_", None)
 
     def _scope(self, n_rows: int, n_columns: int, kinds: tuple[str, ...]) -> Scope:
         return Scope(kinds, int(self.n_components), n_rows, n_columns)
 
     def for_gram(self) -> FeatureMap:
         if hasattr(self, "map_"):
-            if self.map_.sparse_entries:
+            if Trait.SPARSE in self.map_.traits:
                 raise InputError(
                     "the map that was chosen has the sparse features of random binning, and a Gram needs "
                     "dense ones; choose among Fourier and Nyström features alone"
@@ -794,28 +804,16 @@ class AutoFeatures(FeatureMap):
         maps = self._chosen_maps
         return tuple(kind for kind in MAPS if kind in maps and (kind == "fourier" or not is_sparse))
 
-    def search_bytes_for(self, n_rows: int, n_columns: int) -> int:
-        scope = self._scope(n_rows, n_columns, self._chosen_maps)
-        n, D = min(n_rows, sample_rows(n_columns)), scope.max_features
-        widest = max(D, scope.judged_features(n // 2))  # at least half of the rows are trained on
-        # Rows, in coordinates and in widths; frequencies and a metric in float64; phases and features in
-        # float32; Grams and factors; and the kernel matrices of the likelihood.
-        of_rows = 8 * n * n_columns * 3
-        of_maps = 8 * n_columns * (2 * widest + min(n_columns, D)) + 16 * n * widest
-        of_maps += 40 * max(D, min(n, widest)) ** 2
-        return of_rows + of_maps + 48 * min(n, _LIKELIHOOD_ROWS[-1]) ** 2
-
-    def trial(self, n_columns: int, **smaller: int) -> FeatureMap:
+    def trial(self, n_columns: int, most_components: int | None = None) -> FeatureMap:
         """The dearest candidate, fitted to random rows."""
-        return self._default(dearest=True).trial(n_columns, **smaller)
+        return self._default(dearest=True).trial(n_columns, most_components)
 
-    def _specify(self, sample: Sample) -> FittedMap:
-        self.check_parameters()
+    def freeze(self, sample: Sample) -> FittedMap:
         self.candidates_: list[dict[str, Any]] = []
         refusal: PlanRefused | None = None
         for rank, features in enumerate(self._choices(sample)):
             try:
-                self.map_ = _fitted(features, replace(sample, row_source=sample.row_source.of_map(features)))
+                self._take(_fitted(features, replace(sample, row_source=sample.row_source.of_map(features))))
                 for place, row in enumerate(self.candidates_):
                     row["chosen"] = place == rank
                 break
@@ -824,8 +822,6 @@ class AutoFeatures(FeatureMap):
         else:
             assert refusal is not None
             raise refusal
-        self.kernel_ = getattr(self.map_, "kernel_", None)
-        self.length_scale_search_ = getattr(self.map_, "length_scale_search_", None)
         if self.length_scale_search_ is None and self.kernel_ is not None and self.candidates_:
             self.length_scale_search_ = _found_widths(self.kernel_, sample)
         return self.map_.specification_
