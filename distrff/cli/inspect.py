@@ -258,7 +258,7 @@ def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
         if len(types) > _MAX_LISTED:
             lines.append(f"  … and {len(types) - _MAX_LISTED} columns more; --json lists all")
     else:
-        more = reader.arrays.arrays.values() if isinstance(reader, CsrReader) else ()
+        more = reader.arrays.values() if isinstance(reader, CsrReader) else ()
         arrays = [array for array, _ in _arrays_of(path, remote, more)]
         stored = {"format": "zarr", "arrays": arrays}
         lines += _array_lines(arrays)

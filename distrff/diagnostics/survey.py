@@ -266,10 +266,8 @@ def stored_layout(dataset: Dataset) -> list[dict[str, Any]]:
     cuts = gram_segmentation(n, _GRAM_FEATURES, max(1, dataset.n_targets), np.dtype(np.float64))
     segment_rows = cuts.segment_rows  # of any dtype
     if isinstance(reader, ZarrReader):
-        return [_zarr_part(name, z, n, segment_rows) for name, z in reader.arrays.items()]
-    if isinstance(reader, CsrReader):
-        entries = reader.arrays.arrays.values()
-        return [_zarr_part(z.path, z, n, segment_rows) for z in entries]
+        is_csr = isinstance(reader, CsrReader)
+        return [_zarr_part(z.path if is_csr else f, z, n, segment_rows) for f, z in reader.arrays.items()]
     table: Any = reader.table  # type: ignore[attr-defined]
     group_rows = [part.stop - part.start for part in table.parts]
     return [

@@ -146,19 +146,10 @@ def open_dataset(
     passes run on the current Dask scheduler, like those of a fit.
     """
     options = TableOptions(
-        target,
-        columns,
-        drop,
-        sample_weight,
-        one_hot,
-        max_categories,
-        hash_columns,
-        missing,
-        datetime,
-        positive,
-        types,
-        keep_index,
-    )
+        target=target, columns=columns, drop=drop, sample_weight=sample_weight, one_hot=one_hot,
+        max_categories=max_categories, hash_columns=hash_columns, missing=missing, datetime=datetime,
+        positive=positive, types=types, keep_index=keep_index,
+    )  # fmt: skip
     if steps is not None and (name := _first_given(options)):
         raise InputError(f"{name} was given beside steps, which define all columns; leave it out")
     path = as_frame(path)

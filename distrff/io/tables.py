@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import accumulate, pairwise
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import dask
 import numpy as np
@@ -35,7 +35,7 @@ from distrff.io.dataset import (
     native,
 )
 from distrff.io.partitions import counted, has_own_order, paired, persisted_text
-from distrff.io.storage import SPAN_BYTES, Location, is_local, one_line
+from distrff.io.storage import SPAN_BYTES, Location, one_line
 from distrff.io.zarr_rows import ZarrReader, dimensions_of, open_group
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.profile import (
@@ -96,17 +96,73 @@ class Piece(NamedTuple):
         return self.position
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """A stored table in consecutive parts, none of which is empty.
+class RawSource(ABC):
+    """Raw rows in pieces, as conversions read them. Methods that only text needs do nothing by default.
 
     `kinds` maps each column, in order, to the kind of its `RawColumn`: "unknown" if only the values can
     tell, None for a type that no step encodes.
     """
 
-    parts: tuple[TablePart, ...]
     kinds: Mapping[str, str | None]
     name: str  # for messages; without credentials
+    unit = "rows"  # of `total` and of the positions of pieces
+    total: int  # the size in `unit`, for a progress bar
+    row_labels: frozenset[str] = frozenset()
+    odd: Mapping[str, str] = MappingProxyType({})
+
+    @abstractmethod
+    def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[Any]:
+        """Yield batches of some columns, in order; with the mark of a batch as `after`, those after it."""
+
+    @abstractmethod
+    def place(self, piece: Any, row: int) -> str:
+        """The name and number of a row of a batch, for messages."""
+
+    def raw(self, piece: Any, names: Sequence[str]) -> dict[str, RawColumn]:
+        """Some columns of a batch; may be called in any thread."""
+        return raw_columns(piece.batch, names)
+
+    def head(self, names: Sequence[str]) -> RawSource | None:
+        """The first rows, with at least some columns; None if the rows have no order."""
+        return self
+
+    def with_row_labels(self, names: frozenset[str]) -> Self:
+        """The same rows, of which these columns are ignored unless they are named."""
+        self.row_labels = names
+        return self
+
+    def completed(self, options: TableOptions) -> TableOptions:
+        """The options with kinds by the names of columns, and with the target that the format itself defines.
+
+        Columns are read as of the kinds that the user gave them.
+        """
+        return replace(options, types=declared_kinds(self, options) or None)
+
+    def prepare(self, choice: ColumnSelection) -> None:  # noqa: B027
+        """Read columns as what they become; raise InputError for those that cannot become it."""
+
+    def follow(self, steps: TableSteps) -> None:  # noqa: B027
+        """Read columns with the types that the steps take."""
+
+    def described(self) -> str | None:
+        """How the rows are read, for reports; None if the format says it all."""
+        return None
+
+    def state(self) -> Any:
+        """How columns are read, as a value to be stored; see `restore`."""
+        return None
+
+    def restore(self, state: Any) -> None:  # noqa: B027
+        """Read columns as in an earlier process, by its `state`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Table(RawSource):
+    """A stored table in consecutive parts, none of which is empty."""
+
+    parts: tuple[TablePart, ...]
+    kinds: Mapping[str, str | None]
+    name: str
     row_bytes: int  # approximate bytes of a raw row
     row_labels: frozenset[str] = frozenset()  # columns that are ignored unless named, such as a frame's index
     is_delayed: bool = False  # whether parts hold Delayed objects
@@ -116,15 +172,12 @@ class Table:
 
     is_stored = False  # whether parts read files
 
-    unit = "rows"  # of `total` and of the positions of pieces
-
     @property
     def n_rows(self) -> int:
         return self.parts[-1].stop if self.parts else 0
 
     @property
-    def total(self) -> int:
-        """The size of the table in `unit`, for a progress bar."""
+    def total(self) -> int:  # type: ignore[override]
         return self.n_rows
 
     def check(self, names: Sequence[str]) -> None:
@@ -138,8 +191,11 @@ class Table:
         return self
 
     def head(self, names: Sequence[str]) -> Table | None:
-        """The first part, in memory, with at least some columns; None if the rows have no order."""
+        """The first part, in memory."""
         return replace(self, parts=dask.compute(*self.parts[:1]), is_delayed=False)
+
+    def with_row_labels(self, names: frozenset[str]) -> Self:
+        return replace(self, row_labels=names)
 
     def held(self, names: Sequence[str], n_rows: int, *, together: bool) -> tuple[int, int]:
         """`held_bytes` and `whole_rows`, see `Dataset`, for decoding columns together or in packs.
@@ -153,7 +209,6 @@ class Table:
         return list(parts)
 
     def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[Piece]:
-        """Yield batches of some columns, in order; with the mark of a batch as `after`, those after it."""
         self.check(names)
         skipped = int(after or 0)
         for part in self.joined([part for part in self.parts if part.stop > skipped]):
@@ -162,16 +217,8 @@ class Table:
                 yield Piece(start, batch)
                 start += batch.num_rows
 
-    def raw(self, piece: Piece, names: Sequence[str]) -> dict[str, RawColumn]:
-        """Some columns of a batch; may be called in any thread."""
-        return raw_columns(piece.batch, names)
-
     def place(self, piece: Piece, row: int) -> str:
-        """The name and number of a row of a batch, for messages."""
         return f"{self.name}, row {piece.start + row}"
-
-    def follow(self, steps: TableSteps) -> None:
-        """Read columns with the types that the steps take; in a table these are fixed."""
 
 
 # Rows of a table, encoded in the task that reads them.
@@ -397,9 +444,8 @@ class ColumnSelection(NamedTuple):
         return steps, report
 
 
-def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
-    """The columns that the options select from a `Table`, or from any object with its `kinds`,
-    `row_labels`, `odd` and `name`.
+def choose_columns(table: RawSource, options: TableOptions) -> ColumnSelection:
+    """The columns that the options select.
 
     A named column is refused if it is missing, of a kind that the options do not take, or named twice.
     """
@@ -450,7 +496,10 @@ _INDEX = re.compile(
 )
 
 
-def with_row_numbers(table: Any, options: TableOptions) -> Any:
+Source = TypeVar("Source", bound=RawSource)
+
+
+def with_row_numbers(table: Source, options: TableOptions) -> Source:
     """The table with the columns that only number its rows among its `row_labels`.
 
     A column has to be called like an index as well: one that counts under another name, such as the days or
@@ -459,25 +508,17 @@ def with_row_numbers(table: Any, options: TableOptions) -> Any:
     first batch is looked at: each file of a folder may count anew.
     """
     if options.keep_index:
-        return with_row_labels(table, frozenset())
+        return table.with_row_labels(frozenset())
     first = next(iter(table.kinds), None)
     names = [name for name in table.kinds if _INDEX.fullmatch(name) or name == first == "Unnamed: 0"]
     names = [name for name in names if name not in table.row_labels]
     if not names:
         return table
-    head = table.head(names) if isinstance(table, Table) else table
+    head = table.head(names)
     piece = None if head is None else next(iter(head.pieces(names)), None)
     raw = {} if head is None or piece is None else head.raw(piece, names)
     found = {name for name, column in raw.items() if _numbers_rows(column, is_index=name == "Unnamed: 0")}
-    return with_row_labels(table, table.row_labels | found)
-
-
-def with_row_labels(table: Any, names: frozenset[str]) -> Any:
-    """A table, or another object with `row_labels`, that has these."""
-    if isinstance(table, Table):
-        return replace(table, row_labels=names)
-    table.row_labels = names
-    return table
+    return table.with_row_labels(table.row_labels | found)
 
 
 def _numbers_rows(column: RawColumn, *, is_index: bool) -> bool:
@@ -489,12 +530,12 @@ def _numbers_rows(column: RawColumn, *, is_index: bool) -> bool:
     return len(values) > 1 and bool((np.diff(values.astype(np.float64)) == 1).all())
 
 
-def declared_kinds(table: Any, options: TableOptions) -> dict[str, str]:
+def declared_kinds(table: RawSource, options: TableOptions) -> dict[str, str]:
     """The kinds of the columns whose types the user declared."""
     return {named_columns(table, [name])[0]: TYPES[kind] for name, kind in (options.types or {}).items()}
 
 
-def named_columns(table: Any, keys: Any) -> list[str]:
+def named_columns(table: RawSource, keys: Any) -> list[str]:
     """The names of columns given by name, or by index; indices do not count row labels."""
     if keys is None:
         return []
@@ -957,7 +998,7 @@ def group_table(location: Location, sample_dim: str | None, names: Sequence[str]
         )
     listed = [z.attrs.get("coordinates", "") for z in (group, *found.values())]
     coordinates = {sample_dim, *" ".join(filter(lambda one: isinstance(one, str), listed)).split()}
-    reader = ZarrReader(arrays, None, str(location), is_remote=not is_local(location.file_system()[0]))
+    reader = ZarrReader(arrays, str(location))
     places = {name: (name, None) for name in arrays}
     table = _zarr_table(reader, places, row_labels=frozenset(coordinates & arrays.keys()))
     why = f"{sample_dim} is not its first dimension; give the Dataset of xarray.open_zarr, which takes it"

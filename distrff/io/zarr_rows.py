@@ -43,7 +43,6 @@ from distrff.io.storage import (
     SEEN_BY_ALL,
     SPAN_BYTES,
     Location,
-    is_local,
     one_line,
     patiently,
     retryable,
@@ -77,7 +76,7 @@ class ZarrRows(Rows):
     """Rows of Zarr arrays: a handle, no data."""
 
     fields: tuple[str, ...]
-    reader: ZarrReader | CsrReader = field(repr=False)
+    reader: ZarrReader = field(repr=False)
 
     def spans(self) -> Iterable[Iterator[Span]]:
         """The spans of each field."""
@@ -91,19 +90,23 @@ class ZarrReader:
     first one only. On a local disk that would not help: decoding a span is work for the same core.
     """
 
-    def __init__(
-        self, arrays: dict[str, Any], columns: list[int] | None, source: str, *, is_remote: bool = False
-    ) -> None:
-        self.arrays = arrays
+    columns: list[int] | None = None  # chosen ones of X
+    column_share = 1.0  # see `Dataset`
+
+    def __init__(self, arrays: dict[str, Any], source: str) -> None:
+        self.arrays, self.source = arrays, source
+        self.fields = tuple(arrays)
         self.codings = {field: coding for field, z in arrays.items() if (coding := coding_of(z)) is not None}
-        self.columns = columns  # chosen ones of X
-        self._unwritten = {} if is_remote else {f: _unwritten_chunks(z) for f, z in arrays.items()}
-        self.source = source
-        self._is_remote = is_remote
+        self._unwritten = {field: _unwritten_chunks(z) for field, z in arrays.items()}
+        self._is_remote = not all(map(_is_on_disk, arrays.values()))
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ZarrRows:
         """The rows [start, stop)."""
-        return ZarrRows(start, stop, tuple(f for f in fields if f in self.arrays), self)
+        return ZarrRows(start, stop, tuple(f for f in fields if f in self.fields), self)
+
+    def form(self, field: str) -> Field:
+        """The shape and type of one field, with all columns."""
+        return Field(self.arrays[field].shape, self.decoded_dtype(field))
 
     def lazy(self, field: str) -> da.Array:
         """One array in blocks of its shards, or of its chunks if it has no shards."""
@@ -244,11 +247,15 @@ def _folder(z: Any) -> Path:
     return Path(z.store.root) / z.path
 
 
-def _unwritten_chunks(z: Any) -> frozenset[str] | None:
-    """The names of the chunks that a local array lacks; None where they are too many to be listed."""
+def _is_on_disk(z: Any) -> bool:
     from zarr.storage import LocalStore  # not with this module, which every fit loads
 
-    if not isinstance(z.store, LocalStore) or math.prod(_chunk_grid(z)) > _MAX_CHUNKS:
+    return isinstance(z.store, LocalStore)
+
+
+def _unwritten_chunks(z: Any) -> frozenset[str] | None:
+    """The names of the chunks that a local array lacks; None where they are too many to be listed."""
+    if not _is_on_disk(z) or math.prod(_chunk_grid(z)) > _MAX_CHUNKS:
         return None
     places, folder = map(z.metadata.encode_chunk_key, np.ndindex(*_chunk_grid(z))), _folder(z)
     found = frozenset(key for key in places if not os.path.exists(folder / key))
@@ -287,8 +294,10 @@ def open_zarr(
     weight_name: str = "sample_weight",
 ) -> Dataset:
     """The dataset of a Zarr group; see `open_dataset`."""
+    import zarr  # not with this module, which every fit loads
+
     target, sample_weight = options.target, cast(str | None, options.sample_weight)  # checked below
-    source, is_remote = str(location), not is_local(location.file_system()[0])
+    source = str(location)
     for parameter, given in (("target", target), ("sample_weight", sample_weight)):
         if given is not None and not isinstance(given, str):
             raise InputError(f"{parameter} of a Zarr group must be the name of an array, got {given!r}")
@@ -305,44 +314,37 @@ def open_zarr(
         X: Any = None
         with suppress(KeyError):
             X = _member(group, x_name)
-        is_sparse = _is_group(X)
+        is_sparse = isinstance(X, zarr.Group)
         found = {
             field: _array(group, name, source, required=required[field])
             for field, name in names.items()
             if not (field == "X" and is_sparse)
         }
         arrays = {field: z for field, z in found.items() if z is not None}
-        parts = _csr_parts(X, f"{source}/{x_name}") if is_sparse else {}
-        shape = tuple(map(int, X.attrs["shape"])) if is_sparse else arrays["X"].shape
-        stored = ZarrReader(parts | arrays, None, source, is_remote=is_remote)
-    fields = {"X": Field(shape, stored.decoded_dtype("data" if is_sparse else "X"))}
-    fields |= {f: Field(z.shape, stored.decoded_dtype(f)) for f, z in arrays.items() if f != "X"}
+        if is_sparse:
+            parts = _csr_parts(X, f"{source}/{x_name}")
+            reader: ZarrReader = CsrReader(parts | arrays, source, tuple(map(int, X.attrs["shape"])))
+        else:
+            reader = ZarrReader(arrays, source)
+    fields = {name: reader.form(name) for name in reader.fields}
     check_fields(fields)  # the next lines take X as a matrix
-    n_rows, n_columns = shape
+    n_rows, n_columns = fields["X"].shape
     chosen, column_names = _columns(group, x_name, n_columns, options.columns, source, is_sparse=is_sparse)
-    stored.columns = None if is_sparse else chosen
-    bytes_of_row, share = sum(map(stored.row_bytes, arrays)), 1.0
-    if is_sparse:
-        entries = parts["data"].shape[0] / n_rows
-        entry_bytes = parts["data"].dtype.itemsize + parts["indices"].dtype.itemsize
-        bytes_of_row += int(entries * entry_bytes) + 8
-        chunk_rows = min(n_rows, max(1, int(SPAN_BYTES / (entries * entry_bytes + 1))))
-        share = sparse_share(entries, n_columns)
-    else:
-        chunk_rows = min(n_rows, stored.held_rows("X"))
+    reader.columns = chosen
     n_chosen = n_columns if chosen is None else len(chosen)
     fields["X"] = Field((n_rows, n_chosen), fields["X"].dtype, column_names)
     if "y" in fields and len(fields["y"].shape) == 1:
         fields["y"] = fields["y"]._replace(names=(names["y"],))
+    chunk_rows = min(n_rows, reader.held_rows("X"))
     return dataset_of(
-        CsrReader(stored, ("X", *arrays), n_rows, n_columns, chosen) if is_sparse else stored,
+        reader,
         fields,
         source,
         steps=_steps(group, n_columns, chosen, source),
-        row_bytes=bytes_of_row,
+        row_bytes=sum(map(reader.row_bytes, reader.fields)),
         chunk_rows=chunk_rows,
-        column_share=share,
-        held_bytes=stored.held_bytes(0 if is_sparse else chunk_rows),
+        column_share=reader.column_share,
+        held_bytes=reader.held_bytes(chunk_rows),
     )
 
 
@@ -356,14 +358,14 @@ def has_array(location: Location, name: str) -> bool:
 
 def has_fill_values(dataset: Dataset) -> bool:
     """Whether an array of a Zarr group names a value other than NaN for a missing one."""
-    reader = dataset.reader
-    return isinstance(reader, ZarrReader) and any(coding.missing for coding in reader.codings.values())
+    reader: Any = dataset.reader
+    return not dataset.is_sparse and any(coding.missing for coding in reader.codings.values())
 
 
 def array_column(dataset: Dataset, location: Location, name: str) -> Dataset:
     """A dataset whose y is an array of the Zarr group of another one."""
     z = _array(open_group(location), name, str(location), required=True)
-    reader = ZarrReader({"y": z}, None, str(location), is_remote=not is_local(location.file_system()[0]))
+    reader = ZarrReader({"y": z}, str(location))
     check_target_shape(z.shape, reader.decoded_dtype("y"))
     return replace(
         dataset,
@@ -394,12 +396,6 @@ _OF_CONTENT = (ValueError, KeyError, TypeError, AttributeError, RecursionError, 
 
 def _member(group: Any, name: str) -> Any:
     return patiently(lambda: group[name], lasting=_OF_CONTENT)
-
-
-def _is_group(found: Any) -> bool:
-    import zarr
-
-    return isinstance(found, zarr.Group)
 
 
 def open_group(location: Location) -> Any:
@@ -499,7 +495,7 @@ def _coordinate(group: Any, x_name: str) -> list[Any] | None:
     name = (dimensions_of(X) or (None,))[-1]
     with suppress(KeyError):
         if name is not None and name != x_name and (z := _member(group, name)).shape == X.shape[-1:]:
-            values = next(ZarrReader({name: z}, None, name).spans(name, 0, z.shape[0]))[name].tolist()
+            values = next(ZarrReader({name: z}, name).spans(name, 0, z.shape[0]))[name].tolist()
             return values if len({*map(str, values)}) == len(values) else None
     return None
 
@@ -519,48 +515,52 @@ ENCODING = "csr_matrix"
 _INDPTR_ROWS = 2**16
 
 
-class CsrReader:
-    """Reads rows of a CSR matrix; pickles to a few kilobytes.
+class CsrReader(ZarrReader):
+    """Reads rows of a CSR matrix: data, indices and indptr in place of X; pickles to a few kilobytes."""
 
-    `arrays` reads data, indices and indptr, and y and sample_weight if they exist; `fields` lists which of X,
-    y and sample_weight exist. `columns` are the chosen columns of X, in order; None for all.
-    """
+    def __init__(self, arrays: dict[str, Any], source: str, shape: tuple[int, ...]) -> None:
+        super().__init__(arrays, source)
+        self.fields, self._shape = ("X", *(name for name in arrays if name not in ENTRIES)), shape
+        row_entries = arrays["data"].shape[0] / max(1, shape[0])
+        self._entries_bytes = row_entries * (arrays["data"].dtype.itemsize + arrays["indices"].dtype.itemsize)
+        self.column_share = sparse_share(row_entries, max(1, shape[1]))
 
-    def __init__(
-        self,
-        arrays: ZarrReader,
-        fields: tuple[str, ...],
-        n_rows: int,
-        n_columns: int,
-        columns: list[int] | None,
-    ) -> None:
-        self.arrays, self._fields = arrays, fields
-        self._n_rows, self._n_columns, self._columns = n_rows, n_columns, columns
+    def form(self, field: str) -> Field:
+        return Field(self._shape, self.decoded_dtype("data")) if field == "X" else super().form(field)
 
-    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ZarrRows:
-        """The rows [start, stop)."""
-        return ZarrRows(start, stop, tuple(f for f in fields if f in self._fields), self)
+    def row_bytes(self, field: str) -> int:
+        return int(self._entries_bytes) + 8 if field == "X" else super().row_bytes(field)
+
+    def held_rows(self, field: str) -> int:
+        return (
+            max(1, int(SPAN_BYTES / (self._entries_bytes + 1))) if field == "X" else super().held_rows(field)
+        )
+
+    def held_bytes(self, n_rows: int) -> int:
+        """The bytes of whole chunks: rows do not say how many entries a span has."""
+        return super().held_bytes(0)
 
     def lazy(self, field: str) -> da.Array:
-        """One field in blocks of 65,536 rows; those of X are CSR matrices."""
+        """One field; X in blocks of 65,536 rows, which are CSR matrices."""
         if field != "X":
-            return self.arrays.lazy(field)
-        row_chunks = tuple(b - a for a, b in cuts(0, self._n_rows, _INDPTR_ROWS))
-        n_columns = self._n_columns if self._columns is None else len(self._columns)
-        dtype = self.arrays.dtype("data")
+            return super().lazy(field)
+        n_rows, n_columns = self._shape
+        row_chunks = tuple(b - a for a, b in cuts(0, n_rows, _INDPTR_ROWS))
+        n_columns = n_columns if self.columns is None else len(self.columns)
+        dtype = self.dtype("data")
         blocks = lazy_blocks(self, field, row_chunks, (n_columns,), dtype)
         return blocks.map_blocks(_itself, token=group_of("read"), meta=csr_matrix((0, 0), dtype=dtype))
 
     def spans(self, field: str, start: int, stop: int) -> Iterator[Span]:
         """The decoded rows [start, stop) of one field, those of X about 8 MB of entries at a time."""
-        return self._matrices(start, stop) if field == "X" else self.arrays.spans(field, start, stop)
+        return self._matrices(start, stop) if field == "X" else super().spans(field, start, stop)
 
     def _matrices(self, start: int, stop: int) -> Iterator[Span]:
         for a, b in cuts(start, stop, _INDPTR_ROWS):
             indptr = self._entries("indptr", a, b + 1)
             if (np.diff(indptr) < 0).any():
                 raise InputError(f"rows {a} to {b - 1}: indptr decreases; write the sparse matrix again")
-            itemsize = self.arrays.dtype("data").itemsize + self.arrays.dtype("indices").itemsize
+            itemsize = self.dtype("data").itemsize + self.dtype("indices").itemsize
             max_entries = max(1, SPAN_BYTES // itemsize)
             first = 0
             while first < b - a:
@@ -572,17 +572,18 @@ class CsrReader:
     def _matrix(self, row: int, indptr: np.ndarray) -> csr_matrix:
         begin, end = int(indptr[0]), int(indptr[-1])
         data, indices = (self._entries(name, begin, end) for name in ("data", "indices"))
-        if len(indices) and not 0 <= indices.min() <= indices.max() < self._n_columns:
+        n_columns = self._shape[1]
+        if len(indices) and not 0 <= indices.min() <= indices.max() < n_columns:
             raise InputError(
-                f"rows {row} to {row + len(indptr) - 2}: indices beyond the {self._n_columns} columns of the "
+                f"rows {row} to {row + len(indptr) - 2}: indices beyond the {n_columns} columns of the "
                 f"sparse matrix; write it again"
             )
-        X = csr_matrix((data, indices, indptr - begin), shape=(len(indptr) - 1, self._n_columns), copy=False)
-        return X if self._columns is None else X[:, self._columns]
+        X = csr_matrix((data, indices, indptr - begin), shape=(len(indptr) - 1, n_columns), copy=False)
+        return X if self.columns is None else X[:, self.columns]
 
     def _entries(self, name: str, begin: int, end: int) -> np.ndarray:
-        parts = [span[name] for span in self.arrays.spans(name, begin, end)]
-        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, self.arrays.dtype(name)), *parts])
+        parts = [span[name] for span in super().spans(name, begin, end)]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, self.dtype(name)), *parts])
 
 
 def _itself(block: Any) -> Any:
@@ -639,7 +640,11 @@ class Coding:
         values = values.astype(self.stored, copy=False)  # integers of one width keep their bits
         masks = [values == value for value in self.missing]
         absent = np.logical_or.reduce(masks) if masks else None
-        made = values.astype(np.float64 if self.unit and self._is_packed else self._numbers)
+        of_numbers = self.dtype
+        if self.unit:  # before they become times
+            is_float = self.stored.kind == "f" or self.scale is not None or self.offset is not None
+            of_numbers = np.dtype(np.float64 if is_float else np.int64)
+        made = values.astype(of_numbers)
         if self.scale is not None:
             made *= self.scale
         if self.offset is not None:
@@ -649,15 +654,6 @@ class Coding:
         if absent is not None:
             made[absent] = None if made.dtype == object else np.nan
         return made
-
-    @property
-    def _is_packed(self) -> bool:
-        return self.scale is not None or self.offset is not None
-
-    @property
-    def _numbers(self) -> np.dtype:
-        """The type of the numbers before they become times."""
-        return self.dtype if not self.unit else np.dtype("f8" if self.stored.kind == "f" else "i8")
 
     def _times(self, numbers: np.ndarray, absent: np.ndarray | None) -> np.ndarray:
         lost = np.isnan(numbers) if numbers.dtype.kind == "f" else numbers == _NAT

@@ -133,28 +133,21 @@ def covtype_by_binning(path: Path, scale: float) -> Iterator[dict[str, Any]]:
     """Test errors of five splits; widths and alpha are chosen on the training rows."""
     errors = []
     for split in range(_N_SPLITS):
-        found = _fitted(path, scale, split, _N_GRIDS)
+        found = _fitted(path, scale, split)
         errors.append(found["error"])
         yield found
     yield {"asked": f"median <= {_MOST}", "median": median(errors), "errors": errors}
 
 
-@_with_files("", of=COVTYPE)
-def covtype_by_grids(path: Path, scale: float) -> Iterator[dict[str, Any]]:
-    """The error and the seconds of one split by the number of grids."""
-    for n_grids in (25, 50, 100, 200, 400):
-        yield _fitted(path, scale, 0, n_grids)
-
-
-def _fitted(path: Path, scale: float, split: int, n_grids: int) -> dict[str, Any]:
+def _fitted(path: Path, scale: float, split: int) -> dict[str, Any]:
     """Widths from a sample of the training rows, alpha from a quarter of rows and grids, then all of them."""
     X, y, X_test, y_test = _split(path, scale, split)
     started = time.perf_counter()
     learned = RandomBinningFeatures(Laplacian("ard"), GRIDS, random_state=0).fit(X, y.astype(str))
     widths_known = time.perf_counter()
-    features = RandomBinningFeatures(learned.kernel_, n_grids)
+    features = RandomBinningFeatures(learned.kernel_, _N_GRIDS)
     some = slice(len(X) // 4)  # alpha is the noise in units of the kernel, however many rows there are
-    few_grids = RandomBinningFeatures(learned.kernel_, max(1, n_grids // 4))
+    few_grids = RandomBinningFeatures(learned.kernel_, _N_GRIDS // 4)
     pilot = KernelRidgeClassifier(few_grids, "cv", alphas=_ALPHAS, cv=2, tol=_TOL, random_state=0)
     alpha = pilot.fit(X[some], y[some]).alpha_
     alpha_known = time.perf_counter()
@@ -162,7 +155,7 @@ def _fitted(path: Path, scale: float, split: int, n_grids: int) -> dict[str, Any
     fitted = time.perf_counter()
     return {
         "split": split,
-        "n_grids": n_grids,
+        "n_grids": _N_GRIDS,
         "error": float(np.mean(model.predict(X_test) != y_test)),
         "seconds": fitted - started,
         "seconds_for_widths": widths_known - started,
@@ -186,6 +179,5 @@ def _split(path: Path, scale: float, split: int) -> tuple[np.ndarray, ...]:
 
 
 BENCHMARKS = {
-    benchmark.__name__: benchmark
-    for benchmark in (adult, cpu, digits, kin40k, mnist, covtype_by_binning, covtype_by_grids)
+    benchmark.__name__: benchmark for benchmark in (adult, cpu, digits, kin40k, mnist, covtype_by_binning)
 }

@@ -1,11 +1,8 @@
-"""Converting and shuffling files: speed beside Arrow's own reader, memory, uniformity, and three commands."""
+"""Converting and shuffling files: speed beside Arrow's own reader, memory, and uniformity."""
 
 from __future__ import annotations
 
-import json
-import os
 import tempfile
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,19 +14,9 @@ import pyarrow as pa
 import zarr
 from pyarrow import csv as arrow_csv
 from scipy.stats import chi2, kstest
-from sklearn.kernel_approximation import RBFSampler
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
 
-from distrff.io.convert.convert import convert, convert_like
-from distrff.io.open import open_dataset
-from distrff.preprocessing.table import TableSteps
+from distrff.io.convert.convert import convert
 from tests.benchmarks.measuring import in_fresh_process, measured
-from tests.support.commands import DISTRFF, run
-
-KDD = "DISTRFF_BENCHMARK_KDD"
-"""Environment variable: the folder of kddcup99_10pct.gz and kddcup99_test.gz."""
 
 _N_COLUMNS = 20
 _CSV_BYTES = 2 * 10**9
@@ -114,52 +101,4 @@ def _p_value(path: Path, n_rows: int) -> float:
     return float(chi2.sf(statistic, (_PARTS - 1) ** 2))
 
 
-def three_commands(scale: float) -> Iterator[dict[str, Any]]:
-    """KDD 10 % from the raw file to a scored model, beside scikit-learn on the same encoded rows."""
-    if KDD not in os.environ:
-        yield {"skipped": f"{KDD} does not name the folder of kddcup99_10pct.gz"}
-        return
-    data = Path(os.environ[KDD])
-    with tempfile.TemporaryDirectory() as folder:
-        rows, model = f"{folder}/kdd.zarr", f"{folder}/kdd-model.zarr"
-        commands = [
-            ["convert", str(data / "kddcup99_10pct.gz"), rows, "--target", "-1", "--positive", "normal.",
-             "--one-hot", "--shuffle", "0", "--test-fraction", "0.2"],
-            ["fit", rows, "--model", "svc", "--loss", "squared_hinge", "--class-weight", "balanced",
-             "--n-components", "1024", "--random-state", "0", "--out", model],
-            ["score", model, str(data / "kddcup99_test.gz")],
-        ]  # fmt: skip
-        seconds, outputs = [], []
-        for command in commands:
-            started = time.perf_counter()
-            done = run(*DISTRFF, *command, "--json", timeout=3600)
-            done.check_returncode()
-            seconds.append(time.perf_counter() - started)
-            outputs.append(json.loads(done.stdout))
-        yield {
-            "asked": "<= 60 seconds",
-            "seconds": sum(seconds),
-            "seconds_of_each": seconds,
-            "error": outputs[2]["error"],
-            "relative_gap": outputs[1].get("duality_gap"),
-            "peer_error": _peer_error(rows, str(data / "kddcup99_test.gz"), folder),
-        }
-
-
-def _peer_error(rows: str, test: str, folder: str) -> float:
-    """Of scikit-learn's random features and squared hinge, on the same columns, as many features."""
-    data = open_dataset(rows)
-    X, y = data.X.compute(), data.y.compute()
-    steps = TableSteps.from_dict(zarr.open_group(rows, mode="r").attrs["steps"])
-    convert_like(test, f"{folder}/test.zarr", steps)
-    tested = open_dataset(f"{folder}/test.zarr")
-    model = make_pipeline(
-        StandardScaler(),
-        RBFSampler(gamma=0.5 / X.shape[1], n_components=1024, random_state=0),
-        LinearSVC(loss="squared_hinge", class_weight="balanced", dual=False, random_state=0),
-    )
-    few = np.random.default_rng(0).permutation(len(X))[:50_000]
-    return float(np.mean(model.fit(X[few], y[few]).predict(tested.X.compute()) != tested.y.compute()))
-
-
-BENCHMARKS = {"csv_speed": csv_speed, "shuffling": shuffling, "three_commands": three_commands}
+BENCHMARKS = {"csv_speed": csv_speed, "shuffling": shuffling}

@@ -16,16 +16,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from sklearn.datasets import load_breast_cancer, load_digits, load_svmlight_file, make_friedman1
-from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
 
 import distrff as drf
-from tests.benchmarks.measuring import workers
 from tests.support import commands
 
 DATA = "DISTRFF_DATA"
@@ -263,65 +260,4 @@ def _standard_error(criterion: str, found: np.ndarray, y: np.ndarray) -> float:
     return spread / (2 * error * (1.0 if criterion == "rmse" else float(np.mean(np.square(y)))))
 
 
-# In Python, without a single parameter.
-
-
-def python(scale: float) -> Iterator[dict[str, Any]]:
-    """Cross-validated scores of estimators without parameters, three folds and five seeds."""
-
-    def friedman1_score(seed: int) -> float:
-        X, y = make_friedman1(1000, 20, noise=1.0, random_state=seed)
-        folds = KFold(3, shuffle=True, random_state=seed)
-        return float(cross_val_score(drf.KernelRidge(random_state=seed), X, y, cv=folds).mean())
-
-    def breast_cancer_score(seed: int) -> float:
-        X, y = load_breast_cancer(return_X_y=True)
-        folds = StratifiedKFold(3, shuffle=True, random_state=seed)
-        return float(cross_val_score(drf.KernelSVC(random_state=seed), X, y, cv=folds).mean())
-
-    for name, asked, score in (
-        ("friedman1, KernelRidge()", "mean R² >= 0.90", friedman1_score),
-        ("breast_cancer, KernelSVC()", "mean accuracy >= 0.97", breast_cancer_score),
-    ):
-        n_seeds = max(1, int(5 * scale))
-        started = time.perf_counter()
-        score_of_seeds = mean(score(seed) for seed in range(n_seeds))
-        seconds = (time.perf_counter() - started) / (3 * n_seeds)
-        yield {"set": name, "asked": asked, "score": score_of_seeds, "seconds_a_fit": seconds}
-
-
-def learned_metric(scale: float) -> Iterator[dict[str, Any]]:
-    """Test errors of Fourier features with a learned metric, beside one width."""
-    asked = {
-        ("kin40k", 4096): "RMSE <= 0.082",
-        ("kin40k", 8192): "RMSE <= 0.068",
-        ("covtype", 4096): "error <= 0.177",
-    }
-    for (name, n_components), words in asked.items():
-        try:
-            X, y, X_test, y_test = kin40k() if name == "kin40k" else covtype(0)
-        except FileNotFoundError as missing:
-            yield {"set": name, "skipped": str(missing)}
-            continue
-        n = int(scale * len(X))
-        X, X_test = X.astype(np.float32), X_test.astype(np.float32)
-        for metric in ("learned", None):
-            kernel = drf.Gaussian("auto", metric=metric)
-            features = drf.FourierFeatures(kernel, n_components)
-            kind = drf.KernelRidge if name == "kin40k" else drf.KernelRidgeClassifier
-            with workers():
-                started = time.perf_counter()
-                model = kind(features, random_state=0).fit(X[:n], y[:n])
-                seconds = time.perf_counter() - started
-            error = _error("rmse" if name == "kin40k" else "error", model.predict(X_test), y_test)
-            yield {
-                "set": name,
-                "n_components": n_components,
-                "metric": metric,
-                "asked": words,
-                "error": error,
-                "seconds": seconds,
-            }
-
-
-BENCHMARKS = {"command_line": command_line, "python": python, "learned_metric": learned_metric}
+BENCHMARKS = {"command_line": command_line}

@@ -1,10 +1,9 @@
-"""The numbers of the models of classes: sweeps to a certified gap, SGD, a light sweep, rivals, binning."""
+"""The numbers of the models of classes: sweeps to a certified gap, SGD, a light sweep, rivals."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from typing import Any
@@ -22,10 +21,7 @@ from distrff.cli.bench import arithmetic_rates
 from distrff.engine.reduction import light_segmentation_of_features, margin_tile_rows
 from distrff.engine.run import Run
 from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
-from distrff.features.binning import RandomBinningFeatures
 from distrff.fitting.light import MarginReduction
-from distrff.io.arrays import as_dataset
-from distrff.kernels.stationary import Laplacian
 from distrff.preprocessing.coding import ClassTargets, Scaling
 from distrff.solvers.losses import Hinge, Logistic
 from tests.benchmarks.labelled_rows import (
@@ -231,55 +227,5 @@ def _light(data: Labelled, k: int) -> None:
     run.gather([run.reduce("margins", data.dataset, reduction, cuts, sent)])
 
 
-_SPARSE_ROWS, _SPARSE_COLUMNS, _N_TERMS, _N_GRIDS = 100_000, 6, 200, 100
-_COVTYPE_WIDTHS = (*(1.5 * w for w in (1, 3, 2.5, 1.5, 1.8, 1, 3, 3, 3, 1)), *(1.4,) * 44)
-
-
-def sparse_models(scale: float) -> Iterator[dict[str, Any]]:
-    """Light sweeps until the gap is certified to be 1e-3; then what ten epochs of SGD leave above that."""
-    for data in _datasets(scale, _made, _covtype):
-        for (loss, kind), penalty in product(KINDS.items(), PENALTIES[:3]):
-            C = data.C(penalty)
-            shared = {"data": data.name, "loss": loss, "penalty": penalty}
-            exact = kind(data.features, C, random_state=0).fit(data.dataset).report_
-            yield shared | {
-                "solver": exact["solver"],
-                "asked": "gap <= 1e-3",
-                "gap": exact["duality_gap"],
-                "sweeps": exact["sweep_labels"].count("margins"),
-                "n_features": exact["n_components"],
-                "seconds": exact["seconds"],
-            }
-            by_sgd = kind(data.features, C, solver="sgd", max_sweeps=21, random_state=0)
-            found = by_sgd_above(by_sgd.fit(data.dataset).report_, exact["dual"])
-            yield shared | {"solver": "sgd"} | found
-
-
-@contextmanager
-def _made(scale: float) -> Iterator[Labelled]:
-    """Yield rows X ~ N(0, I) with labels sign(f + 0.3·noise) of a smooth random f."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((int(_SPARSE_ROWS * scale), _SPARSE_COLUMNS)).astype(np.float32)
-    W, b = 0.7 * rng.standard_normal((_SPARSE_COLUMNS, _N_TERMS)), rng.uniform(0, 2 * np.pi, _N_TERMS)
-    f = np.sqrt(2 / _N_TERMS) * np.cos(X @ W + b).sum(axis=1)
-    y = np.sign(f + 0.3 * rng.standard_normal(len(X)))
-    features = RandomBinningFeatures(Laplacian(4.0), _N_GRIDS, random_state=0)
-    yield Labelled("made", as_dataset(X, y), features)
-
-
-@contextmanager
-def _covtype(scale: float) -> Iterator[Labelled | None]:
-    """Yield covtype's rows in any order, its ten quantities standardised; None where it is not at hand."""
-    with covtype(scale) as data:
-        if data is None:
-            yield None
-            return
-        X, y = np.array(data.dataset.X), np.asarray(data.dataset.y)
-        order = np.random.default_rng(0).permutation(len(X))
-        X[:, :10] = (X[:, :10] - X[:, :10].mean(axis=0)) / X[:, :10].std(axis=0)
-        features = RandomBinningFeatures(Laplacian(_COVTYPE_WIDTHS), _N_GRIDS, random_state=0)
-        yield Labelled(data.name, as_dataset(X[order], y[order]), features)
-
-
 RACES = (against_logistic_regression, against_linear_svc, against_dask_ml)
-BENCHMARKS = {f.__name__: f for f in (sweeps, sgd_epochs, light_sweep, *RACES, sparse_models)}
+BENCHMARKS = {f.__name__: f for f in (sweeps, sgd_epochs, light_sweep, *RACES)}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import numpy as np
 import pandas as pd
 import pytest
@@ -47,20 +48,9 @@ class Distrff:
 
     def __call__(self, *args: Any) -> Done:
         words = [str(arg) for arg in args]
-        with_workers = (
-            "plan",
-            "fit",
-            "gram",
-            "score",
-            "importance",
-            "predict",
-            "raster",
-            "transform",
-            "kernel-error",
-            "inspect",
-            "bench",
-        )
-        if words[0] in with_workers and not {"--scheduler", "--as-helm-values"} & set(words):
+        command = main.get_command(click.Context(main), words[0])
+        with_workers = command is not None and any(param.name == "scheduler" for param in command.params)
+        if with_workers and not {"--scheduler", "--as-helm-values"} & set(words):
             words += ["--scheduler", self._scheduler]
         result = self._runner.invoke(main, words, prog_name="distrff")
         return Done(result.exit_code, result.stdout, result.stderr)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import zarr
-from scipy.sparse import csr_matrix
 
 import distrff as drf
 from distrff.io.open import open_dataset
@@ -16,14 +15,6 @@ PARTS = {"candidate", "criterion", "error", "spread", "flops", "seconds", "chose
 def kinds(report) -> set[str]:
     """The kinds of maps that were tried."""
     return {one["candidate"].partition(",")[0] for one in report["candidates"]}
-
-
-@pytest.fixture
-def apart(stored, rng):
-    """Rows of two classes with a gap between them."""
-    X = rng.standard_normal((400, 2))
-    X = X[np.abs(X[:, 0]) > 0.3]
-    return stored("apart.zarr", X=X, y=X[:, 0] > 0)
 
 
 def test_it_needs_no_option(distrff, rows, tmp_path):
@@ -72,31 +63,6 @@ def test_what_needs_a_gram_leaves_bins_out(distrff, rows, tmp_path, words):
     assert report["status"] == "CONVERGED"
 
 
-def test_a_hard_margin(distrff, apart, tmp_path):
-    # As many features separate any rows: 32 of the median width do not for every seed.
-    words = (apart, "--model", "svc", "--C", "inf", "--n-components", 256, "--random-state", 5)
-    done = distrff("fit", *words, "--out", tmp_path / "m.zarr", "--json")
-    report = done.json
-    assert report["candidates"][0]["criterion"] == "share of wrong classes"
-    scored = distrff("score", tmp_path / "m.zarr", apart, "--json").json
-    assert scored["error"] == 0
-
-
-def test_sparse_rows(distrff, tmp_path, rng):
-    """Landmarks and bins would make them dense."""
-    X = np.where(rng.random((300, 20)) < 0.1, 1.0, 0.0)
-    X[:, 0] = rng.integers(0, 3, 300)
-    A, rows, out = csr_matrix(X), tmp_path / "rows.zarr", tmp_path / "m.zarr"
-    group = zarr.open_group(rows, mode="w")
-    parts = group.create_group("X", attributes={"encoding-type": "csr_matrix", "shape": list(X.shape)})
-    for name in ("data", "indices", "indptr"):
-        parts.create_array(name, data=getattr(A, name))
-    group.create_array("y", data=X[:, 0] - 1.0)
-    report = distrff("fit", rows, "--out", out, *SMALL, "--json").json
-    assert kinds(report) == {"fourier"}
-    assert distrff("score", out, rows, "--json").json["r2"] > 0.5
-
-
 def test_a_plan_counts_the_search_and_the_dearest_candidate(distrff, rows):
     words = ("plan", rows.zarr, "--n-components", 64, "--json")
     counted = distrff(*words).json
@@ -109,16 +75,3 @@ def test_a_plan_counts_the_search_and_the_dearest_candidate(distrff, rows):
         # Those of the map are few against those of the search, whose sum is rounded.
         assert counted["flops"] * (1 + 1e-15) >= counted["search_flops"] + other["flops"]
         assert counted["n_sweeps"] >= other["n_sweeps"]
-
-
-def test_the_error_of_the_chosen_kernel(distrff, rows):
-    found = distrff("kernel-error", rows.zarr, "--n-components", 64, "--random-state", 0, "--json").json
-    assert found["n_components"] == 64
-    assert found["kernel"]
-
-
-def test_a_kernel_is_not_given_to_a_map_that_chooses_it(distrff_without_workers, rows, tmp_path):
-    words = ("fit", rows.zarr, "--out", tmp_path / "m.zarr", "--features", "auto", "--kernel", "gaussian")
-    *_, line = distrff_without_workers.refused(*words).splitlines()
-    assert "--kernel goes with --features fourier, equispaced, binning or nystroem" in line
-    assert not (tmp_path / "m.zarr").exists()

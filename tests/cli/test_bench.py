@@ -11,7 +11,7 @@ from distrff.cli import bench
 from distrff.cli.bench import fit_limits, rows_a_second
 from distrff.engine.tasks import Workers
 from distrff.features.fitted import product_cost
-from distrff.fitting.cost import THIN_SLOWNESS, Size, with_kept
+from distrff.fitting.cost import Size
 from distrff.io.dataset import RowBlock
 from tests.support.plans import count
 
@@ -161,18 +161,6 @@ def test_seconds_are_work_by_rate():
     eight, two = (fit_limits(plan, rates(flops=1e9, n_workers=n)) for n in (8, 2))
     assert eight["busy_share"] == 1 / 4
     assert eight["seconds"]["products"] == pytest.approx(two["seconds"]["products"])
-
-
-def test_features_that_are_kept_are_made_once():
-    shape = replace(SHAPE, n_problems=1, n_light_sweeps=10, n_light_columns=1, n_folds=1, n_alphas=1)
-    workers = Workers(**CLUSTER | {"memory_limit": 64 * 2**30})
-    again = count("gram", shape, workers)
-    kept = with_kept(again, True, workers)
-    assert kept.kept_features == shape.n_rows
-    less = fit_limits(again, rates(flops=1e9))["seconds"]["products"]
-    less -= fit_limits(kept, rates(flops=1e9))["seconds"]["products"]
-    made = THIN_SLOWNESS * 9 * shape.n_rows * shape.basis_flops  # all sweeps but one
-    assert less == pytest.approx(made / 2e9)
 
 
 def test_sparse_features_have_the_seconds_of_their_plan():

@@ -134,11 +134,6 @@ def test_places_and_times_that_are_refused(distrff, rows, tmp_path, place, more,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "full"]
 
 
-def test_a_time_without_a_place_is_refused(distrff, rows, tmp_path):
-    told = distrff.refused("fit", rows.zarr, *SMALL, "--out", tmp_path / "m.zarr", "--checkpoint-every", 1)
-    assert "--checkpoint-every goes with --checkpoint" in told
-
-
 def test_a_plan_counts_it_and_writes_nothing(distrff, rows, tmp_path):
     words = ("plan", rows.zarr, "--n-components", 1024, "--length-scale", 2, "--json")
     peaks = [

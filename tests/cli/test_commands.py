@@ -335,6 +335,8 @@ def test_principal_components(distrff, rows, tmp_path, written):
     np.testing.assert_allclose(T.mean(axis=0), 0, atol=1e-10)
     for words in (("predict", "--out", tmp_path / "p.zarr"), ("score", "--target", "y")):
         assert "no predictions" in distrff.refused(words[0], model, rows.parquet, *words[1:])
+    message = distrff.refused("importance", model, rows.parquet, "--target", "y")
+    assert "holds principal components" in message
     report = distrff("fit", rows.zarr, "--out", tmp_path / "m.zarr", "--json", *PCA).json
     assert (report["model"], report["n_outputs"], report["status"]) == ("KernelPCA", 2, "CONVERGED")
     assert len(report["explained_variance_ratio"]) == 2

@@ -130,14 +130,10 @@ def test_a_european_table_with_ids(distrff, tmp_path, scratch, rng):
     assert found["name"].tolist() == [f"n{i:02d}" for i in range(40)]
     assert found["zip"].tolist() == [f"0{i}" for i in range(40)]  # as it stands
     np.testing.assert_allclose(found["prediction"], X.sum(axis=1), atol=1e-3)
-    (tmp_path / "rows.tsv").write_text(
-        "a|b|y\n" + "\n".join(lines[0].split(";")[3:]).replace("\n", "|") + "\n"
-    )
+    (tmp_path / "rows.tsv").write_text("a|b|y\n" + "|".join(lines[0].split(";")[3:]) + "\n")
     given = ("--delimiter", "|", "--decimal", ",")
-    assert (
-        distrff("score", model, tmp_path / "rows.tsv", "--target", "y", *given, "--json").json["n_samples"]
-        == 1
-    )
+    scored = distrff("score", model, tmp_path / "rows.tsv", "--target", "y", *given, "--json")
+    assert scored.json["n_samples"] == 1
     assert "--delimiter goes with delimited text" in distrff.refused("score", model, out, *given)
     assert "has no column 'none'" in distrff.refused("predict", model, tmp_path / "rows.csv", "--id", "none",
                                                      "--out", tmp_path / "q.zarr")  # fmt: skip
@@ -146,15 +142,8 @@ def test_a_european_table_with_ids(distrff, tmp_path, scratch, rng):
 def test_options_of_text(distrff, tmp_path):
     (tmp_path / "rows.csv").write_text("u;v;1\nw;250;2\nu;V27;3\nu;401;4\nu;401;4\n")
     (tmp_path / "config.toml").write_text('types = {1 = "text"}\nheader = false\n')
-    convert = (
-        "convert",
-        tmp_path / "rows.csv",
-        tmp_path / "rows.zarr",
-        "--target",
-        -1,
-        "--one-hot",
-        "--overwrite",
-    )
+    places = (tmp_path / "rows.csv", tmp_path / "rows.zarr")
+    convert = ("convert", *places, "--target", -1, "--one-hot", "--overwrite")
     assert "--types 1=text" in distrff.refused(*convert, "--header", "none")
     for more in (["--header", "none", "--types", "1=text"], ["--header=none", "--types", "0=text,1=category"],
                  ["--no-header", "--types", "1=text"], ["--config", tmp_path / "config.toml"]):  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -75,31 +73,6 @@ def test_an_option_of_theirs_alone_chooses_them(distrff, places, words):
     assert "sums of equispaced features" in plan.stdout
 
 
-def test_bounds_and_periods_name_columns_or_number_them(distrff, places, tmp_path):
-    rows = (places / "rows.parquet", *ROWS, "--target", "height", *GIVEN)
-    for word in ("lat", "0"):
-        done = distrff(
-            *("fit", *rows, "--bounds", f"{word}=-3:3.5", "--period", "lon=40", "--alpha", 1, "--overwrite"),
-            *("--out", tmp_path / "m.zarr", "--json"),
-        )
-        assert done.code == 0, done
-        specification = load_model(str(tmp_path / "m.zarr")).specification
-        assert specification.lattice.bounds == ((-3.0, 3.5), None)
-        assert specification.lattice.spacing[1] == 1 / 40
-
-
-def test_a_column_that_is_not_there_is_named(distrff, places, tmp_path):
-    rows = (places / "rows.parquet", *ROWS, "--target", "height", *GIVEN, "--out", tmp_path / "m.zarr")
-    message = distrff.refused("fit", *rows, "--bounds", "height=0:1")
-    assert "'height'" in message and "lat, lon" in message
-
-
-def test_more_columns_than_three_are_refused(distrff, stored, rng, tmp_path):
-    data = stored("wide.zarr", X=rng.standard_normal((50, 4)), y=rng.standard_normal(50))
-    message = distrff.refused("fit", data, *EQUISPACED, "--out", tmp_path / "m.zarr")
-    assert "1 to 3 columns, got 4" in message
-
-
 def test_rows_outside_are_counted_or_refused(distrff, places, model, tmp_path):
     more = places / "more.parquet"
     predicted = distrff("predict", model, more, "--out", tmp_path / "p.zarr", "--json")
@@ -142,27 +115,33 @@ def test_a_raster_with_deviations(distrff, model, tmp_path):
     assert distrff("raster", model, *grid, "--out", out, "--overwrite").code == 0
 
 
-def test_grids_of_other_columns_are_refused(distrff, model, tmp_path):
-    for more, name in ((), "'lon'"), (("--grid", "lon=0:1:3", "--grid", "z=0:1:3"), "no column 'z'"):
-        words = ("raster", model, "--grid", "lat=0:1:3", *more, "--out", tmp_path / "map.zarr")
-        assert name in distrff.refused(*words)
-    assert not (tmp_path / "map.zarr").exists()
+def test_a_raster_of_other_columns_or_in_its_model_is_refused(distrff, model, tmp_path):
+    z, in_model = ("--grid", "lon=0:1:3", "--grid", "z=0:1:3"), ("--grid", "lon=0:1:3")
+    for more, out, said in (
+        ((), tmp_path / "map.zarr", "'lon'"),
+        (z, tmp_path / "map.zarr", "no column 'z'"),
+        (in_model, model / "map.zarr", "overlap"),
+    ):
+        assert said in distrff.refused("raster", model, "--grid", "lat=0:1:3", *more, "--out", out)
+        assert not out.exists()
 
 
-def test_a_raster_is_not_written_into_its_model(distrff, model):
-    grid = ("--grid", "lon=10:11:4", "--grid", "lat=0:1:3")
-    distrff.refused("raster", model, *grid, "--out", model / "map.zarr")
-    load_model(str(model))
-
-
-def test_columns_without_names_are_numbered(distrff, stored, rng, tmp_path):
-    X = rng.uniform(0, 1, (300, 2))
-    data = stored("plain.zarr", X=X, y=X.sum(axis=1))
-    words = (*EQUISPACED, "--kernel", "gaussian", "--length-scale", 0.5, "--alpha", 1, "--bounds", "1=-1:2")
-    assert distrff("fit", data, *words, "--out", tmp_path / "m.zarr").code == 0
-    grid = ("--grid", "1=-0.5:1.5:6", "--grid", "0=0.1:0.9:5")
-    done = distrff("raster", tmp_path / "m.zarr", *grid, "--out", tmp_path / "map.zarr", "--json").json
-    assert done["n_outside"] == 0 and done["shape"] == [6, 5]
+def test_bounds_periods_and_grids_name_columns_or_number_them(distrff, places, tmp_path):
+    rows = (places / "rows.parquet", *ROWS, "--target", "height", *GIVEN, "--alpha", 1, "--overwrite")
+    model, out = tmp_path / "m.zarr", tmp_path / "map.zarr"
+    for lat, lon in (("lat", "lon"), ("0", "1")):
+        words = ("--bounds", f"{lat}=-3:3.5", "--period", f"{lon}=40", "--out", model)
+        assert distrff("fit", *rows, *words).code == 0
+        lattice = load_model(str(model)).specification.lattice
+        assert lattice.bounds == ((-3.0, 3.5), None)
+        assert lattice.spacing[1] == 1 / 40
+    group = zarr.open_group(tmp_path / "plain.zarr", mode="w")
+    X = pd.read_parquet(places / "rows.parquet")[["lat", "lon"]].to_numpy()
+    group.create_array("X", data=X), group.create_array("y", data=X.sum(axis=1))
+    words = (*GIVEN, "--alpha", 1, "--bounds", "1=9:15", "--out", model, "--overwrite")
+    assert distrff("fit", tmp_path / "plain.zarr", *words).code == 0
+    done = distrff("raster", model, "--grid", "1=9.5:14.5:6", "--grid", "0=-1:1:5", "--out", out, "--json")
+    assert done.json["n_outside"] == 0 and done.json["shape"] == [6, 5]
 
 
 def test_classes(distrff, places, tmp_path):
@@ -178,10 +157,3 @@ def test_classes(distrff, places, tmp_path):
         "predict", tmp_path / "m.zarr", places / "more.parquet", "--out", tmp_path / "p.zarr"
     )
     assert "outside the bounds" in message
-
-
-def test_the_header_of_a_raster_is_json_text(distrff, model, tmp_path):
-    out = tmp_path / "map.zarr"
-    distrff("raster", model, "--grid", "lon=10:14:4", "--grid", "lat=-1:1:3", "--out", out)
-    header = json.loads(zarr.open_group(out, mode="r").attrs["distrff"])
-    assert header["kind"] == "raster" and header["model_digest"] == load_model(str(model)).digest

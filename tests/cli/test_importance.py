@@ -11,6 +11,9 @@ def test_it_prints_what_the_library_finds(distrff, rows, models):
     model = drf.load_model(str(models["numbers"]))
     assert found == drf.permutation_importance(model, rows.X, rows.y).to_dict()
     assert [column["column"] for column in found["columns"]] == ["1", "0", "2"]
+    lines = distrff("importance", models["numbers"], rows.zarr).stdout.splitlines()
+    assert lines[1] == "rows judged: 600 of 600"
+    assert [line.split()[0] for line in lines[2:]] == ["column", "1", "0", "2"]
     words = ("--target", "label", "--max-rows", 300, "--random-state", 4, "--json")
     found = distrff("importance", models["labels"], rows.parquet, *words).json
     X = pd.DataFrame(rows.X, columns=["a", "b", "c"])
@@ -18,15 +21,6 @@ def test_it_prints_what_the_library_finds(distrff, rows, models):
     options = {"max_rows": 300, "random_state": 4}
     assert found == drf.permutation_importance(model, X, rows.label, **options).to_dict()
     assert (found["n_judged"], found["measure"], found["mse"]) == (300, "accuracy", None)
-
-
-def test_lines_for_people(distrff, rows, models):
-    done = distrff("importance", models["numbers"], rows.zarr)
-    assert (done.code, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[1] == "rows judged: 600 of 600"
-    assert lines[2].split("  ")[0] == "column"
-    assert [line.split()[0] for line in lines[3:]] == ["1", "0", "2"]
 
 
 def test_raw_columns_and_rows_dropped(distrff, rows, tmp_path):
@@ -43,11 +37,3 @@ def test_raw_columns_and_rows_dropped(distrff, rows, tmp_path):
         assert (found["n_samples"], found["rows_dropped"]) == (595, 5)
         assert {column["column"] for column in found["columns"]} >= {"a", "b", "c", "word", "label"}
         assert "rows_dropped" in distrff("importance", out, data).stdout
-
-
-def test_wrong_input(distrff, rows, models, tmp_path):
-    wrong = distrff.refused("importance", models["numbers"], rows.zarr, "--max-rows", 1)
-    assert "--max-rows" in wrong
-    words = ("--model", "pca", "--n-components", 8, "--length-scale", 2)
-    assert distrff("fit", rows.zarr, "--out", tmp_path / "pca.zarr", *words).code == 0
-    assert "holds principal components" in distrff.refused("importance", tmp_path / "pca.zarr", rows.zarr)

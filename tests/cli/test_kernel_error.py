@@ -76,16 +76,3 @@ def test_any_map(distrff, rows, words):
         words = (*SMALL, *WIDE, "--sampling", "orthogonal", "--json")  # for which no bound holds
         found = distrff("kernel-error", rows.zarr, *words).json
         assert found["max_bound"] is found["spectral_bound"] is found["rms_expected"] is None
-
-
-def test_bad_input_is_one_line(distrff, rows, stored):
-    X = rows.X.copy()
-    X[99, 2] = np.nan
-    for words, text in (
-        ((stored("nan.zarr", X=X), "--features", "fourier"), "X contains NaN in row 99, column 2"),
-        ((rows.zarr, *WIDE, "--n-pairs", 1), "--n-pairs must be"),
-        ((rows.zarr, *WIDE, "--confidence", 95), "confidence must be"),
-    ):
-        *_, line = distrff.refused("kernel-error", *words).splitlines()
-        assert line.startswith("distrff: ")
-        assert text in line

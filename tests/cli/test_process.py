@@ -14,6 +14,15 @@ import pytest
 import distrff as drf
 from tests.support.commands import DISTRFF, interrupt, run, start, wait_until
 
+D4096 = ("--n-components", 4096, "--alpha", 1, "--length-scale", 1)
+
+
+@pytest.fixture
+def large(stored):
+    """Rows whose sums take some seconds."""
+    X = np.random.default_rng(0).standard_normal((200_000, 4), dtype=np.float32)
+    return stored("d.zarr", X=X, y=X[:, 0] * X[:, 1])
+
 
 @pytest.mark.slow
 def test_fit_and_score_on_workers_of_their_own(distrff_process, rows, tmp_path):
@@ -30,27 +39,20 @@ def test_fit_and_score_on_workers_of_their_own(distrff_process, rows, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_only_worker_is_killed(distrff, stored, tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((150_000, 4), dtype=np.float32)
-    data = stored("d.zarr", X=X, y=X[:, 0] * X[:, 1])
-    words = ["--n-components", "2048", "--alpha", "1", "--length-scale", "1", "--random-state", "0"]
-    fit = start(*DISTRFF, "fit", data, "--out", tmp_path / "m.zarr", *words, "--workers", "1")
+def test_the_only_worker_is_killed(distrff, large, tmp_path):
+    words = ("--n-components", 2048, "--alpha", 1, "--length-scale", 1, "--random-state", 0)
+    fit = start(*DISTRFF, "fit", large, "--out", tmp_path / "m.zarr", *words, "--workers", "1")
     max(_hard_working_workers(fit), key=lambda process: process.cpu_times().user).kill()
     _, stderr = fit.communicate(timeout=300)
     assert fit.returncode == 0, stderr
     assert "Traceback" not in stderr
-    assert distrff("fit", data, "--out", tmp_path / "undisturbed.zarr", *words).code == 0
+    assert distrff("fit", large, "--out", tmp_path / "undisturbed.zarr", *words).code == 0
     coefficients = [drf.load_model(tmp_path / name).coef for name in ("m.zarr", "undisturbed.zarr")]
     np.testing.assert_array_equal(*coefficients)
 
 
-def test_an_interrupted_fit_leaves_nothing_behind(stored, tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((200_000, 4), dtype=np.float32)
-    data = stored("d.zarr", X=X, y=X[:, 0])
-    words = ["--n-components", "4096", "--dtype", "float64", "--alpha", "1", "--length-scale", "1"]
-    words = ("fit", data, "--out", tmp_path / "m.zarr", *words, "--workers", 1)
+def test_an_interrupted_fit_leaves_nothing_behind(large, tmp_path):
+    words = ("fit", large, "--out", tmp_path / "m.zarr", *D4096, "--dtype", "float64", "--workers", 1)
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     fit = start(*DISTRFF, *words, start_new_session=True, env=environment)
     _hard_working_workers(fit)
@@ -61,11 +63,10 @@ def test_an_interrupted_fit_leaves_nothing_behind(stored, tmp_path):
 
 
 @pytest.mark.slow
-def test_folders_of_killed_workers_do_not_survive_the_next_command(stored, tmp_path):
-    X = np.random.default_rng(0).standard_normal((50_000, 4), dtype=np.float32)
-    data, scratch = stored("d.zarr", X=X, y=X[:, 0]), tmp_path / "scratch"
+def test_folders_of_killed_workers_do_not_survive_the_next_command(large, tmp_path):
+    scratch = tmp_path / "scratch"
     scratch.mkdir()
-    words = ("fit", data, "--n-components", 64, "--alpha", 1, "--length-scale", 1, "--workers", 1)
+    words = ("fit", large, "--n-components", 64, "--alpha", 1, "--length-scale", 1, "--workers", 1)
     environment = os.environ | {"TMPDIR": str(scratch)}
     fit = start(*DISTRFF, *words, "--out", tmp_path / "m.zarr", start_new_session=True, env=environment)
     wait_until(lambda: list(scratch.glob("distrff-workers-*/*/*")), 120)
@@ -89,21 +90,9 @@ def _hard_working_workers(fit: subprocess.Popen[str]) -> list[psutil.Process]:
 
 
 @pytest.mark.slow
-def test_ctrl_c_is_answered_before_what_is_finished_is_saved(stored, tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((200_000, 4), dtype=np.float32)
-    data = stored("d.zarr", X=X, y=X[:, 0])
-    words = [
-        "--n-components",
-        "4096",
-        "--alpha",
-        "1",
-        "--length-scale",
-        "1",
-        "--checkpoint",
-        tmp_path / "kept",
-    ]
-    words = ("fit", data, "--out", tmp_path / "m.zarr", *words, "--workers", 1)
+def test_ctrl_c_is_answered_before_what_is_finished_is_saved(large, tmp_path):
+    place = ("--out", tmp_path / "m.zarr", "--checkpoint", tmp_path / "kept")
+    words = ("fit", large, *place, *D4096, "--workers", 1)
     with start(*DISTRFF, *words, start_new_session=True) as fit:
         _hard_working_workers(fit)
         os.killpg(fit.pid, signal.SIGINT)

@@ -38,29 +38,24 @@ def test_a_row_is_the_same_whatever_the_number_of_rows(seed):
         assert not np.isin(features.frequencies_, truth._waves[0]).any()
 
 
-def test_noise_and_function_are_as_large_as_stated(seed):
-    truth = KnownTruth(6, noise=0.3, seed=seed)
-    X, f, y = rows_of(truth, "rows", truth.block_rows)
-    n = len(y)
-    assert X.dtype == np.float32
+@pytest.mark.parametrize("n_columns", [1, 2, 4, 30])
+def test_columns_noise_and_function_are_as_large_as_stated(seed, n_columns):
+    truth = KnownTruth(n_columns, noise=0.3, seed=seed)
+    rows, f, y = rows_of(truth, "rows", truth.block_rows)
+    X, n = rows.astype(np.float64), len(rows)
+    assert rows.dtype == np.float32
     # 128 cosines of errors 1e-15 in their phases; the deviation they are divided by is about 8.
-    assert np.abs(truth.function(X) - f).max() < 1e-12
+    assert np.abs(truth.function(rows) - f).max() < 1e-12
     # Six standard errors: of a root mean square of n normal numbers σ/√(2n), of a mean σ/√n. The
     # function's own numbers are those of two samples, whose values are bounded and of kurtosis below 6.
     assert abs(np.sqrt(np.mean((y - f) ** 2)) - 0.3) < 6 * 0.3 / np.sqrt(2 * n)
     assert abs(np.mean(y - f)) < 6 * 0.3 / np.sqrt(n)
     assert abs(f.mean()) < 6 * np.sqrt(2 / n)
     assert abs(f.std() - 1.0) < 6 * np.sqrt(2 * 5 / (4 * n))
-
-
-@pytest.mark.parametrize("n_columns", [1, 2, 4, 30])
-def test_columns_have_unit_variance_and_at_most_four_factors(seed, n_columns):
-    truth = KnownTruth(n_columns, seed=seed)
-    X = next(truth.blocks("rows", truth.block_rows)).X.astype(np.float64)
     # Of the variance of n normal numbers, six standard errors √(2/n), for 30 columns.
-    assert np.abs(X.var(axis=0) - 1.0).max() < 6 * np.sqrt(2 / len(X))
+    assert np.abs(X.var(axis=0) - 1.0).max() < 6 * np.sqrt(2 / n)
     # Rounding to float32 adds singular values of about 2⁻²⁵·√n.
-    values = np.linalg.svd(X, compute_uv=False) / np.sqrt(len(X))
+    values = np.linalg.svd(X, compute_uv=False) / np.sqrt(n)
     assert (values[4:] < 1e-6).all()
 
 

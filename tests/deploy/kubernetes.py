@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import functools
 import re
 import secrets
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -22,103 +22,39 @@ from tests.deploy.pods import Surroundings, container_of, environment_of
 FOLDER = ROOT / "deploy" / "kubernetes"
 JOBS = ("fit", "predict")
 OPERATED = ("dask-cluster", "dask-job")
-CLOSED = {
-    "allowPrivilegeEscalation": False,
-    "readOnlyRootFilesystem": True,
-    "capabilities": {"drop": ["ALL"]},
-}
+DROPPED = {"drop": ["ALL"]}
+CLOSED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": DROPPED}
 """What each container's security context is."""
 
-MERGED_BY = {"containers": "name", "volumes": "name", "volumeMounts": "mountPath"}
-"""Lists whose entries a patch finds by one of their fields; others it replaces."""
+
+@functools.cache
+def _kustomized(folder: Path, overlays: Overlays | None) -> str:
+    """A folder as kubectl renders it, once a session; with overlays it patches the chart's output."""
+    if overlays is None:
+        return kubectl_kustomize(folder)
+    with tempfile.TemporaryDirectory() as place:
+        copy = copy_of_deploy(Path(place)) / folder.relative_to(ROOT / "deploy")
+        (copy / "chart.yaml").write_text(yaml.safe_dump_all(manifests(overlays)))
+        return kubectl_kustomize(copy)
 
 
 def built(name: str) -> list[Manifest]:
     """The resources of a folder's kustomization, as its components and patches change them."""
-    return kustomized(FOLDER / name)
+    return loaded(_kustomized(FOLDER / name, None))
 
 
-def kustomized(folder: Path, given: Mapping[str, list[Manifest]] = MappingProxyType({})) -> list[Manifest]:
-    """What kustomize makes of a folder, where `given` stands for files that are not there."""
-    resources: list[Manifest] = []
-    accumulate(folder, resources, given)
-    return resources
+def post_rendered(overlays: Overlays) -> list[Manifest]:
+    """What kustomize makes of the chart's manifests."""
+    return loaded(_kustomized(HELM / "post-render", overlays))
 
 
-def accumulate(folder: Path, resources: list[Manifest], given: Mapping[str, list[Manifest]]) -> None:
-    """Add a folder's resources, let its components change them all, and then its own patches."""
-    kustomization = read_kustomization(folder)
-    for path in kustomization.get("resources", []):
-        there = folder / path
-        if there.is_dir():
-            resources += kustomized(there)
-        else:
-            manifests = given[path] if path in given else yaml.safe_load_all(there.read_text())
-            # By way of JSON, which has no aliases: what is changed in one place stays in another.
-            resources += json.loads(json.dumps(list(manifests)))
-    for component in kustomization.get("components", []):
-        accumulate(folder / component, resources, given)
-    for patch in kustomization.get("patches", []):
-        for resource in resources:
-            if is_target(patch["target"], resource):
-                apply(yaml.safe_load(patch["patch"]), resource)
-    for image in kustomization.get("images", []):
-        for container in containers_in(resources):
-            rename(container, image)
+def loaded(text: str) -> list[Manifest]:
+    """Manifests of a caller's own, which it may change."""
+    return list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
 
 
 def read_kustomization(folder: Path) -> dict[str, Any]:
     return yaml.safe_load((folder / "kustomization.yaml").read_text())
-
-
-def is_target(target: Mapping[str, str], resource: Manifest) -> bool:
-    wanted = [pair.split("=") for pair in target.get("labelSelector", "").split(",") if pair]
-    labels = resource["metadata"].get("labels", {})
-    return resource["kind"] == target["kind"] and all(labels.get(name) == value for name, value in wanted)
-
-
-def apply(patch: Any, resource: Manifest) -> None:
-    """Carry out a patch: a list of operations of JSON, or a part of a resource."""
-    if isinstance(patch, list):
-        for operation in patch:
-            operate(operation, resource)
-    else:
-        merge({key: part for key, part in patch.items() if key == "spec"}, resource)
-
-
-def operate(operation: Mapping[str, Any], resource: Manifest) -> None:
-    """Carry out one of those operations of a JSON patch (RFC 6902) that the files have."""
-    *path, last = operation["path"].removeprefix("/").split("/")
-    place: Any = resource
-    for word in path:
-        place = place[int(word) if isinstance(place, list) else word]
-    match operation["op"], last:
-        case "test", _:
-            assert place[last] == operation["value"], operation
-        case "replace", _:
-            assert last in place, operation
-            place[last] = operation["value"]
-        case "add", "-":
-            place.append(operation["value"])
-        case "add", _:
-            assert isinstance(place, dict), operation
-            place[last] = operation["value"]
-        case other:
-            raise NotImplementedError(other)
-
-
-def merge(part: Mapping[str, Any], whole: dict[str, Any]) -> None:
-    """Put a part of a resource into it as Kubernetes' strategic merge does; what is new in lists is first."""
-    for key, value in part.items():
-        if isinstance(value, Mapping):
-            merge(value, whole.setdefault(key, {}))
-        elif key in MERGED_BY:
-            name, entries = MERGED_BY[key], whole.setdefault(key, [])
-            for entry in reversed(value):
-                known = [one for one in entries if one[name] == entry[name]]
-                merge(entry, known[0]) if known else entries.insert(0, dict(entry))
-        else:
-            whole[key] = value
 
 
 def containers_in(part: Any) -> Iterator[dict[str, Any]]:
@@ -129,13 +65,6 @@ def containers_in(part: Any) -> Iterator[dict[str, Any]]:
     elif isinstance(part, list):
         for value in part:
             yield from containers_in(value)
-
-
-def rename(container: dict[str, Any], image: Mapping[str, str]) -> None:
-    """Give a container the tag of an entry of `images`, where it has an image of its name."""
-    assert image.keys() == {"name", "newTag"}, image
-    if container["image"].partition(":")[0] == image["name"]:
-        container["image"] = f"{image['name']}:{image['newTag']}"
 
 
 def assert_disk_is_asked_for(spec: Mapping[str, Any]) -> None:
@@ -149,8 +78,7 @@ def assert_disk_is_asked_for(spec: Mapping[str, Any]) -> None:
 
 def of_a_registry(folder: Path) -> tuple[Path, str]:
     """A copy of deploy/ that takes the images as its example does, and what it should make of `distrff`."""
-    copy = folder / "deploy"
-    shutil.copytree(ROOT / "deploy", copy, ignore=shutil.ignore_patterns("private", "chart.yaml"))
+    copy = copy_of_deploy(folder)
     images = copy / "images" / "kustomization.yaml"
     (example,) = re.findall(r"^# +- ({name: distrff,.*})$", images.read_text(), re.MULTILINE)
     image = yaml.safe_load(example) | {"digest": f"sha256:{secrets.token_hex(32)}"}
@@ -159,13 +87,17 @@ def of_a_registry(folder: Path) -> tuple[Path, str]:
     return copy, f"{image['newName']}@{image['digest']}"
 
 
-def kubectl_kustomize(folder: Path) -> list[Manifest]:
+def copy_of_deploy(folder: Path) -> Path:
+    copy = folder / "deploy"
+    return shutil.copytree(ROOT / "deploy", copy, ignore=shutil.ignore_patterns("private", "chart.yaml"))
+
+
+def kubectl_kustomize(folder: Path) -> str:
     """What kubectl makes of a folder, which it needs no cluster for."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl, which has kustomize in it, is not installed")
     command = ["kubectl", "kustomize", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return list(yaml.safe_load_all(done.stdout))
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
 def by_name(manifests: Iterable[Manifest]) -> list[Manifest]:
@@ -207,11 +139,6 @@ def resource_of(name: str) -> Manifest:
 def variable(container: Mapping[str, Any], name: str) -> str:
     """What a container's variable is, without the content of secrets."""
     return environment_of(container, Surroundings(Path()))[name]
-
-
-def post_rendered(overlays: Overlays) -> list[Manifest]:
-    """What kustomize makes of the chart's manifests."""
-    return kustomized(HELM / "post-render", {"chart.yaml": manifests(overlays)})
 
 
 def hardened(overlays: Overlays) -> dict[str, dict[str, Any]]:

@@ -210,44 +210,6 @@ def test_the_entry_copies_what_must_be_writable_and_becomes_the_command(tmp_path
     run_entry(NUMBA_CACHE_DIR=str(tmp_path / "missing" / "numba"))
 
 
-LOOP = """
-import numba
-def double(x): return 2 * x
-try:
-    loop = numba.njit(double, cache=True)
-    loop(1)
-    print(sum(loop.stats.cache_hits.values()))
-except RuntimeError as error:
-    print(str(error).split()[:2])
-"""
-
-
-def test_numba_passes_over_a_cache_that_it_cannot_write_to(tmp_path):
-    """Else the entry point need not copy the compiled loops."""
-    if reason := pods.why_not_confined():
-        pytest.skip(reason)
-    (tmp_path / "loop.py").write_text(LOOP)
-    folders = {name: tmp_path / name for name in ("cache", "home", "tmp")}
-    for folder in folders.values():
-        folder.mkdir()
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(folders["home"]),
-        "TMPDIR": str(folders["tmp"]),
-        "NUMBA_CACHE_DIR": str(folders["cache"]),
-    }
-
-    def hits(*writable: Path) -> str:
-        words = pods.confined([sys.executable, str(tmp_path / "loop.py")], tmp_path, list(writable))
-        done = commands.run(*words, env=environment)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    both = (folders["cache"], folders["tmp"])
-    assert [hits(*both), hits(*both)] == ["0", "1"]
-    assert hits(folders["tmp"]) == "['cannot', 'cache']"
-
-
 def compiled_loops() -> set[str]:
     """Module and name of each function under `@compiled`, as Numba's cache spells them."""
     found = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ OPERATOR = {"kubernetes.io/metadata.name": "dask-operator"}
 Labels = dict[str, str]
 
 
+@functools.cache
 def pods() -> dict[str, Labels]:
     """The labels of all pods, and of one that has nothing to do with Dask."""
     found = {"stranger": {"app": "shop"}}
@@ -90,20 +92,26 @@ def test_who_is_let_in_is_let_out_and_reaches_names_and_the_store(which):
         assert let_out(which, name, 53) == set(), name
 
 
-def test_the_charts_scheduler_lets_in_its_workers_its_notebook_and_labelled_clients_alone():
-    workers = {"dask-worker", "dask-worker-spot"}
-    labelled = {*JOBS, "operator/job-runner"}
-    assert let_in("chart", "dask-scheduler", 8786) == {*workers, "dask-jupyter", *labelled}
-    assert let_in("chart", "dask-scheduler", 8787) == set()
-    for worker in workers:
-        assert let_in("chart", worker, 40_000) == {*workers, "dask-scheduler"}
+LABELLED = {*JOBS, "operator/job-runner"}
+CHARTS_WORKERS = {"dask-worker", "dask-worker-spot"}
+OPERATORS = {"operator/worker"}
+LET_IN = [
+    ("chart", "dask-scheduler", 8786, {*CHARTS_WORKERS, "dask-jupyter", *LABELLED}),
+    ("chart", "dask-scheduler", 8787, set()),
+    *(("chart", worker, 40_000, {*CHARTS_WORKERS, "dask-scheduler"}) for worker in sorted(CHARTS_WORKERS)),
+    ("chart", "dask-jupyter", 8888, set()),
+    ("operator", "operator/scheduler", 8786, {*OPERATORS, *LABELLED, "dask-jupyter"}),
+    ("operator", "operator/scheduler", 8787, set()),
+    ("operator", "operator/worker", 40_000, {*OPERATORS, "operator/scheduler"}),
+    *(
+        (which, name, 8888, None) for which in SCHEDULERS for name in sorted(LABELLED)
+    ),  # no policy selects jobs
+]
 
 
-def test_the_operators_scheduler_lets_in_its_workers_and_labelled_clients_alone():
-    labelled = {*JOBS, "operator/job-runner", "dask-jupyter"}
-    assert let_in("operator", "operator/scheduler", 8786) == {"operator/worker", *labelled}
-    assert let_in("operator", "operator/scheduler", 8787) == set()
-    assert let_in("operator", "operator/worker", 40_000) == {"operator/worker", "operator/scheduler"}
+@pytest.mark.parametrize(("which", "to", "port", "expected"), LET_IN)
+def test_workers_and_labelled_clients_alone_are_let_in(which, to, port, expected):
+    assert let_in(which, to, port) == expected
 
 
 def test_the_operator_itself_reaches_schedulers_alone_from_its_namespace():
@@ -124,13 +132,6 @@ def operators_name() -> str:
     """What the operator's chart calls its pod."""
     (name,) = [name for name in chart.VERSIONS if name.endswith("operator")]
     return name.removeprefix("dask/")
-
-
-def test_nobody_is_let_in_to_a_notebook_and_no_policy_selects_jobs():
-    assert let_in("chart", "dask-jupyter", 8888) == set()
-    for which in SCHEDULERS:
-        for name in (*JOBS, "operator/job-runner"):
-            assert let_in(which, name, 8888) is None
 
 
 def test_a_notebook_has_the_label_of_clients_where_kustomize_can_give_it():

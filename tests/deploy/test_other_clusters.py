@@ -6,13 +6,11 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ import zarr
 from click.testing import CliRunner
 from dask.utils import parse_bytes
 from distributed import Client
+from distributed.cli import dask_ssh
 
 import distrff as drf
 from distrff.cli import main
@@ -155,68 +154,14 @@ def test_a_scheduler_file(folder, background, fitted):
     assert fitted(fit)[0]["status"] == "CONVERGED"
 
 
-@pytest.fixture
-def ssh_port(folder, environment) -> Iterator[int]:
-    """A server of SSH on this machine for the test alone, which lets in who has the key `folder/key`."""
-    sshd = shutil.which("sshd", path=os.pathsep.join([os.environ["PATH"], "/usr/sbin"]))
-    keygen = shutil.which("ssh-keygen")
-    if sshd is None or keygen is None:
-        pytest.skip("no server of SSH is installed here")
-    for name in ("key", "host-key"):
-        subprocess.run([keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
-    (port,) = map(int, free_ports(1))
-    options = {
-        "ListenAddress": f"127.0.0.1:{port}",
-        "HostKey": folder / "host-key",
-        "AuthorizedKeysFile": folder / "key.pub",
-        "StrictModes": "no",  # the folders above are whose they are
-        "UsePAM": "no",
-        "PidFile": "none",
-        "SetEnv": f"PYTHONPATH={environment['PYTHONPATH']} HOME={folder}",
-    }
-    words = [f"-o{name}={value}" for name, value in options.items()]
-    with (folder / "sshd.log").open("w") as log, own_folder_of_sshd():
-        server = subprocess.Popen([sshd, "-D", "-e", "-f", "/dev/null", *words], stderr=log)
-        try:
-            wait_until(lambda: listens(port) or server.poll() is not None, 60)
-            if server.poll() is not None:
-                said = (folder / "sshd.log").read_text().strip()
-                pytest.skip(f"the server of SSH does not run here: {said}")
-            yield port
-        finally:
-            server.terminate()
-            server.wait(10)
-
-
-@contextmanager
-def own_folder_of_sshd() -> Iterator[None]:
-    """Make the empty folder that a server of root's asks for, where no system has made it."""
-    there = Path("/run/sshd")
-    if os.geteuid() != 0 or there.exists():
-        yield
-        return
-    there.mkdir(mode=0o755)
-    try:
-        yield
-    finally:
-        there.rmdir()
-
-
-@pytest.mark.slow
-def test_dask_ssh(folder, ssh_port, background, fitted):
-    pytest.importorskip("paramiko", reason="dask ssh needs paramiko")
-    _, start, fit = (line.replace("scheduler-host", "127.0.0.1") for line in lines_of("dask ssh"))
-    (port,) = map(int, free_ports(1))
-    start = start.replace(" worker-host", "").replace("--nworkers 4", "--nworkers 1")
-    key = f"--ssh-port {ssh_port} --ssh-private-key {folder / 'key'}"
-    running = background(f"{start} --scheduler-port {port} {key} --remote-python {sys.executable}")
-    wait_until(lambda: listens(port) or running.poll() is not None, 60)
-    _, coef = fitted(fit.replace("8786", str(port)))
-    # Up to rounding: a shell over there lacks this one's variables, by which OpenBLAS may take other loops.
-    np.testing.assert_allclose(coef, expected(folder).ravel(), rtol=1e-10)
-    running.send_signal(signal.SIGINT)
-    running.wait(30)
-    wait_until(lambda: not listens(port), 60)
+def test_dask_ssh_takes_the_words_of_its_line():
+    """Nothing is started: that needs a server of SSH."""
+    requirement, start, fit = (shlex.split(line) for line in lines_of("dask ssh"))
+    assert requirement == ["pip", "install", "paramiko"]
+    context = dask_ssh.main.make_context("dask ssh", start[2:])
+    assert context.params.items() >= {"nthreads": 1, "n_workers": 4}.items()
+    assert context.params["hostnames"] == ("scheduler-host", "worker-host")
+    assert fit[-2:] == ["--scheduler", f"tcp://{start[-2]}:{context.params['scheduler_port']}"]
 
 
 SBATCH = """#!/bin/sh

@@ -11,7 +11,7 @@ import distrff as drf
 from distrff.diagnostics.survey import survey_rows
 from distrff.engine import run as engine_run
 from distrff.engine.run import Run
-from distrff.errors import InputError, PlanRefused
+from distrff.errors import PlanRefused
 
 FEW_BYTES = 2**25
 
@@ -72,19 +72,6 @@ def test_more_rows_than_tasks_can_have(tmp_path, few_bytes):
     ):
         with pytest.raises(PlanRefused, match="3,814,697,266 tasks per pass, but at most 1,048,576 are"):
             begin(data)
-
-
-@pytest.mark.parametrize(
-    ("count", "bits"),
-    [(10**20, 67), (10**5000, 16610), (-(10**5000), 16610)],
-    ids=["large", "huge", "negative"],
-)
-def test_counts_that_no_array_has(count, bits):
-    told = f"n_components must be {'at most ' if count > 0 else ''}.* got an integer of {bits} bits"
-    with pytest.raises(InputError, match=told):
-        drf.KernelRidge(drf.FourierFeatures(n_components=count), alpha=1.0, scale="none").fit(
-            np.ones((10, 2)), np.ones(10)
-        )
 
 
 @pytest.mark.parametrize("name", SHAPES)

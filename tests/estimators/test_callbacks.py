@@ -58,18 +58,6 @@ def test_true_ends_the_fit_with_the_best_model_so_far(rows, name):
     np.testing.assert_array_equal(seen[-1][1].coef, fitted.model_.coef)
 
 
-def test_true_before_there_is_a_model_ends_the_fit_at_its_first_one(rows):
-    seen = []
-
-    def stop(progress):
-        seen.append(progress)
-        return True
-
-    fitted = in_process(FITS["squared_hinge"]().set_params(callbacks=[stop]), *rows)
-    assert fitted.report_["status"] == "STOPPED"
-    assert [progress.error is None for progress in seen] == [True, True, False]
-
-
 def test_a_stop_in_the_search_for_alpha_keeps_the_mean_of_the_folds(rows):
     labels = []
 

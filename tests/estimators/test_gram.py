@@ -134,6 +134,7 @@ def test_models_that_do_not_fit_the_gram(problem):
         ({"features": "fourier"}, "features must be a distrff feature map"),
         ({"features": drf.FourierFeatures(form="complex")}, "form='complex' is for transform only"),
         ({"features": np.zeros(900)}, "features must be a distrff feature map"),
+        ({"features": drf.RandomBinningFeatures()}, "FourierFeatures or NystroemFeatures"),
         ({"y": None}, "the Gram needs y"),
         ({"cv": 1}, "cv must be an integer of at least 2"),
         ({"targets": "labels"}, "targets must be one of 'auto', 'numeric', 'classes', got 'labels'"),
@@ -190,7 +191,6 @@ def test_fit_features(problem):
 # Sums and differences, what they refuse, and files
 
 
-UNIT = 2.0**-53
 D = 16
 SPEC = drf.FourierFeatures(drf.Gaussian(2.0), D, random_state=3).fit(np.zeros((1, 2))).specification_
 
@@ -236,14 +236,6 @@ def test_sums_of_earlier_versions_know_neither_names_nor_steps(rng, tmp_path):
     write_group(path, arrays, metadata | {"column_names": ["a"]}, kind="gram", overwrite=True)
     with pytest.raises(ModelFileError, match="its column names do not fit its columns"):
         drf.GramStatistics.load(path)
-
-
-def test_mixed_products_count_as_the_coarser(rng):
-    first, second = statistics_of(*few_rows(rng, 60)), statistics_of(*few_rows(rng, 50))
-    coarse = replace(second, dtype="float32", tile_rows=8192)
-    assert (first + second).dtype == "float64"
-    for total in (first + coarse, coarse + first):
-        assert (total.dtype, total.tile_rows) == ("float32", 8192)
 
 
 def test_grams_that_do_not_fit_are_refused(rng):

@@ -220,14 +220,3 @@ def test_what_was_summed_outlives_a_fit_that_fails(rng):
             fit()
         np.testing.assert_array_equal(grown.predict(X), expected)
     assert grown.partial_fit(X, X[:, 0]).report_["n_samples"] == 120
-
-
-def test_deviations_after_a_pickle_are_those_of_the_model_that_is_there(rng):
-    X = rng.normal(size=(80, 2))
-    grown = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(1.0), 16, random_state=0), alpha=1.0)
-    grown.partial_fit(X, X[:, 0]).calibrate(X + 0.01, X[:, 0])
-    expected = [*grown.predict(X, return_std=True), *grown.predict_interval(X)]
-    sent = pickle.loads(pickle.dumps(grown.set_params(alpha=100.0)))
-    found = [*sent.predict(X, return_std=True), *sent.predict_interval(X)]
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9)

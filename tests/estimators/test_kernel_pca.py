@@ -1,8 +1,7 @@
-"""Principal components: exact on plain columns, close to the exact kernel's, the same for any storage."""
+"""Principal components: exact on plain columns, close to the exact kernel's."""
 
 from __future__ import annotations
 
-import dask.array as da
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
@@ -13,7 +12,7 @@ from distrff.diagnostics.bounds import spectral_norm_error
 from distrff.engine import run as engine_run
 from distrff.errors import InputError, NonFiniteError, PlanRefused
 from distrff.io.arrays import as_dataset
-from tests.support.fits import fourier, in_process, never
+from tests.support.fits import fourier, never
 
 
 def sine_of_angle(T: np.ndarray, exact: np.ndarray) -> float:
@@ -47,14 +46,6 @@ def test_coordinates_are_centred_uncorrelated_and_of_the_stated_variance(problem
     assert (C.max(axis=1) == np.abs(C).max(axis=1)).all()
 
 
-def test_landmarks_of_all_rows_give_the_exact_components(rng):
-    X = rng.standard_normal((80, 3))
-    estimator = drf.KernelPCA(drf.NystroemFeatures(drf.Gaussian(2.0), 80), 3, scale="none").fit(X)
-    exact = ExactKernelPCA(3, kernel="rbf", gamma=1 / 8).fit(X)
-    np.testing.assert_allclose(estimator.eigenvalues_, exact.eigenvalues_, rtol=1e-6)
-    assert sine_of_angle(estimator.transform(X), exact.transform(X)) < 1e-5
-
-
 def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
     """sin θ ≤ 2‖E‖/gap (Yu, Wang and Samworth 2015, theorem 2), ‖E‖ by matrix Bernstein at 1e-7."""
     X = rng.standard_normal((60, 3))
@@ -72,25 +63,6 @@ def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
     assert error <= spectral_norm_error(1e-7, D, 60, np.linalg.norm(K, 2))
     assert sine_of_angle(T, exact) <= 2 * np.sqrt(3) * error / (values[2] - values[3])
     np.testing.assert_allclose(estimator.eigenvalues_, values[:3], atol=error)  # Weyl
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_dask_arrays_give_lazy_dask_arrays_with_the_same_numbers(problem, dtype, request):
-    X = problem.X.astype(dtype)
-    estimator = in_process(drf.KernelPCA(fourier(), 3, random_state=0, scale="none"), X)
-    if dtype == np.float64:
-        request.getfixturevalue("client")  # workers give the same bits
-    lazy = da.from_array(X, chunks=(333, 2))
-    other = drf.KernelPCA(fourier(), 3, random_state=0, scale="none").fit(lazy)
-    np.testing.assert_array_equal(other.components_, estimator.components_)
-    assert other.report_["n_sweeps"] == 2
-    T = other.transform(lazy)
-    assert isinstance(T, da.Array)
-    assert (T.chunks, T.dtype) == (((333, 333, 234), (3,)), dtype)
-    assert estimator.transform(X).dtype == dtype
-    # The products of strips of other heights round differently.
-    atol = 1e-5 if dtype == np.float32 else 1e-12
-    np.testing.assert_allclose(T.compute(), estimator.transform(X), atol=atol)
 
 
 def test_a_target_is_not_looked_at_and_constant_rows_have_no_variance(problem):
@@ -139,15 +111,3 @@ def test_bad_rows_and_what_does_not_fit(problem, monkeypatch):
     monkeypatch.setattr(engine_run, "reduce_rows", never)
     with pytest.raises(PlanRefused):
         drf.KernelPCA(fourier(2**20), scale="none").fit(problem.X)
-
-
-def test_a_plan_counts_the_eigensystem_and_the_passes_of_the_map(rng):
-    X = rng.standard_normal((300, 3))
-    features = drf.NystroemFeatures(drf.Gaussian(2.0), 64, landmarks="leverage", random_state=0)
-    estimator = drf.KernelPCA(features, scale="none").fit(X)
-    plan = estimator.plan(X)
-    assert plan.seconds > 0
-    assert plan.to_dict() | {"seconds": None} == estimator.plan_.to_dict()
-    assert plan.n_sweeps == estimator.report_["n_sweeps"] == 4
-    rows = 300 * (2 * 3 * 64 + 64**2 + 65**2)
-    assert plan.flops - rows > 4 / 3 * 64**3

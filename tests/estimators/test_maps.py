@@ -1,20 +1,14 @@
-"""Models on landmarks, on maps side by side and on scikit-learn's transformers, on rows of any storage."""
+"""Models on landmarks, of kernels with a metric, and maps that cannot be stored."""
 
-import dask.array as da
 import numpy as np
 import pytest
 import zarr
 from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge as ExactKernelRidge
-from sklearn.preprocessing import (
-    PolynomialFeatures,
-    QuantileTransformer,
-    SplineTransformer,
-)
+from sklearn.preprocessing import QuantileTransformer
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError
-from distrff.fitting.fit import choose
 from tests.support.fits import stored
 
 
@@ -60,35 +54,6 @@ def test_rows_of_weight_zero_are_no_landmarks(problem):
 BESIDE_A_LINE = drf.ConcatenatedFeatures([nystroem(), drf.LinearFeatures()])
 
 
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        drf.KernelRidge(nystroem(), alpha="cv", random_state=0, scale="none"),
-        drf.KernelRidge(nystroem(), solver="cg", random_state=0, alpha=1.0, scale="none"),
-        drf.KernelRidge(nystroem(drf.Polynomial(3)), alpha="gcv", random_state=0, scale="none"),
-        drf.KernelRidge(nystroem(drf.Gaussian("auto")), alpha="gcv", random_state=0, scale="none"),
-        drf.KernelSVC(nystroem(), random_state=0, scale="none"),
-        drf.KernelSVC(nystroem(), loss="squared_hinge", random_state=0, scale="none"),
-        drf.KernelSVC(nystroem(drf.Polynomial(2)), C=0.1, random_state=0, scale="none"),
-        drf.KernelSVC(BESIDE_A_LINE, random_state=0, scale="none"),
-        drf.KernelLikelihoodClassifier(nystroem(landmarks="leverage"), random_state=0, scale="none"),
-        drf.KernelLikelihoodClassifier(BESIDE_A_LINE, random_state=0, scale="none"),
-    ],
-    ids=repr,
-)
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_estimators_fit_and_are_stored(problem, tmp_path, estimator, dtype):
-    X, y = problem.X.astype(dtype), problem.y
-    if not isinstance(estimator, drf.KernelRidge):
-        y = np.where(X[:, 1] * X[:, 2] > 0, "same", "other")
-    fitted = clone(estimator).fit(X, y)
-    assert fitted.score(X, y) > 0.75
-    np.testing.assert_array_equal(stored(fitted, tmp_path).predict(X), fitted.predict(X))
-    if y is problem.y:
-        lazily = fitted.predict(da.from_array(X, chunks=(100, -1))).compute(scheduler="sync")
-        np.testing.assert_allclose(lazily, fitted.predict(X), rtol=1e-6, atol=1e-5)
-
-
 @pytest.mark.parametrize("features", [nystroem(), BESIDE_A_LINE])
 def test_a_gram_carries_its_landmarks_to_its_file_and_back(problem, tmp_path, features):
     map_ = drf.fit_features(features, problem.X, scale="none")
@@ -125,62 +90,7 @@ def test_more_landmarks_than_rows_are_as_many_as_rows(problem, act):
     assert plan.size.n_features == 900
 
 
-def test_a_gram_that_is_to_be_like_another_counts_the_factor(problem, monkeypatch):
-    plans = []
-
-    def kept(*args, **kwargs):
-        found = choose(*args, **kwargs)
-        plans.append(found[1])
-        return found
-
-    monkeypatch.setattr("distrff.fitting.running.choose", kept)
-    first = drf.gram(problem.X, nystroem(), problem.y, scale="none")
-    drf.gram(problem.X, y=problem.y, like=first)
-    assert plans[0].size.triangle_numbers == 48**2
-    assert plans[1].worker_peak_bytes == plans[0].worker_peak_bytes
-
-
 # Models on maps side by side and on scikit-learn's transformers
-
-
-def mixed(width=2.0):
-    return drf.ConcatenatedFeatures(
-        [
-            drf.FourierFeatures(drf.Gaussian(width), 32),
-            drf.NystroemFeatures(drf.Gaussian(width), 24, landmarks="leverage"),
-            drf.TransformerFeatures(PolynomialFeatures(2, include_bias=False)),
-            drf.TransformerFeatures(SplineTransformer()),
-            drf.LinearFeatures(),
-        ]
-    )
-
-
-DERIVED = drf.ConcatenatedFeatures(
-    [drf.FourierFeatures(drf.Gaussian(2.0), 32), drf.LinearFeatures()], weights=[2, 0.1]
-)
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        drf.KernelRidge(mixed(), alpha="cv", random_state=0, scale="none"),
-        drf.KernelRidge(mixed("auto"), alpha="gcv", random_state=0, scale="none"),
-        drf.KernelRidge(DERIVED, solver="cg", random_state=0, alpha=1.0, scale="none"),
-        drf.KernelRidge(
-            drf.TransformerFeatures(SplineTransformer()), alpha="cv", scale="standard", random_state=0
-        ),
-    ],
-    ids=["mixed", "automatic", "derived", "splines"],
-)
-def test_ridge_fits_on_a_cluster_as_in_memory(problem, tmp_path, model, request):
-    in_memory = clone(model).fit(problem.X, problem.y)
-    request.getfixturevalue("client")
-    X, y = da.from_array(problem.X, chunks=(130, -1)), da.from_array(problem.y, chunks=170)
-    fitted = clone(model).fit(X, y)
-    np.testing.assert_array_equal(fitted.model_.coef, in_memory.model_.coef)
-    np.testing.assert_allclose(fitted.predict(X).compute(), in_memory.predict(problem.X), atol=1e-8)
-    assert fitted.plan(X, y).seconds is not None
-    np.testing.assert_array_equal(stored(fitted, tmp_path).predict(problem.X), fitted.predict(problem.X))
 
 
 def test_what_cannot_be_stored_is_refused_by_name(problem, tmp_path):
@@ -195,3 +105,37 @@ def test_what_cannot_be_stored_is_refused_by_name(problem, tmp_path):
             with pytest.raises(InputError, match="QuantileTransformer cannot be stored"):
                 value.save(str(tmp_path / "some.zarr"))
     assert not list(tmp_path.iterdir())
+
+
+# Kernels with a metric
+
+
+P = np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 0.75, 0.75, 0.0]])
+
+
+def test_phases_too_large_for_float32_are_counted(problem):
+    """A phase beyond 2^14 is off by more than 2^-10 in float32; its frequency is counted."""
+    X = (problem.X * 2.0**14).astype(np.float32)
+    plain = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(2.0), 64), alpha=1.0, scale="none").fit(
+        X, X[:, 0]
+    )
+    (note,) = plain.report_["notes"]
+    n_far = np.sum(np.abs(X).max(axis=0) @ np.abs(plain.features_.frequencies_) > 2.0**14)
+    assert n_far > 0 and note.startswith(f"{n_far} frequencies have phases too large for float32")
+    assert "use dtype='float64'" in note
+    for safe in ({"dtype": "float64"}, {"scale": "standard"}):
+        assert not plain.set_params(**safe).fit(X, X[:, 0]).report_["notes"]
+    X = problem.X.astype(np.float32)
+    for width, are_large in ((1.0, True), (1e5, False)):
+        map_ = drf.FourierFeatures(drf.Gaussian(width, metric=1e5 * P), 16, random_state=0)
+        report = drf.KernelRidge(map_, alpha=1.0, scale="none").fit(X, X[:, 0]).report_
+        assert any("phases too large for float32" in note for note in report["notes"]) == are_large
+        assert report["kernel"].endswith("metric=ndarray[2, 4])")
+
+
+@pytest.mark.parametrize("kind", [drf.FourierFeatures, drf.NystroemFeatures, drf.RandomBinningFeatures])
+def test_the_error_of_a_kernel_with_a_metric_is_within_its_bound(problem, kind):
+    kernel = (drf.Laplacian if kind is drf.RandomBinningFeatures else drf.Gaussian)(3.0, metric=P)
+    map_ = kind(kernel, 64, random_state=0).fit(problem.X)
+    error = drf.kernel_error(map_, problem.X, random_state=0, confidence=1 - 1e-9)
+    assert 0 < error.max_error <= error.max_bound

@@ -145,7 +145,7 @@ def test_labels_of_any_column_come_back_in_their_type(problem, kind, tmp_path):
     ],
 )
 def test_labels_of_other_types_are_refused_before_the_first_pass(problem, spell, named, monkeypatch):
-    monkeypatch.setattr(Run, "sweep", lambda *args, **kwargs: pytest.fail("a pass was made"))
+    monkeypatch.setattr(Run, "reduce", lambda *args, **kwargs: pytest.fail("a pass was made"))
     with pytest.raises(InputError, match=f"class labels must be numbers, booleans or text, .*{named}"):
         ridge_classifier().fit(problem.X, spell(np.resize([0, 1], 900)))
 

@@ -173,17 +173,6 @@ def test_rows_scaled_without_a_shift_are_so_in_a_clone(rows):
     np.testing.assert_allclose(again.predict(X), model.predict(X), **CLOSE)
 
 
-@pytest.mark.parametrize("targets", ["one", "a column", "several"])
-def test_shapes_of_numbers(rows, targets):
-    y = {"one": rows[:, 0], "a column": rows[:, :1], "several": rows[:, :2]}[targets]
-    model = drf.KernelRidge(
-        drf.FourierFeatures(n_components=16, random_state=0), alpha=1.0, scale="none"
-    ).fit(rows, y)
-    found = model.to_sklearn().predict(rows)
-    assert found.shape == model.predict(rows).shape
-    np.testing.assert_allclose(found, model.predict(rows), **CLOSE)
-
-
 MAP = drf.FourierFeatures(drf.Gaussian(2.0), 32, random_state=0)
 CLASSIFIERS = {
     "ridge": drf.KernelRidgeClassifier(MAP, alpha=1.0, scale="none"),

@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 import shlex
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -130,10 +129,3 @@ def test_a_failure_while_writing_leaves_nothing(a9a, files, tmp_path, monkeypatc
     monkeypatch.setattr(a9a, "write", fail_at_the_second)
     assert refused(a9a, files[0], tmp_path / "build") == "a9a.py: the disk is full\n"
     assert os.listdir(tmp_path / "build") == []
-
-
-def test_as_a_script_it_ends_with_the_exit_code(tmp_path):
-    done = run(sys.executable, SCRIPT, tmp_path, tmp_path / "build")
-    assert (done.returncode, done.stdout) == (2, "")
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("a9a.py: ")

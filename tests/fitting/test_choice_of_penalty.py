@@ -10,9 +10,7 @@ from sklearn.linear_model import Ridge
 import distrff as drf
 from distrff import solvers
 from distrff.errors import DataWarning, PenaltyTooSmall, PrecisionWarning
-from distrff.fitting.result import end_of_grid
 from distrff.preprocessing.folds import Folds
-from distrff.solvers.ridge import GramProblem, default_alphas, extended, gcv_errors, path_errors
 from distrff.utils.random import child_seed
 from tests.support.fits import fourier, ridge
 
@@ -143,33 +141,6 @@ def test_a_large_offset_of_the_target_costs_nothing_in_float32(problem):
     assert np.abs(distance).max() < bound + 64 * u32 * np.linalg.norm(plain.coef_) + 1e6 * np.finfo(float).eps
 
 
-def test_without_an_intercept_the_offset_is_fitted_as_it_is(problem):
-    """The shift of the targets is taken back in the Gram, where it is exact."""
-    X, y = problem.X.astype(np.float32), problem.y + 1e3
-    alpha = 1e-2 * len(y)
-    single, double = (
-        ridge(alpha=alpha, fit_intercept=False, dtype=dtype).fit(X, y) for dtype in ("float32", "float64")
-    )
-    assert single.intercept_ == 0
-    # G and ZᵀY are off by a few u32·n relative to n·k(0): the weights by that over alpha.
-    u32 = np.finfo(np.float32).eps / 2
-    bound = 16 * u32 * len(y) / alpha * np.linalg.norm(double.coef_)
-    assert np.linalg.norm(single.coef_ - double.coef_) < bound
-
-
-def test_phases_too_large_for_float32_are_counted(problem):
-    """A phase beyond 2^14 is off by more than 2^-10 in float32; its frequency is counted."""
-    X = (problem.X * 2.0**14).astype(np.float32)
-    model = ridge(scale="none").fit(X, problem.y)
-    (note,) = model.report_["notes"]
-    bounds = np.abs(X).max(axis=0) @ np.abs(model.features_.frequencies_)
-    n_far = np.sum(bounds > 2.0**14)
-    assert n_far > 0 and note.startswith(f"{n_far} frequencies have phases too large for float32")
-    assert "use dtype='float64'" in note
-    assert not ridge(dtype="float64").fit(X, problem.y).report_["notes"]
-    assert not ridge(scale="standard").fit(X, problem.y).report_["notes"]
-
-
 # Generalised cross-validation where it may be believed, and one held-out fold where it may not
 
 
@@ -224,9 +195,6 @@ def test_the_report_says_which_criterion_chose(problem):
     few = drf.KernelRidge(fourier(44), "gcv", random_state=0, scale="none").fit(X, y)
     assert few.report_["criterion"] == "generalised cross-validation"
     assert not notes_of(few, "overfit")
-
-
-# The plan
 
 
 # Folds that do not stand for the rows
@@ -285,24 +253,6 @@ def test_a_gram_without_folds_is_warned_of_only_where_it_matters(problem):
             drf.KernelRidge(alpha="gcv", alphas=[1e3], scale="none").fit_gram(statistics)
 
 
-@pytest.mark.parametrize("fit_intercept", [False, True])
-def test_few_features_are_judged_by_all_rows_though_there_are_folds(problem, fit_intercept):
-    statistics = drf.gram(problem.X, fourier(32), problem.y, cv=5, scale="none")
-    alphas = np.array([1e-3, 1.0])
-    model = drf.KernelRidge(alpha="gcv", alphas=alphas, fit_intercept=fit_intercept, scale="none").fit_gram(
-        statistics
-    )
-    A = statistics.A.sum(axis=0)
-    D = len(A) - 2
-    targets = statistics.targets
-    # Targets are summed as they are where they are not centred.
-    offset = None if fit_intercept else targets.shift / targets.scale
-    rows = GramProblem(900, 1, fit_intercept, (D,), False, offset)
-    expected, _ = gcv_errors(rows.with_offset(A), D, alphas, rows)
-    unit = targets.scale**2
-    np.testing.assert_allclose(model.cv_results_["mean_score"], (expected * unit)[:, 0], rtol=1e-8)
-
-
 # A penalty at the end of its grid is said, with what to do about it
 
 
@@ -313,28 +263,6 @@ def end_notes(model):
         assert note in repr(model.report_) and note in model.report_.to_dict()["notes"]
         assert note.replace("'", "&#39;") in model.report_.to_html()
     return notes
-
-
-@pytest.mark.parametrize(
-    ("chosen", "told"),
-    [
-        (
-            1.0,
-            ["p=1 is the smallest of its grid: a smaller one may be better; give ps that begin lower (--ps)"],
-        ),
-        (2.0, []),
-        (3.0, ["p=3 is the largest of its grid: a larger one may be better; give ps that end higher (--ps)"]),
-    ],
-)
-def test_both_ends_and_what_is_between(chosen, told):
-    grid = np.array([1.0, 2.0, 3.0])
-    scores = np.abs(grid - chosen)
-    assert end_of_grid("p", chosen, grid, scores) == told
-    assert end_of_grid("p", chosen, grid, scores, below="noise") == (["noise"] if chosen == 1.0 else told)
-    assert end_of_grid("p", chosen, np.array([chosen]), scores[:1]) == []
-    assert end_of_grid("p", chosen, grid, np.zeros(3)) == [], "as of a constant target: all are as good"
-    for scores in (np.full(3, np.inf), np.where(grid == chosen, 0.0, np.inf)):
-        assert end_of_grid("p", chosen, grid, scores) == told, "one score, or none, is not a tie"
 
 
 BINS = drf.RandomBinningFeatures(drf.Laplacian(2.0), 16, random_state=0)
@@ -405,40 +333,6 @@ def test_a_C_at_either_end(rng, Cs, which):
 
 
 # Default grids go on beyond an end that is the best
-
-
-def test_errors_of_a_path_are_those_of_the_alphas_that_are_tried():
-    """The walk stops a decade, three steps, after the best; both ends of the grid are ends."""
-    alphas = np.geomspace(1e-6, 1e6, 33)  # eight values in three decades
-    base = slice(12, 21)
-    for best in (0, 3, 7, 16, 25, 32):
-        calls = []
-
-        def errors_at(some, best=best, calls=calls):
-            calls.append(some)
-            return np.square(np.log(some / alphas[best]))[:, None]
-
-        errors = path_errors(errors_at, alphas, base)[:, 0]
-        tried = np.isfinite(errors)
-        assert tried[base].all() and np.nanargmin(errors) == best
-        np.testing.assert_array_equal(np.sort(np.concatenate(calls)), alphas[tried])
-        places = np.flatnonzero(tried)
-        assert (np.diff(places) == 1).all()
-        for end, inward in ((places[0], 1), (places[-1], -1)):
-            is_end = end in (0, 32) or end in (base.start, base.stop - 1)
-            assert is_end or 3 <= (best - end) * inward <= 5
-    np.testing.assert_array_equal(path_errors(errors_at, alphas, None), errors_at(alphas))
-
-
-def test_a_default_grid_is_extended_in_its_own_steps():
-    alphas, _ = default_alphas(100.0, 1.0, floor=0.0)
-    grid, base = extended(alphas, floor=0.0)
-    np.testing.assert_array_equal(grid[base], alphas)
-    np.testing.assert_allclose(grid[1:] / grid[:-1], 10.0 ** (9 / 24))
-    np.testing.assert_allclose([grid[0], grid[-1]], [1e-16, 1e5])
-    cut, base = extended(alphas, floor=1e-9)
-    assert cut[0] >= 1e-9 > cut[0] / 10**0.375
-    np.testing.assert_array_equal(cut[base], alphas)
 
 
 @pytest.mark.parametrize("alpha", ["cv", "gcv"])

@@ -57,20 +57,6 @@ def test_moments_are_those_of_numpy_for_any_cuts(seed, n, ends, tile_rows, dtype
         )
 
 
-def test_classes_and_nothing_at_all(rng):
-    X, labels = rng.standard_normal((60, 3)), rng.choice(np.array(["x", "y", "z"]), 60)
-    found = statistics_of(reduction_for("classes"), X, labels, cuts=(7, 40))
-    expected, counts = np.unique(labels, return_counts=True)
-    np.testing.assert_array_equal(found.labels.labels, expected)
-    np.testing.assert_array_equal(found.labels.counts, counts)
-    assert found.targets is None
-    unasked = reduction_for("none", n_targets=0)
-    nothing = statistics_of(unasked, X, cuts=(30,))
-    sample = nothing.sample()
-    assert [nothing.targets, nothing.labels, sample.y, sample.sample_weight] == [None] * 4
-    assert statistics_of(unasked, X, np.full(60, np.nan)).n_rows == 60  # targets that are not looked at
-
-
 # The sample
 
 

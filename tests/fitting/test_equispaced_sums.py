@@ -110,26 +110,7 @@ def test_tasks_have_each_row_and_fold_once(n_rows, n_folds, call_rows):
         assert all(a < b for a, b in of_fold)
 
 
-@given(**CUTS)
-def test_runs_have_about_as_many_rows_as_a_call(n_rows, n_folds, call_rows):
-    """Unless there are fewer: a run of few rows takes as long as one of many."""
-    call_rows = max(call_rows, n_rows // 5000)
-    tasks = FoldCuts.of(n_rows, n_folds, call_rows).tasks()
-    n_runs = len({start for start, _, _ in tasks})
-    assert n_runs <= max(2, n_rows / (n_folds * call_rows))
-    assert n_runs >= min(n_rows, n_rows / (n_folds * call_rows)) / 4
-
-
 # The sums of ridge.
-
-
-@pytest.mark.parametrize("d", LATTICES)
-@pytest.mark.parametrize("targets", [ONE_NUMBER, NUMBERS, CLASSES], ids=["one", "two", "classes"])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_sums_are_those_of_all_rows(rng, d, targets, weighted):
-    rows = some_rows(rng, targets, d, weighted=weighted)
-    found = summed(toeplitz(d, targets), rows, [(0, 70, (0,)), (70, N, (0,))])
-    assert_direct(found, rows, d, targets)
 
 
 @pytest.mark.parametrize("tile_rows", [1, 7, 64, 1000])
@@ -203,14 +184,3 @@ def test_sums_of_signs_are_those_of_the_hash_of_each_row(rng, d, targets, weight
     assert np.abs(together - expected).max() <= bound
     assert bound < 0.1 * np.abs(expected).max()
     assert reduction.size_bytes(N) == together.nbytes
-
-
-@pytest.mark.parametrize("tile_rows", [1, 64, 1000])
-@pytest.mark.parametrize("call_rows", [1, 50])
-def test_sums_of_signs_over_tiles_and_calls_of_any_size(rng, tile_rows, call_rows):
-    """And groups apart from each other."""
-    rows, seed = some_rows(rng, ONE_NUMBER, 1, 61), seed_of(rng)
-    reduction = sign_reduction(1, ONE_NUMBER, seed, tile_rows=tile_rows, call_rows=call_rows)
-    found = summed(reduction, rows, [(a, b, (g,)) for g in ALL_GROUPS for a, b in ((0, 30), (30, 61))])
-    expected, bound = direct_signs(rows, 1, ONE_NUMBER, seed)
-    assert np.abs(np.concatenate([found[g] for g in ALL_GROUPS]) - expected).max() <= bound

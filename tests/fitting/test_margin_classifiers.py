@@ -1,7 +1,6 @@
 """Classifiers of margin losses against scikit-learn, the choice of C, hard margins, and likelihoods."""
 
 import json
-import warnings
 from functools import partial
 from itertools import product
 
@@ -228,17 +227,9 @@ def test_a_fold_without_weight_is_refused(problem, name, options):
     assert "in each of 2 folds, of a weight above 0, but fold 1 has none" in message
 
 
-NOT_SMOOTH = (
-    "solver='lbfgs' needs a loss with a continuous slope, which loss='hinge' is not; "
-    "use solver='smoothed' or 'auto'"
-)
 SMOOTH = (
     "solver='smoothed' needs a loss whose slope jumps, which loss='squared_hinge' is not; "
     "use solver='lbfgs' or 'auto'"
-)
-NOT_SQUARED = (
-    "solver='gram' needs a squared loss, whose optimum follows from the Gram alone, which "
-    "noise='logistic' is not; use solver='lbfgs' or 'auto'"
 )
 NOT_LOGISTIC = "multi_class='softmax' is for noise='logistic', got noise='probit'; use multi_class='ovr'"
 
@@ -247,9 +238,7 @@ NOT_LOGISTIC = "multi_class='softmax' is for noise='logistic', got noise='probit
     ("name", "parameters", "message"),
     [
         ("hinge", {"loss": "log"}, "loss must be one of 'hinge', 'squared_hinge', got 'log'"),
-        ("hinge", {"solver": "lbfgs"}, NOT_SMOOTH),
         ("squared_hinge", {"solver": "smoothed"}, SMOOTH),
-        ("logistic", {"solver": "gram"}, NOT_SQUARED),
         ("hinge", {"C": -1.0}, "C must be a positive number, got -1.0"),
         ("hinge", {"tol": "x"}, "tol must be a positive number, got 'x'"),
         ("hinge", {"max_sweeps": "a"}, "max_sweeps must be a positive integer or None, got 'a'"),
@@ -326,31 +315,6 @@ def test_held_out_losses_are_those_of_models_that_did_not_see_the_rows(problem, 
     alone = build(fitted.C_, tol=1e-6).fit(problem.X, y, problem.s)
     assert fitted.report_["primal"] == pytest.approx(alone.report_["primal"], rel=3e-6)
     assert fitted.report_["C"] == fitted.C_
-
-
-def test_the_search_finds_the_penalty_that_noise_asks_for(rng):
-    X = rng.standard_normal((3000, 3))
-    y = X[:, 0] + 1.5 * rng.standard_normal(3000) > 0
-    features = drf.FourierFeatures(drf.Gaussian(0.5), 256)
-    fitted = drf.KernelLikelihoodClassifier(features, "cv", random_state=0, scale="none").fit(X, y)
-    losses = fitted.cv_results_["mean_score"]
-    assert len(losses) == 6
-    assert losses.argmin() < 5
-    assert losses[-1] > 1.02 * losses.min()
-    assert fitted.report_["criterion"] == "held-out loss"
-    many = drf.KernelLikelihoodClassifier(features, "cv", Cs=[0.1, 1.0], cv=2, scale="none").fit(
-        X, (X[:, 0] > 1) + 0 + y
-    )
-    assert many.coef_.shape == (3, 256)
-
-
-def test_folds_without_weight(problem):
-    y, s = classes_of(problem.y), np.zeros(900)
-    s[:3] = 1.0
-    with pytest.raises(InputError, match="fold"):
-        classifier("hinge", "cv", cv=5).fit(problem.X, np.arange(900) % 2, s)
-    with pytest.raises(InputError, match=r"C='cv' needs at least 5 rows here.*, fewer folds \(cv=…\), or"):
-        classifier("hinge", "cv", cv=5).fit(problem.X[:4], y[:4] * 0 + [0, 1, 0, 1])
 
 
 # The Gram of a sample
@@ -544,34 +508,3 @@ def test_many_digits_may_take_the_hessian(problem, noise):
     assert fitted.report_["status"] == "CONVERGED"
     labels = fitted.report_["sweep_labels"]
     assert "Hessian" not in labels or labels.index("Hessian") >= 12  # after ten light sweeps
-
-
-@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
-def test_one_pass_makes_the_hessians_of_all_classes(rng, monkeypatch, loss):
-    X = rng.standard_normal((1200, 2))
-    y = np.digitize(np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(1200), [-1, 0, 1])
-    tol, features = 1e-6, drf.FourierFeatures(drf.Gaussian(0.5), 64)
-    model = margin_classifier(loss, features, 100.0, tol=tol, dtype="float64")
-    n_together, made = [], MarginOracle.hessians
-
-    def seen(self, points):
-        n_together.append(len(points))
-        return made(self, points)
-
-    monkeypatch.setattr(MarginOracle, "hessians", seen)
-    by_hessians = clone(model).fit(X, y)
-    assert max(n_together) > 1
-    # All of these rows are summed, in one pass for all that ask.
-    assert by_hessians.report_["sweep_labels"].count("Hessian") == len(n_together)
-    n_asked = len(n_together)
-    monkeypatch.setattr(penalty_search, "_MAX_HESSIAN_SWEEPS", 0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # it may need more than its 200 sweeps
-        without = clone(model).fit(X, y)
-    assert len(n_together) == n_asked
-    assert by_hessians.n_iter_ < without.n_iter_
-    assert by_hessians.report_["status"] == "CONVERGED"
-    for output in range(4):
-        Y = np.where(y == output, 1.0, -1.0)
-        values = [objective_of(m, loss, X, Y, np.ones(len(y)), output) for m in (by_hessians, without)]
-        assert values[0] <= values[1] * (1 + 2 * tol)

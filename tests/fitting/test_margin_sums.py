@@ -10,13 +10,7 @@ from sklearn.base import clone
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.fitting.light import (
-    MarginReduction,
-    NearestRowsReduction,
-    SmallestMargins,
-    SmallestMarginsReduction,
-    SoftmaxReduction,
-)
+from distrff.fitting.light import MarginReduction, SmallestMarginsReduction, SoftmaxReduction
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import ClassTargets, Scaling
 from distrff.preprocessing.folds import Folds
@@ -107,28 +101,6 @@ def test_softmax(make, rng, tile_rows, n_outputs):
     assert_same(found, softmax_sums(F, rows.y, rows.weights, vector, sigma=0.7))
 
 
-@pytest.mark.parametrize("tile_rows", [7, 512])
-@pytest.mark.parametrize("n_outputs", [1, 3])
-def test_nearest_rows(make, rng, tile_rows, n_outputs):
-    rows, point = make(n_outputs), point_of(rng, n_outputs)
-    found = rows.swept(
-        NearestRowsReduction, tile_rows, point, outputs=rows.outputs, n_kept=5, has_reference=False
-    )
-    short = 1 - rows.Y * (rows.Z @ point["coef"] + point["intercept"])
-    s, losses = rows.weights.fitted, np.maximum(0, short)
-    pulls = np.where(short > 0, s * rows.Y, 0)
-    np.testing.assert_allclose(found.value, (s * losses).sum(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(found.held_out, rows.weights.held_out_sums(losses), rtol=1e-12, atol=1e-12)
-    vector = np.column_stack([pulls.T @ rows.Z, pulls.sum(axis=0)])
-    np.testing.assert_allclose(found.violating_vector, vector, rtol=1e-12, atol=1e-9)
-    for j in range(n_outputs):
-        for side, label in zip(found.sides[j], (1, -1), strict=True):
-            mine = np.flatnonzero((rows.Y[:, j] == label) & (s[:, j] > 0))
-            nearest = mine[np.argsort(np.abs(short[mine, j]), kind="stable")[:5]]
-            assert side.number.tolist() == nearest.tolist()
-            np.testing.assert_array_equal(side.X, rows.X[nearest])
-
-
 # The rows of smallest margin, for any cuts, weights, ties and labels
 
 
@@ -171,14 +143,6 @@ def by_sorting(reduction, X, y, s, point):
     return models, violating, max(np.linalg.norm(Z[counted], axis=1), default=0.0)
 
 
-def assert_same_rows(found: SmallestMargins, other: SmallestMargins):
-    for output in range(len(found.sides)):
-        for mine, theirs in zip(found.rows(output), other.rows(output), strict=True):
-            np.testing.assert_array_equal(mine, theirs)
-    np.testing.assert_array_equal(found.n_violating, other.n_violating)
-    assert found.largest_norm == other.largest_norm
-
-
 @pytest.mark.parametrize("cuts", [(), (64,), (16, 32, 48, 64, 160)])
 @pytest.mark.parametrize("n_kept", [1, 7, 1000])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -201,27 +165,6 @@ def test_they_are_the_first_of_all_rows_sorted(rng, targets, weighted, n_kept, c
         np.testing.assert_allclose(found_margin, margin, **near)
     np.testing.assert_array_equal(found.n_violating, violating)
     assert found.largest_norm == pytest.approx(norm, rel=1e-14)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_any_cuts_give_the_same_bits(rng, dtype):
-    """Between multiples of the tile, whose products the bits of margins depend on."""
-    reduction = reduction_of(ClassTargets(THREE), dtype=dtype)
-    X, y, s = rows_of(rng, THREE, weighted=True)
-    point = point_of(rng, len(reduction.outputs))
-    whole = smallest(reduction, X, y, s, point)
-    for _ in range(5):
-        cuts = np.unique(16 * rng.integers(1, N // 16, rng.integers(1, 9)))
-        assert_same_rows(smallest(reduction, X, y, s, point, cuts), whole)
-
-
-def test_rows_without_weight_do_not_count(rng):
-    reduction = reduction_of(ClassTargets(TWO))
-    X, y, _ = rows_of(rng, TWO)
-    none = smallest(reduction, X, y, np.zeros(N), point_of(rng, 1), (16,))
-    assert [part.shape for part in none.rows(0)] == [(0,), (0, 3), (0,), (0,)]
-    assert none.n_violating.tolist() == [0]
-    assert none.largest_norm == 0
 
 
 def test_values_beyond_the_dtype_are_refused(rng):

@@ -1,10 +1,8 @@
 """Several labels of a row: one ±1 regression each from one Gram, as scikit-learn's RidgeClassifier has it."""
 
-import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-import zarr
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import accuracy_score, f1_score, hamming_loss, precision_score, recall_score
 
@@ -61,28 +59,6 @@ def test_evaluation_is_that_of_scikit_learn(problem, labels):
     quality = model.report_["quality"]
     assert quality["accuracy"] == pytest.approx(values["accuracy"]) and model.report_.to_html()
     assert "all labels right" in repr(model.report_)
-
-
-def test_rows_and_models_of_any_storage(problem, labels, tmp_path):
-    expected = ridge_classifier(1.0).fit(problem.X, labels)
-    frame = pd.DataFrame(problem.X, columns=list("abcd")).assign(u=labels[:, 0], v=labels[:, 1] > 0, w=0)
-    frame.to_parquet(tmp_path / "rows.parquet")
-    group = zarr.create_group(str(tmp_path / "rows.zarr"))
-    group.create_array("X", data=problem.X), group.create_array("y", data=labels)
-    lazy = [da.from_array(A, chunks=(200, -1)) for A in (problem.X, labels > 0)]
-    table = drf.open_dataset(str(tmp_path / "rows.parquet"), target=["u", "v", "w"])
-    for rows in ((drf.open_dataset(str(tmp_path / "rows.zarr")),), (table,), lazy):
-        model = ridge_classifier(1.0).fit(*rows)
-        np.testing.assert_array_equal(model.coef_, expected.coef_)
-    predicted = model.predict(lazy[0])
-    assert predicted.chunks == ((200,) * 4 + (100,), (3,)) and predicted.dtype == np.int64
-    np.testing.assert_array_equal(predicted.compute(), expected.predict(problem.X))
-    model.save(str(tmp_path / "model.zarr"))
-    stored = drf.load_model(str(tmp_path / "model.zarr"))
-    np.testing.assert_array_equal(stored.predict(problem.X), expected.predict(problem.X))
-    assert stored.digest == model.model_.digest and drf.evaluate(stored, table)["kind"] == "labels"
-    drf.write_predictions(stored, table, str(tmp_path / "found.zarr"))
-    np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "found.zarr"))[:], predicted)
 
 
 def test_sums_of_several_labels(problem, labels, tmp_path):

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from distrff.engine.reduction import gram_segmentation, gram_stride
+from distrff.engine.reduction import gram_segmentation
 from distrff.engine.tasks import Workers
 from distrff.errors import PlanRefused
 from distrff.features.fitted import product_cost
 from distrff.fitting import cost
-from distrff.fitting.cost import PRESUMED_SWEEPS, Size, refusal, with_kept
+from distrff.fitting.cost import Size, refusal, with_kept
 from distrff.fitting.gram import gram_peak_bytes
 from distrff.utils.text import human_bytes
 from tests.support import plans
@@ -151,88 +151,12 @@ def counted(size=MANY_OUTPUTS, limit=0, n_alphas=1, **cluster):
     return count(replace(size, n_factors=n_alphas), "cg", **TWO_THREADS | {"memory_limit": limit} | cluster)
 
 
-def limit_for(found):
-    return limit_above(found.worker_peak_bytes) + 2
-
-
-def test_what_is_counted_of_conjugate_gradients():
-    found = counted()
-    assert (found.stride, found.n_factors) == (gram_stride(1_000_000, 2048), 1) == (61, 1)
-    assert gram_stride(10_000_000, 2048) == 305  # sixteen rows a feature where light sweeps take long,
-    assert gram_stride(1_000_000, 8192) == 31  # four where they do not,
-    assert gram_stride(1_000_000, 64) == 61  # and never fewer than 16,384 rows
-    assert gram_stride(30_000, 64) == gram_stride(10, 64) == 1
-    assert found.n_sweeps == 2 + PRESUMED_SWEEPS
-    light = PRESUMED_SWEEPS * 10**6 * 2048 * (2 * 50 + 4 * 3)
-    sample = 10**6 / 61 * (2 * 50 * 2048 + 2052**2) + 2048**3 / 3
-    assert found.flops == pytest.approx(light + sample)
-    assert found.cosines == pytest.approx((PRESUMED_SWEEPS + 1 / 61) * 10**6 * 2048)
-    assert found.bytes_read == found.n_sweeps * 10**6 * 208
-    assert found.flops < count(MANY_OUTPUTS, **TWO_THREADS, memory_limit=0).flops
-    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert data["one_in"] == 61
-    text = str(found)
-    assert "preconditioner: factor of the Gram of one row in 61; 10 light sweeps presumed" in text
-    assert "all rows" in str(counted(replace(MANY_OUTPUTS, n_rows=20_000)))
-
-
-def test_the_factor_is_given_up_where_memory_asks_for_it():
-    with_factor = counted()
-    by_diagonal = counted(limit=limit_for(with_factor) - 2**20)
-    assert (by_diagonal.stride, by_diagonal.n_factors) == (0, 0)
-    assert by_diagonal.n_sweeps == 1 + PRESUMED_SWEEPS
-    assert "preconditioner: diagonal" in str(by_diagonal)
-    assert counted(limit=limit_for(with_factor)).stride == 61
-    assert counted(n_alphas=3).worker_peak_bytes > with_factor.worker_peak_bytes
-    # Without a factor memory is linear in the features.
-    sizes = [
-        replace(MANY_OUTPUTS, n_rows=10**7, chunk_rows=1000, n_features=D) for D in (20_000, 100_000, 200_000)
-    ]
-    few, many, more = (counted(size, limit=4 * 2**30).worker_peak_bytes for size in sizes)
-    assert few < many < more < 2.1 * many
-    with pytest.raises(PlanRefused):
-        count(sizes[0], **TWO_THREADS, memory_limit=4 * 2**30)
-
-
 @pytest.mark.parametrize(
     ("n_bytes", "text"),
     [(0, "0 B"), (999, "999 B"), (999.6, "1 kB"), (123_456, "123 kB"), (1.5e9, "1.5 GB"), (2e15, "2e+03 TB")],
 )
 def test_bytes_as_people_read_them(n_bytes, text):
     assert human_bytes(n_bytes) == text
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_hinge_goes_without_its_dual_where_that_alone_does_not_fit(threads):
-    few = replace(SHAPE, n_rows=4096, n_features=1024, n_outputs=10, n_problems=10, n_light_sweeps=10)
-    few = replace(few, n_folds=1, n_alphas=1, n_light_columns=10, dual_rows=4096, model_rows=4096)
-    cluster = {"n_workers": 2, "threads_per_worker": threads}
-    whole, without = (count(one, **cluster, memory_limit=0) for one in (few, replace(few, dual_rows=0)))
-    assert whole.worker_peak_bytes > without.worker_peak_bytes
-    found = count(few, **cluster, memory_limit=limit_above(without.worker_peak_bytes + 2**20))
-    assert (found.solver, found.size.dual_rows) == ("gram", 0)
-    found = count(few, **cluster, memory_limit=limit_above(whole.worker_peak_bytes + 2**20))
-    assert found.size.dual_rows == 4096
-    with pytest.raises(PlanRefused):
-        count(few, **cluster, memory_limit=limit_above(without.worker_peak_bytes - 2**20))
-
-
-def test_several_classes_have_hessians_where_these_are_short_and_small():
-    many = replace(SHAPE, n_features=1024, n_outputs=7, n_problems=7, n_light_columns=7, n_light_sweeps=10)
-    many = replace(many, n_folds=1, n_alphas=1, n_hessians=7)
-    whole, without = (count(one, **CLUSTER, memory_limit=0) for one in (many, replace(many, n_hessians=0)))
-    assert (whole.size.n_hessians, without.size.n_hessians) == (7, 0)
-    assert whole.worker_peak_bytes > without.worker_peak_bytes
-    # Whether there are any does not depend on the workers, unless nothing else fits.
-    few, most = limit_above(without.worker_peak_bytes + 2**20), 2**40
-    assert count(many, **CLUSTER, memory_limit=few).size.n_hessians == 0
-    for cluster in (CLUSTER, TWO_THREADS, {"n_workers": 1, "threads_per_worker": 16}):
-        assert count(many, **cluster, memory_limit=most).size.n_hessians == 7
-    large = replace(many, n_features=2048)
-    assert count(large, **CLUSTER, memory_limit=most).size.n_hessians == 0
-    long = replace(many, n_rows=20_000, n_features=4096)
-    assert long.hessian_sweeps > 100
-    assert count(long, **CLUSTER, memory_limit=2**36).size.n_hessians == 0
 
 
 # What stays between light passes.
@@ -271,25 +195,8 @@ def test_kept_features_are_counted_and_stay_below_the_share_at_which_dask_writes
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_nothing_is_kept_without_a_limit_a_wish_or_light_passes():
-    unlimited = Workers(**CLUSTER, memory_limit=0)
-    limited = Workers(**CLUSTER, memory_limit=64 * 2**30)
-    assert with_kept(plans.count("gram", LIGHT, unlimited), "auto", unlimited).kept_bytes == 0
-    assert with_kept(plans.count("gram", LIGHT, unlimited), True, unlimited).kept_features == LIGHT.n_rows
-    assert with_kept(plans.count("gram", LIGHT, limited), False, limited).kept_bytes == 0
-    assert with_kept(plans.count("gram", SHAPE, limited), True, limited).kept_bytes == 0
-
-
 def test_nothing_is_kept_by_processes_that_would_be_sent_it():
     workers = Workers(1, 2, 64 * 2**30, in_client=True, hold_values=False)
     assert with_kept(plans.count("gram", LIGHT, workers), "auto", workers).kept_bytes == 0
     with pytest.raises(PlanRefused, match="dask's processes send it to and fro"):
         with_kept(plans.count("gram", LIGHT, workers), True, workers)
-
-
-def test_cheap_features_are_made_again_and_their_rows_stay():
-    few_columns = replace(LIGHT, n_columns=1, map_cost=product_cost(1))
-    workers = Workers(**CLUSTER, memory_limit=64 * 2**30)
-    found = with_kept(plans.count("gram", few_columns, workers), "auto", workers)
-    assert (found.kept_features, found.kept_rows) == (0, LIGHT.n_rows)
-    assert "rows without features" in repr(found)

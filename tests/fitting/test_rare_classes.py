@@ -11,7 +11,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.fitting.margins import remedy
 from distrff.solvers.losses import MARGINS, NOISES
 from tests.support.fits import fourier, objective
 
@@ -171,24 +170,6 @@ def test_advice_is_taken_with_success(rng, noise):
     for warning in fitted(kind(C=1e30), X, y):
         assert "beside C=1e+30 the penalty is lost to rounding: use a C below" in warning
         assert not fitted(kind(C=float(warning.rpartition(" ")[2]) / 10), X, y)
-
-
-@pytest.mark.parametrize(
-    ("C", "error", "n_sweeps", "dtype", "advice"),
-    [
-        (1.0, 0.05, 50, "float32", "allow more by max_sweeps, or a larger tol"),
-        (1.0, 0.5, 50, "float64", "allow more by max_sweeps"),
-        (1.0, 0.05, 20, "float32", "rounding ends it: use dtype='float64', or a larger tol"),
-        (1e9, 0.5, 50, "float32", "rounding ends it: use dtype='float64'"),
-        (1.0, 1e-7, 50, "float32", "rounding ends it: use dtype='float64', or a larger tol"),
-        (1.0, 1e-13, 50, "float64", "rounding ends it: use a larger tol"),
-        (1.0, 0.5, 20, "float64", "rounding ends it: use a smaller C"),
-        (1e15, 0.5, 50, "float32", "beside C=1e+15 the penalty is lost to rounding: use a C below 5e+12"),
-        (1e-30, 0.5, 50, "float64", "beside the penalty C=1e-30 is lost to rounding: use a C above 2e-19"),
-    ],
-)
-def test_advice_says_what_stands_in_the_way(C, error, n_sweeps, dtype, advice):
-    assert remedy(error, C, size=1000.0, dtype=dtype, ended=n_sweeps >= 50) == advice
 
 
 @pytest.mark.slow

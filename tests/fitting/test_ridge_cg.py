@@ -11,7 +11,7 @@ from distrff.fitting import cost
 from distrff.fitting.cg import RidgePasses
 from distrff.fitting.cost import PRESUMED_SWEEPS
 from distrff.fitting.gram import factor_levels
-from tests.support.fits import interrupt_after, stored
+from tests.support.fits import interrupt_after
 
 D = 32
 
@@ -146,13 +146,6 @@ def test_an_interrupted_fit_keeps_the_best_model(problem, monkeypatch, name, n_d
     else:  # the sample's own model is kept, whose residual is not known yet
         assert estimator.report_["relative_residual"] is None
         assert score > 0.7
-
-
-def test_the_report_is_stored_where_the_gram_of_all_rows_leaves_nothing_to_do(problem, tmp_path):
-    fitted = model(0.1, dtype="float64").fit(problem.X, problem.Y, problem.s)
-    assert fitted.report_["sweep_labels"] == ["column statistics", "Gram", "right sides"]
-    assert stored(fitted, tmp_path).report["relative_residual"] == fitted.report_["relative_residual"]
-    assert "relative residual" in repr(fitted.report_)
 
 
 # Plans, and the choice of the solver

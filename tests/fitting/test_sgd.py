@@ -1,6 +1,5 @@
 """SGD against the solvers that close the gap, for every loss, and what it says of itself."""
 
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -8,12 +7,9 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import distrff as drf
-from distrff.engine.tasks import Workers
 from distrff.errors import DataWarning, InputError, PlanRefused
-from distrff.fitting.cost import refusal
-from distrff.fitting.sgd import _SGDOracle, metric_rows
+from distrff.fitting.sgd import _SGDOracle
 from tests.support.fits import LOSSES, fourier, interrupt_after, margin_classifier
-from tests.support.plans import count, solver_of
 
 N = 6000
 FEATURES = fourier(64, 1.5, random_state=None)
@@ -116,40 +112,3 @@ def test_auto_takes_it_where_no_gram_fits(rows, monkeypatch):
     for options in ({"solver": "smoothed"}, {"C": "cv"}, {"C": np.inf}):
         with pytest.raises(PlanRefused, match="the plan needs"):
             drf.KernelSVC(FEATURES, **options).fit(X, y > 0)
-
-
-def test_plans(rows):
-    X, y, _ = rows
-    plans = [drf.KernelSVC(features, solver="sgd").plan(X, y > 0) for features in (BINS, FEATURES)]
-    for plan in plans:
-        assert "SGD" in str(plan) and "epochs" in str(plan)
-        assert plan.seconds > 0
-    assert drf.KernelRidge(FEATURES, 1.0, solver="sgd").plan(X, y).n_sweeps == plan.n_sweeps
-    assert metric_rows(16384, replace(plan.size, n_features=2048)) == 16384
-    assert metric_rows(16384, replace(plan.size, n_features=8192)) == 4096
-    assert metric_rows(16384, replace(plan.size, sparse_entries=10)) == 2048
-    workers = Workers(2, 1, 900 * 2**20)
-    assert "n_components=" in refusal(
-        count("sgd", replace(plan.size, n_features=20_000), workers), solver_of("sgd", plan.size).cost
-    )
-
-
-ONE_FOR_ALL = "needs one loss a class, and multi_class='softmax' has one for all"
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: drf.KernelSVC(C="cv", solver="sgd"), "needs a finite number for C, got C='cv'"),
-        (lambda: drf.KernelSVC(C=np.inf, solver="sgd"), "needs a finite number for C, got C=inf"),
-        (lambda: drf.KernelLikelihoodClassifier(multi_class="softmax", solver="sgd"), ONE_FOR_ALL),
-        (lambda: drf.KernelRidge(alpha="cv", solver="sgd"), "needs a number, got alpha='cv'"),
-        (lambda: drf.KernelRidge(alpha=[1.0, 2.0], solver="sgd"), "needs one alpha for all targets"),
-        (lambda: drf.KernelSVC(solver="cg"), "solver='cg' needs a squared loss, whose optimum solves linear"),
-    ],
-)
-def test_parameters_that_cannot_be_used(rows, build, message):
-    X, y, _ = rows
-    with pytest.raises(InputError, match="solver") as refused:
-        build().fit(X, y > 0)
-    assert message in str(refused.value)

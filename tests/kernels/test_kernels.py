@@ -158,30 +158,6 @@ def test_other_measures_are_not_spherical(kernel, seed):
         kernel.radii(5, N_COLUMNS, streams(seed))
 
 
-def test_which_compositions_are_spherical(seed):
-    assert (Gaussian("auto") * Matern("auto")).is_spherical  # undecided widths are equal widths
-    assert (Gaussian("auto") * Matern(3.0)).is_spherical
-    assert not (Gaussian("auto") * Matern(WIDTHS)).is_spherical
-    # A sum is by its components.
-    for kernel in (Gaussian() + Matern(WIDTHS), (Gaussian() + 2.0 * Matern(2.0)) * Gaussian()):
-        assert kernel.is_spherical
-        assert all(term.is_spherical for _, term in kernel.components())
-        with pytest.raises(InputError, match="take its components"):
-            kernel.radii(5, N_COLUMNS, streams(seed))
-        with pytest.raises(InputError, match="take its components"):
-            (2.0 * kernel).widths(N_COLUMNS)
-
-
-def test_components_flatten_the_sum():
-    one, two = Gaussian(), Laplacian()
-    kernel = 2.0 * (one + 3.0 * two) + Cauchy() * (one + two)
-    shares, terms = zip(*kernel.components(), strict=True)
-    assert terms == (one, 3.0 * two, Cauchy() * one, Cauchy() * two)
-    np.testing.assert_allclose(shares, [0.2, 0.6, 0.1, 0.1], rtol=1e-15)
-    for single in (one, 2.0 * one, one * two, 2.0 * (3.0 * one)):
-        assert single.components() == [(1.0, single)]
-
-
 def test_component_order_keeps_the_shares_on_every_prefix(seed):
     shares = stream(seed, "shares").dirichlet(np.ones(5))
     order = component_order(shares, 500)
@@ -218,14 +194,6 @@ def test_the_second_moment_is_infinite_where_the_curvature_is(kernel):
     assert (kernel * Gaussian()).second_moment(1) == math.inf
     # A share that underflows to nothing.
     assert (1e-200 * kernel + 1e200 * Gaussian()).second_moment(1) == 1.0
-
-
-def test_the_second_moment_by_hand():
-    assert Gaussian(WIDTHS).second_moment(3) == 4 + 1 + 0.25
-    assert Cauchy(0.5).second_moment(2) == 16
-    assert Matern(nu=3.0).second_moment(2) == 3
-    assert (Gaussian() + 3.0 * Cauchy()).second_moment(1) == 0.25 + 0.75 * 2
-    assert (Gaussian() * Cauchy()).second_moment(1) == 3
 
 
 def matrices(seed):

@@ -73,25 +73,6 @@ def test_weights_of_products_are_nearly_the_fourier_transform(kernel, spacing):
         assert w[m + j] == pytest.approx(spacing * transform_at(kernel, spacing * j), rel=0, abs=bound)
 
 
-@pytest.mark.parametrize("widths", [WIDTHS[:2], WIDTHS], ids=str)
-def test_weights_of_products_do_not_depend_on_the_order(widths):
-    """In several columns, of which one may have no modes."""
-    one, other = Gaussian(widths), Matern(0.7, nu=2.5)
-    spacing, modes = [0.3, 0.25, 0.35][: len(widths)], [4, 0, 3][: len(widths)]
-    w = (one * other).lattice_weights(spacing, modes)
-    assert w.shape == tuple(2 * m + 1 for m in modes)
-    np.testing.assert_allclose(w, (other * one).lattice_weights(spacing, modes), rtol=1e-12, atol=1e-15)
-    assert w.min() >= 0
-
-
-@pytest.mark.parametrize("kind", [Gaussian, Laplacian, Cauchy])
-def test_weights_of_separate_columns_are_multiplied(kind):
-    spacing, modes = [0.3, 0.25, 0.35], [3, 4, 2]
-    lines = [kind(w).lattice_weights([h], [m]) for w, h, m in zip(WIDTHS, spacing, modes, strict=True)]
-    expected = np.einsum("i,j,k->ijk", *lines)
-    np.testing.assert_allclose(kind(WIDTHS).lattice_weights(spacing, modes), expected, rtol=1e-13)
-
-
 def periodic(kernel, delta, periods, n):
     """Σ k(δ + i∘period) over |i| ≤ n in each column."""
     images = np.stack(np.meshgrid(*(np.arange(-n, n + 1) * p for p in periods), indexing="ij"), axis=-1)
@@ -205,11 +186,6 @@ def test_a_kernel_along_columns_is_that_of_rows_that_differ_there_alone(rng, ker
     X[:, columns], Y[:, columns] = rng.standard_normal((2, 5, len(columns)))
     found = kernel.along(columns)(X[:, columns], Y[:, columns])
     np.testing.assert_allclose(found, kernel(X, Y), rtol=1e-13)
-
-
-def test_a_kernel_of_one_width_is_the_same_along_all_columns():
-    assert Gaussian(0.7).along([1]) == Gaussian(0.7)
-    assert Matern(WIDTHS).along((2, 0)) == Matern((0.3, 0.5))
 
 
 # A smoothness that a fit is to choose.

@@ -66,16 +66,6 @@ def test_models_of_a_long_path_are_solved_anew(
     assert not np.array_equal(ours.coef, theirs.coef)
 
 
-def test_a_run_of_rows_knows_its_folds(rng: np.random.Generator) -> None:
-    X, y = _numbers(rng)
-    model = drf.KernelRidge(_features(), random_state=0).fit(X, y)
-    folds = model._out_of_fold_models()
-    assert folds is not None
-    whole = folds.decision(model.model_, X, 0)
-    np.testing.assert_allclose(folds.decision(model.model_, X[100:300], 100), whole[100:300], rtol=1e-9)
-    assert not np.allclose(folds.decision(model.model_, X[100:300], 0), whole[100:300])
-
-
 @pytest.mark.parametrize(
     "features",
     [

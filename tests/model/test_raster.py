@@ -88,13 +88,6 @@ def test_deviations_are_those_of_predict(map_name, of, tmp_path, small_chunks):
     assert opened["std"].dims == ("lon", "lat") and opened["std"].attrs["long_name"]
 
 
-def test_deviations_that_a_model_lacks_are_refused_before_anything_is_written(tmp_path):
-    frozen = fitted().model_
-    with pytest.raises(InputError, match="include_std"):
-        drf.predict_raster(frozen, GRID, str(tmp_path / "map.zarr"), return_std=True)
-    assert not list(tmp_path.iterdir())
-
-
 def test_several_targets_have_a_dimension(tmp_path):
     X, y = rows(0)
     model = drf.KernelRidge(equispaced(), alpha=1e-2).fit(X, np.column_stack([y, -2 * y, y**2]))

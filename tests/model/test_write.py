@@ -89,18 +89,6 @@ def fails_late(monkeypatch):
     return set_error
 
 
-@pytest.mark.parametrize("method", ["predict", "transform"])
-@pytest.mark.parametrize("n_outputs", [1, 3])
-def test_rows_are_written_in_order(method, n_outputs, small_cuts, rng, tmp_path):
-    X, model = rng.standard_normal((40, 2)), model_of(n_outputs=n_outputs)
-    written(model, X, tmp_path / "out.zarr", method)
-    array = zarr.open_array(tmp_path / "out.zarr", mode="r")
-    assert array.nchunks > 4
-    # Blocks of other sizes: BLAS may add 8 products in another order.
-    np.testing.assert_allclose(array[:], getattr(model, method)(X), rtol=1e-13, atol=1e-13)
-    assert array.attrs["distrff"]["complete"]
-
-
 @pytest.mark.parametrize(
     "classes",
     [np.array([3, 5]), np.array([False, True]), np.array(["no", "yes"]), np.array(["no", "yes"], object)],

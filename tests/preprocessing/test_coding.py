@@ -63,30 +63,6 @@ def test_decoding_gives_the_targets_back(rng, offset):
     np.testing.assert_array_equal(constant.encode(np.full(3, 5)), 0.0)
 
 
-@pytest.mark.parametrize("kind", LABELS)
-def test_two_classes_are_one_column_and_more_a_column_each(kind):
-    for classes in {2: LABELS[kind][:2], len(LABELS[kind]): LABELS[kind]}.values():
-        k, targets = len(classes), ClassTargets(classes, np.arange(1.0, len(classes) + 1))
-        rows = np.array([k - 1, 0, 1, k - 1])
-        y, signs = classes[rows], 2.0 * np.eye(k)[rows] - 1
-        assert targets.n_outputs == (1 if k == 2 else k)
-        for given_ in (y, y[:, None]):
-            np.testing.assert_array_equal(targets.encode(given_), signs[:, -1:] if k == 2 else signs)
-            np.testing.assert_array_equal(targets.row_weights(given_, None), rows + 1.0)
-        decoded = targets.decode(targets.encode(y))
-        np.testing.assert_array_equal(decoded, y)
-        assert decoded.dtype == classes.dtype
-        np.testing.assert_array_equal(targets.shift, np.zeros(targets.n_outputs))
-        np.testing.assert_array_equal(targets.scale, np.ones(targets.n_outputs))
-    # Decision values need not be ±1, and labels of another type are the same labels.
-    two, three = ClassTargets(np.array(["no", "yes"])), ClassTargets(np.array([1, 2, 3]))
-    np.testing.assert_array_equal(two.decode(np.array([[0.1], [-5.0], [0.0]])), ["yes", "no", "no"])
-    np.testing.assert_array_equal(three.decode(np.array([[-3, -1, -2], [0.3, 0.1, 0.2]])), [2, 1])
-    for y in (np.array(["yes", "no"], object), np.array([3.0, 1.0])):
-        targets = two if y.dtype == object else ClassTargets(np.array([1, 3]))
-        np.testing.assert_array_equal(targets.encode(y), [[1.0], [-1.0]])
-
-
 @pytest.mark.parametrize(
     ("classes", "y", "named"),
     [

@@ -21,7 +21,7 @@ from distrff.preprocessing.encoders import (
     hashed_place,
 )
 from distrff.preprocessing.table import TableSteps
-from distrff.preprocessing.words import Unseen, Vocabulary, word_of
+from distrff.preprocessing.words import Vocabulary, word_of
 
 NAN = float("nan")
 
@@ -214,17 +214,6 @@ def test_words_are_found_again_in_other_spellings_but_never_merged(of_fit, later
     assert step.unseen(text(later)).n_rows == places.count(-1)
 
 
-def test_rows_with_unseen_categories_are_summed_by_column():
-    steps = TableSteps((OneHotEncoder("c", ("u",)), OneHotEncoder("k", ("1",)), NumberStep("a", "float64")))
-    first = steps.unseen({"c": text(["u", "v", "w", "v"]), "k": numbers([1, 1, 1, 1])})
-    assert first == {"c": Unseen(3, ("v", "w"))}
-    later = steps.unseen({"c": text(["w", *"abcd"]), "k": numbers([0.5, 1, 1, 1, NAN])})
-    assert Unseen.total([first, later]) == {
-        "c": Unseen(8, ("v", "w", "a", "b", "c")),
-        "k": Unseen(1, ("0.5",)),
-    }
-
-
 def test_stored_steps_hash_the_words_of_earlier_versions():
     floats = RawColumn("text", np.asarray([0, 1], np.int32), words=("1", "2.5"), dtype="float64")
     truth = RawColumn("text", np.asarray([0, 1], np.int32), words=("true", "false"), dtype="bool")
@@ -242,14 +231,6 @@ def test_stored_steps_hash_the_words_of_earlier_versions():
     for column in (floats, numbers([1, 2.5])):
         found = encoded(by_value, column).argmax(axis=1).tolist()
         assert found == [hashed_place("1", 97), hashed_place("2.5", 97)]
-
-
-@pytest.mark.parametrize("dtype", ["int64", "int8", "bool"])
-def test_columns_of_integers_take_fractions_of_other_rows(dtype):
-    steps = TableSteps((NumberStep("a", dtype), OneHotEncoder("c", ("u",)))).for_other_rows()
-    made = steps.apply({"a": numbers([0.5, 1]), "c": text(["u", "u"])})
-    np.testing.assert_array_equal(made["X"], [[0.5, 1], [1, 1]])
-    assert TableSteps((NumberStep("a", "float32"),)).for_other_rows().dtype == np.float32
 
 
 def test_text_that_spells_numbers_is_read_as_numbers():
@@ -311,20 +292,6 @@ STEPS = TableSteps(
 )
 
 
-def test_rows_that_lack_a_used_value_are_left_out():
-    made = STEPS.apply(RAW)
-    np.testing.assert_array_equal(STEPS.kept(RAW), [True, False, False, False])
-    np.testing.assert_array_equal(made["X"], [[1, 0, 1]])
-    assert (made["y"].tolist(), made["sample_weight"].tolist()) == (["p"], [1.0])
-    only_y = STEPS.apply(RAW, fields=("y",))
-    assert list(only_y) == ["y"]
-    assert only_y["y"].tolist() == ["p"]
-    few = STEPS.of_columns([2, 0])
-    assert few.names_out == ("a", "c=u")
-    np.testing.assert_array_equal(few.apply(RAW)["X"], made["X"][:, [2, 0]])
-    assert few.of_columns([1]).names_out == ("c=u",)
-
-
 def test_rows_to_predict_are_all_kept_and_nan_where_the_fit_would_drop_them():
     steps = STEPS.for_prediction()
     assert (steps.raw_names, steps.required, steps.dtype) == (("c", "a"), (), np.float64)
@@ -337,18 +304,6 @@ def test_rows_to_predict_are_all_kept_and_nan_where_the_fit_would_drop_them():
     np.testing.assert_array_equal(only_bytes.apply(RAW)["X"], [[1, 0], [0, 1], [nan, nan], [1, 0]])
     assert STEPS.for_names(["c", "a", "w"]) == steps
     assert STEPS.for_names(["c", "a", "w", "y"]) == STEPS
-
-
-def test_where_steps_fill_what_is_missing_rows_without_a_target_are_left_out():
-    filled = (NumberStep("a", "float64", fill=(5.0,)), OneHotEncoder("c", ("u", "v"), (0.5, 0.5)))
-    steps = TableSteps(filled, TargetStep(("y",), "labels", "object"))
-    assert steps.required == ("y",)
-    made = steps.apply(RAW)
-    assert made["y"].tolist() == ["p", "q", "p"]
-    np.testing.assert_array_equal(made["X"][:, 1:], [[1, 0], [0, 1], [0.5, 0.5]])
-    assert TableSteps((NumberStep("a", "float64"),), steps.target).required == ()
-    nothing = RAW | {"y": RawColumn("null", np.zeros(4))}
-    assert len(steps.apply(nothing)["y"]) == 0
 
 
 def test_steps_are_values_that_json_keeps():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from distrff.solvers.active_set import ActiveSetModel, ascend, first_multipliers, minimise
+from distrff.solvers.active_set import ActiveSetModel, ascend, minimise
 
 
 def model_of(rng, Z, f, C, min_weight, *, fit_intercept=True, linear=True):
@@ -67,16 +67,6 @@ def test_any_multipliers_bound_any_value(rng, fit_intercept):
     assert unbalanced.bound(np.zeros(1)) == -np.inf  # its row cannot balance the slope
 
 
-def test_first_multipliers_bound_better_than_sides_alone(rng):
-    model = dense_model_of(rng)
-    x = minimise(model, np.zeros(6), np.zeros(60), epsilon=0.3, tol=1e-2).x
-    alpha = first_multipliers(model, x)
-    assert ((alpha >= 0) & (alpha <= model.upper)).all()
-    by_side = np.where(model.A @ x < 1, model.upper, 0.0)
-    assert model.bound(by_side) <= model.bound(alpha) + 1e-9 * abs(model.value(x))
-    assert model.bound(alpha) <= model.value(x)
-
-
 def test_a_large_C_takes_the_penalty_and_no_more(rng):
     """The Hessian of few rows, times C/ε, has rounding of more than 1."""
     model = dense_model_of(rng, n=12, D=30, C=1e30, linear=False)
@@ -110,22 +100,6 @@ def test_ascent_is_the_minimum(rng, C, fit_intercept, linear):
     rounding = 1e-10 * (abs(exact.value) + C)
     assert exact.bound - rounding <= found.value <= exact.value + tol + rounding
     assert ((found.alpha >= 0) & (found.alpha <= model.upper)).all()
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_the_same_bits_each_time_and_on_from_multipliers(rng, fit_intercept):
-    """What was found already is kept, and the start is not touched."""
-    model = sparse(sparse_model_of(rng, 0.1, fit_intercept=fit_intercept))
-    size = D + fit_intercept
-    first, same = (ascend(model, np.zeros(size), np.zeros(N), tol=1e-3 * N) for _ in range(2))
-    np.testing.assert_array_equal(first.x, same.x)
-    np.testing.assert_array_equal(first.alpha, same.alpha)
-    before = first.x.copy(), first.alpha.copy()
-    again = ascend(model, first.x, first.alpha, tol=1e-5 * N)
-    assert again.value <= first.value
-    assert again.bound >= first.bound
-    np.testing.assert_array_equal(first.x, before[0])
-    np.testing.assert_array_equal(first.alpha, before[1])
 
 
 def test_rows_without_entries_violate_for_good(rng):

@@ -5,8 +5,7 @@ import pytest
 from scipy.linalg import cho_solve
 
 from distrff.solvers.cg import ConjugateGradients, preconditioned, sampled_factor, solution_of_sample
-from distrff.solvers.objective import in_lockstep
-from distrff.solvers.ridge import GramProblem, cholesky_factor, ridge_system
+from distrff.solvers.ridge import GramProblem, ridge_system
 
 SIZE = 40
 
@@ -61,21 +60,6 @@ def test_equals_a_direct_solution(seed, kind, tol):
     assert error <= tol * np.linalg.norm(b) / smallest + rounding
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_an_ill_conditioned_matrix_takes_few_steps_with_its_factor(seed):
-    rng = np.random.default_rng(seed)
-    A, b = random_matrix(rng, 1e10), rng.standard_normal(SIZE)
-    alpha = 1e-8
-    near = A * np.exp(rng.uniform(-0.3, 0.3))
-    L = cholesky_factor(near, alpha)
-    system, n_products = solve(A + alpha * np.eye(SIZE), b, lambda r: cho_solve((L, True), r), 1e-6)
-    assert system.is_converged
-    assert relative_residual(A + alpha * np.eye(SIZE), system.x, b) <= 1e-6
-    assert n_products <= 8
-    _, without = solve(A + alpha * np.eye(SIZE), b, lambda r: r, 1e-6)
-    assert without > 10 * n_products
-
-
 @pytest.mark.parametrize("condition", [1e2, 1e6, 1e12])
 def test_it_never_claims_what_rounding_hides(condition):
     """The residual that is updated goes on falling where the true one does not; `error` is above both."""
@@ -89,24 +73,6 @@ def test_it_never_claims_what_rounding_hides(condition):
     assert system.error <= 1e-13 * np.linalg.norm(b)
 
 
-def test_a_step_less_is_worse_and_the_last_is_the_best():
-    """x minimises ½xᵀAx − bᵀx over ever larger spaces."""
-    rng = np.random.default_rng(1)
-    A, b = random_matrix(rng, 1e4), rng.standard_normal(SIZE)
-    x = [solve(A, b, lambda r: r, 1e-9, max_products=max_products)[0].x for max_products in range(1, 30)]
-    values = [0.5 * at @ A @ at - b @ at for at in x]
-    assert (np.diff(values) < 0).all()
-
-
-def test_nothing_to_do():
-    A = random_matrix(np.random.default_rng(0), 10.0)
-    system, n_products = solve(A, np.zeros(SIZE), lambda r: r, 1e-3)
-    assert (n_products, system.is_converged, system.error) == (0, True, 0.0)
-    np.testing.assert_array_equal(system.x, np.zeros(SIZE))
-    exact = np.linalg.solve(A, np.ones(SIZE))
-    assert solve(A, np.ones(SIZE), lambda r: r, 1e-10, x=exact)[1] == 0
-
-
 @pytest.mark.parametrize("response", [np.nan, np.inf, -1.0, 0.0])
 def test_a_product_that_is_none_ends_it(response):
     """Not positive definite, or not finite: no step is taken."""
@@ -118,26 +84,6 @@ def test_a_product_that_is_none_ends_it(response):
         solver.send((b, np.full(3, response)))
     assert not system.is_converged
     np.testing.assert_array_equal(system.x, np.zeros(3))
-
-
-def test_several_right_hand_sides_are_as_each_alone():
-    rng = np.random.default_rng(2)
-    A, B = random_matrix(rng, 1e4), rng.standard_normal((SIZE, 3))
-    B[:, 1] = 0
-    alphas, requested = [1e-4, 1.0, 1e2], []
-    systems = {j: ConjugateGradients(np.zeros(SIZE), B[:, j], bound=1e-8) for j in range(3)}
-
-    def respond(residuals):
-        requested.append(list(residuals))
-        return {j: (r, A @ r + alphas[j] * r) for j, r in residuals.items()}
-
-    in_lockstep({j: system.solve() for j, system in systems.items()}, respond)
-    for j, alpha in enumerate(alphas):
-        own = A + alpha * np.eye(SIZE)
-        alone, _ = solve(own, B[:, j], lambda r: r, 1e-8 / max(1, np.linalg.norm(B[:, j])))
-        np.testing.assert_allclose(systems[j].x, np.linalg.solve(own, B[:, j]), atol=1e-3)
-        np.testing.assert_allclose(systems[j].x, alone.x, atol=1e-6)
-    assert requested[0] == [0, 2] and requested[-1] == [0]
 
 
 # The factor of a sample

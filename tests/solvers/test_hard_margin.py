@@ -96,14 +96,6 @@ def test_however_few_rows_a_sweep_collects(seed, n, D, n_kept, fit_intercept):
         assert n_sweeps == 3  # the start, the solution of all rows, the check
 
 
-def test_a_start_that_is_the_solution_costs_three_sweeps():
-    """One finds its rows, one that they are all that matter, one checks."""
-    Z, y = linear(np.random.default_rng(1), 3000, 10)
-    model, _ = solve(Z, y, tol=1e-8)
-    _, n_sweeps = solve(Z, y, tol=1e-6, start=3 * model.x)
-    assert n_sweeps == 3
-
-
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("tol", [1e-3, 1e-12])
 def test_not_separable(fit_intercept, tol):
@@ -142,31 +134,6 @@ def test_rows_of_one_class():
     with pytest.raises(InputError, match="only one class"):
         solve(Z, np.ones(50))
     assert solve(Z, np.ones(50), fit_intercept=False)[0].converged
-
-
-def test_interrupted_before_anything_is_known():
-    model = HardMargin(np.zeros(4), fit_intercept=True, tol=1e-3)
-    solver = model.steps()
-    next(solver)
-    solver.close()
-    assert (model.converged, model.inseparable, model.margin) == (False, False, 0)
-    np.testing.assert_array_equal(model.x, np.zeros(4))
-
-
-def test_the_best_model_so_far_is_kept():
-    Z, y = linear(np.random.default_rng(7), 1000, 5)
-    model = HardMargin(np.zeros(6), fit_intercept=True, tol=1e-9)
-    solver = model.steps()
-    x, margins = next(solver), []
-    for _ in range(12):
-        try:
-            x = solver.send(swept(Z, y, x, 2))
-        except StopIteration:
-            break
-        margins.append(model.margin)
-        if model.margin:
-            assert (y * (Z @ model.x[:-1] + model.x[-1])).min() == pytest.approx(1, rel=1e-9)
-    assert margins == sorted(margins)
 
 
 # Nearest points: certificates, other solvers, and rows that are hardly separable, or not
@@ -223,15 +190,6 @@ def test_separable_by_a_hair(r, D, h, fit_intercept):
     assert found.gap <= 1e-10 + 64 * UNIT * D / h**2
     if r > 10 * D and fit_intercept:
         assert found.bound == pytest.approx(h, rel=1e-6)
-
-
-def test_any_start_ends_at_the_same_plane(rng):
-    Z, y = separable(rng, 200, 10)
-    cold = nearest_points(Z, y, fit_intercept=True, tol=1e-10)
-    for start in (cold.a, np.eye(200)[3], 1e3 * rng.standard_normal(200)):
-        warm = nearest_points(Z, y, start, fit_intercept=True, tol=1e-10)
-        # ½w·w is 1-strongly convex, so its relative gap bounds the squared relative distance to the least w.
-        assert np.linalg.norm(warm.w - cold.w) <= 2 * np.sqrt(2 * 1e-10) * cold.bound
 
 
 def test_a_common_offset_costs_no_digits(rng):

@@ -138,14 +138,6 @@ def test_epsilons_shrink_until_the_gap_is_closed():
     assert len(ahead.epsilons) < len(problem.epsilons)
 
 
-@pytest.mark.parametrize("tol", [1e-2, 1e-6])
-def test_smooth_losses_have_one_stage(tol):
-    problem = Stages()
-    problem.solve(solve_smooth, tol)
-    assert problem.best.gap <= tol
-    assert set(problem.epsilons) == {0.0}
-
-
 def test_the_hessian_ends_what_the_gram_makes_slow():
     """Where a line tells the labels apart but for a few, only the losses of rows next to it are curved."""
     gram_alone, with_hessian = (Stages(C=100.0, noise=0.02, curvature=0.0) for _ in range(2))
@@ -154,24 +146,3 @@ def test_the_hessian_ends_what_the_gram_makes_slow():
     assert with_hessian.best.gap <= 1e-9
     assert 1 <= len(with_hessian.points_before_hessians) <= 3  # though ten are allowed
     assert len(with_hessian.epsilons) < len(gram_alone.epsilons)
-
-
-def test_a_light_hessian_is_made_at_each_point():
-    """The squared hinge is quadratic where no row changes its side: the last of Newton's steps is exact."""
-    problem = Stages(C=100.0, noise=0.02, curvature=0.0, loss=SquaredHinge())
-    problem.solve(solve_smooth, 1e-9, is_light=True)
-    assert problem.best.gap <= 1e-9
-    made = problem.points_before_hessians
-    assert made[0] == 10
-    assert len(problem.epsilons) < 10 + 2 * len(made)
-
-
-def test_hessians_come_at_once_where_the_preconditioner_promises_what_cannot_be():
-    """A Gram of the rows without those that are like no others does not know their curvature."""
-    problem = Stages(C=100.0, noise=0.02, curvature=0.0, loss=SquaredHinge())
-    problem.Z[:, 2] = 0
-    problem.Z[:40, 2] = 100 * problem.y[:40]
-    problem.system = ridge_system(gram(problem.Z[40:], problem.y[40:]), 1, fit_intercept=True)
-    problem.solve(solve_smooth, 1e-9, is_light=True)
-    assert problem.best.gap <= 1e-9
-    assert problem.points_before_hessians[0] == 2

@@ -84,22 +84,6 @@ def test_no_candidate_of_one_model_is_above_the_objective_of_another(
     assert min(duals) >= 0 or isinstance(loss, Squared)
 
 
-def test_candidates_of_very_different_sizes_bound_together(rng):
-    """Those of C = 1e30 have tiny multiples that bound anything, and squares that overflow beside them."""
-    vectors = rng.standard_normal((4, 3))
-    sizes = np.array([1.0, 1e30, 1e100, 1e150])
-    candidates = [
-        DualCandidate(size * (1 + i), 1e3 * size * v)
-        for i, (size, v) in enumerate(zip(sizes, vectors, strict=True))
-    ]
-    candidates += [DualCandidate(-1e200, np.zeros(3)), DualCandidate(1e-250, np.array([1e-50, 0.0, 0.0]))]
-    for order in (candidates, candidates[::-1]):
-        bundle = DualBundle()
-        bounds = [bundle.add(candidate) for candidate in order]
-        assert np.isfinite(bounds).all()
-        assert bounds[-1] >= max(candidate.bound for candidate in candidates) > 0
-
-
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("loss", SMOOTH, ids=str)
@@ -147,31 +131,6 @@ def test_the_smoothing_of_the_hinge_is_bounded():
     assert at.curvature == pytest.approx(C * np.mean((m < 1) & (m > 0.5)) / 0.5)
 
 
-def test_gaps():
-    assert Certificate().gap == np.inf
-    assert Certificate(2.0, 1.0).gap == 0.5
-    assert Certificate(0.0, 0.0).gap == 0.0
-    better = Certificate(2.0, 1.0).improved(3.0, 1.5)
-    assert (better.primal, better.dual) == (2.0, 1.5)
-
-
-@pytest.mark.parametrize("loss", [Logistic(), Probit(), Laplace(0.7)], ids=str)
-@pytest.mark.parametrize("label", [1.0, -1.0])
-def test_rows_of_one_label_are_measured_by_the_objective_at_zero(loss, label):
-    rows, C = RowsInMemory(2, weighted=True), 3.0
-    zeros, far = np.zeros(5), np.array([0, 0, 0, 0, 5 * loss.clear_margin * label])
-    both = rows.evaluate(C, loss, far)
-    assert both.scale == 0
-    rows.y[:] = label
-    at_zero, at_far = rows.evaluate(C, loss, zeros), rows.evaluate(C, loss, far)
-    assert at_far.scale == at_zero.scale == pytest.approx(at_zero.primal)
-    assert at_far.dual == 0  # no other bound, wherever the intercept is
-    gap = Certificate(at_far.primal, at_far.dual, at_far.scale).gap
-    assert gap == pytest.approx(at_far.primal / at_zero.primal)
-    assert gap < 0.02  # e⁻⁵ of about ½
-    assert rows.evaluate(C, loss, zeros[:4], fit_intercept=False).scale == 0  # the minimum is attained
-
-
 # Softmax
 
 
@@ -206,19 +165,6 @@ def test_the_softmax_gradient_is_that_of_the_value(rows, rng, fit_intercept):
     # One-sided differences of step h err by h times half the curvature, below C·Σs·max‖z‖²/σ².
     bound = 1e-6 * 0.8 * rows[2].sum() * (np.square(rows[0]).sum(axis=1).max() + 1) / SIGMA**2
     np.testing.assert_allclose(softmax_at(rows, x, fit_intercept).gradient, slope, atol=bound)
-
-
-def test_the_value_and_the_curvature(rows, rng):
-    Z, classes, s = rows
-    x = rng.standard_normal((D + 1) * K)
-    at, X = softmax_at(rows, x, True), x.reshape(-1, K)
-    E = np.exp((Z @ X[:D] + X[D]) / SIGMA)
-    P = E / E.sum(axis=1, keepdims=True)
-    loss = -(s * np.log(P[np.arange(N), classes])).sum()
-    assert at.primal == at.value == pytest.approx(0.8 * loss + 0.5 * np.square(X[:D]).sum())
-    assert at.dual == -np.inf
-    assert at.curvature == pytest.approx(0.8 * np.average((P * (1 - P)).mean(axis=1), weights=s) / SIGMA**2)
-    assert np.isfinite(softmax_at(rows, 1e4 * np.arange(x.size), True).value)
 
 
 def test_rows_held_out_are_judged_and_not_fitted(rows, rng):

@@ -10,7 +10,6 @@ from distrff.errors import InputError
 from distrff.solvers.ridge import (
     BandRidge,
     GramProblem,
-    RidgeEquations,
     RidgeSystem,
     TridiagonalRidge,
     above_noise,
@@ -18,30 +17,14 @@ from distrff.solvers.ridge import (
     gcv_errors,
     held_out_error,
     noise_floor,
-    pack,
-    packed_length,
     posterior_factor,
     ridge_moments,
     ridge_system,
     solve_ridge,
-    unpack,
 )
 from tests.support.solvers import gram
 
 EPS = np.finfo(np.float64).eps
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 10, 67])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_matrices_come_back(rng, size, dtype):
-    B = rng.standard_normal((3, size, size)).astype(dtype)
-    A = B + B.transpose(0, 2, 1)
-    packed = pack(A)
-    assert packed.shape == (3, packed_length(size))
-    assert packed.dtype == dtype
-    for triangle, matrix in zip(packed, A, strict=True):
-        np.testing.assert_array_equal(unpack(triangle), matrix)
-        np.testing.assert_array_equal(triangle, matrix[np.tril_indices(size)])  # row by row
 
 
 def regression_rows(seed, n, D, k):
@@ -49,36 +32,6 @@ def regression_rows(seed, n, D, k):
     Z = rng.standard_normal((n, D)) + rng.uniform(-0.5, 0.5, D)
     Y = Z @ rng.standard_normal((D, k)) + 0.5 * rng.standard_normal((n, k)) + 2
     return Z, Y, rng.uniform(0.1, 2, n)
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize(("n", "D", "k"), [(30, 5, 2), (30, 1, 1), (3, 2, 3), (4, 9, 1)])
-def test_system_has_the_moments_of_the_rows(n, D, k, fit_intercept):
-    Z, Y, s = regression_rows(0, n, D, k)
-    system = ridge_system(gram(Z, Y, s), k, fit_intercept=fit_intercept)
-    if fit_intercept:
-        z_mean, y_mean = np.average(Z, axis=0, weights=s), np.average(Y, axis=0, weights=s)
-    else:
-        z_mean, y_mean = np.zeros(D), np.zeros(k)
-    Zc, Yc = Z - z_mean, Y - y_mean
-    # Sums of n products of numbers below about 10, then one subtraction of terms of the same size.
-    tolerance = dict(rtol=0, atol=n * EPS * 100 * n)
-    np.testing.assert_allclose(system.G, (Zc * s[:, None]).T @ Zc, **tolerance)
-    np.testing.assert_allclose(system.B, (Zc * s[:, None]).T @ Yc, **tolerance)
-    np.testing.assert_allclose(system.yy, s @ Yc**2, **tolerance)
-    np.testing.assert_allclose(system.z_mean, z_mean, **tolerance)
-    np.testing.assert_allclose(system.y_mean, y_mean, **tolerance)
-    alphas = np.array([2.0, 50.0, 2.0])[:k]
-    coef, intercept = solve_ridge(system, alphas)
-    expected = np.transpose(
-        [np.linalg.solve(system.G + a * np.eye(D), b) for a, b in zip(alphas, system.B.T, strict=True)]
-    )
-    # The condition is below that of G, some 100·n, over alpha.
-    np.testing.assert_allclose(coef, expected, atol=100 * n * D * EPS * np.linalg.norm(expected))
-    np.testing.assert_array_equal(intercept, system.intercept(coef))
-    np.testing.assert_array_equal(system.G, system.G.T)
-    assert system.G.flags.f_contiguous
-    assert system.weight == pytest.approx(s.sum(), rel=n * EPS)
 
 
 def test_held_out_error_is_never_negative_and_keeps_nan():
@@ -91,30 +44,6 @@ def test_held_out_error_is_never_negative_and_keeps_nan():
     error = held_out_error(A, coef, np.zeros((20, 1)))
     assert np.isnan(error[7, 0])
     assert np.all(np.delete(error[:, 0], 7) >= 0)
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("weighted", [True, False])
-def test_the_equations_are_those_of_the_gram(rng, fit_intercept, weighted):
-    Z, Y = rng.standard_normal((200, 5)) + 2, rng.standard_normal((200, 3)) - 1
-    s = rng.uniform(0.5, 2, 200) if weighted else None
-    w, b = rng.standard_normal((5, 3)), rng.standard_normal(3) * fit_intercept
-    E = Y - Z @ w - b
-    parts = [
-        ridge_moments(Z[i], Y[i], E[i], None if s is None else s[i]) for i in np.array_split(range(200), 3)
-    ]
-    moments = parts[0] + parts[1] + parts[2]
-    assert moments.is_finite
-    found = RidgeEquations.of(moments, fit_intercept=fit_intercept)
-    system = ridge_system(gram(Z, Y, s), 3, fit_intercept=fit_intercept)
-    for name in ("B", "z_mean", "y_mean", "yy"):
-        np.testing.assert_allclose(getattr(found, name), getattr(system, name), rtol=1e-10, atol=1e-10)
-    np.testing.assert_allclose(found.G_diagonal, np.diag(system.G), rtol=1e-10)
-    np.testing.assert_allclose(found.descent, system.B - system.G @ w, atol=1e-9)
-    np.testing.assert_allclose(found.intercept(w), system.intercept(w), rtol=1e-10)
-    alpha = np.array([0.1, 1.0, 10.0])
-    residual = system.B - system.G @ w - alpha * w
-    np.testing.assert_allclose(found.squared_error(w, residual, alpha), system.residual(w), rtol=1e-9)
 
 
 @pytest.mark.parametrize("solve", [solve_ridge, posterior_factor])
@@ -251,32 +180,6 @@ def test_agrees_with_eigh(seed, D, n, k, ratios, is_tridiagonal):
 
 
 PATHS = pytest.mark.parametrize("reduced", [BandRidge, TridiagonalRidge])
-
-
-@PATHS
-def test_agrees_with_eigh_to_twelve_digits(reduced):
-    rng = np.random.default_rng(0)
-    Z, B = rng.standard_normal((600, 200)), rng.standard_normal((200, 2))
-    G = Z.T @ Z
-    alphas = np.geomspace(10, 1e3, 7)
-    expected = eigh_solutions(G, B, alphas)
-    # Condition at most 1.5e3 / 1e2 = 15 (the smallest eigenvalue of G is near 600·(1 − 1/√3)² = 107);
-    # √D·eps·15 = 5e-14.
-    assert np.linalg.norm(reduced(G).solve(B, alphas) - expected) <= 1e-12 * np.linalg.norm(expected)
-
-
-@PATHS
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_input_is_kept_unless_given_away(reduced, order):
-    G = np.array(np.diag([3.0, 2.0, 1.0]) + 0.1, order=order)
-    before, B = G.copy(), np.array([[1.0], [2], [3]])
-    path = reduced(G)
-    first = path.solve(B, np.array([0.1]))
-    np.testing.assert_array_equal(path.solve(B, np.array([0.1])), first)
-    np.testing.assert_array_equal(B[:, 0], [1, 2, 3])
-    np.testing.assert_array_equal(G, before)
-    G = np.asfortranarray(G)
-    assert np.shares_memory(G, reduced(G, overwrite_G=True)._reduced)
 
 
 @PATHS

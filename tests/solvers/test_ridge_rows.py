@@ -64,16 +64,6 @@ def test_errors_and_models_are_those_of_the_grams(rng, fit_intercept, rescaled):
         assert np.linalg.norm(found - expected) <= rtol * np.linalg.norm(expected), name
 
 
-def test_a_base_grows_as_on_the_grams(rng):
-    rows, problem, parts = problem_of_rows(rng, True)
-    total, grid = gram_of_rows(rows.Z, rows.Y, rows.s, rows.fold, problem), np.logspace(-2, 4, 19)
-    calls = 0, [grid] * 4, problem, [slice(6, 9)] * 4
-    by_rows = row_fold_errors(total, rows, *calls)
-    by_grams = fold_errors(parts[0].sum(axis=0), parts, *calls)
-    for mine, others in zip(by_rows.errors, by_grams.errors, strict=True):
-        assert np.array_equal(np.isnan(mine), np.isnan(others))
-
-
 def test_rows_without_weight_or_finite_products_are_refused(rng):
     Z, Y = rng.standard_normal((6, 8)), rng.standard_normal((6, 1))
     rows = ridge_rows(Z, Y, np.array([1.0, 1, 1, 0, 0, 0]), np.array([0, 0, 0, 1, 1, 1]))

@@ -8,7 +8,6 @@ from distrff.solvers.toeplitz import (
     Toeplitz,
     ToeplitzProblem,
     ToeplitzSums,
-    central_part,
     half_of,
     held_out_path,
     squared_error,
@@ -98,64 +97,12 @@ def test_sums_of_rows(rng, modes, k):
 
 
 @pytest.mark.parametrize("modes", MODES, ids=str)
-def test_sums_are_added_and_subtracted(rng, modes):
-    phases, Y, s = some_rows(rng, len(modes), 60, 2)
-    whole, first, second = (
-        direct_sums(modes, [x[part] for x in phases], Y[part], s[part])
-        for part in (slice(None), slice(23), slice(23, None))
-    )
-    # Of sums of 60 terms in another order.
-    atol = 60 * UNIT * size_of(Y, s)
-    assert_sums_equal(first + second, whole, atol)
-    assert_sums_equal(whole - second, first, atol)
-
-
-@pytest.mark.parametrize(
-    ("modes", "fewer"), [((6,), (2,)), ((3, 4), (3, 1)), ((3, 4), (0, 4)), ((2, 3, 1), (1, 0, 1))], ids=str
-)
-def test_the_central_part_has_the_sums_of_fewer_modes(rng, modes, fewer):
-    rows = some_rows(rng, len(modes), 60, 2)
-    atol = 60 * UNIT * size_of(*rows[1:])
-    assert_sums_equal(direct_sums(modes, *rows).central(fewer), direct_sums(fewer, *rows), atol)
-
-
-@pytest.mark.parametrize("modes", MODES, ids=str)
 def test_targets_are_recoded(rng, modes):
     phases, Y, s = some_rows(rng, len(modes), 60, 3)
     ratio, offset = np.array([2.0, -0.5, 1.0]), np.array([3.0, 0.0, -1.0])
     found = direct_sums(modes, phases, Y, s).recoded(ratio, offset)
     expected = direct_sums(modes, phases, Y * ratio + offset, s)
     assert_sums_equal(found, expected, 60 * UNIT * size_of(10 * np.abs(Y) + 10, s))
-
-
-# The layout.
-
-
-@pytest.mark.parametrize("modes", MODES, ids=str)
-def test_half_and_whole(rng, modes):
-    half = hermitian(rng, modes)
-    whole = whole_of(half)
-    assert whole.shape == tuple(2 * m + 1 for m in modes)
-    np.testing.assert_array_equal(whole, np.flip(whole).conj())
-    np.testing.assert_array_equal(half_of(whole), half)
-    np.testing.assert_array_equal(central_part(half, modes), half)
-
-
-# The Toeplitz matrix.
-
-
-@pytest.mark.parametrize("modes", [*MODES, (40,), (7, 13)], ids=str)
-def test_the_product_is_that_of_the_dense_matrix(rng, modes):
-    v, C = hermitian(rng, [2 * m for m in modes]), hermitian(rng, modes)
-    given = C.copy()
-    found = Toeplitz(v, modes).product(C)
-    np.testing.assert_array_equal(C, given)
-    expected = half_of((dense(v, modes) @ whole_of(C).ravel()).reshape(whole_of(C).shape))
-    assert found.shape == C.shape
-    # Three FFTs of n numbers are each off by log₂n units; the symbol is at most Σ|v|.
-    n = np.prod([8 * m + 2 for m in modes])
-    bound = 10 * UNIT * (1 + np.log2(n)) * np.abs(whole_of(v)).sum() * np.linalg.norm(whole_of(C))
-    assert np.abs(found - expected).max() <= bound
 
 
 # The ridge problem.
@@ -189,46 +136,6 @@ def test_the_solution_is_that_of_the_dense_system(rng, modes, fit_intercept, alp
         penalised = expected.copy()
         penalised[len(penalised) // 2] *= not fit_intercept
         assert abs(problem.norm(found.c) - np.linalg.norm(penalised)) <= bound
-
-
-@pytest.mark.parametrize("modes", MODES, ids=str)
-@pytest.mark.parametrize("fit_intercept", [False, True])
-def test_system_and_diagonal_are_those_of_the_dense_matrix(rng, modes, fit_intercept):
-    problem, weights, _ = problem_of(rng, modes, fit_intercept)
-    A, B, root = dense_system(problem.sums, weights, 0.7, fit_intercept)
-    # functions(c) are √w·c of the whole lattice, without the √2 of the layout.
-    c = hermitian(rng, modes)
-    shape = weights.shape
-    roots = half_of(root.reshape(shape))
-    whole_c = whole_of(problem.functions(c) / roots).ravel()
-    whole_Ac = whole_of(problem.functions(problem.product(c, 0.7)) / roots).ravel()
-    atol = 1000 * UNIT * np.linalg.norm(A, 2) * np.linalg.norm(whole_c)
-    np.testing.assert_allclose(whole_Ac, A @ whole_c, rtol=0, atol=atol)
-    whole_B = whole_of(problem.functions(problem.right_side(0)) / roots).ravel()
-    np.testing.assert_allclose(whole_B, B[0], rtol=1e-13, atol=1e-13 * np.abs(B[0]).max())
-    diagonal = half_of(np.diag(A).real.reshape(shape))
-    np.testing.assert_allclose(problem.diagonal(0.7), diagonal, rtol=1e-12)
-
-
-def test_the_residual_is_told_where_steps_end_first(rng):
-    problem, _, _ = problem_of(rng, (8, 6), True, n=200)
-    found = problem.solve(0, 1e-3, tol=1e-12, objective_tol=0.0, max_steps=4)
-    B = problem.right_side(0)
-    left = np.linalg.norm(B - problem.product(found.c, 1e-3)) / np.linalg.norm(B)
-    assert found.steps == 4
-    # Of four updates of the residual.
-    assert found.error == pytest.approx(left, rel=1e-9)
-    assert found.error > 1e-6
-
-
-@pytest.mark.parametrize("fit_intercept", [False, True])
-def test_targets_of_zero_have_the_function_zero(rng, fit_intercept):
-    phases, Y, s = some_rows(rng, 2)
-    sums = direct_sums((3, 4), phases, 0 * Y, s)
-    problem = ToeplitzProblem(sums, half_of(smooth_weights((3, 4))).copy(), fit_intercept)
-    found = problem.solve(0, 1.0, tol=1e-3, objective_tol=1e-3, max_steps=100)
-    assert not found.c.any()
-    assert (found.error, found.steps) == (0.0, 0)
 
 
 # Errors of rows by their sums.

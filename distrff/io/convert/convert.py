@@ -6,7 +6,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from distrff.engine.checkpoint import check_every, ending_on_sigterm
 from distrff.engine.progress import pass_line
 from distrff.errors import InputError, NonFiniteError
 from distrff.io.convert.dialect import Dialect
-from distrff.io.convert.libsvm import LibsvmSource
+from distrff.io.convert.libsvm import LABEL, LibsvmSource
 from distrff.io.convert.npz import ArraySource
 from distrff.io.convert.runs import (
     KIND,
@@ -34,7 +34,7 @@ from distrff.io.convert.runs import (
     new_group,
     saved_at_the_end,
 )
-from distrff.io.convert.sources import Source, TableSource, files_of, open_source, version_of
+from distrff.io.convert.sources import files_of, open_source, version_of
 from distrff.io.convert.text import CsvSource, TextBlock, WiderTypes
 from distrff.io.dataset import Span, in_order
 from distrff.io.storage import (
@@ -48,8 +48,8 @@ from distrff.io.storage import (
 )
 from distrff.io.tables import (
     ColumnSelection,
+    RawSource,
     choose_columns,
-    declared_kinds,
     named_columns,
     report_of_unseen,
     with_row_numbers,
@@ -212,13 +212,8 @@ def convert(
     words = [str(name) for name, kind in (types or {}).items() if kind == "text"]
     arrays: dict[str, Any] = {"x_name": x_name, "y_name": y_name, "storage_options": storage_options}
     source = open_source(src, dialect=dialect, words=words, **arrays)
-    options = _fitting_options(source, options, positive)
-    if not isinstance(source, LibsvmSource):
-        kinds = declared_kinds(source, options)
-        options = replace(options, types=kinds or None)
-        if isinstance(source, CsvSource):
-            source.declare(kinds)
-        source = with_row_numbers(source, options)
+    options = replace(source.completed(options), positive=positive)  # refused without a target
+    source = with_row_numbers(source, options)
     conversion = Conversion(
         source, options, dtype=_DTYPES[dtype], chunk_rows=chunk_rows, order=RowOrder(seed, test_fraction)
     )
@@ -285,25 +280,6 @@ def id_array(i: int) -> str:
     return f"ids/{i}"
 
 
-def _fitting_options(source: Source, options: TableOptions, positive: Any) -> TableOptions:
-    """The options with the target that the format itself defines, and its positive label."""
-    if isinstance(source, LibsvmSource):
-        for name in ("target", "columns", "drop", "sample_weight", "one_hot", "missing"):
-            if getattr(options, name) != getattr(TableOptions, name):
-                raise InputError(
-                    f"{source.name} is a libsvm file, where the label is the target and all entries are "
-                    f"columns; leave out {name}"
-                )
-        return replace(options, target=LABEL, positive=positive)
-    if isinstance(source, ArraySource):
-        chosen = (options.target, options.columns, options.drop, options.sample_weight)
-        source.by_columns(any(choice is not None for choice in chosen))
-        if options.target is None and source.targets:
-            own = source.targets[0] if source.targets == ("y",) else list(source.targets)
-            options = replace(options, target=own)
-    return replace(options, positive=positive)
-
-
 # From a raw source to a Zarr group: rows are encoded, split, shuffled, written.
 
 TEST = "test"
@@ -319,7 +295,7 @@ class Conversion:
     Attributes that are None stand for the defaults of `convert`.
     """
 
-    source: Source
+    source: RawSource
     options: TableOptions
     steps: TableSteps | None = None
     dtype: np.dtype | None = None
@@ -331,16 +307,14 @@ class Conversion:
     def written_to(self, location: Location, *, overwrite: bool = False) -> dict[str, Any]:
         """Write the rows to a Zarr group and return the report; see `convert`."""
         started, checkpoint = time.perf_counter(), self.checkpoint
-        with _resuming(checkpoint):
+        with nullcontext() if checkpoint.location is None else ending_on_sigterm():
             report = checkpoint.finished(location)
             while report is None:
                 try:
                     with new_group(location, overwrite=overwrite, token=checkpoint.token) as group:
                         written = self._write(group)
                     report = written
-                except WiderTypes as wider:
-                    assert isinstance(self.source, CsvSource)
-                    self.source.widen(wider.types)
+                except WiderTypes:
                     checkpoint.start_over(self.source.state())
                 except DamagedRun as damage:
                     logger.warning("%s", damage)
@@ -363,8 +337,8 @@ class Conversion:
             )
         X = group["X"]
         is_sparse = isinstance(X, zarr.Group)
-        if isinstance(self.source, CsvSource):
-            report["read_as"] = self.source.described()
+        if (read_as := self.source.described()) is not None:
+            report["read_as"] = read_as
         report |= report_of_unseen(unseen, encoder.steps, n_kept) | {
             "rows_read": n_raw,
             "rows_dropped": n_raw - n_kept,
@@ -432,7 +406,6 @@ class Conversion:
         source, steps, options = self.source, self.steps, self.options
         types, steps, report = self.checkpoint.steps or (self.checkpoint.value("types"), steps, None)
         if types is not None:
-            assert isinstance(source, CsvSource)
             source.restore(types)
         if isinstance(source, LibsvmSource):
             if steps is None:
@@ -442,15 +415,8 @@ class Conversion:
                 self._keep(steps, report := {"columns_made": len(steps.names_out)})
             return SparseEncoder(source, steps), report or {"columns_made": len(steps.names_out)}
         if steps is None:
-            if isinstance(source, CsvSource) and len(source.names) == 1 and options.target is not None:
-                raise InputError(
-                    f"{source.name} has one column, {source.names[0]!r}, and so none for X: neither a comma, "
-                    f"tab, semicolon or bar nor white space sets others apart; give the delimiter"
-                )
             choice = choose_columns(source, options)
-            if isinstance(source, CsvSource):
-                source.refuse_mixtures(choice.used, choice.dropped)
-                source.keep_whole(choice.target)
+            source.prepare(choice)
             steps, report = _table_steps(source, choice, options, self._over)
             if self.dtype is not None:  # numbers are written in it straight away
                 written = (
@@ -468,8 +434,7 @@ class Conversion:
 
     def _keep(self, steps: TableSteps, report: dict[str, Any]) -> None:
         """Store how rows are encoded."""
-        types = self.source.state() if isinstance(self.source, CsvSource) else None
-        self.checkpoint.keep("steps", (types, steps, report))
+        self.checkpoint.keep("steps", (self.source.state(), steps, report))
 
     def _over(self, function: Callable[[Any], Any], names: Sequence[str], merge: Merge, total: Any) -> Any:
         """A function of all pieces of the source, merged with a total in their order."""
@@ -497,15 +462,6 @@ def _are_sparse(X: Any) -> bool:
 
 
 @contextmanager
-def _resuming(checkpoint: Checkpoint) -> Iterator[None]:
-    if checkpoint.location is None:
-        yield
-        return
-    with ending_on_sigterm():
-        yield
-
-
-@contextmanager
 def _disk_room(group: zarr.Group) -> Iterator[Path]:
     """Yield an empty folder for buckets of rows: inside a local group, else among the temporary files."""
     store = group.store
@@ -519,7 +475,7 @@ def _disk_room(group: zarr.Group) -> Iterator[Path]:
 
 
 @contextmanager
-def _progress(label: str, source: Source, checkpoint: Checkpoint) -> Iterator[AdvanceTo]:
+def _progress(label: str, source: RawSource, checkpoint: Checkpoint) -> Iterator[AdvanceTo]:
     """Yield a function that tells a line of progress and a checkpoint how much of the source is read."""
     total = max(1, source.total)
 
@@ -541,7 +497,7 @@ Over = Callable[[Callable[[Any], Any], Sequence[str], Merge, Any], Any]
 
 
 def _table_steps(
-    source: TableSource, choice: ColumnSelection, options: TableOptions, over: Over
+    source: RawSource, choice: ColumnSelection, options: TableOptions, over: Over
 ) -> tuple[TableSteps, dict[str, Any]]:
     """The steps for a table, and the report of what they do; see `steps_of`.
 
@@ -617,8 +573,6 @@ def _libsvm_steps(source: LibsvmSource, over: Over, dtype: np.dtype, positive: A
 
 # Pieces of a raw source as rows of X, y and weights, by known steps.
 
-LABEL = "label"
-"""Column name of the labels of libsvm files."""
 FIRST_INDEX = {"x": 1, "x0": 0}
 """Name of the list of all columns of libsvm files, by the index of its first column."""
 
@@ -631,7 +585,7 @@ class TableEncoder:
 
     def __init__(
         self,
-        source: TableSource,
+        source: RawSource,
         steps: TableSteps,
         dtype: np.dtype | None,
         ids: tuple[str, ...] = (),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
 from distrff.io.convert.text import TextBlock, TextSource, line_blocks
+from distrff.preprocessing.profile import TableOptions
 
 _LINE = re.compile(rb"\s*[-+.\deE]+(\s+\d+:[-+.\deEinfaNIF]+)*\s*(#.*)?$")
 _ENTRIES = rb"(\s+\d+:[-+.\deEinfaNIF]+)+\s*(#.*)?$"
@@ -71,13 +74,34 @@ class SparseRows(NamedTuple):
         return csr_matrix(parts, shape=(len(self.labels), n_columns), copy=False)
 
 
+LABEL = "label"
+"""Column name of the labels of libsvm files."""
+
+
 class LibsvmSource(TextSource):
-    """Libsvm files with the same columns."""
+    """Libsvm files with the same columns, which are read as one list."""
+
+    kinds: Mapping[str, str | None] = MappingProxyType({})
+
+    def completed(self, options: TableOptions) -> TableOptions:
+        """The options with the label as target; raise InputError for those that go with columns."""
+        for name in ("target", "columns", "drop", "sample_weight", "one_hot", "missing"):
+            if getattr(options, name) != getattr(TableOptions, name):
+                raise InputError(
+                    f"{self.name} is a libsvm file, where the label is the target and all entries are "
+                    f"columns; leave out {name}"
+                )
+        return replace(options, target=LABEL)
 
     def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[TextBlock]:
         """Yield the blocks of all files, in order; with the mark of a block as `after`, those after it."""
         first, *place = after or (0,)
         return self._in_order(first, lambda i: line_blocks(self._files[i], i, *(place if i == first else ())))
+
+    def place(self, piece: TextBlock, row: int) -> str:
+        lines = enumerate(piece.data.splitlines(), piece.line)
+        line = [number for number, line in lines if line.split(b"#")[0].strip()][row]
+        return f"{piece.file}, line {line}"
 
     def rows(self, block: TextBlock) -> SparseRows:
         """Rows of a block; raises InputError with file and line for what is not in libsvm form."""
@@ -89,10 +113,8 @@ class LibsvmSource(TextSource):
         outside = np.flatnonzero((rows.indices < first_index) | (rows.indices >= first_index + n_columns))
         if len(outside):
             row = int(np.searchsorted(rows.starts, outside[0], side="right")) - 1
-            lines = enumerate(block.data.splitlines(), block.line)
-            line = [number for number, line in lines if line.split(b"#")[0].strip()][row]
             raise InputError(
-                f"{block.file}, line {line}: index {rows.indices[outside[0]]}, but "
+                f"{self.place(block, row)}: index {rows.indices[outside[0]]}, but "
                 f"in training the indices were {first_index} to {first_index + n_columns - 1}; "
                 f"remove such entries, or train on data with this column"
             )

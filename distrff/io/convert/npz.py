@@ -5,10 +5,11 @@ from __future__ import annotations
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -25,7 +26,9 @@ from distrff.io.storage import (
     retryable,
     storage_errors,
 )
+from distrff.io.tables import RawSource
 from distrff.preprocessing.encoders import RawColumn
+from distrff.preprocessing.profile import TableOptions
 from distrff.preprocessing.table import TableSteps
 
 _BLOCK_BYTES = 8 * 2**20
@@ -46,17 +49,15 @@ class ArrayBlock(NamedTuple):
         return self.start + len(self.X)
 
 
-class ArraySource:
+class ArraySource(RawSource):
     """The arrays X and y of a .npz file, or X of a .npy file and y of another, as a table.
 
-    Its columns are "X", a list of numbers, and "y"; or each column of X by its index, after `by_columns`. All
-    axes of X but the first are flattened. `x_name` and `y_name` are names of arrays in a .npz file; for a
-    .npy file `y_name` is the path of another one that holds y.
+    Its columns are "X", a list of numbers, and "y"; or each column of X by its index, where options or steps
+    name columns. All axes of X but the first are flattened. `x_name` and `y_name` are names of arrays in a
+    .npz file; for a .npy file `y_name` is the path of another one that holds y.
     """
 
     unit = "bytes"
-    row_labels: frozenset[str] = frozenset()
-    odd: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, file: TextFile, x_name: str = "X", y_name: str | None = None) -> None:
         self.file, self._x_name, self._y_name = file, x_name, y_name
@@ -78,7 +79,7 @@ class ArraySource:
         self._n_rows, self._n_columns = X.shape[0], int(np.prod(X.shape[1:]))
         self._dtype = native(X.dtype)
         self.total = X.n_bytes
-        self.by_columns(False)
+        self._separate(False)
 
     @property
     def is_npy(self) -> bool:
@@ -86,9 +87,18 @@ class ArraySource:
         with storage_errors(f"{self.file.name} cannot be reached"):
             return first_bytes(self.file.fs, self.file.path).startswith(npy.MAGIC_PREFIX)
 
-    def by_columns(self, separate: bool) -> None:
+    def _separate(self, are_separate: bool) -> None:
         """Make each column of X a column of the table, or X one column of lists."""
-        self.columns = tuple(map(str, range(self._n_columns))) if separate else ("X",)
+        self.columns = tuple(map(str, range(self._n_columns))) if are_separate else ("X",)
+
+    def completed(self, options: TableOptions) -> TableOptions:
+        """The options with y as the target, unless they name another."""
+        chosen = (options.target, options.columns, options.drop, options.sample_weight)
+        self._separate(any(choice is not None for choice in chosen))
+        options = super().completed(options)
+        if options.target is not None or not self.targets:
+            return options
+        return replace(options, target="y" if self.targets == ("y",) else list(self.targets))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -96,8 +106,7 @@ class ArraySource:
         return (*self.columns, *self.targets)
 
     @property
-    def kinds(self) -> dict[str, str | None]:
-        """Kinds of the columns."""
+    def kinds(self) -> dict[str, str | None]:  # type: ignore[override]
         return {**dict.fromkeys(self.columns, "number"), **dict.fromkeys(self.targets, self._label_kind)}
 
     def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[ArrayBlock]:
@@ -114,7 +123,6 @@ class ArraySource:
                 yield ArrayBlock(self.name, start, rows, labels, stop * row_bytes)
 
     def raw(self, piece: ArrayBlock, names: Sequence[str]) -> dict[str, RawColumn]:
-        """Some columns of a block."""
         return {name: self._column(piece, name) for name in names}
 
     def _column(self, piece: ArrayBlock, name: str) -> RawColumn:
@@ -125,12 +133,11 @@ class ArraySource:
         return RawColumn("number", piece.X[:, int(name)])
 
     def place(self, piece: ArrayBlock, row: int) -> str:
-        """The name and number of a row of a block, for messages."""
         return f"{piece.file}, row {piece.start + row}"
 
     def follow(self, steps: TableSteps) -> None:
         """Read X as the steps do: as one list, or column by column."""
-        self.by_columns("X" not in steps.raw_names)
+        self._separate("X" not in steps.raw_names)
 
     def _arrays(self, stack: ExitStack) -> tuple[_Stream, _Stream | None]:
         with storage_errors(f"{self.file.name} cannot be reached"):

@@ -14,12 +14,8 @@ from distrff.io.convert.npz import ArraySource
 from distrff.io.convert.text import CsvSource, TextFile, head_of
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, parquet_table
 from distrff.io.storage import Location, Options, first_bytes, size_and_version, storage_errors
-from distrff.io.tables import Table
+from distrff.io.tables import RawSource
 from distrff.utils.serialize import digest_of
-
-TableSource = CsvSource | ArraySource | Table
-"""Each reads raw columns in pieces, and has the kinds, names, places and progress of a `Table`."""
-Source = TableSource | LibsvmSource
 
 _NUMPY = (b"PK\x03\x04", b"\x93NUMPY")  # .npz, .npy
 
@@ -33,7 +29,7 @@ def open_source(
     x_name: str = "X",
     y_name: str | None = None,
     storage_options: Options = None,
-) -> Source:
+) -> RawSource:
     """The source of raw files, given as a file, a folder, a glob or a list of these.
 
     All have one format, which is recognized by the first bytes, not by the names: Parquet, a .npz or .npy

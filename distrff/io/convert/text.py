@@ -9,7 +9,7 @@ import gzip
 import lzma
 import re
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, islice
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from distrff.errors import InputError
-from distrff.io.arrays import raw_columns, raw_kind
+from distrff.io.arrays import raw_kind
 from distrff.io.convert.dialect import (
     NULLS,
     WHITESPACE,
@@ -32,7 +32,9 @@ from distrff.io.convert.dialect import (
     opening_of,
 )
 from distrff.io.storage import file_name, one_line, retryable, storage_errors
+from distrff.io.tables import ColumnSelection, RawSource
 from distrff.preprocessing.encoders import RawColumn
+from distrff.preprocessing.profile import TableOptions
 from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.words import number_pattern
 from distrff.utils.text import first_repeated, listed
@@ -124,10 +126,10 @@ def stored_bytes(files: Sequence[TextFile]) -> int:
         return sum(int(file.fs.size(file.path) or 0) for file in files)
 
 
-class TextSource:
+class TextSource(RawSource):
     """Text files, read one after another."""
 
-    unit = "bytes"  # of `total` and of the positions of blocks
+    unit = "bytes"
 
     def __init__(self, files: Sequence[TextFile]) -> None:
         self._files, self.total = files, stored_bytes(files)
@@ -255,11 +257,7 @@ _COLUMN = re.compile(r"CSV column #(\d+).*invalid value '(.*)'", re.DOTALL)
 
 
 class WiderTypes(Exception):
-    """A batch holds values that do not fit the types so far; those in `types` hold all values."""
-
-    def __init__(self, types: dict[str, pa.DataType]) -> None:
-        super().__init__("read the columns again with wider types")
-        self.types = types
+    """A batch holds values that do not fit the types so far; the source has wider ones, to read it again."""
 
 
 class TextBatch(NamedTuple):
@@ -275,15 +273,13 @@ class TextBatch(NamedTuple):
 class CsvSource(TextSource):
     """Files of delimited text with the same columns, read by Arrow.
 
-    All columns are read with `types`, which are inferred from the first 4 MB until a `WiderTypes` gives wider
-    ones: numbers are float64, text is a dictionary, the rest is as Arrow infers it. A missing value is empty,
-    `?` or one of NA, N/A, nan, null.
+    All columns are read with `types`, which are inferred from the first 4 MB until a `WiderTypes` tells of
+    wider ones: numbers are float64, text is a dictionary, the rest is as Arrow infers it. A missing value is
+    empty, `?` or one of NA, N/A, nan, null.
 
     What `dialect` leaves open is guessed. `known` lists columns that a model needs: if these are indices
     there is no header; if the first record holds them all, it is one. `words` are columns of text.
     """
-
-    row_labels: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -305,8 +301,7 @@ class CsvSource(TextSource):
         self._categories: dict[str, frozenset[str]] = {}
         self._mixtures: dict[str, InputError] = {}
         self._closed: set[int] = set()  # files without a quote that is open at their end
-        self.odd: dict[str, str] = {}
-        """Why columns of text that looks like numbers or dates are left out."""
+        self.odd: dict[str, str] = {}  # text that looks like numbers or dates
         first = self._stream(0, self.names, {}, use_threads=False)  # which would read ahead in vain
         try:
             head = next((batch for batch, _ in first if batch.num_rows), None)
@@ -323,21 +318,27 @@ class CsvSource(TextSource):
         self.types = {name: read_as(kind) for name, kind in inferred.items()}
 
     @property
-    def kinds(self) -> dict[str, str | None]:
-        """Kinds of the columns, as far as they are known."""
+    def kinds(self) -> dict[str, str | None]:  # type: ignore[override]
         return {name: raw_kind(self.types[name]) for name in self.names}
 
-    def declare(self, kinds: Mapping[str, str]) -> None:
-        """Read columns as of the kinds that the user gave them: text, numbers or times."""
-        self._declared = dict(kinds)
-        for name, kind in kinds.items():
+    def completed(self, options: TableOptions) -> TableOptions:
+        """The options with kinds by the names of columns; raise InputError if the target is the only one."""
+        if len(self.names) == 1 and options.target is not None:
+            raise InputError(
+                f"{self.name} has one column, {self.names[0]!r}, and so none for X: neither a comma, tab, "
+                f"semicolon or bar nor white space sets others apart; give the delimiter"
+            )
+        options = super().completed(options)
+        self._declared = dict(options.types or {})
+        for name, kind in self._declared.items():
             if raw_kind(self.types[name]) != kind:
                 self.types[name] = {"text": TEXT, "number": pa.float64(), "time": pa.timestamp("us")}[kind]
             self._mixtures.pop(name, None)
             self.odd.pop(name, None)
+        return options
 
     def described(self) -> str:
-        """How the text is read, with columns of codes such as 007 that are read as numbers."""
+        """The dialect, with columns of codes such as 007 that are read as numbers."""
         codes = [
             f"column {name!r} holds {code}, which is read as a number: types={{{name!r}: 'text'}} keeps codes"
             for name, code in self._openings[0].codes.items()
@@ -345,34 +346,30 @@ class CsvSource(TextSource):
         ]
         return "; ".join([self.dialect.described(), *codes])
 
-    def keep_whole(self, names: Sequence[str]) -> None:
-        """Read targets of whole numbers as integers, so that they can be classes."""
+    def prepare(self, choice: ColumnSelection) -> None:
+        """Refuse a column that mixes numbers and text, or is used and holds numbers or dates as text.
+
+        Targets of whole numbers are read as integers from here on, so that they can be classes.
+        """
+        for name in (*choice.used, *choice.dropped):
+            if name in self._mixtures:
+                raise self._mixtures[name]
+            if name in self.odd and name in choice.used:
+                raise InputError(f"{self.name}, column {name!r}: {self.odd[name]}")
+        self._keep_whole(choice.target)
+
+    def _keep_whole(self, names: Sequence[str]) -> None:
         self.types |= {
             n: pa.uint64() if n in self._beyond_int64 else pa.int64()
             for n in names
             if n in self._whole and n not in self._declared
         }
 
-    def refuse_mixtures(self, used: Sequence[str], dropped: Iterable[str]) -> None:
-        """Refuse a column that mixes numbers and text, or is used and holds numbers or dates as text."""
-        for name in (*used, *dropped):
-            if name in self._mixtures:
-                raise self._mixtures[name]
-            if name in self.odd and name in used:
-                raise InputError(f"{self.name}, column {name!r}: {self.odd[name]}")
-
-    def widen(self, types: dict[str, pa.DataType]) -> None:
-        """Read columns with the types of a `WiderTypes` from here on."""
-        self._whole = {name for name in self._whole if types[name] == self.types[name]}
-        self.types = types
-
     def state(self) -> dict[str, Any]:
-        """The types with which columns are read, as a value to be stored; see `restore`."""
         types = pa.schema(self.types).serialize().to_pybytes()
         return {"types": types.hex(), "whole": sorted(self._whole)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Read columns with the types that `state` returned in an earlier process."""
         schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(state["types"])))
         self.types = dict(zip(schema.names, schema.types, strict=True))
         self._whole = set(state["whole"])
@@ -390,7 +387,7 @@ class CsvSource(TextSource):
             elif kind == "number" and not pa.types.is_boolean(known) and raw_kind(known) != "clock":
                 self.types[name] = pa.float64()
         if steps.target is not None and np.dtype(steps.target.dtype).kind in "iu":
-            self.keep_whole(steps.target.names)  # beyond 2⁵³ a float is another label
+            self._keep_whole(steps.target.names)  # beyond 2⁵³ a float is another label
 
     # Rows.
 
@@ -417,7 +414,10 @@ class CsvSource(TextSource):
         except pa.ArrowInvalid as error:
             if not _COLUMN.search(str(error)):
                 self._fail(i, start, error)
-            raise WiderTypes(self._widened(i, start, types, error)) from error
+            wider = self._widened(i, start, types, error)
+            self._whole = {name for name in self._whole if wider[name] == self.types[name]}
+            self.types = wider
+            raise WiderTypes from error
 
     def identify(self, names: Sequence[str]) -> None:
         """Read columns as ids: whole numbers if they are written like that, else text as it stands."""
@@ -431,13 +431,12 @@ class CsvSource(TextSource):
             if not column.null_count and pc.all(is_plain).as_py() is not False:
                 return column.dictionary.cast(pa.int64()).to_numpy()[column.indices.to_numpy()]
             self._whole = self._whole - {name}
-            raise WiderTypes(self.types)
+            raise WiderTypes
         words = np.array([*column.dictionary.to_pylist(), ""], dtype=object)
         return words[column.indices.fill_null(-1).to_numpy()]
 
     def raw(self, piece: TextBatch, names: Sequence[str]) -> dict[str, RawColumn]:
-        """Some columns of a batch."""
-        raw = raw_columns(piece.batch, names)
+        raw = super().raw(piece, names)
         if self.dialect.decimal == ",":
             # Numbers of a file with a decimal comma, where the fit had them as categories.
             raw |= {n: _with_point(raw[n], known) for n, known in self._categories.items() if n in raw}
@@ -538,11 +537,8 @@ class CsvSource(TextSource):
             wide = wider_type(types[name], read_as(column.type))
             if types[name] == pa.int64() and _is_beyond_int64(column):
                 wide = pa.uint64()
-            if (
-                name == self.names[int(wrong[1])]
-                and types[name] == pa.uint64()
-                and _WHOLE.fullmatch(wrong[2])
-            ):
+            is_wrong = name == self.names[int(wrong[1])]
+            if is_wrong and types[name] == pa.uint64() and _WHOLE.fullmatch(wrong[2]):
                 wide = None  # floats would round labels of this size to each other
             if wide is None or (name in self._declared and raw_kind(wide) != self._declared[name]):
                 self._fail(i, start, error)
@@ -589,20 +585,23 @@ class CsvSource(TextSource):
             for j, field in enumerate(fields):
                 if any("\udc80" <= c <= "\udcff" for c in field):
                     raise not_utf8(f"{file}, line {line}, column {self.names[j]!r}")
-        if found is not None:
-            kind = self.types[self.names[int(found[1])]]
+        if found is None:
+            what = " ".join(str(error).split())[:160]
+            raise InputError(f"{file}, after row {start}: {what}; correct the file")
+        column, value = int(found[1]), found[2]
+        name = self.names[column]
+        kind = self.types[name]
+        if name in self._declared:
+            where = f"where types says {self._declared[name]}"
+        elif kind == pa.uint64():
+            where = (
+                f"beside labels of 2⁶³ and more, which no integer type takes together; "
+                f"types={{{name!r}: 'number'}} rounds them to floats"
+            )
+        else:
             plural = "truth values" if pa.types.is_boolean(kind) else f"values of type {kind}"
-            plural = "numbers" if _is_numeric(kind) else plural
-            where = f"where the lines before hold {plural}"
-            if kind == pa.uint64():
-                where = (
-                    f"beside labels of 2⁶³ and more, which no integer type takes together; "
-                    f"types={{{self.names[int(found[1])]!r}: 'number'}} rounds them to floats"
-                )
-            if self.names[int(found[1])] in self._declared:
-                where = f"where types says {self._declared[self.names[int(found[1])]]}"
-            raise self._error_at(i, start, int(found[1]), found[2], where)
-        raise InputError(f"{file}, after row {start}: {' '.join(str(error).split())[:160]}; correct the file")
+            where = f"where the lines before hold {'numbers' if _is_numeric(kind) else plural}"
+        raise self._error_at(i, start, column, value, where)
 
     def _error_at(self, i: int, start: int, column: int, value: str, where: str) -> InputError:
         name, (line, is_first) = self.names[column], self._found(i, start, column, value)
