@@ -16,6 +16,7 @@ from distrff.cli.command import command, show, verbosity_options
 from distrff.cli.data import workers_of
 from distrff.cli.options import given
 from distrff.errors import ClusterError, InputError
+from distrff.utils.html import Table, part_lines
 from distrff.utils.text import human_bytes, si_text
 
 if TYPE_CHECKING:
@@ -73,9 +74,7 @@ def _rate_lines(rates: dict[str, Any]) -> Iterator[str]:
         )
         for worker in slowest[:_MAX_LISTED]
     ]
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    for row in (header, *rows):
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from part_lines(Table(header, rows))
     if len(workers) > _MAX_LISTED:
         yield f"… and {len(workers) - _MAX_LISTED} faster workers more; --json lists all"
     products = [f"{si_text(_total(rates, 'flops', dtype), 'flop/s')} in {dtype}" for dtype in _DTYPES]

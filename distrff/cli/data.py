@@ -23,6 +23,7 @@ from distrff.utils.text import listed, public_name
 if TYPE_CHECKING:
     from distrff.io.convert.dialect import Dialect
     from distrff.io.dataset import Dataset
+    from distrff.io.storage import Location
 
 # The options of rows, of what is written, and of workers.
 
@@ -123,6 +124,19 @@ result_options = together(
     flag("--overwrite", "Replace what distrff wrote there before."),
     section="Result",
 )
+
+
+def place_to_write(
+    out: str, options: Mapping[str, Any], *, overwrite: bool, kinds: tuple[str, ...], **others: str
+) -> Location:
+    """The place of `--out`; raises InputError where it may not be written, or is one of the others."""
+    from distrff.io.storage import Location, check_writable, refuse_overlap
+
+    place = Location.of(out, storage_options(options))
+    refuse_overlap("--out", out, **others)
+    check_writable(place, overwrite=overwrite, kinds=kinds)
+    return place
+
 
 checkpoint_options = together(
     click.option(

@@ -27,6 +27,7 @@ from distrff.cli.data import (
     cluster_options,
     open_data,
     open_data_for,
+    place_to_write,
     result_options,
     row_options,
     sample_dim_option,
@@ -79,14 +80,11 @@ def gram(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool
     the model of all rows. It has 8·(D + 2)² bytes a fold for D features and one target; of equispaced
     features, far less. Two passes over the rows.
     """
-    from distrff.io.storage import Location, check_writable, refuse_overlap
-
-    remote, like = storage_options(options), options["like"]
-    place = Location.of(out, remote)
-    refuse_overlap("--out", out, **{"data": data} | ({} if like is None else {"--like": like}))
-    check_writable(place, overwrite=overwrite, kinds=_KINDS)
+    like = options["like"]
+    others = {"data": data} if like is None else {"data": data, "--like": like}
+    place = place_to_write(out, options, overwrite=overwrite, kinds=_KINDS, **others)
     found, seed = _gram_of(ctx, data) if like is None else _gram_like(ctx, data, like)
-    found.save(out, overwrite=overwrite, storage_options=remote)
+    found.save(out, overwrite=overwrite, storage_options=storage_options(options))
     values = {**_described(found), "seed": seed, "out": str(place)}
     _show(values, as_json, [f"  seed {seed}"])
 
@@ -148,13 +146,10 @@ def merge(grams: tuple[str, ...], out: str, overwrite: bool, as_json: bool, **op
     They must have the same map, scaling, classes and folds, as those made --like the first have.
     Three are in memory at once.
     """
-    from distrff.io.storage import Location, check_writable, refuse_overlap
-
-    remote, place = storage_options(options), Location.of(out, storage_options(options))
-    refuse_overlap("--out", out, **{f"GRAM {i}": path for i, path in enumerate(grams, 1)})
+    remote, others = storage_options(options), {f"GRAM {i}": path for i, path in enumerate(grams, 1)}
     if twice := next((path for i, path in enumerate(grams) if path in grams[:i]), None):
         raise InputError(f"{public_name(twice)} is named twice, and its rows would count twice; name it once")
-    check_writable(place, overwrite=overwrite, kinds=_KINDS)
+    place = place_to_write(out, options, overwrite=overwrite, kinds=_KINDS, **others)
     total: Any = _load(grams[0], remote)
     for path in grams[1:]:
         other = _load(path, remote)
@@ -188,11 +183,8 @@ def solve(ctx: click.Context, path: str, out: str, overwrite: bool, as_json: boo
     It is the model that fit makes of the same rows, for numbers or for class labels, as GRAM has them, and
     takes raw tables where the rows came from one. --alpha cv needs a Gram with folds.
     """
-    from distrff.io.storage import Location, check_writable, refuse_overlap
-
-    remote, place = storage_options(options), Location.of(out, storage_options(options))
-    refuse_overlap("--out", out, GRAM=path)
-    check_writable(place, overwrite=overwrite, kinds=("model",))
+    remote = storage_options(options)
+    place = place_to_write(out, options, overwrite=overwrite, kinds=("model",), GRAM=path)
     if options["alphas"] and options["alpha"] not in (None, "cv", "gcv"):
         refuse(ctx, "alphas", "--alpha cv or --alpha gcv")
     found = _load(path, remote)

@@ -192,9 +192,9 @@ def parameter(
     return click.option(option, key, help=words.strip(), **{"default": None} | made | changed)
 
 
-def parameters(owner: str, names: str, section: str | None = None) -> Callable[[F], F]:
+def parameters(owner: str, names: str) -> Callable[[F], F]:
     """Options for several parameters of a public name."""
-    return together(*(parameter(owner, name) for name in names.split()), section=section)
+    return together(*(parameter(owner, name) for name in names.split()))
 
 
 def spelt_as_option(name: str) -> str:

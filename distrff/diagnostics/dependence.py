@@ -124,9 +124,8 @@ class PartialDependence:
         return "\n".join(["<PartialDependence", *lines]) + ">"
 
     def _repr_html_(self) -> str:
-        return html_card(
-            "Partial dependence", judged_facts(self).items(), (), [Section("Curves", [self._table()])]
-        )
+        sections = [Section("Curves", [self._table()])]
+        return html_card("Partial dependence", judged_facts(self).items(), (), sections)
 
     def _table(self) -> Table:
         """The ends of each curve, as far as they fit."""

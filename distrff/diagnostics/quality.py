@@ -264,16 +264,10 @@ def _classes(evaluation: Mapping[str, Any]) -> list[Part]:
     parts: list[Part] = [Table(["class", "rows", "precision", "recall", "F1"], rows)]
     if len(classes) > _MAX_CLASSES:
         parts.append(f"{len(classes) - _MAX_CLASSES} classes of fewer rows are not shown.")
-    if never := _never_predicted(evaluation):
+    never = [c["label"] for c in evaluation["classes"] if c["n_rows"] > 0 and not c["predicted_weight"] > 0]
+    if never:
         parts.append(f"Never predicted: {listed(never)}")
     return parts
-
-
-def _never_predicted(evaluation: Mapping[str, Any]) -> list[Any]:
-    """The labels of the classes that have rows but are never predicted."""
-    return [
-        one["label"] for one in evaluation["classes"] if one["n_rows"] > 0 and not one["predicted_weight"] > 0
-    ]
 
 
 def quality_sections(

@@ -222,11 +222,9 @@ def _numbers(value: Any) -> str:
     return ", ".join(shown) + (f" and {left_out} more" if left_out else "")
 
 
-def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart] | None = None) -> list[Section]:
+def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart]) -> list[Section]:
     """The sections below the facts of a fit; `charts` are given by heading."""
-    parts: dict[str, _Parts] = {}
-    for heading, chart in (charts or {}).items():
-        parts[heading] = [chart]
+    parts: dict[str, _Parts] = {heading: [chart] for heading, chart in charts.items()}
     known = report.get("history") or {}
     if known.get("dual"):
         # Enough digits to distinguish two close bounds.

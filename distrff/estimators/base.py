@@ -43,7 +43,7 @@ from distrff.io.parts import saving_buffer_bytes
 from distrff.io.storage import Location, held
 from distrff.model.model import FoldModels, Model
 from distrff.model.persistence import save_model
-from distrff.model.rows import is_raw, raw_rows, rows_to_predict
+from distrff.model.rows import is_raw, rows_to_predict, through_steps
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.utils.text import listed
 
@@ -531,11 +531,8 @@ class KernelEstimator(BaseEstimator):
 
     def _rows_to_judge(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
         """Rows with targets, of the columns of the fit or of a raw table."""
-        X = as_frame(X)
-        if is_raw(self.model_.steps, X):
-            assert self.model_.steps is not None
-            X, y, sample_weight = raw_rows(self.model_.steps, X, y, sample_weight), None, None
-        elif is_dataframe_like(X):
+        X, y, sample_weight = through_steps(self.model_.steps, X, y, sample_weight)
+        if is_dataframe_like(X):
             frame_dtype(X.dtypes.items())  # text is refused: this model has no steps for it
         dataset = self._dataset(X, y, sample_weight)
         self._check_columns(dataset)

@@ -15,6 +15,7 @@ from distrff.errors import InputError
 from distrff.estimators.base import KernelEstimator
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model
+from distrff.model.rows import block_by_block
 from distrff.utils.random import group_of
 
 METHODS = ("predict", "decision_function", "predict_proba")
@@ -106,20 +107,7 @@ def _lazily(model: Model, folds: FoldModels, X: da.Array, method: str) -> da.Arr
     meta = folds.output(model, np.zeros((1, model.n_columns)), np.zeros(1, np.int64), method)
     starts = np.cumsum((0, *X.chunks[0]))[:-1, None]
     numbers = da.from_array(starts, chunks=1, name=f"{group_of('row numbers')}-{tokenize(starts)}")
-    shape: dict[str, Any] = (
-        {"drop_axis": 1} if meta.ndim == 1 else {"chunks": (X.chunks[0], (meta.shape[1],))}
-    )
-    return da.map_blocks(
-        _block,
-        X,
-        numbers,
-        kept,
-        method,
-        token=group_of("predict"),
-        dtype=meta.dtype,
-        meta=meta[:0],
-        **shape,
-    )
+    return block_by_block(_block, X, numbers, kept, method, meta=meta[:0])
 
 
 def _block(X: Any, start: np.ndarray, kept: tuple[Model, FoldModels], method: str) -> np.ndarray:

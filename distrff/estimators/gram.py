@@ -29,11 +29,11 @@ from distrff.fitting.problem import (
 )
 from distrff.fitting.running import prepared_like, sums_of
 from distrff.fitting.sums import GramStatistics, ToeplitzStatistics
-from distrff.io.arrays import as_dataset, as_frame
+from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_rows
 from distrff.model.model import Model
-from distrff.model.rows import is_raw, raw_rows
+from distrff.model.rows import through_steps
 from distrff.preprocessing.folds import FOLD_RULES
 from distrff.utils.random import resolve_seed
 from distrff.utils.validation import one_of
@@ -93,12 +93,8 @@ def gram(
             "features of random binning are too many for a Gram; use FourierFeatures or NystroemFeatures, or "
             "fit a KernelRidge on these, which forms none"
         )
-    data, seed = as_frame(data), resolve_seed(random_state)
-    if like is not None and is_raw(like.steps, data):
-        assert like.steps is not None
-        dataset = raw_rows(like.steps, data, y, sample_weight)
-    else:
-        dataset = open_rows(data, y, sample_weight)
+    seed, steps = resolve_seed(random_state), None if like is None else like.steps
+    dataset = open_rows(*through_steps(steps, data, y, sample_weight))
     if not dataset.n_targets:
         raise InputError("the Gram needs y; give it, or open the dataset with target=…")
     if like is not None:

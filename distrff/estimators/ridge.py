@@ -25,11 +25,10 @@ from distrff.fitting.problem import (
 from distrff.fitting.result import FitResult, quality_of_numbers
 from distrff.fitting.running import RunningSums, solved
 from distrff.fitting.sums import GramStatistics, Statistics, ToeplitzStatistics
-from distrff.io.arrays import as_frame
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model, std_of
 from distrff.model.persistence import save_model
-from distrff.model.rows import is_raw, raw_rows
+from distrff.model.rows import through_steps
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, checked_classes
 
 # The base of ridge models for numbers and for classes.
@@ -142,10 +141,7 @@ class RidgeEstimator(RidgeParameters, KernelEstimator):
 
     def _later_rows(self, sums: Statistics, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Rows of a later call: raw tables go through the steps of the first one."""
-        X = as_frame(X)
-        if is_raw(sums.steps, X):
-            assert sums.steps is not None
-            return raw_rows(sums.steps, X, y, sample_weight), None, None
+        X, y, sample_weight = through_steps(sums.steps, X, y, sample_weight)
         if not isinstance(X, Dataset) and not dask.is_dask_collection(X):
             try:
                 validate_data(self, X, reset=False, skip_check_array=True)

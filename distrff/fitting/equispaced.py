@@ -42,7 +42,7 @@ from distrff.model.model import FoldModels
 from distrff.preprocessing.coding import Targets
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.objective import Status
-from distrff.solvers.ridge import RidgeSolution, above_noise, default_alphas
+from distrff.solvers.ridge import RidgeSolution, above_noise, default_alphas, residual_freedom
 from distrff.solvers.toeplitz import (
     PosteriorSamples,
     ToeplitzProblem,
@@ -190,13 +190,7 @@ class Sums:
         calls = [(self.total, merged, group, setting, alpha, seed) for group in range(N_GROUPS)]
         found = fit.run.map(sampled, calls)
         dimension = float(np.mean([dimension for _, dimension in found]))
-        if not fit.weight > dimension:
-            raise InputError(
-                f"the noise cannot be estimated: the sample weights sum to {fit.weight:g}, not above the "
-                f"model's effective dimension {dimension:.6g}; give more rows, weights that count rows, "
-                f"or a larger alpha"
-            )
-        noise = np.square(fit.targets.scale) * residual / (fit.weight - dimension)
+        noise = np.square(fit.targets.scale) * residual / residual_freedom(fit.weight, dimension)
         return PosteriorSamples(np.concatenate([C for C, _ in found]), noise, dimension)
 
 

@@ -16,8 +16,9 @@ from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedMap
 from distrff.features.fitted import FittedMap, Trait, map_from_dict, named_to_send, sent_arrays
 from distrff.io.storage import contents_of, read_group, refuse_others, write_group
 from distrff.kernels.base import Kernel, kernel_from_dict
+from distrff.model.persistence import COLUMN_CHECKS
 from distrff.preprocessing.coding import NumericTargets, Scaling, Targets, coding_from_parts, coding_parts
-from distrff.preprocessing.table import TableSteps, names_fit, steps_fit
+from distrff.preprocessing.table import TableSteps
 from distrff.solvers.ridge import recoded
 from distrff.solvers.toeplitz import ToeplitzSums
 from distrff.utils.arrays import in_one_layout
@@ -234,22 +235,19 @@ class RowSums(ABC):
 
         The number of features is one that the sums have, of `n_stored` numbers in all.
         """
-        specification, n_columns = self.specification, self.specification.n_columns
+        specification = self.specification
         if not specification.has_columns_within(n_stored):
             raise ModelFileError(
                 "its number of columns is not a positive integer, or too large for what is stored"
             )
         check_count("the number of features", specification.n_features)
-        if not self.scaling.fits(n_columns):
-            raise ModelFileError("its scaling does not fit its columns")
         if not self.targets.fits(self.targets.n_outputs):
             raise ModelFileError("its targets do not fit together")
         if not isinstance(self.y_is_1d, bool):
             raise ModelFileError("it does not tell whether targets have one dimension")
-        if not names_fit(self.column_names, n_columns):
-            raise ModelFileError("its column names do not fit its columns")
-        if not steps_fit(self.steps, n_columns):
-            raise ModelFileError("its steps do not make its columns")
+        for wrong, holds in COLUMN_CHECKS.items():
+            if not holds(self):
+                raise ModelFileError(wrong)
         # These use the kernel and all sizes, as a fit would.
         _ = hash(specification), specification.cost, specification.at_zero
 
@@ -372,9 +370,9 @@ class GramStatistics(RowSums):
 def _check_map(specification: FittedMap, arrays: Mapping[str, np.ndarray]) -> None:
     """Raise ModelFileError unless these arrays make the map."""
     with np.errstate(all="ignore"):
-        block_map = specification.ready({name: in_one_layout(A) for name, A in arrays.items()})
-        b = block_map.basis(specification.example)  # of landmarks without their factor
-    if block_map.n_features != specification.n_features or b.shape != (1, block_map.n_basis):
+        ready = specification.ready({name: in_one_layout(A) for name, A in arrays.items()})
+        b = ready.basis(specification.example)  # of landmarks without their factor
+    if ready.n_features != specification.n_features or b.shape != (1, ready.n_basis):
         raise ModelFileError("the arrays of its map do not fit its sizes")
 
 

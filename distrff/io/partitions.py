@@ -42,7 +42,8 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     lazy = {name: values for name, values in given.items() if dask.is_dask_collection(values)}
     # Without the optimization the columns of one frame keep its tasks under the same keys.
     parts = {name: v.to_delayed(optimize_graph=False) for name, v in lazy.items() if is_frame(v)}
-    arrays = {name: values for name, values in lazy.items() if _is_array(values)}
+    is_known = {name: hasattr(v, "numblocks") and not np.isnan(v.shape).any() for name, v in lazy.items()}
+    arrays = {name: values for name, values in lazy.items() if is_known[name]}
     graphs = {name: run[0].dask for name, run in parts.items()} | {n: A.dask for n, A in arrays.items()}
     present = [name for name, values in given.items() if values is not None]
     shuffles = {name: _unordered(graphs[name]) if name in graphs else set() for name in present}
@@ -100,10 +101,6 @@ def _warn_of_labels(given: Mapping[str, Any]) -> None:
 def is_frame(values: Any) -> bool:
     """Whether `values` is a DataFrame or Series of pandas or dask."""
     return is_dataframe_like(values) or is_series_like(values)
-
-
-def _is_array(values: Any) -> bool:
-    return hasattr(values, "numblocks") and not np.isnan(values.shape).any()
 
 
 def _unordered(graph: Any) -> set[str]:

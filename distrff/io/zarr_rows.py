@@ -294,6 +294,8 @@ def open_zarr(
     weight_name: str = "sample_weight",
 ) -> Dataset:
     """The dataset of a Zarr group; see `open_dataset`."""
+    import zarr  # not with this module, which every fit loads
+
     target, sample_weight = options.target, cast(str | None, options.sample_weight)  # checked below
     source = str(location)
     for parameter, given in (("target", target), ("sample_weight", sample_weight)):
@@ -312,7 +314,7 @@ def open_zarr(
         X: Any = None
         with suppress(KeyError):
             X = _member(group, x_name)
-        is_sparse = _is_group(X)
+        is_sparse = isinstance(X, zarr.Group)
         found = {
             field: _array(group, name, source, required=required[field])
             for field, name in names.items()
@@ -394,12 +396,6 @@ _OF_CONTENT = (ValueError, KeyError, TypeError, AttributeError, RecursionError, 
 
 def _member(group: Any, name: str) -> Any:
     return patiently(lambda: group[name], lasting=_OF_CONTENT)
-
-
-def _is_group(found: Any) -> bool:
-    import zarr
-
-    return isinstance(found, zarr.Group)
 
 
 def open_group(location: Location) -> Any:
@@ -644,7 +640,11 @@ class Coding:
         values = values.astype(self.stored, copy=False)  # integers of one width keep their bits
         masks = [values == value for value in self.missing]
         absent = np.logical_or.reduce(masks) if masks else None
-        made = values.astype(np.float64 if self.unit and self._is_packed else self._numbers)
+        of_numbers = self.dtype
+        if self.unit:  # before they become times
+            is_float = self.stored.kind == "f" or self.scale is not None or self.offset is not None
+            of_numbers = np.dtype(np.float64 if is_float else np.int64)
+        made = values.astype(of_numbers)
         if self.scale is not None:
             made *= self.scale
         if self.offset is not None:
@@ -654,15 +654,6 @@ class Coding:
         if absent is not None:
             made[absent] = None if made.dtype == object else np.nan
         return made
-
-    @property
-    def _is_packed(self) -> bool:
-        return self.scale is not None or self.offset is not None
-
-    @property
-    def _numbers(self) -> np.dtype:
-        """The type of the numbers before they become times."""
-        return self.dtype if not self.unit else np.dtype("f8" if self.stored.kind == "f" else "i8")
 
     def _times(self, numbers: np.ndarray, absent: np.ndarray | None) -> np.ndarray:
         lost = np.isnan(numbers) if numbers.dtype.kind == "f" else numbers == _NAT

@@ -149,6 +149,13 @@ def _has_its_noise(model: Model) -> bool:
     return isinstance(noise, str) and noise in NOISES and is_number(sigma) and 0 < sigma < np.inf
 
 
+COLUMN_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "its scaling does not fit its columns": lambda m: m.scaling.fits(m.specification.n_columns),
+    "its column names do not fit its columns": lambda m: names_fit(m.column_names, m.specification.n_columns),
+    "its steps do not make its columns": lambda m: steps_fit(m.steps, m.specification.n_columns),
+}
+"""What holds of a model, and of sums of rows, whose number of columns is sound."""
+
 _CHECKS: dict[str, Callable[[Model], bool]] = {
     "its kind is no name": lambda m: isinstance(m.kind, str),
     "its dtype is neither float32 nor float64": lambda m: m.dtype in ("float32", "float64"),
@@ -166,12 +173,10 @@ _CHECKS: dict[str, Callable[[Model], bool]] = {
     "its map does not have as many features as there are coefficients": lambda m: (
         is_number(m.specification.n_features) and m.specification.n_features == len(m.coef)
     ),
-    "its scaling does not fit its columns": lambda m: m.scaling.fits(m.n_columns),
+    **COLUMN_CHECKS,
     "its targets do not fit its outputs": lambda m: m.targets.fits(m.n_outputs),
     "its likelihood has no known noise or no positive sigma": _has_its_noise,
-    "its column names do not fit its columns": lambda m: names_fit(m.column_names, m.n_columns),
     "its intervals do not fit its outputs": lambda m: (
         m.intervals is None or (m.kind != "KernelPCA" and m.intervals.fits(m.n_scores))
     ),
-    "its steps do not make its columns": lambda m: steps_fit(m.steps, m.n_columns),
 }

@@ -243,9 +243,6 @@ class RasterReduction(Reduction):
     def zero(self) -> int:
         return 0
 
-    def merge(self, first: int, second: int) -> int:
-        return first + second
-
     def update(self, n_outside: int, block: GridBlock, arrays: Arrays) -> int:
         model = self.model.restored(arrays)
         axes = [block.axes[i] for i in self.order]
@@ -268,9 +265,8 @@ class RasterReduction(Reduction):
 def _predictions(model: Model, F: np.ndarray, is_outside: np.ndarray) -> np.ndarray:
     if not isinstance(model.targets, ClassTargets):
         return F[..., 0] if model.y_is_1d else F
-    classes = model.targets.classes
-    labels = model.targets.decode(np.nan_to_num(F.reshape(-1, F.shape[-1]))).reshape(F.shape[:-1])
-    return np.where(is_outside, _OUTSIDE, np.searchsorted(classes, labels)).astype(np.int32)
+    chosen = model.targets.chosen(F.reshape(-1, F.shape[-1])).reshape(F.shape[:-1])
+    return np.where(is_outside, _OUTSIDE, chosen).astype(np.int32)
 
 
 # The Zarr group.

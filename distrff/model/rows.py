@@ -6,7 +6,7 @@ the fit. A method's result then comes at once for rows in memory, lazily for oth
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -71,12 +71,18 @@ def answer(model: Any, X: Any, method: str, **options: str) -> Any:
     light: Any = replace(model.light(), arrays=model.arrays, posterior=posterior)
     if model.coef.nbytes > _EMBEDDED_BYTES or model.arrays or posterior is not None:
         light = dask.delayed(light, name=f"{group_of('model')}-{tokenize(light)}")
-    meta = _meta(model, method)
+    return block_by_block(_of_block, rows, light, method, meta=_meta(model, method), **options)
+
+
+def block_by_block(
+    function: Callable[..., Any], rows: Any, *arguments: Any, meta: np.ndarray, **options: Any
+) -> Any:
+    """A function's results for blocks of rows, as a dask array; `meta` is one without a row."""
     shape: dict[str, Any] = (
         {"drop_axis": 1} if meta.ndim == 1 else {"chunks": (rows.chunks[0], (meta.shape[1],))}
     )
     named = {"token": group_of("predict"), "dtype": meta.dtype, "meta": meta}
-    return rows.map_blocks(_of_block, light, method, **options, **named, **shape)
+    return rows.map_blocks(function, *arguments, **options, **named, **shape)
 
 
 def _of_block(X: Any, model: Any, method: str, **options: str) -> Any:
@@ -154,19 +160,25 @@ def rows_for(
     weights are given. Raises InputError for rows that do not fit the model, and with `with_target` for rows
     that have none.
     """
-    X = as_frame(X)
-    if is_raw(model.steps, X):
-        assert model.steps is not None
-        steps = model.steps if with_target else replace(model.steps, target=None)
-        X, y, sample_weight = raw_rows(steps, X, y, sample_weight), None, None
-    dataset = as_dataset(X, y, sample_weight)
+    steps = model.steps
+    if steps is not None and not with_target:
+        steps = replace(steps, target=None)
+    dataset = as_dataset(*through_steps(steps, X, y, sample_weight))
     check_columns(model, dataset)
     if with_target:
         check_target(model, dataset)
     return dataset
 
 
-def raw_rows(steps: TableSteps, X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
+def through_steps(steps: TableSteps | None, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """X, y and weights, where a raw table becomes a dataset, which has all three; other rows stay."""
+    X = as_frame(X)
+    if steps is None or not is_raw(steps, X):
+        return X, y, sample_weight
+    return _raw_rows(steps, X, y, sample_weight), None, None
+
+
+def _raw_rows(steps: TableSteps, X: Any, y: Any, sample_weight: Any) -> Dataset:
     """A raw table as a dataset, with its own target and weights or those that are given.
 
     Rows that the steps leave out lose their y and weight with them, where the table is a DataFrame in memory.

@@ -913,9 +913,9 @@ class PosteriorFactor:
         spread = np.einsum("ij,ij->j", U, U) + self.intercept_variance
         return np.sqrt(np.outer(spread, self.noise))
 
-    def std_at(self, block_map: Any, X: np.ndarray) -> np.ndarray:
+    def std_at(self, ready: Any, X: np.ndarray) -> np.ndarray:
         """The standard deviation of f at rows, (r, k)."""
-        return self.std(block_map.apply(X).astype(np.float64))
+        return self.std(ready.apply(X).astype(np.float64))
 
 
 def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:
@@ -948,6 +948,16 @@ def solve_ridge(system: RidgeSystem, alpha: float | np.ndarray) -> tuple[np.ndar
     return coef, system.intercept(coef)
 
 
+def residual_freedom(weight: float, dimension: float) -> float:
+    """The divisor Σs − dimension of the noise's estimate; raises InputError unless it is positive."""
+    if not weight > dimension:
+        raise InputError(
+            f"the noise cannot be estimated: the sample weights sum to {weight:g}, not above the model's "
+            f"effective dimension {dimension:.6g}; give more rows, weights that count rows, or a larger alpha"
+        )
+    return weight - dimension
+
+
 def posterior_factor(system: RidgeSystem, alpha: float) -> PosteriorFactor:
     """The factor for standard deviations of predictions, of the model at one alpha.
 
@@ -963,14 +973,7 @@ def posterior_factor(system: RidgeSystem, alpha: float) -> PosteriorFactor:
     L = cholesky_factor(system.G, alpha)
     coef = cho_solve((L, True), system.B, check_finite=False)
     dimension = len(L) - alpha * float(np.linalg.norm(inverse_of_triangle(L))) ** 2 + system.fit_intercept
-    freedom = system.weight - dimension
-    if not freedom > 0:
-        raise InputError(
-            f"the noise cannot be estimated: the sample weights sum to {system.weight:g}, not above "
-            f"the model's effective dimension {dimension:.6g}; give more rows, weights that count rows, "
-            "or a larger alpha"
-        )
-    noise = system.residual(coef) / freedom
+    noise = system.residual(coef) / residual_freedom(system.weight, dimension)
     intercept_variance = 1 / system.weight if system.fit_intercept else 0.0
     return PosteriorFactor(L, system.z_mean, noise, intercept_variance, dimension)
 

@@ -76,7 +76,7 @@ def by_xarray(path):
 def test_values_are_those_of_xarray(tmp_path, values, attributes, zarr_format):
     fill_value = None if zarr_format == 2 else 0
     z = stored(tmp_path / "g", values, attributes, zarr_format, fill_value)
-    (span,) = ZarrReader({"v": z}, None, "g").spans("v", 0, N)
+    (span,) = ZarrReader({"v": z}, "g").spans("v", 0, N)
     expected = by_xarray(tmp_path / "g")
     if expected.dtype.kind in "mM":  # xarray's nanoseconds end in 2262
         assert span["v"].dtype.kind == expected.dtype.kind

@@ -6,7 +6,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -307,7 +307,7 @@ class Conversion:
     def written_to(self, location: Location, *, overwrite: bool = False) -> dict[str, Any]:
         """Write the rows to a Zarr group and return the report; see `convert`."""
         started, checkpoint = time.perf_counter(), self.checkpoint
-        with _resuming(checkpoint):
+        with nullcontext() if checkpoint.location is None else ending_on_sigterm():
             report = checkpoint.finished(location)
             while report is None:
                 try:
@@ -459,15 +459,6 @@ def _are_sparse(X: Any) -> bool:
     """Whether rows, the first ones, dense or CSR, decide that all are stored as a sparse matrix."""
     n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
     return X.shape[1] > _MIN_SPARSE_COLUMNS and n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED
-
-
-@contextmanager
-def _resuming(checkpoint: Checkpoint) -> Iterator[None]:
-    if checkpoint.location is None:
-        yield
-        return
-    with ending_on_sigterm():
-        yield
 
 
 @contextmanager

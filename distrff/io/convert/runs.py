@@ -69,6 +69,7 @@ _ZARR_LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.partial$")  # a chunk whose writer
 
 Places = Mapping[str, Sequence[int]]
 """Of each array of a group, how many values it has taken and how many of them are written."""
+_NOTHING = (0, 0)
 
 
 @contextmanager
@@ -188,7 +189,7 @@ class GroupWriter(ABC):
         if not self._arrays:
             arrays = {name: self._new_array(name, parts) for name in parts}
             for name, array in arrays.items():
-                array.go_on(*self._went_on(name))
+                array.go_on(*self._before.get(name, _NOTHING))
             self._arrays = arrays
         for name, values in parts.items():
             self._arrays[name].append(values)
@@ -212,10 +213,6 @@ class GroupWriter(ABC):
             are_there = False
         self._before = places if are_there else {}
         return are_there
-
-    def _went_on(self, name: str) -> tuple[int, int]:
-        taken, written = self._before.get(name, (0, 0))
-        return taken, written
 
 
 class DenseWriter(GroupWriter):
@@ -252,13 +249,13 @@ class SparseWriter(GroupWriter):
 
     def go_on(self, places: Places) -> bool:
         are_there = super().go_on(places)
-        self._n_entries = self._went_on("X/data")[0]
+        self._n_entries = self._before.get("X/data", _NOTHING)[0]
         return are_there
 
     def _parts(self, rows: Span) -> Span:
         X = csr_matrix(rows["X"])
         starts = X.indptr[1:].astype(np.int64) + self._n_entries
-        if not self._arrays and not self._went_on("X/indptr")[0]:
+        if not self._arrays and not self._before.get("X/indptr", _NOTHING)[0]:
             starts = np.concatenate([np.zeros(1, np.int64), starts])
         self._n_columns, self._n_entries = X.shape[1], self._n_entries + X.nnz
         parts = {"X/data": X.data, "X/indices": X.indices.astype(np.int32, copy=False), "X/indptr": starts}
@@ -268,7 +265,7 @@ class SparseWriter(GroupWriter):
         self._group.require_group("X")
         length = _SPARSE_CHUNK if name in ("X/data", "X/indices") else self._chunk_rows or 2**16
         array = GrowingArray(self._group, name, parts[name], length)
-        if not self._went_on(name)[1]:
+        if not self._before.get(name, _NOTHING)[1]:
             array.create(length)
         return array
 
@@ -335,7 +332,7 @@ class InGivenOrder:
             if (chosen := parts == part).all():
                 writer.append(rows)
             elif chosen.any():
-                writer.append(_taken(rows, chosen))
+                writer.append({name: values[chosen] for name, values in rows.items()})
 
     def finish(self) -> list[int]:
         """Store what is left, and return the number of rows of each part."""
@@ -368,10 +365,6 @@ class InRandomOrder:
             for rows in self._checkpoint.in_order(part, writer):
                 writer.append(rows)
         return [writer.finish() for writer in self._writers]
-
-
-def _taken(rows: Span, chosen: Any) -> Span:
-    return {name: values[chosen] for name, values in rows.items()}
 
 
 # Runs: files of rows by the cells of their keys.
@@ -429,15 +422,11 @@ class RowLayout(NamedTuple):
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> RowLayout:
-        rows, entries = (
-            None
-            if found[key] is None
-            else np.dtype([(name, kind, *map(tuple, shape)) for name, kind, *shape in found[key]])
-            for key in ("rows", "entries")
-        )
-        if rows is None:
-            raise ValueError("a run without a layout")
-        return cls(rows, entries, int(found["n_columns"]))
+        def read(fields: Any) -> np.dtype:
+            return np.dtype([(name, kind, *map(tuple, shape)) for name, kind, *shape in fields])
+
+        entries = None if found["entries"] is None else read(found["entries"])
+        return cls(read(found["rows"]), entries, int(found["n_columns"]))
 
     def packed(self, keys: np.ndarray, rows: Span, words: dict[str, int]) -> list[np.ndarray]:
         """Records of rows, and of the entries of CSR; `words` numbers text, and takes new words."""

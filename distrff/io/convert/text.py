@@ -537,11 +537,8 @@ class CsvSource(TextSource):
             wide = wider_type(types[name], read_as(column.type))
             if types[name] == pa.int64() and _is_beyond_int64(column):
                 wide = pa.uint64()
-            if (
-                name == self.names[int(wrong[1])]
-                and types[name] == pa.uint64()
-                and _WHOLE.fullmatch(wrong[2])
-            ):
+            is_wrong = name == self.names[int(wrong[1])]
+            if is_wrong and types[name] == pa.uint64() and _WHOLE.fullmatch(wrong[2]):
                 wide = None  # floats would round labels of this size to each other
             if wide is None or (name in self._declared and raw_kind(wide) != self._declared[name]):
                 self._fail(i, start, error)
@@ -588,20 +585,23 @@ class CsvSource(TextSource):
             for j, field in enumerate(fields):
                 if any("\udc80" <= c <= "\udcff" for c in field):
                     raise not_utf8(f"{file}, line {line}, column {self.names[j]!r}")
-        if found is not None:
-            kind = self.types[self.names[int(found[1])]]
+        if found is None:
+            what = " ".join(str(error).split())[:160]
+            raise InputError(f"{file}, after row {start}: {what}; correct the file")
+        column, value = int(found[1]), found[2]
+        name = self.names[column]
+        kind = self.types[name]
+        if name in self._declared:
+            where = f"where types says {self._declared[name]}"
+        elif kind == pa.uint64():
+            where = (
+                f"beside labels of 2⁶³ and more, which no integer type takes together; "
+                f"types={{{name!r}: 'number'}} rounds them to floats"
+            )
+        else:
             plural = "truth values" if pa.types.is_boolean(kind) else f"values of type {kind}"
-            plural = "numbers" if _is_numeric(kind) else plural
-            where = f"where the lines before hold {plural}"
-            if kind == pa.uint64():
-                where = (
-                    f"beside labels of 2⁶³ and more, which no integer type takes together; "
-                    f"types={{{self.names[int(found[1])]!r}: 'number'}} rounds them to floats"
-                )
-            if self.names[int(found[1])] in self._declared:
-                where = f"where types says {self._declared[self.names[int(found[1])]]}"
-            raise self._error_at(i, start, int(found[1]), found[2], where)
-        raise InputError(f"{file}, after row {start}: {' '.join(str(error).split())[:160]}; correct the file")
+            where = f"where the lines before hold {'numbers' if _is_numeric(kind) else plural}"
+        raise self._error_at(i, start, column, value, where)
 
     def _error_at(self, i: int, start: int, column: int, value: str, where: str) -> InputError:
         name, (line, is_first) = self.names[column], self._found(i, start, column, value)

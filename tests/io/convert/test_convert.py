@@ -22,7 +22,6 @@ from sklearn.datasets import dump_svmlight_file
 from distrff.errors import InputError, NonFiniteError
 from distrff.io.arrays import raw_kind
 from distrff.io.convert import npz as array_blocks
-from distrff.io.convert import runs as writer
 from distrff.io.convert import text as delimited
 from distrff.io.convert import text as texts
 from distrff.io.convert.convert import convert, convert_like
@@ -210,26 +209,6 @@ def test_types_may_widen_on_the_way(tmp_path, dst, small_blocks):
     convert(tmp_path / "rows.csv", dst, target="y", dtype="float32", overwrite=True)
     X, y = rows(dst)
     assert (X.dtype, y.dtype) == (np.float32, np.int64)
-
-
-@pytest.mark.parametrize("limit", [2**26, 2000])
-def test_shuffled_and_split(tmp_path, dst, small_blocks, monkeypatch, limit, rng):
-    monkeypatch.setattr(writer, "_RANGE_BYTES", limit)
-    monkeypatch.setattr(writer, "_CELL_BITS", 4)
-    frame = numbers(rng, 300).assign(y=np.arange(300))
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-    seed = int(rng.integers(2**31))
-    report = convert(tmp_path / "rows.csv", dst, target="y", shuffle=seed, test_fraction=0.25)
-    (X, y), (X_test, y_test) = rows(dst), rows(f"{dst}/test")
-    assert (len(X), len(X_test)) == (report["rows_written"], report["rows_test"])
-    order = np.concatenate([y, y_test])
-    assert sorted(order.tolist()) == list(range(300))
-    np.testing.assert_array_equal(np.concatenate([X, X_test]), frame[["a", "b", "c"]].to_numpy()[order])
-    assert (np.diff(y) < 0).any()
-    # The same again from other blocks.
-    monkeypatch.setattr(texts, "BLOCK_BYTES", 3000)
-    convert(tmp_path / "rows.csv", dst, target="y", shuffle=seed, test_fraction=0.25, overwrite=True)
-    np.testing.assert_array_equal(rows(dst)[1], y)
 
 
 @pytest.mark.parametrize(
