@@ -14,7 +14,7 @@ import pytest
 from scipy.optimize import minimize
 
 import distrff as drf
-from distrff.errors import FrequencyMismatch, InputError
+from distrff.errors import InputError
 from distrff.solvers.losses import MARGINS, NOISES
 
 LOSSES = MARGINS | NOISES
@@ -104,20 +104,6 @@ def interrupt_after(monkeypatch: Any, kind: type, names: tuple[str, ...], n_call
 
     for name in names:
         monkeypatch.setattr(kind, name, interrupted(name))
-
-
-def mismatch_once(monkeypatch: Any, reduction: type) -> None:
-    """Make the first task find other frequencies than the client; later ones must be sent the client's."""
-    update, n_arrays = reduction.update, []
-
-    def update_after_mismatch(self: Any, total: Any, rows: Any, arrays: dict[str, Any]) -> Any:
-        n_arrays.append(len(arrays))
-        if len(n_arrays) == 1:
-            raise FrequencyMismatch("others")
-        assert len(arrays) > n_arrays[0]
-        return update(self, total, rows, arrays)
-
-    monkeypatch.setattr(reduction, "update", update_after_mismatch)
 
 
 def within_patience(function: Callable[..., Any], *arguments: Any) -> Any:

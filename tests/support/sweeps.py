@@ -6,7 +6,7 @@ from functools import reduce
 from itertools import pairwise
 from typing import Any
 
-from distrff.engine.reduction import OrderedMerge, Reduction
+from distrff.engine.reduction import Reduction
 from distrff.preprocessing.coding import Scaling
 
 
@@ -44,17 +44,3 @@ def partials(
 def swept(reduction: Reduction, dataset: Any, arrays: dict[str, Any] | None = None, cuts: Any = ()) -> Any:
     """Return the result of all rows, cut into runs that are merged from the first to the last."""
     return reduce(reduction.merge, partials(reduction, dataset, arrays, cuts))
-
-
-def merged_as_they_arrive(reduction: Reduction, results: list, arrivals: Any) -> Any:
-    """Return the merge of all results by the engine's tree, in any order of arrival."""
-
-    def merge(total: Any, neighbours: Any, node: Any) -> Any:
-        for other, is_before in neighbours:
-            total = reduction.merge(other, total) if is_before else reduction.merge(total, other)
-        return total
-
-    tree = OrderedMerge(len(results), merge)
-    for segment in arrivals:
-        tree.add(segment, results[segment])
-    return tree.result()
