@@ -410,14 +410,14 @@ class KernelFeatureMap(FeatureMap):
     def check_parameters(self) -> None:
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
-        if self._chosen_kernel.has_undecided_smoothness and not self._chooses_smoothness:
+        if self.chosen_kernel.has_undecided_smoothness and not self._chooses_smoothness:
             raise InputError(
                 f"nu='auto' is chosen by EquispacedFourierFeatures alone, not by {type(self).__name__}; give "
                 f"a number, or take AutoFeatures, which compares kernels of several nu"
             )
 
     @property
-    def _chosen_kernel(self) -> Kernel:
+    def chosen_kernel(self) -> Kernel:
         """The kernel as given, perhaps with undecided widths."""
         return self._default_kernel if self.kernel is None else self.kernel
 
@@ -436,7 +436,7 @@ class KernelFeatureMap(FeatureMap):
 
     def decide(self, sample: Sample) -> None:
         """Set the kernel with every width a number; explicit widths stay as they are."""
-        kernel, search = self._chosen_kernel, None
+        kernel, search = self.chosen_kernel, None
         if kernel.metric == LEARNED:
             kernel, search = search_module("metric").learned_metric(
                 kernel, sample, self._metric_components(), by_bins=Trait.SPARSE in self.traits
@@ -466,7 +466,7 @@ class KernelFeatureMap(FeatureMap):
         raise NotImplementedError
 
     def outline(self, n_columns: int, n_rows: int) -> MapOutline:
-        kernel, search_flops = self._chosen_kernel, self._search_flops(n_rows, n_columns)
+        kernel, search_flops = self.chosen_kernel, self._search_flops(n_rows, n_columns)
         if kernel.metric is None:
             return replace(self._outline(kernel, n_columns, n_rows), search_flops=search_flops)
         # A learned metric has at most one direction for each column.
@@ -484,19 +484,19 @@ class KernelFeatureMap(FeatureMap):
         return isinstance(self.kernel, Kernel) and isinstance(self.kernel.metric, MetricFactor)
 
     def _search_flops(self, n_rows: int, n_columns: int) -> float:
-        if not self._chosen_kernel.is_auto:
+        if not self.chosen_kernel.is_auto:
             return 0.0
-        if self._chosen_kernel.metric == LEARNED:
+        if self.chosen_kernel.metric == LEARNED:
             return float(search_module("metric").metric_flops(n_rows, n_columns, self._metric_components()))
         widths = search_module("widths")
         small_flops = self._small_flops(min(n_rows, widths.SAMPLE_ROWS), n_columns)
-        if not self._chosen_kernel.is_ard:
+        if not self.chosen_kernel.is_ard:
             return float(widths.SEARCH_ERRORS * small_flops)
         shrinking = widths.shrinking_errors(n_columns) * small_flops if self._shrinks_ard else 0.0
         return float(widths.LikelihoodBudget().flops(n_rows, n_columns) + shrinking)
 
     def _prepare_trial(self, n_columns: int, most_components: int | None) -> int:
-        kernel = self._chosen_kernel
+        kernel = self.chosen_kernel
         if kernel.is_auto:
             learned = kernel.metric == LEARNED
             kernel = kernel.with_widths(1.0)

@@ -103,7 +103,7 @@ class RandomBinningFeatures(KernelFeatureMap):
 
     def check_parameters(self) -> None:
         super().check_parameters()
-        laplacian_factors(self._chosen_kernel)
+        laplacian_factors(self.chosen_kernel)
         check_count("n_grids", self.n_grids)
         check_count("n_bins", self.n_bins, or_none=True)
         if self.n_bins is not None and self.n_bins < self.n_grids:

@@ -43,7 +43,7 @@ class ConcatenatedMap(FittedMap):
     def traits(self) -> frozenset[Trait]:
         of_parts = [part.traits for part in self.parts]
         of_any, of_all = frozenset[Trait]().union(*of_parts), frozenset(Trait).intersection(*of_parts)
-        return (of_any & {Trait.FROM_ROWS}) | (of_all & {Trait.NO_ARRAYS})
+        return (of_any & {Trait.FROM_ROWS, Trait.BASIS}) | (of_all & {Trait.NO_ARRAYS})
 
     @property
     def n_features(self) -> int:
@@ -113,10 +113,6 @@ class ConcatenatedMap(FittedMap):
     # The basis is that of all parts, side by side in float64; the roots of the weights multiply the vectors.
 
     @property
-    def has_basis(self) -> bool:
-        return any(part.has_basis for part in self.parts)
-
-    @property
     def n_basis(self) -> int:
         return sum(part.n_basis for part in self.parts)
 
@@ -125,9 +121,6 @@ class ConcatenatedMap(FittedMap):
             return self.apply(X)
         exact = X.astype(np.float64, copy=False)
         return np.concatenate([part.basis(exact) for part, _ in self.prepared], axis=1)
-
-    def basis_tile(self, X: np.ndarray) -> np.ndarray:
-        return self.basis(X) if self.has_basis else self.tile(X)
 
     def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
         if not self.has_basis:

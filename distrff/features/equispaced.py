@@ -264,7 +264,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
 
     def check_parameters(self) -> None:
         super().check_parameters()
-        kernel = self._chosen_kernel
+        kernel = self.chosen_kernel
         if not kernel.is_shift_invariant:
             raise InputError(
                 f"equispaced frequencies need a shift-invariant kernel, got {kernel!r}; use NystroemFeatures"
@@ -299,14 +299,9 @@ class EquispacedFourierFeatures(KernelFeatureMap):
         return 1
 
     @property
-    def chosen_kernel(self) -> Kernel:
-        """The kernel as given, perhaps with undecided parts."""
-        return self._chosen_kernel
-
-    @property
     def chooses(self) -> bool:
         """Whether the sums are to choose widths or smoothness."""
-        return self._chosen_kernel.is_auto
+        return self.chosen_kernel.is_auto
 
     @property
     def widths_are_undecided(self) -> bool:
@@ -316,7 +311,7 @@ class EquispacedFourierFeatures(KernelFeatureMap):
     @property
     def _smooth_kernel(self) -> Kernel:
         """The kernel as given, with the smoothness of the pilot where that is undecided."""
-        kernel = self._chosen_kernel
+        kernel = self.chosen_kernel
         if isinstance(kernel, Matern) and kernel.has_undecided_smoothness:
             return kernel.set_params(nu=_PILOT_SMOOTHNESS)
         return kernel

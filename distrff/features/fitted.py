@@ -41,6 +41,7 @@ class Trait(Enum):
     NO_ARRAYS = "it has no arrays"
     OWN_UNITS = "it takes columns as they are, unscaled"
     SUMS = "ridge is solved from Fourier sums over the rows, without features"
+    BASIS = "it is A·b(x) of a basis b that costs less"
     CHOOSES = "its fit chooses a map of another class"
 
 
@@ -228,7 +229,7 @@ class FittedMap(ABC):
     @property
     def has_basis(self) -> bool:
         """Whether its basis b differs from z."""
-        return False
+        return Trait.BASIS in self.traits
 
     @property
     def n_basis(self) -> int:
@@ -241,7 +242,7 @@ class FittedMap(ABC):
 
     def basis_tile(self, X: np.ndarray) -> Any:
         """b(X) in memory that this thread may reuse for its next tile."""
-        return self.tile(X)
+        return self.basis(X) if self.has_basis else self.tile(X)
 
     def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """Aᵀ·coef, of shape (m, k), for tiles of rows of this dtype."""
@@ -679,10 +680,6 @@ class ProjectedMap(MapFromRows):
         return int(P.nbytes + inner.prepared_bytes)
 
     @property
-    def has_basis(self) -> bool:
-        return self.inner.has_basis
-
-    @property
     def n_basis(self) -> int:
         return self.inner.n_basis
 
@@ -699,9 +696,6 @@ class ProjectedMap(MapFromRows):
 
     def basis(self, X: Any) -> Any:
         return self._then("basis", X)
-
-    def basis_tile(self, X: Any) -> Any:
-        return self._then("basis_tile", X)
 
     def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return np.asarray(self.prepared[1].basis_coef(coef, dtype))

@@ -457,7 +457,7 @@ class FourierFeatures(KernelFeatureMap):
 
     def check_parameters(self) -> None:
         super().check_parameters()
-        if not self._chosen_kernel.is_shift_invariant:
+        if not self.chosen_kernel.is_shift_invariant:
             raise InputError(
                 f"{self.kernel!r} is not shift-invariant and has no frequencies; use NystroemFeatures"
             )

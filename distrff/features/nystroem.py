@@ -76,7 +76,7 @@ class NystroemMap(KernelMap, MapFromRows):
 
     @property
     def traits(self) -> frozenset[Trait]:
-        return frozenset({Trait.FROM_ROWS, Trait.NESTED})
+        return frozenset({Trait.FROM_ROWS, Trait.NESTED, Trait.BASIS})
 
     @property
     def n_features(self) -> int:
@@ -112,18 +112,11 @@ class NystroemMap(KernelMap, MapFromRows):
     # For products with few vectors the solve is applied to the vectors instead of the rows.
 
     @property
-    def has_basis(self) -> bool:
-        return True
-
-    @property
     def n_basis(self) -> int:
         return self.rank
 
     def basis(self, X: np.ndarray) -> np.ndarray:
         return self.kernel.block(X.astype(np.float64, copy=False), self.prepared.rows)
-
-    def basis_tile(self, X: np.ndarray) -> np.ndarray:
-        return self.basis(X)
 
     def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return self._solved(coef)
@@ -235,7 +228,7 @@ class NystroemFeatures(KernelFeatureMap):
 
     def check_parameters(self) -> None:
         super().check_parameters()
-        if self._chosen_kernel.is_auto and not self._chosen_kernel.is_shift_invariant:
+        if self.chosen_kernel.is_auto and not self.chosen_kernel.is_shift_invariant:
             raise InputError(
                 f'a width "auto" needs a shift-invariant kernel, got {self.kernel!r}; give the width a number'
             )

@@ -92,12 +92,12 @@ class RidgePass(RowReduction):
 
     def _tiles(self, rows: Rows, arrays: Arrays, *, of_basis: bool = False) -> Iterator[_Tile]:
         """Yield tiles with Z itself, or with the values of the map's basis in its place."""
-        block_map, coef = self.block_map(arrays), arrays["coef"]
+        ready, coef = self.ready_map(arrays), arrays["coef"]
         if of_basis:
-            coef = block_map.basis_coef(coef, np.dtype(np.float64))
+            coef = ready.basis_coef(coef, np.dtype(np.float64))
         for block in rows.tiles(self.tile_rows):
             n = block.X.shape[0]
-            B = in_float64(self.tile_of(block_map, rows, block.start, block.X, of_basis=of_basis))
+            B = in_float64(self.tile_of(ready, rows, block.start, block.X, of_basis=of_basis))
             s = self.targets.row_weights(block.y, block.sample_weight)
             yield _Tile(
                 B=B,
@@ -184,17 +184,17 @@ class ProductReduction(RidgePass):
         return np.zeros((self.specification.n_features + 1, len(self.held_out)))
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
-        block_map, of_basis = self.block_map(arrays), None
+        ready, of_basis = self.ready_map(arrays), None
         for tile in self._tiles(rows, arrays, of_basis=True):
             F = tile.s[:, None] * tile.F
             if tile.fold is not None:
                 F = np.where(tile.fold[:, None] == np.array(self.held_out), 0.0, F)
             if of_basis is None:
-                of_basis = np.zeros((tile.B.shape[1], F.shape[1])) if block_map.has_basis else total[:-1]
+                of_basis = np.zeros((tile.B.shape[1], F.shape[1])) if ready.has_basis else total[:-1]
             add_transposed_product(of_basis.T, F.T, tile.B)
             total[-1] += F.sum(axis=0)
-        if of_basis is not None and block_map.has_basis:
-            total[:-1] += block_map.feature_sums(of_basis.T).T
+        if of_basis is not None and ready.has_basis:
+            total[:-1] += ready.feature_sums(of_basis.T).T
         return total
 
 

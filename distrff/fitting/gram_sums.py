@@ -52,7 +52,7 @@ class GramReduction(RowReduction):
         return total if total.ndim == 2 else pack(total)
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
-        tile = _Tile(self, self.block_map(arrays))
+        tile = _Tile(self, self.ready_map(arrays))
         n_folds = 1 if self.folds is None else self.folds.n_folds
         # Ordering K tiles by fold costs at most 5 % more than no folds; cutting each tile into K small
         # products would cost 75 % more.
@@ -84,9 +84,9 @@ class GramReduction(RowReduction):
 class _Tile:
     """The buffer of one task: it is filled with rows t, and the product is added to a Gram."""
 
-    def __init__(self, reduction: GramReduction, block_map: FittedMap) -> None:
+    def __init__(self, reduction: GramReduction, ready: FittedMap) -> None:
         self._reduction = reduction
-        self._block_map = block_map
+        self._map = ready
         self._dtype = np.dtype(reduction.dtype)
         # Of K·T hashed rows a fold has T ± √T. With room for six standard deviations, folds are practically
         # never split.
@@ -98,9 +98,9 @@ class _Tile:
         self, A: np.ndarray, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None
     ) -> None:
         """Add Σ s·ttᵀ of at most `capacity` rows to A."""
-        reduction, D = self._reduction, self._block_map.n_features
+        reduction, D = self._reduction, self._map.n_features
         t = self._rows[: X.shape[0]]
-        self._block_map.apply(reduction.scaled(X), out=t[:, :D])
+        self._map.apply(reduction.scaled(X), out=t[:, :D])
         t[:, D] = 1.0
         t[:, D + 1 :] = reduction.targets.encode(y)
         s = reduction.targets.row_weights(y, sample_weight)
@@ -161,21 +161,21 @@ class CurvatureGramReduction(GramReduction):
         return len(self.outputs)
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
-        block_map = self.block_map(arrays)
-        coef = block_map.basis_coef(arrays["coef"], np.dtype(self.dtype))
+        ready = self.ready_map(arrays)
+        coef = ready.basis_coef(arrays["coef"], np.dtype(self.dtype))
         gathered = [_Gathered(A, np.empty((self.tile_rows, self.size), self.dtype)) for A in total]
         n_folds = 1 if self.folds is None else self.folds.n_folds
         for block in rows.tiles(n_folds * self.light_rows):
             for _, X, y, s in self.by_fold(block, block.X.shape[0]):
                 scaled = self.scaled(X)
-                B = block_map.basis_tile(scaled)
+                B = ready.basis_tile(scaled)
                 F, Y = values_of(B, coef) + arrays["intercept"], self.targets.encode(y)
                 weights = self.loss.second_derivative(F, Y[:, list(self.outputs)])
                 row_weight = self.targets.row_weights(y, s)
                 if row_weight is not None:
                     weights *= row_weight[:, None]
                 curved = np.flatnonzero(weights.any(axis=1))
-                Z = block_map.apply(scaled[curved]) if block_map.has_basis else B[curved]
+                Z = ready.apply(scaled[curved]) if ready.has_basis else B[curved]
                 for of_problem, weight in zip(gathered, weights[curved].T, strict=True):
                     own = np.flatnonzero(weight)
                     of_problem.add(self._weighted(Z[own], weight[own]))

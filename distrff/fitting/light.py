@@ -85,8 +85,8 @@ class LightReduction(RowReduction):
     held_out: tuple[int | None, ...]  # the fold that each problem is judged on
 
     def update(self, total: Any, rows: Rows, arrays: Arrays) -> Any:
-        block_map = self.block_map(arrays)
-        coef, intercept = block_map.basis_coef(arrays["coef"], np.dtype(self.dtype)), arrays["intercept"]
+        ready = self.ready_map(arrays)
+        coef, intercept = ready.basis_coef(arrays["coef"], np.dtype(self.dtype)), arrays["intercept"]
         own: Any = None  # sums of these rows alone, over the basis of z
         for block in rows.tiles(self._block_rows(len(intercept))):
             F = np.empty((block.X.shape[0], len(intercept)))
@@ -97,15 +97,15 @@ class LightReduction(RowReduction):
             vectors: np.ndarray | None = None
             for first in range(0, len(F), self.tile_rows):
                 tile = slice(first, first + self.tile_rows)
-                B = self.tile_of(block_map, rows, block.start + first, block.X[tile], of_basis=True)
+                B = self.tile_of(ready, rows, block.start + first, block.X[tile], of_basis=True)
                 F[tile] = values_of(B, coef) + intercept
                 row_weights = self._row_weights(at, tile)
                 vectors = zero_sums(len(row_weights), B) if vectors is None else vectors
                 add_transposed_product(vectors, row_weights, B)
             assert vectors is not None
             own = self.merge(own, self._sums(at, vectors))
-        if own is not None and block_map.has_basis:
-            own = own.of_features(block_map.feature_sums)
+        if own is not None and ready.has_basis:
+            own = own.of_features(ready.feature_sums)
         return self.merge(total, own)
 
     def _block_rows(self, n_values: int) -> int:
@@ -376,10 +376,10 @@ class SmallestMarginsReduction(RowReduction):
         )
 
     def update(self, total: SmallestMargins | None, rows: Rows, arrays: Arrays) -> SmallestMargins | None:
-        dtype, block_map = np.dtype(self.dtype), self.block_map(arrays)
+        dtype, ready = np.dtype(self.dtype), self.ready_map(arrays)
         coef, intercept = arrays["coef"].astype(dtype), arrays["intercept"]
         for block in rows.tiles(self.tile_rows):
-            Z = self.tile_of(block_map, rows, block.start, block.X, of_basis=False)
+            Z = self.tile_of(ready, rows, block.start, block.X, of_basis=False)
             F = values_of(Z, coef) + intercept
             total = self.merge(total, self._of_tile(block, Z, F, total))
         return total
@@ -469,8 +469,8 @@ class FeaturesOf:
     dtype: str
 
     def __call__(self, X: np.ndarray, sent: list[Arrays]) -> np.ndarray:
-        block_map = self.specification.build_sent(joined(sent))
-        return block_map.apply(self.scaling.apply(X, np.dtype(self.dtype)))
+        ready = self.specification.build_sent(joined(sent))
+        return ready.apply(self.scaling.apply(X, np.dtype(self.dtype)))
 
 
 class MarginOracle:

@@ -33,7 +33,7 @@ class RowReduction(Reduction):
     def light(self) -> Self:
         return replace(self, specification=self.specification.without_arrays())
 
-    def block_map(self, arrays: Arrays) -> FittedMap:
+    def ready_map(self, arrays: Arrays) -> FittedMap:
         """The map, made from the arrays sent for it or derived here."""
         return self.specification.build_sent(arrays)
 
@@ -41,18 +41,18 @@ class RowReduction(Reduction):
         """Scaled rows in the dtype of the map."""
         return self.scaling.apply(X, np.dtype(self.dtype))
 
-    def tile_of(self, block_map: FittedMap, rows: Any, start: int, X: Any, *, of_basis: bool) -> Any:
+    def tile_of(self, ready: FittedMap, rows: Any, start: int, X: Any, *, of_basis: bool) -> Any:
         """The features of the tile X of some rows, which begins at row `start`, not to be written to.
 
         They are those that stayed from an earlier pass, or made here; with `of_basis` the values of the map's
         basis.
         """
-        of_basis = of_basis or not block_map.has_basis
+        of_basis = of_basis or not ready.has_basis
         if isinstance(rows, CachedRows):
             found = rows.features_at(start, X.shape[0], of_basis=of_basis)
             if found is not None:
                 return found
-        return (block_map.basis_tile if of_basis else block_map.tile)(self.scaled(X))
+        return (ready.basis_tile if of_basis else ready.tile)(self.scaled(X))
 
 
 # Rows that stay in a worker's memory from pass to pass, with their features or without them.
@@ -130,13 +130,13 @@ class RowKeeping(CacheForm):
         block = block._replace(**{name: _apart(getattr(block, name)) for name in ("X", "y", "sample_weight")})
         if not self.with_features:
             return CachedRows(block, self.tile_rows, of_basis=self.of_basis, features=[])
-        block_map = self.specification.build_sent(arrays)
-        of_basis = self.of_basis or not block_map.has_basis
-        features = self._features(block_map, block.X, of_basis=of_basis)
+        ready = self.specification.build_sent(arrays)
+        of_basis = self.of_basis or not ready.has_basis
+        features = self._features(ready, block.X, of_basis=of_basis)
         return CachedRows(block, self.tile_rows, of_basis=of_basis, features=features)
 
-    def _features(self, block_map: FittedMap, X: Any, *, of_basis: bool) -> list[Any]:
-        tile_of = block_map.basis_tile if of_basis else block_map.tile
+    def _features(self, ready: FittedMap, X: Any, *, of_basis: bool) -> list[Any]:
+        tile_of = ready.basis_tile if of_basis else ready.tile
         firsts = range(0, X.shape[0], self.tile_rows)
         features = []
         for first in firsts:
@@ -183,11 +183,11 @@ class MappedRowsReduction(RowReduction):
         return 8 * n_rows * (self.specification.n_features + self.targets.n_outputs + 1)
 
     def update(self, total: MappedRows | None, rows: Rows, arrays: Arrays) -> MappedRows | None:
-        block_map = self.block_map(arrays)
+        ready = self.ready_map(arrays)
         for block in rows.tiles(self.tile_rows):
             s = self.targets.row_weights(block.y, block.sample_weight)
             mapped = MappedRows(
-                Z=block_map.apply(self.scaled(block.X)),
+                Z=ready.apply(self.scaled(block.X)),
                 Y=self.targets.encode(block.y),
                 s=np.ones(block.X.shape[0]) if s is None else s,
             )

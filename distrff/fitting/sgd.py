@@ -97,13 +97,13 @@ class EpochReduction(RowReduction):
         return 8 * len(self.outputs) * (self.specification.n_features + 1)
 
     def update(self, total: EpochSums | None, rows: Rows, arrays: Arrays) -> EpochSums | None:
-        block_map, outputs = self.block_map(arrays), list(self.outputs)
+        ready, outputs = self.ready_map(arrays), list(self.outputs)
         metric = SpectralMetric.from_arrays(arrays, fit_intercept=self.fit_intercept)
         of_points = {name: arrays[name] for name in _OF_POINTS}
         start = LocalStart(**of_points, penalty=float(arrays["penalty"]))
         steps = LocalSteps(self.loss, metric, start)
         for block in rows.tiles(self.tile_rows):
-            Z = self.tile_of(block_map, rows, block.start, block.X, of_basis=False)
+            Z = self.tile_of(ready, rows, block.start, block.X, of_basis=False)
             Y = self.targets.encode(block.y)[:, outputs]
             steps.step(Z, Y, self.targets.row_weights(block.y, block.sample_weight))
         return self.merge(total, EpochSums(steps.weight, steps.weight * steps.X))

@@ -370,9 +370,9 @@ class GramStatistics(RowSums):
 def _check_map(specification: FittedMap, arrays: Mapping[str, np.ndarray]) -> None:
     """Raise ModelFileError unless these arrays make the map."""
     with np.errstate(all="ignore"):
-        block_map = specification.ready({name: in_one_layout(A) for name, A in arrays.items()})
-        b = block_map.basis(specification.example)  # of landmarks without their factor
-    if block_map.n_features != specification.n_features or b.shape != (1, block_map.n_basis):
+        ready = specification.ready({name: in_one_layout(A) for name, A in arrays.items()})
+        b = ready.basis(specification.example)  # of landmarks without their factor
+    if ready.n_features != specification.n_features or b.shape != (1, ready.n_basis):
         raise ModelFileError("the arrays of its map do not fit its sizes")
 
 

@@ -160,10 +160,10 @@ class Model:
 
     def _decision(self, X: Any) -> np.ndarray:
         F = np.empty((X.shape[0], self.n_outputs))
-        block_map = self.specification.build(self.arrays)
-        coef = block_map.values_coef(self.coef, np.dtype(self.dtype))
+        ready = self.specification.build(self.arrays)
+        coef = ready.values_coef(self.coef, np.dtype(self.dtype))
         for rows, strip in self._strips(X, self.specification.rows_at_once):
-            F[rows] = block_map.values(strip, coef, self.n_outputs)
+            F[rows] = ready.values(strip, coef, self.n_outputs)
         return F + self.intercept
 
     def __repr__(self) -> str:
@@ -401,12 +401,12 @@ class Model:
         return self._answer(X, "transform")
 
     def _transform(self, X: Any) -> Any:
-        block_map = self.specification.build(self.arrays)
+        ready = self.specification.build(self.arrays)
         if Trait.SPARSE in self.specification.traits:
-            return vstack([block_map.apply(strip) for _, strip in self._strips(X)], format="csr")
+            return vstack([ready.apply(strip) for _, strip in self._strips(X)], format="csr")
         Z = np.empty((X.shape[0], self.specification.n_features), self.dtype)
         for rows, strip in self._strips(X):
-            Z[rows] = block_map.apply(strip)
+            Z[rows] = ready.apply(strip)
         return Z
 
     def _check_inside(self, X: Any) -> None:
@@ -434,10 +434,10 @@ class Model:
     def _std(self, X: Any, of: str) -> np.ndarray:
         posterior = self.check_has_std()
         S = np.empty((X.shape[0], self.n_outputs))
-        block_map = self.specification.build(self.arrays)
+        ready = self.specification.build(self.arrays)
         by_transforms = isinstance(posterior, PosteriorSamples)
         for rows, strip in self._strips(X, self.specification.rows_at_once if by_transforms else 0):
-            S[rows] = posterior.std_at(block_map, strip)
+            S[rows] = posterior.std_at(ready, strip)
         if of == "observation":
             S = np.sqrt(np.square(S) + posterior.noise)
         return S[:, 0] if self.y_is_1d else S

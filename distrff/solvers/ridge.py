@@ -913,9 +913,9 @@ class PosteriorFactor:
         spread = np.einsum("ij,ij->j", U, U) + self.intercept_variance
         return np.sqrt(np.outer(spread, self.noise))
 
-    def std_at(self, block_map: Any, X: np.ndarray) -> np.ndarray:
+    def std_at(self, ready: Any, X: np.ndarray) -> np.ndarray:
         """The standard deviation of f at rows, (r, k)."""
-        return self.std(block_map.apply(X).astype(np.float64))
+        return self.std(ready.apply(X).astype(np.float64))
 
 
 def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:

@@ -451,9 +451,9 @@ class PosteriorSamples:
     def __post_init__(self) -> None:
         lay_out(self, "C", "noise")
 
-    def std_at(self, block_map: Any, X: np.ndarray) -> np.ndarray:
+    def std_at(self, ready: Any, X: np.ndarray) -> np.ndarray:
         """The standard deviation of f at rows, (r, k); S/2 transforms."""
-        return np.sqrt(np.outer(block_map.mean_square(X, self.C), self.noise))
+        return np.sqrt(np.outer(ready.mean_square(X, self.C), self.noise))
 
 
 @dataclass(frozen=True, eq=False)

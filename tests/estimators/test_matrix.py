@@ -432,11 +432,15 @@ def test_sparse_rows(rows, name, features):
             with pytest.raises(InputError) as caught:
                 estimator().fit(data, y, s)
             assert str(caught.value) == str(refusal)
+        assert "widths other than 'ard'" in str(refusal) or "use scale='auto'" in str(refusal)
         return
     fitted, dense = (estimator().fit(rows, y, s) for rows in (ordered, X))
     assert_solves(fitted, X, y, s)
-    size = np.abs(dense.model_.decision(X)).max()
-    np.testing.assert_allclose(fitted.model_.decision(ordered), dense.model_.decision(X), atol=0.05 * size)
+    if fitted.report_.get("primal") is not None:  # margin models end within a hundredth of the optimum
+        assert fitted.report_["primal"] == pytest.approx(dense.report_["primal"], rel=0.05)
+    else:
+        F, expected = fitted.model_.decision(ordered), dense.model_.decision(X)
+        np.testing.assert_allclose(F, expected, rtol=0, atol=0.05 * np.abs(expected).max())
     for storage, lie in SPARSE.items():
         assert_same_model(estimator().fit(lie(ordered), y, s), fitted, storage)
     expected = answers(fitted, ordered)

@@ -90,30 +90,6 @@ def test_wide_rows_are_planned_by_their_entries(rng):
     assert plan.worker_peak_bytes < 2**30 < 8 * X.shape[0] * X.shape[1]
 
 
-REFUSED = {
-    "sorf": (drf.KernelRidge(fourier("sorf"), alpha=1.0, scale="none"), "countsketch"),
-    "nystroem": (
-        drf.KernelRidge(drf.NystroemFeatures(n_components=4), alpha=1.0, scale="none"),
-        "NystroemFeatures takes no sparse",
-    ),
-    "linear": (drf.KernelSVC(drf.LinearFeatures(), scale="none"), "LinearFeatures takes no sparse rows"),
-    "scale": (drf.KernelRidge(fourier(), scale="standard", alpha=1.0), "scale='auto'"),
-    "ard": (
-        drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("ard"), 8), alpha=1.0, scale="none"),
-        "widths other than 'ard'",
-    ),
-    "components": (drf.KernelPCA(drf.LinearFeatures(), scale="none"), "LinearFeatures takes no sparse rows"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_others_are_refused_by_name(rng, X, y, name):
-    model, message = REFUSED[name]
-    for rows in (X, lazily(rng, X)):
-        with pytest.raises(InputError, match=message):
-            clone(model).fit(rows, y > 0)
-
-
 def test_predictions_of_others_are_refused(rng, X, y):
     model = drf.KernelRidge(drf.LinearFeatures(), alpha=1.0, scale="none").fit(X.toarray(), y)
     with pytest.raises(TypeError, match=r"[Ss]parse"):

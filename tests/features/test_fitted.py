@@ -76,10 +76,10 @@ def test_a_process_derives_once(rng):
     assert derivations() == before + 1  # by the fit
     spec = replace(fresh(rng), digest="")  # which this process has not derived yet
     before = derivations()
-    block_map = spec.build()
+    ready = spec.build()
     assert derivations() == before + 1
-    assert spec.build() is block_map
-    assert pickle.loads(pickle.dumps(spec)).build() is block_map
+    assert spec.build() is ready
+    assert pickle.loads(pickle.dumps(spec)).build() is ready
     assert derivations() == before + 1
     with pytest.raises(TypeError, match="pickle"):
         pickle.dumps(_CACHE)
@@ -117,10 +117,10 @@ def test_other_arrays_than_the_clients_are_noticed_each_time_unless_sent(rng):
     X, spec = rng.standard_normal((4, 3)), replace(fresh(rng), digest="0" * 32)
     arrays = {"frequencies": rng.standard_normal((3, 8))}
     before = derivations()
-    block_map = spec.build(arrays)
-    assert spec.build(arrays) is block_map
+    ready = spec.build(arrays)
+    assert spec.build(arrays) is ready
     assert derivations() == before
-    np.testing.assert_array_equal(block_map.apply(X), spec.ready(arrays).apply(X))
+    np.testing.assert_array_equal(ready.apply(X), spec.ready(arrays).apply(X))
     for _ in range(2):
         with pytest.raises(FrequencyMismatch, match="another processor or NumPy version"):
             spec.build()

@@ -275,13 +275,13 @@ def test_columns_are_those_of_the_maps_times_root_weights(rng, weights, dtype):
 def test_products_by_the_basis_are_those_of_the_features(rng, dtype):
     landmarks = NystroemFeatures(Polynomial(1), 8, random_state=1)  # of rank 4: its basis is smaller than z
     map_ = ConcatenatedFeatures([FourierFeatures(Gaussian(), 6, random_state=0), landmarks], weights=[1, 4])
-    block_map = map_.fit(rng.standard_normal((80, 3))).specification_.build()
+    ready = map_.fit(rng.standard_normal((80, 3))).specification_.build()
     X, C, S = rng.standard_normal((50, 3)).astype(dtype), rng.standard_normal((14, 2)), np.ones((1, 50))
-    assert block_map.has_basis and block_map.n_basis == 10
-    B, Z = block_map.basis(X), block_map.apply(X)
+    assert ready.has_basis and ready.n_basis == 10
+    B, Z = ready.basis(X), ready.apply(X)
     atol = (1e-4 if dtype == "float32" else 1e-10) * np.abs(B).max()  # rounding of sums
-    np.testing.assert_allclose(B @ block_map.basis_coef(C, X.dtype), Z @ C, atol=atol)
-    np.testing.assert_allclose(block_map.feature_sums(S @ B), S @ Z, atol=50 * atol)
+    np.testing.assert_allclose(B @ ready.basis_coef(C, X.dtype), Z @ C, atol=atol)
+    np.testing.assert_allclose(ready.feature_sums(S @ B), S @ Z, atol=50 * atol)
 
 
 def test_equal_maps_differ_and_own_seeds_are_kept(rng):

@@ -84,8 +84,8 @@ def test_leading_columns_are_the_map_of_the_leading_landmarks(rng):
     for size in map_.nested_sizes():
         smaller = NystroemFeatures(kernel, size).fit(map_.landmarks_[:size])
         leading = replace(map_.specification_, n_components=size, rank=size)
-        block_map = leading.ready(leading.derive())
-        np.testing.assert_allclose(Z[:, :size], block_map.apply(X), atol=1e-12)
+        ready = leading.ready(leading.derive())
+        np.testing.assert_allclose(Z[:, :size], ready.apply(X), atol=1e-12)
         W = smaller.transform(X)
         np.testing.assert_allclose(Z[:, :size] @ Z[:, :size].T, W @ W.T, atol=1e-9)
 
@@ -121,12 +121,12 @@ def test_a_common_offset_costs_no_more_than_the_rows_digits(rng):
 def test_products_by_the_basis_are_those_of_the_features(rng, kernel):
     X, C, S = rng.standard_normal((50, 3)), rng.standard_normal((20, 4)), rng.standard_normal((2, 50))
     map_ = seeded(rng, kernel, 20).fit(rng.standard_normal((80, 3)))
-    block_map, Z = map_.specification_.build(), map_.transform(X)
-    B = block_map.basis(X)
+    ready, Z = map_.specification_.build(), map_.transform(X)
+    B = ready.basis(X)
     assert B.shape == (50, map_.rank_)
     # Both solve against the same factor, whose condition is below 1e4 here, one the rows and one the vectors.
-    np.testing.assert_allclose(B @ block_map.basis_coef(C, X.dtype), Z @ C, atol=1e-10 * np.abs(B).max())
-    np.testing.assert_allclose(block_map.feature_sums(S @ B), S @ Z, atol=1e-10 * np.abs(B).max())
+    np.testing.assert_allclose(B @ ready.basis_coef(C, X.dtype), Z @ C, atol=1e-10 * np.abs(B).max())
+    np.testing.assert_allclose(ready.feature_sums(S @ B), S @ Z, atol=1e-10 * np.abs(B).max())
 
 
 def test_automatic_widths_are_those_of_fourier_features(rng):

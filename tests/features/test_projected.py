@@ -98,12 +98,12 @@ def test_sparse_rows_are_projected(name, rng):
 
 def test_bases_are_those_of_landmarks(rng):
     X, coef = rng.standard_normal((40, D_COLUMNS)), rng.standard_normal((24, 2))
-    block_map = with_metric(MAPS["nystroem"]).fit(X).specification_.build()
-    assert block_map.has_basis and block_map.n_basis == 24
-    F = block_map.basis_tile(X) @ block_map.basis_coef(coef, X.dtype)
-    np.testing.assert_allclose(F, block_map.apply(X) @ coef, atol=1e-8)
-    sums = block_map.feature_sums(np.ones((1, 40)) @ block_map.basis(X))
-    np.testing.assert_allclose(sums[0], block_map.apply(X).sum(axis=0), atol=1e-8)
+    ready = with_metric(MAPS["nystroem"]).fit(X).specification_.build()
+    assert ready.has_basis and ready.n_basis == 24
+    F = ready.basis_tile(X) @ ready.basis_coef(coef, X.dtype)
+    np.testing.assert_allclose(F, ready.apply(X) @ coef, atol=1e-8)
+    sums = ready.feature_sums(np.ones((1, 40)) @ ready.basis(X))
+    np.testing.assert_allclose(sums[0], ready.apply(X).sum(axis=0), atol=1e-8)
 
 
 def test_a_metric_is_sent_apart_and_the_frequencies_are_derived(rng):
