@@ -22,7 +22,6 @@ from sklearn.datasets import dump_svmlight_file
 from distrff.errors import InputError, NonFiniteError
 from distrff.io.arrays import raw_kind
 from distrff.io.convert import npz as array_blocks
-from distrff.io.convert import text as delimited
 from distrff.io.convert import text as texts
 from distrff.io.convert.convert import convert, convert_like
 from distrff.io.open import open_dataset
@@ -112,7 +111,7 @@ def test_wide_sparse_rows_stay_sparse(tmp_path, dst, small_blocks, options, rng)
 
 def test_the_kinds_of_wide_text_are_found_a_few_times_for_each_column(tmp_path, dst, monkeypatch, rng):
     calls = []
-    monkeypatch.setattr(delimited, "raw_kind", lambda dtype: calls.append(dtype) or raw_kind(dtype))
+    monkeypatch.setattr(texts, "raw_kind", lambda dtype: calls.append(dtype) or raw_kind(dtype))
     d = 300
     np.savetxt(tmp_path / "rows.csv", rng.standard_normal((4, d)), delimiter=",")
     convert(tmp_path / "rows.csv", dst, target="0")
@@ -188,11 +187,11 @@ def test_one_pass_where_types_decide(tmp_path, dst, monkeypatch, rng):
     numbers(rng).to_csv(tmp_path / "rows.csv", index=False)
     reads = []
 
-    def counting(*args, _open=delimited.arrow_csv.open_csv, **options):
+    def counting(*args, _open=texts.arrow_csv.open_csv, **options):
         reads.append(args)
         return _open(*args, **options)
 
-    monkeypatch.setattr(delimited.arrow_csv, "open_csv", counting)
+    monkeypatch.setattr(texts.arrow_csv, "open_csv", counting)
     convert(tmp_path / "rows.csv", dst)
     assert len(reads) == 3  # the first block for the types and for the steps, then all of them
 
