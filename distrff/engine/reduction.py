@@ -62,7 +62,7 @@ class Reduction(ABC):
         return None
 
     def light(self) -> Self:
-        """Itself without the arrays that are sent apart."""
+        """The same reduction without the arrays that are sent apart."""
         return self
 
 

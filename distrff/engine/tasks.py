@@ -239,7 +239,7 @@ class CacheForm(ABC):
         """The arrays that it shares with the passes; None if there are none."""
 
     def light(self) -> Self:
-        """Itself without the arrays that are sent apart."""
+        """The same value without the arrays that are sent apart."""
         return self
 
 

@@ -182,7 +182,7 @@ class KernelEstimator(BaseEstimator):
             self.__dict__.pop(name, None)
 
     def _start(self, problem: Problem, dataset: Dataset) -> Start | None:
-        """Return the model to go on from by ``warm_start=True``; None where the fit begins anew.
+        """The model to go on from by ``warm_start=True``; None where the fit begins anew.
 
         Raises InputError where it cannot go on: for other columns, or parameters of another map.
         """

@@ -1,4 +1,4 @@
-"""What every feature map is to its user: a scikit-learn transformer over blocks of rows."""
+"""The face of every feature map: a scikit-learn transformer over blocks of rows."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def sample_rows(n_columns: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """What a map is fitted to: a sample of rows in memory, and the source of all rows.
+    """Rows that a map is fitted to: a sample in memory, and the source of all rows.
 
     A `y` that does not hold numbers is taken as class labels.
     """

@@ -187,7 +187,7 @@ class FittedMap(ABC):
 
     @abstractmethod
     def prepare(self, arrays: Arrays) -> Any:
-        """What `apply` needs of the arrays; raises InputError if they do not fit the map."""
+        """The form of the arrays that `apply` takes; raises InputError if they do not fit the map."""
 
     @property
     def prepared_bytes(self) -> int:

@@ -205,7 +205,7 @@ def resolved_sampling(sampling: str, kernel: Kernel, n_frequencies: int, n_colum
 
 
 class _Phases(NamedTuple):
-    """What a ready map makes phases of."""
+    """Frequencies and offsets, from which a ready map makes phases."""
 
     projection: Projection
     offsets: ByDtype | None  # b of the form "phase"

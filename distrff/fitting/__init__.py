@@ -1,4 +1,4 @@
-"""What is summed over rows: each reduction is one pass."""
+"""Fits: problems, plans, solvers, and the sums over rows that they pass for."""
 
 from distrff.features.trigonometry import compile_loops
 from distrff.utils.jit import before_first_task

@@ -215,7 +215,7 @@ class Size:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Plan:
-    """What a fit will do and need.
+    """Work, passes and memory of a fit.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What is to be fitted: the parameters of an estimator, checked before any row is read."""
+"""The problem of a fit: the parameters of an estimator, checked before any row is read."""
 
 from __future__ import annotations
 
@@ -474,7 +474,7 @@ def _check_size(name: str, C: float, hard_margin: bool) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """What a fit takes over from an earlier one, beside its map: the model in the targets' own units."""
+    """State that a fit takes over from an earlier one: the model in the targets' own units, not its map."""
 
     scaling: Scaling
     targets: Targets

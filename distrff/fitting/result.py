@@ -30,7 +30,7 @@ _ROUNDING = 1e-12  # of an objective that is summed in float64
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitResult:
-    """What a solver found."""
+    """The solution of a fit, with the choices that led to it."""
 
     run: Run
     plan: Plan | None  # None for a fit to Grams that were already there
@@ -449,7 +449,7 @@ class Trace:
 
 @dataclass(frozen=True, eq=False)
 class MarginSolution:
-    """What the solvers of some problems found."""
+    """Solutions of several problems with a margin loss."""
 
     traces: Mapping[MarginProblem, Trace]
     status: Status

@@ -1,4 +1,4 @@
-"""What a kernel is, and how kernels compose."""
+"""Kernels as values: their base class, and their sums and products."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Kernel(ABC):
 
     @property
     def metric(self) -> Any:
-        """What multiplies x − x': a `MetricFactor` P, "learned" by a fit, or None; only for a single base
+        """The factor of x − x': a `MetricFactor` P, "learned" by a fit, or None; only for a single base
         kernel."""
         return None
 

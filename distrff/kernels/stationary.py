@@ -118,7 +118,7 @@ class Stationary(Kernel):
         return n_columns if self.metric is None else len(self._factor(n_columns))
 
     def _coordinates(self, X: np.ndarray) -> np.ndarray:
-        """What the kernel of width 1 is a function of: P·x/ℓ for each row x."""
+        """Arguments of the kernel of width 1: P·x/ℓ for each row x."""
         U = X if self.metric is None else X @ self._factor(X.shape[1]).T
         return U / self.column_widths(U.shape[1])
 

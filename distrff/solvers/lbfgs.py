@@ -146,7 +146,7 @@ def _next_step(step: float, low: float, high: float, slope: float, slope_there: 
 
 
 class HessianAt(NamedTuple):
-    """What a solver yields to be sent the Hessian there, or None where no row is curved."""
+    """A request of a solver for the Hessian at a point; it is sent None where no row is curved."""
 
     at: Evaluation
 

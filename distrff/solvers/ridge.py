@@ -485,7 +485,7 @@ def unpack(packed: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class GramProblem:
-    """What does not depend on alpha: the rows, targets and nested models of a Gram.
+    """Rows, targets and nested models of a Gram: all that does not depend on alpha.
 
     Parameters
     ----------
@@ -879,7 +879,7 @@ def choose_penalty(errors: np.ndarray, weights: np.ndarray, *, penalties: np.nda
 
 @dataclass(frozen=True, eq=False)
 class PosteriorFactor:
-    """What the standard deviation of f(x) takes.
+    """Factor and noise for the standard deviation of f(x).
 
     std² = σ̂²·‖L⁻¹(z − z̄)‖² + σ̂²/W, with L Lᵀ = G + alpha·I; without an intercept the second term is absent
     and z̄ = 0. It is the uncertainty of the coefficients alone: far from the data it is too small if there

@@ -466,7 +466,7 @@ def _finish(
 
 @dataclass(frozen=True, eq=False)
 class LocalStart:
-    """What the steps of k models need on every segment; all per unit of row weight.
+    """Numbers that the steps of k models need on every segment, all per unit of row weight.
 
     Attributes
     ----------

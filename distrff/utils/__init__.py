@@ -1,1 +1,1 @@
-"""What any room may use: checks of values, random streams, compiled loops, arrays, text."""
+"""Tools for all rooms: checks of values, random streams, compiled loops, arrays, text."""

@@ -1,4 +1,4 @@
-"""What a process keeps: compiled loops, arrays for the next tile or cast once, and counts."""
+"""State of a process: compiled loops, arrays for the next tile or cast once, and counts."""
 
 from __future__ import annotations
 

@@ -14,8 +14,10 @@ from tests.support.house import (
     imports,
     imports_of,
     inner_imports,
+    lines_of,
     modules,
     room_of,
+    way_of_a_gram_fit,
 )
 
 FLOORS = {
@@ -29,6 +31,7 @@ FLOORS = {
     "cli": 8,
 }  # fmt: skip
 MOST_ROOMS, MOST_ARROWS = 14, 45  # errors is no room
+MOST_FILES, MOST_FILES_OF_A_FIT, MOST_LINES_LOADED = 150, 33, 31_000
 WITH_DASK = ("engine", "io", "metrics", "model", "diagnostics", "estimators", "cli")
 DASK = {"dask", "distributed", "dask_ml"}
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "dask_ml": "dask-ml"}  # where they differ from the import name
@@ -58,6 +61,14 @@ def test_every_module_is_in_a_room_that_imports_from_lower_floors_only():
     upward = [i for i in across if FLOORS[room_of(i.target)] >= FLOORS[room_of(i.importer)]]
     assert not upward, "\n".join(map(str, upward))
     assert len(arrows()) <= MOST_ARROWS, sorted(arrows())
+
+
+def test_the_house_is_small_enough_to_be_seen_whole():
+    """A ridge fit by its Gram leads through few files, and loads no more of the package than it needs."""
+    way = way_of_a_gram_fit()
+    assert len(modules()) <= MOST_FILES
+    assert len(way["frames"]) <= MOST_FILES_OF_A_FIT, way["frames"]
+    assert lines_of(way["loaded"]) <= MOST_LINES_LOADED
 
 
 RULES = {

@@ -235,7 +235,7 @@ _UNSHRUNK = 2.0  # standard errors by which bins may be worse than the best befo
 
 @dataclass(frozen=True)
 class Scope:
-    """What a search may choose from, and the size of the model that it is for."""
+    """Kinds that a search may choose from, and the size of the model that it is for."""
 
     kinds: tuple[str, ...]
     n_components: int
@@ -878,7 +878,7 @@ def _too_wide(n_rows: int, n_columns: int) -> bool:
 
 
 def _found_widths(kernel: Kernel, sample: Sample) -> dict[str, Any]:
-    """Return what a map would tell that had searched for the widths of this kernel itself."""
+    """Search report for widths that were chosen elsewhere."""
     widths = kernel.get_params()["length_scale"]
     search: dict[str, Any] = {"rule": "small models on a sample", "length_scale": widths}
     if isinstance(widths, tuple):

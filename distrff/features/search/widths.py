@@ -105,16 +105,16 @@ class MarginalLikelihood:
     s: np.ndarray
 
     def value(self, point: np.ndarray) -> float:
-        """Return f at `point`, the logarithms of the d widths and of λ."""
+        """f at `point`, the logarithms of the d widths and of λ."""
         return self.values(point[:-1], (math.exp(point[-1]),))[0]
 
     def values(self, log_widths: np.ndarray, noises: Sequence[float]) -> list[float]:
-        """Return f for each λ at the same widths, which share a kernel matrix."""
+        """f for each λ at the same widths, which share a kernel matrix."""
         K = self._kernel_of(log_widths)(self.X)
         return [self._value(*self._solved(K, noise)) for noise in noises]
 
     def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return f and its gradient at `point`."""
+        """f and its gradient at `point`."""
         kernel, noise = self._kernel_of(point[:-1]), math.exp(point[-1])
         K = kernel(self.X)
         L, A = self._solved(K, noise)
@@ -127,13 +127,13 @@ class MarginalLikelihood:
         return self._value(L, A), np.append(kernel.width_gradient(self.X, K, M), by_noise)
 
     def noise_alone(self) -> float:
-        """Return f in the limit of a large λ: that of targets that are noise and nothing else."""
+        """f in the limit of a large λ, where all of the targets is noise."""
         n, k = self.Y.shape
         size = float(self.s @ np.square(self.Y).sum(axis=1))
         return 0.5 * math.log(size / (n * k)) - float(np.log(self.s).sum()) / (2 * n)
 
     def tells(self, value: float) -> bool:
-        """Return whether a value is better than that of noise alone, not only by widths fitted to noise.
+        """Whether a value is better than that of noise alone, not only by widths fitted to noise.
 
         By ½·log n nats for each width and the noise (Schwarz 1978), or by .05 nats a row and output.
         """
@@ -149,7 +149,7 @@ class MarginalLikelihood:
         return self.kernel.set_params(length_scale=tuple(np.exp(log_widths).tolist()))
 
     def _solved(self, K: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return the lower Cholesky factor of C, and C⁻¹ Y."""
+        """The lower Cholesky factor of C, and C⁻¹ Y."""
         C = np.array(K, order="F")
         C[np.diag_indices_from(C)] += noise * (1.0 / self.s) + _JITTER
         L = factor(C, overwrite=True)
@@ -328,7 +328,7 @@ def relevant_length_scales(
 def _column_scales(
     X: np.ndarray, weights: np.ndarray, row_source: RowSource
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the deviation of each column, 0 if all rows are equal, and the numbers of unseen columns."""
+    """The deviation of each column, 0 if all rows are equal, and the numbers of unseen columns."""
     moments = Moments.of(X, weights)
     scale, unseen = moments.standard_deviation(), np.flatnonzero(moments.is_constant())
     if len(unseen):
@@ -418,7 +418,7 @@ def _profiles_of_others(
 def _climb(
     likelihood: MarginalLikelihood, point: np.ndarray, evaluations: int, tolerance: float
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the end of a few steps from a point, and their report."""
+    """The end of a few steps from a point, and their report."""
     bounds = [tuple(np.log(_WIDTH_BOUNDS))] * (len(point) - 1) + [tuple(np.log(_NOISE_BOUNDS))]
     options = {"maxfun": evaluations, "maxiter": evaluations, "ftol": tolerance}
     start = likelihood.value(point)
@@ -435,7 +435,7 @@ def _climb(
 
 
 def _start(likelihood: MarginalLikelihood, profile: np.ndarray) -> np.ndarray:
-    """Return the best point of a grid on which the widths are multiples of the profile."""
+    """The best point of a grid on which the widths are multiples of the profile."""
     widths = profile * _typical_distance(profile, likelihood.kernel.is_spherical)
     best, start = math.inf, np.empty(0)
     for times in _START_FACTORS:
@@ -447,7 +447,7 @@ def _start(likelihood: MarginalLikelihood, profile: np.ndarray) -> np.ndarray:
 
 
 def _typical_distance(profile: np.ndarray, is_spherical: bool) -> float:
-    """Return about the distance of two rows, Euclidean or summed over columns of these deviations⁻¹."""
+    """About the distance of two rows, Euclidean or summed over columns of these deviations⁻¹."""
     return float(np.sqrt(2.0 * np.sum(profile**-2.0)) if is_spherical else np.sum(1.0 / profile))
 
 
@@ -636,7 +636,7 @@ _DEVIATIONS = 3.0
 
 
 def explained_alone(X: np.ndarray, Y: np.ndarray, s: np.ndarray) -> np.ndarray:
-    """Return the share of the variance of Y that a function of each column alone explains, shape (d,).
+    """The share of the variance of Y that a function of each column alone explains, shape (d,).
 
     The function is the mean of Y in each of b bins of about equally many rows, b = 2, 4, …, 64. Its share is
     the adjusted 1 − (1 − R²)·(n − 1)/(n − b) (Kelley 1935), which is 0 on average if the column has no effect
@@ -665,7 +665,7 @@ def explained_alone(X: np.ndarray, Y: np.ndarray, s: np.ndarray) -> np.ndarray:
 
 
 def _share(weights: np.ndarray, sums: np.ndarray, total: float, n: float) -> float:
-    """Return the adjusted share less its margin, for the weights (b,) and the sums (k, b) of the bins."""
+    """The adjusted share less its margin, for the weights (b,) and the sums (k, b) of the bins."""
     occupied = weights > 0
     b = np.count_nonzero(occupied)
     unexplained = 1.0 - float((np.square(sums[:, occupied]) / weights[occupied]).sum()) / total
