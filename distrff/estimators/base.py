@@ -31,7 +31,7 @@ from distrff.fitting.problem import (
     FitContext,
     PreparedFit,
     Problem,
-    Start,
+    WarmStart,
     check_sparse_rows,
     takes_sparse_rows,
 )
@@ -181,7 +181,7 @@ class KernelEstimator(BaseEstimator):
         for name in names:
             self.__dict__.pop(name, None)
 
-    def _start(self, problem: Problem, dataset: Dataset) -> Start | None:
+    def _start(self, problem: Problem, dataset: Dataset) -> WarmStart | None:
         """The model to go on from by ``warm_start=True``; None where the fit begins anew.
 
         Raises InputError where it cannot go on: for other columns, or parameters of another map.
@@ -201,7 +201,7 @@ class KernelEstimator(BaseEstimator):
                 f"warm_start=False, or fit a clone"
             )
         model = self.model_
-        return Start(model.scaling, model.targets, model.coef, model.intercept)
+        return WarmStart(model.scaling, model.targets, model.coef, model.intercept)
 
     def _of_map(self) -> dict[str, str]:
         """Parameters that decide map and scaling, as text."""

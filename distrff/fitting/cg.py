@@ -322,7 +322,7 @@ class _Systems:
 
         def respond(residuals: dict[int, np.ndarray]) -> dict[int, Response]:
             self.history.record(passes.n_sweeps, self.relative_residual)
-            passes.tell(self.relative_residual, self._tol, self.solution)
+            passes.notify(self.relative_residual, self._tol, self.solution)
             if passes.n_sweeps >= max_sweeps:
                 return {}
             if preconditioner is None:
@@ -338,7 +338,7 @@ class _Systems:
             self._begin(equations)
             in_lockstep({j: system.solve() for j, system in self._systems.items()}, respond)
             self.history.record(passes.n_sweeps, self.relative_residual)
-            passes.tell(self.relative_residual, self._tol, self.solution)
+            passes.notify(self.relative_residual, self._tol, self.solution)
         except KeyboardInterrupt as interruption:
             return Status.of_interruption(interruption), interruption
         is_converged = all(system.is_converged for system in self._systems.values())
@@ -402,7 +402,7 @@ class RidgePasses:
         self.n_sweeps += 1
         return sums
 
-    def tell(self, error: float, tol: float, solution: Callable[[], RidgeSolution]) -> None:
+    def notify(self, error: float, tol: float, solution: Callable[[], RidgeSolution]) -> None:
         """Tell callbacks of the last pass, once, after which the error is known."""
 
         def parts() -> tuple[Any, ...]:

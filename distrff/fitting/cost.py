@@ -661,19 +661,19 @@ _KERNEL_VALUE = 3e-9
 _BYTE = 1e-10
 
 
-def with_kept(plan: Plan, wish: str | bool, workers: Workers) -> Plan:
+def with_kept(plan: Plan, requested: str | bool, workers: Workers) -> Plan:
     """The plan with what stays on the workers between its light passes.
 
-    `wish` is "auto", which keeps what there is room for if features take longer to make than to read, but
-    nothing in a nested fit; True for all features, or False for nothing.
+    `requested` is "auto", which keeps features that there is room for if they take longer to make than to
+    read, but nothing in a nested fit; True for all features, or False for nothing.
 
     Raises PlanRefused if all were wished for and there is no room for them.
     """
     size, cuts = plan.size, _cuts_of_passes(plan)
-    if wish is False or not cuts:
+    if requested is False or not cuts:
         return plan
     if not workers.hold_values:
-        if wish is True:
+        if requested is True:
             raise PlanRefused(
                 "keep_features=True needs workers that hold what they made, and dask's processes send it to "
                 "and fro with each task; use a cluster or threads, or keep_features='auto'"
@@ -681,17 +681,17 @@ def with_kept(plan: Plan, wish: str | bool, workers: Workers) -> Plan:
         return plan
     room = _room(plan, workers)
     of_features, of_rows = _feature_bytes(size) + size.row_bytes, size.row_bytes
-    if wish is True:
+    if requested is True:
         room = max(room, 0.0) if plan.memory_limit else float("inf")
     # Without a limit nothing says how much may be filled; fits beside this one would each take as much.
     elif not plan.memory_limit or workers.is_nested:
         return plan
     share, n_workers = room / len(cuts), workers.n_workers
     n_features = min(_rows_within(share, one, of_features, n_workers) for one in cuts)
-    if wish is True and n_features < size.n_rows:
+    if requested is True and n_features < size.n_rows:
         needed = sum(of_features * _rows_a_worker(size.n_rows, one, n_workers) for one in cuts)
         raise PlanRefused(_refusal(plan, needed, _share(workers)))
-    if wish == "auto" and not _pays(size):
+    if requested == "auto" and not _pays(size):
         n_features = 0
     taken = [of_features * _rows_a_worker(n_features, one, n_workers) for one in cuts]
     n_rows = min(

@@ -272,7 +272,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Judged:
+class HeldOutError:
     """Held-out errors of one kernel and fold: Σ s(y − f)² of coded targets, the largest alpha first."""
 
     alphas: list[float]
@@ -288,13 +288,13 @@ def judge(
     alphas: Sequence[float],
     patience: int,
     tol: float,
-) -> Judged:
+) -> HeldOutError:
     """The held-out errors of the models of all other rows, as far as they are worth their time."""
     training, own = setting.problem(total - held_out), setting.within(held_out)
     path = list(
         held_out_path(training, own, alphas, objective_tol=tol, max_steps=_SEARCH_STEPS, patience=patience)
     )
-    return Judged(
+    return HeldOutError(
         [alpha for alpha, _, _ in path],
         np.stack([errors for _, errors, _ in path]),
         held_out.weight,
@@ -479,11 +479,11 @@ class Search:
             self.errors[point] = dict(zip(chosen, errors.tolist(), strict=False))
             self.steps += found.steps
 
-    def _mean_squares(self, found: Judged) -> np.ndarray:
+    def _mean_squares(self, found: HeldOutError) -> np.ndarray:
         unit = np.square(self.sums.targets.scale)
         return (found.errors * unit).mean(axis=1) / max(found.weight, np.finfo(float).tiny)
 
-    def _judge(self, calls: Sequence[tuple[Point, int, list[int], int]], tol: float) -> list[Judged]:
+    def _judge(self, calls: Sequence[tuple[Point, int, list[int], int]], tol: float) -> list[HeldOutError]:
         """Held-out errors on a fold of points, each with the alphas at some places."""
         sums, tasks = self.sums, []
         for point, fold, places, patience in calls:
@@ -491,7 +491,7 @@ class Search:
             assert setting is not None
             alphas = self.alphas[places].tolist()
             tasks.append((sums.total, sums.parts[fold], setting, alphas, patience, tol))
-        found: list[Judged] = sums.run.map(judge, tasks)
+        found: list[HeldOutError] = sums.run.map(judge, tasks)
         return found
 
     def _climb(self, groups: Sequence[tuple[int, ...]], by: int, *, margin: float = _MARGIN) -> None:
@@ -499,9 +499,9 @@ class Search:
 
         One point of each smoothness that is not far behind takes part; all moves are judged side by side.
         """
-        leads = self._leads(margin)
-        while leads:
-            ways = {p: [p.moved(g, way) for g in groups for way in (-by, by)] for p in leads}
+        first_kernels = self._first_kernels(margin)
+        while first_kernels:
+            ways = {p: [p.moved(g, way) for g in groups for way in (-by, by)] for p in first_kernels}
             new: dict[Point, Sequence[int]] = {}
             for lead, ahead in ways.items():
                 first = max(0, self.place(lead) - _STRIDE)
@@ -515,15 +515,15 @@ class Search:
             }
             better = [q for p, q in best.items() if self.error(q) < self.error(p)]
             least = self.error(self.ranked()[0])
-            leads = [q for q in better if self.error(q) <= margin * least]
+            first_kernels = [q for q in better if self.error(q) <= margin * least]
 
-    def _leads(self, margin: float) -> list[Point]:
+    def _first_kernels(self, margin: float) -> list[Point]:
         """The best point of each smoothness that is not far behind."""
-        leads: dict[float, Point] = {}
+        first_kernels: dict[float, Point] = {}
         for point in self.ranked():
-            leads.setdefault(point.nu, point)
-        least = self.error(next(iter(leads.values())))
-        return [p for p in leads.values() if self.error(p) <= margin * least]
+            first_kernels.setdefault(point.nu, point)
+        least = self.error(next(iter(first_kernels.values())))
+        return [p for p in first_kernels.values() if self.error(p) <= margin * least]
 
     # All folds, for the last few points.
 

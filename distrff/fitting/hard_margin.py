@@ -37,7 +37,7 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
             at = models[problem].certificate
             histories[problem].record(n_sweeps, at.gap, at.primal, at.dual)
 
-    def tell() -> None:
+    def notify() -> None:
         if n_sweeps:
             gap = max(model.certificate.gap for model in models.values())
             run.observer.light_sweep(run.sweeps, n_sweeps, "duality gap", gap, given.tol, parts)
@@ -51,7 +51,7 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
         if n_sweeps >= given.max_sweeps:
             return {}
         record(points)
-        tell()
+        notify()
         n_sweeps += 1
         return oracle.smallest_margins(points, n_kept)
 

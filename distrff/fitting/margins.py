@@ -193,7 +193,7 @@ def solve_margins(
         while not solving.is_spent and solving.advance():
             if solving.has_models:
                 finish_exactly(oracle, solving.unfinished(), solving.nearest_rows, solving.improve, tol=tol)
-                solving.tell()
+                solving.notify()
         solved = all(trace.error <= tol for trace in solving.traces.values())
         status = Status.CONVERGED if solved else Status.NOT_CONVERGED
     except KeyboardInterrupt as raised:
@@ -240,7 +240,7 @@ class _Solving:
             # Wide roundings of the hinge would lead away from it first: a second fit to the same 20,000 rows
             # then took 18 light sweeps, where the first took 23.
             finish_exactly(self.oracle, self.unfinished(), self.nearest_rows, self.improve, tol=self.tol)
-            self.tell()
+            self.notify()
         elif self.oracle.problem.shares_loss(self.oracle.targets):
             # Without a bound, gradients are measured by that at zero, where other fits begin.
             self.evaluate({problem: Point(np.zeros_like(trace.x)) for problem, trace in self.traces.items()})
@@ -257,7 +257,7 @@ class _Solving:
             found = self.oracle.ascent.ascend(problems, _DUAL_SHARE * self.tol)
             for problem, at in found.items():
                 self.improve(problem, at.x, at.primal, at.dual, at.held_out)
-            self.tell()
+            self.notify()
         self.solvers = {problem: self._solver(problem) for problem in self.unfinished()}  # go on from there
 
     def respond(self, requests: Mapping[MarginProblem, Point | HessianAt]) -> dict[MarginProblem, Any]:
@@ -281,10 +281,10 @@ class _Solving:
         for problem, at in responses.items():
             self.traces[problem].update(at)
             self.traces[problem].record(self.n_sweeps)
-        self.tell()
+        self.notify()
         return responses
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Tell callbacks of the last pass, once; the models of folds in a search are not told."""
         if self.n_told == self.n_sweeps:
             return
@@ -299,7 +299,7 @@ class _Solving:
 
     def nearest_rows(self, points: Mapping[MarginProblem, HingePoint], n_kept: int) -> NearestSums | None:
         """Respond to models of few rows."""
-        self.tell()  # of the pass before, which `improve` has taken since
+        self.notify()  # of the pass before, which `improve` has taken since
         if self.is_spent:
             return None
         self.n_sweeps += 1

@@ -473,7 +473,7 @@ def _check_size(name: str, C: float, hard_margin: bool) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Start:
+class WarmStart:
     """State that a fit takes over from an earlier one: the model in the targets' own units, not its map."""
 
     scaling: Scaling
@@ -505,7 +505,7 @@ class FitContext:
     workers: Workers
     run: Run | None = None  # None where a fit is only planned, for workers that need not exist
     saving_buffer: int | None = None  # see `saving_buffer_bytes`; None without a checkpoint
-    start: Start | None = None  # of a model to go on from
+    start: WarmStart | None = None  # of a model to go on from
 
     @property
     def features_dtype(self) -> str:

@@ -110,12 +110,14 @@ def _toeplitz_seconds(fit: FitContext, plan: Plan) -> float:
     )
     n_rows = min(size.n_rows, _MAX_CALL_ROWS)
     calls = [(reduction, fit.dataset.rows(0, 1), fit.dataset.rows(0, n_rows))] * _n_threads(plan)
-    of_grid, of_rows, of_product = np.median(fit.run.map(seconds_of_toeplitz, calls), axis=0)
+    grid_seconds, row_seconds, of_product = np.median(fit.run.map(seconds_of_toeplitz, calls), axis=0)
     calls_a_task = plan.folds_per_task * max(1, plan.segment_rows // (size.n_folds * 2 * plan.tile_rows))
     rows_a_task = plan.segment_rows * plan.folds_per_task / size.n_folds
     rounds = -(-plan.n_segments // _n_threads(plan))
     side_by_side = min(_n_threads(plan), _SIDE_BY_SIDE if size.n_folds > 1 else 1)
-    sums = rounds * (calls_a_task * of_grid + rows_a_task / n_rows * max(0.0, of_rows - of_grid))
+    sums = rounds * (
+        calls_a_task * grid_seconds + rows_a_task / n_rows * max(0.0, row_seconds - grid_seconds)
+    )
     return float(sums + toeplitz_products(size) * of_product / side_by_side)
 
 

@@ -29,7 +29,7 @@ from distrff.features.search.ridge import (
     best_width,
 )
 from distrff.features.search.sample import HeldOutError, SearchSample
-from distrff.features.search.widths import explained_alone
+from distrff.features.search.widths import single_column_r2
 from distrff.kernels.stationary import Gaussian, Laplacian
 from tests.support.draws import seed_of
 
@@ -219,7 +219,7 @@ def test_the_cheaper_of_equally_simple_ones_is_taken_and_equispaced_features_bef
 def shares(X, y, s=None):
     Y = y.reshape(len(y), -1)
     s = np.ones(len(y)) if s is None else s
-    return explained_alone(X, Y - np.average(Y, axis=0, weights=s), s)
+    return single_column_r2(X, Y - np.average(Y, axis=0, weights=s), s)
 
 
 @pytest.mark.parametrize("effect", [np.sign, np.abs, lambda x: np.cos(2 * np.pi * x), lambda x: x > 0.8])

@@ -23,8 +23,8 @@ from distrff.features.nystroem import NystroemFeatures
 from distrff.features.search.line import halving
 from distrff.features.search.metric import (
     ANYWHERE,
-    carried_on,
     column_widths,
+    extrapolated,
     learn_metric,
     metric_shares,
     scales_of,
@@ -422,7 +422,7 @@ class Search:
         history = self.histories.get(candidate) or max(alike, key=len, default=[])
         widths = [found.width for found in history if math.isfinite(found.width)]
         if len(widths) > 1:  # it goes on to fall
-            return carried_on(widths[-2], widths[-1], THINNING, THINNING)
+            return extrapolated(widths[-2], widths[-1], THINNING, THINNING)
         return widths[0] if widths else None
 
     def error(self, candidate: Candidate) -> HeldOutError:
@@ -548,7 +548,7 @@ class Search:
         sizes = [self.rows.n_training // one.thinning * one.size(kind) for one in self.stages[: len(history)]]
         before, last = (number(history[at]) for at in (max(0, len(history) - 2), -1))
         whole = self.scope.n_rows * self.scope.size(kind)
-        return carried_on(before, last, sizes[-1] / sizes[max(0, len(sizes) - 2)], whole / sizes[-1])
+        return extrapolated(before, last, sizes[-1] / sizes[max(0, len(sizes) - 2)], whole / sizes[-1])
 
     def kernel(self, candidate: Candidate) -> Kernel:
         """The candidate's kernel with its widths and metric, in the columns of the rows."""

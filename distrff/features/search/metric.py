@@ -201,7 +201,7 @@ def _width_for(
     few = MODELS[kind](rows.thinned(), free, max(2, size // 2))
     before, _ = best_width(few, median_distance(free, rows.X, rows.seed), ANYWHERE)
     last, error = best_width(MODELS[kind](rows, free, size), before)
-    return float(f"{carried_on(before, last, 2 * THINNING, more):.4g}"), error
+    return float(f"{extrapolated(before, last, 2 * THINNING, more):.4g}"), error
 
 
 def column_widths(
@@ -330,7 +330,7 @@ def _as_matrix(A: np.ndarray | None, d: int) -> np.ndarray | None:
 # From the sample to all rows: a number that fell from one size of the sample to the next goes on falling.
 
 
-def carried_on(before: float, last: float, growth: float, ahead: float) -> float:
+def extrapolated(before: float, last: float, growth: float, ahead: float) -> float:
     """A number at `ahead` times a size, if it falls on as it did while the size grew by `growth`.
 
     Sizes are rows times features. It falls at most once more as far, and to a half: a fall that was seen once

@@ -132,7 +132,7 @@ class MarginalLikelihood:
         size = float(self.s @ np.square(self.Y).sum(axis=1))
         return 0.5 * math.log(size / (n * k)) - float(np.log(self.s).sum()) / (2 * n)
 
-    def tells(self, value: float) -> bool:
+    def is_signal(self, value: float) -> bool:
         """Whether a value is better than that of noise alone, not only by widths fitted to noise.
 
         By ½·log n nats for each width and the noise (Schwarz 1978), or by .05 nats a row and output.
@@ -244,7 +244,7 @@ def relevant_length_scales(
     `LikelihoodBudget`). Each is a profile of widths, times the best factor of a grid:
 
     - one width for all columns;
-    - widths ∝ 1/√(what the column explains alone), by `explained_alone`, where a column explains something;
+    - widths ∝ 1/√(what the column explains alone), by `single_column_r2`, where a column explains something;
     - or, instead of both, `starts`: a width for each column, by their name in the report;
     - if all that explains nothing on all rows, what the Gaussian and the Laplacian kernel find.
 
@@ -265,7 +265,7 @@ def relevant_length_scales(
         units of the kernel's amplitude), `stages` (for each its rows, the objective at its start and end
         in nats a row and output, and counts), `noise_alone` (the objective of noise alone on the rows of
         the last stage), `starts` (the objective there of what each start led to), `start` (the one that
-        was followed), `explained_alone`, a number for each column, `unseen_columns`, constant in the sample
+        was followed), `single_column_r2`, a number for each column, `unseen_columns`, constant in the sample
         alone, which keep the width of the start, `constant_columns`, constant in all rows, of scale 0 and
         width 1e30; where the widths are not believed, `note` and `likelihood_length_scale`.
 
@@ -295,7 +295,7 @@ def relevant_length_scales(
     X = sample.X[np.ix_(few, moving)]
     U = (X - X.mean(axis=0, dtype=np.float64)) / scale[moving]
     many = rows[:SAMPLE_ROWS]
-    alone = explained_alone(sample.X[np.ix_(many, moving)], Y[many], s[many])
+    alone = single_column_r2(sample.X[np.ix_(many, moving)], Y[many], s[many])
     simple = _profiles(alone)
     given = {name: np.array(widths)[moving] / scale[moving] for name, widths in (starts or {}).items()}
     with one_blas_thread():  # the same widths whatever the client's threads
@@ -319,7 +319,7 @@ def relevant_length_scales(
         "length_scale": widths,
         "column_scale": scale.tolist(),
         "noise": float(np.exp(point[-1])),
-        "explained_alone": [float(f"{share:.4g}") for share in shares],
+        "single_column_r2": [float(f"{share:.4g}") for share in shares],
         "unseen_columns": unseen.tolist(),
         "constant_columns": np.flatnonzero(scale == 0).tolist(),
     } | report
@@ -375,7 +375,7 @@ def _likeliest(
         if not is_small:  # few rows may lose a column that more rows would keep
             points[f"{name}, unchanged"] = start
     values = {name: likelihood.value(point) for name, point in points.items()}
-    if not likelihood.tells(min(values.values())):
+    if not likelihood.is_signal(min(values.values())):
         others = _profiles_of_others(few, profiles, budget)
         points |= {name: _start(likelihood, profile) for name, profile in others.items()}
         values |= {name: likelihood.value(points[name]) for name in others}
@@ -385,7 +385,7 @@ def _likeliest(
         point, stage = _climb(likelihood, point, budget.evaluations, tolerance)
         followed.append(stage)
     report = {"start": name, "starts": values, "stages": followed, "noise_alone": likelihood.noise_alone()}
-    if not likelihood.tells(followed[-1]["objective_end"]):
+    if not likelihood.is_signal(followed[-1]["objective_end"]):
         report["note"] = f"the likelihood of length_scale='ard' found no more than noise in {n} rows"
     return point, report
 
@@ -479,7 +479,7 @@ def fallback_length_scales(
     moving = np.flatnonzero(scale)
     profiles = {
         name: profile * _typical_distance(profile, kernel.is_spherical)
-        for name, profile in _profiles(np.array(search["explained_alone"])[moving]).items()
+        for name, profile in _profiles(np.array(search["single_column_r2"])[moving]).items()
     }
     profiles["likelihood"] = np.array(search["likelihood_length_scale"])[moving] / scale[moving]
     rows = replace(SearchSample.of(sample), penalty=None)
@@ -635,7 +635,7 @@ _MIN_ROWS_PER_BIN = 8
 _DEVIATIONS = 3.0
 
 
-def explained_alone(X: np.ndarray, Y: np.ndarray, s: np.ndarray) -> np.ndarray:
+def single_column_r2(X: np.ndarray, Y: np.ndarray, s: np.ndarray) -> np.ndarray:
     """The share of the variance of Y that a function of each column alone explains, shape (d,).
 
     The function is the mean of Y in each of b bins of about equally many rows, b = 2, 4, …, 64. Its share is
