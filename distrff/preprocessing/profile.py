@@ -131,7 +131,7 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
         assert column.first is not None
         fill = column.means()[0] - column.first / column.ticks if fills else None
         return SecondsStep(name, column.first, column.ticks, fill, indicates, column.zoned)
-    if _LIST.fullmatch(column.example):
+    if all(map(_LIST.fullmatch, column.words or [column.example])):
         return (
             f"it holds lists that became text, such as {column.example[:20]!r}; dask does that to columns of "
             f"objects: dask.config.set({{'dataframe.convert-string': False}}) before the frame is made, or "

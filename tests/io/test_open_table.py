@@ -340,3 +340,8 @@ def test_lists_that_dask_made_text_are_left_out_by_name():
         data = open_dataset(dd.from_pandas(frame, npartitions=2), one_hot=True)
     assert data.column_names == ("x",)
     assert "lists that became text, such as '[0. 1. 2.]'" in data.table_report["columns_dropped"]["e"]
+
+
+def test_a_word_in_brackets_among_others_is_a_word():
+    data = open_dataset(pd.DataFrame({"e": ["[1]", "u", "[1]", "v"], "x": np.arange(4.0)}), one_hot=True)
+    assert data.column_names == ("e=[1]", "e=u", "e=v", "x")

@@ -73,7 +73,7 @@ def category_of(values: pa.DataType) -> pa.DataType:
 
 WORDS = st.sampled_from(
     ["u", "v w", "Zürich", "中", "a,b", "c;d", 'say "so"', "it's", "-", "x=1", "50%", "a/b", "#1", "e5",
-     " u", "v w ", "two\nlines", "tab\there", "true story", "😀", "1 2", "[1]", "None", "inf", "TRUE", "U"]
+     " u", "v w ", "two\nlines", "tab\there", "true story", "😀", "1 2", "[x]", "None", "inf", "TRUE", "U"]
 )  # fmt: skip
 LABELS = WORDS.filter(lambda word: word == word.strip())
 CODES = st.sampled_from(

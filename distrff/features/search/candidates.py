@@ -763,6 +763,7 @@ class AutoFeatures(FeatureMap):
         return Scope(kinds, int(self.n_components), n_rows, n_columns)
 
     def for_gram(self) -> FeatureMap:
+        """The map for a Gram: a search among dense features alone, or the map that was chosen."""
         if hasattr(self, "map_"):
             if Trait.SPARSE in self.map_.traits:
                 raise InputError(
@@ -781,6 +782,7 @@ class AutoFeatures(FeatureMap):
     def for_rows(
         self, n_rows: int, n_columns: int, *, is_sparse: bool, has_targets: bool, by_sums: bool
     ) -> FeatureMap:
+        """The search among the kinds for such rows, or `FourierFeatures` where nothing can be judged."""
         if hasattr(self, "map_"):
             return self
         kinds = self._kinds(is_sparse)
