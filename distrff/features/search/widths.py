@@ -265,7 +265,7 @@ def relevant_length_scales(
         units of the kernel's amplitude), `stages` (for each its rows, the objective at its start and end
         in nats a row and output, and counts), `noise_alone` (the objective of noise alone on the rows of
         the last stage), `starts` (the objective there of what each start led to), `start` (the one that
-        was followed), `single_column_r2`, a number for each column, `unseen_columns`, constant in the sample
+        was followed), `explained_alone`, a number for each column, `unseen_columns`, constant in the sample
         alone, which keep the width of the start, `constant_columns`, constant in all rows, of scale 0 and
         width 1e30; where the widths are not believed, `note` and `likelihood_length_scale`.
 
@@ -319,7 +319,7 @@ def relevant_length_scales(
         "length_scale": widths,
         "column_scale": scale.tolist(),
         "noise": float(np.exp(point[-1])),
-        "single_column_r2": [float(f"{share:.4g}") for share in shares],
+        "explained_alone": [float(f"{share:.4g}") for share in shares],
         "unseen_columns": unseen.tolist(),
         "constant_columns": np.flatnonzero(scale == 0).tolist(),
     } | report
@@ -479,7 +479,7 @@ def fallback_length_scales(
     moving = np.flatnonzero(scale)
     profiles = {
         name: profile * _typical_distance(profile, kernel.is_spherical)
-        for name, profile in _profiles(np.array(search["single_column_r2"])[moving]).items()
+        for name, profile in _profiles(np.array(search["explained_alone"])[moving]).items()
     }
     profiles["likelihood"] = np.array(search["likelihood_length_scale"])[moving] / scale[moving]
     rows = replace(SearchSample.of(sample), penalty=None)
