@@ -24,15 +24,7 @@ from distrff.cli.data import (
     table_options,
     workers_of,
 )
-from distrff.cli.options import (
-    Value,
-    WordOrJson,
-    flag,
-    given,
-    parameter,
-    spelt_as_option,
-    together,
-)
+from distrff.cli.options import Value, WordOrJson, flag, given, parameter, spelt_as_option, together
 from distrff.cli.signatures import parameters_of
 from distrff.errors import CheckpointWarning, InputError, warn
 from distrff.utils.text import listed

@@ -19,12 +19,7 @@ from dask.system import CPU_COUNT
 from distributed import default_client
 from distributed.system import MEMORY_LIMIT
 
-from distrff.engine.checkpoint import (
-    Checkpoint,
-    PassSums,
-    Replay,
-    write_finished,
-)
+from distrff.engine.checkpoint import Checkpoint, PassSums, Replay, write_finished
 from distrff.engine.cluster import check_workers
 from distrff.engine.distributed import ClusterExecution, Lost
 from distrff.engine.progress import Observer, RowCount

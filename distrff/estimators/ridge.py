@@ -15,13 +15,7 @@ from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.base import KernelClassifier, KernelEstimator, SolverParameters
 from distrff.features.fitted import Trait
 from distrff.fitting.fit import solvable
-from distrff.fitting.problem import (
-    Penalty,
-    PreparedFit,
-    Problem,
-    growing_problem,
-    ridge_problem,
-)
+from distrff.fitting.problem import Penalty, PreparedFit, Problem, growing_problem, ridge_problem
 from distrff.fitting.result import FitResult, quality_of_numbers
 from distrff.fitting.running import RunningSums, solved
 from distrff.fitting.sums import GramStatistics, Statistics, ToeplitzStatistics

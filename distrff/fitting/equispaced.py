@@ -28,13 +28,7 @@ from distrff.fitting.equispaced_sums import (
 )
 from distrff.fitting.gram import ridge_size
 from distrff.fitting.problem import PreparedFit, Problem
-from distrff.fitting.result import (
-    AlphaSearch,
-    FitResult,
-    end_of_grid,
-    ridge_fold_models,
-    ridge_result,
-)
+from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
 from distrff.fitting.sums import ToeplitzStatistics
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern

@@ -11,9 +11,7 @@ import numpy as np
 from sklearn.base import clone
 
 from distrff.engine.progress import Observer
-from distrff.engine.reduction import (
-    light_segmentation,
-)
+from distrff.engine.reduction import light_segmentation
 from distrff.engine.run import begin_run, check_reading
 from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
@@ -21,11 +19,7 @@ from distrff.features.base import FeatureMap, MapReduction, Sample, sample_rows
 from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
 from distrff.fitting.gram import GramRidge
-from distrff.fitting.moments import (
-    ColumnStatistics,
-    ColumnStatisticsReduction,
-    MapSumsReduction,
-)
+from distrff.fitting.moments import ColumnStatistics, ColumnStatisticsReduction, MapSumsReduction
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import FitResult
 from distrff.fitting.rows import RowReduction

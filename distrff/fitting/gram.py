@@ -26,13 +26,7 @@ from distrff.fitting.cost import (
 )
 from distrff.fitting.gram_sums import GramReduction
 from distrff.fitting.problem import PreparedFit, Problem
-from distrff.fitting.result import (
-    AlphaSearch,
-    FitResult,
-    end_of_grid,
-    ridge_fold_models,
-    ridge_result,
-)
+from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
 from distrff.fitting.rows import MappedRows
 from distrff.fitting.sums import GramStatistics
 from distrff.preprocessing.coding import NumericTargets, Targets

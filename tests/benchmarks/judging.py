@@ -16,12 +16,7 @@ import zarr
 
 import distrff as drf
 from distrff.engine.tasks import resident_bytes
-from tests.benchmarks.measuring import (
-    CHUNK_ROWS,
-    peaks_above,
-    seconds_of,
-    workers,
-)
+from tests.benchmarks.measuring import CHUNK_ROWS, peaks_above, seconds_of, workers
 
 _ROWS, _COLUMNS = 10_000_000, 4
 

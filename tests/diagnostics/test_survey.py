@@ -9,13 +9,7 @@ import zarr
 from scipy import sparse
 
 from distrff.diagnostics import survey as row_survey
-from distrff.diagnostics.survey import (
-    rechunk_advice,
-    stored_layout,
-    stored_part,
-    survey_rows,
-    survey_to_dict,
-)
+from distrff.diagnostics.survey import rechunk_advice, stored_layout, stored_part, survey_rows, survey_to_dict
 from distrff.engine.reduction import Segmentation, gram_segmentation
 from distrff.engine.run import Run
 from distrff.io.arrays import as_dataset

@@ -5,14 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from distrff.solvers.lbfgs import (
-    Hessian,
-    HessianAt,
-    Preconditioner,
-    lbfgs,
-    solve_smooth,
-    solve_smoothed,
-)
+from distrff.solvers.lbfgs import Hessian, HessianAt, Preconditioner, lbfgs, solve_smooth, solve_smoothed
 from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SquaredHinge
 from distrff.solvers.objective import Certificate, in_lockstep
 from distrff.solvers.ridge import ridge_system

@@ -4,15 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, log_expit, log_ndtr
 
-from distrff.solvers.losses import (
-    Hinge,
-    Laplace,
-    Logistic,
-    Probit,
-    SmoothedHinge,
-    Squared,
-    SquaredHinge,
-)
+from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, Squared, SquaredHinge
 
 SMOOTH = [
     Squared(), SquaredHinge(), SmoothedHinge(0.3), SmoothedHinge(1e-3), Logistic(), Logistic(0.2),

@@ -6,15 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime, minimize
 
-from distrff.solvers.losses import (
-    Hinge,
-    Laplace,
-    Logistic,
-    Probit,
-    SmoothedHinge,
-    Squared,
-    SquaredHinge,
-)
+from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, Squared, SquaredHinge
 from distrff.solvers.objective import (
     Certificate,
     DualBundle,

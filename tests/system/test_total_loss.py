@@ -33,14 +33,7 @@ from distrff.engine.run import Run
 from distrff.errors import ClusterError
 from distrff.io.arrays import as_dataset
 from tests.support.commands import wait_until
-from tests.support.fits import (
-    blocks_of,
-    fourier,
-    in_process,
-    margin_classifier,
-    small_ridge,
-    within_patience,
-)
+from tests.support.fits import blocks_of, fourier, in_process, margin_classifier, small_ridge, within_patience
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 

@@ -22,15 +22,7 @@ from pyarrow import csv as arrow_csv
 
 from distrff.errors import InputError
 from distrff.io.arrays import raw_kind
-from distrff.io.convert.dialect import (
-    NULLS,
-    WHITESPACE,
-    Dialect,
-    Opening,
-    in_columns,
-    not_utf8,
-    opening_of,
-)
+from distrff.io.convert.dialect import NULLS, WHITESPACE, Dialect, Opening, in_columns, not_utf8, opening_of
 from distrff.io.storage import file_name, one_line, retryable, storage_errors
 from distrff.io.tables import ColumnSelection, RawSource
 from distrff.preprocessing.encoders import RawColumn
