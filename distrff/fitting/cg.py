@@ -33,7 +33,7 @@ from distrff.fitting.gram import (
     system_of,
     unwritten,
 )
-from distrff.fitting.problem import PreparedFit, Problem
+from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import (
     AlphaSearch,
     FitResult,
@@ -236,8 +236,8 @@ class ConjugateGradientRidge:
             return needs_gram(problem)
         return unwritten(problem) if search is None or problem.is_sparse else needs_number(problem)
 
-    def size(self, problem: Problem, size: Size) -> Size:
-        return ridge_size(problem, size)
+    def size(self, fit: FitContext, size: Size) -> Size:
+        return ridge_size(fit.problem, size)
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
         """Preconditioned by factors or by a diagonal; the folds of a search side by side, or in turn."""

@@ -27,7 +27,7 @@ from distrff.fitting.equispaced_sums import (
     rows_a_call,
 )
 from distrff.fitting.gram import ridge_size
-from distrff.fitting.problem import PreparedFit, Problem
+from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
 from distrff.fitting.sums import ToeplitzStatistics
 from distrff.kernels.base import Kernel
@@ -68,8 +68,8 @@ class ToeplitzRidge:
     def refuses(self, problem: Problem) -> str | None:
         return NO_GCV if problem.penalty.search == "gcv" else None
 
-    def size(self, problem: Problem, size: Size) -> Size:
-        return ridge_size(problem, size)
+    def size(self, fit: FitContext, size: Size) -> Size:
+        return ridge_size(fit.problem, size)
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
         """Fewer rows a transform take less memory, and more transforms."""

@@ -18,7 +18,6 @@ from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, co
 from distrff.features.base import FeatureMap, MapReduction, Sample, sample_rows
 from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
-from distrff.fitting.gram import GramRidge
 from distrff.fitting.moments import ColumnStatistics, ColumnStatisticsReduction, MapSumsReduction
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import FitResult
@@ -96,7 +95,7 @@ class Solver(Protocol):
     def refuses(self, problem: Problem) -> str | None:
         """Why it does not solve the problem, with the remedy; None if it does."""
 
-    def size(self, problem: Problem, size: Size) -> Size:
+    def size(self, fit: FitContext, size: Size) -> Size:
         """The size with the numbers that this solver adds."""
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
@@ -194,10 +193,7 @@ def choose(
     )
     refused = None
     for one in usable(problem):
-        sized = one.size(problem, size)
-        if isinstance(one, GramRidge):
-            sized = replace(sized, dtype=fit.gram_dtype)
-        plan = first_that_fits(one.cost(sized, fit.workers))
+        plan = first_that_fits(one.cost(one.size(fit, size), fit.workers))
         if plan.fits:
             return one, with_kept(plan, problem.keep_features, fit.workers)
         refused = refused or (plan, one)

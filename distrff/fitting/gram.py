@@ -25,7 +25,7 @@ from distrff.fitting.cost import (
     ready_bytes,
 )
 from distrff.fitting.gram_sums import GramReduction
-from distrff.fitting.problem import PreparedFit, Problem
+from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
 from distrff.fitting.rows import MappedRows
 from distrff.fitting.sums import GramStatistics
@@ -74,8 +74,8 @@ class GramRidge:
         has_gram = problem.loss is not None  # else the map alone may be wanted
         return needs_gram(problem) if has_gram and problem.is_sparse else unwritten(problem)
 
-    def size(self, problem: Problem, size: Size) -> Size:
-        return ridge_size(problem, size)
+    def size(self, fit: FitContext, size: Size) -> Size:
+        return replace(ridge_size(fit.problem, size), dtype=fit.gram_dtype)
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
         yield gram_plan(size, size.n_folds, workers)

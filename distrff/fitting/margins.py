@@ -28,7 +28,7 @@ from distrff.fitting.cost import (
 from distrff.fitting.gram import Grams, factor_gram, gram_peak_bytes, gram_plan, unwritten
 from distrff.fitting.hard_margin import solve_hard_margins
 from distrff.fitting.light import HingePoint, MarginOracle, NearestSums, SoftmaxOracle
-from distrff.fitting.problem import PreparedFit, Problem
+from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import (
     Constant,
     FitResult,
@@ -87,8 +87,8 @@ class Margins:
             f"solver={problem.smooth_solver!r} or 'auto'"
         )
 
-    def size(self, problem: Problem, size: Size) -> Size:
-        return margin_size(problem, size)
+    def size(self, fit: FitContext, size: Size) -> Size:
+        return margin_size(fit.problem, size)
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
         if size.sparse_entries:

@@ -29,7 +29,7 @@ from distrff.fitting.cost import (
 from distrff.fitting.gram import needs_gram, needs_number, ridge_size, unwritten
 from distrff.fitting.light import FeaturesOf, MarginOracle
 from distrff.fitting.margins import PenaltySearch, margin_result, margin_size
-from distrff.fitting.problem import PreparedFit, Problem
+from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import (
     AlphaSearch,
     Constant,
@@ -132,8 +132,8 @@ class StochasticGradients:
             return f"solver='sgd' needs a finite number for C, got C={got!r}; use solver='auto'"
         return unwritten(problem)
 
-    def size(self, problem: Problem, size: Size) -> Size:
-        return ridge_size(problem, size) if problem.is_ridge else margin_size(problem, size)
+    def size(self, fit: FitContext, size: Size) -> Size:
+        return ridge_size(fit.problem, size) if fit.problem.is_ridge else margin_size(fit.problem, size)
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
         yield sgd_plan(size, workers)

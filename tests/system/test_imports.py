@@ -39,8 +39,8 @@ model.predict(X)
 
 
 def test_a_fit_of_rows_in_memory_loads_what_it_needs():
-    """dask.array, tqdm and finufft take half a second to load, a small fit much less."""
-    assert not loaded_by(_FIT) & {"dask.array", "tqdm", "finufft", "zarr"}
+    """dask.array and finufft take half a second to load, a small fit much less."""
+    assert not loaded_by(_FIT) & {"dask.array", "finufft", "zarr"}
 
 
 def test_sums_over_rows_load_no_decomposition():
