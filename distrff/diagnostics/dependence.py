@@ -14,13 +14,13 @@ from distrff.diagnostics.importance import (
     SHOWN_ROWS,
     ColumnGroup,
     DrawnRows,
+    JudgedResult,
     Means,
     PermutationImportance,
     chosen_groups,
     column_groups,
     drawn_rows,
     importance_of,
-    judged_facts,
     means,
     model_to_explain,
     n_results,
@@ -29,7 +29,6 @@ from distrff.diagnostics.importance import (
     outside_rows,
     with_columns,
 )
-from distrff.diagnostics.strict import strict
 from distrff.engine.run import Run, begin_run
 from distrff.errors import InputError
 from distrff.io.dataset import Dataset
@@ -44,7 +43,7 @@ from distrff.preprocessing.encoders import (
     SecondsStep,
 )
 from distrff.utils.arrays import chosen_rows, dense_rows
-from distrff.utils.html import Section, Table, html_card, page_lines, part_lines
+from distrff.utils.html import Table
 from distrff.utils.random import resolve_seed
 from distrff.utils.validation import check_count
 
@@ -85,7 +84,7 @@ class DependenceCurve:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PartialDependence:
+class PartialDependence(JudgedResult):
     """Curves of mean results against columns; see `partial_dependence`.
 
     Attributes
@@ -100,6 +99,8 @@ class PartialDependence:
     seed : int
     """
 
+    _title, _items = "Partial dependence", "curves"
+
     result: str
     outputs: tuple[str, ...]
     curves: tuple[DependenceCurve, ...]
@@ -110,32 +111,16 @@ class PartialDependence:
 
     def __getitem__(self, column: str) -> DependenceCurve:
         """The curve of a column."""
-        for curve in self.curves:
-            if curve.column == column:
-                return curve
-        raise KeyError(column)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as strict JSON data: the attributes, each curve as a dict of its own."""
-        return strict(vars(self) | {"curves": [vars(curve) for curve in self.curves]})
-
-    def __repr__(self) -> str:
-        lines = [*page_lines(judged_facts(self).items()), *part_lines(self._table())]
-        return "\n".join(["<PartialDependence", *lines]) + ">"
-
-    def _repr_html_(self) -> str:
-        sections = [Section("Curves", [self._table()])]
-        return html_card("Partial dependence", judged_facts(self).items(), (), sections)
+        return {curve.column: curve for curve in reversed(self.curves)}[column]
 
     def _table(self) -> Table:
         """The ends of each curve, as far as they fit."""
-        rows = []
-        for curve in self.curves[:SHOWN_ROWS]:
-            low, high = curve.mean.min(axis=0), curve.mean.max(axis=0)
-            for name, a, b in list(zip(self.outputs, low, high, strict=True))[:SHOWN_ROWS]:
-                rows.append([curve.column, len(curve.values), name, float(a), float(b)])
-        heads = ["column", "values", "output", f"lowest mean {self.result}", "highest"]
-        return Table(heads, rows)
+        rows = [
+            [curve.column, len(curve.values), name, float(F.min()), float(F.max())]
+            for curve in self.curves[:SHOWN_ROWS]
+            for name, F in zip(self.outputs[:SHOWN_ROWS], curve.mean.T, strict=False)
+        ]
+        return Table(["column", "values", "output", f"lowest mean {self.result}", "highest"], rows)
 
 
 def partial_dependence(
@@ -236,6 +221,7 @@ def dependence_on(
     run: Run, model: Model, dataset: Dataset, grids: Sequence[Grid], rows: DrawnRows, seed: int
 ) -> PartialDependence:
     """The curves of some grids, of the predictions of drawn rows."""
+    is_number = not (model.is_classifier or model.is_multilabel)
     found = of_columns(run, "dependence", model, rows, _mean_results, grids)
     for curve in found:
         if curve.n_left_out == len(rows):
@@ -244,7 +230,7 @@ def dependence_on(
                 f"outside); give other rows, or judge more by a larger max_rows"
             )
     return PartialDependence(
-        result=_result_kind(model),
+        result="probability" if model.likelihood is not None else "prediction" if is_number else "decision",
         outputs=output_names(model, dataset),
         curves=tuple(map(_curve, grids, found)),
         n_samples=dataset.n_rows,
@@ -256,6 +242,7 @@ def dependence_on(
 
 def _mean_results(model: Model, rows: DrawnRows, grid: Grid) -> Means:
     """Mean results for each pair of value and output."""
+    results = model.predict_proba if model.likelihood is not None else model.decision
     F = np.zeros((len(rows), len(grid.settings), n_results(model)))
     left_out = np.zeros(len(rows), dtype=bool)
     for i, values in enumerate(grid.settings):
@@ -263,20 +250,8 @@ def _mean_results(model: Model, rows: DrawnRows, grid: Grid) -> Means:
         outside = outside_rows(model, X)
         left_out |= outside
         if len(inside := np.flatnonzero(~outside)):
-            F[inside, i] = _results(model, chosen_rows(X, inside))
+            F[inside, i] = results(chosen_rows(X, inside))
     return means(F.reshape(len(rows), -1), rows.weight, left_out)
-
-
-def _result_kind(model: Model) -> str:
-    """The result that curves show: "probability" of each class, "decision" values, or a "prediction"."""
-    if model.likelihood is not None:
-        return "probability"
-    return "decision" if model.is_classifier or model.is_multilabel else "prediction"
-
-
-def _results(model: Model, X: Any) -> np.ndarray:
-    """The results of each row, of shape (n_rows, n_results)."""
-    return model.predict_proba(X) if model.likelihood is not None else model.decision(X)
 
 
 def _curve(grid: Grid, found: Means) -> DependenceCurve:
@@ -326,16 +301,16 @@ def with_parts(model: Model, groups: Sequence[ColumnGroup]) -> list[ColumnGroup]
 def grids_of(group: ColumnGroup, rows: DrawnRows, grid_size: int = _GRID_SIZE) -> list[Grid]:
     """The grids of a column: one, or for a time's parts one each."""
     step = group.step
-    n_made = 1 if step is None else len(step.names_out)
-    indicator = n_made - 1 if step is not None and step.indicates else None
+    indicator = len(step.names_out) - 1 if step is not None and step.indicates else None
     values, s = dense_rows(rows.X[:, list(group.positions)]), rows.weight
     flags = [j for j, made in enumerate(group.made) if made == indicator]
+    rest = [j for j, made in enumerate(group.made) if made != indicator]
     if flags:
+        # Values that stand for missing ones are of no row: a curve is of values that are there.
         present = values[:, flags[0]] == 0
         if not present.any():
             raise InputError(f"column {group.name!r} is missing in all of the sampled rows; leave it out")
         values, s = values[present], s[present]
-    rest = [j for j in range(len(group.positions)) if j not in flags]
     if not rest:
         raise InputError(f"of column {group.name!r} the model knows only where it is missing; leave it out")
     if isinstance(step, OneHotEncoder | HashedStep):
