@@ -1,7 +1,6 @@
 """Permutation importance and partial dependence of every model, against NumPy and scikit-learn."""
 
 import json
-from itertools import pairwise
 
 import dask
 import dask.array as da
@@ -13,14 +12,13 @@ import zarr
 from distributed import Client
 from pyarrow import parquet
 from scipy.sparse import csr_matrix
-from scipy.stats import sem
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.inspection import partial_dependence as sklearn_partial_dependence
 
 import distrff as drf
 from distrff.diagnostics.dependence import what_matters
-from distrff.diagnostics.importance import DrawnRows, RowDraw, means, with_columns
+from distrff.diagnostics.importance import DrawnRows
 from distrff.engine import reduction
 from distrff.errors import DataWarning, InputError
 from distrff.io.arrays import as_dataset
@@ -71,61 +69,12 @@ def drawn(X, numbers, s):
 # Rows that are drawn by their numbers, and columns that are replaced.
 
 
-@pytest.mark.parametrize(("n", "max_rows"), [(1, 2), (100, 100), (101, 100), (1000, 7), (5000, 300)])
-def test_rows_are_drawn_by_number(rng, n, max_rows):
-    draw = RowDraw.of(n, max_rows, int(rng.integers(2**40)))
-    drawn = draw.rows(0, n)
-    assert n // draw.stride <= len(drawn) <= max_rows
-    assert (np.diff(drawn) > 0).all()
-    if n <= max_rows:
-        np.testing.assert_array_equal(drawn, np.arange(n))
-    runs = drawn // draw.stride
-    assert len(np.unique(runs)) == len(runs)  # one of each
-    cuts = np.unique([0, n, *rng.integers(0, n + 1, 5)])
-    parts = [draw.rows(a, b) for a, b in pairwise(cuts.tolist())]
-    np.testing.assert_array_equal(np.concatenate(parts), drawn)
-
-
 def test_rows_lend_their_values_by_their_weight():
     """Each of 60,000 rows takes a value of one of its own kind, whose weight is 1, 3 or 2."""
     kinds = np.arange(60_000) % 3
     weight = np.array([1.0, 3.0, 2.0])[kinds]
     places = drawn(kinds[:, None], np.arange(60_000), weight).replacements(7)
     assert np.abs(np.bincount(kinds[places]) - 10_000 * np.array([1, 3, 2])).max() < 600
-
-
-@pytest.mark.parametrize("positions", [(1,), (0, 3), (4, 2, 1)])
-@pytest.mark.parametrize("same_for_all", [False, True])
-def test_replaced_columns_of_dense_and_sparse_rows(rng, positions, same_for_all):
-    X = rng.standard_normal((30, 5)) * (rng.random((30, 5)) < 0.4)
-    values = rng.standard_normal((1 if same_for_all else 30, len(positions)))
-    values *= rng.random(values.shape) < 0.6
-    expected = X.copy()
-    expected[:, list(positions)] = values
-    before = X.copy()
-    sparse = csr_matrix(X)
-    np.testing.assert_array_equal(with_columns(X, positions, values), expected)
-    replaced = with_columns(sparse, positions, values)
-    np.testing.assert_array_equal(replaced.toarray(), expected)
-    assert (replaced.nnz, replaced.dtype) == (np.count_nonzero(expected), X.dtype)
-    np.testing.assert_array_equal(X, before)
-    np.testing.assert_array_equal(sparse.toarray(), before)
-    assert with_columns(X.astype("f4"), positions, values).dtype == np.float32
-
-
-def test_standard_errors(rng):
-    values = rng.standard_normal((50, 3)) + 9
-    for alike in (np.ones(50), np.full(50, 2.5)):
-        np.testing.assert_allclose(means(values, alike, np.zeros(50, bool)).error, sem(values), rtol=1e-12)
-    s, out = rng.exponential(size=50), np.arange(50) < 20
-    found, kept = means(values, s, out), s[20:]
-    mean = np.average(values[20:], axis=0, weights=kept)
-    variance = np.average((values[20:] - mean) ** 2, axis=0, weights=kept)
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-12)
-    np.testing.assert_allclose(found.error, np.sqrt(variance / (kept.sum() ** 2 / np.sum(kept**2) - 1)))
-    assert found.n_left_out == 20
-    assert np.isnan(means(values, s, np.arange(50) > 0).error).all()
-    assert np.isnan(means(values, s, s > 0).mean).all()
 
 
 # What columns of arrays matter.
