@@ -27,8 +27,7 @@ from distrff.fitting.cost import (
     rows_a_label,
 )
 from distrff.fitting.dual import DualAscent
-from distrff.fitting.gram import Grams, factor_gram, sample_of
-from distrff.fitting.gram_sums import CurvatureGramReduction
+from distrff.fitting.gram import CurvatureGramReduction, Grams, factor_gram, sample_of
 from distrff.fitting.problem import PreparedFit
 from distrff.fitting.result import MarginProblem, coef_and_intercept
 from distrff.fitting.rows import RowReduction
