@@ -19,7 +19,7 @@ from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.search.candidates import AutoFeatures
-from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.base import Polynomial
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
 
 
