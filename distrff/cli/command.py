@@ -173,7 +173,7 @@ def show(values: dict[str, Any], *, as_json: bool, lines: Iterable[str] | None =
 
     Without lines these are one a value.
     """
-    from distrff.diagnostics.strict import strict
+    from distrff.utils.serialize import strict
 
     if as_json:
         click.echo(json.dumps(strict(values), allow_nan=False))
