@@ -802,13 +802,13 @@ def _refusal(targets: ClassTargets, problem: MarginProblem, model: HardMargin) -
 
 # The hinge's last digits: models of few rows that grow where a pass over all rows shows them wrong.
 #
-# A model is exact for the rows that were near the hinge y·f = 1 at its reference point, or changed sides since
-# (see `solvers.active_set`). Its minimum bounds the objective of all rows from below and rises with each row;
-# where no row outside has changed sides, it is the objective's minimum. A model of all rows is the whole
-# problem. The bound has to come from such a model: for the hinge w does not determine the dual point, and the
-# best bound that follows from w alone leaves a gap of 1 to 11 % at the exact optimum. Models of dense features
-# are solved by Newton steps of D³/3 flops, those of sparse ones, which have more features than rows, by steps
-# in the rows' multipliers.
+# A model is exact for the rows that were near the hinge y·f = 1 at its reference point, or changed sides
+# since (see `solvers.active_set`). Its minimum bounds the objective of all rows from below and rises with
+# each row; where no row outside has changed sides, it is the objective's minimum. A model of all rows is
+# the whole problem. The bound has to come from such a model: for the hinge w does not determine the dual
+# point, and the best bound that follows from w alone leaves a gap of 1 to 11 % at the exact optimum. Models
+# of dense features are solved by Newton steps of D³/3 flops, those of sparse ones, which have more features
+# than rows, by steps in the rows' multipliers.
 
 
 _MODEL_SHARE = 0.4  # of tol

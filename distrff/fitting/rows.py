@@ -1,10 +1,10 @@
-"""Passes over the features of rows: their base, rows kept in memory, and few rows' features themselves."""
+"""Passes over rows: over their features, kept or made anew, and the first one, over the columns alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import issparse
@@ -20,10 +20,6 @@ from distrff.utils.arrays import chosen_rows, joined_rows
 from distrff.utils.linalg import OneHotTile
 from distrff.utils.process import check_cancelled
 from distrff.utils.random import stream
-
-if TYPE_CHECKING:  # a stored model's reader, which needs no Dask, comes past here
-    from distrff.io.dataset import RowBlock, Rows
-
 
 @dataclass(frozen=True, kw_only=True)
 class RowReduction(Reduction):
