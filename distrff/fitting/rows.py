@@ -21,6 +21,7 @@ from distrff.utils.linalg import OneHotTile
 from distrff.utils.process import check_cancelled
 from distrff.utils.random import stream
 
+
 @dataclass(frozen=True, kw_only=True)
 class RowReduction(Reduction):
     """A reduction over the features of rows and their coded targets, a tile of rows at a time."""
