@@ -34,7 +34,7 @@ from distrff.errors import InputError
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
 from distrff.model.rows import rows_for
-from distrff.preprocessing.encoders import (
+from distrff.preprocessing.table import (
     PARTS,
     CyclicTimeEncoder,
     HashedStep,
