@@ -34,7 +34,7 @@ from distrff.errors import InputError
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
 from distrff.model.rows import rows_for
-from distrff.preprocessing.encoders import (
+from distrff.preprocessing.table import (
     PARTS,
     CyclicTimeEncoder,
     HashedStep,
@@ -45,6 +45,7 @@ from distrff.preprocessing.encoders import (
 from distrff.utils.arrays import chosen_rows, dense_rows
 from distrff.utils.html import Table
 from distrff.utils.random import resolve_seed
+from distrff.utils.serialize import strict
 from distrff.utils.validation import check_count
 
 _GRID_SIZE = 20
