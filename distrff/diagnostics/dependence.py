@@ -45,7 +45,6 @@ from distrff.preprocessing.table import (
 from distrff.utils.arrays import chosen_rows, dense_rows
 from distrff.utils.html import Table
 from distrff.utils.random import resolve_seed
-from distrff.utils.serialize import strict
 from distrff.utils.validation import check_count
 
 _GRID_SIZE = 20
@@ -183,6 +182,8 @@ def partial_dependence(
     dataset = rows_for(frozen, data, None, sample_weight, with_target=False)
     groups = chosen_groups(with_parts(frozen, column_groups(frozen, dataset.column_names)), columns)
     run = begin_run()
+    # More rows than are judged: the values of the columns, such as rare categories, need them, and cost no
+    # prediction.
     rows = drawn_rows(run, frozen, dataset, max(max_rows, MAX_ROWS), seed, with_target=False)
     grids = [grid for group in groups for grid in grids_of(group, rows, grid_size)]
     return dependence_on(run, frozen, dataset, grids, rows.thinned(max_rows, seed), seed)
@@ -249,6 +250,8 @@ def _mean_results(model: Model, rows: DrawnRows, grid: Grid) -> Means:
     for i, values in enumerate(grid.settings):
         X = with_columns(rows.X, grid.positions, values[None])
         outside = outside_rows(model, X)
+        # A row that one value moves outside leaves the whole curve, whose points would else be of different
+        # rows.
         left_out |= outside
         if len(inside := np.flatnonzero(~outside)):
             F[inside, i] = results(chosen_rows(X, inside))
@@ -339,6 +342,7 @@ def _quantiles(values: np.ndarray, s: np.ndarray, n: int) -> np.ndarray:
         return distinct
     order = np.argsort(values, kind="stable")
     cumulated = np.cumsum(s[order])
+    # The middles of the shares, not their ends: one extreme value would stretch the axis of the curve.
     at = np.searchsorted(cumulated, (np.arange(n) + 0.5) / n * cumulated[-1])
     return np.unique(values[order[np.minimum(at, len(order) - 1)]])
 
@@ -353,6 +357,7 @@ def _category_grid(
 ) -> Grid:
     weight = s @ (values[:, rest] == 1)
     order = np.argsort(-weight, kind="stable")[:grid_size]
+    # One indicator is 1, the others and that of missing values 0, as in any row of this category.
     settings = np.zeros((len(order), len(group.positions)), values.dtype)
     settings[np.arange(len(order)), np.asarray(rest)[order]] = 1
     prefix = len(step.name) + 1  # of names such as "carrier=UA"

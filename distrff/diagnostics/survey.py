@@ -61,6 +61,7 @@ class RowSurvey:
     y: tuple[np.ndarray, ...] = ()
 
     def __add__(self, other: RowSurvey) -> RowSurvey:
+        # None absorbs: what has too many values in one part has too many in all.
         values = self.values and other.values and few_values(self.values.merge, other.values)
         moments = self.y_moments and other.y_moments and self.y_moments.merge(other.y_moments)
         return RowSurvey(
@@ -84,6 +85,7 @@ class RowSurvey:
         finite = np.isfinite(values)
         counts = n - np.bincount(columns[~finite], minlength=d)
         means = np.bincount(columns[finite], values[finite], d) / np.maximum(counts, 1)
+        # A mean adds nothing to the variance between stretches of rows; a zero would.
         values[~finite] = means[columns[~finite]]
         return drift_shares(X)
 
@@ -129,6 +131,7 @@ class RowSurveyReduction(Reduction):
 
     def update(self, total: RowSurvey | None, rows: Rows, arrays: Arrays) -> RowSurvey:
         size = min(self.rows_per_segment, rows.stop - rows.start)
+        # By the place of the segment, so that the sample is the same for any number of workers.
         rng = stream(0, "survey", rows.start)
         chosen = rows.start + np.sort(rng.choice(rows.stop - rows.start, size, replace=False, shuffle=False))
         for block in rows.tiles(self.tile_rows):
@@ -319,7 +322,9 @@ def stored_part(
     """
     start = np.arange(0, n_rows, segment_rows)
     stop = np.minimum(start + segment_rows, n_rows)
+    # Parquet decodes a row group from its first row on, Zarr a chunk as a whole.
     end = stop if from_the_first else np.minimum(-(-stop // unit_rows) * unit_rows, n_rows)
+    # Halves of a segment divide it, so that no unit is decoded for two tasks.
     proposed_rows = segment_rows
     while proposed_rows * row_bytes > SPAN_BYTES and proposed_rows % 2 == 0:
         proposed_rows //= 2

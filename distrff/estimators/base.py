@@ -155,6 +155,7 @@ class KernelEstimator(BaseEstimator):
                 )
             assert self.features_ is not None
             problem = replace(problem, features=self.features_)
+        # Only now: wrong parameters or rows leave the earlier fit as it was.
         self._forget(*self._forgotten, *self._not_pickled)
         if checkpoint is None and checkpoint_every is not None:
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
@@ -194,6 +195,7 @@ class KernelEstimator(BaseEstimator):
         if not problem.goes_on:
             return None
         self._check_columns(dataset)
+        # As text, since maps are mutable and the earlier fit kept no copy of their parameters.
         changed = [name for name, text in self._of_map().items() if self._map_of_fit.get(name) != text]
         if changed:
             raise InputError(
@@ -406,6 +408,7 @@ class KernelEstimator(BaseEstimator):
         """
         model, rows = self._frozen(), self._rows_to_predict(X)
         found = getattr(model, method)(rows, *values, **options)
+        # A lazy result has no rows yet that could be outside.
         if isinstance(rows, np.ndarray) and (n := np.count_nonzero(model.outside(rows))):
             warn(f"{n} of {len(rows)} rows are outside the bounds of the model: NaN", DataWarning)
         return found
@@ -471,6 +474,7 @@ class KernelEstimator(BaseEstimator):
         model = self._frozen()
         if model.intervals is None:
             model.check_intervals_belong(method)
+            # The pass over the rows of the fit waits until somebody asks: most fits never need intervals.
             folds = self._out_of_fold_models()
             if folds is None or self._fit_rows is None:
                 raise InputError(
@@ -551,6 +555,7 @@ class KernelEstimator(BaseEstimator):
             raise InputError("partial_fit keeps no rows to judge; give data, best rows that it never saw")
         else:
             raise InputError(ROWS_UNKNOWN)
+        # It kept no row, so nobody can tell whether it saw these.
         if self.has_grown:
             return JudgedRows(dataset, None, "rows that partial_fit may have seen")
         if not self._saw(dataset):

@@ -88,6 +88,7 @@ def _with_folds(estimator: KernelEstimator) -> KernelEstimator:
         if copy.C != "cv":
             if not np.isfinite(copy.C):
                 raise InputError("C=inf has no models without a fold; give a finite C")
+            # A grid of one value: its search makes the models of the folds, from the same sums.
             copy.set_params(C="cv", Cs=[copy.C])
     elif isinstance(copy.alpha, str):
         copy.set_params(alpha="cv")
@@ -105,6 +106,8 @@ def _lazily(model: Model, folds: FoldModels, X: da.Array, method: str) -> da.Arr
     light = replace(model, report={}, steps=None, posterior=None)
     kept = dask.delayed((light, folds), name=f"{group_of('model')}-{tokenize(light, folds)}")
     meta = folds.output(model, np.zeros((1, model.n_columns)), np.zeros(1, np.int64), method)
+    # Folds follow from row numbers, which a block of a dask array does not know: each gets the number of its
+    # first row as a block of another array.
     starts = np.cumsum((0, *X.chunks[0]))[:-1, None]
     numbers = da.from_array(starts, chunks=1, name=f"{group_of('row numbers')}-{tokenize(starts)}")
     return block_by_block(_block, X, numbers, kept, method, meta=meta[:0])
