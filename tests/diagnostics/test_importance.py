@@ -2,14 +2,10 @@
 
 import json
 
-import dask
-import dask.array as da
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import zarr
-from distributed import Client
 from pyarrow import parquet
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
@@ -19,7 +15,6 @@ from sklearn.inspection import partial_dependence as sklearn_partial_dependence
 import distrff as drf
 from distrff.diagnostics.dependence import what_matters
 from distrff.diagnostics.importance import DrawnRows
-from distrff.engine import reduction
 from distrff.errors import DataWarning, InputError
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.moments import Moments
@@ -207,49 +202,6 @@ def test_sorted_rows_are_judged_as_shuffled_ones(rng):
         assert abs(shuffled.importance - in_order.importance) < 10 * error
     curves = [drf.partial_dependence(model, X[rows], [0], max_rows=500)["0"] for rows in (range(5000), order)]
     assert np.abs(np.subtract(*(c.values for c in curves))).max() < 0.5
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_the_same_bits_for_any_storage_chunks_and_workers(rng, cluster, tmp_path, monkeypatch, weighted):
-    monkeypatch.setattr(reduction, "_LIGHT_SEGMENT_ROWS", 300)  # so that there are several
-    X = rng.standard_normal((1500, 3))
-    y, s = X[:, 0] * X[:, 1], rng.exponential(size=1500) if weighted else None
-    model = drf.KernelRidge(SMALL, alpha=1e-2).fit(X, y)
-    lazy = [da.from_array(A, chunks=((137,) * 10 + (130,), *A.shape[1:])) for A in (X, y)]
-    group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
-    frame, name = pd.DataFrame(X, columns=list("abc")).assign(y=y), None
-    stored = {"X": X, "y": y}
-    if weighted:
-        frame, name = frame.assign(sample_weight=s), "sample_weight"
-        stored |= {name: s}
-    for field, A in stored.items():
-        group.create_array(field, data=A, chunks=(211, *A.shape[1:]))
-    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=190)
-
-    sources = [
-        (X, y, s),
-        (*lazy, None if s is None else da.from_array(s, chunks=400)),
-        (drf.open_dataset(str(tmp_path / "rows.zarr"), sample_weight=name), None, None),
-        (drf.open_dataset(str(tmp_path / "rows.parquet"), target="y", sample_weight=name), None, None),
-    ]
-
-    def found(max_rows):
-        for data, y, s in sources:
-            importance = drf.permutation_importance(model, data, y, s, max_rows=max_rows).to_dict()
-            options = {"sample_weight": s, "max_rows": max_rows, "grid_size": 4}
-            curves = drf.partial_dependence(model, data, [0, 2], **options).to_dict()
-            for column in importance["columns"] + curves["curves"]:
-                column["column"] = {"a": "0", "b": "1", "c": "2"}.get(column["column"], column["column"])
-            yield importance, curves | {"outputs": None}
-
-    for max_rows in (700, 20_000):
-        with dask.config.set(scheduler="synchronous"):
-            alone = list(found(max_rows))
-        assert alone[0][0]["n_judged"] == (500 if max_rows == 700 else 1500)
-        with Client(cluster):
-            together = list(found(max_rows))
-        for other in (*alone, *together):
-            assert other == alone[0]
 
 
 def test_a_column_is_judged_alone_as_among_others(rng):
