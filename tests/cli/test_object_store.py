@@ -13,7 +13,6 @@ import zarr
 
 import distrff as drf
 from distrff.engine.checkpoint import Checkpoint
-from distrff.io.convert.runs import Checkpoint as ConversionCheckpoint
 from tests.support.fits import small_ridge
 
 pytest.importorskip("moto", reason="the extra `test` has it")
@@ -163,24 +162,3 @@ def test_a_fit_goes_on_from_a_checkpoint_there(store, options, rng, monkeypatch)
     fitted = fit(**place)
     assert any("passes were read from the checkpoint" in note for note in fitted.report_["notes"])
     np.testing.assert_array_equal(fitted.coef_, fit().coef_)
-
-
-def test_a_conversion_goes_on_from_a_checkpoint_there(store, options, rng, monkeypatch, tmp_path):
-    frame = pd.DataFrame(rng.standard_normal((5000, 3)), columns=["a", "b", "y"])
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-
-    def convert(out, **kept):
-        drf.convert(tmp_path / "rows.csv", tmp_path / out, target="y", shuffle=0, **kept)
-        group = zarr.open_group(tmp_path / out, mode="r")
-        return group["X"][:], group["y"][:]
-
-    kept = {"checkpoint": "s3://bucket/kept", "storage_options": options, "checkpoint_every": 0}
-    with monkeypatch.context() as patched:
-        n_runs = stop_after(patched, ConversionCheckpoint, "finish", 1)
-        with pytest.raises(Stopped):
-            convert("out.zarr", **kept)
-    n_runs = stop_after(monkeypatch, ConversionCheckpoint, "write_run", 0)
-    again = convert("out.zarr", **kept)
-    assert not n_runs, "no row is read again"
-    for A, B in zip(again, convert("quiet.zarr"), strict=True):
-        np.testing.assert_array_equal(A, B)

@@ -180,40 +180,25 @@ def test_a_cluster_has_the_same_bits(rng: np.random.Generator, request: pytest.F
     assert drf.evaluate(model).to_dict() == here
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda X, y: drf.evaluate(drf.KernelPCA(_features(), 2, random_state=0).fit(X)), "predicts"),
-        (lambda X, y: drf.evaluate("a"), "fitted|estimator"),
-        (lambda X, y: drf.evaluate(MODELS["ridge"]().fit(X, y), y=y), "go with data"),
-        (lambda X, y: drf.evaluate(MODELS["ridge"]().fit(X, y), X), "y"),
-        (lambda X, y: drf.evaluate(MODELS["ridge"]().fit(X, y).model_, X), "needs targets"),
-        (lambda X, y: drf.evaluate(MODELS["ridge"]().fit(X, y).model_, X[:, :2], y), "2 columns"),
-        (lambda X, y: drf.cross_val_predict(MODELS["ridge"](), X, y, method="fit"), "method must be"),
-        (
-            lambda X, y: drf.cross_val_predict(MODELS["ridge"](), X, y, method="predict_proba"),
-            "a KernelRidge has no predict_proba",
-        ),
-        (
-            lambda X, y: drf.cross_val_predict(MODELS["svc"](), X, y > 3, method="predict_proba"),
-            "has no predict_proba",
-        ),
-        (
-            lambda X, y: drf.cross_val_predict(MODELS["ridge"](), X, y, method="decision_function"),
-            "no decision_function",
-        ),
-        (
-            lambda X, y: drf.cross_val_predict(drf.KernelPCA(_features(), 2), X, y),
-            "a KernelPCA has no predict;",
-        ),
-        (
-            lambda X, y: drf.cross_val_predict(drf.KernelRidge(_features(), 1.0, solver="sgd"), X, y),
-            "no folds",
-        ),
-        (lambda X, y: drf.cross_val_predict(drf.KernelSVC(_features(), np.inf), X, y > 3), "finite C"),
-        (lambda X, y: drf.cross_val_predict("a", X, y), "estimators"),
-    ],
-)
+ridge, out_of_fold = MODELS["ridge"], drf.cross_val_predict
+REFUSED = [
+    (lambda X, y: drf.evaluate(drf.KernelPCA(_features(), 2, random_state=0).fit(X)), "predicts"),
+    (lambda X, y: drf.evaluate("a"), "fitted|estimator"),
+    (lambda X, y: drf.evaluate(ridge().fit(X, y), y=y), "go with data"),
+    (lambda X, y: drf.evaluate(ridge().fit(X, y), X), "y"),
+    (lambda X, y: drf.evaluate(ridge().fit(X, y).model_, X), "needs targets"),
+    (lambda X, y: drf.evaluate(ridge().fit(X, y).model_, X[:, :2], y), "2 columns"),
+    (lambda X, y: out_of_fold(ridge(), X, y, method="fit"), "method must be"),
+    (lambda X, y: out_of_fold(ridge(), X, y, method="predict_proba"), "a KernelRidge has no predict_proba"),
+    (lambda X, y: out_of_fold(ridge(), X, y, method="decision_function"), "no decision_function"),
+    (lambda X, y: out_of_fold(drf.KernelPCA(_features(), 2), X, y), "a KernelPCA has no predict;"),
+    (lambda X, y: out_of_fold(drf.KernelRidge(_features(), 1.0, solver="sgd"), X, y), "no folds"),
+    (lambda X, y: out_of_fold(drf.KernelSVC(_features(), np.inf), X, y > 3), "finite C"),
+    (lambda X, y: out_of_fold("a", X, y), "estimators"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED)
 def test_what_cannot_be_judged(rng: np.random.Generator, call: Any, message: str) -> None:
     with pytest.raises((InputError, TypeError, ValueError), match=message):
         call(*_rows(rng))

@@ -226,12 +226,6 @@ def test_a_calibration_replaces_another_and_a_fit_forgets_it(rng: np.random.Gene
         (lambda m, c, X, y: drf.calibrate(m.model_, X), "needs targets"),
         (lambda m, c, X, y: drf.calibrate(m.model_, X, np.array(["a"] * len(X))), "numbers"),
         (lambda m, c, X, y: drf.write_predictions(m, X, "p.zarr", coverage=2.0), "between 0 and 1"),
-        (
-            lambda m, c, X, y: drf.write_predictions(
-                c, X, "p.zarr", method="decision_function", coverage=0.5
-            ),
-            "belong to predictions",
-        ),
     ],
 )
 def test_what_has_no_intervals(
