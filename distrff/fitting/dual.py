@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from distrff.errors import InputError
 from distrff.fitting.cost import Plan
 from distrff.fitting.problem import PreparedFit
 from distrff.fitting.result import MarginProblem
 from distrff.fitting.rows import MappedRows
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.dual import DualPoint, DualRows, ascend_pairs
-from distrff.solvers.ridge_rows import products_of_rows
+from distrff.solvers.ridge import NOT_FINITE
 
 _PROBLEMS_A_TASK = 8
 
@@ -72,4 +73,8 @@ class DualAscent:
 def dual_rows(mapped: MappedRows) -> DualRows:
     """The rows with their Gram."""
     Z = mapped.Z.astype(np.float64, copy=False)
-    return DualRows(Z, products_of_rows(Z), mapped.Y, mapped.s)
+    with np.errstate(over="ignore", invalid="ignore"):
+        K = Z @ Z.T
+    if not np.isfinite(K).all():
+        raise InputError(NOT_FINITE)
+    return DualRows(Z, K, mapped.Y, mapped.s)
