@@ -23,12 +23,13 @@ from distrff.io.arrays import (
     frame_arrays,
     in_native,
     is_dask_array,
+    is_frame,
+    paired,
     plain_array,
     targets_of,
     weights_of,
 )
 from distrff.io.dataset import check_finite, check_weights
-from distrff.io.partitions import is_frame, paired
 from distrff.preprocessing.coding import plain_values
 from distrff.preprocessing.moments import Moments, r2_scores
 from distrff.utils.arrays import as_columns
