@@ -19,7 +19,6 @@ from distrff.engine.checkpoint import check_every, ending_on_sigterm
 from distrff.engine.progress import pass_line
 from distrff.errors import InputError, NonFiniteError
 from distrff.io.convert.dialect import Dialect
-from distrff.io.convert.libsvm import LABEL, LibsvmSource
 from distrff.io.convert.npz import ArraySource
 from distrff.io.convert.runs import (
     KIND,
@@ -35,7 +34,7 @@ from distrff.io.convert.runs import (
     saved_at_the_end,
 )
 from distrff.io.convert.sources import files_of, open_source, version_of
-from distrff.io.convert.text import CsvSource, TextBlock, WiderTypes
+from distrff.io.convert.text import LABEL, CsvSource, LibsvmSource, TextBlock, WiderTypes
 from distrff.io.dataset import Span, in_order
 from distrff.io.storage import (
     Location,

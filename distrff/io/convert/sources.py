@@ -9,9 +9,15 @@ from typing import Any
 
 from distrff.errors import InputError
 from distrff.io.convert.dialect import Dialect
-from distrff.io.convert.libsvm import LibsvmSource, looks_like_libsvm, refuse_other_libsvm
 from distrff.io.convert.npz import ArraySource
-from distrff.io.convert.text import CsvSource, TextFile, head_of
+from distrff.io.convert.text import (
+    CsvSource,
+    LibsvmSource,
+    TextFile,
+    head_of,
+    looks_like_libsvm,
+    refuse_other_libsvm,
+)
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, parquet_table
 from distrff.io.storage import Location, Options, first_bytes, size_and_version, storage_errors
 from distrff.io.tables import RawSource
