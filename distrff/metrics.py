@@ -30,8 +30,7 @@ from distrff.io.arrays import (
     weights_of,
 )
 from distrff.io.dataset import check_finite, check_weights
-from distrff.preprocessing.coding import plain_values
-from distrff.preprocessing.moments import Moments, r2_scores
+from distrff.preprocessing.coding import Moments, plain_values, r2_scores
 from distrff.utils.arrays import as_columns
 from distrff.utils.random import group_of, new_key
 
