@@ -43,7 +43,7 @@ _NAMES = {
     "engine.progress": "SweepProgress",
     "estimators.callbacks": "EarlyStopping",
     "estimators.base": "EXPECTED_FAILED_CHECKS",
-    "estimators.cross_validation": "cross_val_predict",
+    "estimators.base": "cross_val_predict",
     "estimators.gram": "fit_features gradient_outer_product gram",
     "estimators.pca": "KernelPCA",
     "estimators.ridge": "KernelRidge KernelRidgeClassifier",
