@@ -1,4 +1,4 @@
-"""Datasets of arrays in memory or of dask: tasks carry the rows of NumPy arrays, or blocks of dask arrays."""
+"""Rows in arrays and frames, in memory or of dask: tasks carry NumPy rows, or blocks of dask arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals and prediction sets from the errors of rows that a model did not see."""
+"""Intervals and prediction sets from the errors of rows that a model did not see, and a sketch of these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows as the model sees them: scaled columns, and targets as shifted numbers or columns of ±1."""
+"""Rows as the model sees them: moments of columns, and scaling and targets coded by them."""
 
 from __future__ import annotations
 

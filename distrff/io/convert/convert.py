@@ -1,4 +1,4 @@
-"""Conversion of raw files to a Zarr group of rows: options, steps, encoding, writing."""
+"""Conversion of raw files, whose format their first bytes say, to a Zarr group of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text files, compressed or not: their first bytes, their text in UTF-8, and blocks of whole lines."""
+"""Text files, compressed or not: blocks of whole lines, which hold delimited columns or libsvm's pairs."""
 
 from __future__ import annotations
 

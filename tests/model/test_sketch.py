@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from distrff.errors import InputError, NonFiniteError
+from distrff.model import intervals as module
 from distrff.model.intervals import RELATIVE_ERROR, QuantileSketch, aligned
-from distrff.utils import sketch as module
 from distrff.utils.serialize import decoded, encoded
 
 TINY = 2.0**-1032  # width of a bucket of subnormal numbers
