@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import dask
-import dask.array as da
 import numpy as np
 from dask.base import tokenize
 from dask.utils import is_dataframe_like
@@ -777,8 +776,10 @@ def _with_folds(estimator: KernelEstimator) -> KernelEstimator:
     return copy
 
 
-def _lazily(model: Model, folds: FoldModels, X: da.Array, method: str) -> da.Array:
+def _lazily(model: Model, folds: FoldModels, X: Any, method: str) -> Any:
     """The method's result for all rows, each by the model that left its fold out, as a dask array."""
+    import dask.array as da  # half a second, which a fit of rows in memory need not wait for
+
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
     light = replace(model, report={}, steps=None, posterior=None)
