@@ -200,8 +200,8 @@ def _table_source(path: str, options: Mapping[str, Any], known: Sequence[str] = 
 
     These bring their targets, and are refused without once they are open.
     """
-    from distrff.io.convert.libsvm import LibsvmSource
-    from distrff.io.convert.sources import open_source
+    from distrff.io.convert.convert import open_source
+    from distrff.io.convert.text import LibsvmSource
     from distrff.io.open import stored_kind
 
     if not _is_raw(path, options) and stored_kind(path, storage_options(options)) == "zarr":

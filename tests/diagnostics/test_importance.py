@@ -17,7 +17,7 @@ from distrff.diagnostics.dependence import what_matters
 from distrff.diagnostics.importance import DrawnRows
 from distrff.errors import DataWarning, InputError
 from distrff.io.arrays import as_dataset
-from distrff.preprocessing.moments import Moments
+from distrff.preprocessing.coding import Moments
 from distrff.utils.random import child_seed
 from tests.support.models import frozen_model
 
