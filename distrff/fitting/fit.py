@@ -18,20 +18,20 @@ from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, co
 from distrff.features.base import FeatureMap, MapReduction, Sample, sample_rows
 from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
-from distrff.fitting.moments import ColumnStatistics, ColumnStatisticsReduction, MapSumsReduction
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import FitResult
-from distrff.fitting.rows import RowReduction
+from distrff.fitting.rows import ColumnStatistics, ColumnStatisticsReduction, MapSumsReduction, RowReduction
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import (
+    MAX_COLUMNS,
     ClassTargets,
+    Moments,
     MultilabelTargets,
     NumericTargets,
     Scaling,
     Targets,
     class_weights,
 )
-from distrff.preprocessing.moments import MAX_COLUMNS, Moments
 from distrff.utils.random import child_seed, resolve_seed
 
 # Until the first pass has counted the classes, the plan assumes a handful.

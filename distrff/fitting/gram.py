@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from distrff.engine.reduction import Arrays
 from distrff.engine.run import LocalExecution, Run
 from distrff.engine.tasks import Workers
 from distrff.errors import DataWarning, InputError, PenaltyTooSmall, PrecisionWarning, warn
@@ -24,43 +25,240 @@ from distrff.fitting.cost import (
     planned,
     ready_bytes,
 )
-from distrff.fitting.gram_sums import GramReduction
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
-from distrff.fitting.rows import MappedRows
+from distrff.fitting.rows import MappedRows, RowReduction
 from distrff.fitting.sums import GramStatistics
+from distrff.io.dataset import RowBlock, Rows
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.preprocessing.folds import HELD_OUT_STRIDE, Folds
+from distrff.solvers.losses import Loss
 from distrff.solvers.ridge import (
     N_DEFAULT_ALPHAS,
     FoldErrors,
     GramProblem,
     PosteriorFactor,
     RidgeSolution,
+    Rotation,
     above_noise,
     choose_penalty,
     default_alphas,
     extended,
     fold_errors,
+    fold_grams,
     fold_weight,
     gcv_errors,
     gcv_may_overfit,
     noise_floor,
+    pack,
+    packed_length,
     posterior_of,
     principal_components,
     solution_of,
     solution_without,
     total_gram,
 )
-from distrff.solvers.ridge_rows import (
-    RidgeRows,
-    gram_of_rows,
-    ridge_rows,
-    row_fold_errors,
-    row_posterior,
-    row_solution_without,
-    without_products,
-)
+from distrff.utils.linalg import add_lower_triangle, add_square, values_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class GramReduction(RowReduction):
+    """Reduction to the Grams of some folds.
+
+    Partials are a packed lower triangle for each member, p = D + 1 + k; for the total see `empty_sums`. A row
+    costs 2dD + p² flops and D cosines. Memory beside the total: one tile, its rows, and one p × p product of
+    float32 rows, or at the end the packed copy of float64 sums.
+
+    Without folds a product takes T = `tile_rows` consecutive rows. With K folds, K·T rows are read, ordered
+    by fold, and each fold's rows, about T, are one product. Targets without an output give the Gram of
+    [z | 1], whether the rows have a y or not.
+    """
+
+    folds: Folds | None = None
+    members: tuple[int, ...] = (0,)  # the folds that are summed; (0,) without folds
+
+    @property
+    def size(self) -> int:
+        """p, the columns of t."""
+        return self.specification.n_features + 1 + self.targets.n_outputs
+
+    @property
+    def n_sums(self) -> int:
+        return len(self.members)
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * self.n_sums * packed_length(self.size)
+
+    def zero(self) -> np.ndarray:
+        return empty_sums(self.n_sums, self.size, np.dtype(self.dtype))
+
+    def finish(self, total: np.ndarray) -> np.ndarray:
+        return total if total.ndim == 2 else pack(total)
+
+    def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
+        tile = _Tile(self, self.ready_map(arrays))
+        n_folds = 1 if self.folds is None else self.folds.n_folds
+        # Ordering K tiles by fold costs at most 5 % more than no folds; cutting each tile into K small
+        # products would cost 75 % more.
+        for block in rows.tiles(n_folds * self.tile_rows):
+            for position, X, y, s in self.by_fold(block, tile.capacity):
+                tile.add_product(total[position], X, y, s)
+        return total
+
+    def by_fold(
+        self, block: RowBlock, max_rows: int
+    ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray | None]]:
+        """Yield position, X, y and sample weights of each member fold, at most `max_rows` rows at a time.
+
+        Without folds it yields the whole block, which has at most `max_rows` rows.
+        """
+        X, s = block.X, block.sample_weight
+        y = block.y if self.targets.n_outputs else np.empty((X.shape[0], 0))
+        if self.folds is None:
+            yield 0, X, y, s
+            return
+        fold = self.folds.of_rows(block.start, block.start + X.shape[0])
+        for position, member in enumerate(self.members):
+            members = np.flatnonzero(fold == member)
+            for start in range(0, len(members), max_rows):
+                rows = members[start : start + max_rows]
+                yield position, X[rows], y[rows], None if s is None else s[rows]
+
+
+class _Tile:
+    """The buffer of one task: it is filled with rows t, and the product is added to a Gram."""
+
+    def __init__(self, reduction: GramReduction, ready: FittedMap) -> None:
+        self._reduction = reduction
+        self._map = ready
+        self._dtype = np.dtype(reduction.dtype)
+        # Of K·T hashed rows a fold has T ± √T. With room for six standard deviations, folds are practically
+        # never split.
+        spread = 0 if reduction.folds is None else 6 * int(np.sqrt(reduction.tile_rows))
+        self.capacity = reduction.tile_rows + spread
+        self._rows = np.empty((self.capacity, reduction.size), self._dtype)
+
+    def add_product(
+        self, A: np.ndarray, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None
+    ) -> None:
+        """Add Σ s·ttᵀ of at most `capacity` rows to A."""
+        reduction, D = self._reduction, self._map.n_features
+        t = self._rows[: X.shape[0]]
+        self._map.apply(reduction.scaled(X), out=t[:, :D])
+        t[:, D] = 1.0
+        t[:, D + 1 :] = reduction.targets.encode(y)
+        s = reduction.targets.row_weights(y, sample_weight)
+        if s is not None:
+            t *= np.sqrt(s).astype(self._dtype)[:, None]
+        add_squares(A, t)
+
+
+def empty_sums(m: int, p: int, dtype: np.dtype) -> np.ndarray:
+    """M float64 sums of products tᵀt of this dtype, of p columns, to be added to by `add_squares`.
+
+    Those of float64 products are square, (m, p, p), since BLAS adds to them itself; what is above their
+    diagonals is undefined. Others are packed from the start, (m, p(p + 1)/2). Squares that are packed in the
+    end touch three times as much fresh memory, .25 GB for five folds of 2050 columns: a gigabyte takes .13 s,
+    and 2.3 s where the machine has not given it out before. It was 1 to 3 % of a sweep over 62,500 rows.
+    """
+    return np.zeros((m, p, p) if dtype == np.float64 else (m, packed_length(p)))
+
+
+def add_squares(A: np.ndarray, t: np.ndarray) -> None:
+    """Add tᵀt to one of `empty_sums`.
+
+    Products of float64 rows go straight into A. NumPy's own takes fresh memory, fills its other triangle, and
+    is then added: 3 % more for tiles of 4096 × 2050, 10 % of 2048 × 2050. Those of float32 are added in
+    float64, and have no buffer of their own: reusing one, or BLAS's rank-k update into it, saves a hundredth
+    at most, and it would stay in memory while the next chunk is decoded.
+    """
+    if A.ndim == 2:
+        add_square(A, t)
+    else:
+        add_lower_triangle(A, t.T @ t)
+
+
+# The Gram of rows that are weighted by the curvature of their losses at a point: the objective's Hessian.
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvatureGramReduction(GramReduction):
+    """The sums Σ s·ℓ″(f, y)·ttᵀ over rows t = [z | 1] for m binary problems, at a point each.
+
+    Tasks are sent `coef` of shape (D, m) and `intercept` of shape (m,).
+
+    A row costs 2dD + 2Dm flops and D cosines, and p² flops more for each problem in which its loss is curved.
+    Features are made for `light_rows` rows at a time, few enough to stay in a cache, once for all problems.
+    Rows with a curved loss are gathered for products of `tile_rows`.
+    """
+
+    loss: Loss
+    outputs: tuple[int, ...]  # which of the targets each problem is for
+    light_rows: int
+
+    @property
+    def size(self) -> int:
+        return self.specification.n_features + 1
+
+    @property
+    def n_sums(self) -> int:
+        return len(self.outputs)
+
+    def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
+        ready = self.ready_map(arrays)
+        coef = ready.basis_coef(arrays["coef"], np.dtype(self.dtype))
+        gathered = [_Gathered(A, np.empty((self.tile_rows, self.size), self.dtype)) for A in total]
+        n_folds = 1 if self.folds is None else self.folds.n_folds
+        for block in rows.tiles(n_folds * self.light_rows):
+            for _, X, y, s in self.by_fold(block, block.X.shape[0]):
+                scaled = self.scaled(X)
+                B = ready.basis_tile(scaled)
+                F, Y = values_of(B, coef) + arrays["intercept"], self.targets.encode(y)
+                weights = self.loss.second_derivative(F, Y[:, list(self.outputs)])
+                row_weight = self.targets.row_weights(y, s)
+                if row_weight is not None:
+                    weights *= row_weight[:, None]
+                curved = np.flatnonzero(weights.any(axis=1))
+                Z = ready.apply(scaled[curved]) if ready.has_basis else B[curved]
+                for of_problem, weight in zip(gathered, weights[curved].T, strict=True):
+                    own = np.flatnonzero(weight)
+                    of_problem.add(self._weighted(Z[own], weight[own]))
+        for of_problem in gathered:
+            of_problem.multiply()
+        return total
+
+    def _weighted(self, Z: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """The rows √(s·ℓ″)·[z | 1]."""
+        t = np.ones((len(Z), self.size), Z.dtype)
+        t[:, :-1] = Z
+        t *= np.sqrt(weight).astype(Z.dtype)[:, None]
+        return t
+
+
+class _Gathered:
+    """Rows are gathered until they fill a tile; its product is then added to A."""
+
+    def __init__(self, A: np.ndarray, tile: np.ndarray) -> None:
+        self._A, self._tile, self._n_rows = A, tile, 0
+
+    def add(self, t: np.ndarray) -> None:
+        """Gather some rows."""
+        while len(t):
+            room = self._tile[self._n_rows :]
+            taken = t[: len(room)]
+            room[: len(taken)] = taken
+            self._n_rows += len(taken)
+            t = t[len(taken) :]
+            if self._n_rows == len(self._tile):
+                self.multiply()
+
+    def multiply(self) -> None:
+        """Add the product of the gathered rows."""
+        add_squares(self._A, self._tile[: self._n_rows])
+        self._n_rows = 0
+
+
+# The solver.
 
 
 class GramRidge:
@@ -240,11 +438,12 @@ def _with_solutions(
     """
     while True:
         try:
-            if search.fold_solutions:
-                (solution,) = grams.solutions(range(0), search.alpha)
-                return search, solution, search.fold_solutions
-            solution, *others = grams.solutions(held_out, search.alpha)
-            return search, solution, [(other.coef, other.intercept) for other in others]
+            is_known = bool(search.fold_solutions)
+            solution, *others = grams.solutions(range(0) if is_known else held_out, search.alpha)
+            of_folds = search.fold_solutions or [(other.coef, other.intercept) for other in others]
+            coefs = grams.in_features([solution.coef, *(coef for coef, _ in of_folds)])
+            solution = replace(solution, coef=coefs[0])
+            return search, solution, [(w, b) for w, (_, b) in zip(coefs[1:], of_folds, strict=True)]
         except PenaltyTooSmall:
             larger = _best_above(search)
             if larger is None:
@@ -283,20 +482,32 @@ def _best_above(search: AlphaSearch) -> AlphaSearch | None:
 # The Grams of a fit.
 
 
+class _Source(NamedTuple):
+    """Handles on the Grams from which the models of some sizes follow."""
+
+    sizes: tuple[int, ...]
+    total: Any
+    parts: list[Any]
+
+
 @dataclass(frozen=True, eq=False)
 class Grams:
     """Merged Grams where they were summed."""
 
     run: Run
     parts: list[Any]  # handles: one on the Grams of all folds, or one a fold
-    total: Any  # handle on their sum; of rows the Gram that `row_fold_errors` takes
+    total: Any  # handle on their sum
     system: GramProblem
     weight: float
     mean_square_norm: float
     tile_rows: int
     dtype: str
     targets: Targets
-    rows: Any = None  # handle on the rows, where their products take the place of the Grams of folds
+    # Of few rows: the Grams above are of rotated features, and each smaller size that has more features than
+    # there are rows has its own.
+    rows: Any = None  # handle on their `MappedRows`
+    rotation: Any = None  # handle on the `Rotation` of all features
+    smaller: tuple[_Source, ...] = ()
 
     def errors_of(self, calls: list[tuple]) -> list[FoldErrors]:
         """`fold_errors` for the folds, grids and problems of some calls.
@@ -304,31 +515,31 @@ class Grams:
         The whole map is a task apart from the smaller ones: so threads end at about the same time, even where
         their number does not divide that of the folds.
         """
-        function, source = (fold_errors, self.parts) if self.rows is None else (row_fold_errors, self.rows)
-        whole, smaller = [], []
-        for fold, grids, *others in calls:
-            empty = [grid[:0] for grid in grids]
-            whole.append((self.total, source, fold, [*empty[:-1], grids[-1]], *others))
-            smaller.append((self.total, source, fold, [*grids[:-1], empty[-1]], *others))
-        if len(self.system.sizes) == 1:
-            return self.run.map(function, whole, costs=[1.0] * len(whole))
-        # A reduction takes about the cube of its size, which by rows is at most their number.
-        most = math.inf if self.rows is None else self.system.n_rows
-        *of_smaller, of_whole = (float(min(size, most)) ** 3 for size in self.system.sizes)
-        costs = [of_whole] * len(whole) + [sum(of_smaller)] * len(smaller)
-        found = self.run.map(function, whole + smaller, costs=costs)
-        pairs = zip(found[: len(calls)], found[len(calls) :], strict=True)
-        return [replace(one, errors=[*others.errors[:-1], one.errors[-1]]) for one, others in pairs]
+        sizes, most = self.system.sizes, math.inf if self.rows is None else self.system.n_rows
+        smaller = self.smaller or (_Source(sizes[:-1], self.total, self.parts),)
+        tasks, costs = [], []
+        for theirs, total, parts in (_Source(sizes[-1:], self.total, self.parts), *smaller):
+            if own_sizes := set(theirs) & set(sizes):
+                for fold, grids, *others in calls:
+                    own = [g if size in own_sizes else g[:0] for size, g in zip(sizes, grids, strict=True)]
+                    tasks.append((total, parts, fold, own, *others))
+                # A reduction takes about the cube of its size, which by rows is at most their number.
+                costs += [sum(float(min(size, most)) ** 3 for size in own_sizes)] * len(calls)
+        found = self.run.map(fold_errors, tasks, costs=costs)
+        joined = []
+        for i in range(len(calls)):
+            of_sources = [one.errors for one in found[i :: len(calls)]]
+            # An error is empty where another source has the size.
+            joined.append(replace(found[i], errors=[max(e, key=len) for e in zip(*of_sources, strict=True)]))
+        return joined
 
     def keeps_paths(self, n_folds: int, n_alphas: int) -> bool:
         """Whether the models of all folds and alphas are worth the memory that they take here.
 
-        They save a factor for each fold. Those of rows are products with all features, which may cost more
-        than the factors: 2·n·D·k flops for each alpha, in place of n³/3.
+        They save a factor for each fold.
         """
-        n, D, k = self.system.n_rows, self.system.sizes[-1], self.system.n_targets
-        is_small = 8 * n_folds * n_alphas * D * k <= MAX_PATH_BYTES
-        return is_small and (self.rows is None or 6 * n_alphas * D * k <= n**2)
+        D = self.system.sizes[-1] if self.rows is None else self.system.n_rows
+        return 8 * n_folds * n_alphas * D * self.system.n_targets <= MAX_PATH_BYTES
 
     def begin_solution(self, alpha: np.ndarray) -> Any:
         """A handle on the model of all rows."""
@@ -336,13 +547,18 @@ class Grams:
 
     def solutions(self, held_out: range, alpha: np.ndarray) -> list[RidgeSolution]:
         """The model of all rows, then for each held-out fold that of the other rows."""
-        is_by_rows = self.rows is not None
-        if not held_out and not is_by_rows:  # without the Grams of folds, which may be on other workers
+        if not held_out:  # without the Grams of folds, which may be on other workers
             return [self.run.get(self.begin_solution(alpha))]
-        solve, source = (row_solution_without, self.rows) if is_by_rows else (solution_without, self.parts)
         folds = (None, *held_out)
-        calls: list[tuple] = [(self.total, source, fold, alpha, self.system) for fold in folds]
-        return self.run.map(solve, calls, group="solution of", costs=[1.0] * len(calls))
+        calls: list[tuple] = [(self.total, self.parts, fold, alpha, self.system) for fold in folds]
+        return self.run.map(solution_without, calls, group="solution of", costs=[1.0] * len(calls))
+
+    def in_features(self, coefs: list[np.ndarray]) -> list[np.ndarray]:
+        """Coefficients (D, k) of the features, from those of the Grams."""
+        if self.rotation is None:
+            return coefs
+        found = self.run.compute(Rotation.features, self.rotation, np.hstack(coefs))
+        return np.split(found, len(coefs), axis=1)
 
     def noise_floor(self, size: int | None = None) -> float:
         """The alpha below which the solution of `size` features, or of all, is noise."""
@@ -357,8 +573,12 @@ class Grams:
 
     def posterior(self, alpha: float) -> PosteriorFactor:
         """The posterior of the model at one alpha; it is computed where the Gram is."""
-        of, source = (posterior_of, self.total) if self.rows is None else (row_posterior, self.rows)
-        found: PosteriorFactor = self.run.compute(of, source, alpha, self.system)
+        # The factor is of D × D: of few rows it takes their Gram after all.
+        total = self.total
+        if self.rows is not None:
+            parts = self.run.submit(_row_grams, self.rows, self.system.sizes[-1], None)
+            total = self.run.submit(total_gram, [parts], self.system)
+        found: PosteriorFactor = self.run.compute(posterior_of, total, alpha, self.system)
         return replace(found, noise=found.noise * np.square(self.targets.scale))
 
     def fold_models(self, alpha: np.ndarray) -> None:
@@ -368,7 +588,8 @@ class Grams:
         """The part that is kept after the fit: the sum, without the Grams of the folds, or the rows."""
         if self.rows is None:
             return replace(self, parts=[], total=self.run.settle(self.total))
-        return replace(self, total=None, rows=self.run.settle(self.run.submit(without_products, self.rows)))
+        rows = self.run.settle(self.rows)
+        return replace(self, parts=[], total=None, rows=rows, rotation=None, smaller=())
 
 
 def gram_passes(
@@ -417,15 +638,13 @@ def _grams_of(fit: PreparedFit, plan: Plan, system: GramProblem, total: Any, **h
     )
 
 
-# Few rows: their own products are smaller than the Gram of their features.
+# Few rows: in as many rotated columns as there are rows their Grams are smaller.
 
 
 def _has_few_rows(plan: Plan) -> bool:
     """Whether rows are no more than features, and all folds of a Gram would be summed together.
 
-    Those that are left when a fold is held out are fewer than the features. The plan counts the Gram, which
-    takes more than the rows, their products and a fold's own: at 4096 rows, 4096 features and three folds .71
-    of 1.03 GB. With two folds it would be .94 of .89 GB: smaller maps of a fold have products of their own.
+    The plan counts the Gram of the features, which takes more than the rows, their rotation and its Grams.
     """
     size = plan.size
     are_few = size.n_rows <= size.n_features and size.n_folds > 2
@@ -433,21 +652,30 @@ def _has_few_rows(plan: Plan) -> bool:
 
 
 def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
-    """The rows themselves in place of the Grams of folds, with the Gram of a map that is as small."""
-    mapped, problem = fit.mapped_rows(plan), system_of(fit)
-    rows, total = fit.run.submit_all(_products_of, [(mapped, folds, None), (mapped, folds, problem)])
-    return _grams_of(fit, plan, problem, total, parts=[], rows=rows)
+    """The Grams of the folds of few rows, in rotated features where these are more than the rows."""
+    run, mapped, system = fit.run, fit.mapped_rows(plan), system_of(fit)
+    few = tuple(size for size in system.sizes[:-1] if size <= system.n_rows)
+    many = system.sizes[len(few) :]
+    rotations = run.submit_all(_rotation, [(mapped, size) for size in many])
+    parts = run.submit_all(_row_grams, [(mapped, columns, folds) for columns in (*rotations, *few[-1:])])
+    totals = run.submit_all(total_gram, [([one], system) for one in parts])
+    sizes = [*((size,) for size in many), few]
+    sources = [_Source(*one) for one in zip(sizes, totals, ([one] for one in parts), strict=False)]
+    whole = sources.pop(len(many) - 1)
+    handles = {"rows": mapped, "rotation": rotations[-1], "smaller": tuple(sources)}
+    return _grams_of(fit, plan, system, whole.total, parts=whole.parts, **handles)
 
 
-def _products_of(mapped: MappedRows, folds: Folds, problem: GramProblem | None) -> RidgeRows | np.ndarray:
-    """The rows with their products, or for a problem the Gram of a smaller map.
+def _rotation(mapped: MappedRows, size: int) -> Rotation:
+    """That of the leading `size` features."""
+    return Rotation.of(mapped.Z[:, :size])
 
-    One function for both, so that they are made side by side.
-    """
-    fold = folds.of_rows(0, len(mapped.s))
-    if problem is not None:
-        return gram_of_rows(mapped.Z, mapped.Y, mapped.s, fold, problem)
-    return ridge_rows(mapped.Z, mapped.Y, mapped.s, fold)
+
+def _row_grams(mapped: MappedRows, columns: Rotation | int, folds: Folds | None) -> np.ndarray:
+    """The Grams of the folds, or of all rows, of rotated features or of as many leading ones."""
+    Z = columns.rotated if isinstance(columns, Rotation) else mapped.Z[:, :columns].astype(np.float64)
+    fold = np.zeros(len(Z)) if folds is None else folds.of_rows(0, len(Z))
+    return fold_grams(Z, mapped.Y, mapped.s, fold, 1 if folds is None else folds.n_folds)
 
 
 def gram_system(
