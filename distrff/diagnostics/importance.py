@@ -261,9 +261,9 @@ def importance_of(
     columns = []
     for group, rise in zip(groups, of_columns(run, "importance", model, rows, _rise, replaced), strict=True):
         (*mse_rise, fall), (*mse_error, error) = rise.mean.tolist(), rise.error.tolist()
-        of_mse = (None, None) if model.is_classifier else (tuple(mse_rise), tuple(mse_error))
-        n_columns = len(group.positions)
-        columns.append(ColumnImportance(group.name, fall, error, *of_mse, n_columns, rise.n_left_out))
+        of_mse = [None if model.is_classifier else tuple(values) for values in (mse_rise, mse_error)]
+        counts = len(group.positions), rise.n_left_out
+        columns.append(ColumnImportance(group.name, fall, error, of_mse[0], of_mse[1], *counts))
     # NaN, of columns that leave no row within the bounds, come last.
     columns.sort(key=lambda column: -column.importance if column.importance == column.importance else np.inf)
     mse = np.average(rows.losses, axis=0, weights=rows.weight)
