@@ -414,6 +414,7 @@ def fit(
     elif checkpoint_every is not None:
         raise click.UsageError("--checkpoint-every goes with --checkpoint", ctx)
     refuse_overlap("--out", out, data=data)
+    # The same command, killed between model and checkpoint, finds a model there that is its own.
     replaces = overwrite or (kept is not None and has_written(kept, place, lambda: _digest_at(place)))
     check_writable(place, overwrite=replaces, kinds=("model",))
     if page is not None:
@@ -448,6 +449,7 @@ def fit(
         try:
             write_file(report.to_html(), Location.of(page), overwrite=overwrite, kinds=(PAGE,))
         except (InputError, OSError) as error:
+            # A page that cannot be written must not look like a fit that was lost.
             error.add_note(f"the model is written to {place}")
             raise
         values["report"] = page

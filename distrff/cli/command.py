@@ -298,6 +298,7 @@ def parameter(
     elif default is not None and not isinstance(default, bool):
         words += f"  [default: {default}]"
     option = "--" + key.replace("_", "-")
+    # None stands for an option that is not given: the class has its own default.
     return click.option(option, key, help=words.strip(), **{"default": None} | made | changed)
 
 
@@ -467,6 +468,7 @@ def _take_config(ctx: click.Context, param: click.Parameter, path: str | None) -
     # An argument that is an option of another command has another meaning there: MODEL and --model.
     arguments = _named(ctx.command.params, click.Argument)
     params |= {name: argument for name, argument in arguments.items() if name not in options}
+    # A file may serve several commands: an option of another one is no mistake.
     known = options.union(*(_named(one.params, click.Argument) for one in everyones))
     values: dict[str, Any] = {}
     for key, value in data.items():

@@ -110,6 +110,7 @@ def planned_values(
     def counted(model: KernelEstimator, workers: Workers) -> Plan:
         return model.plan_for(workers, dataset, checkpoint=options["checkpoint"])
 
+    # By default as much as nodes have: the plan then says what the fastest way needs.
     try:
         plan = counted(estimator, workers)
     except PlanRefused as refused:
@@ -148,6 +149,7 @@ def _if_one_thread_worked(
 
     if not plan.has_gram:
         return []
+    # One thread has one Gram; BLAS may still use all cores for its products.
     alone = counted(estimator, replace(workers, threads_per_worker=1))
     needed, less = min_memory_limit(plan), min_memory_limit(alone)
     if less > _FAR_LESS * needed or needed - less < _WORTH_A_NOTE:
@@ -319,6 +321,7 @@ def cluster_rates(dataset: Dataset | None = None) -> dict[str, Any]:
     if not threads:
         raise ClusterError("no worker of the cluster takes tasks now; look at their memory and logs")
     addresses = sorted(threads)
+    # All threads at once, as in a fit: one alone has the memory and the caches of all for itself.
     places = [address for address in addresses for _ in range(threads[address])]
     arithmetic = _each(execution, "arithmetic", [(p, arithmetic_rates, _ARITHMETIC_SECONDS) for p in places])
     reading = [] if dataset is None else _reading(execution, dataset, places)
@@ -369,6 +372,7 @@ def _round_trip(execution: ClusterExecution, addresses: list[str]) -> float:
         began = time.perf_counter()
         _each(execution, "a task", [(addresses[i % len(addresses)], int)])
         seconds.append(time.perf_counter() - began)
+    # The first trips connect and import; the median does not see them.
     return statistics.median(seconds)
 
 
@@ -495,6 +499,7 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
     from distrff.fitting.gram import factorisation_flops
 
     shape, n_threads = plan.size, rates["n_threads"]
+    # Segments go round the threads, and the last round may leave some of these idle.
     rounds = -(-plan.n_segments // n_threads)
     busy = plan.n_segments / (rounds * n_threads)
     moved = _moved_bytes(plan, len(rates["workers"]))

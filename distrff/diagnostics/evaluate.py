@@ -136,6 +136,7 @@ def errors_of(
 
 def judging_cuts(model: Model, dataset: Dataset) -> Segmentation:
     """The cuts of a pass that judges all rows by the model."""
+    # Few columns are light to read, but not to predict: segments as of 64 columns bound a task.
     cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
     if at_once := model.specification.rows_at_once:  # a transform for few rows takes as long as for many
         cuts = replace(
@@ -237,6 +238,7 @@ def calibrated(model: Model, dataset: Dataset) -> Model:
     model.check_intervals_belong("predict_set" if model.is_classifier else "predict_interval")
     check_columns(model, dataset)
     check_target(model, dataset)
+    # A stored model knows no rows, but the place and number of those of its fit.
     fitted = model.report.get("source"), model.report.get("n_samples")
     if dataset.places and fitted == (dataset.source, dataset.n_rows):
         warn(

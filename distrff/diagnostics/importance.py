@@ -253,6 +253,7 @@ def importance_of(
             f"the model knows the label of none of {n_unseen} judged rows, so all are wrong whatever "
             f"their columns hold; its classes are {listed(model.targets.classes.tolist())}"
         )
+    # Losses of classes are 0 or 1, and have the unit of accuracy.
     units = np.ones(1) if model.is_classifier else _units(rows.targets)
     replaced = [
         ReplacedColumns(group.positions, child_seed(seed, "donors", group.positions[0]), units)
@@ -405,6 +406,7 @@ def chosen_groups(
         known |= dict(enumerate(groups))
     found = {}
     for column in asked:
+        # True, 1.5 and NaN are no indices, though True == 1.
         is_index = not isinstance(column, str) and is_finite(column) and int(column) == column
         key = int(column) if is_index else column if isinstance(column, str) else None
         if key not in known:

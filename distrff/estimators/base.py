@@ -271,6 +271,7 @@ class KernelEstimator(BaseEstimator):
         quality = self._quality(result, model, fit)
         self.report_ = FitReport(fit_report(self, result, fit, quality))
         self.model_ = replace(model, report=self.report_.to_dict())
+        # Raised only now that the attributes are set: whoever catches Ctrl-C has the best model so far.
         if isinstance(result.interruption, FitStopped):
             return
         if result.interruption is not None:

@@ -99,6 +99,7 @@ class EarlyStopping:
         if "_rows" not in self.__dict__:  # called outside of a fit
             self.begin_fit()
         model = progress.model
+        # Of a search by folds, or before the first step of a solver: there is no model of all rows.
         if model is None or progress.error is None:
             return False
         score = self._score(model)

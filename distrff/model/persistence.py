@@ -128,6 +128,7 @@ def what_is_wrong(model: Model) -> str | None:
 
 def _predict_a_row(model: Model) -> None:
     X = model.specification.example if model.scaling.shift is None else model.scaling.shift[None, :]
+    # Numbers of a forged file may overflow; shapes and exceptions are what counts here.
     with np.errstate(all="ignore"):
         F = model.decision(X)
         if F.shape != (1, model.n_outputs):
