@@ -375,7 +375,7 @@ AS_JSON = "as_json"
 
 
 class Result(NamedTuple):
-    """What a command has found: values for JSON, and lines for people, by default one a value."""
+    """Findings of a command: values for JSON, and lines for people, by default one a value."""
 
     values: dict[str, Any]
     lines: Iterable[str] | None = None

@@ -449,7 +449,7 @@ def _calls_a_second(work: Callable[[], object], seconds: float) -> float:
 
 
 def _per_second(done: Iterable[int], seconds: float) -> float:
-    """How much is done in a second, by steps that tell how much they did, within so many seconds."""
+    """Amount of work in a second, of steps that tell their amounts, within so many seconds."""
     n, took, began = 0, 0.0, time.perf_counter()
     for amount in done:
         n, took = n + amount, time.perf_counter() - began

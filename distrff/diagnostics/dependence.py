@@ -1,4 +1,4 @@
-"""How the mean of a model's predictions moves with the value of a column: partial dependence."""
+"""Partial dependence: the mean of a model's predictions against the value of a column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good a model is, and how sure: one light pass over rows, to its errors or to intervals."""
+"""The errors of a model, and its intervals, from one light pass over rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SKETCH_BYTES = 2**20  # of residuals over many decades; a sample is less
 
 
 def evaluate(model: Any, data: Any = None, y: Any = None, sample_weight: Any = None) -> Evaluation:
-    """How good a model's predictions are, from one light pass over rows of any storage.
+    """Errors of a model's predictions, from one light pass over rows of any storage.
 
     The rows that the estimator was fitted to are judged out of fold, if the fit had folds (``alpha="cv"`` or
     ``C="cv"``): each row by the model, of the chosen penalty, that did not see it. Scaling, map, widths and

@@ -1,4 +1,4 @@
-"""Which columns predictions depend on: permutation importance, from rows that are drawn from all of the data.
+"""Permutation importance: the columns that predictions depend on, judged on rows drawn from all of the data.
 
 The drawn rows are predicted again, a task for each column, with other values in this column; `dependence` has
 curves of the same rows.
@@ -61,7 +61,7 @@ class JudgedResult:
         return html_card(self._title, self._facts().items(), (), [Section(*self._section())])
 
     def _facts(self) -> dict[str, str]:
-        """How many rows the result is of, as names with their values."""
+        """Numbers of rows of the result, as names with their values."""
         found: Any = self
         facts = {"rows judged": f"{number_text(found.n_judged)} of {number_text(found.n_samples)}"}
         if found.n_outside:
@@ -77,7 +77,7 @@ class JudgedResult:
 
 @dataclass(frozen=True)
 class ColumnImportance:
-    """How much worse predictions are without the values of one column.
+    """The loss of quality of predictions without the values of one column.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ def permutation_importance(
     max_rows: int = MAX_ROWS,
     random_state: int | None = 0,
 ) -> PermutationImportance:
-    """How much worse a model predicts rows when a column's values come from other rows.
+    """The loss of quality of a model when the values of a column come from other rows.
 
     With x' = x except for the column j, which is another row's, the importance of j is the mean over rows of
 
@@ -618,7 +618,7 @@ def losses(model: Model, X: Any, y: np.ndarray) -> np.ndarray:
 
 
 def outside_rows(model: Model, X: Any) -> np.ndarray:
-    """Which rows are outside of the bounds of the model; maps with bounds take no sparse rows."""
+    """True for rows outside of the bounds of the model; maps with bounds take no sparse rows."""
     return np.zeros(X.shape[0], dtype=bool) if issparse(X) else model.outside(X)
 
 

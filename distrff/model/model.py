@@ -137,7 +137,7 @@ class Model:
 
     @property
     def n_scores(self) -> int:
-        """How many radii its intervals have: one a target, or one for all classes."""
+        """Number of radii of its intervals: one a target, or one for all classes."""
         return 1 if self.is_classifier else self.n_outputs
 
     @property
@@ -343,7 +343,7 @@ class Model:
         return self.class_scores(X) <= self.checked_intervals("predict_set").radius(coverage)[0]
 
     def class_scores(self, X: Any) -> Any:
-        """How badly each class fits each row, shape (n_rows, n_classes); see `predict_set`.
+        """Misfit of each class to each row, shape (n_rows, n_classes); see `predict_set`.
 
         Raises InputError for rows outside the bounds of the model.
         """

@@ -155,7 +155,7 @@ COLUMN_CHECKS: dict[str, Callable[[Any], bool]] = {
     "its column names do not fit its columns": lambda m: names_fit(m.column_names, m.specification.n_columns),
     "its steps do not make its columns": lambda m: steps_fit(m.steps, m.specification.n_columns),
 }
-"""What holds of a model, and of sums of rows, whose number of columns is sound."""
+"""Conditions on a model, and on sums of rows, whose number of columns is sound."""
 
 _CHECKS: dict[str, Callable[[Model], bool]] = {
     "its kind is no name": lambda m: isinstance(m.kind, str),
