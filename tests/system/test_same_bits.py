@@ -26,14 +26,15 @@ pytestmark = pytest.mark.usefixtures("small_segments")
 
 
 @pytest.fixture(scope="module")
-def cluster_of_one(local_cluster) -> Iterator[LocalCluster]:
-    with local_cluster(1) as cluster:
+def cluster_of_three(local_cluster) -> Iterator[LocalCluster]:
+    """Three workers that are threads; the session's cluster has two processes."""
+    with local_cluster(3, processes=False) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def assert_same_on_workers(cluster_of_one, cluster) -> Callable[..., None]:
-    """`assert_same_on_workers(estimator, *data)`: one worker and two find what this process finds."""
+def assert_same_on_workers(cluster_of_three, cluster) -> Callable[..., None]:
+    """`assert_same_on_workers(estimator, *data)`: two workers and three find what this process finds."""
 
     def found(estimator: Any, data: Any) -> list[Any]:
         fitted = clone(estimator).fit(*data)
@@ -45,7 +46,7 @@ def assert_same_on_workers(cluster_of_one, cluster) -> Callable[..., None]:
     def check(estimator: Any, *data: Any) -> None:
         with dask.config.set(scheduler="synchronous"):
             expected = found(estimator, data)
-        for workers in (cluster_of_one, cluster):
+        for workers in (cluster_of_three, cluster):
             with Client(workers):
                 assert found(estimator, data) == expected
 
@@ -69,6 +70,7 @@ def in_process(*data, **options):
         return bits(model(**options).fit(*data))
 
 
+@pytest.mark.slow
 def test_one_two_or_three_workers_or_none(rows, start_cluster):
     cases = ({"alpha": 1.0}, {"alpha": "cv"}, {"alpha": "gcv", "width": "auto"})
     expected = [in_process(*rows, **options) for options in cases]
@@ -85,6 +87,7 @@ def test_one_two_or_three_workers_or_none(rows, start_cluster):
         assert list(map(bits, fitted)) == expected
 
 
+@pytest.mark.slow
 def test_the_automatic_map_on_workers(rows, assert_same_on_workers):
     X, y = rows[0][:600, :3], rows[1][:600]
     assert_same_on_workers(drf.KernelRidge(drf.AutoFeatures(32), 1.0, random_state=0), X, y)
@@ -285,7 +288,7 @@ def test_sparse_rows_and_scores(client, rng):
 # In this process: chunks of any sizes
 
 
-SETTINGS = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SETTINGS = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture
