@@ -20,7 +20,7 @@ from distributed import Client, LocalCluster, get_worker
 
 import distrff as drf
 from distrff.engine.cluster import connect
-from distrff.engine.distributed import ClusterExecution, WorkerList
+from distrff.engine.distributed import WorkerList
 from distrff.errors import ClusterError, InputError
 from tests.support.commands import wait_until
 from tests.support.fits import blocks_of, in_process, small_ridge, within_patience
@@ -225,19 +225,6 @@ def test_a_worker_that_comes_later_takes_its_part(rows, start_cluster, tmp_path)
     np.testing.assert_array_equal(fitted.coef_, in_process(small_ridge(), *rows).coef_)
 
 
-def test_a_look_without_workers_is_taken_again(client, monkeypatch):
-    """The client's own renewal of what it knows leaves the workers out, at any moment."""
-    ask, looks = Client.scheduler_info, []
-
-    def renewed_meanwhile(self, n_workers=5, **options):
-        info = ask(self, n_workers, **options)
-        looks.append(len(looks))
-        return info if len(looks) > 1 else {**info, "workers": {}}
-
-    monkeypatch.setattr(Client, "scheduler_info", renewed_meanwhile)
-    assert ClusterExecution(client).n_workers == len(client.scheduler_info()["workers"]) > 0
-
-
 def test_a_cluster_that_is_gone(rows, local_cluster):
     with local_cluster(1, processes=False) as cluster, Client(cluster):
         fitted = small_ridge().fit(*rows)
@@ -298,12 +285,3 @@ def test_an_error_cancels_the_tasks(rows, cluster, client, tmp_path):
     with pytest.raises(InputError, match="X contains NaN in row 1234, column 2"):
         small_ridge().fit(lazy, rows[1])
     wait_until(lambda: not cluster.scheduler.tasks, 5)
-
-
-def test_a_scheduler_that_is_gone_as_a_fit_begins():
-    """The client then has no word of any workers; the error says what to do."""
-    client = SimpleNamespace(scheduler_info=lambda n_workers: {}, status="closed")
-    with pytest.raises(ClusterError, match=r"the connection to it is closed\); connect to a cluster"):
-        WorkerList(client).known()
-    client.status = "running"
-    assert WorkerList(client).known() == {}

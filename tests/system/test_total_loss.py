@@ -9,12 +9,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -27,7 +26,7 @@ from distributed import Client, LocalCluster, wait
 
 import distrff as drf
 from distrff.engine import distributed
-from distrff.engine.distributed import Lost, Pending
+from distrff.engine.distributed import Pending
 from distrff.engine.reduction import Reduction, Segmentation
 from distrff.engine.run import Run
 from distrff.errors import ClusterError
@@ -274,43 +273,6 @@ def test_a_task_that_no_worker_is_given(rows, start_cluster, monkeypatch, caplog
     fitted = within_patience(small_ridge("cv").fit, *rows)
     assert "no worker was given the tasks that are ready" in caplog.text
     np.testing.assert_array_equal(fitted.coef_, in_process(small_ridge("cv"), *rows).coef_)
-
-
-class Scheduler:
-    """A client that knows of one running worker, and of tasks in some states."""
-
-    status = "running"
-
-    def __init__(self, states):
-        self.tasks = {state: SimpleNamespace(state=state) for state in states}
-
-    def scheduler_info(self, n_workers):
-        return {"workers": {"tcp://a:1": {"status": "running", "nthreads": 1}}, "n_workers": 1}
-
-    def processing(self):
-        return {"tcp://a:1": [state for state in self.tasks if state == "processing"]}
-
-    def run_on_scheduler(self, function):
-        return function(dask_scheduler=self)
-
-
-@pytest.mark.parametrize(
-    ("states", "is_lost"),
-    [
-        (["no-worker"], True),
-        (["memory", "waiting"], True),
-        (["processing", "waiting"], False),
-        (["memory"], False),  # others are still on their way to the scheduler
-    ],
-)
-def test_looks_at_a_worker_that_does_nothing(states, is_lost):
-    roll = distributed.WorkerList(Scheduler(states))
-    watch = distributed.Liveness(roll)
-    for _ in range(distributed._IDLE_LOOKS - 1):
-        watch.look()
-    with pytest.raises(Lost) if is_lost else nullcontext():
-        watch.look()
-    assert roll.n_losses == is_lost
 
 
 def test_a_client_of_this_event_loop(rows):
