@@ -18,7 +18,7 @@ from threading import Thread
 import dask
 import pytest
 from dask.system import CPU_COUNT
-from distributed import default_client
+from distributed import Client, default_client
 from distributed.system import MEMORY_LIMIT
 
 from distrff.engine.cluster import _check_versions, check_workers, connect, memory_limit_bytes
@@ -102,7 +102,9 @@ def test_two_local_clusters_at_once():
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"), [("starting", 0.0), ("starting", 0.3), ("working", 0.1)], ids=str
+    ("said", "seconds"),
+    [("starting", 0.0), pytest.param("starting", 0.3, marks=pytest.mark.slow), ("working", 0.1)],
+    ids=str,
 )
 def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds):
     """Ctrl-C goes to all processes of a terminal at once, while they start and while they work."""
@@ -136,6 +138,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds):
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_script_without_main_guard_is_told(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
@@ -315,6 +318,7 @@ def test_no_workers(dask_processes):
     assert f"no workers after 0.2 s; start some (`dask worker {address}`)" in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lacking", ["worker", "scheduler"])
 def test_a_process_without_distrff(dask_processes, lacking):
     """A scheduler unpacks tasks, so that a fit would end in an error of Dask's, of many lines."""
@@ -387,6 +391,7 @@ def test_versions_that_are_warned_of(dask_processes):
         check_workers(client, timeout=30)
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs():
     with connect(n_workers=1) as client:
         pid = next(iter(client.run(os.getpid).values()))
@@ -402,8 +407,8 @@ def pause(dask_worker) -> None:
     dask_worker.memory_manager.memory_pause_fraction = 1e-9
 
 
-def test_workers_that_are_paused():
-    with connect(n_workers=1) as client:
+def test_workers_that_are_paused(local_cluster):
+    with local_cluster(1, processes=False) as cluster, Client(cluster) as client:
         client.run(pause)
         deadline = time.monotonic() + 30
         while {w["status"] for w in client.scheduler_info(n_workers=-1)["workers"].values()} != {"paused"}:
