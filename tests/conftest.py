@@ -31,7 +31,7 @@ settings.load_profile("untimed")
 sys.path.append(str(Path(__file__).parents[1]))
 
 # What servers of Dask do while nothing happens, every 20 ms some of it: .06 of a core for a cluster of two
-# workers, now .02, for as long as the suite runs. Workers inherit it from the client.
+# workers, now .01, for as long as the suite runs. Workers inherit it from the client.
 _QUIET = {
     "distributed.worker.profile.enabled": False,
     "distributed.worker.memory.monitor-interval": "500ms",
