@@ -3,7 +3,7 @@
 import numpy as np
 
 from distrff.features.base import sample_rows
-from distrff.fitting.moments import ColumnStatisticsReduction
+from distrff.fitting.rows import ColumnStatisticsReduction
 from distrff.io.arrays import as_dataset
 from tests.support.sweeps import swept
 

@@ -32,6 +32,8 @@ def in_one_process(monkeypatch, local_cluster):
             with Client(cluster) as client:
                 yield client
 
+        monkeypatch.setattr("distrff.cli.plan._ARITHMETIC_SECONDS", 0.02)
+        monkeypatch.setattr("distrff.cli.plan._READING_SECONDS", 0.02)
         monkeypatch.setattr(sweeps, "_RATE_SECONDS", 0.02)
         monkeypatch.setattr(sweeps, "_READ_BYTES", 2**22)
         monkeypatch.setattr(spine, "N_COMPONENTS", 64)
