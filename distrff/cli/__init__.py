@@ -153,13 +153,11 @@ def failures_reported(ctx: click.Context) -> Iterator[None]:
 
 
 def _ended_by_signals(ctx: click.Context) -> AbstractContextManager[None]:
-    """Clean up on SIGTERM and SIGHUP as on Ctrl-C: a batch system's time limit, a closed terminal.
-
-    Ctrl-C is answered in one line at once: to end workers, or to save for a checkpoint, takes seconds.
-    """
+    """Clean up on SIGTERM and SIGHUP as on Ctrl-C: a batch system's time limit, a closed terminal."""
     is_told = False
 
     def answered() -> KeyboardInterrupt:
+        # In one line, at once: to end workers, or to save for a checkpoint, takes seconds.
         nonlocal is_told
         if not is_told:  # the exception may be lost, and raised again
             is_told = True
@@ -274,8 +272,9 @@ def spelt_as_options(text: str) -> str:
 
 @cache
 def _options() -> dict[str, list[str]]:
-    """Option of each parameter, and perhaps its opposite: of any command, since a message may
-    speak of another than its own. The sizes of quickstart's rows are no parameters of the library."""
+    """Option of each parameter, and perhaps its opposite."""
+    # Of any command, since a message may speak of another than its own; but the sizes of quickstart's rows
+    # are no parameters of the library.
     commands = [main.get_command(click.Context(main), name) for name in _COMMANDS if name != "quickstart"]
     return {
         str(option.name): [option.opts[0], *option.secondary_opts]

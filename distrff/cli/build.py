@@ -175,10 +175,8 @@ _GRIDS = {"alphas": "alpha", "Cs": "C"}  # each for a search of its penalty
 
 
 def estimator_and_data(ctx: click.Context, data: str) -> tuple[Any, Dataset]:
-    """The estimator that the options describe and the dataset at `data`, checked against each other.
-
-    Everything is checked that shows without reading rows: a typing error costs no pass over them.
-    """
+    """The estimator that the options describe and the dataset at `data`, checked against each other."""
+    # All that shows without reading rows is checked here: a typing error must cost no pass over them.
     estimator = checked_estimator(ctx)
     check_has_target(data, ctx.params)
     dataset = open_data(data, ctx.params)
@@ -220,12 +218,10 @@ def checked_map(ctx: click.Context) -> Any:
 
 
 def choose_features(ctx: click.Context) -> None:
-    """Take Fourier features where nothing but their kernel, or how they are drawn, is given.
-
-    Equispaced ones where an option is for these alone; they have other defaults.
-    """
+    """Take the map for which alone an option is given, or else Fourier features where a kernel is."""
     found, options = given(ctx), ctx.params
     if "features" not in found:
+        # Equispaced features before the kernel is looked at: they have other defaults of it.
         if {"kernel_tol", "bounds", "period"} & found.keys() or options["nu"] == "auto":
             options["features"] = "equispaced"
         elif {*_OF_KERNELS, "form", "sampling"} & found.keys():
@@ -311,15 +307,13 @@ def kernel_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_target(dataset: Dataset, model: str, named: Sequence[str] = ()) -> None:
-    """Raise InputError without a target, or for a wrong kind of it.
-
-    `named` are the columns of --target. The copy from which a text file is fitted calls its target y.
-    """
+    """Raise InputError without a target, or for a wrong kind of it; `named` are the columns of --target."""
     if not dataset.n_targets:
         columns = f"; its columns are {listed(dataset.column_names)}" if dataset.column_names else ""
         raise InputError(f"{dataset.source} has no target yet: name it with --target{columns}")
     assert dataset.y_dtype is not None
     if model == "ridge" and dataset.y_dtype.kind not in "biuf":
+        # As the user named them: the copy from which a text file is fitted calls its target y.
         names = ", ".join(map(repr, named or dataset.target_names or ("y",)))
         raise InputError(
             f"the target {names} does not hold numbers, which ridge predicts; "

@@ -129,10 +129,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Value(click.ParamType):
-    """A word, a number, or numbers with commas between; what is none of them stays text.
-
-    The class that takes the value checks it, and knows better what to say.
-    """
+    """A word, a number, or numbers with commas between; all else stays text."""
 
     name = "value"
 
@@ -148,6 +145,7 @@ class Value(click.ParamType):
             return value == "true"
         try:
             numbers = [self._number(part) for part in value.split(",")]
+        # Still text: the class that takes the value checks it, and knows better what to say.
         except ValueError:
             return value
         if len(numbers) == 1:
@@ -547,12 +545,10 @@ class _PublicFormatter(logging.Formatter):
 
 @contextmanager
 def progress_lines(ctx: click.Context) -> Iterator[None]:
-    """Write on standard error how far the fits in the block are, where it is no terminal, for logs.
-
-    With `--verbose` the logger does so.
-    """
+    """Write on standard error how far the fits in the block are, where it is no terminal, for logs."""
     from distrff.engine.progress import lines_echoed
 
+    # The logger says as much.
     if ctx.meta.get(VERBOSE):
         yield
         return

@@ -95,11 +95,7 @@ _FAR_LESS, _WORTH_A_NOTE = 2 / 3, 2**32  # share and bytes of a pod's memory tha
 def planned_values(
     estimator: KernelEstimator, dataset: Dataset, options: Mapping[str, Any]
 ) -> tuple[str, list[str]]:
-    """Values as YAML, for workers of as many threads as `--threads-per-worker` says, and notes.
-
-    They are counted for workers that need not be there yet. Without `--memory-limit` these may have as
-    much memory as the fastest way needs, up to 1 TiB.
-    """
+    """Values as YAML, for workers of as many threads as `--threads-per-worker` says, and notes."""
     from distrff.engine.cluster import memory_limit_bytes
     from distrff.engine.tasks import Workers
 
@@ -459,10 +455,8 @@ def _per_second(done: Iterable[int], seconds: float) -> float:
 
 
 def rows_a_second(rows: Rows, tile_rows: int, seconds: float) -> float:
-    """Rows that this thread reads in a second, measured for so many seconds.
-
-    The first few rows are read before, so that imports and opening do not count.
-    """
+    """Rows that this thread reads in a second, measured for so many seconds."""
+    # A few rows are read before, so that imports and opening do not count.
     tiles = rows.tiles(min(_WARM_ROWS, tile_rows, rows.stop - rows.start))
     next(tiles)
     del tiles
@@ -486,11 +480,7 @@ _REMEDIES = {
 
 
 def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
-    """Seconds of each part of a fit: what the plan counts, divided by the measured rates.
-
-    Products of a few vectors are taken to be 2.5 times slower by the flop than those of the Gram. For
-    sparse features neither products nor cosines are measured: there the seconds are the plan's own, less
-    those of reading. Each partial that is merged is taken to come from another worker.
+    """Seconds of each part of a fit: the plan's counts divided by the measured rates.
 
     The parts follow one another in a thread, except transfers, which other tasks may hide. `busy_share` is
     the share of the threads that the fit's segments keep busy.
@@ -509,9 +499,12 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
         "starting tasks": plan.n_sweeps * rounds * rates["task_seconds"],
     }
     if shape.sparse_entries:
+        # Neither products nor cosines of sparse features are measured: they are what the plan has beside
+        # reading.
         seconds["features"] = max(0.0, (plan.seconds or 0.0) - seconds["reading"])
     else:
-        # Flops of products as tall as wide, of thin products, and of factorisations.
+        # Flops of products as tall as wide, of thin products, and of factorisations. Thin ones, with a few
+        # vectors, wait for memory: 2.5 times as long by the flop as the others.
         gram, thin, factor = 0.0, plan.flops, 0.0
         if plan.solver == "gram":
             gram, factor = shape.gram_flops, factorisation_flops(shape) + shape.map_factor_flops
@@ -533,6 +526,7 @@ def _moved_bytes(plan: Plan, n_workers: int) -> float:
     vectors = 8.0 * shape.n_features * max(1, shape.n_outputs)
     if plan.solver != "gram":
         return plan.n_sweeps * plan.n_segments * vectors
+    # As if each partial came from another worker.
     gram = 8.0 * plan.folds_per_task * shape.gram_size**2 / 2
     return plan.n_segments * (gram + shape.n_light_sweeps * vectors)
 

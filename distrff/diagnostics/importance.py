@@ -283,10 +283,8 @@ def importance_of(
 
 
 def _units(targets: Moments) -> np.ndarray:
-    """Divisors of squared errors, so that their mean over targets is that of 1 − R².
-
-    Targets that do not vary have no R², and do not count.
-    """
+    """Divisors of squared errors, so that their mean over targets is that of 1 − R²."""
+    # Targets that do not vary have no R²: they count for nothing, and the others for more.
     varies = ~targets.is_constant()
     if not varies.any():
         raise InputError("the target does not vary in these rows, so there is no R² that could fall")
@@ -440,11 +438,10 @@ def with_columns(X: Any, positions: Sequence[int], values: np.ndarray) -> Any:
 
 @dataclass(frozen=True)
 class RowDraw:
-    """One row of each `stride` consecutive rows, at a place in the run that a hash of the run's number says.
+    """One row of each `stride` consecutive rows; a last run that is shorter may have none."""
 
-    So every row has the same chance, rows are drawn evenly from all of the data, and no period of the rows
-    is met again. A last run that is shorter may have none.
-    """
+    # The place in a run is a hash of the run's number. So every row has the same chance, rows are drawn
+    # evenly from all of the data whatever their order, and no period of the rows is met again.
 
     stride: int
     seed: int
@@ -518,10 +515,9 @@ class DrawnRows:
         return cls(X=X, targets=Moments.empty(0), n_outside=0, n_drawn=X.shape[0], **sent)
 
     def replacements(self, seed: int) -> np.ndarray:
-        """For each row the place of another, by a hash of its number.
-
-        Each row is taken with a probability proportional to its weight.
-        """
+        """For each row the place of another, which its number decides."""
+        # A hash is a uniform number; where the cumulated weights pass it is a row, with a probability
+        # proportional to its weight.
         bits = row_hash(self.numbers.astype(np.uint64), seed) >> np.uint64(64 - _HASH_DIGITS)
         cumulated = np.cumsum(self.weight)
         places = np.searchsorted(cumulated, bits * 2.0**-_HASH_DIGITS * cumulated[-1], side="right")
@@ -635,10 +631,7 @@ class Means(NamedTuple):
 
 
 def means(values: np.ndarray, weight: np.ndarray, left_out: np.ndarray) -> Means:
-    """Means over the rows that are not left out, with standard errors σ/√(n − 1).
-
-    n = (Σs)²/Σs² is the effective number of rows; NaN for fewer than two.
-    """
+    """Means over the rows that are not left out, with standard errors; NaN for fewer than two rows."""
     values, s = values[~left_out], weight[~left_out]
     n_left_out = int(np.count_nonzero(left_out))
     if not len(s):
@@ -646,6 +639,7 @@ def means(values: np.ndarray, weight: np.ndarray, left_out: np.ndarray) -> Means
         return Means(none, none, none, n_left_out)
     moments, n = Moments.of(values, s), s.sum() ** 2 / (s @ s)
     deviation = moments.standard_deviation()
+    # σ/√(n − 1), where n = (Σs)²/Σs² is the effective number of rows: n of one weight.
     # A sum of equal weights may round to just above one row.
     error = deviation / (np.sqrt(n - 1) if n > 1 + 1e-9 else np.nan)
     return Means(moments.mean, error, deviation, n_left_out)

@@ -177,11 +177,9 @@ def _length(text: str) -> float:
 
 
 def _inlined(svg: str, title: str, description: str) -> str:
-    """Matplotlib's document as an element of a page.
-
-    The head is removed, since its style would apply to the whole page. Groups lose their ids, which several
-    charts would share; ids that are referred to are unique by the hash salt.
-    """
+    """Matplotlib's document as an element of a page."""
+    # Without its head, whose style would apply to the whole page. Groups lose their ids, which several charts
+    # would share; ids that are referred to are unique by the hash salt.
     view, body = re.findall(r'viewBox="([^"]*)".*?(<g id="figure_1">.*)</svg>', svg, re.DOTALL)[0]
     body = re.sub(r'<g id="[^"]*"', "<g", body).replace("xlink:href", "href")
     body = re.sub(r"\s+", " ", body)

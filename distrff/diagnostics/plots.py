@@ -446,10 +446,7 @@ def _spans_decades(values: np.ndarray) -> bool:
 
 
 def _log_axis(ax: Any, which: str, values: np.ndarray, base: Literal[2, 10] = 10) -> None:
-    """Make an axis logarithmic, if any of the values is positive.
-
-    Its ticks are plain text such as 10⁻⁶: what matplotlib typesets by default needs a font of its own.
-    """
+    """Make an axis logarithmic, if any of the values is positive."""
     from matplotlib.ticker import LogLocator, NullLocator
 
     known = values[values > 0]
@@ -461,6 +458,7 @@ def _log_axis(ax: Any, which: str, values: np.ndarray, base: Literal[2, 10] = 10
     between = {2: (1, 1.5), 10: (1, 2, 5)}[base] if known.max() < base**2 * known.min() else (1,)
     axis.set_major_locator(LogLocator(base, subs=between, numticks=6))
     axis.set_minor_locator(NullLocator())
+    # Plain text such as 10⁻⁶: the mathematics that matplotlib sets by default needs a font of its own.
     axis.set_major_formatter(_tick_text if base == 10 else "{x:,.0f}")
 
 

@@ -52,11 +52,10 @@ from distrff.utils.text import listed
 
 @dataclass(eq=False, repr=False)
 class SolverParameters:
-    """Parameters of all estimators with a choice of solvers; see `KernelRidge`.
+    """Parameters of all estimators with a choice of solvers; see `KernelRidge`."""
 
-    As fields of dataclasses they are written once. The constructors take no part in this but to store them,
-    as scikit-learn's `clone` and `get_params` expect.
-    """
+    # As fields of dataclasses they are written once. The constructors do nothing but store them, as
+    # scikit-learn's `clone` and `get_params` expect.
 
     features: Any = None
     _: KW_ONLY

@@ -144,8 +144,7 @@ class Model:
     def digest(self) -> str:
         """A hash of everything on which predictions depend; equal for a model and its stored copy."""
         # Neither report, steps, posterior nor intervals: they change no prediction, and `write_predictions`
-        # goes on
-        # with what an earlier copy of the model wrote.
+        # goes on with what an earlier copy of the model wrote.
         arrays, metadata = coding_parts(self.scaling, self.targets)
         arrays |= {"coef": self.coef, "intercept": self.intercept}
         likelihood = None if self.likelihood is None else dict(self.likelihood)

@@ -145,13 +145,10 @@ def _spread(values: np.ndarray, complete: np.ndarray) -> np.ma.MaskedArray:
 
 @dataclass(frozen=True)
 class WriteReduction(Reduction):
-    """Writes the results of every row.
+    """Writes all results; the sum counts rows written, outside the bounds, and without some value."""
 
-    The sums are the rows written, those of them outside the bounds, and those that lack a value.
-
-    A segment is a file or a run of whole chunks, so no two tasks write to the same one, and a task that is
-    repeated writes the same bytes.
-    """
+    # A segment is a file or a run of whole chunks: no two tasks write to the same one, and a task that is
+    # repeated writes the same bytes.
 
     results: RowResults
     files: ZarrResults | ParquetResults
