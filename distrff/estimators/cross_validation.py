@@ -11,7 +11,7 @@ import numpy as np
 from dask.base import tokenize
 from sklearn.base import clone
 
-from distrff.errors import InputError
+from distrff.errors import DataWarning, InputError, warn
 from distrff.estimators.base import KernelEstimator
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model
@@ -72,6 +72,11 @@ def cross_val_predict(
     folds = fitted._out_of_fold_models()
     if folds is None:
         raise InputError(f"this fit of {type(estimator).__name__} held no folds out; use solver='auto'")
+    if n_nan := folds.folds.n_never_judged(dataset.n_rows):
+        warn(
+            f"{n_nan:,} of {dataset.n_rows:,} rows are held out by no fold: their results are NaN",
+            DataWarning,
+        )
     found = _lazily(fitted.model_, folds, dataset.X, {"decision_function": "decision"}.get(method, method))
     if method == "decision_function" and found.shape[1] == 1:
         found = found[:, 0]

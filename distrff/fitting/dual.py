@@ -23,11 +23,11 @@ _PROBLEMS_A_TASK = 8
 class DualAscent:
     """The problems of a fit on the Gram of its rows, each going on from what it reached before."""
 
-    def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds | None) -> None:
+    def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds) -> None:
         self._run, self._fit_intercept = fit.run, fit.problem.fit_intercept
         self._rows = fit.run.submit(dual_rows, fit.mapped_rows(plan))
         self._n_rows = fit.dataset.n_rows
-        self._fold = None if folds is None else folds.of_rows(0, self._n_rows)
+        self._masks = folds.masks(np.arange(self._n_rows), range(folds.n_folds))
         # By output and held-out fold: C and the multipliers.
         self._reached: dict[tuple[int, int | None], tuple[float, np.ndarray]] = {}
 
@@ -39,12 +39,12 @@ class DualAscent:
         started, calls, order = time.perf_counter(), [], []
         for held_out, group in groupby(problems, key=lambda problem: problem.held_out):
             members = list(group)
-            mask = None if held_out is None or self._fold is None else self._fold == held_out
+            masks = None if held_out is None else tuple(mask[:, held_out] for mask in self._masks)
             for first in range(0, len(members), _PROBLEMS_A_TASK):
                 some = members[first : first + _PROBLEMS_A_TASK]
                 outputs, C = [problem.output for problem in some], [problem.C for problem in some]
                 alphas = np.stack([self._start(problem) for problem in some])
-                calls.append((self._rows, outputs, C, mask, alphas, self._fit_intercept, tol))
+                calls.append((self._rows, outputs, C, masks, alphas, self._fit_intercept, tol))
                 order += some
         found = [at for some in self._run.map(ascend_pairs, calls, group="margins") for at in some]
         self._run.sweeps.append(("margins", time.perf_counter() - started))
@@ -65,8 +65,9 @@ class DualAscent:
         folds = [at for (output, _), at in self._reached.items() if output == problem.output]
         if problem.held_out is not None or not folds:
             return np.zeros(self._n_rows)
-        # A row's multiplier is 0 in the fold that leaves it out.
-        return np.sum([alpha * (problem.C / C) for C, alpha in folds], axis=0) / max(1, len(folds) - 1)
+        # A row's multiplier is 0 in the folds whose models are not fitted to it.
+        n_fitted = np.maximum(1, self._masks[0].sum(axis=1))
+        return np.sum([alpha * (problem.C / C) for C, alpha in folds], axis=0) / n_fitted
 
 
 def dual_rows(mapped: MappedRows) -> DualRows:

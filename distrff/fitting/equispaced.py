@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add, sub
 from typing import Any
 
 import numpy as np
@@ -34,9 +36,9 @@ from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels
 from distrff.preprocessing.coding import Targets
-from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.folds import FoldSums
 from distrff.solvers.objective import Status
-from distrff.solvers.ridge import RidgeSolution, above_noise, default_alphas, residual_freedom
+from distrff.solvers.ridge import FoldTerms, RidgeSolution, above_noise, default_alphas, residual_freedom
 from distrff.solvers.toeplitz import (
     PosteriorSamples,
     ToeplitzProblem,
@@ -82,11 +84,13 @@ class ToeplitzRidge:
 
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         fit.run.begin_phase("sums")
-        return solved(summed(fit, plan, _folds(fit)), fit.problem, plan)
+        return solved(summed(fit, plan), fit.problem, plan)
 
 
-def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) -> FitResult:
-    """The fit of ridge to sums in the client's memory.
+def fit_toeplitz_statistics(
+    statistics: ToeplitzStatistics, problem: Problem, folds: FoldSums | None = None
+) -> FitResult:
+    """The fit of ridge to sums in the client's memory, by folds of them; the default is one for each.
 
     Raises InputError if there are no rows, the other kind of targets, or no folds although ``alpha="cv"`` or
     undecided widths need them.
@@ -96,7 +100,8 @@ def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) ->
     features = statistics.features
     if problem.penalty.search == "gcv":
         raise InputError(NO_GCV)
-    if (problem.penalty.search == "cv" or features.chooses) and statistics.n_folds < 2:
+    folds = FoldSums(statistics.n_folds) if folds is None else folds
+    if (problem.penalty.search == "cv" or features.chooses) and folds.n_sums < 2:
         raise InputError(
             "alpha='cv', and widths that are to be chosen, need sums with folds: make them with "
             "cv=5. A difference of sums has no folds, since those of the forgotten "
@@ -109,14 +114,15 @@ def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) ->
         n_rows=statistics.n_rows,
         weight=statistics.weight,
         parts=list(statistics.parts),
-        total=total_of(statistics.parts),
+        folds=folds,
+        total=combined(statistics.parts, folds.total),
     )
-    return solved(sums, replace(problem, n_folds=statistics.n_folds), None)
+    return solved(sums, problem, None)
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Handles on the sums of each fold and of all rows, where they were made, and what they are sums of."""
+    """Handles on the sums of the folds and of all rows, where they were made, and what they are sums of."""
 
     run: Run
     features: EquispacedFourierFeatures
@@ -124,6 +130,7 @@ class Sums:
     n_rows: int
     weight: float
     parts: list[Any]
+    folds: FoldSums
     total: Any
     fit: PreparedFit | None = None  # of the rows; None where only their sums are known
     plan: Plan | None = None  # of that fit
@@ -138,6 +145,14 @@ class Sums:
         """The alpha below which the Toeplitz matrix may lose its definiteness."""
         return EPS * self.weight * largest_weight
 
+    def of_fold(self, fold: int) -> tuple[list[Any], FoldTerms]:
+        """Handles on the sums of a fold, and its terms by these."""
+        folds = self.folds
+        terms = FoldTerms.of(folds.train[fold], folds.test[fold], folds.total)
+        # The others may be on other workers.
+        own = np.flatnonzero((terms.test != 0) | (terms.used != 0))
+        return [self.parts[j] for j in own], FoldTerms(terms.test[own], terms.used[own], terms.is_left_out)
+
     def kept(self) -> Sums:
         """The part that is kept after the fit: the sums of all rows, without those of the folds."""
         return replace(self, parts=[], total=self.run.settle(self.total))
@@ -148,17 +163,15 @@ class Sums:
         The sums of the folds are not kept: a pass makes them in seconds, and their models take as long
         as the final one each, which a fit that nobody judges need not wait for.
         """
-        if self.fit is None or self.plan is None or self.fit.problem.n_folds < 2:
+        if self.fit is None or self.plan is None or not self.fit.problem.folds.n_folds:
             return None
         problem = self.fit.problem
         assert self.chosen is not None
-        folds = _folds(self.fit)
-        assert folds is not None
-        again = summed(self.fit, self.plan, folds)
-        own = self.chosen.setting, alpha, problem.tol
-        found = self.run.map(solve_without, [(again.total, part, *own) for part in again.parts])
+        again, own = summed(self.fit, self.plan), (self.chosen.setting, alpha, problem.tol)
+        calls = [(again.total, *again.of_fold(fold), *own) for fold in range(problem.folds.n_folds)]
+        found = self.run.map(solve_without, calls)
         solutions = [(one.solution.coef, one.solution.intercept) for one in found]
-        return ridge_fold_models(folds, self.targets, solutions, fit_intercept=problem.fit_intercept)
+        return ridge_fold_models(problem.folds, self.targets, solutions, fit_intercept=problem.fit_intercept)
 
     def posterior(self, alpha: float) -> PosteriorSamples:
         """Samples of the model, after another pass over the rows for the sums of random signs."""
@@ -188,17 +201,12 @@ class Sums:
         return PosteriorSamples(np.concatenate([C for C, _ in found]), noise, dimension)
 
 
-def _folds(fit: PreparedFit) -> Folds | None:
-    problem = fit.problem
-    return fit.folds_apart(problem.n_folds, problem.fold_by)
-
-
-def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
-    """The sums over all rows, fold by fold, in one pass."""
+def summed(fit: PreparedFit, plan: Plan) -> Sums:
+    """The sums over all rows, as the folds take them, in one pass."""
+    folds = fit.problem.folds
     features = fit.problem.features
     assert isinstance(features, EquispacedFourierFeatures)
-    n_folds = 1 if folds is None else folds.n_folds
-    cuts = FoldCuts.of(fit.dataset.n_rows, n_folds, plan.tile_rows)
+    cuts = FoldCuts.of(fit.dataset.n_rows, folds.n_sums, plan.tile_rows)
     reduction = ToeplitzReduction(
         lattice=features.lattice_,
         targets=fit.targets,
@@ -209,7 +217,7 @@ def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
     )
     segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in cuts.tasks()]
     merged = fit.run.reduce("sums", segments, reduction)
-    parts = fit.run.submit_all(part_of, [(merged, fold) for fold in range(n_folds)])
+    parts = fit.run.submit_all(part_of, [(merged, number) for number in range(folds.n_sums)])
     return Sums(
         run=fit.run,
         features=features,
@@ -217,27 +225,33 @@ def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
         n_rows=fit.dataset.n_rows,
         weight=fit.weight,
         parts=parts,
-        total=parts[0] if n_folds == 1 else fit.run.submit(total_of, parts),
+        folds=folds,
+        total=parts[0] if folds.n_sums == 1 else fit.run.submit(combined, parts, folds.total),
         fit=fit,
         plan=plan,
     )
 
 
-def part_of(merged: dict[int, ToeplitzSums], fold: int) -> ToeplitzSums:
-    """The sums of one fold."""
-    return merged[fold]
+def part_of(merged: dict[int, ToeplitzSums], number: int) -> ToeplitzSums:
+    """One of the sums."""
+    return merged[number]
 
 
-def total_of(parts: Sequence[ToeplitzSums]) -> ToeplitzSums:
-    """The sum of all folds."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+def combined(parts: Sequence[ToeplitzSums], coefs: np.ndarray) -> ToeplitzSums:
+    """Σ coefs_j·parts_j, in their order."""
+    added = [part for part, coef in zip(parts, coefs, strict=True) if coef > 0]
+    subtracted = [part for part, coef in zip(parts, coefs, strict=True) if coef < 0]
+    return reduce(sub, subtracted, reduce(add, added))
+
+
+def training(total: ToeplitzSums, parts: list[ToeplitzSums], fold: FoldTerms) -> ToeplitzSums:
+    """The sums of the rows that the model of a fold is fitted to."""
+    used = combined(parts, fold.used)
+    return total - used if fold.is_left_out else used
 
 
 def gathered(sums: Sums) -> list[ToeplitzSums]:
-    """The sums of each fold in the client's memory."""
+    """The sums in the client's memory."""
     parts: list[ToeplitzSums] = sums.run.gather(sums.parts)
     return parts
 
@@ -277,16 +291,18 @@ class HeldOutError:
 
 def judge(
     total: ToeplitzSums,
-    held_out: ToeplitzSums,
+    parts: list[ToeplitzSums],
+    fold: FoldTerms,
     setting: Setting,
     alphas: Sequence[float],
     patience: int,
     tol: float,
 ) -> HeldOutError:
-    """The held-out errors of the models of all other rows, as far as they are worth their time."""
-    training, own = setting.problem(total - held_out), setting.within(held_out)
+    """The held-out errors of a fold's models, as far as they are worth their time."""
+    held_out = combined(parts, fold.test)
+    problem, own = setting.problem(training(total, parts, fold)), setting.within(held_out)
     path = list(
-        held_out_path(training, own, alphas, objective_tol=tol, max_steps=_SEARCH_STEPS, patience=patience)
+        held_out_path(problem, own, alphas, objective_tol=tol, max_steps=_SEARCH_STEPS, patience=patience)
     )
     return HeldOutError(
         [alpha for alpha, _, _ in path],
@@ -335,13 +351,14 @@ def solve(
 
 def solve_without(
     total: ToeplitzSums,
-    held_out: ToeplitzSums,
+    parts: list[ToeplitzSums],
+    fold: FoldTerms,
     setting: Setting,
     alpha: np.ndarray,
     tol: float,
 ) -> Solved:
-    """The model of all rows but the held-out ones."""
-    return solve(total - held_out, setting, alpha, tol)
+    """The model of a fold's training rows."""
+    return solve(training(total, parts, fold), setting, alpha, tol)
 
 
 def sampled(
@@ -484,7 +501,7 @@ class Search:
             setting = self.settings[point]
             assert setting is not None
             alphas = self.alphas[places].tolist()
-            tasks.append((sums.total, sums.parts[fold], setting, alphas, patience, tol))
+            tasks.append((sums.total, *sums.of_fold(fold), setting, alphas, patience, tol))
         found: list[HeldOutError] = sums.run.map(judge, tasks)
         return found
 
@@ -536,7 +553,7 @@ class Search:
         search = AlphaSearch(
             np.array([grid[chosen]]),
             score=float(mean[chosen]),
-            criterion=f"mean squared error over {self.problem.n_folds} held-out folds",
+            criterion=f"mean squared error over {self.sums.folds.n_folds} held-out folds",
             results={"alphas": grid, "mean_score": mean, "fold_scores": by_fold},
             notes=end_of_grid("alpha", grid[chosen], self.alphas[::-1], mean),
         )
@@ -544,7 +561,7 @@ class Search:
 
     def _over_folds(self, point: Point) -> tuple[list[int], list[float], np.ndarray]:
         """Places around the best alpha, their mean errors over the folds, and those of each fold."""
-        n_folds, found = self.problem.n_folds, dict[int, Any]()
+        n_folds, found = self.sums.folds.n_folds, dict[int, Any]()
         centre = self.place(point)
         for _ in range(_MAX_SHIFTS):
             window = range(max(0, centre - _WINDOW), min(len(self.alphas), centre + _WINDOW + 1))
@@ -632,7 +649,7 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
         else []
     )
     search, report = AlphaSearch(np.empty(0)), features.length_scale_search_
-    if problem.penalty.value is None or (features.chooses and len(sums.parts) > 1):
+    if problem.penalty.value is None or (features.chooses and sums.folds.n_sums > 1):
         run.begin_phase("search")
         tol = max(features.tol, sums.lattice.error(features.kernel_) * (1 + 1e-9))
         looking = Search(sums, problem, features, alphas, tol)
@@ -717,31 +734,31 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
 
 def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
     s, d, threads = size, size.n_columns, workers.threads_per_worker
-    cuts = FoldCuts.of(s.n_rows, s.n_folds, call_rows)
+    cuts = FoldCuts.of(s.n_rows, s.n_sums, call_rows)
     n_v = 2.0**d * s.n_features
-    n_calls = cuts.n_runs * s.n_folds
-    of_rows = s.n_rows * _SPREAD_FLOPS * 13.0 ** (d - 1)
+    n_calls = cuts.n_runs * s.n_sums
+    of_rows = s.memberships * s.n_rows * _SPREAD_FLOPS * 13.0 ** (d - 1)
     of_grids = n_calls * 5.0 * 1.5**d * n_v * max(1.0, float(np.log2(n_v)))
     products = toeplitz_products(s)
     solving = products * 5.0 * n_v * max(1.0, float(np.log2(n_v)))
     of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
-    partial = of_a_sum * (s.n_folds if cuts.together else 1)
+    partial = of_a_sum * (s.n_sums if cuts.together else 1)
     of_waiting, of_summed = bytes_a_row(d, s.n_outputs)
     # Contiguous folds may have all rows of a run.
     waiting = cuts.task_rows * of_waiting + min(2 * call_rows, cuts.task_rows) * of_summed
     rows = s.reading_bytes(cuts.run_rows) + waiting
     grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if s.n_outputs > 1 else 0)
-    sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_folds
+    sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_sums
     sweep += ready_bytes(threads, partial)
-    solve = (s.n_folds + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
+    solve = (s.n_sums + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
     return planned(
         "toeplitz",
         s,
         workers,
         Segmentation(s.n_rows, cuts.run_rows, call_rows),
-        n_passes=1 if cuts.together else s.n_folds,
-        n_turns=1 if cuts.together else s.n_folds,
-        folds_per_task=s.n_folds if cuts.together else 1,
+        n_passes=1 if cuts.together else s.n_sums,
+        n_turns=1 if cuts.together else s.n_sums,
+        folds_per_task=s.n_sums if cuts.together else 1,
         flops=of_rows + of_grids + solving,
         cosines=0.0,
         worker_peak_bytes=int(max(sweep, solve) + SLACK_BYTES),

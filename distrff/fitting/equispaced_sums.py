@@ -24,7 +24,7 @@ _FEWEST = 4  # two runs from a quarter of the rows on: two workers are the least
 
 @dataclass(frozen=True)
 class FoldRows:
-    """A run of rows, of which a task sums some folds."""
+    """A run of rows, of which a task makes some sums of the folds."""
 
     rows: Rows
     members: tuple[int, ...]
@@ -45,23 +45,23 @@ def rows_a_call(n_modes: int, d: int) -> int:
 
 @dataclass(frozen=True)
 class FoldCuts:
-    """Where rows and folds are cut: `n_runs` equal runs of rows, each of all folds or of one fold a task."""
+    """Where rows and sums are cut: `n_runs` equal runs of rows, each of all sums or of one sum a task."""
 
     n_rows: int
-    n_folds: int
+    n_sums: int
     n_runs: int
 
     @classmethod
-    def of(cls, n_rows: int, n_folds: int, call_rows: int) -> FoldCuts:
-        """Cuts with `call_rows` to twice as many rows a fold and run.
+    def of(cls, n_rows: int, n_sums: int, call_rows: int) -> FoldCuts:
+        """Cuts with `call_rows` to twice as many rows a sum and run.
 
         For fewer rows there are two runs from a quarter of `call_rows` on. The number of runs is a power
         of two, so that as many workers end together, and depends on neither their number nor their speed;
         where a worker's memory is short, `call_rows` is smaller. Of terrain (6.5 million rows, 1.8 million
         values of v, without folds) eight runs took two workers 1.8 s, and two runs 1.3 s.
         """
-        full = n_rows / (n_folds * call_rows)
-        return cls(n_rows, n_folds, 2 ** int(math.log2(max(2, full))) if _FEWEST * full >= 1 else 1)
+        full = n_rows / (n_sums * call_rows)
+        return cls(n_rows, n_sums, 2 ** int(math.log2(max(2, full))) if _FEWEST * full >= 1 else 1)
 
     @property
     def run_rows(self) -> int:
@@ -69,78 +69,77 @@ class FoldCuts:
 
     @property
     def together(self) -> bool:
-        """Whether a task sums all folds; of a single run each fold has a task, which reads all rows."""
-        return self.n_runs > 1 or self.n_folds == 1
+        """Whether a task makes all sums; of a single run each sum has a task, which reads all rows."""
+        return self.n_runs > 1 or self.n_sums == 1
 
     @property
     def task_rows(self) -> int:
         """Rows that a task sums, about."""
-        return self.run_rows if self.together else -(-self.run_rows // self.n_folds)
+        return self.run_rows if self.together else -(-self.run_rows // self.n_sums)
 
     def tasks(self) -> list[tuple[int, int, tuple[int, ...]]]:
-        """Start, stop and folds of each task, the runs of a fold one after another."""
+        """Start, stop and sums of each task, the runs of a sum one after another."""
         bounds = [(a, min(a + self.run_rows, self.n_rows)) for a in range(0, self.n_rows, self.run_rows)]
-        groups = [tuple(range(self.n_folds))] if self.together else [(f,) for f in range(self.n_folds)]
+        groups = [tuple(range(self.n_sums))] if self.together else [(j,) for j in range(self.n_sums)]
         return [(start, stop, members) for members in groups for start, stop in bounds]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToeplitzReduction(Reduction):
-    """Reduction to the `ToeplitzSums` of each fold, a dictionary.
+    """Reduction to the `ToeplitzSums` of each sum of the folds, a dictionary.
 
-    Sums have the same bits for the same cuts: a call has rows of a run and a fold, in their order.
+    They have the same bits for the same cuts: a call has rows of a run and a sum, in their order.
     """
 
     lattice: Lattice
     targets: Targets
-    folds: Folds | None
+    folds: Folds
     eps: float
     tile_rows: int  # that are read at once
     call_rows: int  # that are summed at once, at most
 
     def size_bytes(self, n_rows: int) -> int:
         n, d = self.lattice.n_modes, len(self.lattice.modes)
-        n_folds = 1 if self.folds is None else self.folds.n_folds
-        return 8 * n * (2**d + self.targets.n_outputs) * n_folds
+        return 8 * n * (2**d + self.targets.n_outputs) * self.folds.n_sums
 
     def merge(
         self, first: dict[int, ToeplitzSums] | None, second: dict[int, ToeplitzSums] | None
     ) -> dict[int, ToeplitzSums]:
         first, second = first or {}, second or {}
-        both = {fold: first[fold] + second[fold] for fold in first.keys() & second.keys()}
+        both = {number: first[number] + second[number] for number in first.keys() & second.keys()}
         return first | second | both
 
     def update(
         self, total: dict[int, ToeplitzSums] | None, rows: FoldRows, arrays: Arrays
     ) -> dict[int, ToeplitzSums]:
         transform = SumsOfRows(self.lattice.modes, self.targets.n_outputs, self.eps)
-        waiting = {fold: _Points(self.lattice, self.targets) for fold in rows.members}
+        waiting = {number: _Points(self.lattice, self.targets) for number in rows.members}
         found = dict(total or {})
 
-        def add(fold: int) -> None:
-            some = transform.sums(*waiting[fold].joined())
-            found[fold] = found[fold] + some if fold in found else some
-            waiting[fold] = _Points(self.lattice, self.targets)
+        def add(number: int) -> None:
+            some = transform.sums(*waiting[number].joined())
+            found[number] = found[number] + some if number in found else some
+            waiting[number] = _Points(self.lattice, self.targets)
 
         for block in rows.rows.tiles(self.tile_rows):
-            for fold, part in self._by_fold(block, rows.members):
-                waiting[fold].add(part)
-                if waiting[fold].n_rows >= self.call_rows:
-                    add(fold)
-        for fold in rows.members:
-            if waiting[fold].n_rows or fold not in found:
-                add(fold)
+            for number, part in self._by_sum(block, rows.members):
+                waiting[number].add(part)
+                if waiting[number].n_rows >= self.call_rows:
+                    add(number)
+        for number in rows.members:
+            if waiting[number].n_rows or number not in found:
+                add(number)
         return found
 
-    def _by_fold(self, block: RowBlock, members: tuple[int, ...]) -> Iterator[tuple[int, RowBlock]]:
-        if self.folds is None:
+    def _by_sum(self, block: RowBlock, members: tuple[int, ...]) -> Iterator[tuple[int, RowBlock]]:
+        if self.folds.n_sums == 1:
             yield members[0], block
             return
-        of_rows = self.folds.of_rows(block.start, block.start + block.X.shape[0])
-        for fold in members:
-            mine = np.flatnonzero(of_rows == fold)
+        entered = self.folds.sums(np.arange(block.start, block.start + block.X.shape[0]))
+        for number in members:
+            mine = entered.of(number)
             s = block.sample_weight
-            yield fold, RowBlock(block.start, block.X[mine], block.y[mine], None if s is None else s[mine])
+            yield number, RowBlock(block.start, block.X[mine], block.y[mine], None if s is None else s[mine])
 
 
 class _Points:

@@ -30,10 +30,11 @@ from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fo
 from distrff.fitting.rows import MappedRows
 from distrff.fitting.sums import GramStatistics
 from distrff.preprocessing.coding import NumericTargets, Targets
-from distrff.preprocessing.folds import HELD_OUT_STRIDE, Folds
+from distrff.preprocessing.folds import NO_FOLDS, Folds, FoldSums, HashFolds
 from distrff.solvers.ridge import (
     N_DEFAULT_ALPHAS,
     FoldErrors,
+    FoldTerms,
     GramProblem,
     PosteriorFactor,
     RidgeSolution,
@@ -61,6 +62,7 @@ from distrff.solvers.ridge_rows import (
     row_solution_without,
     without_products,
 )
+from distrff.utils.random import child_seed
 
 
 class GramRidge:
@@ -78,8 +80,8 @@ class GramRidge:
         return replace(ridge_size(fit.problem, size), dtype=fit.gram_dtype)
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
-        yield gram_plan(size, size.n_folds, workers)
-        if size.n_folds > 1:
+        yield gram_plan(size, size.n_sums, workers)
+        if size.n_sums > 1:
             yield gram_plan(size, 1, workers)
 
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
@@ -91,14 +93,12 @@ class GramRidge:
             if problem.dtype == "float32":
                 warn(notes[0], PrecisionWarning)
         fit.run.begin_phase("Gram")
-        by = problem.fold_by if problem.penalty.search == "cv" else "one held out"
-        folds = fit.folds_apart(plan.size.n_folds, by)
-        if folds is not None and problem.penalty.search == "cv" and _has_few_rows(plan):
+        folds = folds_of(problem, plan.size)
+        if problem.penalty.search == "cv" and _has_few_rows(plan):
             grams = map_rows(fit, plan, folds)
         else:
             grams = sum_grams(fit, plan, folds)
-        n_folds = HELD_OUT_STRIDE if plan.size.n_paths else plan.size.n_folds
-        return _solved(grams, problem, n_folds=n_folds, plan=plan, notes=notes, folds=folds)
+        return _solved(grams, problem, plan=plan, notes=notes)
 
 
 class PrincipalComponents(GramRidge):
@@ -115,7 +115,7 @@ class PrincipalComponents(GramRidge):
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         run = fit.run
         run.begin_phase("Gram")
-        (gram,) = gram_passes(fit, plan, folds=None)
+        (gram,) = gram_passes(fit, plan, NO_FOLDS)
         run.begin_phase("components")
         found = run.compute(principal_components, gram, fit.problem.n_components)
         k = len(found.components)
@@ -135,17 +135,16 @@ class PrincipalComponents(GramRidge):
         )
 
 
-def fit_statistics(statistics: GramStatistics, problem: Problem, *, n_folds: int | None = None) -> FitResult:
-    """The fit of ridge to a Gram in the client's memory.
-
-    The first of its folds is one of `n_folds`; by default of as many as there are.
+def fit_statistics(statistics: GramStatistics, problem: Problem, folds: FoldSums | None = None) -> FitResult:
+    """The fit of ridge to a Gram in the client's memory, by folds of its sums; the default is one for each.
 
     Raises InputError if the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"``
     needs them, or was summed in float32 and alpha is below its rounding noise.
     """
     statistics.check_for(problem.target_kind)
     problem.check_targets(statistics.targets)
-    if problem.penalty.search == "cv" and statistics.n_folds < 2:
+    folds = FoldSums(statistics.n_folds) if folds is None else folds
+    if problem.penalty.search == "cv" and folds.n_sums < 2:
         raise InputError(
             "alpha='cv' needs a Gram with folds: make it with cv=5, or use alpha='gcv'; "
             "a difference of Grams has no folds, since those of the forgotten rows are not known"
@@ -153,11 +152,12 @@ def fit_statistics(statistics: GramStatistics, problem: Problem, *, n_folds: int
     specification, parts = statistics.specification, [statistics.A]
     intercept, n_rows = problem.fit_intercept, statistics.n_rows
     system = gram_system(specification, statistics.targets, n_rows=n_rows, fit_intercept=intercept)
-    total, D = total_gram(parts, system), specification.n_features
+    total, D = total_gram(parts, folds.total, system), specification.n_features
     of_rows = float(np.trace(total[:D, :D]) / statistics.weight)
     grams = Grams(
         run=Run(LocalExecution("threads")),
         parts=parts,
+        folds=folds,
         total=total,
         system=system,
         weight=statistics.weight,
@@ -176,19 +176,11 @@ def fit_statistics(statistics: GramStatistics, problem: Problem, *, n_folds: int
             f"alpha={problem.penalty.value.min():g} is below the rounding noise of this float32 Gram "
             f"({floor:.3g}); use a larger alpha, or make the Gram with dtype='float64'"
         )
-    return _solved(grams, problem, n_folds=n_folds or statistics.n_folds, plan=None, notes=[])
+    return _solved(grams, problem, plan=None, notes=[])
 
 
-def _solved(
-    grams: Grams,
-    problem: Problem,
-    *,
-    n_folds: int,
-    plan: Plan | None,
-    notes: list[str],
-    folds: Folds | None = None,
-) -> FitResult:
-    """The fit that follows from merged Grams, with the models of `folds`; no row is touched."""
+def _solved(grams: Grams, problem: Problem, *, plan: Plan | None, notes: list[str]) -> FitResult:
+    """The fit that follows from merged Grams; no row is touched. Without a plan these were there before."""
     run, system = grams.run, grams.system
     run.begin_phase(
         "alpha and learning curve" if problem.penalty.value is None else "model and learning curve"
@@ -199,11 +191,12 @@ def _solved(
         search = _given(grams, problem.penalty.value)
         solution = run.get(begun)
     else:
-        has_models = problem.penalty.search == "cv" and folds is not None  # of the folds
-        search = _searched(grams, problem, n_folds, with_solutions=has_models)
+        has_models = problem.penalty.search == "cv" and plan is not None  # of the folds
+        search = _searched(grams, problem, with_solutions=has_models)
         run.begin_phase("model")
         # The models of the folds while their Grams are there, where the search has not kept them.
-        search, solution, of_folds = _with_solutions(grams, search, range(n_folds if has_models else 0))
+        n_models = grams.folds.n_folds if has_models else 0
+        search, solution, of_folds = _with_solutions(grams, search, range(n_models))
     result = ridge_result(
         run,
         plan,
@@ -217,17 +210,20 @@ def _solved(
         entries={"solver": "gram", "noise_floor": grams.noise_floor()},
         grams=grams,
     )
-    if folds is None or not of_folds:
+    if not of_folds:
         return result
-    models = ridge_fold_models(folds, grams.targets, of_folds, fit_intercept=system.fit_intercept)
+    assert isinstance(grams.folds, Folds)
+    models = ridge_fold_models(grams.folds, grams.targets, of_folds, fit_intercept=system.fit_intercept)
     return replace(result, fold_models=models)
 
 
-def _searched(grams: Grams, problem: Problem, n_folds: int, *, with_solutions: bool) -> AlphaSearch:
+def _searched(grams: Grams, problem: Problem, *, with_solutions: bool) -> AlphaSearch:
     if problem.penalty.search == "gcv":
-        return _by_gcv_or_fold(grams, problem, n_folds)
-    held_out = f"{n_folds} held-out folds"
-    return _by_folds(grams, problem, range(n_folds), held_out, with_solutions=with_solutions)
+        return _by_gcv_or_fold(grams, problem)
+    n_folds = grams.folds.n_folds
+    return _by_folds(
+        grams, problem, range(n_folds), f"{n_folds} held-out folds", with_solutions=with_solutions
+    )
 
 
 def _with_solutions(
@@ -288,8 +284,9 @@ class Grams:
     """Merged Grams where they were summed."""
 
     run: Run
-    parts: list[Any]  # handles: one on the Grams of all folds, or one a fold
-    total: Any  # handle on their sum; of rows the Gram that `row_fold_errors` takes
+    parts: list[Any]  # handles: one on the Grams of all sums, or one a sum
+    folds: FoldSums  # by these sums
+    total: Any  # handle on that of all rows; of rows the Gram that `row_fold_errors` takes
     system: GramProblem
     weight: float
     mean_square_norm: float
@@ -297,6 +294,11 @@ class Grams:
     dtype: str
     targets: Targets
     rows: Any = None  # handle on the rows, where their products take the place of the Grams of folds
+
+    def terms(self, fold: int) -> FoldTerms:
+        """A fold by its sums."""
+        folds = self.folds
+        return FoldTerms.of(folds.train[fold], folds.test[fold], folds.total)
 
     def errors_of(self, calls: list[tuple]) -> list[FoldErrors]:
         """`fold_errors` for the folds, grids and problems of some calls.
@@ -306,7 +308,8 @@ class Grams:
         """
         function, source = (fold_errors, self.parts) if self.rows is None else (row_fold_errors, self.rows)
         whole, smaller = [], []
-        for fold, grids, *others in calls:
+        for number, grids, *others in calls:
+            fold = self.terms(number) if self.rows is None else number
             empty = [grid[:0] for grid in grids]
             whole.append((self.total, source, fold, [*empty[:-1], grids[-1]], *others))
             smaller.append((self.total, source, fold, [*grids[:-1], empty[-1]], *others))
@@ -340,7 +343,7 @@ class Grams:
         if not held_out and not is_by_rows:  # without the Grams of folds, which may be on other workers
             return [self.run.get(self.begin_solution(alpha))]
         solve, source = (row_solution_without, self.rows) if is_by_rows else (solution_without, self.parts)
-        folds = (None, *held_out)
+        folds = (None, *(held_out if is_by_rows else map(self.terms, held_out)))
         calls: list[tuple] = [(self.total, source, fold, alpha, self.system) for fold in folds]
         return self.run.map(solve, calls, group="solution of", costs=[1.0] * len(calls))
 
@@ -372,16 +375,15 @@ class Grams:
 
 
 def gram_passes(
-    fit: PreparedFit, plan: Plan, folds: Folds | None, members: list[tuple[int, ...]] | None = None
+    fit: PreparedFit, plan: Plan, folds: Folds, members: list[tuple[int, ...]] | None = None
 ) -> list[Any]:
-    """Handles on the merged Grams: one on all folds, or one a fold where memory is short.
+    """Handles on the merged Grams: one on all sums of the folds, or one a sum where memory is short.
 
-    `members` names the folds of each pass instead.
+    `members` names the sums of each pass instead.
     """
-    n_folds = 1 if folds is None else folds.n_folds
     if members is None:
-        together = plan.folds_per_task == n_folds
-        members = [tuple(range(n_folds))] if together else [(fold,) for fold in range(n_folds)]
+        together = plan.folds_per_task == folds.n_sums
+        members = [tuple(range(folds.n_sums))] if together else [(j,) for j in range(folds.n_sums)]
     return [
         fit.run.reduce(
             "Gram" if len(members) == 1 else f"Gram of fold {group[0]}",
@@ -395,12 +397,11 @@ def gram_passes(
     ]
 
 
-def sum_grams(
-    fit: PreparedFit, plan: Plan, folds: Folds | None, members: list[tuple[int, ...]] | None = None
-) -> Grams:
-    """The Grams of the rows, or of the folds that `members` names."""
-    parts, system = gram_passes(fit, plan, folds, members), system_of(fit)
-    return _grams_of(fit, plan, system, fit.run.submit(total_gram, parts, system), parts=parts)
+def sum_grams(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
+    """The Grams of the rows, one for each sum of the folds."""
+    parts, system = gram_passes(fit, plan, folds), system_of(fit)
+    total = fit.run.submit(total_gram, parts, folds.total, system)
+    return _grams_of(fit, plan, system, total, parts=parts, folds=folds)
 
 
 def _grams_of(fit: PreparedFit, plan: Plan, system: GramProblem, total: Any, **handles: Any) -> Grams:
@@ -428,15 +429,15 @@ def _has_few_rows(plan: Plan) -> bool:
     of 1.03 GB. With two folds it would be .94 of .89 GB: smaller maps of a fold have products of their own.
     """
     size = plan.size
-    are_few = size.n_rows <= size.n_features and size.n_folds > 2
-    return are_few and plan.folds_per_task == size.n_folds and not size.n_paths
+    are_few = size.n_rows <= size.n_features and size.n_sums > 2
+    return are_few and plan.folds_per_task == size.n_sums
 
 
 def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
     """The rows themselves in place of the Grams of folds, with the Gram of a map that is as small."""
     mapped, problem = fit.mapped_rows(plan), system_of(fit)
     rows, total = fit.run.submit_all(_products_of, [(mapped, folds, None), (mapped, folds, problem)])
-    return _grams_of(fit, plan, problem, total, parts=[], rows=rows)
+    return _grams_of(fit, plan, problem, total, parts=[], folds=folds, rows=rows)
 
 
 def _products_of(mapped: MappedRows, folds: Folds, problem: GramProblem | None) -> RidgeRows | np.ndarray:
@@ -444,10 +445,10 @@ def _products_of(mapped: MappedRows, folds: Folds, problem: GramProblem | None) 
 
     One function for both, so that they are made side by side.
     """
-    fold = folds.of_rows(0, len(mapped.s))
+    masks = folds.masks(np.arange(len(mapped.s)), range(folds.n_folds))
     if problem is not None:
-        return gram_of_rows(mapped.Z, mapped.Y, mapped.s, fold, problem)
-    return ridge_rows(mapped.Z, mapped.Y, mapped.s, fold)
+        return gram_of_rows(mapped.Z, mapped.Y, mapped.s, *masks, problem)
+    return ridge_rows(mapped.Z, mapped.Y, mapped.s, *masks)
 
 
 def gram_system(
@@ -481,18 +482,19 @@ def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
     weight, all rows are summed instead.
     """
     stride, run = plan.size.gram_stride, fit.run
-    folds = sample_of(fit, stride)
-    if folds is not None:
-        grams = sum_grams(fit, plan, folds, members=[(0,)])
-        weight = run.compute(weight_of, grams.total, grams.system.n_targets)
+    if stride > 1:
+        parts, system = gram_passes(fit, plan, sample_of(fit, stride), members=[(0,)]), system_of(fit)
+        total = run.submit(total_gram, parts, np.ones(1), system)
+        weight = run.compute(weight_of, total, system.n_targets)
         if fit.weight / 2 < stride * weight < 2 * fit.weight:
-            return replace(grams, total=run.submit(scaled, grams.total, fit.weight / weight))
-    return sum_grams(fit, plan, None)
+            whole = run.submit(scaled, total, fit.weight / weight)
+            return _grams_of(fit, plan, system, whole, parts=parts, folds=NO_FOLDS)
+    return sum_grams(fit, plan, NO_FOLDS)
 
 
-def sample_of(fit: PreparedFit, stride: int) -> Folds | None:
-    """Folds of which the first is one hashed row in `stride`; None for all rows."""
-    return None if stride == 1 else fit.folds("gram sample", stride, "hash")
+def sample_of(fit: PreparedFit, stride: int) -> Folds:
+    """Sums of which the first is of one hashed row in `stride`."""
+    return NO_FOLDS if stride == 1 else HashFolds(stride, child_seed(fit.problem.seed, "gram sample"))
 
 
 def scaled(A: np.ndarray, factor: float) -> np.ndarray:
@@ -512,13 +514,14 @@ def weight_of(A: np.ndarray, n_targets: int) -> float:
 _ROWS_PER_FEATURE = 16 * 16
 
 
-def _by_gcv_or_fold(grams: Grams, problem: Problem, n_folds: int) -> AlphaSearch:
+def _by_gcv_or_fold(grams: Grams, problem: Problem) -> AlphaSearch:
     """The choice by generalised cross-validation, or by the first fold where that may overfit."""
     n_rows, D = grams.system.n_rows, grams.system.sizes[-1]
     if not gcv_may_overfit(D, n_rows):
         return _by_gcv(grams, problem)[0]
-    if n_folds > 1 and _stands_for_rows(grams, n_folds):
-        found = _by_folds(grams, problem, range(1), f"one held-out fold of {n_folds}")
+    has_folds = grams.folds.n_sums > 1
+    if has_folds and _stands_for_rows(grams):
+        found = _by_folds(grams, problem, range(1), f"one held-out fold of {grams.folds.one_in}")
         why = (
             f"alpha was chosen on one held-out fold: generalised cross-validation may overfit by far, as the "
             f"{D} features are more than a twentieth of the {n_rows} rows"
@@ -531,19 +534,19 @@ def _by_gcv_or_fold(grams: Grams, problem: Problem, n_folds: int) -> AlphaSearch
         f"alpha={found.alpha[0]:g} is the best by generalised cross-validation, which may overfit by far "
         f"where the effective dimension, here {dimension:.0f}, is more than a twentieth of the {n_rows} rows"
     )
-    if n_folds == 1:
+    if not has_folds:
         danger += "; a Gram with folds (cv=5) would show it: take alpha='cv' with that"
         warn(danger, DataWarning)
     return replace(found, notes=[danger, *found.notes])
 
 
-def _stands_for_rows(grams: Grams, n_folds: int) -> bool:
+def _stands_for_rows(grams: Grams) -> bool:
     """Whether the first fold has between half and twice its share of the weight of all rows.
 
     With few rows, or very unequal weights, it may hold almost nothing, or almost everything.
     """
-    weight = grams.run.compute(fold_weight, grams.parts, 0, grams.system)
-    return grams.weight / 2 < n_folds * weight < 2 * grams.weight
+    weight = grams.run.compute(fold_weight, grams.parts, grams.terms(0), grams.system)
+    return grams.weight / 2 < grams.folds.one_in * weight < 2 * grams.weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -749,21 +752,27 @@ def unwritten(problem: Problem) -> str | None:
     )
 
 
+def folds_of(problem: Problem, size: Size) -> Folds:
+    """The folds by which a Gram is summed: none for "gcv" where that is safe.
+
+    Of rows that come in several calls nobody knows yet how many they will be.
+    """
+    is_safe = not gcv_may_overfit(size.n_features, size.n_rows) and not problem.grows
+    return NO_FOLDS if problem.penalty.search == "gcv" and is_safe else problem.folds
+
+
 def ridge_size(problem: Problem, size: Size) -> Size:
     """The size with the numbers that a choice of alpha by any solver adds."""
-    penalty, k, n_folds = problem.penalty, size.n_outputs, problem.n_folds
+    penalty, k, folds = problem.penalty, size.n_outputs, folds_of(problem, size)
+    size = replace(size, n_folds=max(1, folds.n_folds), n_sums=folds.n_sums, memberships=folds.memberships)
     if problem.loss is None:
-        n_eigensystems = int(problem.n_components is not None)
-        return replace(size, n_folds=n_folds, n_light_columns=k, n_eigensystems=n_eigensystems)
-    holds_one_out = penalty.search == "gcv" and gcv_may_overfit(size.n_features, size.n_rows)
+        return replace(size, n_light_columns=k, n_eigensystems=int(problem.n_components is not None))
     n_grid = N_DEFAULT_ALPHAS if penalty.grid is None else len(penalty.grid)
     return replace(
         size,
-        n_folds=2 if holds_one_out else n_folds,
-        n_paths=int(holds_one_out),
         n_alphas=1 if penalty.search is None else n_grid,
         n_factors=0 if penalty.value is None else len(factor_levels(penalty.value)),
-        n_light_columns=min(MAX_DIRECTIONS, k * n_folds) if penalty.search == "cv" else k,
+        n_light_columns=min(MAX_DIRECTIONS, k * folds.n_folds) if penalty.search == "cv" else k,
     )
 
 
@@ -783,7 +792,7 @@ def factor_levels(alpha: np.ndarray) -> np.ndarray:
 
 def gram_plan(size: Size, folds_per_task: int, workers: Workers, other_peak: int = 0) -> Plan:
     """The plan of a sweep for the Grams; `other_peak` is that of what else the solver does."""
-    s, n_turns = size, size.n_folds // folds_per_task
+    s, n_turns = size, size.n_sums // folds_per_task
     return planned(
         "gram",
         s,
@@ -812,7 +821,7 @@ def gram_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
     partial = 4 * folds_per_task * s.gram_size**2
     sums = partial if s.itemsize < 8 else 2 * partial
     n_partials = s.n_partials(cuts.n_segments, threads)
-    n_parts = max(s.n_folds, s.gram_stride)
+    n_parts = max(s.n_sums, s.gram_stride)
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
     tile = group * s.gram_size * s.itemsize + s.itemsize * s.gram_size**2
     block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
@@ -825,7 +834,7 @@ def gram_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
     sweep = busy + n_partials * partial + ready_bytes(threads, partial) + s.map_bytes
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial
-    solve = 8 * s.gram_size**2 * (s.n_folds / 2 + 1 + 4 * threads)
+    solve = 8 * s.gram_size**2 * (s.n_sums / 2 + 1 + 4 * threads)
     return int(max(sweep, solve) + SLACK_BYTES)
 
 
@@ -833,6 +842,6 @@ def factorisation_flops(size: Size) -> float:
     """The flops of the alpha path with its learning curve, the final model and eigensystems."""
     D = float(size.n_features)
     reduction = 4 / 3 * D**3 * _REDUCTION_SLOWNESS
-    paths = (size.n_paths or size.n_folds) * (reduction + 4 * size.n_alphas * size.n_outputs * D**2)
+    paths = size.n_folds * (reduction + 4 * size.n_alphas * size.n_outputs * D**2)
     searched = paths * 8 / 7 if size.n_alphas > 1 else 0.0
     return searched + D**3 / 3 + size.n_eigensystems * reduction

@@ -1,4 +1,4 @@
-"""The Gram sweep: A = Σ s·ttᵀ over rows t = [z | 1 | y], per fold, a tile of rows at a time."""
+"""The Gram sweep: A = Σ s·ttᵀ over rows t = [z | 1 | y], one for each sum of the folds, a tile at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from distrff.engine.reduction import Arrays
 from distrff.features.fitted import FittedMap
 from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import RowBlock, Rows
-from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.folds import NO_FOLDS, Folds
 from distrff.solvers.losses import Loss
 from distrff.solvers.ridge import pack, packed_length
 from distrff.utils.linalg import add_lower_triangle, add_square, values_of
@@ -19,19 +19,19 @@ from distrff.utils.linalg import add_lower_triangle, add_square, values_of
 
 @dataclass(frozen=True, kw_only=True)
 class GramReduction(RowReduction):
-    """Reduction to the Grams of some folds.
+    """Reduction to the Grams of some sums of the folds.
 
     Partials are a packed lower triangle for each member, p = D + 1 + k; for the total see `empty_sums`. A row
     costs 2dD + p² flops and D cosines. Memory beside the total: one tile, its rows, and one p × p product of
     float32 rows, or at the end the packed copy of float64 sums.
 
-    Without folds a product takes T = `tile_rows` consecutive rows. With K folds, K·T rows are read, ordered
-    by fold, and each fold's rows, about T, are one product. Targets without an output give the Gram of
-    [z | 1], whether the rows have a y or not.
+    Without folds a product takes T = `tile_rows` consecutive rows. With K sums, K·T rows are read, ordered
+    by sum, and each sum's rows, about T, are one product. Rows that enter several sums are mapped for each.
+    Targets without an output give the Gram of [z | 1], whether the rows have a y or not.
     """
 
-    folds: Folds | None = None
-    members: tuple[int, ...] = (0,)  # the folds that are summed; (0,) without folds
+    folds: Folds = NO_FOLDS
+    members: tuple[int, ...] = (0,)  # the sums that are made
 
     @property
     def size(self) -> int:
@@ -53,29 +53,28 @@ class GramReduction(RowReduction):
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         tile = _Tile(self, self.ready_map(arrays))
-        n_folds = 1 if self.folds is None else self.folds.n_folds
-        # Ordering K tiles by fold costs at most 5 % more than no folds; cutting each tile into K small
+        # Ordering K tiles by sum costs at most 5 % more than no folds; cutting each tile into K small
         # products would cost 75 % more.
-        for block in rows.tiles(n_folds * self.tile_rows):
-            for position, X, y, s in self.by_fold(block, tile.capacity):
+        for block in rows.tiles(self.folds.n_sums * self.tile_rows):
+            for position, X, y, s in self.by_sum(block, tile.capacity):
                 tile.add_product(total[position], X, y, s)
         return total
 
-    def by_fold(
+    def by_sum(
         self, block: RowBlock, max_rows: int
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray | None]]:
-        """Yield position, X, y and sample weights of each member fold, at most `max_rows` rows at a time.
+        """Yield position, X, y and sample weights of each member, at most `max_rows` rows at a time.
 
-        Without folds it yields the whole block, which has at most `max_rows` rows.
+        A single sum is of the whole block, which has at most `max_rows` rows and is not copied.
         """
         X, s = block.X, block.sample_weight
         y = block.y if self.targets.n_outputs else np.empty((X.shape[0], 0))
-        if self.folds is None:
+        if self.folds.n_sums == 1:
             yield 0, X, y, s
             return
-        fold = self.folds.of_rows(block.start, block.start + X.shape[0])
+        entered = self.folds.sums(np.arange(block.start, block.start + X.shape[0]))
         for position, member in enumerate(self.members):
-            members = np.flatnonzero(fold == member)
+            members = entered.of(member)
             for start in range(0, len(members), max_rows):
                 rows = members[start : start + max_rows]
                 yield position, X[rows], y[rows], None if s is None else s[rows]
@@ -90,7 +89,7 @@ class _Tile:
         self._dtype = np.dtype(reduction.dtype)
         # Of K·T hashed rows a fold has T ± √T. With room for six standard deviations, folds are practically
         # never split.
-        spread = 0 if reduction.folds is None else 6 * int(np.sqrt(reduction.tile_rows))
+        spread = 6 * int(np.sqrt(reduction.tile_rows)) if reduction.folds.n_sums > 1 else 0
         self.capacity = reduction.tile_rows + spread
         self._rows = np.empty((self.capacity, reduction.size), self._dtype)
 
@@ -164,9 +163,8 @@ class CurvatureGramReduction(GramReduction):
         ready = self.ready_map(arrays)
         coef = ready.basis_coef(arrays["coef"], np.dtype(self.dtype))
         gathered = [_Gathered(A, np.empty((self.tile_rows, self.size), self.dtype)) for A in total]
-        n_folds = 1 if self.folds is None else self.folds.n_folds
-        for block in rows.tiles(n_folds * self.light_rows):
-            for _, X, y, s in self.by_fold(block, block.X.shape[0]):
+        for block in rows.tiles(self.folds.n_sums * self.light_rows):
+            for _, X, y, s in self.by_sum(block, block.X.shape[0]):
                 scaled = self.scaled(X)
                 B = ready.basis_tile(scaled)
                 F, Y = values_of(B, coef) + arrays["intercept"], self.targets.encode(y)

@@ -82,7 +82,7 @@ class LightReduction(RowReduction):
 
     targets: ClassTargets
     folds: Folds | None
-    held_out: tuple[int | None, ...]  # the fold that each problem is judged on
+    held_out: tuple[int | None, ...]  # the fold that each problem is judged on; None: fitted to all rows
 
     def update(self, total: Any, rows: Rows, arrays: Arrays) -> Any:
         ready = self.ready_map(arrays)
@@ -91,8 +91,7 @@ class LightReduction(RowReduction):
         for block in rows.tiles(self._block_rows(len(intercept))):
             F = np.empty((block.X.shape[0], len(intercept)))
             s = self.targets.row_weights(block.y, block.sample_weight)
-            held_out = self._held_out(block.start, len(F))
-            weights = RowWeights.of(s, held_out, (len(F), len(self.held_out)))
+            weights = self._weights(block, s)
             at = _Block(block, self._labels(block), weights, F, arrays)
             vectors: np.ndarray | None = None
             for first in range(0, len(F), self.tile_rows):
@@ -122,12 +121,11 @@ class LightReduction(RowReduction):
     @abstractmethod
     def _sums(self, at: _Block, vectors: np.ndarray) -> Any: ...
 
-    def _held_out(self, start: int, n_rows: int) -> np.ndarray | None:
-        if self.folds is None:
-            return None
-        # None is coded as the fold −1, which has no rows.
-        members = np.array([-1 if fold is None else fold for fold in self.held_out])
-        return self.folds.of_rows(start, start + n_rows)[:, None] == members
+    def _weights(self, block: RowBlock, s: np.ndarray | None) -> RowWeights:
+        n, masks = block.X.shape[0], None
+        if self.folds is not None:
+            masks = self.folds.masks(np.arange(block.start, block.start + n), self.held_out)
+        return RowWeights.of(s, (n, len(self.held_out)), masks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -476,13 +474,10 @@ class FeaturesOf:
 class MarginOracle:
     """Evaluates problems by passes over the rows, and applies preconditioners on the worker with the Gram.
 
-    `grams` is None where no preconditioner is needed, or for the diagonal one of sparse features. `folds` are
-    for problems with a held-out fold.
+    `grams` is None where no preconditioner is needed, or for the diagonal one of sparse features.
     """
 
-    def __init__(
-        self, fit: PreparedFit, plan: Plan, grams: Grams | None = None, folds: Folds | None = None
-    ) -> None:
+    def __init__(self, fit: PreparedFit, plan: Plan, grams: Grams | None = None) -> None:
         problem = fit.problem
         self.run, self.problem = fit.run, problem
         self._fit, self._plan = fit, plan
@@ -490,10 +485,10 @@ class MarginOracle:
         self.n_features = fit.specification.n_features
         self.fit_intercept = problem.fit_intercept
         self._grams = grams
-        self.folds = folds
+        self.folds = problem.folds
         self._moments: RidgeMoments | None = None
         has_dual = plan.size.dual_rows and plan.solver == "gram"
-        self.ascent = DualAscent(fit, plan, folds) if has_dual else None
+        self.ascent = DualAscent(fit, plan, self.folds) if has_dual else None
         self._factors: WeakValueDictionary[float, Factor] = WeakValueDictionary()
         self._factor_of: dict[MarginProblem, Factor] = {}  # the one that each problem took last
         self._solved: dict[MarginProblem, _Solved] = {}
@@ -768,7 +763,7 @@ def hessian_factor(
 ) -> Preconditioner:
     """The inverse of one of several Hessians, whose sums are packed triangles."""
     of_features = replace(problem, n_targets=0, offset=None)
-    total = total_gram([packed[position : position + 1]], of_features)
+    total = total_gram([packed[position : position + 1]], np.ones(1), of_features)
     return preconditioner_of(total, curvature, of_features)
 
 

@@ -21,6 +21,7 @@ from distrff.errors import InputError
 from distrff.solvers.ridge import (
     NOT_FINITE,
     FoldErrors,
+    FoldGrams,
     GramProblem,
     PosteriorFactor,
     RidgeSolution,
@@ -45,8 +46,8 @@ class RidgeRows:
         Coded targets.
     s : ndarray of shape (n,)
         Weights.
-    fold : ndarray of shape (n,)
-        The fold of each row.
+    is_fitted, is_judged : ndarrays of bool of shape (n, n_folds)
+        Whether each fold's model is fitted to a row, and whether the fold holds it out.
     K : ndarray of shape (n, n)
         ZZᵀ.
     """
@@ -54,7 +55,8 @@ class RidgeRows:
     Z: np.ndarray
     Y: np.ndarray
     s: np.ndarray
-    fold: np.ndarray
+    is_fitted: np.ndarray
+    is_judged: np.ndarray
     K: np.ndarray
 
     def targets(self, problem: GramProblem) -> np.ndarray:
@@ -62,10 +64,12 @@ class RidgeRows:
         return self.Y if problem.offset is None else self.Y + problem.offset
 
 
-def ridge_rows(Z: np.ndarray, Y: np.ndarray, s: np.ndarray, fold: np.ndarray) -> RidgeRows:
+def ridge_rows(
+    Z: np.ndarray, Y: np.ndarray, s: np.ndarray, is_fitted: np.ndarray, is_judged: np.ndarray
+) -> RidgeRows:
     """The rows with their products; raise InputError if these are not finite."""
     Z = np.ascontiguousarray(Z, dtype=np.float64)
-    return RidgeRows(Z, Y, s, fold, products_of_rows(Z))
+    return RidgeRows(Z, Y, s, is_fitted, is_judged, products_of_rows(Z))
 
 
 def products_of_rows(Z: np.ndarray) -> np.ndarray:
@@ -78,14 +82,19 @@ def products_of_rows(Z: np.ndarray) -> np.ndarray:
 
 
 def gram_of_rows(
-    Z: np.ndarray, Y: np.ndarray, s: np.ndarray, fold: np.ndarray, problem: GramProblem
+    Z: np.ndarray,
+    Y: np.ndarray,
+    s: np.ndarray,
+    is_fitted: np.ndarray,
+    is_judged: np.ndarray,
+    problem: GramProblem,
 ) -> np.ndarray:
     """The Gram Σ s·ttᵀ of a nested map: the largest that has no more features than rows.
 
-    Counted are the rows without the smallest fold. The offset is added to the targets. The Gram of all 1024
-    features of 1000 rows would take longer than a fold does.
+    Counted are the most rows that a model of a fold is fitted to, if the fold holds any out. The offset is
+    added to the targets. The Gram of all 1024 features of 1000 rows would take longer than a fold does.
     """
-    n_left = len(fold) - np.unique_counts(fold).counts.min()
+    n_left = is_fitted[:, is_judged.any(axis=0)].sum(axis=0).max(initial=0)
     small = max((size for size in problem.sizes if size <= n_left), default=0)
     Y = Y if problem.offset is None else Y + problem.offset
     return _gram(np.asarray(Z[:, :small], np.float64), Y, s)
@@ -97,9 +106,13 @@ def _gram(Z: np.ndarray, Y: np.ndarray, s: np.ndarray) -> np.ndarray:
     return T.T @ T
 
 
+def _gram_of_some(rows: RidgeRows, chosen: np.ndarray, size: int, problem: GramProblem) -> np.ndarray:
+    return _gram(rows.Z[chosen, :size], rows.targets(problem)[chosen], rows.s[chosen])
+
+
 @dataclass(frozen=True, eq=False)
-class _Complement:
-    """The rows of all folds but one, for models of features times `scale`, and their products CCᵀ.
+class _Training:
+    """The rows that a fold's model is fitted to, for features times `scale`, and their products CCᵀ.
 
     `share` is s/Σs, which stands for the mean; zeros without an intercept.
     """
@@ -116,8 +129,8 @@ class _Complement:
 
     @classmethod
     def of(cls, rows: RidgeRows, fold: int | None, scale: float, problem: GramProblem) -> Self:
-        """The rows of all folds but this one, or all; raise InputError if they have no weight."""
-        training = np.arange(len(rows.fold)) if fold is None else np.flatnonzero(rows.fold != fold)
+        """The training rows of a fold, or all; raise InputError if they have no weight."""
+        training = np.arange(len(rows.s)) if fold is None else np.flatnonzero(rows.is_fitted[:, fold])
         s, Y = rows.s[training], rows.targets(problem)[training]
         weight = float(s.sum())
         if not weight > 0:
@@ -170,11 +183,13 @@ def row_fold_errors(
     with C = (K + alpha·I)⁻¹, centred. But its block takes 2·n·|I|² flops for each alpha and fold, for 25
     alphas of 1000 rows more than five reductions of 800 rows.
     """
-    held_out, by_features = rows.fold == fold, len(total) - 1 - problem.n_targets
+    held_out, by_features = rows.is_judged[:, fold], len(total) - 1 - problem.n_targets
     tried = [size for size, grid in zip(problem.sizes, grids, strict=True) if len(grid)]
     small = max((size for size in tried if size <= by_features), default=0)
-    of_fold = _gram(rows.Z[held_out, :small], rows.targets(problem)[held_out], rows.s[held_out])
-    of_small = leading(total, small, problem.n_targets)
+    of_fold = _gram_of_some(rows, held_out, small, problem)
+    left_out = ~rows.is_fitted[:, fold]
+    used = of_fold if np.array_equal(left_out, held_out) else _gram_of_some(rows, left_out, small, problem)
+    grams = FoldGrams(leading(total, small, problem.n_targets), used, of_fold)
     found = FoldErrors([], float(rows.s[held_out].sum()), {})
     for i, (size, grid) in enumerate(zip(problem.sizes, grids, strict=True)):
         base = None if bases is None else bases[i]
@@ -182,7 +197,7 @@ def row_fold_errors(
         if not len(grid):
             errors = np.empty((0, problem.n_targets))
         elif size <= by_features:
-            errors = errors_on_fold(of_small, of_fold, size, grid, problem, base, kept)
+            errors = errors_on_fold(grams, size, grid, problem, base, kept)
         else:
             errors = _errors_by_rows(rows, fold, size, grid, problem, base, kept)
         found.errors.append(errors)
@@ -201,8 +216,8 @@ def _errors_by_rows(
     if size < rows.Z.shape[1]:
         part = rows.Z[:, :size]
         rows = replace(rows, Z=part, K=part @ part.T)
-    held_out = np.flatnonzero(rows.fold == fold)
-    left = _Complement.of(rows, fold, problem.feature_scale(size), problem)
+    held_out = np.flatnonzero(rows.is_judged[:, fold])
+    left = _Training.of(rows, fold, problem.feature_scale(size), problem)
     across, s = left.products_with(rows.K, held_out), rows.s[held_out]
     residual, path = rows.targets(problem)[held_out] - left.y_mean, path_ridge(left.H)
 
@@ -221,7 +236,7 @@ def row_solution_without(
     total: np.ndarray, rows: RidgeRows, fold: int | None, alpha: np.ndarray, problem: GramProblem
 ) -> RidgeSolution:
     """The solution of `distrff.solvers.ridge.solution_without`; `total` is not needed."""
-    left = _Complement.of(rows, fold, 1.0, problem)
+    left = _Training.of(rows, fold, 1.0, problem)
     U = np.empty_like(left.R)
     alphas = np.broadcast_to(np.asarray(alpha, dtype=np.float64), left.y_mean.shape)
     for value in np.unique(alphas):
