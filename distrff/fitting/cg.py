@@ -799,7 +799,7 @@ def sample_size(size: Size, stride: int) -> Size:
     Its products are in float64: the rows are few, and float32 rounding would cost light sweeps where alpha is
     small.
     """
-    return replace(size, dtype="float64", n_folds=1, gram_stride=stride)
+    return replace(size, dtype="float64", n_folds=1, n_other_sums=0, memberships=1.0, gram_stride=stride)
 
 
 PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error

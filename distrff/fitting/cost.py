@@ -68,8 +68,8 @@ class Size:
     n_map_passes: int = 0  # passes over all rows to fit the map
     n_eigensystems: int = 0  # eigensystems of the Gram beyond those of the alpha path
     column_share: float = 1.0  # share of columns in which a row has entries; below 1 for sparse rows
-    n_sums: int = 1  # accumulators of a sweep for all folds
-    memberships: float = 1.0  # of them that a row enters
+    n_other_sums: int = 0  # accumulators of a sweep for all folds, beside one a fold
+    memberships: float = 1.0  # of all of them that a row enters
     n_factors: int = 0  # at most; one per distinct penalty, to precondition conjugate gradients
     held_bytes: int = 0  # held by a reading task beside decoded rows
     whole_rows: int = 0  # rows of the largest storage unit that is decoded whole; 0 for none
@@ -83,6 +83,11 @@ class Size:
     def column_entries(self) -> float:
         """Numbers in a row of X, those of sparse rows with an index each."""
         return self.n_columns * self.column_share
+
+    @property
+    def n_sums(self) -> int:
+        """Accumulators of a sweep for all folds."""
+        return self.n_folds + self.n_other_sums
 
     @property
     def gram_size(self) -> int:
@@ -285,6 +290,12 @@ class Plan:
         """The plan as strict JSON data."""
         own = asdict(self)
         values = own.pop("size") | own
+        # A report's "n_folds" are the sums, as far as these are those of folds, and "n_paths" tells others.
+        values |= {
+            "n_folds": self.size.n_sums,
+            "n_paths": self.size.n_folds if values.pop("n_other_sums") else 0,
+        }
+        values.pop("memberships")
         solver = values.pop("solver")
         for name in () if solver == "cg" else ("stride", "n_factors", "n_search_sweeps"):
             del values[name]
@@ -480,7 +491,7 @@ def _remedies(plan: Plan, cost: Callable[[Size, Workers], Iterator[Plan]]) -> li
     if plan.solver == "gram" and (
         n_folds := largest(
             range(2, size.n_folds),
-            lambda n: does_fit(replace(size, n_folds=n, n_sums=n * size.n_sums // size.n_folds)),
+            lambda n: does_fit(replace(size, n_folds=n)),
         )
     ):
         remedies.append(f"cv={n_folds}")

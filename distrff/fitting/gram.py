@@ -967,7 +967,8 @@ def folds_of(problem: Problem, size: Size) -> Folds:
 def ridge_size(problem: Problem, size: Size) -> Size:
     """The size with the numbers that a choice of alpha by any solver adds."""
     penalty, k, folds = problem.penalty, size.n_outputs, folds_of(problem, size)
-    size = replace(size, n_folds=max(1, folds.n_folds), n_sums=folds.n_sums, memberships=folds.memberships)
+    n_folds = max(1, folds.n_folds)
+    size = replace(size, n_folds=n_folds, n_other_sums=folds.n_sums - n_folds, memberships=folds.memberships)
     if problem.loss is None:
         return replace(size, n_light_columns=k, n_eigensystems=int(problem.n_components is not None))
     n_grid = N_DEFAULT_ALPHAS if penalty.grid is None else len(penalty.grid)

@@ -19,7 +19,7 @@ from distrff.fitting.rows import ColumnStatistics
 from distrff.fitting.sums import GramStatistics, Statistics, ToeplitzStatistics, check_same_table
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets
-from distrff.preprocessing.folds import Folds, FoldSums
+from distrff.preprocessing.folds import Folds, FoldSums, OneHeldOut
 from distrff.solvers.ridge import unpack
 
 
@@ -198,15 +198,17 @@ class RunningSums:
                 f"all rows so far are of the class {labels.labels.tolist()[0]!r}; a classifier needs "
                 f"rows of at least two classes"
             )
-        if problem.penalty.search is not None and type(self.folds) is not type(problem.folds):
+        search, folds = problem.penalty.search, self.folds
+        has_folds = folds.n_folds > 0 and isinstance(folds, OneHeldOut) == (search == "gcv")
+        if search is not None and not has_folds:
             raise InputError(
-                f"alpha={problem.penalty.search!r} needs folds that the first call of partial_fit did not "
+                f"alpha={search!r} needs folds that the first call of partial_fit did not "
                 f"sum, as alpha was another then; give the number that alpha was, or begin again with all "
                 f"rows"
             )
-        if problem.penalty.search is not None:
-            replace(problem, folds=self.folds).check_rows_of_search(self.sums.n_rows)
-        result = solved(self.sums, problem, self.folds)
+        if search is not None:
+            replace(problem, folds=folds).check_rows_of_search(self.sums.n_rows)
+        result = solved(self.sums, problem, folds)
         features = result.features or self.features
         entries = {
             **of_map(features),

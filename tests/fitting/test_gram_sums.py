@@ -10,7 +10,7 @@ import distrff as drf
 from distrff.fitting.gram import CurvatureGramReduction, GramReduction
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, Scaling
-from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.folds import NO_FOLDS, HashFolds, folds_by
 from distrff.preprocessing.moments import Moments
 from distrff.solvers.losses import Laplace, Logistic, Probit, SquaredHinge
 from distrff.solvers.ridge import unpack
@@ -85,12 +85,12 @@ def test_the_gram_is_the_dense_formula(rng, dtype, kind, weighted, by):
     X = rng.standard_normal((N, 3)) * [1, 2, 0.1] + [0, 50, 0]
     y, targets = targets_of(kind, X, rng)
     s = rng.exponential(size=N) * (rng.random(N) < 0.8) if weighted else None
-    folds = None if by is None else Folds(4, int(rng.integers(2**63)), by, N)
-    options = {"folds": folds, "members": (0,) if folds is None else (0, 1, 2, 3)}
+    folds = folds_by(by, 1 if by is None else 4, int(rng.integers(2**62))).of_dataset(N)
+    options = {"folds": folds, "members": tuple(range(folds.n_sums))}
     scaling = Scaling.standard(Moments.of(X, s))
     reduction = reduction_of(X, targets, dtype=dtype, scaling=scaling, **options)
     A = updated(reduction, X, y, s)
-    expected, bound = dense(reduction, X, y, s, None if folds is None else folds.of_rows(0, N))
+    expected, bound = dense(reduction, X, y, s, folds.sums(np.arange(N)).numbers if by else None)
     assert A.shape == expected.shape
     assert np.all(np.abs(A - expected) <= bound)
     merged = swept(reduction, as_dataset(X, y, s), cuts=(101, 290))
@@ -139,7 +139,7 @@ LANDMARKS = drf.NystroemFeatures(drf.Exponential(1.0), D, random_state=0)
 def test_the_gram_of_curvatures(rng, loss, weighted, sent_map, sampled, light_rows, features):
     X, y = rng.standard_normal((N, 3)), rng.choice(3, N)
     s = rng.exponential(size=N) if weighted else None
-    folds = Folds(2, 7, "hash", N) if sampled else None
+    folds = HashFolds(2, 7) if sampled else NO_FOLDS
     targets = ClassTargets(np.arange(3), np.array([1.0, 2.0, 0.5]) if weighted else None)
     fields = of_features(clone(features).fit(X).specification_, targets, tile_rows=TILE)
     outputs = (1, 0, 1)
@@ -151,7 +151,7 @@ def test_the_gram_of_curvatures(rng, loss, weighted, sent_map, sampled, light_ro
     found = swept(reduction, as_dataset(X, y, s), point | arrays, cuts=(100,))
     T, weights = rows_t(reduction, X, y, s)
     if sampled:
-        weights = weights * (folds.of_rows(0, N) == 0)
+        weights = weights * (folds.sums(np.arange(N)).numbers == 0)
     F = T[:, :D] @ point["coef"] + point["intercept"]
     for j, output in enumerate(outputs):
         curved = weights * loss.second_derivative(F[:, j], reduction.targets.encode(y)[:, output])
