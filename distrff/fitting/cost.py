@@ -291,11 +291,9 @@ class Plan:
         own = asdict(self)
         values = own.pop("size") | own
         # A report's "n_folds" are the sums, as far as these are those of folds, and "n_paths" tells others.
-        values |= {
-            "n_folds": self.size.n_sums,
-            "n_paths": self.size.n_folds if values.pop("n_other_sums") else 0,
-        }
-        values.pop("memberships")
+        del values["memberships"]
+        n_paths = self.size.n_folds if values.pop("n_other_sums") else 0
+        values |= {"n_folds": self.size.n_sums, "n_paths": n_paths}
         solver = values.pop("solver")
         for name in () if solver == "cg" else ("stride", "n_factors", "n_search_sweeps"):
             del values[name]
