@@ -63,8 +63,11 @@ _STEPS = re.compile(r"\d{6}-[0-9a-f]{8}\.part")
 # One file: JSON and arrays.
 
 
-def write_part(location: Location, tree: Any, arrays: list[np.ndarray]) -> int:
-    """Write one part, completely or not at all, and return its bytes."""
+def write_part(location: Location, tree: Any, arrays: list[np.ndarray], *, is_lasting: bool = True) -> int:
+    """Write one part, completely or not at all, and return its bytes.
+
+    One that is not lasting, which nobody finds again after this process, does not wait for the disk.
+    """
     pieces: list[Any] = [bytes_of(A) for A in arrays if A.size]
     described = [[A.dtype.str, list(A.shape), _order(A)] for A in arrays]
     header = json.dumps({"arrays": described, "tree": tree}, allow_nan=False).encode() + b"\n"
@@ -79,11 +82,11 @@ def write_part(location: Location, tree: Any, arrays: list[np.ndarray]) -> int:
     first = json.dumps({"checksum": digest.hexdigest(), "header_bytes": len(header)}).encode() + b"\n"
     pieces = [first, header, *pieces]
     with storage_errors(f"{location} could not be written"):
-        _write_whole(location, pieces)
+        _write_whole(location, pieces, is_lasting=is_lasting)
     return sum(len(piece) for piece in pieces)
 
 
-def _write_whole(location: Location, pieces: list[Any]) -> None:
+def _write_whole(location: Location, pieces: list[Any], *, is_lasting: bool = True) -> None:
     path = location.path
     if path is None:
         location.write_pieces(pieces)
@@ -94,8 +97,9 @@ def _write_whole(location: Location, pieces: list[Any]) -> None:
         with full_disk_errors(location), beside.open("wb") as file:
             for piece in pieces:
                 file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
+            if is_lasting:
+                file.flush()
+                os.fsync(file.fileno())
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)
@@ -138,8 +142,8 @@ def _reading(location: Location) -> Iterator[None]:
 _HEAD_BYTES = 2**16
 
 
-def read_head(location: Location) -> tuple[Any, int]:
-    """JSON of a part and the byte at which its arrays begin, without reading these.
+def read_head(location: Location) -> tuple[Any, list[Any], int]:
+    """JSON of a part, dtype, shape and order of its arrays, and the byte at which they begin.
 
     Raises DamagedPart if it is missing, or has more or fewer bytes than its arrays need.
     """
@@ -155,7 +159,7 @@ def read_head(location: Location) -> tuple[Any, int]:
         n_bytes = sum(np.dtype(name).itemsize * math.prod(shape) for name, shape, _ in header["arrays"])
         if start + n_bytes != size:
             raise ValueError("another size")
-        return header["tree"], start
+        return header["tree"], header["arrays"], start
 
 
 def read_range(location: Location, start: int, stop: int) -> bytes:

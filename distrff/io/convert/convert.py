@@ -26,9 +26,8 @@ from distrff.io.convert.runs import (
     Checkpoint,
     DamagedRun,
     DenseWriter,
-    InGivenOrder,
-    InRandomOrder,
     RowOrder,
+    Sink,
     SparseWriter,
     mark_complete,
     new_group,
@@ -398,9 +397,7 @@ class Conversion:
         groups = [group, group.require_group(TEST)] if self.order.n_parts > 1 else [group]
         kind = SparseWriter if is_sparse else DenseWriter
         writers = [kind(one, self.chunk_rows) for one in groups]
-        if self.order.shuffle is None:
-            return InGivenOrder(writers, self.order)
-        return InRandomOrder(writers, self.order, self.checkpoint)
+        return Sink(writers, self.order, self.checkpoint)
 
     def _encoder(self) -> tuple[TableEncoder | SparseEncoder, dict[str, Any]]:
         source, steps, options = self.source, self.steps, self.options
@@ -487,7 +484,6 @@ def _progress(label: str, source: RawSource, checkpoint: Checkpoint) -> Iterator
         yield advance_to
 
 
-Sink = InGivenOrder | InRandomOrder
 AdvanceTo = Callable[[int], object]
 Merge = Callable[[Any, Any], Any]
 Over = Callable[[Callable[[Any], Any], Sequence[str], Merge, Any], Any]
