@@ -28,7 +28,6 @@ import secrets
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -67,11 +66,8 @@ KIND = "dataset"
 _CHUNK_BYTES = 4 * 2**20  # several tiles are cut from a chunk
 _SHARD_CHUNKS = 8  # a shard is one file and one request, and is decoded at once
 _SPARSE_CHUNK = 2**19  # entries
+_ENTRIES = ("X/data", "X/indices")
 _ZARR_LEFTOVER = re.compile(r"\.[0-9a-f]{32}\.partial$")  # a chunk whose writer was killed
-
-Places = Mapping[str, Sequence[int]]
-"""Of each array of a group, how many values it has taken and how many of them are written."""
-_NOTHING = (0, 0)
 
 
 @contextmanager
@@ -111,11 +107,6 @@ class GrowingArray:
         self._buffer = np.empty((length, *like.shape[1:]), like.dtype)
         self._array: zarr.Array | None = None
         self._held = self.written = self._skipped = 0
-
-    @property
-    def taken(self) -> int:
-        """The number of values that were appended."""
-        return self.written + self._held - self._skipped
 
     def go_on(self, taken: int, written: int) -> None:
         """Go on with an array of which an earlier process wrote some values.
@@ -176,7 +167,8 @@ class GroupWriter(ABC):
     def __init__(self, group: zarr.Group, chunk_rows: int | None = None) -> None:
         self._group, self._chunk_rows = group, chunk_rows
         self._arrays: dict[str, GrowingArray] = {}
-        self._before: Places = {}
+        self._before: Mapping[str, int] = {}  # what an earlier process wrote of each array
+        self._begin = (0, 0)  # rows and entries of CSR before those that are appended
 
     @abstractmethod
     def _parts(self, rows: Span) -> Span:
@@ -185,13 +177,17 @@ class GroupWriter(ABC):
     @abstractmethod
     def _new_array(self, name: str, parts: Span) -> GrowingArray: ...
 
+    def _length(self, name: str, n_rows: int, n_entries: int) -> int:
+        """The values of an array that holds some rows, and entries of CSR."""
+        return n_rows
+
     def append(self, rows: Span) -> None:
         """Take some rows, X dense or CSR; write full shards."""
         parts = self._parts(rows)
         if not self._arrays:
             arrays = {name: self._new_array(name, parts) for name in parts}
             for name, array in arrays.items():
-                array.go_on(*self._before.get(name, _NOTHING))
+                array.go_on(self._length(name, *self._begin), self._before.get(name, 0))
             self._arrays = arrays
         for name, values in parts.items():
             self._arrays[name].append(values)
@@ -200,21 +196,28 @@ class GroupWriter(ABC):
         """Write what is left, and return the number of rows."""
         return max((array.finish() for array in self._arrays.values()), default=0)
 
-    def places(self) -> dict[str, tuple[int, int]]:
-        """How many values each array has taken and written, none before the first rows."""
-        return {name: (array.taken, array.written) for name, array in self._arrays.items()}
+    def written(self) -> dict[str, int]:
+        """How many values of each array are written, none before the first rows."""
+        return {name: array.written for name, array in self._arrays.items()}
 
-    def go_on(self, places: Places) -> bool:
-        """Go on where an earlier process was, before the first rows; return whether its arrays are there.
+    def go_on(self, written: Mapping[str, int], begins: Sequence[tuple[int, int]]) -> int | None:
+        """Go on where an earlier process was, before the first rows; return the place of the next ones.
 
-        The next rows to be appended are those from the number taken on.
+        `begins` has the numbers of rows and entries before each run of rows that will come. The next one to
+        be appended is the first of which some value is not written. None if the arrays are not there.
         """
         try:
-            are_there = all(self._group[name].shape[0] >= n for name, (_, n) in places.items() if n)
+            if any(n and self._group[name].shape[0] < n for name, n in written.items()):
+                return None
         except (KeyError, ValueError, TypeError, OSError):
-            are_there = False
-        self._before = places if are_there else {}
-        return are_there
+            return None
+        place = 0
+        while written and place + 1 < len(begins):
+            if any(n < self._length(name, *begins[place + 1]) for name, n in written.items()):
+                break
+            place += 1
+        self._before, self._begin = written, begins[place]
+        return place
 
 
 class DenseWriter(GroupWriter):
@@ -247,27 +250,27 @@ class SparseWriter(GroupWriter):
     "csr_matrix" and `shape`. A chunk of indptr, y and sample_weight has `chunk_rows` rows, by default 65,536.
     """
 
-    _n_entries = _n_columns = 0
+    _n_columns = 0
+    _n_entries: int | None = None  # before the first rows
 
-    def go_on(self, places: Places) -> bool:
-        are_there = super().go_on(places)
-        self._n_entries = self._before.get("X/data", _NOTHING)[0]
-        return are_there
+    def _length(self, name: str, n_rows: int, n_entries: int) -> int:
+        if name in _ENTRIES:
+            return n_entries
+        return n_rows + (name == "X/indptr" and n_rows > 0)
 
     def _parts(self, rows: Span) -> Span:
         X = csr_matrix(rows["X"])
-        starts = X.indptr[1:].astype(np.int64) + self._n_entries
-        if not self._arrays and not self._before.get("X/indptr", _NOTHING)[0]:
-            starts = np.concatenate([np.zeros(1, np.int64), starts])
-        self._n_columns, self._n_entries = X.shape[1], self._n_entries + X.nnz
+        n_rows, n_entries = self._begin if self._n_entries is None else (1, self._n_entries)
+        starts = X.indptr[n_rows > 0 :].astype(np.int64) + n_entries  # the first one of all is the 0
+        self._n_columns, self._n_entries = X.shape[1], n_entries + X.nnz
         parts = {"X/data": X.data, "X/indices": X.indices.astype(np.int32, copy=False), "X/indptr": starts}
         return parts | {name: values for name, values in rows.items() if name != "X"}
 
     def _new_array(self, name: str, parts: Span) -> GrowingArray:
         self._group.require_group("X")
-        length = _SPARSE_CHUNK if name in ("X/data", "X/indices") else self._chunk_rows or 2**16
+        length = _SPARSE_CHUNK if name in _ENTRIES else self._chunk_rows or 2**16
         array = GrowingArray(self._group, name, parts[name], length)
-        if not self._before.get(name, _NOTHING)[1]:
+        if not self._before.get(name):
             array.create(length)
         return array
 
@@ -537,17 +540,23 @@ class Runs:
 
     # The second pass.
 
-    def ranges(self, part: int) -> list[tuple[int, int]]:
-        """The cells of a part in runs of at most 32 MB, or of a single larger one."""
+    def ranges(self, part: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """The cells of a part in runs of at most 32 MB, or of a single larger one.
+
+        Also the numbers of rows and entries before each, by which a process finds where an earlier one was.
+        """
         first = part << _CELL_BITS
-        sizes = np.sum([run.sizes() for run in self._runs], axis=0)[first : first + (1 << _CELL_BITS)]
+        cells = slice(first, first + (1 << _CELL_BITS))
+        sizes = np.sum([run.sizes()[cells] for run in self._runs], axis=0)
+        counts = np.sum([[run.tree[n][cells] for n in ("n_rows", "n_entries")] for run in self._runs], axis=0)
         bounds, left = [0], _RANGE_BYTES
         for cell, size in enumerate(sizes.tolist()):
             if size > left and cell > bounds[-1]:
                 bounds.append(cell)
                 left = _RANGE_BYTES
             left -= size
-        return [(first + a, first + b) for a, b in zip(bounds, [*bounds[1:], len(sizes)], strict=True)]
+        before = [tuple(counts[:, :cell].sum(axis=1).tolist()) for cell in bounds]
+        return [(first + a, first + b) for a, b in pairwise([*bounds, len(sizes)])], before
 
     def read(self, first: int, stop: int) -> Span:
         """The rows of some cells in the order of their keys; raises DamagedRun for the first damaged run."""
@@ -714,31 +723,19 @@ class Checkpoint:
 
         Whoever takes them passes them to `writer` one by one: what is written follows from that.
         """
-        note, first, taken = self._notes.get(part), 0, dict[str, int]()
-        if note is not None:
-            if writer.go_on(note["places"]):
-                first, taken = note["range"], {name: n for name, (n, _) in note["places"].items()}
-            else:  # the output was removed; the note must not be taken for one on the new one
-                self._set_note(part, None)
-        ranges = self.runs.ranges(part)
-        begun: deque[tuple[int, dict[str, int]]] = deque()  # that are not wholly written
-        for i in range(first, len(ranges)):
-            begun.append((i, taken))
+        ranges, before = self.runs.ranges(part)
+        found = writer.go_on(self._notes.get(part) or {}, before)
+        if found is None:  # the output was removed; the note must not be taken for one on the new one
+            self._set_note(part, None)
+        for i in range(found or 0, len(ranges)):
             if rows := self.runs.read(*ranges[i]):
                 yield rows
                 del rows
-            places = writer.places()
-            taken = {name: n for name, (n, _) in places.items()}
-            # The next process goes on with the first range of which some rows are only in memory.
-            while len(begun) > 1 and all(places[name][1] >= n for name, n in begun[1][1].items()):
-                begun.popleft()
-            restart, before = begun[0]
-            written = {name: (before.get(name, 0), n) for name, (_, n) in places.items()}
             stage = "write" if part == 0 else "write the rows set apart"
-            self.record(stage, restart, len(ranges), "ranges")
-            self._set_note(part, {"range": restart, "places": written})
+            self.record(stage, i + 1, len(ranges), "ranges")
+            self._set_note(part, writer.written())
 
-    def _set_note(self, part: int, note: dict[str, Any] | None) -> None:
+    def _set_note(self, part: int, note: dict[str, int] | None) -> None:
         """Note up to where the rows of a part are written; store that if it is time to."""
         self._notes = self._notes | {part: note}
         if note is None or self.is_due():
