@@ -57,7 +57,7 @@ _NAMES = {
     "features.transformer": "TransformerFeatures",
     "io.convert.convert": "convert",
     "io.open": "open_dataset",
-    "kernels.polynomial": "Polynomial",
+    "kernels.base": "Polynomial",
     "kernels.stationary": "Cauchy Exponential Gaussian Laplacian Matern",
     "metrics": "metrics",
     "model.persistence": "load_model",

@@ -47,7 +47,7 @@ from distrff.fitting.sums import GramStatistics as GramStatistics
 from distrff.fitting.sums import ToeplitzStatistics as ToeplitzStatistics
 from distrff.io.convert.convert import convert as convert
 from distrff.io.open import open_dataset as open_dataset
-from distrff.kernels.polynomial import Polynomial as Polynomial
+from distrff.kernels.base import Polynomial as Polynomial
 from distrff.kernels.stationary import Cauchy as Cauchy
 from distrff.kernels.stationary import Exponential as Exponential
 from distrff.kernels.stationary import Gaussian as Gaussian

@@ -57,6 +57,7 @@ _COMMANDS = tuple(name for names in _PURPOSES.values() for name in names)
 _MODULES = {
     "fit": "build",
     "convert": "data",
+    **dict.fromkeys(("bench", "kernel_error"), "plan"),
     **dict.fromkeys(("merge", "solve"), "gram"),
     **dict.fromkeys(("score", "importance", "calibrate", "raster", "transform"), "predict"),
 }

@@ -11,7 +11,20 @@ import click
 
 import distrff as drf
 from distrff.cli import LAST_WORK, NOT_CONVERGED, spelt_as_options
-from distrff.cli.command import command, progress_lines, show, verbosity_options
+from distrff.cli.command import (
+    Value,
+    WordOrJson,
+    command,
+    flag,
+    given,
+    parameter,
+    parameters_of,
+    progress_lines,
+    show,
+    spelt_as_option,
+    together,
+    verbosity_options,
+)
 from distrff.cli.data import (
     check_has_target,
     checkpoint_options,
@@ -24,8 +37,6 @@ from distrff.cli.data import (
     table_options,
     workers_of,
 )
-from distrff.cli.options import Value, WordOrJson, flag, given, parameter, spelt_as_option, together
-from distrff.cli.signatures import parameters_of
 from distrff.errors import CheckpointWarning, InputError, warn
 from distrff.utils.text import listed
 

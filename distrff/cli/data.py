@@ -15,8 +15,16 @@ import click
 
 import distrff as drf
 from distrff.cli import spelt_as_options
-from distrff.cli.command import command, show, verbosity_options
-from distrff.cli.options import StorageOption, flag, parameter, parameters, together
+from distrff.cli.command import (
+    StorageOption,
+    command,
+    flag,
+    parameter,
+    parameters,
+    show,
+    together,
+    verbosity_options,
+)
 from distrff.errors import InputError
 from distrff.utils.text import listed, public_name
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import distrff as drf
-from distrff.cli.command import aligned, command, show, verbosity_options
+from distrff.cli.command import aligned, command, flag, show, verbosity_options
 from distrff.cli.data import arguments_of, cluster_options, row_options, storage_options, workers_of
-from distrff.cli.options import flag
 from distrff.utils.text import public_name
 
 if TYPE_CHECKING:

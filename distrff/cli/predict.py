@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import distrff as drf
-from distrff.cli.command import aligned, command, show, verbosity_options
+from distrff.cli.command import aligned, command, flag, parameter, show, together, verbosity_options
 from distrff.cli.data import (
     chosen,
     cluster_options,
@@ -22,7 +22,6 @@ from distrff.cli.data import (
     storage_options,
     workers_of,
 )
-from distrff.cli.options import flag, parameter, together
 from distrff.errors import InputError
 from distrff.utils.text import first_repeated, public_name
 

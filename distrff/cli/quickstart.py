@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import distrff as drf
-from distrff.cli.command import command, show, verbosity_options
+from distrff.cli.command import command, flag, show, verbosity_options
 from distrff.cli.data import workers_of
-from distrff.cli.options import flag
 
 if TYPE_CHECKING:
     from distrff.cli.synthetic import KnownTruth

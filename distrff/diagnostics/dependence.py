@@ -29,13 +29,12 @@ from distrff.diagnostics.importance import (
     outside_rows,
     with_columns,
 )
-from distrff.diagnostics.strict import strict
 from distrff.engine.run import Run, begin_run
 from distrff.errors import InputError
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
 from distrff.model.rows import rows_for
-from distrff.preprocessing.encoders import (
+from distrff.preprocessing.table import (
     PARTS,
     CyclicTimeEncoder,
     HashedStep,
@@ -46,6 +45,7 @@ from distrff.preprocessing.encoders import (
 from distrff.utils.arrays import chosen_rows, dense_rows
 from distrff.utils.html import Section, Table, html_card, page_lines, part_lines
 from distrff.utils.random import resolve_seed
+from distrff.utils.serialize import strict
 from distrff.utils.validation import check_count
 
 _GRID_SIZE = 20

@@ -15,7 +15,6 @@ import numpy as np
 from scipy.sparse import csr_matrix, issparse
 
 from distrff.diagnostics.evaluate import judging_cuts
-from distrff.diagnostics.strict import strict
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run
 from distrff.errors import ColumnError, InputError, InputTypeError
@@ -30,6 +29,7 @@ from distrff.preprocessing.table import ColumnStep
 from distrff.utils.arrays import chosen_rows, dense_rows, joined_rows
 from distrff.utils.html import Bars, Section, Table, html_card, page_lines, part_lines
 from distrff.utils.random import child_seed, resolve_seed, row_hash
+from distrff.utils.serialize import strict
 from distrff.utils.text import listed, number_text
 from distrff.utils.validation import check_count, is_finite
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from distrff.diagnostics.strict import StrictMapping
 from distrff.utils.html import Bars, Facts, Items, Part, Section, Table, html_card, html_page, page_lines
+from distrff.utils.serialize import StrictMapping
 from distrff.utils.text import column_text, listed, number_text
 
 _MAX_CLASSES = 30  # as rows of a table

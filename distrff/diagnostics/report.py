@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from distrff.diagnostics.quality import quality_line, quality_sections
-from distrff.diagnostics.strict import StrictMapping
 from distrff.utils.html import Bars, Chart, Facts, Items, Part, Section, Table, html_card, html_page
+from distrff.utils.serialize import StrictMapping
 from distrff.utils.text import human_bytes, human_seconds, kernel_text, number_text, quantity_text
 
 

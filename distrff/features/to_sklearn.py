@@ -21,8 +21,7 @@ from distrff.features.fitted import FittedMap, ProjectedMap, arrays_inside
 from distrff.features.fourier import FourierMap
 from distrff.features.nystroem import NystroemMap
 from distrff.features.transformer import TransformerMap
-from distrff.kernels.base import Kernel, Product, Scaled, Sum
-from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.base import Kernel, Polynomial, Product, Scaled, Sum
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
 
 Arrays = Mapping[str, np.ndarray] | None

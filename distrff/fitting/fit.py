@@ -18,10 +18,9 @@ from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, co
 from distrff.features.base import FeatureMap, MapReduction, Sample, sample_rows
 from distrff.features.fitted import FittedMap, Trait
 from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
-from distrff.fitting.moments import ColumnStatistics, ColumnStatisticsReduction, MapSumsReduction
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import FitResult
-from distrff.fitting.rows import RowReduction
+from distrff.fitting.rows import ColumnStatistics, ColumnStatisticsReduction, MapSumsReduction, RowReduction
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import (
     ClassTargets,

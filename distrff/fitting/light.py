@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import groupby
 from typing import Any, NamedTuple, Self
 from weakref import WeakValueDictionary
 
@@ -26,15 +28,14 @@ from distrff.fitting.cost import (
     max_model_rows,
     rows_a_label,
 )
-from distrff.fitting.dual import DualAscent
-from distrff.fitting.gram import Grams, factor_gram, sample_of
-from distrff.fitting.gram_sums import CurvatureGramReduction
+from distrff.fitting.gram import CurvatureGramReduction, Grams, factor_gram, sample_of
 from distrff.fitting.problem import PreparedFit
 from distrff.fitting.result import MarginProblem, coef_and_intercept
-from distrff.fitting.rows import RowReduction
+from distrff.fitting.rows import MappedRows, RowReduction
 from distrff.io.dataset import RowBlock, Rows
 from distrff.preprocessing.coding import ClassTargets, Scaling
 from distrff.preprocessing.folds import Folds
+from distrff.solvers.dual import DualPoint, DualRows, ascend_pairs
 from distrff.solvers.hard_margin import CriticalRows
 from distrff.solvers.lbfgs import POINTS_A_HESSIAN, DiagonalPreconditioner, Hessian, Preconditioner
 from distrff.solvers.losses import Loss
@@ -51,6 +52,7 @@ from distrff.solvers.objective import (
     weighted_sum,
 )
 from distrff.solvers.ridge import GramProblem, RidgeEquations, RidgeMoments, ridge_system, total_gram
+from distrff.solvers.ridge_rows import products_of_rows
 from distrff.utils.arrays import chosen_rows, joined_rows
 from distrff.utils.linalg import add_transposed_product, values_of, zero_sums
 
@@ -776,3 +778,64 @@ def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem)
     """The preconditioner that a Gram gives: of rows alike, or weighted by their curvature."""
     system = ridge_system(total, problem.n_targets, fit_intercept=problem.fit_intercept)
     return Preconditioner.of(system, curvature)
+
+
+# Few rows: ascent in their multipliers, on the Gram of the rows.
+
+
+_PROBLEMS_A_TASK = 8
+
+
+class DualAscent:
+    """The problems of a fit on the Gram of its rows, each going on from what it reached before."""
+
+    def __init__(self, fit: PreparedFit, plan: Plan, folds: Folds | None) -> None:
+        self._run, self._fit_intercept = fit.run, fit.problem.fit_intercept
+        self._rows = fit.run.submit(dual_rows, fit.mapped_rows(plan))
+        self._n_rows = fit.dataset.n_rows
+        self._fold = None if folds is None else folds.of_rows(0, self._n_rows)
+        # By output and held-out fold: C and the multipliers.
+        self._reached: dict[tuple[int, int | None], tuple[float, np.ndarray]] = {}
+
+    def ascend(self, problems: Mapping[MarginProblem, Any], tol: float) -> dict[MarginProblem, DualPoint]:
+        """Each problem's point after as many steps as rows, fewer where its gap is closed.
+
+        They count as a pass of light sweeps, and read no row.
+        """
+        started, calls, order = time.perf_counter(), [], []
+        for held_out, group in groupby(problems, key=lambda problem: problem.held_out):
+            members = list(group)
+            mask = None if held_out is None or self._fold is None else self._fold == held_out
+            for first in range(0, len(members), _PROBLEMS_A_TASK):
+                some = members[first : first + _PROBLEMS_A_TASK]
+                outputs, C = [problem.output for problem in some], [problem.C for problem in some]
+                alphas = np.stack([self._start(problem) for problem in some])
+                calls.append((self._rows, outputs, C, mask, alphas, self._fit_intercept, tol))
+                order += some
+        found = [at for some in self._run.map(ascend_pairs, calls, group="margins") for at in some]
+        self._run.sweeps.append(("margins", time.perf_counter() - started))
+        points = dict(zip(order, found, strict=True))
+        for problem, at in points.items():
+            self._reached[problem.output, problem.held_out] = problem.C, at.alpha
+        return points
+
+    def _start(self, problem: MarginProblem) -> np.ndarray:
+        """Multipliers to go on from: those of the last C in proportion, so that rows stay at bounds.
+
+        For the fit to all rows they are the mean of the folds that have the row.
+        """
+        key = problem.output, problem.held_out
+        if key in self._reached:
+            C, alpha = self._reached[key]
+            return alpha * (problem.C / C)
+        folds = [at for (output, _), at in self._reached.items() if output == problem.output]
+        if problem.held_out is not None or not folds:
+            return np.zeros(self._n_rows)
+        # A row's multiplier is 0 in the fold that leaves it out.
+        return np.sum([alpha * (problem.C / C) for C, alpha in folds], axis=0) / max(1, len(folds) - 1)
+
+
+def dual_rows(mapped: MappedRows) -> DualRows:
+    """The rows with their Gram."""
+    Z = mapped.Z.astype(np.float64, copy=False)
+    return DualRows(Z, products_of_rows(Z), mapped.Y, mapped.s)

@@ -17,8 +17,7 @@ from distrff.errors import InputError, InputTypeError
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fitted import FittedMap, MapOutline, Trait
 from distrff.fitting.cost import Plan, segments_a_worker
-from distrff.fitting.moments import ColumnStatistics
-from distrff.fitting.rows import MappedRowsReduction, RowKeeping, RowReduction
+from distrff.fitting.rows import ColumnStatistics, MappedRowsReduction, RowKeeping, RowReduction
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets, Scaling, Targets
 from distrff.preprocessing.folds import FOLD_RULES, Folds

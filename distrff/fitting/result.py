@@ -13,8 +13,8 @@ from distrff.engine.run import Run
 from distrff.errors import column_called
 from distrff.features.base import FeatureMap
 from distrff.fitting.cost import Plan
-from distrff.fitting.moments import ColumnStatistics
 from distrff.fitting.problem import PreparedFit
+from distrff.fitting.rows import ColumnStatistics
 from distrff.io.dataset import Dataset
 from distrff.model.model import FoldModels, Model
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets, Targets

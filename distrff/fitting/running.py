@@ -13,9 +13,9 @@ from distrff.features.base import FeatureMap
 from distrff.features.equispaced import EquispacedFourierFeatures, EquispacedMap
 from distrff.fitting.fit import begin, choose, expected_plan, first_pass, prepare, weight_of_rows
 from distrff.fitting.gram import fit_statistics, gram_passes
-from distrff.fitting.moments import ColumnStatistics
 from distrff.fitting.problem import PreparedFit, Problem
 from distrff.fitting.result import FitResult, notes_on_rows, of_map
+from distrff.fitting.rows import ColumnStatistics
 from distrff.fitting.sums import GramStatistics, Statistics, ToeplitzStatistics, check_same_table
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import ClassTargets

@@ -13,10 +13,8 @@ from distrff.features.equispaced import Lattice
 from distrff.features.fitted import FittedMap
 from distrff.fitting.cg import MAX_DIRECTIONS, ProductReduction, sample_size
 from distrff.fitting.cost import PRESUMED_PASSES, PRESUMED_SWEEPS, THIN_SLOWNESS, Plan, Size
-from distrff.fitting.equispaced import toeplitz_products
-from distrff.fitting.equispaced_sums import EPS, FoldRows, ToeplitzReduction
-from distrff.fitting.gram import factorisation_flops
-from distrff.fitting.gram_sums import GramReduction
+from distrff.fitting.equispaced import EPS, FoldRows, ToeplitzReduction, toeplitz_products
+from distrff.fitting.gram import GramReduction, factorisation_flops
 from distrff.fitting.problem import FitContext
 from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import Rows

@@ -35,8 +35,7 @@ from distrff.io.dataset import (
 from distrff.io.partitions import counted, dtypes_of, is_frame, paired, persisted_text
 from distrff.io.storage import one_line
 from distrff.preprocessing.coding import plain_values
-from distrff.preprocessing.encoders import RawColumn
-from distrff.preprocessing.table import FIELDS
+from distrff.preprocessing.table import FIELDS, RawColumn
 from distrff.preprocessing.words import word_of
 from distrff.utils.random import new_key
 from distrff.utils.text import first_repeated, listed

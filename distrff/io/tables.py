@@ -37,7 +37,6 @@ from distrff.io.dataset import (
 from distrff.io.partitions import counted, has_own_order, paired, persisted_text
 from distrff.io.storage import SPAN_BYTES, Location, one_line
 from distrff.io.zarr_rows import ZarrReader, dimensions_of, open_group
-from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.profile import (
     LEFT_OUT_TIMES,
     TYPES,
@@ -47,7 +46,7 @@ from distrff.preprocessing.profile import (
     find_columns,
     steps_of,
 )
-from distrff.preprocessing.table import FIELDS, TableSteps, complete_rows
+from distrff.preprocessing.table import FIELDS, RawColumn, TableSteps, complete_rows
 from distrff.preprocessing.words import SHOWN, Unseen
 from distrff.utils.text import first_repeated, listed
 

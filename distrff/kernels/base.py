@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from importlib import import_module
+from numbers import Integral
 from reprlib import repr as short
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ import numpy as np
 from distrff.errors import InputError, InputTypeError
 from distrff.utils.html import Bars, Section, html_card
 from distrff.utils.text import kernel_text, number_text
-from distrff.utils.validation import Widths, finite_rows, positive_number
+from distrff.utils.validation import Widths, finite_rows, is_number, positive_number
 
 # By Bochner's theorem a continuous shift-invariant k(x, x') = k(δ), δ = x − x', is k(0) times the
 # characteristic function of a probability measure: k(δ) = k(0)·E cos(ωᵀδ) for ω drawn from it (Rahimi and
@@ -661,7 +662,7 @@ def checked_metric(value: Any) -> MetricFactor | str | None:
 @cache
 def _kinds() -> dict[str, type[Kernel]]:
     """All classes by name. Modules of kernels import this one, so they are loaded here by name."""
-    stationary, polynomial = map(import_module, ("distrff.kernels.stationary", "distrff.kernels.polynomial"))
+    stationary, polynomial = map(import_module, ("distrff.kernels.stationary", "distrff.kernels.base"))
     others = (polynomial.Polynomial, Sum, Product, Scaled)
     return dict(stationary.KERNELS) | {kind.__name__.lower(): kind for kind in others}
 
@@ -689,3 +690,60 @@ def kernel_from_dict(data: Any) -> Kernel:
         return _kinds()[kind](**operands)
     except RecursionError as error:
         raise InputError("a kernel is nested too deeply; write it with fewer operations") from error
+
+
+# The polynomial kernel, which depends on more than the difference of its points.
+
+
+@dataclass(frozen=True)
+class Polynomial(Kernel):
+    """k(x, x') = (⟨x, x'⟩ + bias)^degree: all monomials of at most that degree.
+
+    It is not shift-invariant and has no frequencies: it is evaluated exactly, or approximated by
+    `NystroemFeatures`.
+
+    Parameters
+    ----------
+    degree : int
+        q, at least 1.
+    bias : float
+        At least 0; 0 leaves the monomials of exactly that degree.
+
+    Raises
+    ------
+    InputError
+        For other values.
+    """
+
+    degree: int
+    bias: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not is_number(self.degree) or not isinstance(self.degree, Integral):
+            raise InputTypeError(f"degree must be an integer, got {self.degree!r}")
+        if self.degree < 1:
+            raise InputError(f"degree must be at least 1, got {self.degree}")
+        object.__setattr__(self, "degree", int(self.degree))
+        object.__setattr__(self, "bias", positive_number(self.bias, "bias", minimum=0.0))
+
+    @property
+    def at_zero(self) -> float:
+        return math.nan
+
+    @property
+    def is_shift_invariant(self) -> bool:
+        return False
+
+    def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+        raise self._no_measure()
+
+    def second_moment(self, n_columns: int) -> float:
+        raise self._no_measure()
+
+    def _no_measure(self) -> InputError:
+        return InputError(f"{self!r} is not shift-invariant and has no frequencies")
+
+    def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        K = X @ Y.T
+        K += self.bias
+        return np.power(K, self.degree, out=K)

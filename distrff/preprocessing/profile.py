@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import InputError, NonFiniteError
-from distrff.preprocessing.encoders import (
+from distrff.preprocessing.table import (
     PLURALS,
+    ColumnStep,
     CyclicTimeEncoder,
     HashedStep,
     NumberStep,
     OneHotEncoder,
     RawColumn,
     SecondsStep,
+    TableSteps,
     TargetStep,
 )
-from distrff.preprocessing.table import ColumnStep, TableSteps
 from distrff.preprocessing.words import Vocabulary, word_of
 from distrff.utils.arrays import as_columns
 from distrff.utils.text import listed

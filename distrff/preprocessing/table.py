@@ -2,26 +2,481 @@
 
 from __future__ import annotations
 
+import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 
-from distrff.errors import InputError, ModelFileError
-from distrff.preprocessing.encoders import (
-    CyclicTimeEncoder,
-    HashedStep,
-    NumberStep,
-    OneHotEncoder,
-    RawColumn,
-    SecondsStep,
-    TargetStep,
-    refuse_missing,
+from distrff.errors import InputError, ModelFileError, NonFiniteError
+from distrff.preprocessing.words import (
+    MICROSECONDS,
+    SHOWN,
+    Unseen,
+    Vocabulary,
+    has_zone,
+    is_same_label,
+    microseconds_in,
+    number_in,
+    word_of,
+    word_of_time,
 )
-from distrff.preprocessing.words import Unseen, number_in
+from distrff.utils.arrays import as_columns
 from distrff.utils.text import listed
 from distrff.utils.validation import FEW_COLUMNS
+
+# A raw column of a table: its values, and which of them are missing.
+
+KINDS = ("number", "text", "time", "clock", "null")
+
+
+@dataclass(frozen=True, eq=False)
+class RawColumn:
+    """Some rows of one column.
+
+    Parameters
+    ----------
+    kind : {"number", "text", "time", "clock", "null"}
+        "time" for dates and points in time, "clock" for times of day and durations; "null"
+        for a column without a value, and without a type.
+    values : ndarray
+        Numbers and booleans in their own type, of shape (r,), or (r, k) for lists of k numbers. For text
+        int32 positions in `words`, −1 where missing. For times int64 ticks since 1970, for clocks
+        float64 seconds. Entries of missing values have no meaning.
+    nulls : bool ndarray of the shape of `values`, or None
+        True where a value is missing; None if none is. A number may also be missing as NaN.
+    words : tuple of str
+        The different words of text.
+    ticks : int
+        Ticks in a second, of times.
+    dtype : str
+        Of the numbers or booleans that are the values of a category, which `words` spell; "" of other words.
+    zoned : bool or None
+        Whether times have a zone, so that they are points in time; None if that is not known.
+    """
+
+    kind: str
+    values: np.ndarray
+    nulls: np.ndarray | None = None
+    words: tuple[str, ...] = ()
+    ticks: int = 1
+    dtype: str = ""
+    zoned: bool | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def missing(self) -> np.ndarray | None:
+        """Mask of missing values, NaN included, of the shape of `values`; None if none is missing."""
+        if self.kind == "null":
+            return np.ones(len(self), dtype=bool)
+        if self.kind == "number" and self.values.dtype.kind == "f":
+            nan = np.isnan(self.values)
+            mask = nan if self.nulls is None else nan | self.nulls
+            return mask if mask.any() else None
+        return self.nulls
+
+    def missing_rows(self) -> np.ndarray | None:
+        """Rows in which a value is missing, of shape (r,); None if there are none."""
+        mask = self.missing()
+        return np.logical_or.reduce(mask, axis=1) if mask is not None and mask.ndim == 2 else mask
+
+    def take(self, kept: np.ndarray) -> RawColumn:
+        """Rows that a mask keeps."""
+        nulls = None if self.nulls is None else self.nulls[kept]
+        return replace(self, values=self.values[kept], nulls=nulls)
+
+    def of_kind(self, kind: str, name: str) -> RawColumn:
+        """The column as one of `kind`.
+
+        Numbers, booleans and times can be read as text, by their words; text as numbers or times, where it
+        spells them; clocks as their seconds. A column without any value is of any kind. Raises InputError for
+        any other change of kind, naming a word that spells no number or time.
+        """
+        if self.kind == kind:
+            return self
+        missing = self.missing()
+        if missing is not None and missing.all():
+            dtype = {"number": np.float64, "text": np.int32, "time": np.int64}[kind]
+            values = np.full(len(self), -1 if kind == "text" else 0, dtype)
+            return RawColumn(kind, values, np.ones(len(self), dtype=bool))
+        if kind == "number" and self.kind == "clock":
+            return RawColumn("number", self.values, self.nulls)
+        if kind == "text" and self.kind in ("number", "time") and self.values.ndim == 1:
+            return self._as_text(missing)
+        held = PLURALS[self.kind]
+        if kind in ("number", "time") and self.kind == "text":
+            read = number_in if kind == "number" else microseconds_in
+            spelt = {i: read(self.words[i]) for i in np.unique(self.values[self.values >= 0]).tolist()}
+            no_value = next((self.words[i] for i, value in spelt.items() if value is None), None)
+            if no_value is None:
+                found = np.asarray([spelt.get(i, 0) or 0 for i in range(-1, len(self.words))])
+                found = found if found.dtype.kind != "O" else found.astype(np.float64)
+                zones = {has_zone(self.words[i]) for i in spelt} if kind == "time" else set()
+                zoned = zones.pop() if len(zones) == 1 else None
+                return RawColumn(kind, found[self.values + 1], self.nulls, ticks=MICROSECONDS, zoned=zoned)
+            held = f"{no_value!r}"
+        raise InputError(
+            f"column {name!r} holds {held}, but it held {PLURALS[kind]} at the fit; give a table of the same "
+            f"kind"
+        )
+
+    def _as_text(self, missing: np.ndarray | None) -> RawColumn:
+        values = self.values if missing is None else np.where(missing, self.values.dtype.type(0), self.values)
+        found, codes = np.unique(values, return_inverse=True)
+        if self.kind == "time":
+            words = [word_of_time(ticks, self.ticks) for ticks in found.tolist()]
+        else:
+            words = list(map(word_of, found))  # NumPy's scalars know their precision
+        codes = codes.astype(np.int32) if missing is None else np.where(missing, -1, codes).astype(np.int32)
+        return RawColumn("text", codes, missing, tuple(words), dtype="bool" * (values.dtype.kind == "b"))
+
+
+PLURALS = {"number": "numbers", "text": "text", "time": "times", "clock": "times of day or durations"}
+
+
+def refuse_missing(name: str, nulls: np.ndarray | None, first_row: int) -> None:
+    """Raise NonFiniteError naming the column and the row of the first missing value, if there is one."""
+    rows = np.empty(0) if nulls is None else np.argwhere(nulls)[:, 0]
+    if len(rows):
+        raise NonFiniteError(
+            f"column {name!r} has no value in row {first_row + rows[0]}; drop or fill such rows, or fit a "
+            f"model with missing='mean' or 'indicator'"
+        )
+
+
+# How one raw column becomes columns of X.
+
+
+class ColumnEncoder(ABC):
+    """How one raw column becomes columns of X.
+
+    Attributes
+    ----------
+    kind : str
+        Its name in stored steps.
+    reads : {"number", "text", "time"}
+        The kind of the raw column.
+    fill
+        What replaces missing values: a number, or one for each column made. None refuses missing values.
+        NaN counts as missing where there is a fill.
+    indicates : bool
+        Whether a last column is 1 where a value was missing, else 0.
+    """
+
+    kind: ClassVar[str]
+    reads: ClassVar[str]
+
+    name: str
+    fill: Any
+    indicates: bool
+
+    def _names(self) -> tuple[str, ...]:
+        """Names of the columns made, without the indicator."""
+        return (self.name,)
+
+    @abstractmethod
+    def _write(self, column: RawColumn, out: np.ndarray) -> None:
+        """Write the columns made, without the indicator; entries of missing values do not matter."""
+
+    @property
+    def names_out(self) -> tuple[str, ...]:
+        """Names of the columns made."""
+        return (*self._names(), f"{self.name} is missing") if self.indicates else self._names()
+
+    def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
+        """Write the columns made to `out` of shape (r, len(names_out)).
+
+        Raises NonFiniteError, naming the first missing value, if there is no fill.
+        """
+        # Without a fill a NaN goes on: the sweep that reads the row names it, as it does for arrays.
+        nulls = None if self.fill is None else column.missing()
+        if self.fill is None:
+            refuse_missing(self.name, column.nulls, first_row)
+        made = out[:, : out.shape[1] - self.indicates]
+        self._write(column, made)
+        if nulls is not None:
+            np.copyto(made, self.fill, where=as_columns(nulls), casting="unsafe")
+        if self.indicates:
+            out[:, -1] = False if nulls is None else as_columns(nulls).any(axis=1)
+
+
+@dataclass(frozen=True)
+class NumberStep(ColumnEncoder):
+    """x ↦ x, or the `width` columns of a list of `width` numbers; a `width` of 0 is for plain numbers."""
+
+    name: str
+    dtype: str
+    width: int = 0
+    fill: tuple[float, ...] | None = None
+    indicates: bool = False
+
+    kind: ClassVar[str] = "number"
+    reads: ClassVar[str] = "number"
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}_{i}" for i in range(self.width)) if self.width else (self.name,)
+
+    def _write(self, column: RawColumn, out: np.ndarray) -> None:
+        values, dtype = as_columns(column.values), out.dtype
+        if values.shape[1] != out.shape[1]:
+            raise InputError(
+                f"column {self.name!r} holds {values.shape[1]} numbers a row, but it held {out.shape[1]} "
+                f"at the fit; give a table of the same kind"
+            )
+        if dtype.kind in "iub" and not np.can_cast(values.dtype, dtype):
+            low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            fits = (values == np.floor(values)) & (values >= low) & (values <= high)
+            if not fits.all():
+                raise InputError(
+                    f"column {self.name!r} holds {values[~fits][0]}, but it held {dtype} at the fit; give a "
+                    f"table of the same kind"
+                )
+        out[...] = values
+
+
+# Text as columns of 0 and 1: one for each category, or one for each bucket of hashed words.
+
+
+class _WordEncoder(ColumnEncoder):
+    """x ↦ 1 in the column of its word, and 0 in the others."""
+
+    reads: ClassVar[str] = "text"
+
+    @abstractmethod
+    def _places(self, column: RawColumn) -> list[int]:
+        """Position of the column of each word, −1 for none."""
+
+    def _write(self, column: RawColumn, out: np.ndarray) -> None:
+        place = self._place_of_rows(column)
+        # Not place == arange: of 100,000 hashed columns its truth values would take as much memory again.
+        out[...] = 0
+        rows = np.flatnonzero(place >= 0)
+        out[rows, place[rows]] = 1
+
+    def _place_of_rows(self, column: RawColumn) -> np.ndarray:
+        # Missing values have the code −1 and thus the last place.
+        return np.asarray([*self._places(column), -1])[column.values]
+
+
+@dataclass(frozen=True)
+class OneHotEncoder(_WordEncoder):
+    """x ↦ 1 in the column of its category and 0 in the others; all 0 for a category that is not listed."""
+
+    name: str
+    categories: tuple[str, ...]
+    fill: tuple[float, ...] | None = None
+    indicates: bool = False
+
+    kind: ClassVar[str] = "category"
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}={word}" for word in self.categories)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the columns made: a byte for 0 and 1, float32 if a fill is a fraction."""
+        return "float32" if self.fill is not None and any(self.fill) else "uint8"
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.categories)
+
+    def _places(self, column: RawColumn) -> list[int]:
+        return self._vocabulary.find_all(column.words)
+
+    def unseen(self, column: RawColumn) -> Unseen:
+        """Rows that hold a word which equals no category."""
+        column = column.of_kind("text", self.name)
+        codes = column.values[(self._place_of_rows(column) < 0) & (column.values >= 0)]
+        return Unseen(len(codes), tuple(column.words[i] for i in np.unique(codes)[:SHOWN].tolist()))
+
+
+@dataclass(frozen=True)
+class HashedStep(_WordEncoder):
+    """x ↦ 1 in the column that a hash of the word names, and 0 in the others.
+
+    Words that share one of the `n_places` columns are one category. Steps that were stored without `by_value`
+    hash words with the blanks around them, floats and booleans as Python writes them: "1.0", "True".
+    """
+
+    name: str
+    n_places: int
+    fill: tuple[float, ...] | None = None
+    indicates: bool = False
+    by_value: bool = False
+
+    kind: ClassVar[str] = "hashed"
+    dtype: ClassVar[str] = "uint8"
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}=#{i}" for i in range(self.n_places))
+
+    def _places(self, column: RawColumn) -> list[int]:
+        words = list(column.words)
+        if self.by_value:
+            words = [word.strip() for word in words]
+        elif column.dtype:
+            words = [str(np.dtype(column.dtype).type(number_in(word) or 0)) for word in words]
+        return [hashed_place(word, self.n_places) for word in words]
+
+
+def hashed_place(word: str, n_places: int) -> int:
+    """The place of a word, the same anywhere: 64 bits of BLAKE2b of its UTF-8, modulo n_places."""
+    digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") % n_places
+
+
+# Dates and times as numbers: seconds since the first, or angles in the year, the week and the day.
+
+PARTS = ("year", "weekday", "hour")
+_DAY = 86_400
+_MONDAY = 3  # 1970-01-01 was a Thursday
+
+
+@dataclass(frozen=True)
+class SecondsStep(ColumnEncoder):
+    """t ↦ float64 seconds since the column's minimum, which is `origin` ticks after 1970.
+
+    A second has `ticks` ticks. `zoned` says whether the times of the fit had a zone.
+    """
+
+    name: str
+    origin: int
+    ticks: int
+    fill: float | None = None
+    indicates: bool = False
+    zoned: bool | None = None
+
+    kind: ClassVar[str] = "seconds"
+    reads: ClassVar[str] = "time"
+    dtype: ClassVar[str] = "float64"
+
+    def _write(self, column: RawColumn, out: np.ndarray) -> None:
+        _check_zone(column, self.zoned, self.name)
+        # Whole seconds are subtracted as integers: nanoseconds then keep their digits near the origin.
+        whole, part = np.divmod(column.values, column.ticks)
+        whole_origin, part_origin = divmod(self.origin, self.ticks)
+        out[:, 0] = (whole - whole_origin) + (part / column.ticks - part_origin / self.ticks)
+
+
+@dataclass(frozen=True)
+class CyclicTimeEncoder(ColumnEncoder):
+    """t ↦ sine and cosine of its angles in the year, the week and the day, in UTC.
+
+    The year is divided by its own length, weeks begin on Monday, and weekday and hour advance by steps: at
+    17:59 on a Friday, 4/7 of a week and 17/24 of a day. A fill of 0 is the centre of the three circles.
+    `zoned` says whether the times of the fit had a zone.
+    """
+
+    name: str
+    fill: float | None = None
+    indicates: bool = False
+    zoned: bool | None = None
+
+    kind: ClassVar[str] = "parts"
+    reads: ClassVar[str] = "time"
+    dtype: ClassVar[str] = "float64"
+
+    def _names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}_{part}_{wave}" for part in PARTS for wave in ("sin", "cos"))
+
+    def _write(self, column: RawColumn, out: np.ndarray) -> None:
+        _check_zone(column, self.zoned, self.name)
+        for i, share in enumerate(_shares(column.values, column.ticks)):
+            angle = 2 * np.pi * share
+            out[:, 2 * i], out[:, 2 * i + 1] = np.sin(angle), np.cos(angle)
+
+
+def _check_zone(column: RawColumn, zoned: bool | None, name: str) -> None:
+    """Refuse times without a zone where those of the fit had one, and the reverse; None is not known."""
+    if None not in (zoned, column.zoned) and column.zoned != zoned:
+        kinds = ("points in time, with a zone", "times without a zone")
+        now, then = kinds if column.zoned else kinds[::-1]
+        raise InputError(
+            f"column {name!r} holds {now}, but it held {then} at the fit; convert it to times of the same "
+            f"kind, as tz_localize of pandas does"
+        )
+
+
+def _shares(t: np.ndarray, ticks: int) -> tuple[np.ndarray, ...]:
+    """Shares of year, week and day that have passed, in [0, 1)."""
+    whole, part = np.divmod(t, ticks)
+    day, second = np.divmod(whole, _DAY)
+    date = day.astype("datetime64[D]")
+    first = date.astype("datetime64[Y]")
+    begin = first.astype("datetime64[D]")
+    length = ((first + 1).astype("datetime64[D]") - begin).astype(np.int64)
+    year = ((date - begin).astype(np.int64) + (second + part / ticks) / _DAY) / length
+    return year, (day + _MONDAY) % 7 / 7, second // 3600 / 24
+
+
+# Targets from one or several raw columns: numbers, labels, or one label against the others.
+
+
+@dataclass(frozen=True)
+class TargetStep:
+    """The raw columns of y and how they become y.
+
+    Parameters
+    ----------
+    kind : {"numbers", "labels"}
+        "labels" for text: y holds the words themselves.
+    dtype : str
+        Of y: that of the numbers, "object" for words, "uint8" with `positive`.
+    is_1d : bool
+        Whether y has shape (r,); otherwise (r, len(names)).
+    positive : str or None
+        The label that becomes 1, all others 0.
+    """
+
+    names: tuple[str, ...]
+    kind: str
+    dtype: str
+    is_1d: bool = True
+    positive: str | None = None
+
+    def apply(self, raw: Mapping[str, RawColumn], first_row: int) -> np.ndarray:
+        """y of shape (r,) or (r, len(names)).
+
+        Raises NonFiniteError, naming the first missing value, and InputError if a column is not of the step's
+        kind.
+        """
+        parts = [self._values(raw[name], name, first_row) for name in self.names]
+        return parts[0] if self.is_1d else np.stack(parts, axis=1)
+
+    def _values(self, column: RawColumn, name: str, first_row: int) -> np.ndarray:
+        column = column.of_kind("text" if self.kind == "labels" else "number", name)
+        refuse_missing(name, column.missing(), first_row)
+        if column.values.ndim > 1:
+            raise InputError(
+                f"column {name!r} holds lists, which cannot be targets; name columns of single values"
+            )
+        if self.positive is not None:
+            return is_label(column, self.positive, name).astype(self.dtype)
+        if self.kind == "labels":
+            return np.asarray([*column.words, None], dtype=object)[column.values]
+        return column.values.astype(self.dtype, copy=False)
+
+
+def is_label(column: RawColumn, label: str, name: str) -> np.ndarray:
+    """Rows in which a column of text, numbers or booleans holds the label, which is given as text.
+
+    Raises InputError if the column holds numbers and the label is not a number.
+    """
+    if column.kind == "text":
+        return np.asarray([*(is_same_label(word, label) for word in column.words), False])[column.values]
+    if (number := number_in(label)) is None:
+        raise InputError(
+            f"positive={label!r} is not a number, but column {name!r} holds numbers; give one of them"
+        )
+    return column.values == number
+
+
+# All raw columns together.
 
 ColumnStep = NumberStep | OneHotEncoder | HashedStep | SecondsStep | CyclicTimeEncoder
 _KINDS: dict[str, Any] = {
@@ -106,7 +561,7 @@ class TableSteps:
 
     def check_names(self, names: Iterable[str], source: str) -> None:
         """Raise InputError if a raw column is not among `names`, which may have any order."""
-        names = dict.fromkeys(names)
+        names = dict.fromkeys(names)  # in their order, and found at once
         lacking = [name for name in self.raw_names if name not in names]
         if lacking:
             raise InputError(
@@ -222,7 +677,7 @@ class TableSteps:
     def to_dict(self) -> dict[str, Any]:
         """Steps as strict JSON data."""
         columns = [{"step": step.kind, **asdict(step)} for step in self.columns]
-        data = asdict(self) | {"columns": columns}
+        data = asdict(replace(self, columns=())) | {"columns": columns}
         del data["keeps_incomplete"]
         return data
 

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
-from distrff.cli.bench import arithmetic_rates
+from distrff.cli.plan import arithmetic_rates
 from distrff.engine.reduction import light_segmentation_of_features, margin_tile_rows
 from distrff.engine.run import Run
 from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC

@@ -21,7 +21,7 @@ from distrff.engine.run import Run
 from distrff.engine.tasks import peak_resident_bytes, resident_bytes
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures
-from distrff.fitting.gram_sums import GramReduction
+from distrff.fitting.gram import GramReduction
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_dataset
 from distrff.kernels.stationary import Gaussian

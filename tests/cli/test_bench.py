@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from distrff.cli import bench
-from distrff.cli.bench import fit_limits, rows_a_second
+from distrff.cli import plan as bench
+from distrff.cli.plan import fit_limits, rows_a_second
 from distrff.engine.tasks import Workers
 from distrff.features.fitted import product_cost
 from distrff.fitting.cost import Size

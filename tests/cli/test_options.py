@@ -11,15 +11,14 @@ import distrff as drf
 from distrff.cli import main, spelt_as_options
 from distrff.cli.build import KERNELS as KERNEL_NAMES
 from distrff.cli.build import MAPS, MODELS, checked_estimator, fit
-from distrff.cli.options import Names, StorageOption, Value, WordOrJson
-from distrff.cli.signatures import parameters_of
+from distrff.cli.command import Names, StorageOption, Value, WordOrJson, parameters_of
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.search.candidates import AutoFeatures
-from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.base import Polynomial
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
 
 

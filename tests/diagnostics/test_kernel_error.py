@@ -8,7 +8,7 @@ import pytest
 
 from distrff import FourierFeatures, LinearFeatures, NystroemFeatures, RandomBinningFeatures, kernel_error
 from distrff.errors import InputError
-from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.base import Polynomial
 from distrff.kernels.stationary import Gaussian, Laplacian, Matern
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import distrff as drf
 from distrff.errors import InputError, ModelFileError
-from distrff.fitting.gram_sums import GramReduction
+from distrff.fitting.gram import GramReduction
 from distrff.io.arrays import as_dataset
 from distrff.io.storage import read_group, write_group
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, Scaling

@@ -14,7 +14,7 @@ from distrff.errors import InputError, ModelFileError
 from distrff.features.base import RowsInMemory, Sample
 from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, lattice_of
 from distrff.features.fitted import map_from_dict
-from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.base import Polynomial
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
 

@@ -20,7 +20,7 @@ from distrff.features.fitted import MapCost, Trait, map_from_dict, product_cost
 from distrff.features.fourier import FORMS, SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.transformer import TransformerFeatures
-from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.base import Polynomial
 from distrff.kernels.stationary import Cauchy, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
 

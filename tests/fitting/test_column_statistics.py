@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrff.features.base import sample_rows
-from distrff.fitting.moments import ColumnStatisticsReduction
+from distrff.fitting.rows import ColumnStatisticsReduction
 from distrff.io.arrays import as_dataset
 from tests.support.sweeps import swept
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrff.features.equispaced import Lattice
-from distrff.fitting.equispaced_sums import (
+from distrff.fitting.equispaced import (
     N_GROUPS,
     N_SAMPLES,
     FoldCuts,

@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 
 import distrff as drf
-from distrff.fitting.gram_sums import CurvatureGramReduction, GramReduction
+from distrff.fitting.gram import CurvatureGramReduction, GramReduction
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.coding import ClassTargets, NumericTargets, Scaling
 from distrff.preprocessing.folds import Folds

@@ -15,8 +15,7 @@ import distrff as drf
 from distrff.errors import InputError
 from distrff.fitting import cost
 from distrff.fitting import margins as penalty_search
-from distrff.fitting.dual import DualAscent
-from distrff.fitting.light import MarginOracle
+from distrff.fitting.light import DualAscent, MarginOracle
 from distrff.preprocessing.folds import Folds
 from distrff.solvers.losses import MARGINS, NOISES
 from distrff.utils.random import child_seed

@@ -10,15 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrff.errors import InputError
-from distrff.preprocessing.encoders import (
-    CyclicTimeEncoder,
-    HashedStep,
-    NumberStep,
-    OneHotEncoder,
-    RawColumn,
-    SecondsStep,
-    TargetStep,
-)
 from distrff.preprocessing.profile import (
     TableOptions,
     TableProfile,
@@ -26,6 +17,15 @@ from distrff.preprocessing.profile import (
     exact_sum,
     refuse_missing_values,
     steps_of,
+)
+from distrff.preprocessing.table import (
+    CyclicTimeEncoder,
+    HashedStep,
+    NumberStep,
+    OneHotEncoder,
+    RawColumn,
+    SecondsStep,
+    TargetStep,
 )
 
 WORDS = ("u", "v", "w")

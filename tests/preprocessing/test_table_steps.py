@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from distrff.errors import InputError, ModelFileError, NonFiniteError
-from distrff.preprocessing.encoders import (
+from distrff.preprocessing.table import (
     CyclicTimeEncoder,
     HashedStep,
     NumberStep,
     OneHotEncoder,
     RawColumn,
     SecondsStep,
+    TableSteps,
     TargetStep,
     hashed_place,
 )
-from distrff.preprocessing.table import TableSteps
 from distrff.preprocessing.words import Vocabulary, word_of
 
 NAN = float("nan")

@@ -14,7 +14,7 @@ import pytest
 from distributed import Client, LocalCluster
 from threadpoolctl import threadpool_limits
 
-from distrff.cli import bench
+from distrff.cli import plan as bench
 from tests.benchmarks import spine
 from tests.benchmarks.book import against_baseline, command, limits, pictures, scaling, sweeps, table
 from tests.benchmarks.book.contestants import CONTESTANTS, Rows

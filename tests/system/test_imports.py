@@ -45,7 +45,7 @@ def test_a_fit_of_rows_in_memory_loads_what_it_needs():
 
 def test_sums_over_rows_load_no_decomposition():
     """It takes 12 MB and half a second of each worker, and only some transformers need it."""
-    assert "sklearn.decomposition" not in loaded_by("import distrff.fitting.moments")
+    assert "sklearn.decomposition" not in loaded_by("import distrff.fitting.rows")
 
 
 def test_the_version_is_the_distribution_s_and_its_entry_points_name_one_command():

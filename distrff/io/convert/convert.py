@@ -53,9 +53,8 @@ from distrff.io.tables import (
     report_of_unseen,
     with_row_numbers,
 )
-from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
 from distrff.preprocessing.profile import TableOptions, TableProfile, as_declared
-from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.table import NumberStep, RawColumn, TableSteps, TargetStep
 from distrff.preprocessing.words import Unseen
 from distrff.utils.random import resolve_seed
 from distrff.utils.validation import check_count

@@ -27,9 +27,8 @@ from distrff.io.storage import (
     storage_errors,
 )
 from distrff.io.tables import RawSource
-from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.profile import TableOptions
-from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.table import RawColumn, TableSteps
 
 _BLOCK_BYTES = 8 * 2**20
 

@@ -25,9 +25,8 @@ from distrff.io.arrays import raw_kind
 from distrff.io.convert.dialect import NULLS, WHITESPACE, Dialect, Opening, in_columns, not_utf8, opening_of
 from distrff.io.storage import file_name, one_line, retryable, storage_errors
 from distrff.io.tables import ColumnSelection, RawSource
-from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.profile import TableOptions
-from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.table import RawColumn, TableSteps
 from distrff.preprocessing.words import number_pattern
 from distrff.utils.text import first_repeated, listed
 

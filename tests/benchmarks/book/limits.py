@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from distrff.cli.bench import cluster_rates, fit_limits
+from distrff.cli.plan import cluster_rates, fit_limits
 from distrff.estimators.ridge import KernelRidge
 from distrff.io.open import open_dataset
 from tests.benchmarks import spine

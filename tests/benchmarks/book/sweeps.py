@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from distributed import Client
 
-from distrff.cli.bench import arithmetic_rates
+from distrff.cli.plan import arithmetic_rates
 from distrff.errors import PlanRefused
 from distrff.estimators.svm import KernelLikelihoodClassifier
 from distrff.io.open import open_dataset
