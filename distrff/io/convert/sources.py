@@ -84,58 +84,37 @@ def version_of(files: Sequence[TextFile]) -> str:
     return f"{len(files)} files, {sum(n for _, n, _ in seen):,} bytes, version {digest_of(seen)[:8]}"
 
 
-# Kinds of files that are not read, named by their first bytes, and the line of Python that reads them.
+# Kinds of files that are not read, named by their first bytes, and what reads them; {} is the path.
 
-_AS_PARQUET = ".to_parquet('rows.parquet')"
+
+def _frame(call: str, more: str = "") -> str:
+    return f"pandas.{call}.to_parquet('rows.parquet'){more}"
+
+
 _UNPACK = "unpack it and give the files in it"
-
-# Of each kind: how it begins, what it is, and what to do, where {} is the path.
+_OTHER = "unpack it{}, or compress by gzip, bzip2, xz or zstd"
+_XARRAY = "distrff.open_dataset(xarray.open_dataset('{}'), sample_dim=...)"
 _KINDS: tuple[tuple[bytes, str, str], ...] = (
-    (rb"ARROW1|FEA1", "a Feather (Arrow IPC) file", "pandas.read_feather('{}')" + _AS_PARQUET),
-    (
-        rb"\x89HDF\r\n\x1a\n",
-        "an HDF5 file",
-        "pandas.read_hdf('{}').to_parquet('rows.parquet'), or for NetCDF "
-        "distrff.open_dataset(xarray.open_dataset('{}'), sample_dim=...)",
-    ),
-    (
-        rb"CDF[\x01\x02\x05]",
-        "a NetCDF file",
-        "distrff.open_dataset(xarray.open_dataset('{}'), sample_dim=...)",
-    ),
-    (
-        rb"\x80[\x02-\x05]",
-        "a pickle",
-        "pandas.read_pickle('{}').to_parquet('rows.parquet'), if you trust its source",
-    ),
-    (rb"\xd0\xcf\x11\xe0", "an Excel workbook (xls)", "pandas.read_excel('{}')" + _AS_PARQUET),
-    (rb"ORC", "an ORC file", "pandas.read_orc('{}')" + _AS_PARQUET),
+    (rb"ARROW1|FEA1", "a Feather (Arrow IPC) file", _frame("read_feather('{}')")),
+    (rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _frame("read_hdf('{}')", f", or for NetCDF {_XARRAY}")),
+    (rb"CDF[\x01\x02\x05]", "a NetCDF file", _XARRAY),
+    (rb"\x80[\x02-\x05]", "a pickle", _frame("read_pickle('{}')", ", if you trust its source")),
+    (rb"\xd0\xcf\x11\xe0", "an Excel workbook (xls)", _frame("read_excel('{}')")),
+    (rb"ORC", "an ORC file", _frame("read_orc('{}')")),
     (rb"Obj\x01", "an Avro file", "polars.read_avro('{}').write_parquet('rows.parquet')"),
     (
         rb"SQLite format 3",
         "an SQLite database",
-        "pandas.read_sql('select * from TABLE', sqlite3.connect('{}')).to_parquet('rows.parquet')",
+        _frame("read_sql('select * from TABLE', sqlite3.connect('{}'))"),
     ),
-    (rb"<stata_dta>|[\x71-\x73][\x01\x02]\x01\x00", "a Stata file", "pandas.read_stata('{}')" + _AS_PARQUET),
-    (rb"\$FL[23]", "an SPSS file", "pandas.read_spss('{}')" + _AS_PARQUET),
-    (
-        rb"\x00{12}\xc2\xea\x81\x60|HEADER RECORD\*{7}LIB",
-        "a SAS file",
-        "pandas.read_sas('{}')" + _AS_PARQUET,
-    ),
+    (rb"<stata_dta>|[\x71-\x73][\x01\x02]\x01\x00", "a Stata file", _frame("read_stata('{}')")),
+    (rb"\$FL[23]", "an SPSS file", _frame("read_spss('{}')")),
+    (rb"\x00{12}\xc2\xea\x81\x60|HEADER RECORD\*{7}LIB", "a SAS file", _frame("read_sas('{}')")),
     (rb"MATLAB 5", "a MATLAB file", "numpy.savez('rows.npz', **scipy.io.loadmat('{}'))"),
     (rb"%%MatrixMarket", "a MatrixMarket file", "fit scipy.sparse.csr_array(scipy.io.mmread('{}'))"),
-    (
-        rb"X\n\x00\x00\x00|RD[AX][23]\n",
-        "a file of R",
-        "arrow::write_parquet(readRDS('{}'), 'rows.parquet') in R",
-    ),
-    (
-        rb"\x04\x22\x4d\x18",
-        "compressed by lz4",
-        "unpack it by lz4 -d, or compress by gzip, bzip2, xz or zstd",
-    ),
-    (rb"\xff\x06\x00\x00sNaPpY", "compressed by Snappy", "unpack it, or compress by gzip, bzip2, xz or zstd"),
+    (rb"X\n\x00{3}|RD[AX][23]\n", "a file of R", "arrow::write_parquet(readRDS('{}'), 'rows.parquet') in R"),
+    (rb"\x04\x22\x4d\x18", "compressed by lz4", _OTHER.format(" by lz4 -d")),
+    (rb"\xff\x06\x00\x00sNaPpY", "compressed by Snappy", _OTHER.format("")),
     (rb"\x1f\x9d", "compressed by compress (.Z)", "unpack it by uncompress"),
     (rb"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", _UNPACK),
     (rb"Rar!", "a RAR archive", _UNPACK),
@@ -146,23 +125,15 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
         "the pointer to a file in Git LFS",
         "fetch the file itself by git lfs pull",
     ),
-    (
-        rb"\s*\{[^\n]*\}\s*(\n|$)",
-        "JSON lines",
-        "pandas.read_json('{}', lines=True)" + _AS_PARQUET,
-    ),
-    (rb"\s*[\[{]\s*[\[{\"\]}]", "JSON", "pandas.read_json('{}')" + _AS_PARQUET),
+    (rb"\s*\{[^\n]*\}\s*(\n|$)", "JSON lines", _frame("read_json('{}', lines=True)")),
+    (rb"\s*[\[{]\s*[\[{\"\]}]", "JSON", _frame("read_json('{}')")),
     (
         rb"(?i)(\s*(%[^\n]*)?\n)*\s*@relation\b",
         "an ARFF file",
-        "pandas.DataFrame(scipy.io.arff.loadarff('{}')[0]).to_parquet('rows.parquet')",
+        _frame("DataFrame(scipy.io.arff.loadarff('{}')[0])"),
     ),
-    (
-        rb"(?i)\s*<(!doctype html|html|table)",
-        "an HTML page",
-        "pandas.read_html('{}')[0].to_parquet('rows.parquet')",
-    ),
-    (rb"\s*<\?xml|\s*<\w+[ >]", "an XML file", "pandas.read_xml('{}')" + _AS_PARQUET),
+    (rb"(?i)\s*<(!doctype html|html|table)", "an HTML page", _frame("read_html('{}')[0]")),
+    (rb"\s*<\?xml|\s*<\w+[ >]", "an XML file", _frame("read_xml('{}')")),
 )
 
 

@@ -28,8 +28,9 @@ def saved(tmp_path):
 
 
 def read(source: ArraySource) -> dict[str, np.ndarray]:
-    found = [source.raw(piece, source.names) for piece in source.pieces(source.names)]
-    return {name: np.concatenate([raw[name].values for raw in found]) for name in source.names}
+    names = list(source.kinds)
+    found = [source.raw(piece, names) for piece in source.pieces(names)]
+    return {name: np.concatenate([raw[name].values for raw in found]) for name in names}
 
 
 @pytest.fixture(params=[1, 1000, 8 * 2**20])
