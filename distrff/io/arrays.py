@@ -19,7 +19,8 @@ from distrff.errors import InputError, InputTypeError
 from distrff.io.dataset import (
     BLOCK_BYTES,
     Dataset,
-    Field,
+    Form,
+    Reader,
     Rows,
     Span,
     check_fields,
@@ -86,14 +87,21 @@ class ArrayRows(Rows):
         )
 
 
-class ArrayReader:
+class ArrayReader(Reader):
     """Reads rows of arrays, which are all NumPy or all dask arrays."""
 
     def __init__(self, arrays: dict[str, Any]) -> None:
-        self._arrays = arrays
+        self.fields = self._arrays = arrays
         self._dtypes = {field: values.dtype for field, values in arrays.items()}
         layers = [set(a.dask.layers) for a in arrays.values() if is_dask_array(a)]
         self._have_common_layers = len(set().union(*layers)) < sum(map(len, layers))
+
+    def form(self, field: str) -> Form:
+        return Form(self._arrays[field].shape, self._dtypes[field])
+
+    def row_chunks(self, field: str) -> Sequence[int]:
+        values = self._arrays["X"]
+        return values.chunks[0] if is_dask_array(values) else (block_rows(values),)
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ArrayRows:
         """The blocks of the rows [start, stop)."""
@@ -112,8 +120,7 @@ class ArrayReader:
         values = self._arrays[field]
         if is_dask_array(values):
             return values
-        rows = block_rows(self._arrays["X"])
-        return cut(values, (rows, *values.shape[1:]))
+        return cut(values, (*self.row_chunks(field), *values.shape[1:]))
 
 
 def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
@@ -158,8 +165,8 @@ def arrays_dataset(given: dict[str, Any], persisted_bytes: int = 0) -> Dataset:
     A = arrays["X"]
     return dataset_of(
         ArrayReader(arrays),
-        {name: Field(values.shape, values.dtype, names.get(name)) for name, values in arrays.items()},
         _kind(given["X"]) + persisted_text(persisted_bytes),
+        names,
         row_bytes=sum(map(_row_bytes, arrays.values())),
         chunk_rows=max(A.chunks[0]) if is_dask_array(A) else block_rows(A),
         block_rows=max(A.chunks[0]) if is_dask_array(A) else 0,

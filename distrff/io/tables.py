@@ -25,13 +25,13 @@ from distrff.io.arrays import of_one_length, raw_columns, raw_kind
 from distrff.io.dataset import (
     BLOCK_BYTES,
     Dataset,
-    Field,
+    Form,
+    Reader,
     Rows,
     Span,
     TileReader,
     cuts,
     dataset_of,
-    lazy_blocks,
     native,
 )
 from distrff.io.partitions import counted, has_own_order, paired, persisted_text
@@ -51,7 +51,7 @@ from distrff.preprocessing.words import SHOWN, Unseen
 from distrff.utils.text import first_repeated, listed
 
 if TYPE_CHECKING:  # see arrays
-    import dask.array as da
+    pass
 
 
 BATCH_ROWS = 2**16  # rows of a piece in a conversion
@@ -334,7 +334,7 @@ def _rows_of(values: Any, begin: int, end: int) -> Any:
     return part.copy() if 2 * (end - begin) < values.shape[0] else part
 
 
-class TableReader:
+class TableReader(Reader):
     """Reads rows of a table; `kept` is the number of rows that are kept of each part, by default all."""
 
     def __init__(self, table: Table, encoding: Encoding, kept: Sequence[int] | None = None) -> None:
@@ -342,10 +342,15 @@ class TableReader:
         self.table, self.encoding = table, encoding
         self._parts = [part for part, n in zip(table.parts, kept, strict=True) if n]
         self._bounds = np.cumsum([0, *(n for n in kept if n)])
+        self.fields, self.are_delayed = encoding.columns, table.is_delayed
 
     @property
     def n_rows(self) -> int:
         return int(self._bounds[-1])
+
+    def form(self, field: str) -> Form:
+        columns = self.encoding.columns[field]
+        return Form((self.n_rows, *columns.shape), columns.dtype)
 
     @property
     def chunk_rows(self) -> int:
@@ -362,33 +367,26 @@ class TableReader:
         parts = self.table.joined(self._parts[first:last])
         return TableRows(start, stop, skipped, parts, self.encoding.restricted(fields))
 
-    def lazy(self, field: str) -> da.Array:
-        """One field as a lazy array; its blocks are parts, small ones joined, alike for all fields."""
+    def row_chunks(self, field: str) -> Sequence[int]:
+        """Those of parts, small ones joined, alike for all fields."""
         limit = max(1, BLOCK_BYTES // self.encoding.row_bytes)
         row_chunks: list[int] = []
-        for start, stop in pairwise(self._bounds.tolist()):
-            if row_chunks and row_chunks[-1] + stop - start <= limit:
-                row_chunks[-1] += stop - start
+        for n in np.diff(self._bounds).tolist():
+            if row_chunks and row_chunks[-1] + n <= limit:
+                row_chunks[-1] += n
             else:
-                row_chunks.append(stop - start)
-        columns = self.encoding.columns[field]
-        dtype = np.dtype(np.float64) if field == "sample_weight" else columns.dtype
-        are_delayed = self.table.is_delayed
-        return lazy_blocks(self, field, tuple(row_chunks), columns.shape, dtype, are_delayed=are_delayed)
+                row_chunks.append(n)
+        return row_chunks
 
 
 def table_dataset(reader: TableReader, **more: Any) -> Dataset:
     """The dataset of a reader's rows; `more` are further attributes of the dataset."""
     table, encoding = reader.table, reader.encoding
-    fields = {
-        name: Field((reader.n_rows, *columns.shape), columns.dtype, columns.labels)
-        for name, columns in encoding.columns.items()
-    }
     held_bytes, whole_rows = table.held(encoding.names, reader.chunk_rows, together=encoding.drops_rows)
     return dataset_of(
         reader,
-        fields,
         table.name,
+        {field: columns.labels for field, columns in encoding.columns.items()},
         row_bytes=encoding.row_bytes,
         chunk_rows=reader.chunk_rows,
         held_bytes=held_bytes,

@@ -11,7 +11,7 @@ import os
 import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,16 +26,17 @@ from scipy.sparse import csr_matrix
 from distrff.errors import InputError
 from distrff.io.dataset import (
     Dataset,
-    Field,
+    Form,
+    Reader,
     Rows,
     Span,
     check_fields,
     check_target_shape,
     cuts,
     dataset_of,
-    lazy_blocks,
     native,
     read_ahead,
+    read_type,
     sparse_share,
 )
 from distrff.io.storage import (
@@ -83,7 +84,7 @@ class ZarrRows(Rows):
         return (self.reader.spans(name, self.start, self.stop) for name in self.fields)
 
 
-class ZarrReader:
+class ZarrReader(Reader):
     """Reads rows of Zarr arrays, decoded by their CF attributes; an array pickles to 1.5 kB.
 
     From an object store spans are small and the next few are read ahead, so that a task waits for the
@@ -104,18 +105,19 @@ class ZarrReader:
         """The rows [start, stop)."""
         return ZarrRows(start, stop, tuple(f for f in fields if f in self.fields), self)
 
-    def form(self, field: str) -> Field:
-        """The shape and type of one field, with all columns."""
-        return Field(self.arrays[field].shape, self.decoded_dtype(field))
+    def form(self, field: str) -> Form:
+        return self._chosen(field, self.arrays[field].shape, self.decoded_dtype(field))
 
-    def lazy(self, field: str) -> da.Array:
-        """One array in blocks of its shards, or of its chunks if it has no shards."""
-        z = self.arrays[field]
+    def _chosen(self, field: str, shape: tuple[int, ...], dtype: np.dtype) -> Form:
+        if field == "X" and self.columns is not None:
+            shape = (shape[0], len(self.columns))
+        return Form(shape, dtype)
+
+    def row_chunks(self, field: str) -> Sequence[int]:
+        """Those of shards, or of chunks if there are no shards."""
         # da.from_zarr cuts by inner chunks, not shards: 100 blocks instead of 5, and three times slower.
-        step = (z.shards or z.chunks)[0]
-        row_chunks = tuple(b - a for a, b in cuts(0, z.shape[0], step))
-        columns = (len(self.columns),) if field == "X" and self.columns is not None else z.shape[1:]
-        return lazy_blocks(self, field, row_chunks, columns, self.dtype(field))
+        z = self.arrays[field]
+        return [b - a for a, b in cuts(0, z.shape[0], _stored_chunks(z)[0])]
 
     def _check_found(self, field: str) -> None:
         """Raise if this process does not find the array: Zarr would read missing chunks as zeros."""
@@ -137,7 +139,7 @@ class ZarrReader:
 
     def dtype(self, field: str) -> np.dtype:
         """The type of the tiles of one field."""
-        return np.dtype(np.float64) if field == "sample_weight" else self.decoded_dtype(field)
+        return read_type(field, self.decoded_dtype(field))
 
     def decoded_dtype(self, field: str) -> np.dtype:
         """The type of the decoded values of one field."""
@@ -326,20 +328,16 @@ def open_zarr(
             reader: ZarrReader = CsrReader(parts | arrays, source, tuple(map(int, X.attrs["shape"])))
         else:
             reader = ZarrReader(arrays, source)
-    fields = {name: reader.form(name) for name in reader.fields}
-    check_fields(fields)  # the next lines take X as a matrix
-    n_rows, n_columns = fields["X"].shape
+    check_fields({name: reader.form(name) for name in reader.fields})  # the next lines take X as a matrix
+    n_rows, n_columns = reader.form("X").shape
     chosen, column_names = _columns(group, x_name, n_columns, options.columns, source, is_sparse=is_sparse)
     reader.columns = chosen
-    n_chosen = n_columns if chosen is None else len(chosen)
-    fields["X"] = Field((n_rows, n_chosen), fields["X"].dtype, column_names)
-    if "y" in fields and len(fields["y"].shape) == 1:
-        fields["y"] = fields["y"]._replace(names=(names["y"],))
+    is_1d = "y" in reader.fields and len(reader.form("y").shape) == 1
     chunk_rows = min(n_rows, reader.held_rows("X"))
     return dataset_of(
         reader,
-        fields,
         source,
+        {"X": column_names, "y": (names["y"],) if is_1d else None},
         steps=_steps(group, n_columns, chosen, source),
         row_bytes=sum(map(reader.row_bytes, reader.fields)),
         chunk_rows=chunk_rows,
@@ -525,8 +523,10 @@ class CsrReader(ZarrReader):
         self._entries_bytes = row_entries * (arrays["data"].dtype.itemsize + arrays["indices"].dtype.itemsize)
         self.column_share = sparse_share(row_entries, max(1, shape[1]))
 
-    def form(self, field: str) -> Field:
-        return Field(self._shape, self.decoded_dtype("data")) if field == "X" else super().form(field)
+    def form(self, field: str) -> Form:
+        if field != "X":
+            return super().form(field)
+        return self._chosen(field, self._shape, self.decoded_dtype("data"))
 
     def row_bytes(self, field: str) -> int:
         return int(self._entries_bytes) + 8 if field == "X" else super().row_bytes(field)
@@ -540,16 +540,17 @@ class CsrReader(ZarrReader):
         """The bytes of whole chunks: rows do not say how many entries a span has."""
         return super().held_bytes(0)
 
-    def lazy(self, field: str) -> da.Array:
-        """One field; X in blocks of 65,536 rows, which are CSR matrices."""
+    def row_chunks(self, field: str) -> Sequence[int]:
         if field != "X":
-            return super().lazy(field)
-        n_rows, n_columns = self._shape
-        row_chunks = tuple(b - a for a, b in cuts(0, n_rows, _INDPTR_ROWS))
-        n_columns = n_columns if self.columns is None else len(self.columns)
-        dtype = self.dtype("data")
-        blocks = lazy_blocks(self, field, row_chunks, (n_columns,), dtype)
-        return blocks.map_blocks(_itself, token=group_of("read"), meta=csr_matrix((0, 0), dtype=dtype))
+            return super().row_chunks(field)
+        return [b - a for a, b in cuts(0, self._shape[0], _INDPTR_ROWS)]
+
+    def lazy(self, field: str) -> da.Array:
+        """One field; the blocks of X are CSR matrices."""
+        A = super().lazy(field)
+        if field != "X":
+            return A
+        return A.map_blocks(_itself, token=group_of("read"), meta=csr_matrix((0, 0), dtype=A.dtype))
 
     def spans(self, field: str, start: int, stop: int) -> Iterator[Span]:
         """The decoded rows [start, stop) of one field, those of X about 8 MB of entries at a time."""
