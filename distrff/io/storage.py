@@ -500,50 +500,58 @@ def sync_files(folder: Path, since: float = 0.0) -> None:
                 os.fsync(handle.fileno())
 
 
-# Temporary folders of a process; if it is killed, the next process removes them.
+# Folders of a process. Each is locked while it is in use, and the lock ends with its process, however that
+# ends: what is not locked was left behind by a killed one, and goes. Where the file system has no locks for
+# folders (NFS), nothing tells the two apart, and no folder is removed.
 
 
 @contextmanager
 def own_folder(parent: Path, prefix: str, suffix: str = "", *, mode: int = 0o777) -> Iterator[Path]:
     """Yield an empty folder in `parent`, which is removed at the end if it still exists.
 
-    Folders of the same names that killed processes left behind are removed first. A folder is in use while it
-    is locked, and the lock ends with its process. If the file system has no locks for folders (NFS), no
-    folder is removed.
+    Folders of the same names that killed processes left behind are removed first.
     """
     remove_abandoned(parent, prefix, suffix)
-    folder, lock = _locked_folder(parent, prefix, suffix, mode)
+    while True:
+        folder = parent / f"{prefix}{secrets.token_hex(4)}{suffix}"
+        folder.mkdir(mode)
+        with suppress(BlockingIOError, FileNotFoundError):
+            lock = _lock(folder)
+            if lock is None or folder.exists():
+                break
+            os.close(lock)
+        # Another process saw it without a lock, took it for abandoned and removes it.
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+        _unlock(lock)
 
 
 @contextmanager
 def lasting_folder(target: Path, token: str) -> Iterator[Path]:
     """Yield the folder beside a local path that belongs to a token, with what is in it; it is not removed.
 
-    The folders of other tokens are removed. Raises InputError while another process works in this one.
+    The folders of other tokens are. Raises InputError while another process works in this one.
     """
     folder = partial_folder(target, token)
     remove_abandoned(target.parent, f".{target.name}.", PARTIAL, but=folder.name)
     folder.mkdir(exist_ok=True)
-    lock = None
     try:
         lock = _lock(folder)
     except (BlockingIOError, FileNotFoundError) as error:
         raise InputError(
             f"{public_name(target)} is being written by another process; wait for its end"
         ) from error
-    except OSError:  # no locks here
-        pass
     try:
         yield folder
     finally:
-        if lock is not None:
-            os.close(lock)
+        _unlock(lock)
+
+
+def partial_folder(target: Path, token: str) -> Path:
+    """The folder of `lasting_folder`."""
+    return target.with_name(f".{target.name}.{token}{PARTIAL}")
 
 
 _HOLDER = ".process.json"  # in a held folder: whose it is now
@@ -551,15 +559,19 @@ _HOLDER = ".process.json"  # in a held folder: whose it is now
 
 @contextmanager
 def held(location: Location) -> Iterator[None]:
-    """Hold a folder on a local disk, made if need be; raise InputError while another process or caller does.
-
-    The lock ends with its process, however that ends. Object stores have none, nor has every file system.
-    """
+    """Hold a folder on a local disk, made if need be; raise InputError while somebody else does."""
     path, lock = location.path, None
     if path is not None:
-        with suppress(OSError):  # whoever writes there tells what is wrong with the place
+        try:
             path.mkdir(parents=True, exist_ok=True)
-            lock = _lock_of(location, path)
+            lock = _lock(path)
+        except BlockingIOError as error:
+            raise InputError(
+                f"{location} is in use by {_holder_of(path)}; wait until that ends, end it, or choose "
+                f"another place"
+            ) from error
+        except OSError:  # whoever writes there tells what is wrong with the place
+            pass
     if path is None or lock is None:
         yield
         return
@@ -573,26 +585,16 @@ def held(location: Location) -> Iterator[None]:
         with suppress(OSError):  # the folder is not empty, or was removed
             note.unlink(missing_ok=True)
             path.rmdir()
-        os.close(lock)
+        _unlock(lock)
 
 
-def _lock_of(location: Location, path: Path) -> int:
+def _holder_of(path: Path) -> str:
     try:
-        return _lock(path)
-    except BlockingIOError as error:
-        who = "another process"
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            holder = json.loads((path / _HOLDER).read_text())
-            age = human_seconds(max(0.0, time.time() - holder["began"]))
-            who = f"process {int(holder['pid'])} on {holder['host']}, which began {age} ago"
-        raise InputError(
-            f"{location} is in use by {who}; wait until that ends, end it, or choose another place"
-        ) from error
-
-
-def partial_folder(target: Path, token: str) -> Path:
-    """The folder of `lasting_folder`."""
-    return target.with_name(f".{target.name}.{token}{PARTIAL}")
+        holder = json.loads((path / _HOLDER).read_text())
+        age = human_seconds(max(0.0, time.time() - holder["began"]))
+        return f"process {int(holder['pid'])} on {holder['host']}, which began {age} ago"
+    except (OSError, ValueError, TypeError, KeyError):  # it writes its note only after it has the lock
+        return "another process"
 
 
 def remove_abandoned(parent: Path, prefix: str, suffix: str = "", but: str | None = None) -> None:
@@ -603,17 +605,16 @@ def remove_abandoned(parent: Path, prefix: str, suffix: str = "", but: str | Non
     except PermissionError:  # the folder can be written but not listed
         return
     for folder in (parent / found for found in names if name.fullmatch(found) and found != but):
-        try:
+        lock = None
+        with suppress(OSError):
             lock = _lock(folder)
-        except OSError:
-            continue
-        if os.fstat(lock).st_uid == os.geteuid():
+        if lock is not None and os.fstat(lock).st_uid == os.geteuid():
             # Under another name: if this process is killed here, nobody takes the rest for the whole.
             removed = folder
             with suppress(OSError):
                 removed = folder.rename(parent / f"{prefix}{secrets.token_hex(4)}{suffix}")
             shutil.rmtree(removed, ignore_errors=True)
-        os.close(lock)
+        _unlock(lock)
 
 
 def remove_folder(folder: Path) -> None:
@@ -624,30 +625,27 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _locked_folder(parent: Path, prefix: str, suffix: str, mode: int) -> tuple[Path, int | None]:
-    while True:
-        folder = parent / f"{prefix}{secrets.token_hex(4)}{suffix}"
-        folder.mkdir(mode)
-        try:
-            lock = _lock(folder)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # before it was locked, another process saw it as abandoned and removes it
-        except OSError:  # no locks here
-            return folder, None
-        if folder.exists():
-            return folder, lock
-        os.close(lock)
+def _lock(folder: str | Path) -> int | None:
+    """Lock a folder, and return its file descriptor; None where there are no locks.
 
-
-def _lock(folder: str | Path) -> int:
-    """Lock a folder and return its file descriptor; an OSError says why it cannot be locked."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    Raises BlockingIOError if another process has it, and FileNotFoundError if it is gone.
+    """
+    handle = None
     try:
+        # A symbolic link of such a name is somebody else's.
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise
-    return handle
+        return handle
+    except OSError as error:
+        _unlock(handle)
+        if isinstance(error, BlockingIOError | FileNotFoundError):
+            raise
+        return None
+
+
+def _unlock(lock: int | None) -> None:
+    if lock is not None:
+        os.close(lock)
 
 
 # Errors of file systems as clear messages.
