@@ -83,11 +83,7 @@ class Rows(ABC):
 
 
 class TileReader:
-    """Takes runs of rows from consecutive decoded spans, which together hold `n_rows` rows.
-
-    A run inside one span is a view of it. A run across several is copied piece by piece, so that a span is
-    released before the next one is decoded. `spans` must not keep a span that it has yielded.
-    """
+    """Takes runs of rows from consecutive decoded spans, which together hold `n_rows` rows."""
 
     def __init__(self, spans: Iterable[Span], n_rows: int) -> None:
         self._spans = iter(spans)
@@ -99,6 +95,8 @@ class TileReader:
     def take(self, n: int) -> Span:
         """The next `n` rows, 1 <= n <= rows left."""
         self._refill()
+        # A run inside one span is a view of it. One across several is copied piece by piece, so that a span
+        # is released before the next one is decoded: two of them need not fit in memory.
         if n > self._size - self._at:
             return self._gather(n)
         part = self._next(n)
@@ -129,8 +127,7 @@ class TileReader:
         return out
 
     def _gather_sparse(self, n: int) -> Span:
-        """The next rows of a sparse matrix; their number of entries is not known beforehand."""
-        pieces: list[Span] = []
+        pieces: list[Span] = []  # the number of their entries is not known beforehand
         while n:
             self._refill()
             r = min(n, self._size - self._at)
@@ -203,19 +200,13 @@ def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -
 
 
 def read_ahead(spans: Iterable[Span], n_ahead: int) -> Iterator[Span]:
-    """The spans in order, up to `n_ahead` read ahead in a thread; see `prefetched`.
-
-    Only that thread iterates over `spans`, which must not keep a span that it has yielded.
-    """
-    source = iter(spans)
+    """The spans in order, up to `n_ahead` read ahead in a thread; see `prefetched`."""
+    source = iter(spans)  # of which that thread alone takes
     return takewhile(bool, prefetched(repeat(partial(next, source, {})), 1, n_ahead))
 
 
 def in_order(function: Callable[[P], R], pieces: Iterable[P]) -> Iterator[tuple[P, R]]:
-    """Yield each piece with `function(piece)`, in the order of the pieces; see `prefetched`.
-
-    The function runs in as many threads as there are cores; one more piece is read ahead.
-    """
+    """Yield each piece with `function(piece)`, in the order of the pieces; see `prefetched`."""
 
     # Threads, since the slow parts (Arrow's decoders, compiled loops, NumPy on large arrays, compression)
     # run without the interpreter's lock.
@@ -256,12 +247,13 @@ class Reader(ABC):
         """The rows of each block of a lazy array."""
 
     def lazy(self, field: str) -> da.Array:
-        """One field as a lazy dask array with known chunks, each of which its own handle of rows reads."""
+        """One field as a lazy dask array with known chunks."""
         import dask.array as da
 
         (_, *columns), dtype = self.form(field)
         dtype, row_chunks = read_type(field, dtype), tuple(self.row_chunks(field))
         bounds = pairwise(accumulate(row_chunks, initial=0))
+        # The graph holds one handle a block, so that a block is read where it is needed.
         handles = [self.rows(start, stop, (field,)) for start, stop in bounds]
         meta = np.empty((0,) * (1 + len(columns)), dtype)
         if self.are_delayed:  # dask finds Delayed objects only in the arguments of tasks
@@ -285,7 +277,6 @@ class Reader(ABC):
 
 
 def read_type(field: str, dtype: np.dtype) -> np.dtype:
-    """The type in which the values of a field are read."""
     return np.dtype(np.float64) if field == "sample_weight" else dtype
 
 
@@ -471,9 +462,9 @@ def dataset_of(reader: Reader, source: str, names: Mapping[str, Any], **more: An
 
 
 def check_fields(fields: Mapping[str, Form]) -> None:
-    """Refuse X, y and weights whose shapes, types or lengths no model can use; y may have any type."""
+    """Refuse X, y and weights whose shapes, types or lengths no model can use."""
     for name, values in fields.items():
-        if name == "y":
+        if name == "y":  # of any type: labels
             check_target_shape(values.shape, values.dtype)
             continue
         if name == "X":
@@ -549,7 +540,6 @@ class IdentifiedRows(Rows):
     ids: dict[str, Rows]
 
     def spans(self) -> Iterable[Iterator[Span]]:
-        """The spans of the rows, and those of each id."""
         yield from self.rows.spans()
         for name, column in self.ids.items():
             (spans,) = column.spans()
@@ -573,6 +563,8 @@ def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
             )
         if not column.y_is_1d:
             raise InputError(f"the id {name!r} has {column.n_targets} columns; name each one as an id")
+    # The one place of further columns: each is read as the y of a reader of its own, whatever holds it, and
+    # comes with a block beside X, y and weights; see `IdentifiedRows`.
     readers = {name: column.reader for name, column in columns.items()}
     dtypes: dict[str, Any] = {name: column.y_dtype for name, column in columns.items()}
     return replace(dataset, id_readers=readers, id_dtypes=dtypes)
@@ -645,10 +637,8 @@ def check_known(dataset: Dataset, target_kind: str) -> None:
 
 
 def check_label_types(dataset: Dataset) -> None:
-    """Raise InputError for labels that are known to be of a wrong type before the first pass.
-
-    Of labels in memory all are looked at, of stored ones the first, which have one type.
-    """
+    """Raise InputError for labels that are known to be of a wrong type before the first pass."""
+    # Of labels in memory all are looked at, of stored ones the first, which have one type.
     is_lazy = dataset.block_rows is not None and dataset.block_rows > 0
     if dataset.y_dtype is None or dataset.y_dtype.kind in "biufU":
         return
@@ -666,11 +656,7 @@ def check_rows(rows: Rows, target_kind: str) -> None:
 
 
 def check_block(block: RowBlock, target_kind: str) -> None:
-    """Raise for a value that no model can use, naming its array, row and column.
-
-    That is NaN or infinity in X, in a numeric y or in sample_weight, a missing label, one of several that is
-    neither 0 nor 1, or a negative weight.
-    """
+    """Raise for a value that no model can use, naming its array, row and column."""
     check_finite("X", block.X, block.start)
     if block.sample_weight is not None:
         check_weights(block.sample_weight, block.start)

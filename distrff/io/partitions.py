@@ -30,11 +30,9 @@ _UNORDERED = ("diskshuffle", "p2pshuffle", "hashjoinp2p")
 def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     """Sources of rows that are read together, row by row, and the bytes of rows that stay in memory for it.
 
-    Frames whose partitions are made from one another's rows (merged, shuffled, sorted by an index) are
-    computed before the passes, all in one graph, and stay in memory as long as the frames that are returned;
-    so do arrays of such frames. A pass before measures them, since what does not fit could end a worker. All
-    else is returned as it is. Rows are paired by position; a warning names indexes that have the same labels
-    in another order.
+    Frames whose partitions are made from one another's rows (merged, shuffled, sorted by an index), and
+    arrays of such frames, are computed before the passes and stay in memory as long as what is returned; all
+    else is returned as it is. Rows are paired by position.
 
     Raises InputError for rows that cannot be paired, and PlanRefused if the workers lack the memory.
     """
@@ -52,6 +50,8 @@ def paired(given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
     arrays = {name: A for name, A in arrays.items() if shuffles[name]}
     if not again and not arrays:
         return dict(given), 0
+    # Measured before they are kept: what does not fit could end a worker. Then all in one graph, of which
+    # dask computes a merge once.
     (sizes,) = dask.compute([_task(_bytes, part) for run in again.values() for part in run])
     n_bytes = sum(sizes) + sum(A.nbytes for A in arrays.values())
     workers = ambient_execution()
@@ -178,9 +178,10 @@ class Partitions(NamedTuple):
 def counted(frames: Mapping[str, Any], look: Callable[[Any], Any] | None = None) -> dict[str, Partitions]:
     """The partitions of lazy frames, after one pass that counts their rows and takes a `look` at each.
 
-    They are the very partitions that are read: another query of a frame, such as its length, can be optimized
-    to others. A task that reads one raises InputError unless it has the rows that were counted.
+    A task that reads one raises InputError unless it has the rows that were counted.
     """
+    # The very partitions that are read: another query of a frame, such as its length, can be optimized to
+    # others (two columns of one frame had 6 and 2).
     parts = {name: _in_order(frame).to_delayed() for name, frame in frames.items()}
     (found,) = dask.compute(
         {name: [_task(_counted, part, look) for part in run] for name, run in parts.items()}
@@ -210,7 +211,6 @@ def _in_order(frame: Any) -> Any:
 
 
 def _by_name(part: Any, columns: list[Any] | None) -> Any:
-    """A partition with its columns in the order of the frame's."""
     if columns is None or list(part.columns) == columns:
         return part
     lacking = [name for name in columns if name not in part.columns]
@@ -251,11 +251,9 @@ def _as_counted(part: Any, n_rows: int, digest: np.ndarray) -> Any:
 
 
 def _digest(part: Any) -> np.ndarray:
-    """For each column a sum of its values, and by how much it may differ from that of the same rows.
-
-    The values have weights of both signs, so that the sum is another one for another order. It is no hash:
-    the last bits of a logarithm differ between processors.
-    """
+    """For each column a sum of its values, and by how much it may differ from that of the same rows."""
+    # Weights of both signs, so that another order has another sum. It is no hash, since the last bits of a
+    # logarithm differ between processors.
     weights = np.sin(np.arange(1.0, len(part) + 1))
     columns = [part.iloc[:, j] for j in range(part.shape[1])] if is_dataframe_like(part) else [part]
     return np.array([_sum(column, weights) for column in columns]).reshape(-1, 2).T

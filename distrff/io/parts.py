@@ -64,10 +64,7 @@ _STEPS = re.compile(r"\d{6}-[0-9a-f]{8}\.part")
 
 
 def write_part(location: Location, tree: Any, arrays: list[np.ndarray], *, is_lasting: bool = True) -> int:
-    """Write one part, completely or not at all, and return its bytes.
-
-    One that is not lasting, which nobody finds again after this process, does not wait for the disk.
-    """
+    """Write one part, completely or not at all, and return its bytes."""
     pieces: list[Any] = [bytes_of(A) for A in arrays if A.size]
     described = [[A.dtype.str, list(A.shape), _order(A)] for A in arrays]
     header = json.dumps({"arrays": described, "tree": tree}, allow_nan=False).encode() + b"\n"
@@ -91,6 +88,7 @@ def _write_whole(location: Location, pieces: list[Any], *, is_lasting: bool = Tr
     if path is None:
         location.write_pieces(pieces)
         return
+    # Beside its place and renamed. What nobody finds again after this process does not wait for the disk.
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -106,10 +104,7 @@ def _write_whole(location: Location, pieces: list[Any], *, is_lasting: bool = Tr
 
 
 def read_part(location: Location) -> tuple[Any, list[np.ndarray]]:
-    """Read JSON and arrays of a part; raise DamagedPart if it is missing or not as it was written.
-
-    What the header says must agree with the size of the file before anything of that size is allocated.
-    """
+    """Read JSON and arrays of a part; raise DamagedPart if it is missing or not as it was written."""
     fs, path = location.file_system()
 
     def read() -> tuple[Any, list[np.ndarray]]:
@@ -126,14 +121,11 @@ _OF_CONTENT = (ValueError, LookupError, TypeError, RecursionError)
 
 @contextmanager
 def _reading(location: Location) -> Iterator[None]:
-    """Raise DamagedPart for a part that is missing or damaged.
-
-    InputError is raised for a store that does not answer: what it holds may be well, and must not be removed.
-    """
+    """Raise DamagedPart for a missing or damaged part, InputError for a store that does not answer."""
     try:
         with storage_errors(f"{location} cannot be read"):
             yield
-    except InputError as error:
+    except InputError as error:  # what a silent store holds may be well, and must not be removed
         if isinstance(error.__cause__, (*_OF_CONTENT, FileNotFoundError)):
             raise DamagedPart(in_one_line(error)) from error
         raise
@@ -178,6 +170,7 @@ def _read(file: Any, size: int) -> tuple[Any, list[np.ndarray]]:
     file.seek(len(line))
     first = json.loads(line)
     n_header = first["header_bytes"]
+    # What the header says must agree with the size of the file before anything of that size is allocated.
     if not isinstance(n_header, int) or not 0 < n_header <= min(size - len(line), MAX_JSON_BYTES):
         raise ValueError("a header of another size")
     header = file.read(n_header)
@@ -258,13 +251,10 @@ class StoredSums:
 
 
 def saving_buffer_bytes(checkpoint: Any) -> int | None:
-    """The most that a thread holds of a sum's file, beside the sum, while it writes or reads it.
-
-    `checkpoint` is its path, URL or location. A local file is written from the sum itself, and read into it.
-    None without a checkpoint.
-    """
+    """The most that a thread holds beside a sum while it moves its file; None without a checkpoint."""
     if checkpoint is None:
         return None
+    # A local file is written from the sum itself, and read into it.
     return 0 if Location.of(checkpoint).path is not None else BUFFER_BYTES
 
 
@@ -415,7 +405,6 @@ _OURS = re.compile(r"progress\.json|steps|sums|runs|\w+\.part|" + re.escape(FOLD
 
 
 def write_header(location: Location, header: Mapping[str, Any]) -> None:
-    """Write the header of a checkpoint."""
     _write_document(location, FOLDER_MARK, {"attributes": {ROOT: _sealed(header)}})
 
 

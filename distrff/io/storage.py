@@ -74,12 +74,9 @@ Options = Mapping[str, Any] | None
 
 @dataclass(frozen=True)
 class Location:
-    """A path or URL with the options of its file system, which are never shown.
+    """A path or URL with the options of its file system; `str` gives it without credentials."""
 
-    Its `repr` is empty, as Dask puts it into logs and messages; `str` gives the URL without credentials.
-    """
-
-    url: str = field(repr=False)
+    url: str = field(repr=False)  # Dask puts a repr into logs and messages
     options: Options = field(default=None, repr=False)
 
     @classmethod
@@ -133,17 +130,13 @@ class Location:
 
     @contextmanager
     def reached(self) -> Iterator[tuple[Any, str]]:
-        """Yield the fsspec file system, which is patient, and the path on it.
-
-        Errors in the block become an InputError.
-        """
+        """Yield the patient fsspec file system and the path on it; its errors become an InputError."""
         fs, path = self.file_system()
         with storage_errors(f"{self} cannot be reached"):
             yield _Patient(fs), path
 
     @property
     def is_csv(self) -> bool:
-        """Whether it has the name of a file of comma-separated values."""
         return self.url.lower().rstrip("/").endswith(CSV_SUFFIXES)
 
     def _has_predictions(self) -> bool:
@@ -160,7 +153,6 @@ class Location:
         return bool(results) and not is_one and all(map(_BESIDE.fullmatch, results))
 
     def exists(self) -> bool:
-        """Whether anything exists there."""
         # Not by fsspec's own `exists`, for which a lost connection is a missing file.
         with self.reached() as (fs, path), suppress(*_MISSING):
             fs.info(path)
@@ -168,7 +160,6 @@ class Location:
         return False
 
     def names(self) -> list[str]:
-        """The names of the files and folders in it, none if it does not exist."""
         found: list[str] = []
         with self.reached() as (fs, path), suppress(*_MISSING):
             fs.invalidate_cache(path)
@@ -177,21 +168,14 @@ class Location:
         return [item.rstrip("/").rsplit("/", 1)[-1] for item in found if item.strip("/") != path.strip("/")]
 
     def files(self, suffixes: tuple[str, ...] = ("",)) -> tuple[Any, list[str]]:
-        """The file system, and the files of this file, folder or glob in natural order.
-
-        In a folder these are the files with one of the suffixes, except hidden ones: writers keep files of
-        their own (_temporary, _metadata, .crc) beside the data.
-        """
+        """The file system, and the files of this file, folder or glob in natural order, none hidden."""
         with self.reached() as (fs, path):
             return self.file_system()[0], _files(fs, path, suffixes)
 
     def versions(self) -> list[tuple[str, int, str]]:
-        """Name, size and version of each file there; none of web servers, which have no versions.
-
-        They would have to be asked for each page and file, too.
-        """
+        """Name, size and version of each file there; none of web servers, which have no versions."""
         if "http://" in self.url or "https://" in self.url:
-            return []
+            return []  # which would have to be asked for each page and file, too
         with self.reached() as (fs, path):
             if fs.isdir(path):
                 infos = list(fs.find(path, detail=True).values())
@@ -205,11 +189,9 @@ class Location:
         fs.pipe_file(path, content)
 
     def write_pieces(self, pieces: Sequence[Any]) -> None:
-        """Write one file from pieces of bytes, of which little is copied at a time.
-
-        The whole of a small file is sent at once. Of a large one the first part may be there when the rest
-        fails.
-        """
+        """Write one file from pieces of bytes, of which little is copied at a time."""
+        # A small file goes whole, in one request: of a large one the first part may be there when the rest
+        # fails.
         if sum(map(len, pieces)) <= BUFFER_BYTES // 2:
             self.write(b"".join(pieces))
             return
@@ -220,7 +202,6 @@ class Location:
                     file.write(piece[start : start + PIECE_BYTES])
 
     def make_folder(self) -> None:
-        """Create a folder, if the file system has folders."""
         fs, path = self.file_system()
         if is_local(fs):
             fs.makedirs(path, exist_ok=True)
@@ -232,10 +213,7 @@ class Location:
             fs.rm(path, recursive=True)
 
     def root(self) -> dict[str, Any] | None:
-        """Its zarr.json or folder mark, None if neither exists.
-
-        {} if that is no JSON object, or longer than `MAX_JSON_BYTES`.
-        """
+        """Its zarr.json or folder mark, None if neither exists; {} for no JSON object, or a too long one."""
         with self.reached() as (fs, path):
             for name in ("zarr.json", FOLDER_MARK):
                 try:
@@ -273,6 +251,7 @@ def _files(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[str]:
     if fs.isfile(path):
         return [path]
     if fs.isdir(path):
+        # Writers keep files of their own (_temporary, _metadata, .crc) beside the data.
         inside = {file: file.removeprefix(path).split("/") for file in fs.find(path)}
         shown = [f for f, parts in inside.items() if not any(p.startswith(("_", ".")) for p in parts)]
         return in_natural_order(file for file in shown if file.endswith(suffixes))
@@ -298,7 +277,6 @@ def header_of(document: Any) -> dict[str, Any] | None:
 
 
 def is_local(fs: Any) -> bool:
-    """Whether `fs` is the local file system."""
     return isinstance(fs, LocalFileSystem)
 
 
@@ -407,19 +385,15 @@ def replacing(
     """Yield an empty folder to write a group into, which is at `location` after the block.
 
     On a local file system the folder lies beside `location`. After any exception, KeyboardInterrupt included,
-    it is removed and `location` is as before: the old content is deleted only once the new one is in place.
-    Tasks that write into the folder must have ended or been cancelled by the end of the block. An object
-    store cannot rename: there the folder is `location` itself. Its root says "incomplete" from the start
-    until the group's own root is written at the end; after an exception the folder is removed.
-
-    `overwrite` and `kinds` are passed to `check_writable`, which is called before the block and, since hours
-    may pass, on a local file system again after it.
+    it is removed and `location` is as before. Tasks that write into the folder must have ended or been
+    cancelled by the end of the block. In an object store the folder is `location` itself, whose root says
+    "incomplete" until the group's own root is written at the end; after an exception it is removed.
 
     With a `token`, eight hexadecimal digits, the folder stays after an exception, and with the same token the
     next call yields it as it was left; anyone else who writes to `location` removes it.
     """
     target = location.path
-    if target is None:
+    if target is None:  # an object store cannot rename: so whoever reads must see that it is not complete
         unfinished = {"kind": kinds[0] if kinds else None, "format": 1, "complete": False}
         unfinished |= {} if token is None else {"token": token}
         found = location.header() or {}
@@ -448,6 +422,7 @@ def replacing(
     with full_disk_errors(location), holder as fresh:
         try:
             yield Location(str(fresh))
+            # Checks again: hours may have passed. The old content goes only once the new one is in place.
             put_in_place(fresh, location, overwrite=overwrite, kinds=kinds)
         finally:
             if token is None:
@@ -657,15 +632,13 @@ def storage_errors(
     error_type: type[DistrffError] = InputError,
     remedy: str = "check the path and the storage options",
 ) -> Iterator[None]:
-    """Turn the exceptions of a file system into errors of one line that begins with `what`.
-
-    For calls of the file system only: the packages behind fsspec raise their own exceptions (no credentials,
-    no such host), which have no common base class.
-    """
+    """Turn the exceptions of a file system into errors of one line that begins with `what`."""
     try:
         yield
     except error_type:
         raise
+    # The packages behind fsspec raise their own exceptions (no credentials, no such host), which have no
+    # common base class: so only calls of the file system belong into the block.
     except Exception as error:
         raise error_type(f"{what} ({one_line(error)}){access_remedy(error) or f'; {remedy}'}") from error
 
@@ -692,11 +665,9 @@ _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectory
 
 
 def patiently(read: Callable[[], T], lasting: tuple[type[Exception], ...] = ()) -> T:
-    """Read, and repeat it after an error that may pass, such as a lost connection.
-
-    Errors of the types in `lasting` do not pass. A segment is summed again after an error that may, but a
-    store that fails one request in ten would hardly ever let a segment of many requests through.
-    """
+    """Read, and repeat it after an error that may pass; those of the types in `lasting` do not."""
+    # A segment is summed again after an error that may pass, but a store that fails one request in ten
+    # would hardly ever let a segment of many requests through.
     for wait in _WAITS:
         try:
             return read()
@@ -733,10 +704,8 @@ class _Patient:
 
 
 def retryable(error: Exception) -> Exception:
-    """The error of a read, as an OSError, which is retried, if it may be a lost connection.
-
-    The packages of object stores raise their own exceptions for these. Python's own are returned unchanged.
-    """
+    """The error of a read, as an OSError, which is retried, if it may be a lost connection."""
+    # The packages of object stores raise their own exceptions for these; Python's own say what they are.
     if isinstance(error, OSError) or type(error).__module__ == "builtins":
         return error
     return OSError(errno.EIO, one_line(error))
@@ -833,6 +802,7 @@ def read_group(
             )
         fs, path = location.file_system()
         arrays, described = {}, {}
+        # What the header says is checked before anything is allocated by it: it may be forged.
         for name, checksum in (header.get("checksums") or {}).items():
             what = f"{location}: array {in_one_line(name)!r}"
             if re.fullmatch(r"\w{1,200}", name) is None:  # a path would lead out of the group
@@ -845,10 +815,7 @@ def read_group(
 
 @contextmanager
 def contents_of(url: Url, kind: str) -> Iterator[None]:
-    """Turn whatever is raised for the arrays and metadata of a group into a ModelFileError of one line.
-
-    Values of a wrong type, which a forged file may hold, may raise anything.
-    """
+    """Turn whatever is raised for the arrays and metadata of a group into a ModelFileError of one line."""
     name = public_name(url)
     try:
         yield
@@ -856,7 +823,7 @@ def contents_of(url: Url, kind: str) -> Iterator[None]:
         raise ModelFileError(f"{name}: {in_one_line(error)}") from error
     except KeyError as error:
         raise ModelFileError(f"{name} lacks {in_one_line(error)}; save the {kind} again") from error
-    except Exception as error:
+    except Exception as error:  # values of a wrong type, which a forged file may hold, may raise anything
         detail = f"{type(error).__name__}: {in_one_line(error)}"
         raise ModelFileError(f"{name} is no {kind} ({detail}); save it again") from error
 

@@ -288,10 +288,7 @@ _MIN_SPARSE_COLUMNS, _MAX_FILLED = 2048, 0.1
 
 @dataclass(frozen=True)
 class Conversion:
-    """Writes the rows of a source, encoded by the given steps, or by those that the options call for.
-
-    Attributes that are None stand for the defaults of `convert`.
-    """
+    """Writes the rows of a source, encoded by the given steps, or by those that the options call for."""
 
     source: RawSource
     options: TableOptions
@@ -312,6 +309,8 @@ class Conversion:
                     with new_group(location, overwrite=overwrite, token=checkpoint.token) as group:
                         written = self._write(group)
                     report = written
+                # Both are met in any pass, and all that was written by narrower types, or from damaged
+                # rows, is written anew: so the group begins anew, and only runs that are whole stay.
                 except WiderTypes:
                     checkpoint.start_over(self.source.state())
                 except DamagedRun as damage:
@@ -429,7 +428,6 @@ class Conversion:
         return encoder, report or {"columns_made": len(steps.names_out)}
 
     def _keep(self, steps: TableSteps, report: dict[str, Any]) -> None:
-        """Store how rows are encoded."""
         self.checkpoint.keep("steps", (self.source.state(), steps, report))
 
     def _over(self, function: Callable[[Any], Any], names: Sequence[str], merge: Merge, total: Any) -> Any:
@@ -452,7 +450,7 @@ class Conversion:
 
 
 def _are_sparse(X: Any) -> bool:
-    """Whether rows, the first ones, dense or CSR, decide that all are stored as a sparse matrix."""
+    # By the first rows, as nothing that was written can become of the other kind.
     n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
     return X.shape[1] > _MIN_SPARSE_COLUMNS and n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED
 
@@ -494,16 +492,14 @@ Over = Callable[[Callable[[Any], Any], Sequence[str], Merge, Any], Any]
 def _table_steps(
     source: RawSource, choice: ColumnSelection, options: TableOptions, over: Over
 ) -> tuple[TableSteps, dict[str, Any]]:
-    """The steps for a table, and the report of what they do; see `steps_of`.
-
-    Reads the first piece if the types of the columns decide everything; otherwise all rows once, for
-    categories, means, and the minima of times.
-    """
+    """The steps for a table, and the report of what they do; see `steps_of`."""
 
     def profiled(piece: Any) -> TableProfile:
         raw = as_declared(source.raw(piece, choice.used), options.types)
         return TableProfile.of(raw, options.max_categories)
 
+    # The first piece if the types of the columns decide everything; else all rows once, for categories,
+    # means, and the minima of times.
     first = next(iter(source.pieces(choice.used)), None)
     if first is None:
         raise InputError(f"{source.name} has no rows; give a file with rows")
@@ -536,10 +532,7 @@ _MAX_COLUMNS = 2**25
 
 
 def _libsvm_steps(source: LibsvmSource, over: Over, dtype: np.dtype, positive: Any) -> TableSteps:
-    """The steps for libsvm files, after one pass: all columns as one list, and the label.
-
-    The index of the first column is 1, or 0 in files that use it.
-    """
+    """The steps for libsvm files, after one pass: all columns as one list, and the label."""
 
     def looked_at(piece: TextBlock) -> tuple[int, int, bool]:
         rows = source.rows(piece)
@@ -560,6 +553,7 @@ def _libsvm_steps(source: LibsvmSource, over: Over, dtype: np.dtype, positive: A
     first, last, labels_are_whole = over(looked_at, (), merge, (1, 0, True))
     if last < first:
         raise InputError(f"{source.name} holds no entries index:value; give a file with some")
+    # Both bases are in use, and a file says which only by an index 0: without one its columns begin with 1.
     name = next(name for name, index in FIRST_INDEX.items() if index == first)
     kind = "uint8" if positive is not None else "int64" if labels_are_whole else "float64"
     target = TargetStep((LABEL,), "numbers", kind, positive=None if positive is None else str(positive))
@@ -573,10 +567,7 @@ FIRST_INDEX = {"x": 1, "x0": 0}
 
 
 class TableEncoder:
-    """Encodes pieces of a table, X in `dtype` if it is given, else in the dtype of the steps.
-
-    `is_of_fit` says that the steps were made for these very rows.
-    """
+    """Encodes pieces of a table; `is_of_fit` says that the steps were made for these very rows."""
 
     def __init__(
         self,
@@ -595,9 +586,7 @@ class TableEncoder:
     def encode(self, piece: Any) -> tuple[Span, int, Mapping[str, Unseen]]:
         """The rows of a piece, the number of its raw rows, and categories that the fit never saw.
 
-        Called in any thread.
-
-        An InputError names the place of a value that cannot be used.
+        Called in any thread. An InputError names the place of a value that cannot be used.
         """
         raw = self._source.raw(piece, self.steps.raw_names)
         self._refuse_infinity(piece, raw)
@@ -609,7 +598,7 @@ class TableEncoder:
                     rows["X"] = rows["X"].astype(self._dtype, copy=False)
         except FloatingPointError as error:
             raise self._too_large(piece, raw) from error
-        if self._ids:
+        if self._ids:  # of the rows that are kept, as X
             assert isinstance(self._source, CsvSource)
             kept = self.steps.kept(raw)
             for i, name in enumerate(self._ids):
@@ -681,10 +670,7 @@ class SparseEncoder:
         self._source, self.steps, self._step = source, steps, step
 
     def encode(self, piece: TextBlock) -> tuple[Span, int, Mapping[str, Unseen]]:
-        """The rows of a block, X in CSR, and their number; called in any thread.
-
-        There are no categories in it.
-        """
+        """The rows of a block, X in CSR, and their number; called in any thread."""
         found, first_index = self._source.rows(piece), FIRST_INDEX[self._step.name]
         self._source.check_width(piece, found, first_index, self._step.width)
         rows: Span = {"X": found.matrix(first_index, self._step.width).astype(self._step.dtype)}

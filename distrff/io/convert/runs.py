@@ -95,10 +95,7 @@ def mark_complete(group: zarr.Group) -> None:
 
 
 class GrowingArray:
-    """A Zarr array that grows by `length` rows at a time; fewer wait in a buffer of the dtype of `like`.
-
-    With a `chunk` shorter than `length`, shards have `length` rows.
-    """
+    """A Zarr array that grows by `length` rows at a time; fewer wait in a buffer of the dtype of `like`."""
 
     def __init__(
         self, group: zarr.Group, name: str, like: Any, length: int, *, chunk: int | None = None
@@ -120,7 +117,7 @@ class GrowingArray:
         self.written, self._skipped = written, written - taken
 
     def create(self, chunk: int) -> None:
-        """Create the array, empty."""
+        # Shards of `length` rows, if their chunks are shorter: an object store has one object a shard.
         length, *others = self._buffer.shape
         self._array = self._group.create_array(
             self._name,
@@ -203,15 +200,15 @@ class GroupWriter(ABC):
     def go_on(self, written: Mapping[str, int], begins: Sequence[tuple[int, int]]) -> int | None:
         """Go on where an earlier process was, before the first rows; return the place of the next ones.
 
-        `begins` has the numbers of rows and entries before each run of rows that will come. The next one to
-        be appended is the first of which some value is not written. None if the arrays are not there.
+        `begins` has the numbers of rows and entries before each run of rows that will come. None if the
+        arrays are not there.
         """
         try:
             if any(n and self._group[name].shape[0] < n for name, n in written.items()):
                 return None
         except (KeyError, ValueError, TypeError, OSError):
             return None
-        place = 0
+        place = 0  # of the first rows of which some value is not written
         while written and place + 1 < len(begins):
             if any(n < self._length(name, *begins[place + 1]) for name, n in written.items()):
                 break
@@ -223,8 +220,7 @@ class GroupWriter(ABC):
 class DenseWriter(GroupWriter):
     """Writes the arrays X (n, d), y and sample_weight.
 
-    A chunk of X has `chunk_rows` rows, by default about 4 MB, and a shard has eight chunks. The other arrays
-    have one chunk per shard of X.
+    A chunk of X has `chunk_rows` rows, by default about 4 MB, and a shard has eight chunks.
     """
 
     def _parts(self, rows: Span) -> Span:
@@ -246,8 +242,7 @@ class DenseWriter(GroupWriter):
 class SparseWriter(GroupWriter):
     """Writes X as a group with the arrays data, indices and indptr of a CSR matrix, and y, sample_weight.
 
-    The group has the attributes by which other readers (anndata) recognize such a matrix: `encoding-type`
-    "csr_matrix" and `shape`. A chunk of indptr, y and sample_weight has `chunk_rows` rows, by default 65,536.
+    A chunk of indptr, y and sample_weight has `chunk_rows` rows, by default 65,536.
     """
 
     _n_columns = 0
@@ -280,6 +275,7 @@ class SparseWriter(GroupWriter):
         if not self._arrays:
             return 0
         n_rows = self._arrays["X/indptr"].written - 1
+        # By these attributes other readers (anndata) recognize such a matrix.
         encoding = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
         self._group["X"].update_attributes(encoding | {"shape": [n_rows, self._n_columns]})
         return n_rows
@@ -295,11 +291,9 @@ def is_test_row(rows: np.ndarray, seed: int, fraction: float) -> np.ndarray:
 
 
 def shuffle_keys(rows: np.ndarray, seed: int) -> np.ndarray:
-    """Key of each row number, uint64: shuffled rows are sorted by their keys.
-
-    Keys are 64 hashed bits, different for different rows. So all orders are equally likely, as far as the
-    hash is random, and the order does not depend on how the rows are cut into blocks.
-    """
+    """Key of each row number, uint64: shuffled rows are sorted by their keys."""
+    # 64 hashed bits, different for different rows: all orders are equally likely, as far as the hash is
+    # random, and the order does not depend on how the rows are cut into blocks.
     return row_hash(np.asarray(rows, np.uint64), child_seed(seed, "shuffle"))
 
 
@@ -376,10 +370,10 @@ _OF_ENTRIES = ("index", "value")  # arrays of a run that have an item for each e
 
 
 def _sorted_arrays(rows: Span, order: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, list[str]], int]:
-    """Rows in another order as plain arrays, the words of columns of text, and the number of columns of X.
-
-    CSR becomes the number of entries of each row, their columns and values; text the number of its word.
-    """
+    """Rows in another order as plain arrays, the words of columns of text, and the columns of X."""
+    # Arrays of one type each, and not records: NumPy sorts records field by field, in five times the time,
+    # and a file of arrays needs no layout of its own. CSR becomes the number of entries of each row, their
+    # columns and values; text the number of its word.
     arrays, words = {}, {}
     for name, given in rows.items():
         values = given[order]
@@ -414,7 +408,6 @@ class _Run:
         return cls(location, tree, arrays)
 
     def sizes(self) -> np.ndarray:
-        """Bytes of each cell."""
         none = np.zeros(len(self.tree["n_rows"]), np.int64)  # of a last run without rows
         return np.sum([none, *(np.diff(offsets) for _, _, offsets in self.arrays.values())], axis=0)
 
@@ -448,14 +441,11 @@ class _Run:
 
 
 class Runs:
-    """Rows of one or two parts in the runs of a folder, where they stay if `is_kept`.
-
-    `done` says what the caller noted when the last run was written.
-    """
+    """Rows of one or two parts in the runs of a folder, where they stay if `is_kept`."""
 
     def __init__(self, place: Location, n_parts: int, done: dict[str, Any], *, is_kept: bool) -> None:
         self._place, self._n_cells, self._is_kept = place.within("runs"), n_parts << _CELL_BITS, is_kept
-        self.done = done
+        self.done = done  # what the caller noted when the last run was written
         self._runs: list[_Run] = []
         self._waiting: list[tuple[np.ndarray, np.ndarray, Span]] = []  # cells, keys and rows of each piece
         self._n_bytes, self._finished = 0, (0, done)  # how many of them are whole, and what is known then
@@ -509,6 +499,8 @@ class Runs:
 
     def write(self) -> bool:
         """Write the rows up to the last note; return whether there were any, or the last one was noted."""
+        # A signal may come between any two lines, and this is called again: a run is written twice then,
+        # never half of one, and the next process takes only runs that follow each other.
         n_pieces, done = self._finished
         is_end = bool(self._runs) and done["is_last"] and not self.done["is_last"]
         if done is self.done or not (n_pieces or is_end):  # the same after a signal between the last lines
@@ -541,10 +533,8 @@ class Runs:
     # The second pass.
 
     def ranges(self, part: int) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """The cells of a part in runs of at most 32 MB, or of a single larger one.
-
-        Also the numbers of rows and entries before each, by which a process finds where an earlier one was.
-        """
+        """The cells of a part in runs of at most 32 MB, and how many rows and entries come before each."""
+        # The counts are known without reading: by them a process finds where an earlier one was.
         first = part << _CELL_BITS
         cells = slice(first, first + (1 << _CELL_BITS))
         sizes = np.sum([run.sizes()[cells] for run in self._runs], axis=0)
@@ -667,17 +657,13 @@ class Checkpoint:
             write_header(self.location, self._header)
 
     def remove(self) -> None:
-        """Remove the checkpoint."""
         if self.location is not None:
             remove_checkpoint(self.location)
 
     # The first pass.
 
     def open(self, group: zarr.Group, room: Path, n_parts: int) -> None:
-        """Find the runs, of rows in one part or two; without a checkpoint they go to an empty folder, `room`.
-
-        Called by the one process that holds the output.
-        """
+        """Find the runs; without a checkpoint they go to an empty folder, `room`."""
         self._group, nothing = group, {"mark": None, "n_raw": 0, "n_positive": 0, "is_last": False}
         self.runs = Runs(
             self.location or Location(str(room)), n_parts, nothing, is_kept=self.location is not None

@@ -32,11 +32,9 @@ def open_source(
 ) -> RawSource:
     """The source of raw files, given as a file, a folder, a glob or a list of these.
 
-    All have one format, which is recognized by the first bytes, not by the names: Parquet, a .npz or .npy
-    file of NumPy, libsvm if the first lines have its form, else delimited text; text may be compressed by
-    gzip, bzip2, xz or Zstandard. `dialect`, `known` and `words` are those of `CsvSource`, `x_name` and
-    `y_name` those of `ArraySource`.
+    `dialect`, `known` and `words` are those of `CsvSource`, `x_name` and `y_name` those of `ArraySource`.
     """
+    # By the first bytes and not by names: libsvm files have any.
     files, dialect = files_of(paths, storage_options), dialect or Dialect()
     with storage_errors(f"{files[0].name} cannot be reached"):
         magic = first_bytes(files[0].fs, files[0].path)

@@ -46,10 +46,7 @@ _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class TextFile(NamedTuple):
-    """One file: the filesystem that holds it, its path there, and its encoding.
-
-    None for UTF-8, or UTF-16 where the file begins with its byte order mark.
-    """
+    """One file: its filesystem, its path there, and its encoding; None for UTF-8, or by its mark."""
 
     fs: Any
     path: str
@@ -147,13 +144,9 @@ class TextBlock(NamedTuple):
 
 
 def line_blocks(file: TextFile, number: int, n_read: int = 0, line: int = 1) -> Iterator[TextBlock]:
-    """Yield the lines of a file in blocks of about 4 MB.
-
-    With `n_read` and `line` of the mark of an earlier block, only the blocks after that one are yielded.
-    Compressed text before it is decompressed again.
-    """
+    """Yield the lines of a file in blocks of about 4 MB; with the mark of one, those after it."""
     with opened(file) as (stored, stream):
-        left = n_read
+        left = n_read  # compressed text before the mark is decompressed again
         while left and (part := stream.read(min(left, BLOCK_BYTES))):
             left -= len(part)
         for block in whole_lines(stream, BLOCK_BYTES, file.name):
@@ -162,10 +155,7 @@ def line_blocks(file: TextFile, number: int, n_read: int = 0, line: int = 1) -> 
 
 
 def whole_lines(stream: Any, n_bytes: int, name: str) -> Iterator[bytes]:
-    """Yield blocks of whole lines, `n_bytes` at a time, or several times as many where a line is longer.
-
-    Raises InputError, with the name of the file, for a line of more than 64 MB.
-    """
+    """Yield blocks of whole lines, `n_bytes` at a time, or several times as many where a line is longer."""
     held: list[bytes] = []  # to join them at every step would be quadratic in the length of a line
     while data := read(stream, n_bytes):
         if len(data) < n_bytes:
@@ -213,10 +203,7 @@ def _parts(stream: Any) -> Iterator[bytes]:
 
 
 class Utf8Stream:
-    """The text of a file for Arrow and for reading by line, without its first `skip` bytes.
-
-    With `blanks` it is `in_columns`.
-    """
+    """The text of a file for Arrow and for reading by line; with `blanks` it is `in_columns`."""
 
     closed = False
 
@@ -265,8 +252,7 @@ class CsvSource(TextSource):
     """Files of delimited text with the same columns, read by Arrow.
 
     All columns are read with `types`, which are inferred from the first 4 MB until a `WiderTypes` tells of
-    wider ones: numbers are float64, text is a dictionary, the rest is as Arrow infers it. A missing value is
-    empty, `?` or one of NA, N/A, nan, null.
+    wider ones: numbers are float64, text is a dictionary, the rest is as Arrow infers it.
 
     What `dialect` leaves open is guessed. `known` lists columns that a model needs: if these are indices
     there is no header; if the first record holds them all, it is one. `words` are columns of text.
@@ -338,16 +324,13 @@ class CsvSource(TextSource):
         return "; ".join([self.dialect.described(), *codes])
 
     def prepare(self, choice: ColumnSelection) -> None:
-        """Refuse a column that mixes numbers and text, or is used and holds numbers or dates as text.
-
-        Targets of whole numbers are read as integers from here on, so that they can be classes.
-        """
+        """Refuse a column that mixes numbers and text, or is used and holds numbers or dates as text."""
         for name in (*choice.used, *choice.dropped):
             if name in self._mixtures:
                 raise self._mixtures[name]
             if name in self.odd and name in choice.used:
                 raise InputError(f"{self.name}, column {name!r}: {self.odd[name]}")
-        self._keep_whole(choice.target)
+        self._keep_whole(choice.target)  # read as integers from here on, so that they can be classes
 
     def _keep_whole(self, names: Sequence[str]) -> None:
         self.types |= {
@@ -383,12 +366,14 @@ class CsvSource(TextSource):
     # Rows.
 
     def pieces(self, names: Sequence[str], after: Any = None) -> Iterator[TextBatch]:
-        """Yield batches of some columns of all files, in order; each header is checked against the first.
+        """Yield batches of some columns of all files, in order; with the mark of one as `after`, those after.
 
-        With the mark of a batch as `after`, only those after it. Raises `WiderTypes` for values that do not
-        fit the types so far, and an InputError with file, line and column for those that cannot be read.
+        Raises `WiderTypes` for values that do not fit the types so far, and an InputError with file, line and
+        column for those that cannot be read.
         """
-        for i in range(1, len(self._files)):
+        for i in range(
+            1, len(self._files)
+        ):  # whose headers are checked before an hour is spent on the first file
             self._opening(i)
         first, skipped = after or (0, 0)
         for piece in self._in_order(first, lambda i: self._pieces_of(i, names)):
@@ -434,7 +419,7 @@ class CsvSource(TextSource):
         return raw
 
     def place(self, piece: TextBatch, row: int) -> str:
-        """The file and line of a row of a batch, which are found by reading it again by line."""
+        # Arrow knows no lines: the file is read again by record, once, for a message.
         line = next(islice(self._records(piece.file), piece.start + row, None))[0]
         return f"{self._files[piece.file].name}, line {line}"
 
@@ -603,10 +588,7 @@ class CsvSource(TextSource):
         return start + 1, False
 
     def _records(self, i: int, more: Sequence[str] = ()) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number of the first line and the fields of each record that is not empty.
-
-        The records are those of a file, with some more lines at its end.
-        """
+        """Yield line and fields of each record of a file that is not empty, with more lines at its end."""
         with opened(self._files[i]) as (_, stream):
             text = self._text(i, stream)
             reader, before = self.dialect.records(chain(text.lines(), more)), self._opening(i).n_lines
