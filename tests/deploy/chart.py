@@ -1,8 +1,8 @@
 """The chart dask/dask with our values: rendered where its folder is given, else as it was rendered last.
 
-The folder is that of the release in VERSION, as `helm pull dask/dask --untar --version VERSION` makes it.
+The folder is that of the release in VERSIONS, as `helm pull dask/dask --untar --version VERSION` makes it.
 
-DISTRFF_DASK_CHART=/path/to/helm-chart/dask pytest tests/deploy      renders the chart
+DISTRFF_DASK_CHART=/path/to/helm-chart/dask pytest tests/deploy      renders the chart, for all overlays
 python -m tests.deploy.chart /path/to/helm-chart/dask                stores what it renders now
 """
 
@@ -21,44 +21,38 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[2]
-HELM = ROOT / "deploy" / "helm"
+FILES = ROOT / "deploy"
+HELM = FILES / "helm"
 STORED = Path(__file__).parent / "rendered"
-KEYS = STORED / "keys.txt"
 OVERLAYS = ("highmem", "spot", "tls", "jupyter")
-VARIABLE = "DISTRFF_DASK_CHART"
 VERSIONS = {"dask/dask": "2024.1.1", "dask/dask-kubernetes-operator": "2026.3.0"}
 """Of the charts that the commands install: the first is the one that is rendered here."""
 
 Manifest = dict[str, Any]
 Overlays = tuple[str, ...]
 
-EVERY: list[Overlays] = [chosen for n in range(5) for chosen in combinations(OVERLAYS, n)]
 KEPT: list[Overlays] = [(), OVERLAYS]
-"""Those whose rendering is stored: nothing but values.yaml, and all overlays together."""
-
-
-def chart_folder() -> Path | None:
-    """The chart's folder, where the environment names one."""
-    return Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
-
-
-def available() -> list[Overlays]:
-    """Choices of overlays whose manifests can be had."""
-    return EVERY if chart_folder() else KEPT
+"""Choices whose rendering is stored: nothing but values.yaml, and all overlays together."""
+FOLDER = Path(os.environ["DISTRFF_DASK_CHART"]) if os.environ.get("DISTRFF_DASK_CHART") else None
+CHOICES = [chosen for n in range(5) for chosen in combinations(OVERLAYS, n)] if FOLDER else KEPT
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def manifests(overlays: Overlays) -> list[Manifest]:
     """What the chart makes of values.yaml and these overlays."""
-    folder = chart_folder()
-    if folder is None:
-        return list(yaml.safe_load_all(stored_file(overlays).read_text()))
-    return rendered(folder, overlays)
+    if FOLDER is not None:
+        return rendered(FOLDER, overlays)
+    return list(yaml.safe_load_all(stored_file(overlays).read_text()))
 
 
 def manifests_of(overlays: Overlays, kind: str) -> dict[str, Manifest]:
-    """Those of one kind by their names."""
-    found = [manifest for manifest in manifests(overlays) if manifest["kind"] == kind]
-    return {manifest["metadata"]["name"]: manifest for manifest in found}
+    return {m["metadata"]["name"]: m for m in manifests(overlays) if m["kind"] == kind}
+
+
+def containers_of(overlays: Overlays) -> dict[str, dict[str, Any]]:
+    """The containers of the chart's Deployments, each of which has one."""
+    found = manifests_of(overlays, "Deployment").items()
+    return {name: m["spec"]["template"]["spec"]["containers"][0] for name, m in found}
 
 
 def stored_file(overlays: Overlays) -> Path:
@@ -99,21 +93,12 @@ def rendered(folder: Path, overlays: Overlays) -> list[Manifest]:
     return found
 
 
-def version_of(folder: Path) -> str:
-    """The version of a chart."""
-    return yaml.safe_load((folder / "Chart.yaml").read_text())["version"]
-
-
-def project() -> dict[str, Any]:
-    """What `pyproject.toml` says of the project."""
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        return tomllib.load(file)["project"]
-
-
-def digest_of_values() -> str:
-    """A digest of all files of values, comments and all."""
+def head_of(overlays: Overlays) -> str:
+    """The first lines of a stored rendering: of which chart, and of which values, comments and all."""
     texts = [file_of(overlay).read_bytes() for overlay in ("", *OVERLAYS)]
-    return hashlib.sha256(b"".join(texts)).hexdigest()
+    digest = hashlib.sha256(b"".join(texts)).hexdigest()
+    made = f"# By `python -m tests.deploy.chart FOLDER`, of version {VERSIONS['dask/dask']}"
+    return f"{made}\n# and the values {digest}\n"
 
 
 def keys_read(folder: Path) -> list[str]:
@@ -142,14 +127,13 @@ def main() -> None:
     if len(sys.argv) != 2 or not (Path(sys.argv[1]) / "Chart.yaml").is_file():
         sys.exit("usage: python -m tests.deploy.chart FOLDER, that of the chart dask/dask")
     folder = Path(sys.argv[1])
-    if version_of(folder) != VERSIONS["dask/dask"]:
-        sys.exit(f"{folder} has version {version_of(folder)}, not {VERSIONS['dask/dask']}")
-    KEYS.write_text("".join(f"{key}\n" for key in keys_read(folder)))
+    version = yaml.safe_load((folder / "Chart.yaml").read_text())["version"]
+    if version != VERSIONS["dask/dask"]:
+        sys.exit(f"{folder} has version {version}, not {VERSIONS['dask/dask']}")
+    (STORED / "keys.txt").write_text("".join(f"{key}\n" for key in keys_read(folder)))
     for overlays in KEPT:
         text = yaml.safe_dump_all(rendered(folder, overlays), sort_keys=False, width=110)
-        head = f"# By `python -m tests.deploy.chart FOLDER`, of version {version_of(folder)}\n"
-        head += f"# and the values {digest_of_values()}\n"
-        stored_file(overlays).write_text(head + text)
+        stored_file(overlays).write_text(head_of(overlays) + text)
 
 
 if __name__ == "__main__":

@@ -1,107 +1,128 @@
-"""What kustomize makes of the folders of `deploy/kubernetes`, and the operator of its resources."""
+"""What kustomize and the operator make of `deploy/`, and the schemas that take it.
+
+A source is a folder of `deploy/kubernetes`, or a choice of the chart's overlays. All are rendered from a copy
+of `deploy/` whose file of images names a registry: every pod shows what that file changes.
+"""
 
 from __future__ import annotations
 
 import functools
+import json
 import re
-import secrets
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from dask.utils import parse_bytes
 
-from tests.deploy.chart import HELM, ROOT, Manifest, Overlays, manifests
-from tests.deploy.pods import Surroundings, container_of, environment_of
+from tests.deploy import chart
+from tests.deploy.chart import Manifest, Overlays
 
-FOLDER = ROOT / "deploy" / "kubernetes"
+FOLDER = chart.FILES / "kubernetes"
 JOBS = ("fit", "predict")
 OPERATED = ("dask-cluster", "dask-job")
-DROPPED = {"drop": ["ALL"]}
-CLOSED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": DROPPED}
-"""What each container's security context is."""
+ELSEWHERE = tuple(f"on-dask-cluster/{name}" for name in JOBS)
+PLAIN = (*JOBS, *OPERATED, *ELSEWHERE, "autoscaled")
+APPLIED = [name for each in PLAIN for name in (each, f"tls/{each}")]
+VERSIONS = ("1.31", "1.34")
+"""Of Kubernetes, whose schemas are asked."""
+
+Source = str | Overlays
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+(_EXAMPLE,) = re.findall(
+    r"^# +- ({name: distrff,.*})$",
+    (chart.FILES / "images" / "kustomization.yaml").read_text(),
+    re.MULTILINE,
+)
+REGISTRY = yaml.safe_load(_EXAMPLE) | {"digest": f"sha256:{'5' * 64}"}
+IMAGE = f"{REGISTRY['newName']}@{REGISTRY['digest']}"
+
+
+class Pod(NamedTuple):
+    labels: dict[str, str]
+    spec: dict[str, Any]
+
+    @property
+    def container(self) -> dict[str, Any]:
+        (container,) = self.spec["containers"]
+        return container
+
+    @property
+    def waiting(self) -> dict[str, Any]:
+        """The container that a Job waits with, before it begins."""
+        (container,) = self.spec["initContainers"]
+        return container
+
+    @property
+    def containers(self) -> list[dict[str, Any]]:
+        return [*self.spec["containers"], *self.spec.get("initContainers", [])]
 
 
 @functools.cache
-def _kustomized(folder: Path, overlays: Overlays | None) -> str:
-    """A folder as kubectl renders it, once a session; with overlays it patches the chart's output."""
-    if overlays is None:
-        return kubectl_kustomize(folder)
-    with tempfile.TemporaryDirectory() as place:
-        copy = copy_of_deploy(Path(place)) / folder.relative_to(ROOT / "deploy")
-        (copy / "chart.yaml").write_text(yaml.safe_dump_all(manifests(overlays)))
-        return kubectl_kustomize(copy)
-
-
-def built(name: str) -> list[Manifest]:
-    """The resources of a folder's kustomization, as its components and patches change them."""
-    return loaded(_kustomized(FOLDER / name, None))
-
-
-def post_rendered(overlays: Overlays) -> list[Manifest]:
-    """What kustomize makes of the chart's manifests."""
-    return loaded(_kustomized(HELM / "post-render", overlays))
-
-
-def loaded(text: str) -> list[Manifest]:
-    """Manifests of a caller's own, which it may change."""
-    return list(yaml.load_all(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-
-
-def read_kustomization(folder: Path) -> dict[str, Any]:
-    return yaml.safe_load((folder / "kustomization.yaml").read_text())
-
-
-def containers_in(part: Any) -> Iterator[dict[str, Any]]:
-    """All containers in resources, at whatever place: a DaskCluster has them where Kubernetes has none."""
-    if isinstance(part, dict):
-        for key, value in part.items():
-            yield from value if key in ("containers", "initContainers") else containers_in(value)
-    elif isinstance(part, list):
-        for value in part:
-            yield from containers_in(value)
-
-
-def assert_disk_is_asked_for(spec: Mapping[str, Any]) -> None:
-    """Fail unless each container of a pod asks for, and is limited to, more disk than its volumes take."""
-    sizes = [volume["emptyDir"]["sizeLimit"] for volume in spec["volumes"] if "emptyDir" in volume]
-    for container in (*spec["containers"], *spec.get("initContainers", [])):
-        for kind in ("limits", "requests"):
-            asked = container["resources"][kind]["ephemeral-storage"]
-            assert parse_bytes(asked) > sum(map(parse_bytes, sizes)), container["name"]
-
-
-def of_a_registry(folder: Path) -> tuple[Path, str]:
-    """A copy of deploy/ that takes the images as its example does, and what it should make of `distrff`."""
-    copy = copy_of_deploy(folder)
-    images = copy / "images" / "kustomization.yaml"
-    (example,) = re.findall(r"^# +- ({name: distrff,.*})$", images.read_text(), re.MULTILINE)
-    image = yaml.safe_load(example) | {"digest": f"sha256:{secrets.token_hex(32)}"}
-    others = [{**image, "name": "distrff-notebook"}]
-    images.write_text(yaml.safe_dump(yaml.safe_load(images.read_text()) | {"images": [image, *others]}))
-    return copy, f"{image['newName']}@{image['digest']}"
-
-
-def copy_of_deploy(folder: Path) -> Path:
-    copy = folder / "deploy"
-    return shutil.copytree(ROOT / "deploy", copy, ignore=shutil.ignore_patterns("private", "chart.yaml"))
-
-
-def kubectl_kustomize(folder: Path) -> str:
-    """What kubectl makes of a folder, which it needs no cluster for."""
+def _rendered(source: Source) -> str:
+    """What kubectl makes of a source, which it needs no cluster for; once a session."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl, which has kustomize in it, is not installed")
-    command = ["kubectl", "kustomize", str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place) / "deploy"
+        shutil.copytree(chart.FILES, copy, ignore=shutil.ignore_patterns("private", "chart.yaml"))
+        images = copy / "images" / "kustomization.yaml"
+        names = [REGISTRY, REGISTRY | {"name": "distrff-notebook"}]
+        images.write_text(yaml.safe_dump(yaml.safe_load(images.read_text()) | {"images": names}))
+        folder = copy / "kubernetes" / source if isinstance(source, str) else copy / "helm" / "post-render"
+        if not isinstance(source, str):
+            (folder / "chart.yaml").write_text(yaml.safe_dump_all(chart.manifests(source)))
+        command = ["kubectl", "kustomize", str(folder)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
-def by_name(manifests: Iterable[Manifest]) -> list[Manifest]:
-    return sorted(manifests, key=lambda manifest: (manifest["kind"], manifest["metadata"]["name"]))
+def resources(source: Source, kind: str = "") -> list[Manifest]:
+    """The resources of a source, or its resources of one kind; the caller may change them."""
+    return [m for m in yaml.load_all(_rendered(source), LOADER) if kind in ("", m["kind"])]
+
+
+def operated(source: str) -> Manifest:
+    """The operator's resource of a folder."""
+    (resource,) = (m for m in resources(source) if m["kind"] in ("DaskCluster", "DaskJob"))
+    return resource
+
+
+def pods(source: Source) -> dict[str, Pod]:
+    """The pods that are made: `"job"`, `"scheduler"`, `"worker"`; of Deployments by their names."""
+    found = {}
+    for manifest in resources(source):
+        if manifest["kind"] in ("Deployment", "Job"):
+            template = manifest["spec"]["template"]
+            name = "job" if manifest["kind"] == "Job" else manifest["metadata"]["name"]
+            found[name] = Pod(template["metadata"]["labels"], template["spec"])
+        elif manifest["kind"] in ("DaskCluster", "DaskJob"):
+            found |= _pods_of_the_operator(manifest)
+    return found
+
+
+def _pods_of_the_operator(resource: Manifest) -> dict[str, Pod]:
+    """With the labels and variables that it adds in its `controller.py`, where a container lacks them."""
+    own, spec = resource["metadata"]["name"], resource["spec"]
+    cluster = spec["cluster"]["spec"] if "cluster" in spec else spec
+    address = {"DASK_SCHEDULER_ADDRESS": f"tcp://{own}-scheduler.default.svc.cluster.local:8786"}
+    name = {"DASK_WORKER_NAME": f"{own}-default-worker-0123456789"}
+    parts = {"scheduler": ({}, cluster["scheduler"], {}), "worker": ({}, cluster["worker"], address | name)}
+    if "job" in spec:
+        parts["job"] = (spec["job"]["metadata"]["labels"], spec["job"], address)
+    found = {}
+    for part, (labels, template, variables) in parts.items():
+        component = "job-runner" if part == "job" else part
+        added = {"dask.org/cluster-name": own, "dask.org/component": component}
+        found[part] = Pod(labels | added, template["spec"])
+        env = found[part].container["env"]
+        known = {variable["name"] for variable in env}
+        env += [{"name": key, "value": value} for key, value in variables.items() if key not in known]
+    return found
 
 
 def is_selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
@@ -113,64 +134,51 @@ def is_selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     )
 
 
-def the_one(name: str, kind: str) -> Manifest:
-    """The only resource of a kind among those of a folder."""
-    (found,) = [manifest for manifest in built(name) if manifest["kind"] == kind]
-    return found
+# ---------------------------------------------------------------- schemas
 
 
-def job(name: str) -> dict[str, Any]:
-    """The container of a folder's Job."""
-    return container_of(the_one(name, "Job"))
+def assert_valid(manifest: Mapping[str, Any], version: str = VERSIONS[0]) -> None:
+    """Fail unless this version of Kubernetes, or the operator, knows everything in the manifest."""
+    if manifest["apiVersion"].startswith("kubernetes.dask.org/"):
+        jsonschema = pytest.importorskip("jsonschema", reason="the extra `test` has it")
+        # Without a check of the schema itself, which takes seconds.
+        jsonschema.Draft202012Validator(_definition(manifest["kind"])).validate(manifest)
+    else:
+        _validate(json.dumps(manifest, sort_keys=True), version)
 
 
-def waiting(name: str) -> dict[str, Any]:
-    """The container that a folder's Job waits with, before it begins."""
-    (container,) = the_one(name, "Job")["spec"]["template"]["spec"]["initContainers"]
-    return container
+@functools.cache
+def _validate(text: str, version: str) -> None:
+    # Its schemas take a third of a second each time, and most manifests come again.
+    validator = pytest.importorskip("kubernetes_validate", reason="the extra `test` has it")
+    validator.validate(json.loads(text), version, strict=True)
 
 
-def resource_of(name: str) -> Manifest:
-    """The operator's resource, a DaskCluster or a DaskJob, among those of a folder."""
-    (resource,) = [m for m in built(name) if m["kind"] in ("DaskCluster", "DaskJob")]
-    return resource
+def operators_chart() -> Path:
+    """Its folder, found without an import, which would take all that the operator works with."""
+    spec = find_spec("dask_kubernetes")
+    if spec is None or spec.origin is None:
+        pytest.skip("the operator's chart is in the package dask-kubernetes, which is not installed")
+    return Path(spec.origin).parent / "operator" / "deployment" / "helm" / "dask-kubernetes-operator"
 
 
-def variable(container: Mapping[str, Any], name: str) -> str:
-    """What a container's variable is, without the content of secrets."""
-    return environment_of(container, Surroundings(Path()))[name]
+@functools.cache
+def _definition(kind: str) -> dict[str, Any]:
+    """The operator's schema of a kind, which here allows no word that it lacks."""
+    file = operators_chart() / "crds" / f"{kind.lower()}.yaml"
+    (version,) = yaml.load(file.read_text(), LOADER)["spec"]["versions"]
+    definition = version["schema"]["openAPIV3Schema"]
+    of_every_resource = {key: {} for key in ("apiVersion", "kind", "metadata")}
+    return _closed(definition | {"properties": of_every_resource | definition["properties"]})
 
 
-def hardened(overlays: Overlays) -> dict[str, dict[str, Any]]:
-    """Containers of the chart's Deployments as kustomize changes them."""
-    found = [m for m in post_rendered(overlays) if m["kind"] == "Deployment"]
-    return {manifest["metadata"]["name"]: container_of(manifest) for manifest in found}
-
-
-def operated(name: str) -> dict[str, dict[str, Any]]:
-    """Containers of the pods that the operator makes of a folder's resource, by their names.
-
-    With the variables that it adds in `controller.py`, where a container does not have them.
-    """
-    resource = resource_of(name)
-    own, spec = resource["metadata"]["name"], resource["spec"]
-    cluster = spec["cluster"]["spec"] if "cluster" in spec else spec
-    address = {"DASK_SCHEDULER_ADDRESS": f"tcp://{own}-scheduler.default.svc.cluster.local:8786"}
-    worker = {"DASK_WORKER_NAME": f"{own}-default-worker-0123456789"} | address
-    found = [container_of(cluster["scheduler"]), with_default(container_of(cluster["worker"]), worker)]
-    if "job" in spec:
-        found += spec["job"]["spec"]["initContainers"]
-        found.append(with_default(container_of(spec["job"]), address))
-    return {container["name"]: container for container in found}
-
-
-def with_default(container: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    known = {variable["name"] for variable in container["env"]}
-    added = [{"name": name, "value": value} for name, value in variables.items() if name not in known]
-    return {**container, "env": [*container["env"], *added]}
-
-
-def containers() -> dict[str, dict[str, Any]]:
-    """All containers of all folders, by folder and name."""
-    jobs = {name: job(name) for name in JOBS} | {f"{name}/wait-for-a-worker": waiting(name) for name in JOBS}
-    return jobs | {f"{name}/{own}": c for name in OPERATED for own, c in operated(name).items()}
+def _closed(schema: Any) -> Any:
+    """The schema without room for unknown fields, which a cluster would drop without a word."""
+    if isinstance(schema, list):
+        return [_closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(part) for key, part in schema.items()}
+    if isinstance(schema.get("properties"), dict) and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        closed.setdefault("additionalProperties", False)
+    return closed

@@ -26,7 +26,7 @@ from typing import Any
 
 import psutil
 
-from tests.deploy.chart import ROOT, Overlays, manifests_of
+from tests.deploy.chart import ROOT
 from tests.support import commands
 
 Process = subprocess.Popen[bytes]
@@ -75,51 +75,29 @@ class Surroundings:
         return re.sub("|".join(map(re.escape, names)) or "$^", lambda found: self.names[found[0]], text)
 
 
-def container_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """The only container of a Deployment, a Job, or a part of a DaskCluster."""
-    spec = manifest["spec"]
-    (container,) = spec.get("template", {"spec": spec})["spec"]["containers"]
-    return container
-
-
-def containers_of(overlays: Overlays) -> dict[str, dict[str, Any]]:
-    """Those of all the chart's Deployments by their names."""
-    return {name: container_of(manifest) for name, manifest in manifests_of(overlays, "Deployment").items()}
-
-
 def environment_of(container: Mapping[str, Any], around: Surroundings) -> dict[str, str]:
     """The variables that the container sets, those of missing optional secrets left out."""
     found: dict[str, str] = {}
     for source in container.get("envFrom", []):
-        reference = source["secretRef"]
-        found |= _secret(reference, around) or {}
+        found |= _secret(source["secretRef"], around)
     for variable in container.get("env", []):
+        source = variable.get("valueFrom", {})
         if "value" in variable:
             found[variable["name"]] = around.here(expanded(variable["value"], found))
-        elif (value := _value_from(variable["valueFrom"], container, around)) is not None:
-            found[variable["name"]] = value
+        elif "resourceFieldRef" in source:
+            kind, resource = source["resourceFieldRef"]["resource"].split(".")
+            found[variable["name"]] = str(container["resources"][kind][resource])
+        elif (content := _secret(source["secretKeyRef"], around)) or not source["secretKeyRef"].get(
+            "optional"
+        ):
+            found[variable["name"]] = content[source["secretKeyRef"]["key"]]
     return found
 
 
-def _value_from(source: Mapping[str, Any], container: Mapping[str, Any], around: Surroundings) -> str | None:
-    if "resourceFieldRef" in source:
-        kind, resource = source["resourceFieldRef"]["resource"].split(".")
-        return str(container["resources"][kind][resource])
-    reference = source["secretKeyRef"]
-    content = _secret(reference, around)
-    if content is None:
-        return None
-    if reference["key"] not in content and not reference.get("optional"):
-        raise KeyError(f"the secret {reference['name']} has no {reference['key']}")
-    return content.get(reference["key"])
-
-
-def _secret(reference: Mapping[str, Any], around: Surroundings) -> dict[str, str] | None:
-    """The content of a secret, or None where it may be missing and is."""
+def _secret(reference: Mapping[str, Any], around: Surroundings) -> dict[str, str]:
+    """The content of a secret; a pod would wait for one that may not be missing."""
     name = reference["name"]
-    if name not in around.secrets and not reference.get("optional"):
-        raise KeyError(f"the pod would wait for the secret {name}")
-    return dict(around.secrets[name]) if name in around.secrets else None
+    return dict(around.secrets.get(name, {}) if reference.get("optional") else around.secrets[name])
 
 
 def arguments_of(container: Mapping[str, Any], around: Surroundings) -> list[str]:
@@ -252,7 +230,6 @@ def _whole_environment(container: Mapping[str, Any], around: Surroundings) -> di
 
 
 def write_program(path: Path, text: str) -> None:
-    """Write a script that can be called as a program."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)

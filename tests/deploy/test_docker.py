@@ -22,8 +22,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.deploy import chart, pods
-from tests.deploy.kubernetes import hardened
-from tests.deploy.pods import Surroundings, containers_of
+from tests.deploy.kubernetes import pods as pods_of
+from tests.deploy.pods import Surroundings
 from tests.support import commands
 
 DOCKER = chart.ROOT / "deploy" / "docker"
@@ -32,33 +32,22 @@ DOCKER = chart.ROOT / "deploy" / "docker"
 class Instruction(NamedTuple):
     name: str
     words: list[str]  # without flags
-    flags: list[str]
-
-    @property
-    def text(self) -> str:
-        return " ".join(self.words)
-
-    @property
-    def is_copy(self) -> bool:
-        """Whether it copies from the repository, not from an earlier stage."""
-        return self.name == "COPY" and not any("--from" in flag for flag in self.flags)
+    is_copy: bool  # from the repository, not from an earlier stage
 
 
 def instructions() -> list[Instruction]:
     text = re.sub(r"^\s*#.*\n", "", (DOCKER / "Dockerfile").read_text(), flags=re.MULTILINE)
-    lines = re.sub(r"\\\n", " ", text).splitlines()
     parsed = []
-    for line in filter(str.strip, lines):
+    for line in filter(str.strip, re.sub(r"\\\n", " ", text).splitlines()):
         name, *rest = line.split()
-        flags = [word for word in rest if name == "COPY" and word.startswith("--")]
-        parsed.append(Instruction(name, [word for word in rest if word not in flags], flags))
+        words = [word for word in rest if name != "COPY" or not word.startswith("--")]
+        parsed.append(Instruction(name, words, name == "COPY" and "--from" not in line))
     return parsed
 
 
 def copied() -> list[str]:
     """What the Dockerfile copies from the repository."""
-    found = [i for i in instructions() if i.is_copy]
-    return [source for instruction in found for source in instruction.words[:-1]]
+    return [source for found in instructions() if found.is_copy for source in found.words[:-1]]
 
 
 def is_sent(path: str) -> bool:
@@ -87,12 +76,6 @@ def pins(lock: str) -> dict[str, str]:
     return {canonicalize_name(pin[1]): pin[2] for pin in found if pin}
 
 
-def all_pins() -> dict[str, str]:
-    """Those of the notebook's image."""
-    assert not pins("lock.txt").keys() & pins("lock-notebook.txt").keys()
-    return pins("lock.txt") | pins("lock-notebook.txt")
-
-
 def required(name: str) -> list[str]:
     return [line for line in (DOCKER / name).read_text().splitlines() if not line.startswith("#")]
 
@@ -106,23 +89,19 @@ def test_what_is_copied_is_there_and_is_sent_and_nothing_else():
         assert not is_sent(path), f"{path} passes .dockerignore"
 
 
-def test_the_versions_are_those_that_the_project_allows():
-    wanted = [*chart.project()["dependencies"], *chart.project()["optional-dependencies"]["s3"]]
+def test_the_versions_are_those_that_the_project_allows_and_the_worker_has_no_notebook():
+    wanted = [*chart.PROJECT["dependencies"], *chart.PROJECT["optional-dependencies"]["s3"]]
     wanted += required("requirements.txt")
-    for lock, requirements in (
-        ("lock.txt", wanted), ("lock-notebook.txt", required("requirements-notebook.txt"))
-    ):  # fmt: skip
-        pinned = pins(lock)
+    worker, notebook = pins("lock.txt"), pins("lock-notebook.txt")
+    for pinned, requirements in ((worker, wanted), (notebook, required("requirements-notebook.txt"))):
         for requirement in map(Requirement, requirements):
             version = pinned.get(canonicalize_name(requirement.name))
             assert version is not None, f"{requirement} is not pinned; run deploy/docker/pin.py"
             assert requirement.specifier.contains(version), f"{requirement} forbids the pinned {version}"
         assert "distrff" not in pinned
-
-
-def test_the_workers_image_has_no_notebook():
-    assert not [name for name in pins("lock.txt") if "jupyter" in name or name in ("ipython", "notebook")]
-    assert "jupyterlab" in pins("lock-notebook.txt")
+    assert not worker.keys() & notebook.keys()
+    assert not [name for name in worker if "jupyter" in name or name in ("ipython", "notebook")]
+    assert "jupyterlab" in notebook
 
 
 def test_the_instructions():
@@ -137,16 +116,16 @@ def test_the_instructions():
     assert stages[-1] == "worker"  # what is built where no target is named
     for lock in ("lock.txt", "lock-notebook.txt"):
         assert "Python 3.12" in (DOCKER / lock).read_text().splitlines()[0]
-    for install in (i.text for i in instructions() if "pip install" in i.text):
+    for install in (text for i in instructions() if "pip install" in (text := " ".join(i.words))):
         assert "--no-deps" in install
         assert ("--require-hashes" in install) != ("--no-index" in install), install
     after = {i.name: i for i in instructions()}  # the last of each
     variables = dict(pair.split("=", 1) for i in instructions() if i.name == "ENV" for pair in i.words)
     assert variables.items() >= pods.BELOW_TMP.items()
-    assert after["USER"].text == "1000:1000"
-    assert json.loads(after["ENTRYPOINT"].text) == pods.ENTRY_POINT
+    assert after["USER"].words == ["1000:1000"]
+    assert json.loads(" ".join(after["ENTRYPOINT"].words)) == pods.ENTRY_POINT
     for target, image in (("worker", "distrff"), ("notebook", "distrff-notebook")):
-        tag = f"{image}:{chart.project()['version']}"
+        tag = f"{image}:{chart.PROJECT['version']}"
         command = f"docker build -f deploy/docker/Dockerfile --target {target} -t {tag} ."
         for path in (DOCKER / "Dockerfile", DOCKER / "README.md", chart.HELM / "README.md"):
             assert command in path.read_text(), path
@@ -177,7 +156,7 @@ def test_the_removed_commands_stand_for_those_of_today(name, tmp_path):
     with commands.start(pods.SHIMS / name, "--a", "b c", env={"PATH": path}) as shim:
         lines = shim.communicate(timeout=30)[0].splitlines()
     assert lines == [str(shim.pid), name.removeprefix("dask-"), "--a", "b c"]
-    assert name in {container["args"][0] for container in containers_of(()).values()}
+    assert name in {container["args"][0] for container in chart.containers_of(()).values()}
 
 
 def test_the_entry_copies_what_must_be_writable_and_becomes_the_command(tmp_path):
@@ -266,7 +245,7 @@ def follow(instruction: Instruction, image: Image) -> None:
         for source in sources:
             copy(chart.ROOT / source, Path(image.here(there)), into=there.endswith("/"))
     elif instruction.name == "RUN" and instruction.words[0] not in ("apt-get", "useradd"):
-        run(image, "sh", "-c", image.here(instruction.text))
+        run(image, "sh", "-c", image.here(" ".join(instruction.words)))
 
 
 def copy(source: Path, there: Path, *, into: bool) -> None:
@@ -289,8 +268,8 @@ def run(image: Image, *command: str) -> str:
 def test_its_steps_make_an_environment_that_works_with_all_loops_compiled(image):
     versions = json.loads(run(image, "python", "-m", "pip", "list", "--format=json"))
     installed = {canonicalize_name(found["name"]): found["version"] for found in versions}
-    assert installed.pop("distrff") == chart.project()["version"]
-    assert {name: installed.get(name) for name in all_pins()} == all_pins()
+    assert installed.pop("distrff") == chart.PROJECT["version"]
+    assert installed.items() >= (pins("lock.txt") | pins("lock-notebook.txt")).items()
     for command in ("dask distrff --help", "dask-scheduler --help", "jupyter lab --version"):
         run(image, *command.split())
     assert (Path(image.environment["DISTRFF_EXAMPLES"]) / "digits.py").is_file()
@@ -315,7 +294,7 @@ def answer(url: str, token: str | None = None, **form: str) -> int:
 @pytest.mark.slow
 def test_the_notebook_asks_for_its_token(image, tmp_path, monkeypatch):
     """JupyterLab as it is rendered, with the file that the chart writes."""
-    container, token = hardened(chart.OVERLAYS)["dask-jupyter"], secrets.token_hex(16)
+    container, token = pods_of(chart.OVERLAYS)["dask-jupyter"].container, secrets.token_hex(16)
     (port,) = pods.free_ports(1)
     (config,) = chart.manifests_of(chart.OVERLAYS, "ConfigMap").values()
     around = Surroundings(
