@@ -172,7 +172,9 @@ def test_a_csv_of_others_is_not_replaced(rng, tmp_path):
     headers = b"a,b", b"decision_date,amount", b"prediction_date,mm", b"id,probability_of_rain,mm"
     for content in (*(header + b"\n1,2\n" for header in headers), b"", b"\xff\x00"):
         out.write_bytes(content)
-        with pytest.raises(InputError, match="is not a predictions or features of distrff.*--overwrite does"):
+        with pytest.raises(
+            InputError, match=r"is not a predictions or features of distrff.*--overwrite does"
+        ):
             written(model_of(), X, out, overwrite=True)
         assert out.read_bytes() == content
     with pytest.raises(InputError, match="one matrix, which goes to Zarr"):
