@@ -19,9 +19,11 @@ import dask
 from distributed import Client, Future, KilledWorker
 
 from distrff.engine.checkpoint import DamagedPart, Node, PassSums, write_finished
+from distrff.engine.cluster import check_workers
 from distrff.engine.progress import RowCount
-from distrff.engine.reduction import OrderedMerge, Reduction, Rows
+from distrff.engine.reduction import LARGE_PARTIAL, OrderedMerge, Reduction, Rows
 from distrff.engine.tasks import (
+    Lost,
     Partial,
     SegmentCache,
     Workers,
@@ -45,8 +47,6 @@ from distrff.utils.text import human_seconds
 logger = logging.getLogger(__name__)
 
 _MEASURE_SECONDS = 10.0
-LARGE_PARTIAL = 2**25
-"""Bytes; with larger partials, as plans count them, a thread has no second segment ready."""
 _SMALL_BYTES = 2**23  # of all partials of a pass, which the client then merges itself
 _SMALL_ARRAYS = 2**18  # bytes of arrays that are sent with each task
 _COLLECT_SECONDS = 2.0  # so that little of what a worker has finished is lost with it
@@ -100,6 +100,10 @@ class ClusterExecution(Workers):
             is_nested=in_dask_task(),
         )
         self.n_threads = sum(worker["nthreads"] for worker in known)
+
+    def check_workers(self) -> None:
+        """Raise ClusterError for workers that cannot run this distrff."""
+        check_workers(self.client)
 
     def measure_idle(self, needed: Any) -> None:
         """Have each worker measure its idle memory; those that join later do so in their first task.
@@ -496,19 +500,6 @@ def _deadly(error: KilledWorker) -> ClusterError:
 def _lost_by(error: CancelledError) -> Lost:
     reason = getattr(error, "reason", None)
     return Lost("the cluster was restarted", restarting=True, lacks_input=reason == "lost dependencies")
-
-
-class Lost(ClusterError):
-    """The cluster lost values, and will not compute them again by itself.
-
-    `restarting` says that the present workers may be about to leave, `lacks_input` that a task was refused
-    because its input is lost.
-    """
-
-    def __init__(self, cause: str, *, restarting: bool = False, lacks_input: bool = False) -> None:
-        super().__init__(cause)
-        self.restarting = restarting
-        self.lacks_input = lacks_input
 
 
 def large_graphs() -> Any:

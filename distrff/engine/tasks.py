@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_info
 
 from distrff.engine.checkpoint import DamagedPart, Node, PassSums
 from distrff.engine.reduction import Arrays, Neighbour, Reduction, Rows, SharedArrays, joined
+from distrff.errors import ClusterError
 from distrff.utils.jit import COUNTS, prepare_process
 from distrff.utils.process import working_for
 from distrff.utils.random import new_key
@@ -342,6 +343,19 @@ class Workers:
     in_client: bool = False  # tasks share the client's process, and its memory
     is_nested: bool = False  # others may run beside it: in a Dask task, or a child process without a cluster
     hold_values: bool = True  # results stay in the process that made them: not with dask's pool of processes
+
+
+class Lost(ClusterError):
+    """The cluster lost values, and will not compute them again by itself.
+
+    `restarting` says that the present workers may be about to leave, `lacks_input` that a task was refused
+    because its input is lost.
+    """
+
+    def __init__(self, cause: str, *, restarting: bool = False, lacks_input: bool = False) -> None:
+        super().__init__(cause)
+        self.restarting = restarting
+        self.lacks_input = lacks_input
 
 
 def say_of_last_write(error: BaseException) -> None:

@@ -944,3 +944,11 @@ def package_version() -> str:
         return version("distrff")
     except PackageNotFoundError:  # run from a source folder that was never installed
         return "unknown"
+
+
+def saving_buffer_bytes(checkpoint: Any) -> int:
+    """The most that a thread holds of a sum's file, beside the sum, while it writes or reads it.
+
+    `checkpoint` is its path, URL or location. A local file is written from the sum itself, and read into it.
+    """
+    return 0 if Location.of(checkpoint).path is not None else BUFFER_BYTES

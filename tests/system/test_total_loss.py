@@ -27,9 +27,10 @@ from distributed import Client, LocalCluster, wait
 
 import distrff as drf
 from distrff.engine import distributed
-from distrff.engine.distributed import Lost, Pending
+from distrff.engine.distributed import Pending
 from distrff.engine.reduction import Reduction, Segmentation
 from distrff.engine.run import Run
+from distrff.engine.tasks import Lost
 from distrff.errors import ClusterError
 from distrff.io.arrays import as_dataset
 from tests.support.commands import wait_until
