@@ -163,6 +163,7 @@ class KernelEstimator(BaseEstimator):
                 )
             assert self.features_ is not None
             problem = replace(problem, features=self.features_)
+        # Only now: wrong parameters or rows leave the earlier fit as it was.
         self._forget(*self._forgotten, *self._not_pickled)
         if checkpoint is None and checkpoint_every is not None:
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
@@ -204,6 +205,7 @@ class KernelEstimator(BaseEstimator):
         if not problem.goes_on:
             return None
         self._check_columns(dataset)
+        # As text, since maps are mutable and the earlier fit kept no copy of their parameters.
         changed = [name for name, text in self._of_map().items() if self._map_of_fit.get(name) != text]
         if changed:
             raise InputError(
@@ -417,6 +419,7 @@ class KernelEstimator(BaseEstimator):
         """
         model, rows = self._frozen(), self._rows_to_predict(X)
         found = getattr(model, method)(rows, *values, **options)
+        # A lazy result has no rows yet that could be outside.
         if isinstance(rows, np.ndarray) and (n := np.count_nonzero(model.outside(rows))):
             warn(f"{n} of {len(rows)} rows are outside the bounds of the model: NaN", DataWarning)
         return found
@@ -484,6 +487,7 @@ class KernelEstimator(BaseEstimator):
         model = self._frozen()
         if model.intervals is None:
             model.check_intervals_belong(method)
+            # The pass over the rows of the fit waits until somebody asks: most fits never need intervals.
             folds = self._out_of_fold_models()
             if folds is None or self._fit_rows is None:
                 raise InputError(
@@ -568,6 +572,7 @@ class KernelEstimator(BaseEstimator):
             raise InputError("partial_fit keeps no rows to judge; give data, best rows that it never saw")
         else:
             raise InputError(ROWS_UNKNOWN)
+        # It kept no row, so nobody can tell whether it saw these.
         if self.has_grown:
             return dataset, None, "rows that partial_fit may have seen"
         if not self._saw(dataset):
@@ -783,6 +788,7 @@ def _with_folds(estimator: KernelEstimator) -> KernelEstimator:
         if copy.C != "cv":
             if not np.isfinite(copy.C):
                 raise InputError("C=inf has no models without a fold; give a finite C")
+            # A grid of one value: its search makes the models of the folds, from the same sums.
             copy.set_params(C="cv", Cs=[copy.C])
     elif isinstance(copy.alpha, str):
         copy.set_params(alpha="cv")
@@ -802,6 +808,8 @@ def _lazily(model: Model, folds: FoldModels, X: Any, method: str) -> Any:
     light = replace(model, report={}, steps=None, posterior=None)
     kept = dask.delayed((light, folds), name=f"{group_of('model')}-{tokenize(light, folds)}")
     meta = folds.output(model, np.zeros((1, model.n_columns)), np.zeros(1, np.int64), method)
+    # Folds follow from row numbers, which a block of a dask array does not know: each gets the number of its
+    # first row as a block of another array.
     starts = np.cumsum((0, *X.chunks[0]))[:-1, None]
     numbers = da.from_array(starts, chunks=1, name=f"{group_of('row numbers')}-{tokenize(starts)}")
     return block_by_block(_block, X, numbers, kept, method, meta=meta[:0])
