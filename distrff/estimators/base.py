@@ -772,6 +772,11 @@ def cross_val_predict(
     folds = fitted._out_of_fold_models()
     if folds is None:
         raise InputError(f"this fit of {type(estimator).__name__} held no folds out; use solver='auto'")
+    if n_nan := folds.folds.n_never_judged(dataset.n_rows):
+        warn(
+            f"{n_nan:,} of {dataset.n_rows:,} rows are held out by no fold: their results are NaN",
+            DataWarning,
+        )
     found = _lazily(fitted.model_, folds, dataset.X, {"decision_function": "decision"}.get(method, method))
     if method == "decision_function" and found.shape[1] == 1:
         found = found[:, 0]
@@ -807,12 +812,12 @@ def _lazily(model: Model, folds: FoldModels, X: Any, method: str) -> Any:
         X = X.rechunk({1: -1})
     light = replace(model, report={}, steps=None, posterior=None)
     kept = dask.delayed((light, folds), name=f"{group_of('model')}-{tokenize(light, folds)}")
-    meta = folds.output(model, np.zeros((1, model.n_columns)), np.zeros(1, np.int64), method)
+    meta = folds.output(model, np.zeros((0, model.n_columns)), np.zeros(0, np.int64), method)
     # Folds follow from row numbers, which a block of a dask array does not know: each gets the number of its
     # first row as a block of another array.
     starts = np.cumsum((0, *X.chunks[0]))[:-1, None]
     numbers = da.from_array(starts, chunks=1, name=f"{group_of('row numbers')}-{tokenize(starts)}")
-    return block_by_block(_block, X, numbers, kept, method, meta=meta[:0])
+    return block_by_block(_block, X, numbers, kept, method, meta=meta)
 
 
 def _block(X: Any, start: np.ndarray, kept: tuple[Model, FoldModels], method: str) -> np.ndarray:
