@@ -49,6 +49,7 @@ class Loss(Protocol):
     @property
     def curvature(self) -> Any:
         """The smallest upper bound of ℓ″; infinite where ℓ′ jumps."""
+        return np.inf
 
     def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         """ℓ(f, y)."""
@@ -145,7 +146,6 @@ class Hinge(MarginLoss):
     """max(0, 1 − m), the soft margin; φ*(−α) = −α on [0, 1]."""
 
     is_hinge: ClassVar[bool] = True
-    curvature: ClassVar[float] = np.inf
     _max_alpha = 1.0
 
     def rounded(self, epsilon: Any) -> Loss:
