@@ -19,6 +19,7 @@ from distrff.model.intervals import CALIBRATED, OUT_OF_FOLD, Intervals
 from distrff.model.model import FoldModels, Model
 from distrff.model.rows import check_columns, check_target, rows_for
 from distrff.preprocessing.coding import ClassTargets, MultilabelTargets
+from distrff.utils.arrays import chosen_rows
 
 _SKETCH_BYTES = 2**20  # of residuals over many decades; a sample is less
 
@@ -172,18 +173,28 @@ class ErrorSum(Reduction):
         return total
 
     def _of_block(self, model: Model, folds: FoldModels | None, block: RowBlock, y: np.ndarray) -> Errors:
-        X, targets = block.X, model.targets
-        F = model.decision(X) if folds is None else folds.decision(model, X, block.start)
-        n, outside = len(F), model.outside(X)
-        s = np.ones(n)
-        if block.sample_weight is not None:
-            s = np.ascontiguousarray(block.sample_weight, dtype=np.float64)
+        X, targets, s = block.X, model.targets, block.sample_weight
+        numbers = np.arange(block.start, block.start + X.shape[0])
+        s = np.ones(len(numbers)) if s is None else np.ascontiguousarray(s, dtype=np.float64)
+        rows = None  # of several judgements, the row of each
+        if folds is None:
+            F = model.decision(X)
+        else:
+            judges, F = folds.judged(model, X, numbers)
+            rows = judges.rows
+        if rows is not None:  # those of no fold are left out, and m judgements count 1/m each
+            X, y, s, numbers = chosen_rows(X, rows), y[rows], s[rows] * judges.shares(), numbers[rows]
+        outside = model.outside(X)
+        errors: Errors
         if isinstance(targets, ClassTargets):
-            return ClassErrors.of(model, F, y, s, outside)
-        if isinstance(targets, MultilabelTargets):
-            return LabelErrors.of(targets, F, y, s, outside)
-        rows = np.arange(block.start, block.start + n)
-        return NumberErrors.of(F, y, s, rows, outside, self.n_sketched)
+            errors = ClassErrors.of(model, F, y, s, outside)
+        elif isinstance(targets, MultilabelTargets):
+            errors = LabelErrors.of(targets, F, y, s, outside)
+        else:
+            errors = NumberErrors.of(F, y, s, numbers, outside, self.n_sketched)
+        if rows is None:
+            return errors
+        return replace(errors, n_rows=len(np.unique(rows)), n_outside=len(np.unique(rows[outside])))
 
 
 # Intervals from the errors of rows that a model did not see.

@@ -157,6 +157,7 @@ class KernelEstimator(BaseEstimator):
                 )
             assert self.features_ is not None
             problem = replace(problem, features=self.features_)
+        # Only now: wrong parameters or rows leave the earlier fit as it was.
         self._forget(*self._forgotten, *self._not_pickled)
         if checkpoint is None and checkpoint_every is not None:
             raise InputError(f"checkpoint_every={checkpoint_every!r} needs a checkpoint")
@@ -196,6 +197,7 @@ class KernelEstimator(BaseEstimator):
         if not problem.goes_on:
             return None
         self._check_columns(dataset)
+        # As text, since maps are mutable and the earlier fit kept no copy of their parameters.
         changed = [name for name, text in self._of_map().items() if self._map_of_fit.get(name) != text]
         if changed:
             raise InputError(
@@ -408,6 +410,7 @@ class KernelEstimator(BaseEstimator):
         """
         model, rows = self._frozen(), self._rows_to_predict(X)
         found = getattr(model, method)(rows, *values, **options)
+        # A lazy result has no rows yet that could be outside.
         if isinstance(rows, np.ndarray) and (n := np.count_nonzero(model.outside(rows))):
             warn(f"{n} of {len(rows)} rows are outside the bounds of the model: NaN", DataWarning)
         return found
@@ -473,6 +476,7 @@ class KernelEstimator(BaseEstimator):
         model = self._frozen()
         if model.intervals is None:
             model.check_intervals_belong(method)
+            # The pass over the rows of the fit waits until somebody asks: most fits never need intervals.
             folds = self._out_of_fold_models()
             if folds is None or self._fit_rows is None:
                 raise InputError(
@@ -553,6 +557,7 @@ class KernelEstimator(BaseEstimator):
             raise InputError("partial_fit keeps no rows to judge; give data, best rows that it never saw")
         else:
             raise InputError(ROWS_UNKNOWN)
+        # It kept no row, so nobody can tell whether it saw these.
         if self.has_grown:
             return JudgedRows(dataset, None, "rows that partial_fit may have seen")
         if not self._saw(dataset):
@@ -750,6 +755,11 @@ def cross_val_predict(
     folds = fitted._out_of_fold_models()
     if folds is None:
         raise InputError(f"this fit of {type(estimator).__name__} held no folds out; use solver='auto'")
+    if n_nan := folds.folds.n_never_judged(dataset.n_rows):
+        warn(
+            f"{n_nan:,} of {dataset.n_rows:,} rows are held out by no fold: their results are NaN",
+            DataWarning,
+        )
     found = _lazily(fitted.model_, folds, dataset.X, {"decision_function": "decision"}.get(method, method))
     if method == "decision_function" and found.shape[1] == 1:
         found = found[:, 0]
@@ -766,6 +776,7 @@ def _with_folds(estimator: KernelEstimator) -> KernelEstimator:
         if copy.C != "cv":
             if not np.isfinite(copy.C):
                 raise InputError("C=inf has no models without a fold; give a finite C")
+            # A grid of one value: its search makes the models of the folds, from the same sums.
             copy.set_params(C="cv", Cs=[copy.C])
     elif isinstance(copy.alpha, str):
         copy.set_params(alpha="cv")
@@ -784,10 +795,12 @@ def _lazily(model: Model, folds: FoldModels, X: Any, method: str) -> Any:
         X = X.rechunk({1: -1})
     light = replace(model, report={}, steps=None, posterior=None)
     kept = dask.delayed((light, folds), name=f"{group_of('model')}-{tokenize(light, folds)}")
-    meta = folds.output(model, np.zeros((1, model.n_columns)), np.zeros(1, np.int64), method)
+    meta = folds.output(model, np.zeros((0, model.n_columns)), np.zeros(0, np.int64), method)
+    # Folds follow from row numbers, which a block of a dask array does not know: each gets the number of its
+    # first row as a block of another array.
     starts = np.cumsum((0, *X.chunks[0]))[:-1, None]
     numbers = da.from_array(starts, chunks=1, name=f"{group_of('row numbers')}-{tokenize(starts)}")
-    return block_by_block(_block, X, numbers, kept, method, meta=meta[:0])
+    return block_by_block(_block, X, numbers, kept, method, meta=meta)
 
 
 def _block(X: Any, start: np.ndarray, kept: tuple[Model, FoldModels], method: str) -> np.ndarray:

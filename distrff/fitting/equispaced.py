@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from operator import add, sub
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from distrff.engine.run import LocalExecution, Run
 from distrff.engine.tasks import Workers
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, scaled_widths
+from distrff.features.search.line import Line, descend, halving
 from distrff.fitting.cost import SLACK_BYTES, Plan, Size, planned, ready_bytes
 from distrff.fitting.gram import ridge_size
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
@@ -24,9 +27,9 @@ from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Gaussian, Matern
 from distrff.model.model import FoldModels
 from distrff.preprocessing.coding import Targets
-from distrff.preprocessing.folds import Folds
+from distrff.preprocessing.folds import Folds, FoldSums
 from distrff.solvers.objective import Status
-from distrff.solvers.ridge import RidgeSolution, above_noise, default_alphas, residual_freedom
+from distrff.solvers.ridge import FoldTerms, RidgeSolution, above_noise, default_alphas, residual_freedom
 from distrff.solvers.toeplitz import (
     PosteriorSamples,
     SumsOfRows,
@@ -49,7 +52,7 @@ _FEWEST = 4  # two runs from a quarter of the rows on: two workers are the least
 
 @dataclass(frozen=True)
 class FoldRows:
-    """A run of rows, of which a task sums some folds."""
+    """A run of rows, of which a task makes some sums of the folds."""
 
     rows: Rows
     members: tuple[int, ...]
@@ -70,23 +73,23 @@ def rows_a_call(n_modes: int, d: int) -> int:
 
 @dataclass(frozen=True)
 class FoldCuts:
-    """Where rows and folds are cut: `n_runs` equal runs of rows, each of all folds or of one fold a task."""
+    """Where rows and sums are cut: `n_runs` equal runs of rows, each of all sums or of one sum a task."""
 
     n_rows: int
-    n_folds: int
+    n_sums: int
     n_runs: int
 
     @classmethod
-    def of(cls, n_rows: int, n_folds: int, call_rows: int) -> FoldCuts:
-        """Cuts with `call_rows` to twice as many rows a fold and run.
+    def of(cls, n_rows: int, n_sums: int, call_rows: int) -> FoldCuts:
+        """Cuts with `call_rows` to twice as many rows a sum and run.
 
         For fewer rows there are two runs from a quarter of `call_rows` on. The number of runs is a power
         of two, so that as many workers end together, and depends on neither their number nor their speed;
         where a worker's memory is short, `call_rows` is smaller. Of terrain (6.5 million rows, 1.8 million
         values of v, without folds) eight runs took two workers 1.8 s, and two runs 1.3 s.
         """
-        full = n_rows / (n_folds * call_rows)
-        return cls(n_rows, n_folds, 2 ** int(math.log2(max(2, full))) if _FEWEST * full >= 1 else 1)
+        full = n_rows / (n_sums * call_rows)
+        return cls(n_rows, n_sums, 2 ** int(math.log2(max(2, full))) if _FEWEST * full >= 1 else 1)
 
     @property
     def run_rows(self) -> int:
@@ -94,78 +97,77 @@ class FoldCuts:
 
     @property
     def together(self) -> bool:
-        """Whether a task sums all folds; of a single run each fold has a task, which reads all rows."""
-        return self.n_runs > 1 or self.n_folds == 1
+        """Whether a task makes all sums; of a single run each sum has a task, which reads all rows."""
+        return self.n_runs > 1 or self.n_sums == 1
 
     @property
     def task_rows(self) -> int:
         """Rows that a task sums, about."""
-        return self.run_rows if self.together else -(-self.run_rows // self.n_folds)
+        return self.run_rows if self.together else -(-self.run_rows // self.n_sums)
 
     def tasks(self) -> list[tuple[int, int, tuple[int, ...]]]:
-        """Start, stop and folds of each task, the runs of a fold one after another."""
+        """Start, stop and sums of each task, the runs of a sum one after another."""
         bounds = [(a, min(a + self.run_rows, self.n_rows)) for a in range(0, self.n_rows, self.run_rows)]
-        groups = [tuple(range(self.n_folds))] if self.together else [(f,) for f in range(self.n_folds)]
+        groups = [tuple(range(self.n_sums))] if self.together else [(j,) for j in range(self.n_sums)]
         return [(start, stop, members) for members in groups for start, stop in bounds]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToeplitzReduction(Reduction):
-    """Reduction to the `ToeplitzSums` of each fold, a dictionary.
+    """Reduction to the `ToeplitzSums` of each sum of the folds, a dictionary.
 
-    Sums have the same bits for the same cuts: a call has rows of a run and a fold, in their order.
+    They have the same bits for the same cuts: a call has rows of a run and a sum, in their order.
     """
 
     lattice: Lattice
     targets: Targets
-    folds: Folds | None
+    folds: Folds
     eps: float
     tile_rows: int  # that are read at once
     call_rows: int  # that are summed at once, at most
 
     def size_bytes(self, n_rows: int) -> int:
         n, d = self.lattice.n_modes, len(self.lattice.modes)
-        n_folds = 1 if self.folds is None else self.folds.n_folds
-        return 8 * n * (2**d + self.targets.n_outputs) * n_folds
+        return 8 * n * (2**d + self.targets.n_outputs) * self.folds.n_sums
 
     def merge(
         self, first: dict[int, ToeplitzSums] | None, second: dict[int, ToeplitzSums] | None
     ) -> dict[int, ToeplitzSums]:
         first, second = first or {}, second or {}
-        both = {fold: first[fold] + second[fold] for fold in first.keys() & second.keys()}
+        both = {number: first[number] + second[number] for number in first.keys() & second.keys()}
         return first | second | both
 
     def update(
         self, total: dict[int, ToeplitzSums] | None, rows: FoldRows, arrays: Arrays
     ) -> dict[int, ToeplitzSums]:
         transform = SumsOfRows(self.lattice.modes, self.targets.n_outputs, self.eps)
-        waiting = {fold: _Points(self.lattice, self.targets) for fold in rows.members}
+        waiting = {number: _Points(self.lattice, self.targets) for number in rows.members}
         found = dict(total or {})
 
-        def add(fold: int) -> None:
-            some = transform.sums(*waiting[fold].joined())
-            found[fold] = found[fold] + some if fold in found else some
-            waiting[fold] = _Points(self.lattice, self.targets)
+        def add(number: int) -> None:
+            some = transform.sums(*waiting[number].joined())
+            found[number] = found[number] + some if number in found else some
+            waiting[number] = _Points(self.lattice, self.targets)
 
         for block in rows.rows.tiles(self.tile_rows):
-            for fold, part in self._by_fold(block, rows.members):
-                waiting[fold].add(part)
-                if waiting[fold].n_rows >= self.call_rows:
-                    add(fold)
-        for fold in rows.members:
-            if waiting[fold].n_rows or fold not in found:
-                add(fold)
+            for number, part in self._by_sum(block, rows.members):
+                waiting[number].add(part)
+                if waiting[number].n_rows >= self.call_rows:
+                    add(number)
+        for number in rows.members:
+            if waiting[number].n_rows or number not in found:
+                add(number)
         return found
 
-    def _by_fold(self, block: RowBlock, members: tuple[int, ...]) -> Iterator[tuple[int, RowBlock]]:
-        if self.folds is None:
+    def _by_sum(self, block: RowBlock, members: tuple[int, ...]) -> Iterator[tuple[int, RowBlock]]:
+        if self.folds.n_sums == 1:
             yield members[0], block
             return
-        of_rows = self.folds.of_rows(block.start, block.start + block.X.shape[0])
-        for fold in members:
-            mine = np.flatnonzero(of_rows == fold)
+        entered = self.folds.sums(np.arange(block.start, block.start + block.X.shape[0]))
+        for number in members:
+            mine = entered.of(number)
             s = block.sample_weight
-            yield fold, RowBlock(block.start, block.X[mine], block.y[mine], None if s is None else s[mine])
+            yield number, RowBlock(block.start, block.X[mine], block.y[mine], None if s is None else s[mine])
 
 
 class _Points:
@@ -312,11 +314,13 @@ class ToeplitzRidge:
 
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         fit.run.begin_phase("sums")
-        return solved(summed(fit, plan, _folds(fit)), fit.problem, plan)
+        return solved(summed(fit, plan), fit.problem, plan)
 
 
-def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) -> FitResult:
-    """The fit of ridge to sums in the client's memory.
+def fit_toeplitz_statistics(
+    statistics: ToeplitzStatistics, problem: Problem, folds: FoldSums | None = None
+) -> FitResult:
+    """The fit of ridge to sums in the client's memory, by folds of them; the default is one for each.
 
     Raises InputError if there are no rows, the other kind of targets, or no folds although ``alpha="cv"`` or
     undecided widths need them.
@@ -326,7 +330,8 @@ def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) ->
     features = statistics.features
     if problem.penalty.search == "gcv":
         raise InputError(NO_GCV)
-    if (problem.penalty.search == "cv" or features.chooses) and statistics.n_folds < 2:
+    folds = FoldSums(statistics.n_folds) if folds is None else folds
+    if (problem.penalty.search == "cv" or features.chooses) and folds.n_sums < 2:
         raise InputError(
             "alpha='cv', and widths that are to be chosen, need sums with folds: make them with "
             "cv=5. A difference of sums has no folds, since those of the forgotten "
@@ -339,14 +344,15 @@ def fit_toeplitz_statistics(statistics: ToeplitzStatistics, problem: Problem) ->
         n_rows=statistics.n_rows,
         weight=statistics.weight,
         parts=list(statistics.parts),
-        total=total_of(statistics.parts),
+        folds=folds,
+        total=combined(statistics.parts, folds.total),
     )
-    return solved(sums, replace(problem, n_folds=statistics.n_folds), None)
+    return solved(sums, problem, None)
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """Handles on the sums of each fold and of all rows, where they were made, and what they are sums of."""
+    """Handles on the sums of the folds and of all rows, where they were made, and what they are sums of."""
 
     run: Run
     features: EquispacedFourierFeatures
@@ -354,6 +360,7 @@ class Sums:
     n_rows: int
     weight: float
     parts: list[Any]
+    folds: FoldSums
     total: Any
     fit: PreparedFit | None = None  # of the rows; None where only their sums are known
     plan: Plan | None = None  # of that fit
@@ -368,6 +375,14 @@ class Sums:
         """The alpha below which the Toeplitz matrix may lose its definiteness."""
         return EPS * self.weight * largest_weight
 
+    def of_fold(self, fold: int) -> tuple[list[Any], FoldTerms]:
+        """Handles on the sums of a fold, and its terms by these."""
+        folds = self.folds
+        terms = FoldTerms.of(folds.train[fold], folds.test[fold], folds.total)
+        # The others may be on other workers.
+        own = np.flatnonzero((terms.test != 0) | (terms.used != 0))
+        return [self.parts[j] for j in own], FoldTerms(terms.test[own], terms.used[own], terms.is_left_out)
+
     def kept(self) -> Sums:
         """The part that is kept after the fit: the sums of all rows, without those of the folds."""
         return replace(self, parts=[], total=self.run.settle(self.total))
@@ -378,17 +393,15 @@ class Sums:
         The sums of the folds are not kept: a pass makes them in seconds, and their models take as long
         as the final one each, which a fit that nobody judges need not wait for.
         """
-        if self.fit is None or self.plan is None or self.fit.problem.n_folds < 2:
+        if self.fit is None or self.plan is None or not self.fit.problem.folds.n_folds:
             return None
         problem = self.fit.problem
         assert self.chosen is not None
-        folds = _folds(self.fit)
-        assert folds is not None
-        again = summed(self.fit, self.plan, folds)
-        own = self.chosen.setting, alpha, problem.tol
-        found = self.run.map(solve_without, [(again.total, part, *own) for part in again.parts])
+        again, own = summed(self.fit, self.plan), (self.chosen.setting, alpha, problem.tol)
+        calls = [(again.total, *again.of_fold(fold), *own) for fold in range(problem.folds.n_folds)]
+        found = self.run.map(solve_without, calls)
         solutions = [(one.solution.coef, one.solution.intercept) for one in found]
-        return ridge_fold_models(folds, self.targets, solutions, fit_intercept=problem.fit_intercept)
+        return ridge_fold_models(problem.folds, self.targets, solutions, fit_intercept=problem.fit_intercept)
 
     def posterior(self, alpha: float) -> PosteriorSamples:
         """Samples of the model, after another pass over the rows for the sums of random signs."""
@@ -418,17 +431,12 @@ class Sums:
         return PosteriorSamples(np.concatenate([C for C, _ in found]), noise, dimension)
 
 
-def _folds(fit: PreparedFit) -> Folds | None:
-    problem = fit.problem
-    return fit.folds_apart(problem.n_folds, problem.fold_by)
-
-
-def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
-    """The sums over all rows, fold by fold, in one pass."""
+def summed(fit: PreparedFit, plan: Plan) -> Sums:
+    """The sums over all rows, as the folds take them, in one pass."""
+    folds = fit.problem.folds
     features = fit.problem.features
     assert isinstance(features, EquispacedFourierFeatures)
-    n_folds = 1 if folds is None else folds.n_folds
-    cuts = FoldCuts.of(fit.dataset.n_rows, n_folds, plan.tile_rows)
+    cuts = FoldCuts.of(fit.dataset.n_rows, folds.n_sums, plan.tile_rows)
     reduction = ToeplitzReduction(
         lattice=features.lattice_,
         targets=fit.targets,
@@ -439,7 +447,7 @@ def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
     )
     segments = [FoldRows(fit.dataset.rows(start, stop), members) for start, stop, members in cuts.tasks()]
     merged = fit.run.reduce("sums", segments, reduction)
-    parts = fit.run.submit_all(part_of, [(merged, fold) for fold in range(n_folds)])
+    parts = fit.run.submit_all(part_of, [(merged, number) for number in range(folds.n_sums)])
     return Sums(
         run=fit.run,
         features=features,
@@ -447,29 +455,43 @@ def summed(fit: PreparedFit, plan: Plan, folds: Folds | None) -> Sums:
         n_rows=fit.dataset.n_rows,
         weight=fit.weight,
         parts=parts,
-        total=parts[0] if n_folds == 1 else fit.run.submit(total_of, parts),
+        folds=folds,
+        total=parts[0] if folds.n_sums == 1 else fit.run.submit(combined, parts, folds.total),
         fit=fit,
         plan=plan,
     )
 
 
-def part_of(merged: dict[int, ToeplitzSums], fold: int) -> ToeplitzSums:
-    """The sums of one fold."""
-    return merged[fold]
+def part_of(merged: dict[int, ToeplitzSums], number: int) -> ToeplitzSums:
+    """One of the sums."""
+    return merged[number]
 
 
-def total_of(parts: Sequence[ToeplitzSums]) -> ToeplitzSums:
-    """The sum of all folds."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+def combined(parts: Sequence[ToeplitzSums], coefs: np.ndarray) -> ToeplitzSums:
+    """Σ coefs_j·parts_j, in their order."""
+    added = [part for part, coef in zip(parts, coefs, strict=True) if coef > 0]
+    subtracted = [part for part, coef in zip(parts, coefs, strict=True) if coef < 0]
+    return reduce(sub, subtracted, reduce(add, added))
+
+
+def training_sums(total: ToeplitzSums, parts: list[ToeplitzSums], fold: FoldTerms) -> ToeplitzSums:
+    """The sums of the rows that the model of a fold is fitted to."""
+    used = combined(parts, fold.used)
+    return total - used if fold.is_left_out else used
 
 
 def gathered(sums: Sums) -> list[ToeplitzSums]:
-    """The sums of each fold in the client's memory."""
+    """The sums in the client's memory."""
     parts: list[ToeplitzSums] = sums.run.gather(sums.parts)
     return parts
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The kernel of a model, and Σ s(y − f)² of its coded targets."""
+
+    setting: Setting
+    residual: np.ndarray
 
 
 # Tasks on the sums: what a kernel gives with some alphas, and the solution.
@@ -493,37 +515,6 @@ class Setting:
         """The ridge problem that sums pose."""
         spectrum = half_of(self.lattice.weights(self.kernel)).copy()
         return ToeplitzProblem(self.within(sums), spectrum, self.fit_intercept)
-
-
-@dataclass(frozen=True)
-class HeldOutError:
-    """Held-out errors of one kernel and fold: Σ s(y − f)² of coded targets, the largest alpha first."""
-
-    alphas: list[float]
-    errors: np.ndarray  # (n_alphas, n_targets)
-    weight: float
-    steps: int
-
-
-def judge(
-    total: ToeplitzSums,
-    held_out: ToeplitzSums,
-    setting: Setting,
-    alphas: Sequence[float],
-    patience: int,
-    tol: float,
-) -> HeldOutError:
-    """The held-out errors of the models of all other rows, as far as they are worth their time."""
-    training, own = setting.problem(total - held_out), setting.within(held_out)
-    path = list(
-        held_out_path(training, own, alphas, objective_tol=tol, max_steps=_SEARCH_STEPS, patience=patience)
-    )
-    return HeldOutError(
-        [alpha for alpha, _, _ in path],
-        np.stack([errors for _, errors, _ in path]),
-        held_out.weight,
-        sum(steps for _, _, steps in path),
-    )
 
 
 @dataclass(frozen=True)
@@ -565,13 +556,14 @@ def solve(
 
 def solve_without(
     total: ToeplitzSums,
-    held_out: ToeplitzSums,
+    parts: list[ToeplitzSums],
+    fold: FoldTerms,
     setting: Setting,
     alpha: np.ndarray,
     tol: float,
 ) -> Solved:
-    """The model of all rows but the held-out ones."""
-    return solve(total - held_out, setting, alpha, tol)
+    """The model of a fold's training rows."""
+    return solve(training_sums(total, parts, fold), setting, alpha, tol)
 
 
 def sampled(
@@ -593,237 +585,249 @@ def sampled(
     return np.stack(C), float(np.mean(dimensions))
 
 
-# The search. A point is a smoothness and widths, as steps from those of the pilot.
+# The choice of smoothness, widths and alpha, from the sums alone.
 
 _SMOOTHNESS = (0.5, 1.5, 2.5, math.inf)
 _STEP = 2.0**0.25  # the smallest change of a width
-_OCTAVE, _HALF_OCTAVE = 4, 2  # in steps
+_OCTAVES, _HALF_OCTAVES, _STEPS = (4, -4), (2, -2), (1, -1)  # in these
+# The pilot has fewer rows, and so longer widths; a rough kernel may need longer ones yet for its modes.
+_RESOLVED_FROM = (0, 4, 8, 12)
 _STRIDE = 3  # of the grid of alphas, for a first look
-_MARGIN = 1.1  # a smoothness that is this much worse than the best is dropped
-_FINALISTS, _CLOSE = 3, 1.01  # points that all folds judge: the best few, if they are nearly the best
-_WINDOW = 2  # places of the grid on both sides of the best alpha, for all folds
-_MAX_SHIFTS = 4
-
-
-@dataclass(frozen=True)
-class Point:
-    """A kernel of the search."""
-
-    nu: float  # infinite for the Gaussian; 0 for the kernel's own
-    steps: tuple[int, ...]  # for each column
-
-    def moved(self, columns: Sequence[int], by: int) -> Point:
-        """The point with some widths changed."""
-        return replace(self, steps=tuple(s + by * (j in columns) for j, s in enumerate(self.steps)))
+Lines = Sequence[
+    tuple[Sequence[int], tuple[int, ...]]
+]  # columns whose widths move together, and by what steps
+_MARGIN, _CLOSE = 1.1, 1.01  # errors over the least of a smoothness that goes on, and that all folds judge
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
-    """The kernel of a model, and Σ s(y − f)² of its coded targets."""
+class Tried:
+    """A kernel with its mean squared errors by place in the grid of alphas; none where it has no lattice."""
 
-    setting: Setting
-    residual: np.ndarray
+    kernel: Kernel
+    setting: Setting | None = None
+    errors: dict[int, float] = field(default_factory=dict)
+    steps: int = 0  # of conjugate gradients
+
+    @property
+    def error(self) -> float:
+        return min(self.errors.values(), default=math.inf)
+
+    @property
+    def place(self) -> int:
+        """The place of the best alpha; of equal ones the largest alpha."""
+        return min(self.errors, key=lambda i: (self.errors[i], i))
+
+
+def error_of(one: Tried) -> float:
+    return one.error
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The lattice and alphas that all kernels of a choice share."""
+
+    lattice: Lattice
+    tol: float | None  # None where the whole lattice is taken, whatever it leaves of a kernel
+    alphas: np.ndarray  # from the largest down
+    unit: np.ndarray  # of squares of coded targets
+    offset: np.ndarray | None
+    fit_intercept: bool
+
+    def setting(self, kernel: Kernel) -> Setting | None:
+        """The kernel on the part of the lattice that resolves it; None where there is none."""
+        lattice = self.lattice if self.tol is None else self.lattice.resolving(kernel, self.tol)
+        return None if lattice is None else Setting(kernel, lattice, self.offset, self.fit_intercept)
+
+    def errors(
+        self,
+        training: ToeplitzSums,
+        held_out: ToeplitzSums,
+        setting: Setting,
+        places: Sequence[int],
+        tol: float,
+        patience: int = 1,
+    ) -> tuple[dict[int, float], int]:
+        """Mean squared errors on held-out rows, as far as smaller alphas lower them, and steps."""
+        path = held_out_path(
+            setting.problem(training),
+            setting.within(held_out),
+            self.alphas[list(places)].tolist(),
+            objective_tol=tol,
+            max_steps=_SEARCH_STEPS,
+            patience=patience,
+        )
+        weight, found, steps = max(held_out.weight, np.finfo(float).tiny), dict[int, float](), 0
+        for place, (_, squares, taken) in zip(places, path, strict=False):
+            found[place], steps = float((squares * self.unit).mean()) / weight, steps + taken
+        return found, steps
+
+
+def walk(
+    total: ToeplitzSums,
+    parts: list[ToeplitzSums],
+    fold: FoldTerms,
+    grid: Grid,
+    first: Tried,
+    lines: Lines,
+) -> list[Tried]:
+    """Move widths down one line after another, each of some columns; all that was tried, the best first."""
+    training, held_out = training_sums(total, parts, fold), combined(parts, fold.test)
+    at = (0,) * grid.lattice.n_columns
+    tried: dict[tuple[int, ...], Tried] = {at: first} if first.errors else {}
+
+    def error(place: int, columns: Sequence[int] = ()) -> float:
+        moved = tuple(s + place * (j in columns) for j, s in enumerate(at))
+        if moved not in tried:
+            factors = [_STEP**s for s in moved] if len(set(moved)) > 1 else _STEP ** moved[0]
+            kernel = scaled_widths(first.kernel, factors) if any(moved) else first.kernel
+            # Shorter widths may want a larger alpha than the best so far, but not a much larger one.
+            best = min(tried.values(), key=error_of, default=first)
+            begin = max(0, best.place - _STRIDE) if best.errors else 0
+            setting, places = grid.setting(kernel), range(begin, len(grid.alphas), _STRIDE)
+            errors, steps = (
+                ({}, 0) if setting is None else grid.errors(training, held_out, setting, places, _FIRST_TOL)
+            )
+            tried[moved] = Tried(kernel, setting, errors, steps)
+        return tried[moved].error
+
+    for columns, steps in lines or [((), ())]:
+        start = next((p for p in _RESOLVED_FROM if error(p, columns) < math.inf), 0)
+        best = descend(partial(error, columns=columns), (start,), steps).best
+        at = tuple(s + best * (j in columns) for j, s in enumerate(at))
+    return sorted(tried.values(), key=error_of)
+
+
+def judge(
+    total: ToeplitzSums,
+    parts: list[ToeplitzSums],
+    fold: FoldTerms,
+    grid: Grid,
+    setting: Setting,
+    places: Sequence[int],
+) -> tuple[dict[int, float], float, int]:
+    """The errors of a kernel on one fold with each of these alphas, the fold's weight, and steps."""
+    training, held_out = training_sums(total, parts, fold), combined(parts, fold.test)
+    found, steps = grid.errors(training, held_out, setting, places, _SEARCH_TOL, patience=len(places))
+    return found, held_out.weight, steps
 
 
 @dataclass(eq=False)
-class Search:
-    """The choice of smoothness, widths and alpha: by the first fold, and of the last few by all."""
+class Choice:
+    """The choice among kernels of some smoothness and widths: by the first fold, of the last few by all."""
 
     sums: Sums
-    problem: Problem
-    features: EquispacedFourierFeatures
-    alphas: np.ndarray  # from the largest down
-    tol: float
-    settings: dict[Point, Setting | None] = field(default_factory=dict)
-    errors: dict[Point, dict[int, float]] = field(default_factory=dict)  # by place in `alphas`
-    steps: int = 0  # of conjugate gradients
+    grid: Grid
+    tried: dict[float, list[Tried]] = field(default_factory=dict)  # by smoothness, the best first
+    steps: int = 0  # of conjugate gradients, over all folds
 
-    def run(self) -> None:
-        """Judge the kernels around that of the pilot on the first fold."""
-        kernel, columns = self.features.chosen_kernel, self.sums.lattice.columns
-        no_steps = (0,) * self.sums.lattice.n_columns
+    def best(self) -> list[Tried]:
+        """The best kernel of each smoothness that is not far behind, the best first."""
+        features, columns = self.sums.features, self.sums.lattice.columns
+        kernel = features.chosen_kernel
+        each = [(j,) for j in columns] if kernel.is_ard and len(columns) > 1 else []
+        stages: list[Lines] = [
+            [(columns, _OCTAVES)],  # at first the pilot's widths may suit one smoothness alone
+            [(columns, _HALF_OCTAVES), *((j, _OCTAVES + _HALF_OCTAVES) for j in each), (columns, _STEPS)],
+        ]
+        if not features.widths_are_undecided:
+            stages = [[]]
+
+        def judged(some: Sequence[float], stage: int) -> list[float]:
+            firsts = [
+                self.tried[nu][0] if stage else Tried(_smoothed(features.pilot_kernel_, nu)) for nu in some
+            ]
+            calls = [
+                (self.sums.total, *self.sums.of_fold(0), self.grid, one, stages[stage]) for one in firsts
+            ]
+            for nu, found in zip(some, self.sums.run.map(walk, calls), strict=True):
+                every = {repr(one.kernel): one for one in (*self.tried.get(nu, ()), *found)}
+                self.tried[nu] = sorted(every.values(), key=error_of)
+            return [self.tried[nu][0].error for nu in some]
+
+        def close(ranked: list[float]) -> list[float]:
+            return [
+                nu for nu in ranked if self.tried[nu][0].error <= _MARGIN * self.tried[ranked[0]][0].error
+            ]
+
         smoothness = _SMOOTHNESS if kernel.has_undecided_smoothness else (0.0,)
-        firsts = [self._resolved(Point(nu, no_steps), columns) for nu in smoothness]
-        resolved = [first for first in firsts if first is not None]
-        if not resolved:  # the whole lattice is the best there is; the report says what it leaves
-            resolved = [Point(nu, no_steps) for nu in smoothness]
-            for point in resolved:
-                kernel_there = _kernel_at(point, self.features.pilot_kernel_)
-                self.settings[point] = self._made(kernel_there, self.sums.lattice)
-        self._look({first: range(0, len(self.alphas), _STRIDE) for first in resolved})
-        if not self.features.widths_are_undecided:
-            return
-        # At first the pilot's widths may suit one smoothness alone.
-        self._climb([tuple(columns)], _OCTAVE, margin=math.inf)
-        self._climb([tuple(columns)], _HALF_OCTAVE)
-        if kernel.is_ard and len(columns) > 1:
-            self._climb([(j,) for j in columns], _OCTAVE)
-            self._climb([(j,) for j in columns], _HALF_OCTAVE)
-        self._climb([tuple(columns)], 1)
+        ranked = halving(smoothness, judged, len(stages), close)
+        if not ranked and self.grid.tol is not None:
+            # The whole lattice is the best there is; the report says what it leaves of the kernel.
+            self.grid = replace(self.grid, tol=None)
+            return self.best()
+        return [self.tried[nu][0] for nu in ranked]
 
-    def _resolved(self, point: Point, columns: Sequence[int]) -> Point | None:
-        """The point, or the one of the shortest multiple of its widths that the lattice resolves."""
-        for octave in range(4):
-            wider = point.moved(columns, octave * _OCTAVE)
-            if self._setting(wider) is not None:
-                return wider
-            if not self.features.widths_are_undecided:
-                break
-        return None
-
-    def _setting(self, point: Point) -> Setting | None:
-        """The point's kernel; None where the lattice does not resolve it."""
-        if point not in self.settings:
-            kernel = _kernel_at(point, self.features.pilot_kernel_)
-            lattice = self.sums.lattice.resolving(kernel, self.tol)
-            self.settings[point] = None if lattice is None else self._made(kernel, lattice)
-        return self.settings[point]
-
-    def _made(self, kernel: Kernel, lattice: Lattice) -> Setting:
-        return Setting(kernel, lattice, self.sums.offset, self.problem.fit_intercept)
-
-    def error(self, point: Point) -> float:
-        """The mean squared error on the first fold, at the best alpha."""
-        return min(self.errors[point].values())
-
-    def place(self, point: Point) -> int:
-        """The place of the best alpha; of equal ones the largest."""
-        errors = self.errors[point]
-        return min(errors, key=lambda i: (errors[i], i))
-
-    def ranked(self) -> list[Point]:
-        """The points judged, the best first."""
-        return sorted(self.errors, key=self.error)
-
-    def _look(self, places: dict[Point, Sequence[int]]) -> None:
-        """Judge points on the first fold, each with some alphas, as far as these lower the error."""
-        calls = [(point, 0, list(chosen), 1) for point, chosen in places.items()]
-        for (point, _, chosen, _), found in zip(calls, self._judge(calls, _FIRST_TOL), strict=True):
-            errors = self._mean_squares(found)
-            self.errors[point] = dict(zip(chosen, errors.tolist(), strict=False))
-            self.steps += found.steps
-
-    def _mean_squares(self, found: HeldOutError) -> np.ndarray:
-        unit = np.square(self.sums.targets.scale)
-        return (found.errors * unit).mean(axis=1) / max(found.weight, np.finfo(float).tiny)
-
-    def _judge(self, calls: Sequence[tuple[Point, int, list[int], int]], tol: float) -> list[HeldOutError]:
-        """Held-out errors on a fold of points, each with the alphas at some places."""
-        sums, tasks = self.sums, []
-        for point, fold, places, patience in calls:
-            setting = self.settings[point]
-            assert setting is not None
-            alphas = self.alphas[places].tolist()
-            tasks.append((sums.total, sums.parts[fold], setting, alphas, patience, tol))
-        found: list[HeldOutError] = sums.run.map(judge, tasks)
-        return found
-
-    def _climb(self, groups: Sequence[tuple[int, ...]], by: int, *, margin: float = _MARGIN) -> None:
-        """Move widths of groups of columns by so many steps, as long as that lowers the error.
-
-        One point of each smoothness that is not far behind takes part; all moves are judged side by side.
-        """
-        first_kernels = self._first_kernels(margin)
-        while first_kernels:
-            ways = {p: [p.moved(g, way) for g in groups for way in (-by, by)] for p in first_kernels}
-            new: dict[Point, Sequence[int]] = {}
-            for lead, ahead in ways.items():
-                first = max(0, self.place(lead) - _STRIDE)
-                for point in ahead:
-                    if point not in self.errors and self._setting(point) is not None:
-                        new[point] = range(first, len(self.alphas), _STRIDE)
-            self._look(new)
-            best = {
-                p: min((q for q in ahead if q in self.errors), key=self.error, default=p)
-                for p, ahead in ways.items()
-            }
-            better = [q for p, q in best.items() if self.error(q) < self.error(p)]
-            least = self.error(self.ranked()[0])
-            first_kernels = [q for q in better if self.error(q) <= margin * least]
-
-    def _first_kernels(self, margin: float) -> list[Point]:
-        """The best point of each smoothness that is not far behind."""
-        first_kernels: dict[float, Point] = {}
-        for point in self.ranked():
-            first_kernels.setdefault(point.nu, point)
-        least = self.error(next(iter(first_kernels.values())))
-        return [p for p in first_kernels.values() if self.error(p) <= margin * least]
-
-    # All folds, for the last few points.
-
-    def choose(self) -> tuple[Setting, AlphaSearch]:
-        """The kernel and alpha of least error over all folds, and how they were found."""
-        ranked = self.ranked()
-        finalists = [p for p in ranked[:_FINALISTS] if self.error(p) <= _CLOSE * self.error(ranked[0])]
-        scores = {p: self._over_folds(p) for p in finalists}
-        best = min(finalists, key=lambda p: min(scores[p][1]))
-        places, means, by_fold = scores[best]
-        order = np.argsort(places)[::-1]  # alphas ascending
-        grid, mean, by_fold = self.alphas[np.array(places)[order]], np.array(means)[order], by_fold[order]
-        chosen = int(np.argmin(mean))
-        setting = self.settings[best]
-        assert setting is not None
-        search = AlphaSearch(
-            np.array([grid[chosen]]),
-            score=float(mean[chosen]),
-            criterion=f"mean squared error over {self.problem.n_folds} held-out folds",
-            results={"alphas": grid, "mean_score": mean, "fold_scores": by_fold},
-            notes=end_of_grid("alpha", grid[chosen], self.alphas[::-1], mean),
+    def by_folds(self, ranked: Sequence[Tried]) -> tuple[Setting, AlphaSearch]:
+        """The kernel and alpha of least error over all folds, and how alpha was found."""
+        close = [one for one in ranked if one.error <= _CLOSE * ranked[0].error]
+        lines = [(one, *self._alphas(one)) for one in close]
+        best, line, by_fold = min(lines, key=lambda found: found[1].error)
+        places = sorted(by_fold, reverse=True)  # alphas ascending
+        grid, mean = self.grid.alphas[places], np.array([line.errors[i] for i in places])
+        alpha = self.grid.alphas[line.best]
+        assert best.setting is not None
+        return best.setting, AlphaSearch(
+            np.array([alpha]),
+            score=line.error,
+            criterion=f"mean squared error over {self.sums.folds.n_folds} held-out folds",
+            results={
+                "alphas": grid,
+                "mean_score": mean,
+                "fold_scores": np.stack([by_fold[i] for i in places]),
+            },
+            notes=end_of_grid("alpha", alpha, self.grid.alphas[::-1], mean),
         )
-        return setting, search
 
-    def _over_folds(self, point: Point) -> tuple[list[int], list[float], np.ndarray]:
-        """Places around the best alpha, their mean errors over the folds, and those of each fold."""
-        n_folds, found = self.problem.n_folds, dict[int, Any]()
-        centre = self.place(point)
-        for _ in range(_MAX_SHIFTS):
-            window = range(max(0, centre - _WINDOW), min(len(self.alphas), centre + _WINDOW + 1))
-            if new := [i for i in window if i not in found]:
-                judged = self._judge([(point, fold, new, len(new)) for fold in range(n_folds)], _SEARCH_TOL)
-                weights = np.array([j.weight for j in judged])
-                errors = np.stack([self._mean_squares(j) for j in judged], axis=1)
-                self.steps += sum(j.steps for j in judged)
-                found |= dict(
-                    zip(new, zip(errors @ weights / weights.sum(), errors, strict=True), strict=True)
-                )
-            best = min(found, key=lambda i: found[i][0])
-            if best not in (min(found), max(found)) or best in (0, len(self.alphas) - 1):
-                break
-            centre = best
-        places = sorted(found)
-        return places, [float(found[i][0]) for i in places], np.stack([found[i][1] for i in places])
+    def _alphas(self, one: Tried) -> tuple[Line, dict[int, np.ndarray]]:
+        """The walk to the best alpha by all folds, and the errors of each fold by place."""
+        by_fold: dict[int, np.ndarray] = {}
+        n, mean = len(self.grid.alphas), dict[int, float]()
+
+        def error(place: int) -> float:
+            if place not in mean and 0 <= place < n:
+                # With its neighbours, which the walk asks for next: a solution starts from the one before.
+                new = [i for i in range(max(0, place - 1), min(n, place + 2)) if i not in mean]
+                calls = [
+                    (self.sums.total, *self.sums.of_fold(fold), self.grid, one.setting, new)
+                    for fold in range(self.sums.folds.n_folds)
+                ]
+                judged = self.sums.run.map(judge, calls)
+                self.steps += sum(steps for *_, steps in judged)
+                weights = np.array([weight for _, weight, _ in judged])
+                for i in new:
+                    by_fold[i] = np.array([errors[i] for errors, *_ in judged])
+                    mean[i] = float(by_fold[i] @ weights / weights.sum())
+            return mean.get(place, math.inf)
+
+        line = descend(error, (one.place,), (1, -1))
+        return Line(line.best, mean), by_fold
 
     def report(self) -> dict[str, Any]:
         """The settings that were tried, as strict JSON data."""
+        every = sorted((one for some in self.tried.values() for one in some), key=error_of)
         return {
             "rule": "held-out error of one fold, of the best few settings that of all folds; from the sums",
-            "pilot": self.features.length_scale_search_,
+            "pilot": self.sums.features.length_scale_search_,
             "settings": [
                 {
-                    "kernel": repr(self.settings[p].kernel),  # type: ignore[union-attr]
-                    "alpha": float(self.alphas[self.place(p)]),
-                    "error": self.error(p),
+                    "kernel": repr(one.kernel),
+                    "alpha": float(self.grid.alphas[one.place]),
+                    "error": one.error,
                 }
-                for p in self.ranked()
+                for one in every
+                if one.errors
             ],
-            "left_out": [
-                repr(_kernel_at(p, self.features.pilot_kernel_))
-                for p, s in self.settings.items()
-                if s is None
-            ],
-            "steps": self.steps,
+            "left_out": [repr(one.kernel) for one in every if not one.errors],
+            "steps": self.steps + sum(one.steps for one in every),
         }
 
 
-def _kernel_at(point: Point, pilot: Kernel) -> Kernel:
-    """The kernel of a point; widths of four digits."""
-    kernel = scaled_widths(
-        pilot, [_STEP**s for s in point.steps] if len(set(point.steps)) > 1 else _STEP ** point.steps[0]
-    )
-    if point.nu == 0.0:
+def _smoothed(kernel: Kernel, nu: float) -> Kernel:
+    """The kernel with another smoothness, infinite for the Gaussian; as it is for 0."""
+    if not nu:
         return kernel
     widths = kernel.get_params()["length_scale"]
-    return Gaussian(widths) if math.isinf(point.nu) else Matern(widths, nu=point.nu)
+    return Gaussian(widths) if math.isinf(nu) else Matern(widths, nu=nu)
 
 
 def _grid(sums: Sums, problem: Problem, floor: float) -> tuple[np.ndarray, int]:
@@ -849,49 +853,36 @@ _MAX_ALPHA = 1e100  # squares of it are finite
 
 def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
     """The fit that follows from the sums; no row is touched."""
-    features, run, targets = sums.features, sums.run, sums.targets
+    features, run, targets, given = sums.features, sums.run, sums.targets, problem.penalty.value
     if not problem.fit_intercept:
         sums = replace(sums, offset=targets.shift / targets.scale)
-    largest = float(sums.lattice.weights(features.kernel_).max())
-    floor = sums.noise_floor(largest)
+    floor = sums.noise_floor(float(sums.lattice.weights(features.kernel_).max()))
+    notes: list[str] = []
+    if given is not None:
+        notes += _notes_of_given(given, floor)
     alphas, n_dropped = _grid(sums, problem, floor)
+    if n_dropped:
+        notes.append(
+            f"alphas below {floor:.3g} were left out, where rounding of the sums may show: {n_dropped}"
+        )
     setting = Setting(features.kernel_, sums.lattice, sums.offset, problem.fit_intercept)
-    notes = (
-        [f"alphas below {floor:.3g} were left out, where rounding of the sums may show: {n_dropped}"]
-        if n_dropped
-        else []
-    )
-    search, report = AlphaSearch(np.empty(0)), features.length_scale_search_
-    if problem.penalty.value is None or (features.chooses and len(sums.parts) > 1):
+    search, report = AlphaSearch(np.empty(0) if given is None else given), features.length_scale_search_
+    if given is None or (features.chooses and sums.folds.n_sums > 1):
         run.begin_phase("search")
+        # No kernel is asked to be resolved better than the one that the lattice was made for.
         tol = max(features.tol, sums.lattice.error(features.kernel_) * (1 + 1e-9))
-        looking = Search(sums, problem, features, alphas, tol)
-        looking.run()
-        if problem.penalty.value is None:
-            setting, search = looking.choose()
+        unit = np.square(targets.scale)
+        choice = Choice(sums, Grid(sums.lattice, tol, alphas, unit, sums.offset, problem.fit_intercept))
+        ranked = choice.best()
+        if given is None:
+            setting, search = choice.by_folds(ranked)
         else:
-            best = looking.settings[looking.ranked()[0]]
-            assert best is not None
-            setting = best
+            setting = ranked[0].setting or setting
         if features.chooses:
-            report = looking.report()
-    if problem.penalty.value is not None:
-        search = AlphaSearch(problem.penalty.value)
-        if problem.penalty.value.max() > _MAX_ALPHA:
-            raise InputError(
-                f"alpha={problem.penalty.value.max():g} is too large to compute with; use a smaller one"
-            )
-        if problem.penalty.value.min() < floor:
-            text = (
-                f"alpha={problem.penalty.value.min():g} is below {floor:.3g}, where rounding of the sums may "
-                f"show"
-            )
-            warn(text, DataWarning)
-            notes.append(text)
+            report = choice.report()
     run.begin_phase("model")
     found = run.compute(solve, sums.total, setting, search.alpha, problem.tol)
     chosen = features.with_kernel(setting.kernel, setting.lattice, report)
-    is_solved = found.error <= problem.tol
     if chosen.kernel_error_ > features.tol:
         text = (
             f"{setting.lattice.n_modes} modes leave an error of up to {chosen.kernel_error_:.2g} of the "
@@ -902,13 +893,14 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
         if chosen.kernel_error_ >= _USELESS:
             warn(text, DataWarning)
     constant = np.square(targets.scale) * found.solution.total / sums.weight
-    if problem.penalty.value is None and search.score >= _NO_BETTER * constant.mean() > 0:
+    if search.score is not None and search.score >= _NO_BETTER * constant.mean() > 0:
         text = (
             f"the chosen model is no better than a constant: its held-out mean squared error is "
             f"{search.score:.6g}, that of the mean {constant.mean():.6g}; look at columns, bounds and period"
         )
         notes.append(text)
         warn(text, DataWarning)
+    is_solved = found.error <= problem.tol
     shortfall = (
         f"the relative residual is {found.error:.2g} after {found.steps} steps, above tol={problem.tol:g}; "
         f"use a larger alpha or a larger tol"
@@ -942,36 +934,47 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
     )
 
 
+def _notes_of_given(alpha: np.ndarray, floor: float) -> list[str]:
+    """The note of an alpha that rounding may spoil; raises InputError for one whose square overflows."""
+    if alpha.max() > _MAX_ALPHA:
+        raise InputError(f"alpha={alpha.max():g} is too large to compute with; use a smaller one")
+    if alpha.min() >= floor:
+        return []
+    text = f"alpha={alpha.min():g} is below {floor:.3g}, where rounding of the sums may show"
+    warn(text, DataWarning)
+    return [text]
+
+
 # What it costs.
 
 
 def toeplitz_plan(size: Size, call_rows: int, workers: Workers) -> Plan:
     s, d, threads = size, size.n_columns, workers.threads_per_worker
-    cuts = FoldCuts.of(s.n_rows, s.n_folds, call_rows)
+    cuts = FoldCuts.of(s.n_rows, s.n_sums, call_rows)
     n_v = 2.0**d * s.n_features
-    n_calls = cuts.n_runs * s.n_folds
-    of_rows = s.n_rows * _SPREAD_FLOPS * 13.0 ** (d - 1)
+    n_calls = cuts.n_runs * s.n_sums
+    of_rows = s.memberships * s.n_rows * _SPREAD_FLOPS * 13.0 ** (d - 1)
     of_grids = n_calls * 5.0 * 1.5**d * n_v * max(1.0, float(np.log2(n_v)))
     products = toeplitz_products(s)
     solving = products * 5.0 * n_v * max(1.0, float(np.log2(n_v)))
     of_a_sum = 8.0 * s.n_features * (2**d + s.n_outputs)
-    partial = of_a_sum * (s.n_folds if cuts.together else 1)
+    partial = of_a_sum * (s.n_sums if cuts.together else 1)
     of_waiting, of_summed = bytes_a_row(d, s.n_outputs)
     # Contiguous folds may have all rows of a run.
     waiting = cuts.task_rows * of_waiting + min(2 * call_rows, cuts.task_rows) * of_summed
     rows = s.reading_bytes(cuts.run_rows) + waiting
     grids = fine_grid_bytes_of(n_v, d) + (fine_grid_bytes_of(s.n_features, d) if s.n_outputs > 1 else 0)
-    sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_folds
+    sweep = s.busy_bytes(threads, rows + grids + partial + of_a_sum, partial) + 3 * of_a_sum * s.n_sums
     sweep += ready_bytes(threads, partial)
-    solve = (s.n_folds + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
+    solve = (s.n_sums + 1) * of_a_sum + threads * (3 * of_a_sum + 64 * n_v)
     return planned(
         "toeplitz",
         s,
         workers,
         Segmentation(s.n_rows, cuts.run_rows, call_rows),
-        n_passes=1 if cuts.together else s.n_folds,
-        n_turns=1 if cuts.together else s.n_folds,
-        folds_per_task=s.n_folds if cuts.together else 1,
+        n_passes=1 if cuts.together else s.n_sums,
+        n_turns=1 if cuts.together else s.n_sums,
+        folds_per_task=s.n_sums if cuts.together else 1,
         flops=of_rows + of_grids + solving,
         cosines=0.0,
         worker_peak_bytes=int(max(sweep, solve) + SLACK_BYTES),
