@@ -28,7 +28,6 @@ from distrff.fitting.cost import (
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_fold_models, ridge_result
 from distrff.fitting.rows import MappedRows, RowReduction
-from distrff.fitting.sums import GramStatistics
 from distrff.io.dataset import RowBlock, Rows
 from distrff.preprocessing.coding import NumericTargets, Targets
 from distrff.preprocessing.folds import HELD_OUT_STRIDE, Folds
@@ -59,6 +58,9 @@ from distrff.solvers.ridge import (
     total_gram,
 )
 from distrff.utils.linalg import add_lower_triangle, add_square, values_of
+
+if TYPE_CHECKING:
+    from distrff.fitting.sums import GramStatistics
 
 
 @dataclass(frozen=True, kw_only=True)
