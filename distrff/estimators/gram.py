@@ -111,6 +111,8 @@ def gram(
     one_of("dtype", dtype, DTYPES)
     check_sparse_rows(dataset.is_sparse, features, scale)
     is_equispaced = Trait.SUMS in checked_map(features).traits
+    # Sums of equispaced features are free of the kernel, which is chosen when they are solved; other maps are
+    # fitted before they are summed.
     features = clone(checked_map(features)) if is_equispaced else map_for_gram(checked_map(features))
     problem = Problem(
         solver="toeplitz" if is_equispaced else "gram",

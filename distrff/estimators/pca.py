@@ -91,6 +91,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         ndarray or dask array of shape (n_samples, n_components)
             float32 for float32 rows, else float64.
         """
+        # Transformers of scikit-learn keep the dtype of their rows.
         T = self._answer(X, "transform")
         return T.astype(np.float32) if getattr(X, "dtype", None) == np.float32 else T
 

@@ -51,7 +51,7 @@ class RandomBinningFeatures(KernelFeatureMap):
         chosen in `fit` as for `FourierFeatures`, but judged by a few grids, which also shrink the widths
         that "ard" learns.
     n_grids : int, default=100
-        P, the entries of a row of Z.
+        Number P of grids, each of one entry in a row of Z.
     n_bins : int, optional
         Hash the bins into that many columns, shared evenly by the grids, instead of finding the occupied
         ones: this takes no pass over the rows, and a known amount of memory. Two different bins of a grid of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from distrff.engine.run import LocalExecution, Run
 from distrff.engine.tasks import Workers
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, scaled_widths
+from distrff.features.search.line import Line, descend, halving
 from distrff.fitting.cost import SLACK_BYTES, Plan, Size, planned, ready_bytes
 from distrff.fitting.gram import ridge_size
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
@@ -472,6 +474,14 @@ def gathered(sums: Sums) -> list[ToeplitzSums]:
     return parts
 
 
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The kernel of a model, and Σ s(y − f)² of its coded targets."""
+
+    setting: Setting
+    residual: np.ndarray
+
+
 # Tasks on the sums: what a kernel gives with some alphas, and the solution.
 
 
@@ -493,37 +503,6 @@ class Setting:
         """The ridge problem that sums pose."""
         spectrum = half_of(self.lattice.weights(self.kernel)).copy()
         return ToeplitzProblem(self.within(sums), spectrum, self.fit_intercept)
-
-
-@dataclass(frozen=True)
-class HeldOutError:
-    """Held-out errors of one kernel and fold: Σ s(y − f)² of coded targets, the largest alpha first."""
-
-    alphas: list[float]
-    errors: np.ndarray  # (n_alphas, n_targets)
-    weight: float
-    steps: int
-
-
-def judge(
-    total: ToeplitzSums,
-    held_out: ToeplitzSums,
-    setting: Setting,
-    alphas: Sequence[float],
-    patience: int,
-    tol: float,
-) -> HeldOutError:
-    """The held-out errors of the models of all other rows, as far as they are worth their time."""
-    training, own = setting.problem(total - held_out), setting.within(held_out)
-    path = list(
-        held_out_path(training, own, alphas, objective_tol=tol, max_steps=_SEARCH_STEPS, patience=patience)
-    )
-    return HeldOutError(
-        [alpha for alpha, _, _ in path],
-        np.stack([errors for _, errors, _ in path]),
-        held_out.weight,
-        sum(steps for _, _, steps in path),
-    )
 
 
 @dataclass(frozen=True)
@@ -593,237 +572,236 @@ def sampled(
     return np.stack(C), float(np.mean(dimensions))
 
 
-# The search. A point is a smoothness and widths, as steps from those of the pilot.
+# The choice of smoothness, widths and alpha, from the sums alone.
 
 _SMOOTHNESS = (0.5, 1.5, 2.5, math.inf)
 _STEP = 2.0**0.25  # the smallest change of a width
-_OCTAVE, _HALF_OCTAVE = 4, 2  # in steps
+_OCTAVES, _HALF_OCTAVES, _STEPS = (4, -4), (2, -2), (1, -1)  # in these
+# The pilot has fewer rows, and so longer widths; a rough kernel may need longer ones yet for its modes.
+_RESOLVED_FROM = (0, 4, 8, 12)
 _STRIDE = 3  # of the grid of alphas, for a first look
-_MARGIN = 1.1  # a smoothness that is this much worse than the best is dropped
-_FINALISTS, _CLOSE = 3, 1.01  # points that all folds judge: the best few, if they are nearly the best
-_WINDOW = 2  # places of the grid on both sides of the best alpha, for all folds
-_MAX_SHIFTS = 4
-
-
-@dataclass(frozen=True)
-class Point:
-    """A kernel of the search."""
-
-    nu: float  # infinite for the Gaussian; 0 for the kernel's own
-    steps: tuple[int, ...]  # for each column
-
-    def moved(self, columns: Sequence[int], by: int) -> Point:
-        """The point with some widths changed."""
-        return replace(self, steps=tuple(s + by * (j in columns) for j, s in enumerate(self.steps)))
+Lines = Sequence[
+    tuple[Sequence[int], tuple[int, ...]]
+]  # columns whose widths move together, and by what steps
+_MARGIN, _CLOSE = 1.1, 1.01  # errors over the least of a smoothness that goes on, and that all folds judge
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
-    """The kernel of a model, and Σ s(y − f)² of its coded targets."""
+class Tried:
+    """A kernel with its mean squared errors by place in the grid of alphas; none where it has no lattice."""
 
-    setting: Setting
-    residual: np.ndarray
+    kernel: Kernel
+    setting: Setting | None = None
+    errors: dict[int, float] = field(default_factory=dict)
+    steps: int = 0  # of conjugate gradients
+
+    @property
+    def error(self) -> float:
+        return min(self.errors.values(), default=math.inf)
+
+    @property
+    def place(self) -> int:
+        """The place of the best alpha; of equal ones the largest alpha."""
+        return min(self.errors, key=lambda i: (self.errors[i], i))
+
+
+def error_of(one: Tried) -> float:
+    return one.error
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The lattice and alphas that all kernels of a choice share."""
+
+    lattice: Lattice
+    tol: float | None  # None where the whole lattice is taken, whatever it leaves of a kernel
+    alphas: np.ndarray  # from the largest down
+    unit: np.ndarray  # of squares of coded targets
+    offset: np.ndarray | None
+    fit_intercept: bool
+
+    def setting(self, kernel: Kernel) -> Setting | None:
+        """The kernel on the part of the lattice that resolves it; None where there is none."""
+        lattice = self.lattice if self.tol is None else self.lattice.resolving(kernel, self.tol)
+        return None if lattice is None else Setting(kernel, lattice, self.offset, self.fit_intercept)
+
+    def errors(
+        self,
+        training: ToeplitzSums,
+        held_out: ToeplitzSums,
+        setting: Setting,
+        places: Sequence[int],
+        tol: float,
+        patience: int = 1,
+    ) -> tuple[dict[int, float], int]:
+        """Mean squared errors on held-out rows, as far as smaller alphas lower them, and steps."""
+        path = held_out_path(
+            setting.problem(training),
+            setting.within(held_out),
+            self.alphas[list(places)].tolist(),
+            objective_tol=tol,
+            max_steps=_SEARCH_STEPS,
+            patience=patience,
+        )
+        weight, found, steps = max(held_out.weight, np.finfo(float).tiny), dict[int, float](), 0
+        for place, (_, squares, taken) in zip(places, path, strict=False):
+            found[place], steps = float((squares * self.unit).mean()) / weight, steps + taken
+        return found, steps
+
+
+def walk(
+    total: ToeplitzSums,
+    held_out: ToeplitzSums,
+    grid: Grid,
+    first: Tried,
+    lines: Lines,
+) -> list[Tried]:
+    """Move widths down one line after another, each of some columns; all that was tried, the best first."""
+    training, at = total - held_out, (0,) * grid.lattice.n_columns
+    tried: dict[tuple[int, ...], Tried] = {at: first} if first.errors else {}
+
+    def error(place: int, columns: Sequence[int] = ()) -> float:
+        moved = tuple(s + place * (j in columns) for j, s in enumerate(at))
+        if moved not in tried:
+            factors = [_STEP**s for s in moved] if len(set(moved)) > 1 else _STEP ** moved[0]
+            kernel = scaled_widths(first.kernel, factors) if any(moved) else first.kernel
+            # Shorter widths may want a larger alpha than the best so far, but not a much larger one.
+            best = min(tried.values(), key=error_of, default=first)
+            begin = max(0, best.place - _STRIDE) if best.errors else 0
+            setting, places = grid.setting(kernel), range(begin, len(grid.alphas), _STRIDE)
+            errors, steps = (
+                ({}, 0) if setting is None else grid.errors(training, held_out, setting, places, _FIRST_TOL)
+            )
+            tried[moved] = Tried(kernel, setting, errors, steps)
+        return tried[moved].error
+
+    for columns, steps in lines or [((), ())]:
+        start = next((p for p in _RESOLVED_FROM if error(p, columns) < math.inf), 0)
+        best = descend(partial(error, columns=columns), (start,), steps).best
+        at = tuple(s + best * (j in columns) for j, s in enumerate(at))
+    return sorted(tried.values(), key=error_of)
+
+
+def judge(
+    total: ToeplitzSums, held_out: ToeplitzSums, grid: Grid, setting: Setting, places: Sequence[int]
+) -> tuple[dict[int, float], float, int]:
+    """The errors of a kernel on one fold with each of these alphas, the fold's weight, and steps."""
+    found, steps = grid.errors(total - held_out, held_out, setting, places, _SEARCH_TOL, patience=len(places))
+    return found, held_out.weight, steps
 
 
 @dataclass(eq=False)
-class Search:
-    """The choice of smoothness, widths and alpha: by the first fold, and of the last few by all."""
+class Choice:
+    """The choice among kernels of some smoothness and widths: by the first fold, of the last few by all."""
 
     sums: Sums
-    problem: Problem
-    features: EquispacedFourierFeatures
-    alphas: np.ndarray  # from the largest down
-    tol: float
-    settings: dict[Point, Setting | None] = field(default_factory=dict)
-    errors: dict[Point, dict[int, float]] = field(default_factory=dict)  # by place in `alphas`
-    steps: int = 0  # of conjugate gradients
+    grid: Grid
+    tried: dict[float, list[Tried]] = field(default_factory=dict)  # by smoothness, the best first
+    steps: int = 0  # of conjugate gradients, over all folds
 
-    def run(self) -> None:
-        """Judge the kernels around that of the pilot on the first fold."""
-        kernel, columns = self.features.chosen_kernel, self.sums.lattice.columns
-        no_steps = (0,) * self.sums.lattice.n_columns
+    def best(self) -> list[Tried]:
+        """The best kernel of each smoothness that is not far behind, the best first."""
+        features, columns = self.sums.features, self.sums.lattice.columns
+        kernel = features.chosen_kernel
+        each = [(j,) for j in columns] if kernel.is_ard and len(columns) > 1 else []
+        stages: list[Lines] = [
+            [(columns, _OCTAVES)],  # at first the pilot's widths may suit one smoothness alone
+            [(columns, _HALF_OCTAVES), *((j, _OCTAVES + _HALF_OCTAVES) for j in each), (columns, _STEPS)],
+        ]
+        if not features.widths_are_undecided:
+            stages = [[]]
+
+        def judged(some: Sequence[float], stage: int) -> list[float]:
+            firsts = [
+                self.tried[nu][0] if stage else Tried(_smoothed(features.pilot_kernel_, nu)) for nu in some
+            ]
+            calls = [(self.sums.total, self.sums.parts[0], self.grid, one, stages[stage]) for one in firsts]
+            for nu, found in zip(some, self.sums.run.map(walk, calls), strict=True):
+                every = {repr(one.kernel): one for one in (*self.tried.get(nu, ()), *found)}
+                self.tried[nu] = sorted(every.values(), key=error_of)
+            return [self.tried[nu][0].error for nu in some]
+
+        def close(ranked: list[float]) -> list[float]:
+            return [
+                nu for nu in ranked if self.tried[nu][0].error <= _MARGIN * self.tried[ranked[0]][0].error
+            ]
+
         smoothness = _SMOOTHNESS if kernel.has_undecided_smoothness else (0.0,)
-        firsts = [self._resolved(Point(nu, no_steps), columns) for nu in smoothness]
-        resolved = [first for first in firsts if first is not None]
-        if not resolved:  # the whole lattice is the best there is; the report says what it leaves
-            resolved = [Point(nu, no_steps) for nu in smoothness]
-            for point in resolved:
-                kernel_there = _kernel_at(point, self.features.pilot_kernel_)
-                self.settings[point] = self._made(kernel_there, self.sums.lattice)
-        self._look({first: range(0, len(self.alphas), _STRIDE) for first in resolved})
-        if not self.features.widths_are_undecided:
-            return
-        # At first the pilot's widths may suit one smoothness alone.
-        self._climb([tuple(columns)], _OCTAVE, margin=math.inf)
-        self._climb([tuple(columns)], _HALF_OCTAVE)
-        if kernel.is_ard and len(columns) > 1:
-            self._climb([(j,) for j in columns], _OCTAVE)
-            self._climb([(j,) for j in columns], _HALF_OCTAVE)
-        self._climb([tuple(columns)], 1)
+        ranked = halving(smoothness, judged, len(stages), close)
+        if not ranked and self.grid.tol is not None:
+            # The whole lattice is the best there is; the report says what it leaves of the kernel.
+            self.grid = replace(self.grid, tol=None)
+            return self.best()
+        return [self.tried[nu][0] for nu in ranked]
 
-    def _resolved(self, point: Point, columns: Sequence[int]) -> Point | None:
-        """The point, or the one of the shortest multiple of its widths that the lattice resolves."""
-        for octave in range(4):
-            wider = point.moved(columns, octave * _OCTAVE)
-            if self._setting(wider) is not None:
-                return wider
-            if not self.features.widths_are_undecided:
-                break
-        return None
-
-    def _setting(self, point: Point) -> Setting | None:
-        """The point's kernel; None where the lattice does not resolve it."""
-        if point not in self.settings:
-            kernel = _kernel_at(point, self.features.pilot_kernel_)
-            lattice = self.sums.lattice.resolving(kernel, self.tol)
-            self.settings[point] = None if lattice is None else self._made(kernel, lattice)
-        return self.settings[point]
-
-    def _made(self, kernel: Kernel, lattice: Lattice) -> Setting:
-        return Setting(kernel, lattice, self.sums.offset, self.problem.fit_intercept)
-
-    def error(self, point: Point) -> float:
-        """The mean squared error on the first fold, at the best alpha."""
-        return min(self.errors[point].values())
-
-    def place(self, point: Point) -> int:
-        """The place of the best alpha; of equal ones the largest."""
-        errors = self.errors[point]
-        return min(errors, key=lambda i: (errors[i], i))
-
-    def ranked(self) -> list[Point]:
-        """The points judged, the best first."""
-        return sorted(self.errors, key=self.error)
-
-    def _look(self, places: dict[Point, Sequence[int]]) -> None:
-        """Judge points on the first fold, each with some alphas, as far as these lower the error."""
-        calls = [(point, 0, list(chosen), 1) for point, chosen in places.items()]
-        for (point, _, chosen, _), found in zip(calls, self._judge(calls, _FIRST_TOL), strict=True):
-            errors = self._mean_squares(found)
-            self.errors[point] = dict(zip(chosen, errors.tolist(), strict=False))
-            self.steps += found.steps
-
-    def _mean_squares(self, found: HeldOutError) -> np.ndarray:
-        unit = np.square(self.sums.targets.scale)
-        return (found.errors * unit).mean(axis=1) / max(found.weight, np.finfo(float).tiny)
-
-    def _judge(self, calls: Sequence[tuple[Point, int, list[int], int]], tol: float) -> list[HeldOutError]:
-        """Held-out errors on a fold of points, each with the alphas at some places."""
-        sums, tasks = self.sums, []
-        for point, fold, places, patience in calls:
-            setting = self.settings[point]
-            assert setting is not None
-            alphas = self.alphas[places].tolist()
-            tasks.append((sums.total, sums.parts[fold], setting, alphas, patience, tol))
-        found: list[HeldOutError] = sums.run.map(judge, tasks)
-        return found
-
-    def _climb(self, groups: Sequence[tuple[int, ...]], by: int, *, margin: float = _MARGIN) -> None:
-        """Move widths of groups of columns by so many steps, as long as that lowers the error.
-
-        One point of each smoothness that is not far behind takes part; all moves are judged side by side.
-        """
-        first_kernels = self._first_kernels(margin)
-        while first_kernels:
-            ways = {p: [p.moved(g, way) for g in groups for way in (-by, by)] for p in first_kernels}
-            new: dict[Point, Sequence[int]] = {}
-            for lead, ahead in ways.items():
-                first = max(0, self.place(lead) - _STRIDE)
-                for point in ahead:
-                    if point not in self.errors and self._setting(point) is not None:
-                        new[point] = range(first, len(self.alphas), _STRIDE)
-            self._look(new)
-            best = {
-                p: min((q for q in ahead if q in self.errors), key=self.error, default=p)
-                for p, ahead in ways.items()
-            }
-            better = [q for p, q in best.items() if self.error(q) < self.error(p)]
-            least = self.error(self.ranked()[0])
-            first_kernels = [q for q in better if self.error(q) <= margin * least]
-
-    def _first_kernels(self, margin: float) -> list[Point]:
-        """The best point of each smoothness that is not far behind."""
-        first_kernels: dict[float, Point] = {}
-        for point in self.ranked():
-            first_kernels.setdefault(point.nu, point)
-        least = self.error(next(iter(first_kernels.values())))
-        return [p for p in first_kernels.values() if self.error(p) <= margin * least]
-
-    # All folds, for the last few points.
-
-    def choose(self) -> tuple[Setting, AlphaSearch]:
-        """The kernel and alpha of least error over all folds, and how they were found."""
-        ranked = self.ranked()
-        finalists = [p for p in ranked[:_FINALISTS] if self.error(p) <= _CLOSE * self.error(ranked[0])]
-        scores = {p: self._over_folds(p) for p in finalists}
-        best = min(finalists, key=lambda p: min(scores[p][1]))
-        places, means, by_fold = scores[best]
-        order = np.argsort(places)[::-1]  # alphas ascending
-        grid, mean, by_fold = self.alphas[np.array(places)[order]], np.array(means)[order], by_fold[order]
-        chosen = int(np.argmin(mean))
-        setting = self.settings[best]
-        assert setting is not None
-        search = AlphaSearch(
-            np.array([grid[chosen]]),
-            score=float(mean[chosen]),
-            criterion=f"mean squared error over {self.problem.n_folds} held-out folds",
-            results={"alphas": grid, "mean_score": mean, "fold_scores": by_fold},
-            notes=end_of_grid("alpha", grid[chosen], self.alphas[::-1], mean),
+    def by_folds(self, ranked: Sequence[Tried]) -> tuple[Setting, AlphaSearch]:
+        """The kernel and alpha of least error over all folds, and how alpha was found."""
+        close = [one for one in ranked if one.error <= _CLOSE * ranked[0].error]
+        lines = [(one, *self._alphas(one)) for one in close]
+        best, line, by_fold = min(lines, key=lambda found: found[1].error)
+        places = sorted(by_fold, reverse=True)  # alphas ascending
+        grid, mean = self.grid.alphas[places], np.array([line.errors[i] for i in places])
+        alpha = self.grid.alphas[line.best]
+        assert best.setting is not None
+        return best.setting, AlphaSearch(
+            np.array([alpha]),
+            score=line.error,
+            criterion=f"mean squared error over {len(self.sums.parts)} held-out folds",
+            results={
+                "alphas": grid,
+                "mean_score": mean,
+                "fold_scores": np.stack([by_fold[i] for i in places]),
+            },
+            notes=end_of_grid("alpha", alpha, self.grid.alphas[::-1], mean),
         )
-        return setting, search
 
-    def _over_folds(self, point: Point) -> tuple[list[int], list[float], np.ndarray]:
-        """Places around the best alpha, their mean errors over the folds, and those of each fold."""
-        n_folds, found = self.problem.n_folds, dict[int, Any]()
-        centre = self.place(point)
-        for _ in range(_MAX_SHIFTS):
-            window = range(max(0, centre - _WINDOW), min(len(self.alphas), centre + _WINDOW + 1))
-            if new := [i for i in window if i not in found]:
-                judged = self._judge([(point, fold, new, len(new)) for fold in range(n_folds)], _SEARCH_TOL)
-                weights = np.array([j.weight for j in judged])
-                errors = np.stack([self._mean_squares(j) for j in judged], axis=1)
-                self.steps += sum(j.steps for j in judged)
-                found |= dict(
-                    zip(new, zip(errors @ weights / weights.sum(), errors, strict=True), strict=True)
-                )
-            best = min(found, key=lambda i: found[i][0])
-            if best not in (min(found), max(found)) or best in (0, len(self.alphas) - 1):
-                break
-            centre = best
-        places = sorted(found)
-        return places, [float(found[i][0]) for i in places], np.stack([found[i][1] for i in places])
+    def _alphas(self, one: Tried) -> tuple[Line, dict[int, np.ndarray]]:
+        """The walk to the best alpha by all folds, and the errors of each fold by place."""
+        by_fold: dict[int, np.ndarray] = {}
+        n, mean = len(self.grid.alphas), dict[int, float]()
+
+        def error(place: int) -> float:
+            if place not in mean and 0 <= place < n:
+                # With its neighbours, which the walk asks for next: a solution starts from the one before.
+                new = [i for i in range(max(0, place - 1), min(n, place + 2)) if i not in mean]
+                calls = [(self.sums.total, part, self.grid, one.setting, new) for part in self.sums.parts]
+                judged = self.sums.run.map(judge, calls)
+                self.steps += sum(steps for *_, steps in judged)
+                weights = np.array([weight for _, weight, _ in judged])
+                for i in new:
+                    by_fold[i] = np.array([errors[i] for errors, *_ in judged])
+                    mean[i] = float(by_fold[i] @ weights / weights.sum())
+            return mean.get(place, math.inf)
+
+        line = descend(error, (one.place,), (1, -1))
+        return Line(line.best, mean), by_fold
 
     def report(self) -> dict[str, Any]:
         """The settings that were tried, as strict JSON data."""
+        every = sorted((one for some in self.tried.values() for one in some), key=error_of)
         return {
             "rule": "held-out error of one fold, of the best few settings that of all folds; from the sums",
-            "pilot": self.features.length_scale_search_,
+            "pilot": self.sums.features.length_scale_search_,
             "settings": [
                 {
-                    "kernel": repr(self.settings[p].kernel),  # type: ignore[union-attr]
-                    "alpha": float(self.alphas[self.place(p)]),
-                    "error": self.error(p),
+                    "kernel": repr(one.kernel),
+                    "alpha": float(self.grid.alphas[one.place]),
+                    "error": one.error,
                 }
-                for p in self.ranked()
+                for one in every
+                if one.errors
             ],
-            "left_out": [
-                repr(_kernel_at(p, self.features.pilot_kernel_))
-                for p, s in self.settings.items()
-                if s is None
-            ],
-            "steps": self.steps,
+            "left_out": [repr(one.kernel) for one in every if not one.errors],
+            "steps": self.steps + sum(one.steps for one in every),
         }
 
 
-def _kernel_at(point: Point, pilot: Kernel) -> Kernel:
-    """The kernel of a point; widths of four digits."""
-    kernel = scaled_widths(
-        pilot, [_STEP**s for s in point.steps] if len(set(point.steps)) > 1 else _STEP ** point.steps[0]
-    )
-    if point.nu == 0.0:
+def _smoothed(kernel: Kernel, nu: float) -> Kernel:
+    """The kernel with another smoothness, infinite for the Gaussian; as it is for 0."""
+    if not nu:
         return kernel
     widths = kernel.get_params()["length_scale"]
-    return Gaussian(widths) if math.isinf(point.nu) else Matern(widths, nu=point.nu)
+    return Gaussian(widths) if math.isinf(nu) else Matern(widths, nu=nu)
 
 
 def _grid(sums: Sums, problem: Problem, floor: float) -> tuple[np.ndarray, int]:
@@ -849,49 +827,36 @@ _MAX_ALPHA = 1e100  # squares of it are finite
 
 def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
     """The fit that follows from the sums; no row is touched."""
-    features, run, targets = sums.features, sums.run, sums.targets
+    features, run, targets, given = sums.features, sums.run, sums.targets, problem.penalty.value
     if not problem.fit_intercept:
         sums = replace(sums, offset=targets.shift / targets.scale)
-    largest = float(sums.lattice.weights(features.kernel_).max())
-    floor = sums.noise_floor(largest)
+    floor = sums.noise_floor(float(sums.lattice.weights(features.kernel_).max()))
+    notes: list[str] = []
+    if given is not None:
+        notes += _notes_of_given(given, floor)
     alphas, n_dropped = _grid(sums, problem, floor)
+    if n_dropped:
+        notes.append(
+            f"alphas below {floor:.3g} were left out, where rounding of the sums may show: {n_dropped}"
+        )
     setting = Setting(features.kernel_, sums.lattice, sums.offset, problem.fit_intercept)
-    notes = (
-        [f"alphas below {floor:.3g} were left out, where rounding of the sums may show: {n_dropped}"]
-        if n_dropped
-        else []
-    )
-    search, report = AlphaSearch(np.empty(0)), features.length_scale_search_
-    if problem.penalty.value is None or (features.chooses and len(sums.parts) > 1):
+    search, report = AlphaSearch(np.empty(0) if given is None else given), features.length_scale_search_
+    if given is None or (features.chooses and len(sums.parts) > 1):
         run.begin_phase("search")
+        # No kernel is asked to be resolved better than the one that the lattice was made for.
         tol = max(features.tol, sums.lattice.error(features.kernel_) * (1 + 1e-9))
-        looking = Search(sums, problem, features, alphas, tol)
-        looking.run()
-        if problem.penalty.value is None:
-            setting, search = looking.choose()
+        unit = np.square(targets.scale)
+        choice = Choice(sums, Grid(sums.lattice, tol, alphas, unit, sums.offset, problem.fit_intercept))
+        ranked = choice.best()
+        if given is None:
+            setting, search = choice.by_folds(ranked)
         else:
-            best = looking.settings[looking.ranked()[0]]
-            assert best is not None
-            setting = best
+            setting = ranked[0].setting or setting
         if features.chooses:
-            report = looking.report()
-    if problem.penalty.value is not None:
-        search = AlphaSearch(problem.penalty.value)
-        if problem.penalty.value.max() > _MAX_ALPHA:
-            raise InputError(
-                f"alpha={problem.penalty.value.max():g} is too large to compute with; use a smaller one"
-            )
-        if problem.penalty.value.min() < floor:
-            text = (
-                f"alpha={problem.penalty.value.min():g} is below {floor:.3g}, where rounding of the sums may "
-                f"show"
-            )
-            warn(text, DataWarning)
-            notes.append(text)
+            report = choice.report()
     run.begin_phase("model")
     found = run.compute(solve, sums.total, setting, search.alpha, problem.tol)
     chosen = features.with_kernel(setting.kernel, setting.lattice, report)
-    is_solved = found.error <= problem.tol
     if chosen.kernel_error_ > features.tol:
         text = (
             f"{setting.lattice.n_modes} modes leave an error of up to {chosen.kernel_error_:.2g} of the "
@@ -902,13 +867,14 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
         if chosen.kernel_error_ >= _USELESS:
             warn(text, DataWarning)
     constant = np.square(targets.scale) * found.solution.total / sums.weight
-    if problem.penalty.value is None and search.score >= _NO_BETTER * constant.mean() > 0:
+    if search.score is not None and search.score >= _NO_BETTER * constant.mean() > 0:
         text = (
             f"the chosen model is no better than a constant: its held-out mean squared error is "
             f"{search.score:.6g}, that of the mean {constant.mean():.6g}; look at columns, bounds and period"
         )
         notes.append(text)
         warn(text, DataWarning)
+    is_solved = found.error <= problem.tol
     shortfall = (
         f"the relative residual is {found.error:.2g} after {found.steps} steps, above tol={problem.tol:g}; "
         f"use a larger alpha or a larger tol"
@@ -940,6 +906,17 @@ def solved(sums: Sums, problem: Problem, plan: Plan | None) -> FitResult:
         shortfall=None if is_solved else shortfall,
         grams=replace(sums, chosen=Chosen(setting, found.solution.residual)),
     )
+
+
+def _notes_of_given(alpha: np.ndarray, floor: float) -> list[str]:
+    """The note of an alpha that rounding may spoil; raises InputError for one whose square overflows."""
+    if alpha.max() > _MAX_ALPHA:
+        raise InputError(f"alpha={alpha.max():g} is too large to compute with; use a smaller one")
+    if alpha.min() >= floor:
+        return []
+    text = f"alpha={alpha.min():g} is below {floor:.3g}, where rounding of the sums may show"
+    warn(text, DataWarning)
+    return [text]
 
 
 # What it costs.

@@ -143,6 +143,9 @@ class Model:
     @property
     def digest(self) -> str:
         """A hash of everything on which predictions depend; equal for a model and its stored copy."""
+        # Neither report, steps, posterior nor intervals: they change no prediction, and `write_predictions`
+        # goes on
+        # with what an earlier copy of the model wrote.
         arrays, metadata = coding_parts(self.scaling, self.targets)
         arrays |= {"coef": self.coef, "intercept": self.intercept}
         likelihood = None if self.likelihood is None else dict(self.likelihood)
@@ -251,6 +254,7 @@ class Model:
         return self._answer(X, "predict", outside=outside)
 
     def _predict(self, X: Any, outside: str) -> np.ndarray:
+        # Labels have no value that says "none", so they are refused whatever `outside` says.
         if outside == "error" or not isinstance(self.targets, NumericTargets):
             self._check_inside(X)
         F = self._decision(X)
@@ -280,6 +284,7 @@ class Model:
         if self.n_outputs == 1:
             return np.column_stack([loss.probability(-F[:, 0]), loss.probability(F[:, 0])])
         softmax = self.likelihood.get("multi_class") == "softmax"
+        # Normalised in logarithms: of rows far from all classes each p underflows to 0, and 0/0 would be NaN.
         minus_log = -F / loss.clear_margin if softmax else loss.value(F, np.ones_like(F))
         P = np.exp(minus_log.min(axis=1, keepdims=True) - minus_log)
         return P / P.sum(axis=1, keepdims=True)
@@ -375,6 +380,7 @@ class Model:
 
     def light(self) -> Model:
         """The model without arrays that are sent to tasks apart, and without those of other methods."""
+        # Reports and steps may have megabytes, and no task looks at them.
         return replace(self, arrays=None, posterior=None, report={}, steps=None, intervals=None)
 
     def for_tasks(self, *, with_std: bool = False) -> tuple[Model, dict[str, np.ndarray]]:
@@ -427,6 +433,7 @@ class Model:
         of="f" is that of f(X); of="observation" that of a new observation of weight 1,
         √(std² + σ̂²) with the estimate σ̂² of the noise.
         """
+        # Before anything lazy is made: its tasks would raise only when somebody computes them.
         one_of("of", of, STD_OF)
         self.check_has_std()
         return self._answer(X, "std", of=of)
@@ -456,6 +463,7 @@ class Model:
         n_rows = n_rows or max(16, _STRIP_BYTES // (self.specification.row_entries * itemsize))
         for start in range(0, X.shape[0], n_rows):
             rows = slice(start, min(start + n_rows, X.shape[0]))
+            # Strip by strip, while the rows are in the cache for the map anyway.
             _check_finite(X[rows], start)
             yield rows, self.scaling.apply(X[rows], np.dtype(self.dtype))
 
@@ -463,6 +471,7 @@ class Model:
         if not issparse(X):
             X = np.asarray(X)
             if X.dtype.kind == "O":  # of numbers, which a fit takes as well
+                # Frames of mixed columns come as objects.
                 with suppress(TypeError, ValueError):
                     X = X.astype(np.float64)
         elif self.specification.takes_sparse_rows:
@@ -589,6 +598,7 @@ class FoldModels:
         found: np.ndarray | None = None
         for fold in range(self.folds.n_folds):
             own_rows = np.flatnonzero(member == fold)
+            # Fold 0 is asked even for no rows: its answer has the shape and the dtype of all.
             if len(own_rows) or fold == 0:
                 own = replace(model, coef=self.coef[fold], intercept=self.intercept[fold])
                 part = np.asarray(getattr(own, method)(chosen_rows(X, own_rows)))
