@@ -91,7 +91,7 @@ def local_cluster(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Loc
     With `processes=False` they are threads of this process, which start in .05 s in place of some seconds.
     """
 
-    def start(n_workers: int, *, processes: bool = True, **options: str) -> LocalCluster:
+    def start(n_workers: int, *, processes: bool = True) -> LocalCluster:
         return LocalCluster(
             n_workers=n_workers,
             processes=processes,
@@ -100,7 +100,6 @@ def local_cluster(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Loc
             scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
             local_directory=str(tmp_path_factory.mktemp("cluster")),
             silence_logs=logging.CRITICAL,
-            **options,
         )
 
     return start
@@ -110,13 +109,6 @@ def local_cluster(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Loc
 def cluster(local_cluster: Callable[..., LocalCluster]) -> Iterator[LocalCluster]:
     """Two worker processes of one thread, for the whole session."""
     with local_cluster(2) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="session")
-def cluster_of_threads(local_cluster: Callable[..., LocalCluster]) -> Iterator[LocalCluster]:
-    """Two workers that are threads of this process but are reached by an address, for the whole session."""
-    with local_cluster(2, processes=False, protocol="tcp://") as cluster:
         yield cluster
 
 

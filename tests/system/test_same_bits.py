@@ -130,7 +130,9 @@ FITS: dict[str, tuple[Any, str, str]] = {
         "landmarks by leverage",
     ),
     "metric, bins": (
-        ridge(drf.RandomBinningFeatures(drf.Laplacian(2.0, metric=METRIC), 8), tol=0.3), "number", "held-out errors"
+        ridge(drf.RandomBinningFeatures(drf.Laplacian(2.0, metric=METRIC), 8), tol=0.3),
+        "number",
+        "held-out errors",
     ),
     "automatic": (ridge(drf.AutoFeatures(32), 1.0), "number", "Gram"),
 }  # fmt: skip
