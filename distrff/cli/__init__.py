@@ -63,6 +63,25 @@ _MODULES = {
 }
 
 
+# The classes that the words of --model and --features stand for.
+
+MODELS = {
+    "ridge": "KernelRidge",
+    "ridge-classifier": "KernelRidgeClassifier",
+    "svc": "KernelSVC",
+    "likelihood": "KernelLikelihoodClassifier",
+    "pca": "KernelPCA",
+}
+MAPS = {
+    "auto": "AutoFeatures",
+    "fourier": "FourierFeatures",
+    "equispaced": "EquispacedFourierFeatures",
+    "binning": "RandomBinningFeatures",
+    "nystroem": "NystroemFeatures",
+    "linear": "LinearFeatures",
+}
+
+
 class CommandGroup(click.Group):
     """A click group that imports the module of a command when the command is called."""
 
@@ -220,6 +239,8 @@ _OPTION = r"((--[\w-]+)(?: [\w.…]+)?)"  # whole, and without its value
 _QUOTE = "'"
 _SIGN = r"'[^\w'\s]+t?'"  # such as a delimiter, which stays in quotes: a shell has other uses for ; and |
 _TWICE = re.compile(rf"{_OPTION}(?: or \1\b| \((?:\1|\2)\))")  # where a message has both spellings
+_CLASSES = {name: f"--model {word}" for word, name in MODELS.items()}
+_CLASSES |= {name: f"--features {word}" for word, name in MAPS.items()}
 
 
 def spelt_as_options(text: str) -> str:
@@ -227,14 +248,14 @@ def spelt_as_options(text: str) -> str:
 
     Names in quotes stay, as they may be columns; so do calls, and parameters that have no option.
     """
-    options, classes = _options(), _classes()
+    options = _options()
     any_name = "|".join(options)
     long = "|".join(name for name in options if "_" in name)
 
     def spelt(found: re.Match[str]) -> str:
         name, value = found["name"] or found["bare"], found["value"]
         if found["kind"]:
-            return classes[found["kind"]]
+            return _CLASSES[found["kind"]]
         if name is None:
             return found[0]
         option, *opposite = options[name]
@@ -251,21 +272,12 @@ def spelt_as_options(text: str) -> str:
     # "a larger tol" is the option too; a tol elsewhere may be a word.
     bare = rf"(?P<bare>{long}|^(?:{any_name}){starts}|(?<=a larger )tol|(?<=a smaller )C)(?![\w'\"=])"
     # "a KernelSVC" is one that is fitted already.
-    kind = rf"(?:(?<!\ba )|(?<=fit a ))(?P<kind>{'|'.join(classes)})(?![\w'\"(])"
+    kind = rf"(?:(?<!\ba )|(?<=fit a ))(?P<kind>{'|'.join(_CLASSES)})(?![\w'\"(])"
     text = re.sub(r"\btypes=\{'([^']*)': '(\w+)'\}", r"--types \1=\2", text)
     text = re.sub(r"\bn_components(?==[^,]+, but the map has)", "n_outputs", text)  # of KernelPCA
     text = re.sub(r"\bopen_dataset\(\.\.\., ([^()]*)\)", r"\1", text)
     text = re.sub(rf"{_CALL}|(?<![\w.'\"/?&-])(?:{parameter}|{bare}|{kind})", spelt, text)
     return _TWICE.sub(r"\1", text)
-
-
-@cache
-def _classes() -> dict[str, str]:
-    """The option and the word that stand for each class of a map or model."""
-    from distrff.cli.build import MAPS, MODELS  # which imports this module
-
-    words = (("features", MAPS), ("model", MODELS))
-    return {name: f"--{option} {word}" for option, names in words for word, name in names.items()}
 
 
 @cache

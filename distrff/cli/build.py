@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import distrff as drf
-from distrff.cli import LAST_WORK, NOT_CONVERGED, spelt_as_options
+from distrff.cli import LAST_WORK, MAPS, MODELS, NOT_CONVERGED, spelt_as_options
 from distrff.cli.command import (
     Result,
     Value,
@@ -43,23 +43,8 @@ if TYPE_CHECKING:
     from distrff.io.dataset import Dataset
     from distrff.io.storage import Location
 
-# The classes that an option's word stands for.
+# Kernels by their words, and the options of classes.
 
-MODELS = {
-    "ridge": "KernelRidge",
-    "ridge-classifier": "KernelRidgeClassifier",
-    "svc": "KernelSVC",
-    "likelihood": "KernelLikelihoodClassifier",
-    "pca": "KernelPCA",
-}
-MAPS = {
-    "auto": "AutoFeatures",
-    "fourier": "FourierFeatures",
-    "equispaced": "EquispacedFourierFeatures",
-    "binning": "RandomBinningFeatures",
-    "nystroem": "NystroemFeatures",
-    "linear": "LinearFeatures",
-}
 KERNELS = {name.lower(): name for name in ("Gaussian", "Laplacian", "Cauchy", "Exponential", "Matern")}
 
 _OF_KERNELS = ("kernel", "length_scale", "nu", "metric")
