@@ -553,21 +553,21 @@ def _as_id(name: str, span: Span) -> Span:
 _ID = "id: "  # begins the names of id columns among the fields of a span
 
 
-def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
-    """The dataset with id columns, each given as the y of a dataset."""
-    for name, column in columns.items():
-        if column.n_rows != dataset.n_rows:
+def with_ids(dataset: Dataset, columns: Mapping[str, Reader]) -> Dataset:
+    """The dataset with id columns, each given as the y of a reader."""
+    # The one place of further columns: each has a reader of its own, whatever holds it, and comes with a
+    # block beside X, y and weights; see `IdentifiedRows`.
+    dtypes = {}
+    for name, reader in columns.items():
+        (n_rows, *others), dtypes[name] = reader.form("y")
+        if n_rows != dataset.n_rows:
             raise InputError(
-                f"the id column {name!r} has {column.n_rows} rows, but {dataset.source} has "
-                f"{dataset.n_rows}; give one id per row"
+                f"the id column {name!r} has {n_rows} rows, but {dataset.source} has {dataset.n_rows}; give "
+                f"one id per row"
             )
-        if not column.y_is_1d:
-            raise InputError(f"the id {name!r} has {column.n_targets} columns; name each one as an id")
-    # The one place of further columns: each is read as the y of a reader of its own, whatever holds it, and
-    # comes with a block beside X, y and weights; see `IdentifiedRows`.
-    readers = {name: column.reader for name, column in columns.items()}
-    dtypes: dict[str, Any] = {name: column.y_dtype for name, column in columns.items()}
-    return replace(dataset, id_readers=readers, id_dtypes=dtypes)
+        if others:
+            raise InputError(f"the id {name!r} has {math.prod(others)} columns; name each one as an id")
+    return replace(dataset, id_readers=dict(columns), id_dtypes=dtypes)
 
 
 # Shapes and types that no model can use, and the types that rows are read as.

@@ -183,6 +183,11 @@ class ParquetTable(Table):
             for run in runs
         ]
 
+    @property
+    def nullable(self) -> frozenset[str]:
+        """Columns that hold nulls, or may do."""
+        return frozenset().union(*(footer.nullable for footer in self.footers))
+
     def holds_only_numbers(self, names: Sequence[str] | None = None) -> bool:
         """Whether some columns, by default all numeric ones, are numbers and none lacks all values."""
         empty = frozenset.intersection(*(footer.empty for footer in self.footers))
@@ -304,7 +309,7 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
             )
     is_default = options == TableOptions(options.target, sample_weight=options.sample_weight)
     table.check((*names, *choice.target, *weight), all_features=is_default)
-    nullable = frozenset().union(*(footer.nullable for footer in table.footers))
+    nullable = table.nullable
     fields = {"X": columns_of(schema, names, nullable)}
     if choice.target:
         is_1d = not isinstance(options.target, (list, tuple))
@@ -317,6 +322,15 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
         TableReader(table, NumbersEncoding(fields)),
         skipped_columns=() if by_name else tuple(name for name in schema.names if name not in wanted),
         known_missing={f: n for f, c in fields.items() if (n := table.n_missing(c.names))},
+    )
+
+
+def parquet_column(table: ParquetTable, name: str) -> TableReader:
+    """A reader whose y is a column of any type."""
+    names = named_columns(table, name)
+    table.check(names)
+    return TableReader(
+        table, NumbersEncoding({"y": columns_of(table.schema, names, table.nullable, is_1d=True)})
     )
 
 

@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -349,19 +349,13 @@ def has_fill_values(dataset: Dataset) -> bool:
     return not dataset.is_sparse and any(coding.missing for coding in reader.codings.values())
 
 
-def array_column(dataset: Dataset, location: Location, name: str) -> Dataset:
-    """A dataset whose y is an array of the Zarr group of another one."""
-    z = _array(open_group(location), name, str(location), required=True)
-    reader = ZarrReader({"y": z}, str(location))
-    check_target_shape(z.shape, reader.decoded_dtype("y"))
-    return replace(
-        dataset,
-        reader=reader,
-        n_rows=z.shape[0],
-        n_targets=math.prod(z.shape[1:]),
-        y_is_1d=z.ndim == 1,
-        y_dtype=reader.dtype("y"),
+def array_column(location: Location, name: str) -> ZarrReader:
+    """A reader whose y is an array of a Zarr group."""
+    reader = ZarrReader(
+        {"y": _array(open_group(location), name, str(location), required=True)}, str(location)
     )
+    check_target_shape(*reader.form("y"))
+    return reader
 
 
 def _csr_parts(X: Any, name: str) -> dict[str, Any]:
