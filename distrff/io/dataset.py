@@ -185,6 +185,7 @@ def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -
     """
     calls = iter(calls)
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="distrff-ahead")
+    # Submitted one by one: the map of a pool would take all pieces at once, and hold their results.
     waiting = deque(pool.submit(call) for call in islice(calls, n_ahead))
 
     def results() -> Iterator[R]:
@@ -404,6 +405,7 @@ class Dataset:
 
     def sampled_rows(self) -> list[Rows]:
         """A few single rows, by which the same dataset is recognized."""
+        # From all over the rows, so that rows that were added, left out or sorted have another digest.
         numbers = np.unique(np.linspace(0, self.n_rows - 1, _SAMPLED_ROWS).astype(np.int64))
         return [self.rows(int(i), int(i) + 1) for i in numbers]
 
@@ -443,6 +445,7 @@ def dataset_of(reader: Reader, source: str, names: Mapping[str, Any], **more: An
     `more` are further attributes of the dataset. Raises InputError as `check_fields` does.
     """
     forms = {field: reader.form(field) for field in reader.fields}
+    # Before any pass, so that what no model takes costs none.
     check_fields(forms)
     X, y = forms["X"], forms.get("y")
     return Dataset(
@@ -486,6 +489,7 @@ def check_lengths(lengths: Mapping[str, int]) -> None:
 
 def sparse_share(row_entries: float, n_columns: int) -> float:
     """The `column_share` of sparse rows with `row_entries` entries, below 1 even if all are filled."""
+    # Below 1 by definition, as readers and plans know sparse rows by it.
     return min(row_entries / n_columns, 1.0 - 2.0**-20)
 
 
@@ -628,6 +632,7 @@ def native(dtype: np.dtype) -> np.dtype:
 
 def check_known(dataset: Dataset, target_kind: str) -> None:
     """Raise NonFiniteError for values that are known to be missing before any row is read."""
+    # Footers of Parquet count nulls: so a fit of hours is refused before its first task.
     for name in ("X", "sample_weight", *(() if target_kind == "none" else ("y",))):
         for column, n in dataset.known_missing.get(name, {}).items():
             raise NonFiniteError(
@@ -730,6 +735,7 @@ def _check_indicators(y: np.ndarray, start: int) -> None:
 
 def check_finite(name: str, values: Any, start: int) -> None:
     """Raise NonFiniteError for a missing or infinite value, naming its row; the first one is row `start`."""
+    # Entries that a sparse row lacks are zeros, and finite.
     if issparse(values):
         bad_entries = np.flatnonzero(~np.isfinite(values.data))
         if len(bad_entries):

@@ -253,6 +253,7 @@ def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | 
     if steps is not None:
         return _of_table(table, options, steps)
     table = with_row_numbers(table, options)
+    # Numbers are taken as they are, with no pass over the rows, unless an option or a column asks for steps.
     if options == TableOptions(options.target, options.columns, sample_weight=options.sample_weight):
         are_numbers = options.columns is not None or table.holds_only_numbers()
     else:
@@ -367,6 +368,7 @@ def stored_kind(path: Any, storage_options: Options) -> str:
     location = Location.of(path, storage_options)
     with location.reached() as (fs, inner):
         base, shown = inner.rstrip("/"), str(location).rstrip("/")  # the latter without a signed URL's query
+        # By the name first: that takes no request.
         if shown.endswith(".zarr"):
             return "zarr"
         if shown.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):

@@ -407,6 +407,7 @@ def _place_of_checkpoint(
             "a checkpoint is for a shuffle; give shuffle=0 or another seed as well, or no checkpoint"
         )
     check_every(every)
+    # Its folder is removed at the end, and must hold neither the source nor the output.
     place = Location.of(checkpoint, dst.options)
     refuse_overlap("checkpoint", place, dst=dst)
     for path in src if isinstance(src, list | tuple) else [src]:
@@ -513,6 +514,7 @@ class Conversion:
             "dtype": str((X["data"] if is_sparse else X).dtype),
         }
         checkpoint.finish(report)
+        # The outer group last: readers look at its mark.
         for written in [group[TEST], group] if self.order.n_parts > 1 else [group]:
             written.update_attributes({"steps": encoder.steps.to_dict(), "report": report})
             if isinstance(encoder, TableEncoder):
@@ -539,6 +541,8 @@ class Conversion:
                 if rows["X"].shape[0]:
                     sink = sink or self._sink(group, _are_sparse(rows["X"]))
                     sink.append(rows)
+                # Counted with the pass, and stored with it: a label that no row has is refused at the end,
+                # not by a pass of its own.
                 n_positive = 0 if positive is None else int(rows["y"].sum())
                 advance_to(piece.position)
                 done |= {"mark": piece.mark, "n_raw": done["n_raw"] + n}
@@ -760,6 +764,7 @@ class TableEncoder:
         self._refuse_infinity(piece, raw)
         self._refuse_missing(piece, raw)
         try:
+            # NumPy would make infinity of a number that float32 cannot hold.
             with np.errstate(over="raise"):
                 rows: Span = self._encoding.apply(raw)
                 if self._dtype is not None:
@@ -795,6 +800,7 @@ class TableEncoder:
         for name, column in raw.items():
             if column.kind != "number" or column.values.dtype.kind != "f" or np.isfinite(column.values).all():
                 continue
+            # Only in rows that are kept: those that lack a value are left out, whatever else they hold.
             infinite = np.isinf(column.values).reshape(len(column), -1)
             kept = self.steps.kept(raw)
             places = np.argwhere(infinite if kept is None else infinite & kept[:, None])
@@ -808,6 +814,7 @@ class TableEncoder:
 
     def _refuse_missing(self, piece: Any, raw: dict[str, RawColumn]) -> None:
         """Refuse a missing value that no step fills and that leaves out no row, NaN included."""
+        # Rows to predict may lack a value: they become NaN.
         if self.steps.keeps_incomplete:
             return
         columns = {step.name: step.fill is not None for step in self.steps.columns}

@@ -277,6 +277,8 @@ class CsvSource(TextSource):
                 f"{files[0].name}, line {opening.n_lines}: two columns are named {twice!r}; rename one, or "
                 f"pass header=False (--no-header) if the line is a row"
             )
+        # State of the types: what is read so far (`types`), what the user said, and what only looks like
+        # numbers.
         self._declared: dict[str, str] = {}
         self._categories: dict[str, frozenset[str]] = {}
         self._mixtures: dict[str, InputError] = {}
@@ -528,6 +530,7 @@ class CsvSource(TextSource):
         is_number = pc.match_substring_regex(held, rf"^\s*{number_pattern(self.dialect.decimal or '.')}\s*$")
         is_odd = pc.match_substring_regex(held, _ODD)
         n_numbers, n_odd = (pc.sum(found).as_py() or 0 for found in (is_number, is_odd))
+        # More than half: a few numbers among words are words.
         if 2 * n_numbers > len(held):
             value = held.filter(pc.invert(is_number))[0].as_py()
             where = "where most values are numbers"
