@@ -513,7 +513,7 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
             thin = max(0.0, plan.flops - gram - factor - shape.search_flops)  # what is kept is made once
         seconds["products"] = (gram + THIN_SLOWNESS * thin) / _total(rates, "flops", shape.dtype) / busy
         seconds["cosines"] = plan.cosines / _total(rates, "cosines", shape.dtype) / busy
-        tasks = min(n_threads, max(1, (shape.n_paths or shape.n_folds) if shape.n_alphas > 1 else 1))
+        tasks = min(n_threads, shape.n_folds if shape.n_alphas > 1 else 1)
         seconds["factorisation"] = factor / (_total(rates, "flops", "float64") * tasks / n_threads)
     part = max(seconds, key=seconds.__getitem__)
     remedy = _REMEDIES[part] if busy >= _MIN_BUSY else _REMEDIES[part].removeprefix(_MORE)

@@ -112,9 +112,8 @@ class Margins:
         if Trait.SPARSE not in fit.specification.traits and not plan.size.dual_rows:
             run.begin_phase("Gram of the preconditioner")
             grams = factor_gram(fit, plan)
-        folds = fit.folds("folds", problem.n_folds, problem.fold_by) if problem.penalty.search else None
         kind = SoftmaxOracle if problem.shares_loss(fit.targets) else MarginOracle
-        oracle = kind(fit, plan, grams, folds)
+        oracle = kind(fit, plan, grams)
         if problem.penalty.search:
             run.begin_phase("choice of C")
             grid = 1 / (_DEFAULT_PENALTIES * fit.weight * fit.mean_square_norm)
@@ -126,7 +125,7 @@ class Margins:
         else:
             search = PenaltySearch(problem.C)
         run.begin_phase("light sweeps")
-        starts = search.starts if folds else _starts(fit, grams, search.C)
+        starts = search.starts if problem.penalty.search else _starts(fit, grams, search.C)
         problems = {MarginProblem(output, search.C): x for output, x in enumerate(starts)}
         if search.interruption is not None:
             # The kept model is the mean of the folds' points, which no pass has evaluated.
@@ -136,7 +135,7 @@ class Margins:
         elif problem.is_hard:
             solution = solve_hard_margins(oracle, problems)
         else:
-            is_near = fit.start is not None and not folds
+            is_near = fit.start is not None and not problem.penalty.search
             constants = best_constants(fit, search.C)
             solution = solve_margins(oracle, problems, constants, tol=problem.tol, is_near=is_near)
         solver = (
@@ -411,7 +410,7 @@ def search_penalty(
     Where an end of the grid is the best, the search goes on beyond it by at most so many decades, one by one,
     until the held-out loss no longer falls.
     """
-    n_folds, tol = oracle.problem.n_folds, max(oracle.problem.tol, _FOLDS_TOL)
+    n_folds, tol = oracle.folds.n_folds, max(oracle.problem.tol, _FOLDS_TOL)
     points = {
         MarginProblem(output, 0.0, fold): x for fold in range(n_folds) for output, x in enumerate(starts)
     }
@@ -460,7 +459,6 @@ def _choice(sums: Mapping[float, np.ndarray]) -> tuple[float, np.ndarray]:
 
 def _fold_models(oracle: MarginOracle, points: Mapping[MarginProblem, np.ndarray]) -> FoldModels:
     """The models at the points of all folds and outputs."""
-    assert oracle.folds is not None
     by_fold = [
         np.concatenate(
             [oracle.columns(x) for problem, x in points.items() if problem.held_out == fold], axis=1
@@ -645,7 +643,7 @@ def margin_size(problem: Problem, size: Size) -> Size:
     """The size with the numbers that a margin loss adds."""
     n_rows, D, k, entries = size.n_rows, size.n_features, size.n_outputs, size.sparse_entries
     grid, searched = problem.penalty.grid, problem.penalty.search is not None
-    n_problems, n_grid = k * problem.n_folds, _PRESUMED_GRID if grid is None else len(grid)
+    n_problems, n_grid = k * max(1, problem.folds.n_folds), _PRESUMED_GRID if grid is None else len(grid)
     is_smooth = problem.smooth_solver == "lbfgs"
     has_models = not is_smooth and can_model(D, entries) and not problem.is_hard
     is_dual = has_models and problem.solver == "auto" and not entries and _are_few(n_rows, D)

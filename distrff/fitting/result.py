@@ -605,8 +605,13 @@ def _judged(fit: PreparedFit, result: FitResult, model: Model) -> tuple[np.ndarr
     kept = np.flatnonzero(weights > 0)
     kept = kept[:: max(1, -(-len(kept) // _JUDGED_ROWS))]
     X, rows = chosen_rows(sample.X, kept), sample.rows[kept]
-    F = model.decision(X) if folds is None else folds.output(model, X, rows, "decision")
-    return F, sample.y[kept], weights[kept]
+    y, s = sample.y[kept], weights[kept]
+    if folds is None:
+        return model.decision(X), y, s
+    judges, F = folds.judged(model, X, rows)
+    if judges.rows is None:
+        return F, y, s
+    return F, y[judges.rows], s[judges.rows] * judges.shares()
 
 
 def _accuracy(right: np.ndarray, s: np.ndarray, result: FitResult) -> dict[str, Any]:

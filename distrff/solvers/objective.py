@@ -414,12 +414,21 @@ class RowWeights(NamedTuple):
     held_out: np.ndarray | None = None
 
     @classmethod
-    def of(cls, s: np.ndarray | None, held_out: np.ndarray | None, shape: tuple[int, int]) -> RowWeights:
-        """Weights of shape (r, k) from sample weights (None for ones) and a mask of held-out rows."""
+    def of(
+        cls,
+        s: np.ndarray | None,
+        shape: tuple[int, int],
+        masks: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> RowWeights:
+        """Weights of shape (r, k) from sample weights (None for ones).
+
+        `masks` are of the rows that a problem is fitted to, and judged on; the default is all and none.
+        """
         weights = np.ones(shape) if s is None else np.broadcast_to(s[:, None], shape)
-        if held_out is None:
+        if masks is None:
             return cls(weights)
-        return cls(np.where(held_out, 0.0, weights), np.where(held_out, weights, 0.0))
+        is_fitted, is_judged = masks
+        return cls(np.where(is_fitted, weights, 0.0), np.where(is_judged, weights, 0.0))
 
     def at(self, rows: slice) -> RowWeights:
         """The weights of some of the rows."""
