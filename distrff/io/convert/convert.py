@@ -570,37 +570,38 @@ class Conversion:
         return Sink(writers, self.order, self.checkpoint)
 
     def _encoder(self) -> tuple[TableEncoder | SparseEncoder, dict[str, Any]]:
-        source, steps, options = self.source, self.steps, self.options
-        types, steps, report = self.checkpoint.steps or (self.checkpoint.value("types"), steps, None)
+        source, checkpoint = self.source, self.checkpoint
+        types, steps, report = checkpoint.steps or (checkpoint.value("types"), self.steps, None)
         if types is not None:
             source.restore(types)
-        if isinstance(source, LibsvmSource):
-            if steps is None:
-                steps = _libsvm_steps(
-                    source, self._over, self.dtype or np.dtype(np.float64), options.positive
-                )
-                self._keep(steps, report := {"columns_made": len(steps.names_out)})
-            return SparseEncoder(source, steps), report or {"columns_made": len(steps.names_out)}
         if steps is None:
-            choice = choose_columns(source, options)
-            source.prepare(choice)
-            steps, report = _table_steps(source, choice, options, self._over)
-            if self.dtype is not None:  # numbers are written in it straight away
-                written = (
-                    replace(step, dtype=str(self.dtype)) if isinstance(step, NumberStep) else step
-                    for step in steps.columns
-                )
-                steps = replace(steps, columns=tuple(written))
-            self._keep(steps, report)
-        elif report is None:
+            steps, report = self._new_steps()
+            checkpoint.keep("steps", (source.state(), steps, report))
+        elif report is None:  # of a model
             source.follow(steps)
+        report = report or {"columns_made": len(steps.names_out)}
+        if isinstance(source, LibsvmSource):
+            return SparseEncoder(source, steps), report
         if isinstance(source, CsvSource):
             source.identify(self.ids)
-        encoder = TableEncoder(source, steps, self.dtype, self.ids, is_of_fit=self.steps is None)
-        return encoder, report or {"columns_made": len(steps.names_out)}
+        return TableEncoder(source, steps, self.dtype, self.ids, is_of_fit=self.steps is None), report
 
-    def _keep(self, steps: TableSteps, report: dict[str, Any]) -> None:
-        self.checkpoint.keep("steps", (self.source.state(), steps, report))
+    def _new_steps(self) -> tuple[TableSteps, dict[str, Any] | None]:
+        """The steps that the options call for, and the report of a table."""
+        source, dtype = self.source, self.dtype
+        if isinstance(source, LibsvmSource):
+            dtype = dtype or np.dtype(np.float64)
+            return _libsvm_steps(source, self._over, dtype, self.options.positive), None
+        choice = choose_columns(source, self.options)
+        source.prepare(choice)
+        steps, report = _table_steps(source, choice, self.options, self._over)
+        if dtype is not None:  # numbers are written in it straight away
+            written = (
+                replace(step, dtype=str(dtype)) if isinstance(step, NumberStep) else step
+                for step in steps.columns
+            )
+            steps = replace(steps, columns=tuple(written))
+        return steps, report
 
     def _over(self, function: Callable[[Any], Any], names: Sequence[str], merge: Merge, total: Any) -> Any:
         """A function of all pieces of the source, merged with a total in their order."""
