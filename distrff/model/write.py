@@ -134,6 +134,7 @@ class RowResults:
 
 def _spread(values: np.ndarray, complete: np.ndarray) -> np.ma.MaskedArray:
     """Results of the complete rows with masked ones between them."""
+    # Masked, since labels have no NaN, and Parquet tells null from NaN.
     spread = np.ma.masked_all((len(complete), *values.shape[1:]), values.dtype)
     spread[complete] = values
     return spread
@@ -144,13 +145,10 @@ def _spread(values: np.ndarray, complete: np.ndarray) -> np.ma.MaskedArray:
 
 @dataclass(frozen=True)
 class WriteReduction(Reduction):
-    """Writes the results of every row.
+    """Writes all results; the sum counts rows written, outside the bounds, and without some value."""
 
-    The sums are the rows written, those of them outside the bounds, and those that lack a value.
-
-    A segment is a file or a run of whole chunks, so no two tasks write to the same one, and a task that is
-    repeated writes the same bytes.
-    """
+    # A segment is a file or a run of whole chunks: no two tasks write to the same one, and a task that is
+    # repeated writes the same bytes.
 
     results: RowResults
     files: ZarrResults | ParquetResults
@@ -172,6 +170,7 @@ class WriteReduction(Reduction):
         results = replace(self.results, model=self.results.model.restored(arrays))
         found = np.zeros(3, np.int64)
         self.files.write(rows.start, self._blocks(results, rows, found))
+        # After the rows: a mark without them would be believed by whoever resumes.
         mark_written(self.files.place, rows.start)
         return counts + found
 
@@ -378,6 +377,7 @@ def write_predictions(
     """
     frozen = frozen_model(model, return_std)
     if coverage is not None and hasattr(model, "_with_intervals"):
+        # An estimator may still take them out of fold, by a pass; a stored model has them or not.
         method_of_model = "predict_set" if frozen.is_classifier else "predict_interval"
         frozen = replace(frozen, intervals=model._with_intervals(method_of_model).intervals)
     dataset = _identified(frozen, data, ids)
