@@ -355,8 +355,8 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     """The rows of raw files, after `convert` has written them to a path in a temporary folder."""
     from distrff.io.convert.convert import id_array
     from distrff.io.dataset import with_ids
-    from distrff.io.open import stored_dataset
     from distrff.io.storage import Location, own_folder
+    from distrff.io.zarr_rows import array_column
 
     scheduler = options.get("scheduler", "local")
     if scheduler != "local" and not _is_here(scheduler):
@@ -375,7 +375,7 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     if "read_as" in report:
         click.echo(f"{public_name(path)} is read as: {spelt_as_options(report['read_as'])}", err=True)
     dataset = drf.open_dataset(rows)
-    arrays = {name: stored_dataset(rows, target=id_array(i)) for i, name in enumerate(_ids(options))}
+    arrays = {name: array_column(Location.of(rows), id_array(i)) for i, name in enumerate(_ids(options))}
     dataset = with_ids(dataset, arrays) if arrays else dataset
     return replace(dataset, source=public_name(path), table_report=counts, places=place)
 

@@ -16,7 +16,7 @@ from distrff.engine.run import Run, begin_run
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.fitted import FittedMap, Trait
 from distrff.io.arrays import as_dataset, as_frame, paired
-from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, with_ids
+from distrff.io.dataset import Dataset, Reader, RowBlock, Rows, check_block, with_ids
 from distrff.io.open import open_dataset
 from distrff.io.parquet_rows import SUFFIXES
 from distrff.io.results import (
@@ -435,8 +435,8 @@ def _identified(model: Model, data: Any, ids: Any) -> Dataset:
     return with_ids(dataset, {name: _column(name, placeholder, values) for name, values in columns.items()})
 
 
-def _column(name: str, placeholder: np.ndarray, values: Any) -> Dataset:
+def _column(name: str, placeholder: np.ndarray, values: Any) -> Reader:
     try:
-        return as_dataset(placeholder, values)
+        return as_dataset(placeholder, values).reader
     except InputError as error:
         raise InputError(f"the id column {name!r} cannot be used: {error}") from error

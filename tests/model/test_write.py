@@ -42,7 +42,8 @@ def written(
     dataset = as_dataset(X)
     if ids:
         dataset = with_ids(
-            dataset, {name: as_dataset(np.zeros((len(values), 1)), values) for name, values in ids.items()}
+            dataset,
+            {name: as_dataset(np.zeros((len(values), 1)), values).reader for name, values in ids.items()},
         )
     place = ResultPlace(Location.of(str(url)), **how)
     results = RowResults(model, method, return_std)
