@@ -17,7 +17,7 @@ from distrff.engine.tasks import Workers
 from distrff.errors import ColumnError, DataWarning, InputError, PlanRefused, column_called, warn
 from distrff.features.base import FeatureMap, MapReduction, Sample, sample_rows
 from distrff.features.fitted import FittedMap, Trait
-from distrff.fitting.cost import Plan, Size, first_that_fits, refusal, with_kept
+from distrff.fitting.cost import LightPasses, Plan, Size, first_that_fits, refusal, with_kept
 from distrff.fitting.problem import FitContext, PreparedFit, Problem
 from distrff.fitting.result import FitResult
 from distrff.fitting.rows import ColumnStatistics, ColumnStatisticsReduction, MapSumsReduction, RowReduction
@@ -102,6 +102,9 @@ class Solver(Protocol):
 
     def cost(self, size: Size, workers: Workers) -> Iterator[Plan]:
         """Its plans, from the fewest reads to the least memory."""
+
+    def light_passes(self, plan: Plan) -> LightPasses:
+        """Its passes between which features may stay in memory."""
 
     def solve(self, fit: PreparedFit, plan: Plan) -> FitResult:
         """The model."""
@@ -197,7 +200,7 @@ def choose(
     for one in usable(problem):
         plan = first_that_fits(one.cost(one.size(fit, size), fit.workers))
         if plan.fits:
-            return one, with_kept(plan, problem.keep_features, fit.workers)
+            return one, with_kept(plan, problem.keep_features, fit.workers, *one.light_passes(plan))
         refused = refused or (plan, one)
     assert refused is not None
     plan, one = refused
