@@ -604,7 +604,7 @@ def with_kept(
     # Of sparse rows each thread joins the pieces to a segment that is kept.
     longest = max(one.segment_rows for one in cuts)
     joining = float(plan.threads_per_worker * longest * size.row_bytes) if size.column_share < 1 else 0.0
-    room = share_of_memory * plan.memory_limit - plan.worker_peak_bytes - IDLE_BYTES - joining
+    room = _room(plan, share_of_memory) - joining
     of_features, of_rows = _feature_bytes(size) + size.row_bytes, size.row_bytes
     if requested is True:
         room = max(room, 0.0) if plan.memory_limit else float("inf")
@@ -635,6 +635,11 @@ def with_kept(
         cosines=plan.cosines - again * float(n_features) * size.row_entries,
         bytes_read=plan.bytes_read - again * float(n_features + n_rows) * size.row_bytes,
     )
+
+
+def _room(plan: Plan, share: float) -> float:
+    """The bytes of a worker that the fit leaves of the share of its memory that may be filled."""
+    return share * plan.memory_limit - plan.worker_peak_bytes - IDLE_BYTES
 
 
 def _feature_bytes(size: Size) -> float:
