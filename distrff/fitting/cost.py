@@ -508,11 +508,12 @@ def client_peak_bytes(size: Size) -> int:
     return int(SLACK_BYTES + 4 * from_features + factors + paths + 2**25 * min(4, light.n_segments))
 
 
-# By conjugate gradients, in light passes.
+# Of light passes, which multiply features by a few vectors.
 
 PRESUMED_SWEEPS = 10
 PRESUMED_EPOCHS = 5
 MAX_DIRECTIONS = 64  # that one light sweep of a search multiplies
+MAX_BLOCK_VALUES = 15 * 2**10  # of margin losses at a time: 120 KiB; from 128 arrays are fresh memory
 
 
 def light_cuts(size: Size) -> Segmentation:
@@ -522,11 +523,6 @@ def light_cuts(size: Size) -> Segmentation:
     exact = np.dtype(np.float64)
     tile_rows = margin_tile_rows(size.n_features, exact, size.map_cost.min_tile_rows)
     return replace(size.segmentation(), tile_rows=tile_rows)
-
-
-# Of light passes, which multiply features by a few vectors.
-
-MAX_BLOCK_VALUES = 15 * 2**10  # of margin losses at a time: 120 KiB; from 128 arrays are fresh memory
 
 
 def light_peak_bytes(
