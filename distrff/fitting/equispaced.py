@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segmentation
-from distrff.engine.run import LocalExecution, Run
-from distrff.engine.tasks import Workers
+from distrff.engine.run import Run
+from distrff.engine.tasks import LocalExecution, Workers
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.equispaced import EquispacedFourierFeatures, Lattice, coef_of, scaled_widths
 from distrff.features.search.line import Line, descend, halving
