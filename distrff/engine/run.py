@@ -8,14 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import dask
 from distributed import default_client
 
 from distrff.engine.checkpoint import Checkpoint, Replay
-from distrff.engine.cluster import check_workers
-from distrff.engine.distributed import ClusterExecution
 from distrff.engine.progress import FitLine, Observer
 from distrff.engine.reduction import (
     Arrays,
@@ -42,6 +40,9 @@ from distrff.engine.tasks import (
 from distrff.errors import ClusterError, FrequencyMismatch, PlanRefused
 from distrff.utils.text import human_bytes
 
+if TYPE_CHECKING:
+    from distrff.engine.distributed import ClusterExecution
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -53,7 +54,7 @@ _LOCAL_SCHEDULERS = {
 }  # fmt: skip
 
 
-def ambient_execution() -> Execution:
+def ambient_execution() -> LocalExecution | ClusterExecution:
     """The execution on the ambient cluster or in this process.
 
     Inside a Dask task that is this thread only, so that a search over parameters cannot wait for itself. Else
@@ -69,10 +70,9 @@ def ambient_execution() -> Execution:
         client = default_client()
     except ValueError:
         return LocalExecution(scheduler)
+    from distrff.engine.distributed import ClusterExecution  # only where there is a cluster
+
     return ClusterExecution(client)
-
-
-Execution = LocalExecution | ClusterExecution
 
 
 class SegmentSource(Protocol):
@@ -136,7 +136,7 @@ class Run:
     checkpoint does the same.
     """
 
-    def __init__(self, execution: Execution | None = None) -> None:
+    def __init__(self, execution: LocalExecution | ClusterExecution | None = None) -> None:
         self.execution = ambient_execution() if execution is None else execution
         self.sweeps: list[tuple[str, float]] = []  # label and seconds of each pass so far
         self.record = WorkRecord()  # of all tasks so far
@@ -418,7 +418,7 @@ class Run:
 
         It must take the same steps each time, from what it was given and what it gets from this run.
         """
-        if self._survives or self._is_settled or not isinstance(self.execution, ClusterExecution):
+        if self._survives or self._is_settled or isinstance(self.execution, LocalExecution):
             return solve()
         self._survives = True
         if self.checkpoint is None:
@@ -484,8 +484,7 @@ class Run:
 def begin_run() -> Run:
     """A run of the ambient execution, after checking that each worker can run this distrff."""
     run = Run()
-    if isinstance(run.execution, ClusterExecution):
-        check_workers(run.execution.client)
+    run.execution.check_workers()
     return run
 
 

@@ -535,6 +535,9 @@ class LocalExecution(Workers):
             cache.put(i, _HERE, level, value)
         return rows | {i: value for i in numbers if (value := cache.value(i)) is not None}
 
+    def check_workers(self) -> None:
+        """Do nothing: tasks run here."""
+
     def measure_idle(self, needed: Any) -> None:
         """Leave it to the first task, which finds its rows in this process anyway."""
 
