@@ -260,6 +260,7 @@ def expected_sweeps(errors: Sequence[float], tol: float, presumed: int = PRESUME
     foresee another 85.
     """
     n, best = len(errors), math.inf
+    # NaN, of numbers that overflowed, is no progress.
     falling = [best := min(best, e if e == e else math.inf) for e in errors]
     if n and best <= tol:
         return n

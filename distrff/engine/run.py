@@ -212,6 +212,7 @@ class Run:
                 value, record = total.value, total.record
             else:
                 submit = partial(self.execution.submit, getattr, total, group="merge")
+                # Only the record comes here: the value may be a Gram of gigabytes, which stays where it is.
                 record = self.execution.gather([submit("record")])[0]
                 value = submit("value")
             self.record = self.record.merge(record)

@@ -385,6 +385,7 @@ class Pass:
         self._tree = OrderedMerge(len(self.segments), merge)
         for (level, index), summed in stored.items():
             self._tree.add(index, summed, level)
+        # A sum that could not be read leaves its segments among these.
         left = list(range(len(self.segments))) if self.sums is None else self.sums.segments_left(stored)
         self._count(rows_in(self.segments) - rows_in([self.segments[i] for i in left]))
         return left
@@ -530,6 +531,7 @@ class LocalExecution(Workers):
                 cache.put(i, _HERE, level, None)  # its room is taken, for the next of these
                 keeping = cache.levels[level].keeping
                 calls[i] = level, (keeping, segments[i], cache.arrays(), self._fit, of_pass)
+        # In one round, side by side, as the segments themselves.
         values = self.submit_all(keep_rows, [call for _, call in calls.values()], group="keep")
         for (i, (level, _)), value in zip(calls.items(), values, strict=True):
             cache.put(i, _HERE, level, value)

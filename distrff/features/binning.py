@@ -135,6 +135,7 @@ class RandomBinningFeatures(KernelFeatureMap):
         }
         grids = Grids.draw(kernel, int(self.n_grids), sample.X.shape[1], sample.seed)
         if self.n_bins is not None:
+            # Of the sample alone, to say how many collide: the columns themselves follow from the seed.
             bins = occupied_bins(grids, RowsInMemory(sample.X, sample.sample_weight))
             self.expected_collisions_ = _pairs(bins["ends"]) * self.n_grids / self.n_bins
             return HashedBinningMap(**common, n_bins=int(self.n_bins))
@@ -196,6 +197,7 @@ class _AnyBinningMap(KernelMap):
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> Any:
         if out is not None:
             raise InputError("features of random binning are sparse and cannot be written to an array")
+        # By rows, as CSR has them: the bins come grid by grid.
         columns = self._bins(X).T.copy()
         known = columns >= 0
         if known.all():
@@ -372,10 +374,9 @@ def _compile_keys() -> None:
 
 @compiled()
 def _keys(X, steps, offsets, first, second, farthest, keys):
-    """Write the keys, tile by tile of rows; tiles are transposed, for arithmetic on whole vectors.
-
-    Where a grid has no edge between the smallest and the largest number of a tile, all its rows share a bin.
-    """
+    """Write the keys, tile by tile of rows; tiles are transposed, for arithmetic on whole vectors."""
+    # Where a grid has no edge between the smallest and the largest number of a tile, all its rows share a
+    # bin.
     n_rows, n_columns = X.shape
     columns = np.empty((n_columns, _TILE), X.dtype)
     lows, highs = np.empty(n_columns, X.dtype), np.empty(n_columns, X.dtype)
@@ -491,10 +492,8 @@ class BinIds:
 
     @cached_property
     def _tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The first slot of each grid, and the keys and ids of all slots.
-
-        They are made when first needed: a process that only sends the map never needs them.
-        """
+        """The first slot of each grid, and the keys and ids of all slots."""
+        # They are made when first needed: a process that only sends the map never needs them.
         _compile_tables()
         starts = np.concatenate([[0], self.ends[:-1]]).tolist()
         slots = [
@@ -601,6 +600,7 @@ def occupied_bins(grids: Grids, row_source: RowSource) -> dict[str, np.ndarray]:
     found: list[tuple[np.ndarray, np.ndarray]] = []
     while len(found) < len(grids):
         first, n_bins = len(found), sum(len(keys) for keys, _ in found)
+        # A grid's bins are counted by its pass alone; those of the first foretell the others', drawn alike.
         n = 1 if not found else max(1, min(_MAX_GRIDS_PER_PASS, _MAX_BINS_PER_PASS * first // max(1, n_bins)))
         last = min(len(grids), first + n)
         label = f"bins of grid {first + 1}" + (f" to {last}" if last > first + 1 else "")

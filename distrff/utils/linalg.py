@@ -272,10 +272,8 @@ def _is_plain(Z: np.ndarray) -> bool:
 
 @compiled(fastmath=("reassoc", "contract"))
 def _values(Z, C, F):
-    """F = Z·Cᵀ: two rows of either at a time, so that four products share four loads.
-
-    The compiler may add in any order, which depends on the width of the machine's vectors.
-    """
+    """F = Z·Cᵀ: two rows of either at a time, so that four products share four loads."""
+    # The compiler may add in any order, which depends on the width of the machine's vectors.
     n_rows, n_vectors = F.shape
     zero = Z.dtype.type(0)
     for i in range(0, n_rows - 1, 2):
