@@ -193,10 +193,10 @@ CLASSIFIERS = ("ridge classifier", "svc", "likelihood")
 FEW_PASSES = ("ridge", "ridge classifier", "pca", "toeplitz")
 COVERED = (
     ("cg", "parquet", "binning"),
-    ("likelihood", "zarr CSR", "metric"),
     *(
         pytest.param(*case, marks=pytest.mark.slow)
         for case in (
+            ("likelihood", "zarr CSR", "metric"),
             ("ridge", "numpy", "ard"),
             ("svc", "dask", "learned"),
             ("sgd", "zarr", "concatenated"),
