@@ -25,8 +25,8 @@ from distrff.diagnostics.quality import Evaluation as Evaluation
 from distrff.engine.cluster import connect as connect
 from distrff.engine.progress import SweepProgress as SweepProgress
 from distrff.estimators.base import EXPECTED_FAILED_CHECKS as EXPECTED_FAILED_CHECKS
+from distrff.estimators.base import cross_val_predict as cross_val_predict
 from distrff.estimators.callbacks import EarlyStopping as EarlyStopping
-from distrff.estimators.cross_validation import cross_val_predict as cross_val_predict
 from distrff.estimators.gram import fit_features as fit_features
 from distrff.estimators.gram import gradient_outer_product as gradient_outer_product
 from distrff.estimators.gram import gram as gram

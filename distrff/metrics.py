@@ -23,14 +23,14 @@ from distrff.io.arrays import (
     frame_arrays,
     in_native,
     is_dask_array,
+    is_frame,
+    paired,
     plain_array,
     targets_of,
     weights_of,
 )
 from distrff.io.dataset import check_finite, check_weights
-from distrff.io.partitions import is_frame, paired
-from distrff.preprocessing.coding import plain_values
-from distrff.preprocessing.moments import Moments, r2_scores
+from distrff.preprocessing.coding import Moments, plain_values, r2_scores
 from distrff.utils.arrays import as_columns
 from distrff.utils.random import group_of, new_key
 

@@ -193,8 +193,8 @@ def chosen(options: Mapping[str, Any], names: str) -> dict[str, Any]:
 
 def check_has_target(path: str, options: Mapping[str, Any]) -> None:
     """Raise InputError, before rows are read, if neither options nor file name the target of a model."""
-    from distrff.io.convert.libsvm import LibsvmSource
-    from distrff.io.convert.sources import open_source
+    from distrff.io.convert.convert import open_source
+    from distrff.io.convert.text import LibsvmSource
     from distrff.io.open import stored_kind
 
     remote = storage_options(options)
@@ -293,8 +293,8 @@ def _wanted_steps(steps: Any, path: str, options: Mapping[str, Any]) -> Any:
 
 def _target_names(steps: Any, path: str, options: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of the columns that `--target` gives by name or index."""
-    from distrff.io.convert.libsvm import LibsvmSource
-    from distrff.io.convert.sources import open_source
+    from distrff.io.convert.convert import open_source
+    from distrff.io.convert.text import LibsvmSource
     from distrff.io.open import stored_kind
     from distrff.io.tables import named_columns
 

@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import InputError
-from distrff.model.intervals import class_scores
+from distrff.model.intervals import QuantileSketch, aligned, class_scores
 from distrff.model.model import Model
-from distrff.preprocessing.coding import ClassTargets, LabelCounts, MultilabelTargets
-from distrff.preprocessing.moments import Moments, r2_scores
+from distrff.preprocessing.coding import ClassTargets, LabelCounts, Moments, MultilabelTargets, r2_scores
 from distrff.utils.arrays import Sums, as_columns
 from distrff.utils.random import row_hash
-from distrff.utils.sketch import QuantileSketch, aligned
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,7 @@ from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, check_known
 from distrff.model.model import Model
 from distrff.model.rows import rows_for
 from distrff.model.write import frozen_model
-from distrff.preprocessing.coding import ClassTargets
-from distrff.preprocessing.moments import Moments
+from distrff.preprocessing.coding import ClassTargets, Moments
 from distrff.preprocessing.table import ColumnStep
 from distrff.utils.arrays import chosen_rows, dense_rows, joined_rows
 from distrff.utils.html import Bars, Section, Table, html_card, page_lines, part_lines

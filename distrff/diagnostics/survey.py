@@ -17,8 +17,7 @@ from distrff.errors import InputError
 from distrff.io.dataset import Dataset, RowBlock, Rows
 from distrff.io.storage import SPAN_BYTES
 from distrff.io.zarr_rows import SHARD_BYTES, CsrReader, ZarrReader, row_bytes
-from distrff.preprocessing.coding import LabelCounts
-from distrff.preprocessing.moments import Moments, drift_shares, drifting
+from distrff.preprocessing.coding import LabelCounts, Moments, drift_shares, drifting
 from distrff.utils.arrays import as_columns, chosen_rows, joined_rows
 from distrff.utils.random import stream
 from distrff.utils.text import human_bytes

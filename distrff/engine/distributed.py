@@ -18,12 +18,12 @@ from weakref import WeakKeyDictionary, WeakSet
 import dask
 from distributed import Client, Future, KilledWorker
 
-from distrff.engine.checkpoint import DamagedPart, Node, PassSums, write_finished
-from distrff.engine.progress import RowCount
-from distrff.engine.reduction import OrderedMerge, Reduction, Rows
+from distrff.engine.checkpoint import DamagedPart, write_finished
 from distrff.engine.tasks import (
+    Costs,
+    Lost,
     Partial,
-    SegmentCache,
+    Pass,
     Workers,
     WorkRecord,
     begin_task,
@@ -34,8 +34,6 @@ from distrff.engine.tasks import (
     peak_so_far,
     read_sum,
     reduce_rows,
-    rows_in,
-    say_of_last_write,
     stored_sums,
 )
 from distrff.errors import ClusterError
@@ -127,107 +125,63 @@ class ClusterExecution(Workers):
             return dict(found)
         return {}
 
-    def reduce(
-        self,
-        reduction: Reduction,
-        segments: list[Rows],
-        progress: RowCount,
-        sent: list[Any],
-        sums: PassSums | None = None,
-        *,
-        cache: SegmentCache | None = None,
-        group: str = "sum",
-    ) -> Future | Partial:
-        """Sum all segments: the merged partial as a future, or itself if partials are small.
-
-        `sums` are those of a checkpoint, `cache` the segments that stay on the workers.
-        """
-        size = reduction.size_bytes(segments[0].stop - segments[0].start)
+    def reduce(self, pass_: Pass) -> Future | Partial:
+        """Sum all segments: the merged partial as a future, or itself if partials are small."""
+        size = pass_.reduction.size_bytes(pass_.segments[0].stop - pass_.segments[0].start)
         per_thread = 1 if size > LARGE_PARTIAL else 2
         threads = self.workers.running_threads()  # first, so that earlier losses do not count for this pass
         pending = Pending(self.workers, self._futures)
-        # The client merges small partials faster than tasks would.
-        in_client = size * len(segments) <= _SMALL_BYTES
-        partials = _Partials(
-            pending, reduction, len(segments), sums, in_client=in_client, n_at_once=self.n_threads
-        )
+        in_client = size * len(pass_.segments) <= _SMALL_BYTES
+        partials = _Partials(pass_, pending, self.n_threads, in_client=in_client)
         under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
 
         def start_where_free() -> None:
             if not shares:
                 return
             now = self.workers.recent_threads()
-            if cache is not None:
-                cache.forget_gone(now)
+            if pass_.cache is not None:
+                pass_.cache.forget_gone(now)
             busy = Counter(worker for _, worker in under_way.values())
             for worker in _free_places(now, busy, per_thread):
                 index = shares.take(worker, now)
                 if index is None:
                     continue
-                rows, where = self._rows_for(worker, segments, index, cache, now)
-                of_task = None if in_client else sums
-                args = (reduction, rows, sent, self._fit, "", of_task, index)
-                under_way[pending.compute(delayed_task(reduce_rows, args, group), where).key] = index, worker
+                rows, where = self._rows_for(worker, index, pass_, now)
+                args = (pass_.reduction, rows, pass_.sent, self._fit, "", partials.sums_of_tasks, index)
+                task = delayed_task(reduce_rows, args, pass_.group)
+                under_way[pending.compute(task, where).key] = index, worker
 
-        try:
-            with pending.cancelled_on_failure(), self._written_on_failure(sums):
-                left = partials.take_stored()
-                if cache is not None:
-                    cache.forget_beyond(threads, len(segments))
-                shares = SegmentShares(left, threads, {} if cache is None else cache.by_worker())
-                progress.update(rows_in(segments) - rows_in([segments[i] for i in left]))
+        with pending.cancelled_on_failure(), pass_.written_on_failure(self.write_finished):
+            left = partials.begin()
+            if pass_.cache is not None:
+                pass_.cache.forget_beyond(threads, len(pass_.segments))
+            shares = SegmentShares(left, threads, {} if pass_.cache is None else pass_.cache.by_worker())
+            start_where_free()
+            for future in pending.completed():
+                if future.key not in under_way:
+                    continue
+                index, _ = under_way.pop(future.key)
+                partials.take(index, future)  # before the next segment, or a merge would wait behind it
+                del future
                 start_where_free()
-                for future in pending.completed():
-                    if future.key not in under_way:
-                        continue
-                    index, _ = under_way.pop(future.key)
-                    partials.take(index, future)  # before the next segment, or a merge would wait behind it
-                    del future
-                    start_where_free()
-                    progress.update(segments[index].stop - segments[index].start)
-                return partials.total()
-        except BaseException:
-            if cache is not None:  # what failed, or was not finished, would be waited for again
-                cache.forget()
-            raise
+                pass_.done(index)
+            return partials.total()
 
-    @contextmanager
-    def _written_on_failure(self, sums: PassSums | None) -> Iterator[None]:
-        """Write what is finished when a pass fails or is interrupted, before its futures are cancelled."""
-        try:
-            yield
-        except Lost:
-            raise
-        except BaseException as error:
-            if sums is not None:
-                say_of_last_write(error)
-                self.write_finished()
-            raise
-
-    def _rows_for(
-        self,
-        worker: str,
-        segments: list[Rows],
-        index: int,
-        cache: SegmentCache | None,
-        threads: Mapping[str, int],
-    ) -> tuple[Any, str]:
+    def _rows_for(self, worker: str, index: int, pass_: Pass, threads: Mapping[str, int]) -> tuple[Any, str]:
         """Rows of a segment as an argument for its task, and the worker that it is for.
 
         A cached segment is a value that the task depends on, and follows.
         """
-        if cache is None:
-            return segments[index], worker
-        value: Future | None = cache.value(index)
-        if value is None:
+        cache, segments = pass_.cache, pass_.segments
+        value: Future | None = None if cache is None else cache.value(index)
+        if cache is not None and value is None:
             level = cache.level_with_room(worker, threads, len(segments))
-            if level is None:
-                return segments[index], worker
-            # Made on the worker that sums it first; after that worker's death on any.
-            args = (cache.levels[level].keeping, segments[index], cache.arrays(), self._fit)
-            value = self._compute(delayed_task(keep_rows, args, "keep"), [worker])
-            cache.put(index, worker, level, value)
-        return value, ANY_WORKER
+            if level is not None:
+                # Made on the worker that sums it first; after that worker's death on any.
+                args = (cache.levels[level].keeping, segments[index], cache.arrays(), self._fit)
+                value = self._compute(delayed_task(keep_rows, args, "keep"), [worker])
+                cache.put(index, worker, level, value)
+        return (segments[index], worker) if value is None else (value, ANY_WORKER)
 
     def send(self, arrays: dict[str, Any]) -> Any:
         """An argument for tasks: small arrays themselves, sent with each task, else a future."""
@@ -235,7 +189,7 @@ class ClusterExecution(Workers):
             return arrays
         return self.submit(dict, arrays, group="arrays")
 
-    def submit(self, function: Callable[..., Any], *args: Any, group: str | None = None) -> Future:
+    def submit(self, function: Callable[..., Any], *args: Any, group: str = "") -> Future:
         self.workers.check_connection()
         with large_graphs():
             key = new_key(group or function)
@@ -247,15 +201,10 @@ class ClusterExecution(Workers):
         return self.client.submit(function, *args, key=new_key(function), pure=False, workers=[worker])
 
     def submit_all(
-        self,
-        function: Callable[..., Any],
-        calls: list[tuple],
-        *,
-        group: str | None = None,
-        costs: Sequence[float] | None = None,
+        self, function: Callable[..., Any], calls: list[tuple], *, group: str = "", costs: Costs = None
     ) -> list[Future]:
         self.workers.check_connection()
-        places = [None] * len(calls) if costs is None or len(calls) < 2 else self._places_of(costs)
+        places = self._places_of(costs) if costs is not None and len(calls) > 1 else [None] * len(calls)
         # As delayed tasks, so that dask finds and computes blocks of dask arrays inside rows.
         return [
             self._compute(delayed_task(function, args, group), place)
@@ -315,53 +264,37 @@ class ClusterExecution(Workers):
 
 
 class _Partials:
-    """The partials of one pass, after those that a checkpoint has; small ones are merged `in_client`.
+    """The partials of one pass on their way into its tree; small ones are merged in the client.
 
-    These are fetched when a task ends more than two seconds after the last time, or when there is one for
-    each thread: workers keep the rows that came with a task until its result is released.
+    It does so faster than tasks would. These are fetched when a task ends more than two seconds after the
+    last time, or when there is one for each thread: workers keep the rows that came with a task until its
+    result is released.
     """
 
-    def __init__(
-        self,
-        pending: Pending,
-        reduction: Reduction,
-        n_segments: int,
-        sums: PassSums | None,
-        *,
-        in_client: bool,
-        n_at_once: int,
-    ) -> None:
-        self._pending, self._n_segments, self._sums = pending, n_segments, sums
-        self._in_client, self._n_at_once = in_client, n_at_once
-        merge: Callable[..., Any] = partial(merge_partials, reduction, sums, is_task=False)
-        if not in_client:
-            merge = partial(pending.submit, merge_partials, reduction, sums, group="merge")
-        self._merge = OrderedMerge(n_segments, merge)
+    def __init__(self, pass_: Pass, pending: Pending, n_at_once: int, *, in_client: bool) -> None:
+        self._pass, self._pending, self._n_at_once, self._in_client = pass_, pending, n_at_once, in_client
+        self.sums_of_tasks = None if in_client else pass_.sums  # which then note their own
         self._landed: dict[int, Future] = {}
         self._collected = time.monotonic()
 
-    def take_stored(self) -> list[int]:
-        """Take the sums that are stored; return the segments that are left."""
-        if self._sums is None:
-            return list(range(self._n_segments))
-        stored: Mapping[Node, Any] = (
-            stored_sums(self._sums) if self._in_client else self._read_there(self._sums)
-        )
-        for (level, index), summed in stored.items():
-            self._merge.add(index, summed, level)
-        return self._sums.segments_left(stored)
-
-    def _read_there(self, sums: PassSums) -> dict[Node, Future]:
-        read = {node: self._pending.submit(read_sum, sums, node, group="checkpoint") for node in sums.found}
+    def begin(self) -> list[int]:
+        """Take the sums that are stored; the segments that are left."""
+        pass_, sums, submit = self._pass, self._pass.sums, self._pending.submit
+        if self._in_client:
+            merge = partial(merge_partials, pass_.reduction, sums, is_task=False)
+            return pass_.begin(merge, stored_sums(sums))
+        found = () if sums is None else sums.found
+        read = {node: submit(read_sum, sums, node, group="checkpoint") for node in found}
         for future in self._pending.completed(but=DamagedPart):
             if future.status == "error":
                 logger.warning("%s; its rows are summed again", future.exception())
-        return {node: future for node, future in read.items() if future.status == "finished"}
+        stored = {node: future for node, future in read.items() if future.status == "finished"}
+        return pass_.begin(partial(submit, merge_partials, pass_.reduction, sums, group="merge"), stored)
 
     def take(self, index: int, future: Future) -> None:
         """Take the partial of a segment."""
         if not self._in_client:
-            self._merge.add(index, future)
+            self._pass.merge(index, future)
             return
         self._landed[index] = future
         if len(self._landed) >= self._n_at_once or time.monotonic() - self._collected > _COLLECT_SECONDS:
@@ -370,16 +303,14 @@ class _Partials:
     def _collect(self) -> None:
         landed, self._landed = self._landed, {}
         for index, summed in zip(landed, self._pending.gathered(list(landed.values())), strict=True):
-            if self._sums is not None:
-                self._sums.note((0, index), summed)
-            self._merge.add(index, summed)
+            self._pass.merge(index, summed)
         self._collected = time.monotonic()
 
     def total(self) -> Any:
         """The merged partial of all segments."""
         if self._landed:
             self._collect()
-        return self._merge.result()
+        return self._pass.result()
 
 
 # Futures under way on a cluster, watched until the last has finished.
@@ -496,19 +427,6 @@ def _deadly(error: KilledWorker) -> ClusterError:
 def _lost_by(error: CancelledError) -> Lost:
     reason = getattr(error, "reason", None)
     return Lost("the cluster was restarted", restarting=True, lacks_input=reason == "lost dependencies")
-
-
-class Lost(ClusterError):
-    """The cluster lost values, and will not compute them again by itself.
-
-    `restarting` says that the present workers may be about to leave, `lacks_input` that a task was refused
-    because its input is lost.
-    """
-
-    def __init__(self, cause: str, *, restarting: bool = False, lacks_input: bool = False) -> None:
-        super().__init__(cause)
-        self.restarting = restarting
-        self.lacks_input = lacks_input
 
 
 def large_graphs() -> Any:

@@ -19,13 +19,12 @@ from dask.system import CPU_COUNT
 from distributed import default_client
 from distributed.system import MEMORY_LIMIT
 
-from distrff.engine.checkpoint import Checkpoint, PassSums, Replay, write_finished
+from distrff.engine.checkpoint import Checkpoint, Replay, write_finished
 from distrff.engine.cluster import check_workers
-from distrff.engine.distributed import ClusterExecution, Lost
+from distrff.engine.distributed import ClusterExecution
 from distrff.engine.progress import Observer, RowCount
 from distrff.engine.reduction import (
     Arrays,
-    OrderedMerge,
     Reduction,
     Rows,
     Segmentation,
@@ -34,8 +33,11 @@ from distrff.engine.reduction import (
 )
 from distrff.engine.tasks import (
     CacheForm,
+    Costs,
     Level,
+    Lost,
     Partial,
+    Pass,
     SegmentCache,
     Workers,
     WorkRecord,
@@ -46,7 +48,6 @@ from distrff.engine.tasks import (
     merge_partials,
     reduce_rows,
     rows_in,
-    say_of_last_write,
     stored_sums,
 )
 from distrff.errors import ClusterError, FrequencyMismatch, PlanRefused
@@ -87,74 +88,45 @@ class LocalExecution(Workers):
         self._scheduler, self.n_threads = scheduler, n_threads
         self._fit = uuid.uuid4().hex
 
-    def reduce(
-        self,
-        reduction: Reduction,
-        segments: list[Rows],
-        progress: RowCount,
-        sent: list[Any],
-        sums: PassSums | None = None,
-        *,
-        cache: SegmentCache | None = None,
-        group: str = "sum",
-    ) -> Partial:
-        """Sum all segments; `sums` are those of a checkpoint.
-
-        `cache` are the segments that stay in memory from pass to pass. `group` names the tasks on Dask's
-        dashboard, as everywhere below.
-        """
-        merge = OrderedMerge(len(segments), partial(merge_partials, reduction, sums))
-        left, of_pass = list(range(len(segments))), uuid.uuid4().hex
-        if sums is not None:
-            stored = stored_sums(sums)
-            for (level, index), summed in stored.items():
-                merge.add(index, summed, level)
-            left = sums.segments_left(stored)
-            progress.update(rows_in(segments) - rows_in([segments[i] for i in left]))
+    def reduce(self, pass_: Pass) -> Partial:
+        """Sum all segments."""
+        of_pass, sums = uuid.uuid4().hex, pass_.sums
+        left = pass_.begin(partial(merge_partials, pass_.reduction, sums), stored_sums(sums))
         try:
-            for start in range(0, len(left), self.n_threads):
-                batch = left[start : start + self.n_threads]
-                rows = self._rows_of(segments, batch, cache, of_pass)
-                calls = [(reduction, rows[i], sent, self._fit, of_pass) for i in batch]
-                partials = self.submit_all(reduce_rows, calls, group=group)
-                for i, summed in zip(batch, partials, strict=True):
-                    if sums is not None:
-                        sums.note((0, i), summed)
-                    merge.add(i, summed)
-                    progress.update(segments[i].stop - segments[i].start)
-                del partials, summed  # or they would be alive beside those of the next round
-        except BaseException as error:
+            with pass_.written_on_failure(self.write_finished):
+                for start in range(0, len(left), self.n_threads):
+                    batch = left[start : start + self.n_threads]
+                    rows = self._rows_of(pass_, batch, of_pass)
+                    calls = [(pass_.reduction, rows[i], pass_.sent, self._fit, of_pass) for i in batch]
+                    partials = self.submit_all(reduce_rows, calls, group=pass_.group)
+                    for i, summed in zip(batch, partials, strict=True):
+                        pass_.merge(i, summed)
+                        pass_.done(i)
+                    del partials, summed  # or they would be alive beside those of the next round
+        except BaseException:
             cancel(of_pass)
-            if sums is not None:
-                say_of_last_write(error)
-                write_finished()
             raise
-        return merge.result()
+        return pass_.result()
 
     def write_finished(self) -> None:
         """Write the sums of a checkpoint that this process holds."""
         write_finished()
 
-    def _rows_of(
-        self, segments: list[Rows], numbers: list[int], cache: SegmentCache | None, of_pass: str
-    ) -> dict[int, Rows]:
+    def _rows_of(self, pass_: Pass, numbers: list[int], of_pass: str) -> dict[int, Any]:
         """The rows of some segments by number: those that are kept, else the handles to read them."""
+        cache, segments = pass_.cache, pass_.segments
         rows = {i: segments[i] for i in numbers}
         if cache is None:
             return rows
-        threads = {_HERE: self.n_threads}
         calls = {}
         for i in numbers:
-            level = cache.level_with_room(_HERE, threads, len(segments)) if cache.value(i) is None else None
+            here = {_HERE: self.n_threads}
+            level = cache.level_with_room(_HERE, here, len(segments)) if cache.value(i) is None else None
             if level is not None:
-                cache.put(i, _HERE, level, None)
+                cache.put(i, _HERE, level, None)  # its room is taken, for the next of these
                 keeping = cache.levels[level].keeping
                 calls[i] = level, (keeping, segments[i], cache.arrays(), self._fit, of_pass)
-        try:
-            values = self.submit_all(keep_rows, [call for _, call in calls.values()], group="keep")
-        except BaseException:
-            cache.forget()
-            raise
+        values = self.submit_all(keep_rows, [call for _, call in calls.values()], group="keep")
         for (i, (level, _)), value in zip(calls.items(), values, strict=True):
             cache.put(i, _HERE, level, value)
         return rows | {i: value for i in numbers if (value := cache.value(i)) is not None}
@@ -169,16 +141,11 @@ class LocalExecution(Workers):
     def send(self, arrays: dict[str, Any]) -> Any:
         return arrays
 
-    def submit(self, function: Callable[..., Any], *args: Any, group: str | None = None) -> Any:
+    def submit(self, function: Callable[..., Any], *args: Any, group: str = "") -> Any:
         return self.submit_all(function, [args], group=group)[0]
 
     def submit_all(
-        self,
-        function: Callable[..., Any],
-        calls: list[tuple],
-        *,
-        group: str | None = None,
-        costs: Sequence[float] | None = None,
+        self, function: Callable[..., Any], calls: list[tuple], *, group: str = "", costs: Costs = None
     ) -> list[Any]:
         # One BLAS thread per task, as on the workers of a cluster: the same bits, and no more threads than
         # cores.
@@ -390,28 +357,48 @@ class Run:
     ) -> Any:
         """Sum the segments, and note the seconds at a place of `sweeps`."""
         label, started, n_rows = self.sweeps[place][0], time.perf_counter(), rows_in(segments)
-        sums = None if self.checkpoint is None else self.checkpoint.sums(key, len(segments))
+        checkpoint = self.checkpoint
+        sums = None if checkpoint is None else checkpoint.sums(key, len(segments))
         sent = [self.execution.send(dict(arrays))] if arrays else []
         while True:
             try:
-                shared = self.share(reduction.shared())
+                sent_to_all = sent + self.share(reduction.shared())
                 with self.observer.rows_of(label, n_rows) as line:
-                    count = _PassCount(line, label, n_rows, len(segments), self.checkpoint)
-                    total = self.execution.reduce(
-                        reduction.light(), segments, count, sent + shared, sums, cache=cache, group=label
-                    )
+                    count = self._counter(line, label, n_rows, len(segments))
+                    pass_ = Pass(reduction.light(), segments, count, sent_to_all, sums, cache, group=label)
+                    total = self.execution.reduce(pass_)
                 break
-            except FrequencyMismatch as mismatch:
-                logger.warning("%s; the frequencies are sent to the workers instead", mismatch)
+            except BaseException as error:
+                if cache is not None:  # a segment that failed, or was not finished, would be waited for again
+                    cache.forget()
+                if not isinstance(error, FrequencyMismatch):
+                    raise
+                logger.warning("%s; the frequencies are sent to the workers instead", error)
                 self.sends_derived = True
                 self._sent.clear()
-        if self.checkpoint is not None:
-            self.checkpoint.record(
-                label=None, n_segments=None, n_segments_done=None, seconds_left_of_pass=None
-            )
+        if checkpoint is not None:
+            checkpoint.record(label=None, n_segments=None, n_segments_done=None, seconds_left_of_pass=None)
         self.sweeps[place] = label, time.perf_counter() - started
         logger.info("%s: %.3g s", *self.sweeps[place])
         return total
+
+    def _counter(self, line: RowCount, label: str, n_rows: int, n_segments: int) -> Callable[[int], None]:
+        """A function that counts rows of a pass, for the line that a person sees and for the checkpoint."""
+        checkpoint, began = self.checkpoint, time.monotonic()
+
+        def count(n: int) -> None:
+            line.update(n)
+            if checkpoint is not None and checkpoint.is_due():
+                spent, left = time.monotonic() - began, n_rows - line.n
+                checkpoint.record(
+                    label=label,
+                    n_segments=n_segments,
+                    n_segments_done=line.n * n_segments // n_rows,
+                    seconds_left_of_pass=spent * left / line.n if line.n else None,
+                )
+                checkpoint.write()
+
+        return count
 
     def cache(self, passes: str, cuts: Segmentation, levels: Sequence[tuple[CacheForm, int]]) -> SegmentCache:
         """The cache of some passes: forms in which their segments stay, and how many in each.
@@ -454,12 +441,7 @@ class Run:
         return self._begun(Handle(lambda: self.execution.submit(function, *_made(args))))
 
     def submit_all(
-        self,
-        function: Callable[..., Any],
-        calls: list[tuple],
-        *,
-        group: str | None = None,
-        costs: Sequence[float] | None = None,
+        self, function: Callable[..., Any], calls: list[tuple], *, group: str = "", costs: Costs = None
     ) -> list[Handle]:
         """Begin `function(*args)` for each of the calls, which may run side by side.
 
@@ -550,12 +532,7 @@ class Run:
         return self.surviving(lambda: self.get(self.submit(function, *args)))
 
     def map(
-        self,
-        function: Callable[..., Any],
-        calls: list[tuple],
-        *,
-        group: str | None = None,
-        costs: Sequence[float] | None = None,
+        self, function: Callable[..., Any], calls: list[tuple], *, group: str = "", costs: Costs = None
     ) -> list[Any]:
         """The values of `function(*args)` for each of the calls; see `submit_all`."""
         return self.surviving(lambda: self.gather(self.submit_all(function, calls, group=group, costs=costs)))
@@ -626,30 +603,6 @@ class Run:
     def leave_checkpoint(self) -> None:
         """Go on without a checkpoint: what a fitted model computes later is none of its steps."""
         self.checkpoint = None
-
-
-class _PassCount:
-    """Counts the rows of a pass, for the line that a person sees and for the checkpoint."""
-
-    def __init__(
-        self, line: RowCount, label: str, n_rows: int, n_segments: int, checkpoint: Checkpoint | None
-    ) -> None:
-        self._line, self._label, self._checkpoint = line, label, checkpoint
-        self._n_rows, self._n_segments = n_rows, n_segments
-        self.n, self._n_found, self._began = 0, 0, time.monotonic()
-
-    def update(self, n: int) -> None:
-        self._line.update(n)
-        self.n += n
-        if self._checkpoint is not None and self._checkpoint.is_due():
-            spent, left = time.monotonic() - self._began, self._n_rows - self.n
-            self._checkpoint.record(
-                label=self._label,
-                n_segments=self._n_segments,
-                n_segments_done=self.n * self._n_segments // self._n_rows,
-                seconds_left_of_pass=spent * left / self.n if self.n else None,
-            )
-            self._checkpoint.write()
 
 
 def begin_run() -> Run:

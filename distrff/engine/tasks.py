@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -22,7 +22,8 @@ from distributed import get_worker
 from threadpoolctl import threadpool_info
 
 from distrff.engine.checkpoint import DamagedPart, Node, PassSums
-from distrff.engine.reduction import Arrays, Neighbour, Reduction, Rows, SharedArrays, joined
+from distrff.engine.reduction import Arrays, Neighbour, OrderedMerge, Reduction, Rows, SharedArrays, joined
+from distrff.errors import ClusterError
 from distrff.utils.jit import COUNTS, prepare_process
 from distrff.utils.process import working_for
 from distrff.utils.random import new_key
@@ -32,6 +33,9 @@ logger = logging.getLogger(__name__)
 _RETRY_SECONDS = (0.2, 1.0)
 
 R = TypeVar("R")
+
+Costs = Sequence[float] | None
+"""Relative costs of calls, by which they are dealt out to all workers; None leaves it to Dask."""
 
 # The record of a process: memory, BLAS threads, how often it derived a map.
 
@@ -207,15 +211,16 @@ def merge_partials(
     return merged
 
 
-def read_sum(sums: PassSums, node: Node) -> Partial:
+def read_sum(sums: PassSums, node: Node) -> Any:
     """Read a stored sum, in the place of its segments."""
-    found: Partial = sums.folder.read(node)
-    return found
+    return sums.folder.read(node)
 
 
-def stored_sums(sums: PassSums) -> dict[Node, Partial]:
+def stored_sums(sums: PassSums | None) -> dict[Node, Any]:
     """Read all stored sums that are not damaged."""
-    found = {}
+    found: dict[Node, Any] = {}
+    if sums is None:
+        return found
     for node in sums.found:
         try:
             found[node] = read_sum(sums, node)
@@ -329,6 +334,82 @@ def _part(worker: str, threads: Mapping[str, int], n_segments: int) -> int:
     return -(-n_segments * threads.get(worker, 0) // max(1, sum(threads.values())))
 
 
+# A pass, as both kinds of execution make it.
+
+
+class Lost(ClusterError):
+    """The cluster lost values, and will not compute them again by itself.
+
+    `restarting` says that the present workers may be about to leave, `lacks_input` that a task was refused
+    because its input is lost.
+    """
+
+    def __init__(self, cause: str, *, restarting: bool = False, lacks_input: bool = False) -> None:
+        super().__init__(cause)
+        self.restarting = restarting
+        self.lacks_input = lacks_input
+
+
+class Pass:
+    """One pass: what is summed over which segments, and the tree in which partials are merged.
+
+    `sent` are handles on arrays for each task, `sums` those of a checkpoint, `cache` the segments that stay
+    in memory from pass to pass; `group` names the tasks on Dask's dashboard. `count` is told of the rows that
+    are done.
+    """
+
+    def __init__(
+        self,
+        reduction: Reduction,
+        segments: list[Rows],
+        count: Callable[[int], None],
+        sent: Sequence[Any] = (),
+        sums: PassSums | None = None,
+        cache: SegmentCache | None = None,
+        *,
+        group: str = "sum",
+    ) -> None:
+        self.reduction, self.segments, self.sent, self.group = reduction, segments, list(sent), group
+        self.sums, self.cache, self._count = sums, cache, count
+
+    def begin(self, merge: Callable[..., Any], stored: Mapping[Node, Any]) -> list[int]:
+        """Take the sums that a checkpoint has; the numbers of the segments that are left."""
+        self._tree = OrderedMerge(len(self.segments), merge)
+        for (level, index), summed in stored.items():
+            self._tree.add(index, summed, level)
+        left = list(range(len(self.segments))) if self.sums is None else self.sums.segments_left(stored)
+        self._count(rows_in(self.segments) - rows_in([self.segments[i] for i in left]))
+        return left
+
+    def merge(self, segment: int, summed: Any) -> None:
+        """Merge the partial of a segment with the neighbours that have arrived."""
+        if self.sums is not None and isinstance(summed, Partial):  # in this process; others note their own
+            self.sums.note((0, segment), summed)
+        self._tree.add(segment, summed)
+
+    def done(self, segment: int) -> None:
+        """Count the rows of a segment."""
+        self._count(rows_in([self.segments[segment]]))
+
+    def result(self) -> Any:
+        """The merged partial of all segments."""
+        return self._tree.result()
+
+    @contextmanager
+    def written_on_failure(self, write: Callable[[], None]) -> Iterator[None]:
+        """Write the sums that are finished when the pass fails or is interrupted."""
+        try:
+            yield
+        except Lost:
+            raise
+        except BaseException as error:
+            if self.sums is not None:
+                if isinstance(error, KeyboardInterrupt):  # whoever pressed Ctrl-C sees at once why it waits
+                    logger.warning("interrupted: what is finished is saved first")
+                write()
+            raise
+
+
 # Tasks of both kinds of execution.
 
 
@@ -344,13 +425,7 @@ class Workers:
     hold_values: bool = True  # results stay in the process that made them: not with dask's pool of processes
 
 
-def say_of_last_write(error: BaseException) -> None:
-    """Tell whoever pressed Ctrl-C at once what there is to wait for."""
-    if isinstance(error, KeyboardInterrupt):
-        logger.warning("interrupted: what is finished is saved first")
-
-
-def delayed_task(function: Callable[..., Any], args: tuple, group: str | None) -> Any:
+def delayed_task(function: Callable[..., Any], args: tuple, group: str) -> Any:
     """A delayed task, in a group of its function's name if no other is given."""
     return dask.delayed(function, pure=False)(*args, dask_key_name=new_key(group or function))
 

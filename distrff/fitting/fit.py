@@ -23,14 +23,15 @@ from distrff.fitting.result import FitResult
 from distrff.fitting.rows import ColumnStatistics, ColumnStatisticsReduction, MapSumsReduction, RowReduction
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.coding import (
+    MAX_COLUMNS,
     ClassTargets,
+    Moments,
     MultilabelTargets,
     NumericTargets,
     Scaling,
     Targets,
     class_weights,
 )
-from distrff.preprocessing.moments import MAX_COLUMNS, Moments
 from distrff.utils.random import child_seed, resolve_seed
 
 # Until the first pass has counted the classes, the plan assumes a handful.

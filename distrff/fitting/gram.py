@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,11 +39,13 @@ from distrff.solvers.ridge import (
     GramProblem,
     PosteriorFactor,
     RidgeSolution,
+    Rotation,
     above_noise,
     choose_penalty,
     default_alphas,
     extended,
     fold_errors,
+    fold_grams,
     fold_weight,
     gcv_errors,
     gcv_may_overfit,
@@ -55,15 +57,6 @@ from distrff.solvers.ridge import (
     solution_of,
     solution_without,
     total_gram,
-)
-from distrff.solvers.ridge_rows import (
-    RidgeRows,
-    gram_of_rows,
-    ridge_rows,
-    row_fold_errors,
-    row_posterior,
-    row_solution_without,
-    without_products,
 )
 from distrff.utils.linalg import add_lower_triangle, add_square, values_of
 
@@ -445,11 +438,12 @@ def _with_solutions(
     """
     while True:
         try:
-            if search.fold_solutions:
-                (solution,) = grams.solutions(range(0), search.alpha)
-                return search, solution, search.fold_solutions
-            solution, *others = grams.solutions(held_out, search.alpha)
-            return search, solution, [(other.coef, other.intercept) for other in others]
+            is_known = bool(search.fold_solutions)
+            solution, *others = grams.solutions(range(0) if is_known else held_out, search.alpha)
+            of_folds = search.fold_solutions or [(other.coef, other.intercept) for other in others]
+            coefs = grams.in_features([solution.coef, *(coef for coef, _ in of_folds)])
+            solution = replace(solution, coef=coefs[0])
+            return search, solution, [(w, b) for w, (_, b) in zip(coefs[1:], of_folds, strict=True)]
         except PenaltyTooSmall:
             larger = _best_above(search)
             if larger is None:
@@ -488,20 +482,32 @@ def _best_above(search: AlphaSearch) -> AlphaSearch | None:
 # The Grams of a fit.
 
 
+class _Source(NamedTuple):
+    """Handles on the Grams from which the models of some sizes follow."""
+
+    sizes: tuple[int, ...]
+    total: Any
+    parts: list[Any]
+
+
 @dataclass(frozen=True, eq=False)
 class Grams:
     """Merged Grams where they were summed."""
 
     run: Run
     parts: list[Any]  # handles: one on the Grams of all folds, or one a fold
-    total: Any  # handle on their sum; of rows the Gram that `row_fold_errors` takes
+    total: Any  # handle on their sum
     system: GramProblem
     weight: float
     mean_square_norm: float
     tile_rows: int
     dtype: str
     targets: Targets
-    rows: Any = None  # handle on the rows, where their products take the place of the Grams of folds
+    # Of few rows: the Grams above are of rotated features, and each smaller size that has more features than
+    # there are rows has its own.
+    rows: Any = None  # handle on their `MappedRows`
+    rotation: Any = None  # handle on the `Rotation` of all features
+    smaller: tuple[_Source, ...] = ()
 
     def errors_of(self, calls: list[tuple]) -> list[FoldErrors]:
         """`fold_errors` for the folds, grids and problems of some calls.
@@ -509,31 +515,31 @@ class Grams:
         The whole map is a task apart from the smaller ones: so threads end at about the same time, even where
         their number does not divide that of the folds.
         """
-        function, source = (fold_errors, self.parts) if self.rows is None else (row_fold_errors, self.rows)
-        whole, smaller = [], []
-        for fold, grids, *others in calls:
-            empty = [grid[:0] for grid in grids]
-            whole.append((self.total, source, fold, [*empty[:-1], grids[-1]], *others))
-            smaller.append((self.total, source, fold, [*grids[:-1], empty[-1]], *others))
-        if len(self.system.sizes) == 1:
-            return self.run.map(function, whole, costs=[1.0] * len(whole))
-        # A reduction takes about the cube of its size, which by rows is at most their number.
-        most = math.inf if self.rows is None else self.system.n_rows
-        *of_smaller, of_whole = (float(min(size, most)) ** 3 for size in self.system.sizes)
-        costs = [of_whole] * len(whole) + [sum(of_smaller)] * len(smaller)
-        found = self.run.map(function, whole + smaller, costs=costs)
-        pairs = zip(found[: len(calls)], found[len(calls) :], strict=True)
-        return [replace(one, errors=[*others.errors[:-1], one.errors[-1]]) for one, others in pairs]
+        sizes, most = self.system.sizes, math.inf if self.rows is None else self.system.n_rows
+        smaller = self.smaller or (_Source(sizes[:-1], self.total, self.parts),)
+        tasks, costs = [], []
+        for theirs, total, parts in (_Source(sizes[-1:], self.total, self.parts), *smaller):
+            if own_sizes := set(theirs) & set(sizes):
+                for fold, grids, *others in calls:
+                    own = [g if size in own_sizes else g[:0] for size, g in zip(sizes, grids, strict=True)]
+                    tasks.append((total, parts, fold, own, *others))
+                # A reduction takes about the cube of its size, which by rows is at most their number.
+                costs += [sum(float(min(size, most)) ** 3 for size in own_sizes)] * len(calls)
+        found = self.run.map(fold_errors, tasks, costs=costs)
+        joined = []
+        for i in range(len(calls)):
+            of_sources = [one.errors for one in found[i :: len(calls)]]
+            # An error is empty where another source has the size.
+            joined.append(replace(found[i], errors=[max(e, key=len) for e in zip(*of_sources, strict=True)]))
+        return joined
 
     def keeps_paths(self, n_folds: int, n_alphas: int) -> bool:
         """Whether the models of all folds and alphas are worth the memory that they take here.
 
-        They save a factor for each fold. Those of rows are products with all features, which may cost more
-        than the factors: 2·n·D·k flops for each alpha, in place of n³/3.
+        They save a factor for each fold.
         """
-        n, D, k = self.system.n_rows, self.system.sizes[-1], self.system.n_targets
-        is_small = 8 * n_folds * n_alphas * D * k <= MAX_PATH_BYTES
-        return is_small and (self.rows is None or 6 * n_alphas * D * k <= n**2)
+        D = self.system.sizes[-1] if self.rows is None else self.system.n_rows
+        return 8 * n_folds * n_alphas * D * self.system.n_targets <= MAX_PATH_BYTES
 
     def begin_solution(self, alpha: np.ndarray) -> Any:
         """A handle on the model of all rows."""
@@ -541,13 +547,18 @@ class Grams:
 
     def solutions(self, held_out: range, alpha: np.ndarray) -> list[RidgeSolution]:
         """The model of all rows, then for each held-out fold that of the other rows."""
-        is_by_rows = self.rows is not None
-        if not held_out and not is_by_rows:  # without the Grams of folds, which may be on other workers
+        if not held_out:  # without the Grams of folds, which may be on other workers
             return [self.run.get(self.begin_solution(alpha))]
-        solve, source = (row_solution_without, self.rows) if is_by_rows else (solution_without, self.parts)
         folds = (None, *held_out)
-        calls: list[tuple] = [(self.total, source, fold, alpha, self.system) for fold in folds]
-        return self.run.map(solve, calls, group="solution of", costs=[1.0] * len(calls))
+        calls: list[tuple] = [(self.total, self.parts, fold, alpha, self.system) for fold in folds]
+        return self.run.map(solution_without, calls, group="solution of", costs=[1.0] * len(calls))
+
+    def in_features(self, coefs: list[np.ndarray]) -> list[np.ndarray]:
+        """Coefficients (D, k) of the features, from those of the Grams."""
+        if self.rotation is None:
+            return coefs
+        found = self.run.compute(Rotation.features, self.rotation, np.hstack(coefs))
+        return np.split(found, len(coefs), axis=1)
 
     def noise_floor(self, size: int | None = None) -> float:
         """The alpha below which the solution of `size` features, or of all, is noise."""
@@ -562,8 +573,12 @@ class Grams:
 
     def posterior(self, alpha: float) -> PosteriorFactor:
         """The posterior of the model at one alpha; it is computed where the Gram is."""
-        of, source = (posterior_of, self.total) if self.rows is None else (row_posterior, self.rows)
-        found: PosteriorFactor = self.run.compute(of, source, alpha, self.system)
+        # The factor is of D × D: of few rows it takes their Gram after all.
+        total = self.total
+        if self.rows is not None:
+            parts = self.run.submit(_row_grams, self.rows, self.system.sizes[-1], None)
+            total = self.run.submit(total_gram, [parts], self.system)
+        found: PosteriorFactor = self.run.compute(posterior_of, total, alpha, self.system)
         return replace(found, noise=found.noise * np.square(self.targets.scale))
 
     def fold_models(self, alpha: np.ndarray) -> None:
@@ -573,7 +588,8 @@ class Grams:
         """The part that is kept after the fit: the sum, without the Grams of the folds, or the rows."""
         if self.rows is None:
             return replace(self, parts=[], total=self.run.settle(self.total))
-        return replace(self, total=None, rows=self.run.settle(self.run.submit(without_products, self.rows)))
+        rows = self.run.settle(self.rows)
+        return replace(self, parts=[], total=None, rows=rows, rotation=None, smaller=())
 
 
 def gram_passes(
@@ -622,15 +638,13 @@ def _grams_of(fit: PreparedFit, plan: Plan, system: GramProblem, total: Any, **h
     )
 
 
-# Few rows: their own products are smaller than the Gram of their features.
+# Few rows: in as many rotated columns as there are rows their Grams are smaller.
 
 
 def _has_few_rows(plan: Plan) -> bool:
     """Whether rows are no more than features, and all folds of a Gram would be summed together.
 
-    Those that are left when a fold is held out are fewer than the features. The plan counts the Gram, which
-    takes more than the rows, their products and a fold's own: at 4096 rows, 4096 features and three folds .71
-    of 1.03 GB. With two folds it would be .94 of .89 GB: smaller maps of a fold have products of their own.
+    The plan counts the Gram of the features, which takes more than the rows, their rotation and its Grams.
     """
     size = plan.size
     are_few = size.n_rows <= size.n_features and size.n_folds > 2
@@ -638,21 +652,30 @@ def _has_few_rows(plan: Plan) -> bool:
 
 
 def map_rows(fit: PreparedFit, plan: Plan, folds: Folds) -> Grams:
-    """The rows themselves in place of the Grams of folds, with the Gram of a map that is as small."""
-    mapped, problem = fit.mapped_rows(plan), system_of(fit)
-    rows, total = fit.run.submit_all(_products_of, [(mapped, folds, None), (mapped, folds, problem)])
-    return _grams_of(fit, plan, problem, total, parts=[], rows=rows)
+    """The Grams of the folds of few rows, in rotated features where these are more than the rows."""
+    run, mapped, system = fit.run, fit.mapped_rows(plan), system_of(fit)
+    few = tuple(size for size in system.sizes[:-1] if size <= system.n_rows)
+    many = system.sizes[len(few) :]
+    rotations = run.submit_all(_rotation, [(mapped, size) for size in many])
+    parts = run.submit_all(_row_grams, [(mapped, columns, folds) for columns in (*rotations, *few[-1:])])
+    totals = run.submit_all(total_gram, [([one], system) for one in parts])
+    sizes = [*((size,) for size in many), few]
+    sources = [_Source(*one) for one in zip(sizes, totals, ([one] for one in parts), strict=False)]
+    whole = sources.pop(len(many) - 1)
+    handles = {"rows": mapped, "rotation": rotations[-1], "smaller": tuple(sources)}
+    return _grams_of(fit, plan, system, whole.total, parts=whole.parts, **handles)
 
 
-def _products_of(mapped: MappedRows, folds: Folds, problem: GramProblem | None) -> RidgeRows | np.ndarray:
-    """The rows with their products, or for a problem the Gram of a smaller map.
+def _rotation(mapped: MappedRows, size: int) -> Rotation:
+    """That of the leading `size` features."""
+    return Rotation.of(mapped.Z[:, :size])
 
-    One function for both, so that they are made side by side.
-    """
-    fold = folds.of_rows(0, len(mapped.s))
-    if problem is not None:
-        return gram_of_rows(mapped.Z, mapped.Y, mapped.s, fold, problem)
-    return ridge_rows(mapped.Z, mapped.Y, mapped.s, fold)
+
+def _row_grams(mapped: MappedRows, columns: Rotation | int, folds: Folds | None) -> np.ndarray:
+    """The Grams of the folds, or of all rows, of rotated features or of as many leading ones."""
+    Z = columns.rotated if isinstance(columns, Rotation) else mapped.Z[:, :columns].astype(np.float64)
+    fold = np.zeros(len(Z)) if folds is None else folds.of_rows(0, len(Z))
+    return fold_grams(Z, mapped.Y, mapped.s, fold, 1 if folds is None else folds.n_folds)
 
 
 def gram_system(

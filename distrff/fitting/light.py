@@ -51,8 +51,14 @@ from distrff.solvers.objective import (
     softmax_sums,
     weighted_sum,
 )
-from distrff.solvers.ridge import GramProblem, RidgeEquations, RidgeMoments, ridge_system, total_gram
-from distrff.solvers.ridge_rows import products_of_rows
+from distrff.solvers.ridge import (
+    NOT_FINITE,
+    GramProblem,
+    RidgeEquations,
+    RidgeMoments,
+    ridge_system,
+    total_gram,
+)
 from distrff.utils.arrays import chosen_rows, joined_rows
 from distrff.utils.linalg import add_transposed_product, values_of, zero_sums
 
@@ -838,4 +844,8 @@ class DualAscent:
 def dual_rows(mapped: MappedRows) -> DualRows:
     """The rows with their Gram."""
     Z = mapped.Z.astype(np.float64, copy=False)
-    return DualRows(Z, products_of_rows(Z), mapped.Y, mapped.s)
+    with np.errstate(over="ignore", invalid="ignore"):
+        K = Z @ Z.T
+    if not np.isfinite(K).all():
+        raise InputError(NOT_FINITE)
+    return DualRows(Z, K, mapped.Y, mapped.s)

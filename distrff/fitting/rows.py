@@ -14,8 +14,7 @@ from distrff.engine.tasks import CacheForm
 from distrff.features.base import MapReduction
 from distrff.features.fitted import FittedMap
 from distrff.io.dataset import RowBlock, Rows, check_block
-from distrff.preprocessing.coding import LabelCounts, Scaling, Targets
-from distrff.preprocessing.moments import CoMoments, Moments
+from distrff.preprocessing.coding import CoMoments, LabelCounts, Moments, Scaling, Targets
 from distrff.utils.arrays import chosen_rows, joined_rows
 from distrff.utils.linalg import OneHotTile
 from distrff.utils.process import check_cancelled

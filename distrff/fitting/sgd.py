@@ -44,8 +44,7 @@ from distrff.fitting.result import (
 )
 from distrff.fitting.rows import RowReduction
 from distrff.io.dataset import Rows
-from distrff.preprocessing.coding import ClassTargets, NumericTargets
-from distrff.preprocessing.moments import drift_message, drift_shares
+from distrff.preprocessing.coding import ClassTargets, NumericTargets, drift_message, drift_shares
 from distrff.solvers.losses import Loss, SmoothedHinge
 from distrff.solvers.objective import Evaluation, Point, Status, in_lockstep
 from distrff.solvers.ridge import RidgeSolution

@@ -11,10 +11,16 @@ from dask.utils import is_dataframe_like
 
 from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, NonFiniteError, warn
-from distrff.io.arrays import arrays_dataset, as_dataset, as_frame, holds_more_than_numbers
+from distrff.io.arrays import (
+    arrays_dataset,
+    as_dataset,
+    as_frame,
+    holds_more_than_numbers,
+    paired,
+    persisted_text,
+)
 from distrff.io.dataset import Dataset, with_ids
 from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
-from distrff.io.partitions import paired, persisted_text
 from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes
 from distrff.io.tables import (
     LEFT_OUT_ROW_NUMBERS,

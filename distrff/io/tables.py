@@ -21,7 +21,15 @@ import pyarrow as pa
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, warn
-from distrff.io.arrays import of_one_length, raw_columns, raw_kind
+from distrff.io.arrays import (
+    counted,
+    has_own_order,
+    of_one_length,
+    paired,
+    persisted_text,
+    raw_columns,
+    raw_kind,
+)
 from distrff.io.dataset import (
     BLOCK_BYTES,
     Dataset,
@@ -34,7 +42,6 @@ from distrff.io.dataset import (
     lazy_blocks,
     native,
 )
-from distrff.io.partitions import counted, has_own_order, paired, persisted_text
 from distrff.io.storage import SPAN_BYTES, Location, one_line
 from distrff.io.zarr_rows import ZarrReader, dimensions_of, open_group
 from distrff.preprocessing.profile import (

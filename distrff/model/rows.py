@@ -18,10 +18,9 @@ from scipy.sparse import issparse
 
 from distrff.errors import InputError, InputTypeError
 from distrff.features.fitted import FittedMap
-from distrff.io.arrays import as_dataset, as_frame, block_of, plain_array, targets_of, weights_of
+from distrff.io.arrays import as_dataset, as_frame, block_of, paired, plain_array, targets_of, weights_of
 from distrff.io.dataset import Dataset, check_lengths
 from distrff.io.open import is_table, open_dataset, values_of
-from distrff.io.partitions import paired
 from distrff.preprocessing.coding import NumericTargets
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.arrays import as_columns

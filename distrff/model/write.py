@@ -15,11 +15,10 @@ from distrff.engine.reduction import Arrays, Reduction, Segmentation, light_segm
 from distrff.engine.run import Run, begin_run
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.fitted import FittedMap, Trait
-from distrff.io.arrays import as_dataset, as_frame
+from distrff.io.arrays import as_dataset, as_frame, paired
 from distrff.io.dataset import Dataset, RowBlock, Rows, check_block, with_ids
 from distrff.io.open import open_dataset
 from distrff.io.parquet_rows import SUFFIXES
-from distrff.io.partitions import paired
 from distrff.io.results import (
     RUNS,
     CsvResults,

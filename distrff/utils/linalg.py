@@ -69,14 +69,17 @@ def tridiagonal(
 
 def reflect(reflections: np.ndarray, tau: np.ndarray, C: np.ndarray, *, transposed: bool) -> None:
     """Turn C, float64 in Fortran order, into Q C or QᵀC for the reflections of `tridiagonal`, by dormqr."""
-    assert C.dtype == np.float64 and C.flags.f_contiguous
-    n, m = C.shape
-    if n < 2 or not m:
-        return
     # They leave the first row as it is; their vectors begin below the diagonal.
-    sizes, work = (n - 1, m, n - 1), np.empty(_BLOCK * max(m, _BLOCK) + _BLOCK * (_BLOCK + 1))
-    side = b"T" if transposed else b"N"
-    _call("dormqr", b"L", side, *sizes, reflections[1:], n, tau, C[1:], n, work, len(work))
+    apply_reflections(reflections[1:, : len(tau)], tau, C[1:], transposed=transposed)
+
+
+def apply_reflections(V: np.ndarray, tau: np.ndarray, C: np.ndarray, *, transposed: bool = False) -> None:
+    """Turn C, float64 of contiguous columns, into Q C or QᵀC for reflections below the diagonal of V."""
+    (n, m), side = C.shape, b"T" if transposed else b"N"
+    if len(tau) and m:
+        work = np.empty(_BLOCK * max(m, _BLOCK) + _BLOCK * (_BLOCK + 1))
+        columns = *_in_columns(V), tau, *_in_columns(C)
+        _call("dormqr", b"L", side, n, m, len(tau), *columns, work, len(work))
 
 
 def factor(A: np.ndarray, *, overwrite: bool = False, clean: bool = True) -> np.ndarray:

@@ -24,7 +24,7 @@ from distrff.diagnostics.importance import DrawnRows, RowDraw, means, with_colum
 from distrff.engine import reduction
 from distrff.errors import DataWarning, InputError
 from distrff.io.arrays import as_dataset
-from distrff.preprocessing.moments import Moments
+from distrff.preprocessing.coding import Moments
 from distrff.utils.random import child_seed
 from tests.support.models import frozen_model
 

@@ -385,7 +385,6 @@ def test_an_alpha_that_rounding_leaves_no_solution_at_gives_way_to_a_larger_one(
         return factor(G, at)
 
     monkeypatch.setattr(solvers.ridge, "cholesky_factor", of_noise)
-    monkeypatch.setattr(solvers.ridge_rows, "cholesky_factor", of_noise)
     model.fit(X, y)
     above = grid > chosen
     assert model.alpha_ == grid[above][np.argmin(scores[above])]
@@ -393,6 +392,5 @@ def test_an_alpha_that_rounding_leaves_no_solution_at_gives_way_to_a_larger_one(
     assert any("below the rounding noise of the Gram: alpha=" in note for note in model.report_["notes"])
     assert not any(f"alpha={chosen:g} is the" in note for note in model.report_["notes"])
     monkeypatch.setattr(solvers.ridge, "cholesky_factor", lambda G, at: of_noise(G, -1.0))
-    monkeypatch.setattr(solvers.ridge_rows, "cholesky_factor", lambda G, at: of_noise(G, -1.0))
     with pytest.raises(PenaltyTooSmall):
         model.fit(X, y)

@@ -9,9 +9,8 @@ from sklearn.base import clone
 import distrff as drf
 from distrff.fitting.gram import CurvatureGramReduction, GramReduction
 from distrff.io.arrays import as_dataset
-from distrff.preprocessing.coding import ClassTargets, NumericTargets, Scaling
+from distrff.preprocessing.coding import ClassTargets, Moments, NumericTargets, Scaling
 from distrff.preprocessing.folds import Folds
-from distrff.preprocessing.moments import Moments
 from distrff.solvers.losses import Laplace, Logistic, Probit, SquaredHinge
 from distrff.solvers.ridge import unpack
 from tests.support.sweeps import of_features, partials, swept

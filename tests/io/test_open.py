@@ -13,11 +13,9 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from distrff.errors import InputError, InputTypeError
-from distrff.io.convert.convert import convert
-from distrff.io.convert.libsvm import LibsvmSource
+from distrff.io.convert.convert import convert, open_source
 from distrff.io.convert.npz import ArraySource
-from distrff.io.convert.sources import open_source
-from distrff.io.convert.text import CsvSource
+from distrff.io.convert.text import CsvSource, LibsvmSource
 from distrff.io.open import is_raw, open_dataset
 from distrff.io.parquet_rows import ParquetTable
 from distrff.io.storage import Location, retryable

@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 
 from distrff.errors import DataWarning, InputError, PlanRefused
-from distrff.io.arrays import as_dataset
+from distrff.io.arrays import as_dataset, counted
 from distrff.io.open import open_dataset, open_rows
-from distrff.io.partitions import counted
 
 N = 90
 RNG = np.random.default_rng(3)

@@ -14,8 +14,7 @@ from scipy.stats import betabinom
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError
-from distrff.model.intervals import Intervals, class_scores
-from distrff.utils.sketch import QuantileSketch
+from distrff.model.intervals import Intervals, QuantileSketch, class_scores
 
 BUCKET = 2.0**-10  # of a radius, relatively
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from distrff.preprocessing.coding import Scaling
-from distrff.preprocessing.moments import Moments, drift_message, drift_shares, drifting
+from distrff.preprocessing.coding import Moments, Scaling, drift_message, drift_shares, drifting
 
 UNIT = 2.0**-53
 

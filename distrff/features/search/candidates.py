@@ -41,7 +41,7 @@ from distrff.features.search.sample import (
 from distrff.features.search.widths import LikelihoodBudget, shrunk_length_scales
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern, Stationary
-from distrff.preprocessing.moments import Moments
+from distrff.preprocessing.coding import Moments
 from distrff.utils.nufft import MAX_DIMENSIONS
 from distrff.utils.process import one_blas_thread
 from distrff.utils.text import listed

@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.base import Sample
 from distrff.kernels.base import Kernel
-from distrff.preprocessing.moments import EQUAL_TO_ROUNDING
+from distrff.preprocessing.coding import EQUAL_TO_ROUNDING
 from distrff.utils.arrays import dense_rows
 from distrff.utils.random import stream
 

@@ -18,7 +18,7 @@ from distrff.features.search.ridge import SmallRidge
 from distrff.features.search.sample import SAMPLE_ROWS, THINNING, SearchSample, coded_targets, median_distance
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Stationary
-from distrff.preprocessing.moments import EQUAL_TO_ROUNDING, Moments
+from distrff.preprocessing.coding import EQUAL_TO_ROUNDING, Moments
 from distrff.utils.linalg import factor, inverse_of_factor
 from distrff.utils.process import one_blas_thread
 from distrff.utils.random import stream

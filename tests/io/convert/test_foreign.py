@@ -14,7 +14,7 @@ import pytest
 from scipy.sparse import csr_array, save_npz
 
 from distrff.errors import InputError
-from distrff.io.convert.sources import open_source
+from distrff.io.convert.convert import open_source
 
 FRAME = pd.DataFrame({"a": np.arange(50) * 0.5, "y": np.arange(50)})
 CSV = FRAME.to_csv(index=False).encode()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distrff.errors import InputError
-from distrff.io.convert.libsvm import LibsvmSource, looks_like_libsvm, refuse_other_libsvm
+from distrff.io.convert.text import LibsvmSource, looks_like_libsvm, refuse_other_libsvm
 
 
 def rows_of(file) -> list:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from distrff.errors import InputError, NonFiniteError
-from distrff.utils import sketch as module
+from distrff.model import intervals as module
+from distrff.model.intervals import RELATIVE_ERROR, QuantileSketch, aligned
 from distrff.utils.serialize import decoded, encoded
-from distrff.utils.sketch import RELATIVE_ERROR, QuantileSketch, aligned
 
 TINY = 2.0**-1032  # width of a bucket of subnormal numbers
 EXTREMES = [0.0, -0.0, 5e-324, 2.0**-1040, 2.0**-1022, 1.0, np.nextafter(1.0, 0), 1.5, 3e7, 1e308]
