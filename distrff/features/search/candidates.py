@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -29,7 +29,7 @@ from distrff.features.search.metric import (
     metric_shares,
     scales_of,
 )
-from distrff.features.search.ridge import FEATURES, GRIDS, MODELS, best_width
+from distrff.features.search.ridge import FEATURES, GRIDS, MODELS, BinnedRidge, best_width
 from distrff.features.search.sample import (
     SAMPLE_ROWS,
     THINNING,
@@ -182,8 +182,9 @@ def shrink_widths(
     rows = SearchSample.from_arrays(arrays)
     scale = Moments.of(rows.X, rows.s).standard_deviation()
     search = {"rule": "", "length_scale": widths.tolist(), "column_scale": scale.tolist()}
-    make_ridge = partial(MODELS["binning"], n_features=n_grids)
-    _, found = shrunk_length_scales(Laplacian("ard"), search, rows, n_rows, make_ridge)
+    _, found = shrunk_length_scales(
+        Laplacian("ard"), search, rows, n_rows, lambda some, kernel: BinnedRidge(some, kernel, n_grids)
+    )
     return tuple(found["length_scale"])
 
 
