@@ -112,20 +112,30 @@ class Found:
     seconds: float
 
 
+# Of a dozen finalists the best is best by luck, too: the largest of as many normal errors is 1.6 deviations.
+_AS_GOOD, _AS_CHEAP = 2.0, 1.0
+
+
 def choose(errors: Mapping[Candidate, HeldOutError], cost: Callable[[Candidate], Any]) -> Candidate:
-    """Within a standard error of the best, the candidate with least fitted to the sample; then the cheapest.
+    """Within two standard errors of the best those with least fitted to the sample; of these the cheapest.
 
-    The standard error is that of the difference to the best on the same rows. Widths of columns and a metric
-    are many numbers fitted to a sample, and rows of another year or writer differ from it.
+    The cheapest is within a standard error of their best. Standard errors are those of differences on the
+    same rows. Widths of columns and a metric are many numbers fitted to a sample, and rows of another year or
+    writer differ from it.
     """
-    best = min(errors, key=lambda one: errors[one].criterion)
-    least = errors[best]
 
-    def is_as_good(error: HeldOutError) -> bool:
-        return error.criterion - least.criterion <= error.spread_from(least)
+    def as_good(some: Iterable[Candidate], n_errors: float) -> list[Candidate]:
+        least = errors[min(some, key=lambda one: errors[one].criterion)]
+        return [
+            one
+            for one in some
+            if errors[one].criterion - least.criterion <= n_errors * errors[one].spread_from(least)
+        ]
 
-    as_good = [one for one, error in errors.items() if is_as_good(error)]
-    return min(as_good, key=lambda one: (one.fitted, cost(one), errors[one].squared_error))
+    good = as_good(errors, _AS_GOOD)
+    least_fitted = min(one.fitted for one in good)
+    simplest = as_good([one for one in good if one.fitted == least_fitted], _AS_CHEAP)
+    return min(simplest, key=lambda one: (cost(one), errors[one].squared_error))
 
 
 # Tasks on the sample's arrays, side by side.
@@ -542,14 +552,14 @@ class AutoFeatures(FeatureMap):
     Candidates are Fourier and Nyström features of the Gaussian and the Matérn kernels of ν = ½, 3/2 and 5/2
     and random binning of the Laplacian kernel, and for ridge with ``alpha="cv"`` on one to three columns
     equispaced features. Each has one width, of the standard columns or of the columns' own units, one width a
-    column, or a learned metric; the Gaussian kernel also the median distance between rows. Each candidate is
-    judged on held-out rows by what the estimator is for: squared error of numbers, wrong classes. Samples and
-    maps grow from stage to stage, and the best eighth of the candidates goes on, with the best of each kind
-    that has one width, one a column or a metric.
+    column, or a learned metric. Each candidate is judged on held-out rows by what the estimator is for:
+    squared error of numbers, wrong classes. Samples and maps grow from stage to stage; the better half of the
+    candidates goes on, and at last an eighth, with the best bins and the best dense features that have one
+    width, one a column and a metric.
 
-    Of the last ones those count as equal whose error is larger than the best by no more than the standard
-    error of the difference on the same rows. Of these the one is taken to which least was fitted: the median
-    distance before one width, before one width a column, before a metric; then the cheaper map.
+    Of the last ones those count as equal whose error is larger than the best by no more than two standard
+    errors of the difference on the same rows. Of these the one is taken to which least was fitted: one width
+    before one width a column, before a metric; then the cheaper map.
 
     Without targets, or with fewer than 40 rows, it is `FourierFeatures` of a Gaussian kernel with an
     automatic width.
@@ -582,10 +592,10 @@ class AutoFeatures(FeatureMap):
 
     Notes
     -----
-    The search is counted in flops and so depends on `random_state` alone, not on the machine: about a third
-    of the fit or 6e11 flops, whichever is more, and at most about 1.2e11 for at most 10,000 rows. That is a
-    third of a minute, or four seconds, at 30 Gflop/s; fewer rows take less. The widths of bins that are best
-    on more than 10,000 rows are shrunk beside it, as "ard" does.
+    The search is counted in flops and so depends on `random_state` alone, not on the machine: about 6e11
+    flops, and about 1.2e11 for at most 10,000 rows. That is a third of a minute, or four seconds, at 30
+    Gflop/s; fewer rows take less. Where bins with a width a column are best on more than 10,000 rows, these
+    are shrunk beside it, as "ard" does.
 
     Equispaced features are judged with what is best of Fourier and Nyström features without a metric, for at
     least 1,000 rows. They then choose their kernel by all rows, so that nothing of them is fitted to the
